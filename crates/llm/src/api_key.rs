@@ -10,23 +10,23 @@ const SHORTEST_SECRET: usize = 4;
 pub struct ApiKey(String);
 
 impl ApiKey {
-    /// Wraps `key`; an empty one is no key.
+    /// Wraps `key`; an empty one means no key.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into())
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The key itself, for the head of a request and nothing else.
+    /// Returns the key itself, for the header of a request only.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// The same text with `[key]` for the key, should a server have repeated it, and for the beginning of it where the text
-    /// was cut, at its end or in front of `…`.
+    /// Replaces the key in a text by `[key]`, in case a server repeated it. A truncated key at the end of the
+    /// text or before `…` is replaced too.
     pub fn hide_in(&self, text: String) -> String {
         if self.0.len() < SHORTEST_SECRET {
             return text;

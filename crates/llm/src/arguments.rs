@@ -8,23 +8,23 @@ use serde_json::{Map, Value};
 
 use crate::ToolSpec;
 
-/// Most problems that are named at once.
+/// The maximum number of problems in one error.
 const PROBLEMS: usize = 5;
 
-/// Why argument text cannot be given to its tool. The detail is made for the model that wrote it.
+/// The reason why argument text cannot be passed to its tool. The detail is written for the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolCallError {
-    /// The text is no JSON.
+    /// The text is not valid JSON.
     #[error("{detail}")]
     NotJson {
-        /// Where reading it failed.
+        /// The place of the syntax error.
         detail: String,
     },
-    /// The text is JSON, but not what the schema asks for.
+    /// The text is JSON, but does not match the schema.
     #[error("{detail}")]
     Invalid {
-        /// Which fields are wrong and what they should be.
+        /// The invalid fields and their expected values.
         detail: String,
     },
 }
@@ -35,10 +35,13 @@ impl ToolCallError {
     }
 }
 
-/// Reads `text` as arguments of the tool `spec`.
+/// Parses `text` as arguments of the tool `spec`.
 ///
-/// Compiles the schema each time; an [`ArgumentCheck`] or a [`ToolRegistry`](crate::ToolRegistry) does that once.
-/// # Errors    As [`ArgumentCheck::check`]; also [`ToolCallError::Invalid`] if the schema itself is none.
+/// Compiles the schema each time; an [`ArgumentCheck`] or a [`ToolRegistry`](crate::ToolRegistry) does that
+/// once.
+///
+/// # Errors
+/// As [`ArgumentCheck::check`]; also [`ToolCallError::Invalid`] if the schema itself is invalid.
 pub fn check_arguments(spec: &ToolSpec, text: &str) -> Result<Value, ToolCallError> {
     match ArgumentCheck::new(spec) {
         Ok(check) => check.check(text),
@@ -56,7 +59,8 @@ pub struct ArgumentCheck {
 impl ArgumentCheck {
     /// Compiles the schema of `spec`.
     ///
-    /// # Errors    What is wrong with the schema, as the end of a sentence that begins with it.
+    /// # Errors
+    /// The problem of the schema, as the end of a sentence that begins with it.
     pub fn new(spec: &ToolSpec) -> Result<Self, String> {
         let schema = &spec.parameters;
         if schema.get("type").and_then(Value::as_str) != Some("object") {
@@ -69,10 +73,12 @@ impl ArgumentCheck {
         Ok(Self { validator, needs_fields })
     }
 
-    /// Reads `text` as arguments.
+    /// Parses `text` as arguments.
     ///
-    /// Blank text is `{}` for a tool that requires nothing. Fields the schema does not know are left to the schema.
-    /// # Errors    [`ToolCallError::NotJson`] for broken text, [`ToolCallError::Invalid`] for anything else.
+    /// Blank text is `{}` for a tool without required arguments. The schema decides about unknown fields.
+    ///
+    /// # Errors
+    /// [`ToolCallError::NotJson`] for broken text, [`ToolCallError::Invalid`] for any other mismatch.
     pub fn check(&self, text: &str) -> Result<Value, ToolCallError> {
         let value = if text.trim().is_empty() && !self.needs_fields {
             Value::Object(Map::new())

@@ -11,8 +11,10 @@ use crate::{
 
 /// Sends `request` to `model` and waits for the whole answer.
 ///
-/// Use [`ChatModel::stream`] to see it grow.
-/// # Errors    The first error of the stream; [`ModelErrorKind::TruncatedStream`] if it ends without a finish reason.
+/// Use [`ChatModel::stream`] to receive it in parts.
+///
+/// # Errors
+/// The first error of the stream; [`ModelErrorKind::TruncatedStream`] if it ends without a finish reason.
 pub async fn complete(model: &dyn ChatModel, request: Request) -> Result<Response, ModelError> {
     let mut answer = Assembler::new();
     let mut deltas = model.stream(request);
@@ -22,11 +24,11 @@ pub async fn complete(model: &dyn ChatModel, request: Request) -> Result<Respons
     answer.finish()
 }
 
-/// Folds [`Delta`]s into a [`Response`], whatever the provider makes of tool calls.
+/// Folds [`Delta`]s into a [`Response`], for all providers' variants of streamed tool calls.
 ///
-/// A piece of a call belongs to the call with its id; without one, to the latest call under its index. It opens a new
-/// call if its id is new to the answer, if it names another tool, or if it names a tool although the call so far has
-/// complete arguments. Names replace, arguments append; argument text is never parsed and written again.
+/// A piece of a call belongs to the call with its id; without one, to the latest call under its index. It
+/// opens a new call if its id is new to the answer, if it names another tool, or if it names a tool although
+/// the call so far has complete arguments. Names replace, arguments append; argument text is never rewritten.
 /// # Example: a provider that sends index 0 for every call
 /// ```
 /// # use superstep_llm::{Assembler, Delta, FinishReason};
@@ -47,7 +49,7 @@ pub struct Assembler {
     content: String,
     reasoning: String,
     calls: Vec<PartialCall>,
-    /// Where the latest call of an index is, and of an index with an id.
+    /// The position of the latest call by index, and by index with an id.
     latest: BTreeMap<usize, usize>,
     by_id: BTreeMap<(usize, String), usize>,
     /// The call that the last piece belongs to.
@@ -68,14 +70,14 @@ struct PartialCall {
     nesting: Nesting,
 }
 
-/// How far JSON text is nested, piece by piece. Text that is no JSON gives some depth too.
+/// The nesting depth of JSON text, updated piece by piece. Invalid JSON gives some depth too.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nesting {
     depth: usize,
     most: usize,
     in_string: bool,
     escaped: bool,
-    /// Whether something stands behind the end of the first object or list.
+    /// `true` if text follows the end of the first object or list.
     trailing: bool,
 }
 
@@ -99,14 +101,14 @@ impl Nesting {
         }
     }
 
-    /// Whether the text may be one whole object, so that it is worth reading.
+    /// Returns whether the text may be a complete object, so that parsing it is worthwhile.
     fn is_closed(&self) -> bool {
         self.depth == 0 && self.most > 0 && !self.trailing
     }
 }
 
 impl Assembler {
-    /// An assembler that has seen nothing.
+    /// Creates an assembler without deltas.
     pub fn new() -> Self {
         Self::default()
     }
@@ -159,11 +161,11 @@ impl Assembler {
         let latest = self.latest.get(&index).copied();
         let Some(id) = id else { return latest };
         let of_id = self.by_id.get(&(index, id.to_owned())).copied();
-        // The id comes late: the call was opened without one.
+        // The id arrives late: the call was opened without one.
         of_id.or(latest.filter(|&at| self.calls[at].id.is_none()))
     }
 
-    /// How many tool calls were begun.
+    /// Returns the number of tool calls so far.
     pub(crate) fn count(&self) -> usize {
         self.calls.len()
     }
@@ -174,7 +176,7 @@ impl Assembler {
         Some((call.name.as_deref().unwrap_or_default(), call.arguments.len(), call.nesting.most))
     }
 
-    /// Whether a finish reason was seen.
+    /// Returns whether a finish reason has arrived.
     pub fn is_finished(&self) -> bool {
         self.finish.is_some()
     }
@@ -196,9 +198,10 @@ impl Assembler {
         calls
     }
 
-    /// The message as far as it has arrived, for whoever keeps the text of an interrupted answer.
+    /// Returns the message so far, to store the text of an interrupted answer.
     ///
-    /// Copies all of it; [`text`](Self::text) and [`calls`](Self::calls) do not, for whoever looks at every piece.
+    /// Copies all of it; [`text`](Self::text) and [`calls`](Self::calls) borrow, for inspection of every
+    /// piece.
     pub fn partial(&self) -> Message {
         let calls = self.in_order();
         let mut ids = Ids::reserving(&calls);
@@ -213,11 +216,13 @@ impl Assembler {
         }
     }
 
-    /// The whole answer.
+    /// Returns the complete answer.
     ///
-    /// Calls stand in the order of their indexes. A call without an id, or with an id that an earlier call of the answer
-    /// has, gets the first free one of `call_1`, `call_2`, ….
-    /// # Errors    [`ModelErrorKind::TruncatedStream`] if no finish reason was seen.
+    /// Calls are ordered by their indexes. A call without an id, or with the id of an earlier call of the
+    /// answer, gets the first free one of `call_1`, `call_2`, ….
+    ///
+    /// # Errors
+    /// [`ModelErrorKind::TruncatedStream`] if no finish reason has arrived.
     pub fn finish(self) -> Result<Response, ModelError> {
         let message = self.partial();
         let Some(finish) = self.finish else {
@@ -229,7 +234,7 @@ impl Assembler {
 }
 
 impl PartialCall {
-    /// Whether a piece with this name and these arguments cannot belong to the call any more.
+    /// Returns whether a piece with this name and these arguments must belong to another call.
     fn is_over(&self, name: Option<&str>, arguments: &str) -> bool {
         match (&self.name, name) {
             (Some(own), Some(name)) if own != name => true,
@@ -282,7 +287,7 @@ fn sum(one: Option<Usage>, other: Option<Usage>) -> Option<Usage> {
     }
 }
 
-/// Whether `text` is one complete JSON object.
+/// Returns whether `text` is one complete JSON object.
 pub(crate) fn is_json_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }

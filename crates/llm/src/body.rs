@@ -14,7 +14,8 @@ use crate::{
     tool::{LONGEST_TOOL_NAME, is_tool_name},
 };
 
-/// How a call that is none goes back to the provider: argument text that is no JSON object, and a name that no tool can have.
+/// The treatment of an invalid call that is sent back to the provider: argument text that is not a JSON
+/// object, or a name that no tool can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WirePolicy {
@@ -25,13 +26,13 @@ pub enum WirePolicy {
     Verbatim,
 }
 
-/// Which assistant messages take their reasoning back to the provider.
+/// The assistant messages whose reasoning is sent back to the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningPolicy {
     /// None.
     Never,
-    /// Those after the last message of the user's own: the model goes on with the thought that led to its calls.
+    /// Messages after the last message of the user: the model continues the reasoning that led to its calls.
     #[default]
     ToolRound,
     /// All.
@@ -42,42 +43,42 @@ pub enum ReasoningPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputLimit {
-    /// `max_tokens`, which nearly every server knows.
+    /// `max_tokens`, which nearly every server supports.
     #[default]
     MaxTokens,
     /// `max_completion_tokens`, which OpenAI's reasoning models demand.
     MaxCompletionTokens,
 }
 
-/// What a provider wants to see differently from others.
+/// The differences of a provider's wire format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WireConfig {
     /// The model's name.
     pub model: String,
-    /// What becomes of broken argument text.
+    /// The treatment of broken argument text.
     pub arguments: WirePolicy,
-    /// Which reasoning is sent back.
+    /// The reasoning that is sent back.
     pub reasoning: ReasoningPolicy,
-    /// Whether the text of answers has the reasoning in `<think>` tags, to be taken out; see
+    /// `true` if the text of answers has the reasoning in `<think>` tags, to be split off; see
     /// [`split_thinking`](crate::split_thinking).
     pub think_tags: bool,
-    /// Whether `[DONE]` behind a text ends the answer although the server gave no finish reason. Otherwise such an answer
-    /// counts as cut off, and the request is sent again.
+    /// `true` if `[DONE]` after a text ends the answer even without a finish reason. Otherwise such an answer
+    /// counts as truncated, and the request is sent again.
     pub done_finishes: bool,
-    /// Whether what one side says twice in a row is sent as one message, because the chat templates of some models refuse
-    /// anything but turns.
+    /// `true` to merge consecutive messages of one side, because the chat templates of some models require
+    /// strict alternation.
     pub alternates: bool,
-    /// Whether a request without tools still lists those that the conversation calls, with a `tool_choice` of `none`, because
-    /// some servers refuse calls of tools that are not listed.
+    /// `true` to list the tools called in the conversation, with a `tool_choice` of `none`, in a request
+    /// without tools. Some servers reject calls of tools that are not listed.
     pub lists_called_tools: bool,
-    /// Which media of tool results are sent, as parts of a message of the user that follows the results of a round: results
-    /// themselves are texts.
+    /// The media types of tool results that are sent. They become parts of a user message after the results
+    /// of a round, since results themselves are texts.
     pub accepts: Accepts,
-    /// How the output limit is called.
+    /// The name of the output limit.
     pub output_limit: OutputLimit,
     /// The temperature of requests that have none of their own.
     pub temperature: Option<f32>,
-    /// The most tokens of answers to requests that do not say how many.
+    /// The default maximum of output tokens.
     pub max_tokens: Option<u32>,
     /// Further fields of the body, such as `seed`. They may not be fields that are written anyway; see
     /// [`WireConfig::conflict`].
@@ -104,10 +105,10 @@ impl WireConfig {
         fields.find(|field| OWN_FIELDS.contains(field) || chooses == Some(*field))
     }
 
-    /// The body of a streamed request. Equal requests give equal bytes, and a longer conversation begins with the bytes
-    /// of the shorter one, as prompt caches want it.
+    /// Builds the body of a streamed request. Equal requests give equal bytes, and a longer conversation
+    /// begins with the bytes of the shorter one, as prompt caches require.
     pub fn body<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {
-        // What the agent says in the user's place is part of the round that the model is in.
+        // A synthetic user message belongs to the model's current round.
         let of_the_user = |message: &Message| message.role == Role::User && !message.synthetic;
         let last_user = request.messages.iter().rposition(of_the_user);
         let messages = request.messages.iter().enumerate().flat_map(|(at, message)| {
@@ -195,7 +196,7 @@ impl WireConfig {
         })
     }
 
-    /// A name that no tool has may be none that a provider takes.
+    /// Replaces a name that is not valid for a tool, since providers may reject it.
     fn name<'a>(&self, name: &'a str) -> Cow<'a, str> {
         match self.arguments {
             WirePolicy::Wrap if !is_tool_name(name) => {
@@ -238,7 +239,7 @@ struct Body<'a> {
     extra: &'a BTreeMap<String, Value>,
 }
 
-/// Without `strict`, which refuses schemas that have optional fields: whoever asks checks what comes.
+/// Without `strict`, which rejects schemas with optional fields; the caller validates the answer.
 #[derive(Serialize)]
 struct ResponseFormat<'a> {
     #[serde(rename = "type")]
@@ -320,7 +321,7 @@ impl<'a> Part<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// What one side says first and then, as one.
+    /// Merges two consecutive messages of one side.
     fn and(self, next: Self) -> Self {
         match (self, next) {
             (Self::Text(first), Self::Text(next)) => Self::Text(Cow::Owned(format!("{first}\n\n{next}"))),
@@ -346,7 +347,7 @@ fn called(messages: &[WireMessage<'_>]) -> BTreeSet<String> {
     calls.map(|call| call.function.name.clone().into_owned()).collect()
 }
 
-/// The messages with those joined that one side says in a row. A call and its results stay as they are.
+/// Merges consecutive messages of one side. A call and its results are not changed.
 fn joined<'a>(messages: impl Iterator<Item = WireMessage<'a>>) -> Vec<WireMessage<'a>> {
     messages.fold(Vec::new(), |mut turns: Vec<WireMessage<'a>>, next| {
         let is_one_side = matches!(next.role, Role::User | Role::Assistant);
@@ -398,7 +399,7 @@ impl<'a> WireTool<'a> {
         Self { kind: "function", function: Cow::Borrowed(spec) }
     }
 
-    /// A tool of which nothing but the name is known.
+    /// Creates a tool with a name only.
     fn named(name: String) -> Self {
         let parameters = serde_json::json!({ "type": "object", "properties": {} });
         Self {

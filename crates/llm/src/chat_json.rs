@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{Message, Role, ToolCall};
 
-/// A JSON value that is no message of a chat.
+/// A JSON value that is not a valid chat message.
 #[derive(Debug, thiserror::Error)]
 #[error("no message of a chat: {problem}")]
 pub struct ChatJsonError {
@@ -41,8 +41,8 @@ struct Function {
 }
 
 impl Message {
-    /// The message as an entry of `messages` in a chat-completions request. Nothing that the model wrote is changed; whether
-    /// the agent said it in the user's place is not told.
+    /// Converts the message to an entry of `messages` in a chat-completions request. The model's output is
+    /// not changed; the mark of synthetic messages is left out.
     ///
     /// ```
     /// # use superstep_llm::Message;
@@ -71,11 +71,11 @@ impl Message {
         Value::Object(chat)
     }
 
-    /// Reads what [`to_chat_json`](Self::to_chat_json) writes, and what others do: content in parts, of which the texts count;
-    /// arguments that are JSON instead of its text; the role `developer`, which is a system's.
+    /// Parses the output of [`to_chat_json`](Self::to_chat_json), and common variants: content in parts, of
+    /// which the texts are used; arguments as JSON instead of text; the role `developer`, which means system.
     ///
     /// # Errors
-    /// [`ChatJsonError`] if it is no such message.
+    /// [`ChatJsonError`] if it is not such a message.
     pub fn from_chat_json(chat: &Value) -> Result<Self, ChatJsonError> {
         let wrong = |problem: String| ChatJsonError { problem, source: None };
         let Chat { role, content, reasoning_content, tool_calls, tool_call_id } = Chat::deserialize(chat)

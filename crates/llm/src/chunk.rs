@@ -15,8 +15,8 @@ use crate::{Delta, FinishReason, ModelError, ModelErrorKind, Usage, assemble::tr
 
 /// One `data:` payload of a chat-completions stream.
 ///
-/// Only what is used is read, and nothing of it has to be there: servers leave out `created`, send `null` for lists,
-/// or end with a chunk that has no choices.
+/// Only used fields are read, and all of them are optional: servers leave out `created`, send `null` for
+/// lists, or end with a chunk without choices.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Chunk {
     /// One answer is requested; a second choice would be mixed into the first.
@@ -26,7 +26,7 @@ pub struct Chunk {
     usage: Option<WireUsage>,
     #[serde(default)]
     error: Option<Value>,
-    /// Some servers send an error that nothing is wrapped around.
+    /// Some servers send an unwrapped error.
     #[serde(default)]
     message: Option<Value>,
     #[serde(default)]
@@ -96,7 +96,7 @@ struct FunctionPiece {
     arguments: Option<Box<RawValue>>,
 }
 
-/// The most pieces of tool calls in one chunk. Each takes many times the bytes that it has on the wire.
+/// The maximum number of pieces of tool calls in one chunk. Each takes many times its size on the wire.
 const MOST_PIECES: usize = 4096;
 
 /// Reads the first element of a list, or null.
@@ -153,24 +153,25 @@ struct WireUsage {
     completion_tokens: Option<u64>,
 }
 
-/// Turns the chunks of one stream into [`Delta`]s and knows whether the stream may end.
+/// Converts the chunks of one stream into [`Delta`]s and tracks whether the stream may end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChunkReader {
     finished: bool,
-    /// Finished, and not for an error: nothing that comes later takes the answer back.
+    /// Finished without an error: later data cannot invalidate the answer.
     complete: bool,
-    /// Whether there was text, and whether there were tool calls.
+    /// `true` if there was text; likewise for tool calls.
     has_text: bool,
     has_calls: bool,
-    /// Whether the text is a refusal.
+    /// `true` if the text is a refusal.
     refuses: bool,
 }
 
 impl ChunkReader {
     /// Reads the text of one `data:` line.
     ///
-    /// # Errors    [`ModelErrorKind::Malformed`] if it is no chunk; the server's own error if it carries one. Neither after a
-    /// complete answer.
+    /// # Errors
+    /// [`ModelErrorKind::Malformed`] if it is not a chunk; the server's own error if it contains one. Neither
+    /// after a complete answer.
     pub fn read(&mut self, data: &str) -> Result<Vec<Delta>, ModelError> {
         match serde_json::from_str(data) {
             Ok(chunk) => self.take(chunk),
@@ -198,7 +199,7 @@ impl ChunkReader {
                 self.finished = true;
                 self.complete = reason != "error";
                 let reason = finish_reason(reason);
-                // OpenAI ends a refusal like any other text.
+                // OpenAI ends a refusal with the reason of an ordinary text.
                 let refuses = self.refuses && reason == FinishReason::Stop;
                 deltas.push(Delta::Finish(if refuses { FinishReason::Refusal } else { reason }));
             }
@@ -212,13 +213,13 @@ impl ChunkReader {
         Ok(deltas)
     }
 
-    /// What is wrong with something in the stream, if that matters.
+    /// Returns an error, unless the answer is complete.
     pub(crate) fn unless_complete(&self, error: ModelError) -> Result<Vec<Delta>, ModelError> {
         if self.complete { Ok(Vec::new()) } else { Err(error) }
     }
 
-    /// What `[DONE]` adds where it ends an answer without a finish reason: nothing unless there was text, and no tool call,
-    /// which may be cut off.
+    /// Returns the delta for a `[DONE]` that ends an answer without a finish reason: `None` unless there was
+    /// text, and no tool call, which may be truncated.
     pub fn done(&mut self) -> Option<Delta> {
         if self.finished || !self.has_text || self.has_calls {
             return None;
@@ -227,20 +228,23 @@ impl ChunkReader {
         Some(Delta::Finish(if self.refuses { FinishReason::Refusal } else { FinishReason::Stop }))
     }
 
-    /// Ends the stream; `fault` is what broke the connection, if anything did.
+    /// Ends the stream; `fault` is the error of a broken connection, if any.
     ///
-    /// After the finish reason the answer is complete: neither a missing `[DONE]` nor a broken connection changes that.
-    /// # Errors    `fault`, or [`ModelErrorKind::TruncatedStream`], if no finish reason was seen.
+    /// After the finish reason the answer is complete: a missing `[DONE]` or a broken connection is then
+    /// ignored.
+    ///
+    /// # Errors
+    /// `fault`, or [`ModelErrorKind::TruncatedStream`], if no finish reason has arrived.
     pub fn end(self, fault: Option<ModelError>) -> Result<(), ModelError> {
         if self.finished { Ok(()) } else { Err(fault.unwrap_or_else(truncated)) }
     }
 }
 
 impl Piece {
-    /// Whether any of it is a refusal.
+    /// Appends the deltas of a choice. Returns whether a part is a refusal.
     fn append_to(self, deltas: &mut Vec<Delta>) -> bool {
         let content = self.content.unwrap_or_default();
-        // A server that sends both fields says the same thing twice.
+        // A server that sends both fields sends the same text twice.
         let reasoning = self.reasoning_content.filter(|text| !text.is_empty()).or(self.reasoning);
         let reasoning = reasoning.unwrap_or_default() + &content.reasoning;
         if !reasoning.is_empty() {
@@ -265,7 +269,7 @@ impl Piece {
     }
 }
 
-/// The argument text: what a JSON string holds, or any other JSON as it is written.
+/// Returns the argument text: the content of a JSON string, or any other JSON as written.
 fn text_of(raw: &RawValue) -> String {
     match raw.get() {
         "null" => String::new(),

@@ -1,4 +1,4 @@
-//! What can go wrong between a request and its answer.
+//! The errors between a request and its answer.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// What kind of failure it is; decides whether another attempt makes sense.
+    /// The kind of failure, which decides whether another attempt makes sense.
     pub kind: ModelErrorKind,
     /// The HTTP status, if there was one.
     pub status: Option<u16>,
-    /// What happened, where and what to do. Never holds a key.
+    /// The description, with the place and a remedy. Never contains a key.
     pub message: String,
-    /// How long the provider asks to wait before the next attempt.
+    /// The delay that the provider requests before the next attempt.
     pub retry_after: Option<Duration>,
 }
 

@@ -1,7 +1,7 @@
-//! Cuts the bytes of an answer into events.
+//! Splits the bytes of an answer into events.
 //!
-//! It stands below async-openai, whose reader has no bounds and reads a long line anew with every read. What it is given is one
-//! whole event at a time, with nothing but its data.
+//! It runs below async-openai, whose reader has no bounds and parses a long line again with every read. It
+//! passes on one whole event at a time, with its data only.
 
 use std::collections::VecDeque;
 
@@ -11,26 +11,26 @@ use crate::{AnswerLimits, ModelError, chunk::malformed, limits::over};
 #[derive(Debug)]
 pub(crate) struct Events {
     limits: AnswerLimits,
-    /// How many bytes were received.
+    /// The number of received bytes.
     received: usize,
     begun: Begun,
     /// The line that is not over yet.
     line: Vec<u8>,
-    /// Whether the last byte was a carriage return, which may be half of a line end.
+    /// `true` if the last byte was a carriage return, which may be half of a line end.
     after_return: bool,
     /// The data lines of the event so far.
     data: Vec<u8>,
-    /// Whether the event only says that the server is still there.
+    /// `true` if the event is only a keep-alive.
     keeps_alive: bool,
     ready: VecDeque<Vec<u8>>,
-    /// Whether `[DONE]` was seen.
+    /// `true` if `[DONE]` has arrived.
     pub(crate) done: bool,
 }
 
-/// What the answer turned out to be.
+/// The kind of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begun {
-    /// Nothing but so many bytes of a byte order mark yet.
+    /// Not known yet: only this many bytes of a byte order mark.
     No(usize),
     /// A stream of events.
     Stream,
@@ -55,10 +55,11 @@ impl Events {
         }
     }
 
-    /// Reads what was received.
+    /// Reads received bytes.
     ///
-    /// # Errors    An error of the kind `AnswerLimit` if it is too much; one of the kind `Malformed` if it is not UTF-8. What was read
-    /// before is still [`next`](Self::next).
+    /// # Errors
+    /// An error of the kind `AnswerLimit` if a bound is exceeded; one of the kind `Malformed` if it is not
+    /// UTF-8. Events read before are still returned by [`next`](Self::next).
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<(), ModelError> {
         self.received = self.received.saturating_add(bytes.len());
         if let Begun::No(marked) = self.begun {
@@ -145,17 +146,17 @@ impl Events {
         self.ready.push_back(data);
     }
 
-    /// The next whole event, with the empty line at its end.
+    /// Returns the next whole event, with the empty line at its end.
     pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
         self.ready.pop_front()
     }
 
-    /// The answer is over. What was not ended by an empty line is no event, unless the answer is not a stream.
+    /// Ends the answer. Data without a final empty line is not an event, unless the answer is not a stream.
     pub(crate) fn end(&mut self) {
         match self.begun {
             Begun::Whole => {
                 let body = std::mem::take(&mut self.line);
-                // Line ends stand only between the values of JSON.
+                // Line ends occur only between the values of JSON.
                 let body: Vec<u8> =
                     body.into_iter().map(|byte| if byte < b' ' { b' ' } else { byte }).collect();
                 let body = String::from_utf8_lossy(&body);
@@ -171,7 +172,7 @@ impl Events {
     }
 }
 
-/// Whether a JSON text may be an answer that a server gave at once instead of in a stream.
+/// Returns whether a JSON text may be an answer that a server sent as a whole instead of a stream.
 fn is_completion(body: &str) -> bool {
     #[derive(serde::Deserialize)]
     struct Body<'a> {

@@ -22,9 +22,9 @@ type Asks = Arc<dyn Fn(&Value) -> Option<String> + Send + Sync>;
 type Tells = Arc<dyn Fn(&str, &Value) -> Option<Subject> + Send + Sync>;
 type Moves = Arc<dyn Fn(&Path) -> io::Result<Arc<dyn Tool>> + Send + Sync>;
 
-/// Makes a tool of an async function with typed arguments.
+/// Creates a tool from an async function with typed arguments.
 ///
-/// # Errors    Arguments that pass the schema of `spec` but are no `Args` are [`ToolError::InvalidArguments`].
+/// # Errors    Arguments that match the schema of `spec` but not `Args` are [`ToolError::InvalidArguments`].
 /// # Example
 /// ```
 /// use superstep_llm::{Tool, ToolCx, ToolError, ToolSpec, tool_fn};
@@ -59,13 +59,13 @@ impl<Args, F> FnTool<Args, F> {
         Self { behaviour, ..self }
     }
 
-    /// The same tool, with what a person is asked before a call with these arguments: see [`Tool::approval`].
+    /// Sets the function that returns the question to a person before a call: see [`Tool::approval`].
     #[must_use]
     pub fn with_approval(self, asks: impl Fn(&Value) -> Option<String> + Send + Sync + 'static) -> Self {
         Self { asks: Some(Arc::new(asks)), ..self }
     }
 
-    /// The same tool, with what its arguments stand for: see [`Tool::subject`].
+    /// Sets the subjects of the arguments: see [`Tool::subject`].
     #[must_use]
     pub fn with_subject(
         self,

@@ -1,4 +1,4 @@
-//! What clients have in common that send a key to a server.
+//! Parts shared by clients that send a key to a server.
 
 use std::{error::Error, time::Duration};
 
@@ -6,9 +6,10 @@ use reqwest::{Client, Url, redirect::Policy};
 
 use crate::excerpt;
 
-/// Reads the address of a server, to whose end paths are added.
+/// Parses the address of a server, to which paths are appended.
 ///
-/// # Errors    What is wrong with it, to be read after the name of what it is the address of.
+/// # Errors
+/// The problem, as the end of a sentence that begins with the name of the address.
 pub fn base_url(text: &str) -> Result<Url, String> {
     let url = match Url::parse(text.trim()) {
         Ok(url) => url,
@@ -26,9 +27,11 @@ pub fn base_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// A client for a server. It follows no redirects, and uses the proxies of the environment except for loopback addresses.
+/// Creates a client for a server. It follows no redirects, and uses the proxies of the environment except for
+/// loopback addresses.
 ///
-/// # Errors    If there is no TLS to be had.
+/// # Errors
+/// If TLS is not available.
 pub fn client(url: &Url, connect_timeout: Duration) -> Result<Client, reqwest::Error> {
     let client = Client::builder()
         .connect_timeout(connect_timeout)
@@ -43,7 +46,7 @@ pub fn client(url: &Url, connect_timeout: Duration) -> Result<Client, reqwest::E
     if is_loopback(url) { client.no_proxy().build() } else { client.build() }
 }
 
-/// The last cause of an error, which is the one that says something; those above it repeat the address.
+/// Returns the last cause of an error, which is the informative one; those above it repeat the address.
 pub fn root_cause(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -52,7 +55,7 @@ pub fn root_cause(error: &dyn Error) -> String {
     cause.to_string()
 }
 
-/// Whether `url` stays on this machine.
+/// Returns whether `url` is a loopback address.
 pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())

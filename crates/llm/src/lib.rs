@@ -1,8 +1,8 @@
 //! Chat models, messages and tools.
 //!
-//! Start at [`ChatModel`]: it turns a [`Request`] into a stream of [`Delta`]s. [`Assembler`] folds them into a
-//! [`Response`]. [`Retrying`] is the one place that sends a request again. A [`Tool`] is what a model may call, a
-//! [`ToolRegistry`] holds those of one agent. Nothing here knows of graphs.
+//! Start at [`ChatModel`]: it turns a [`Request`] into a stream of [`Delta`]s. [`Assembler`] folds them into
+//! a [`Response`]. [`Retrying`] is the only layer that retries a request. A model may call [`Tool`]s; a
+//! [`ToolRegistry`] contains those of one agent. This crate does not depend on graphs.
 
 extern crate self as superstep_llm;
 

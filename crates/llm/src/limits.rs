@@ -1,4 +1,4 @@
-//! How much of an answer is taken, and for how long.
+//! The bounds of an answer's size and time.
 //!
 //! Start at [`AnswerLimits`].
 
@@ -34,7 +34,7 @@ pub struct AnswerLimits {
     pub argument_depth: usize,
     /// The most bytes that are read of an error body; the rest is not read.
     pub error_bytes: usize,
-    /// The longest time from the request to the end of the answer.
+    /// The maximum time from the request to the end of the answer.
     #[serde(rename = "time_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub time: Duration,
 }
@@ -65,10 +65,10 @@ pub(crate) fn over(what: &str, setting: &str, value: impl fmt::Display) -> Model
     ModelError::new(ModelErrorKind::AnswerLimit, message)
 }
 
-/// Ends a stream of deltas with an error when its answer passes one of the bounds.
+/// Ends a stream of deltas with an error when its answer exceeds one of the bounds.
 ///
-/// `received_bytes`, `line_bytes` and `error_bytes` are about bytes on the wire, which whoever reads those has to bound. After
-/// [`Delta::Finish`] the answer is complete: when the time is over then, the stream just ends.
+/// `received_bytes`, `line_bytes` and `error_bytes` are about bytes on the wire, so that the reader of those
+/// must enforce them. After [`Delta::Finish`] the answer is complete: a later timeout just ends the stream.
 pub fn bounded(deltas: ResponseStream<'_>, limits: AnswerLimits) -> ResponseStream<'_> {
     let begun = Some((deltas, Meter::new(limits), None));
     stream::unfold(begun, |begun| async {
@@ -96,7 +96,7 @@ pub fn bounded(deltas: ResponseStream<'_>, limits: AnswerLimits) -> ResponseStre
     .boxed()
 }
 
-/// What was seen of an answer.
+/// The measured part of an answer.
 struct Meter {
     limits: AnswerLimits,
     bytes: usize,
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// How many deltas come through before the error, and the error.
+    /// Returns the number of deltas before the error, and the error.
     async fn stopped(limits: AnswerLimits, deltas: impl Iterator<Item = Delta> + Send) -> (usize, String) {
         let seen: Vec<_> = bounded(stream::iter(deltas.map(Ok)).boxed(), limits).collect().await;
         let error = seen.last().and_then(|last| last.as_ref().err()).expect("it was stopped");
@@ -241,7 +241,7 @@ mod tests {
             ),
             "{error}"
         );
-        // What is complete is not taken back by what never ends behind it.
+        // Endless data after a complete answer does not invalidate it.
         let finished = stream::iter([Ok(Delta::Finish(FinishReason::Stop))]).chain(stream::pending());
         let seen: Vec<_> = bounded(finished.boxed(), limits).collect().await;
         assert_eq!(seen.len(), 1);

@@ -1,4 +1,4 @@
-//! Images and audio that a tool gives back beside its text.
+//! Images and audio that a tool returns in addition to its text.
 //!
 //! Start at [`Media`].
 
@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
-/// An image or an audio clip: a base64 text of bytes whose beginning is that of its type. Clones share the text.
+/// An image or an audio clip: base64 text of bytes with the signature of its type. Clones share the text.
 ///
 /// ```
 /// # use superstep_llm::Media;
@@ -25,7 +25,7 @@ pub struct Media {
     pub uri: Option<String>,
 }
 
-/// The types of images and audio that models take.
+/// The types of images and audio that models accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MediaType {
     /// An image.
@@ -48,7 +48,7 @@ pub enum MediaType {
     Mp3,
 }
 
-/// Data that is not an image or audio clip which a model could take.
+/// Data that is not an image or audio clip of an accepted type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
@@ -58,21 +58,21 @@ pub enum MediaError {
     /// Its data is not base64.
     #[error("its data is not base64")]
     Base64,
-    /// Its data is of another type than it says.
+    /// The data has another type than declared.
     #[error("its data is not {}", .0.as_str())]
     Data(MediaType),
 }
 
-/// Which media a model takes.
+/// The media types that a model accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepts {
-    /// Whether it takes images.
+    /// `true` if it accepts images.
     pub images: bool,
-    /// Whether it takes audio.
+    /// `true` if it accepts audio.
     pub audio: bool,
 }
 
-/// How many bytes of data tell its type.
+/// The number of bytes that identify a type.
 const HEAD: usize = 12;
 
 impl MediaType {
@@ -107,7 +107,7 @@ impl MediaType {
         matches!(self, Self::Wav | Self::Mp3)
     }
 
-    /// Returns whether data begins like this type.
+    /// Returns whether data has the signature of this type.
     fn begins(self, head: &[u8]) -> bool {
         let riff = |kind: &[u8]| head.starts_with(b"RIFF") && head.get(8..12) == Some(kind);
         match self {
@@ -125,10 +125,10 @@ impl MediaType {
 }
 
 impl Media {
-    /// Checks a base64 text of this MIME type.
+    /// Validates base64 text of this MIME type.
     ///
     /// # Errors
-    /// [`MediaError`] if no model could take it: a provider would refuse every request that has it.
+    /// [`MediaError`] if no model could accept it: a provider would reject every request with it.
     pub fn new(mime: &str, base64: impl Into<Arc<str>>) -> Result<Self, MediaError> {
         let mime = MediaType::of(mime).ok_or(MediaError::Type)?;
         let data: Arc<str> = base64.into();
@@ -150,14 +150,14 @@ impl Media {
         &self.data
     }
 
-    /// The number of bytes that the base64 text stands for.
+    /// Returns the number of decoded bytes.
     pub fn bytes(&self) -> usize {
         self.data.trim_end_matches('=').len() * 3 / 4
     }
 }
 
 impl fmt::Display for Media {
-    /// Describes it, as it stands in a text.
+    /// Formats the description that is used in texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mime, bytes) = (self.mime.as_str(), grouped(self.bytes()));
         let kind = if self.mime.is_audio() { "audio" } else { "image" };
@@ -196,7 +196,7 @@ impl Accepts {
         if mime.is_audio() { self.audio } else { self.images }
     }
 
-    /// The media that either of two takes.
+    /// Returns the media types that either of two accepts.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self { images: self.images || other.images, audio: self.audio || other.audio }

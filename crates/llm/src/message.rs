@@ -1,14 +1,14 @@
-//! What is said between a user, a model and its tools.
+//! The messages between a user, a model and its tools.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Media;
 
-/// Who says a [`Message`].
+/// The author of a [`Message`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Instructions that stand before the conversation.
+    /// Instructions before the conversation.
     System,
     /// The person, or the program speaking for one.
     User,
@@ -23,31 +23,32 @@ pub enum Role {
 /// Build it with [`Message::user`] and its neighbours, which fill the fields that belong to the role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Unique within its thread; empty until whoever stores the message gives it one.
+    /// The id, unique within the thread; empty until the message is stored.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// Who says it.
+    /// The author.
     pub role: Role,
     /// The text; empty when an assistant only calls tools.
     #[serde(default)]
     pub content: String,
-    /// The model's reasoning, kept apart from what it says.
+    /// The model's reasoning, separate from its text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reasoning: String,
-    /// The calls an assistant asks for, in its order.
+    /// The calls of an assistant, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// Which call a tool message answers; empty for the other roles.
+    /// The id of the call that a tool message answers; empty for the other roles.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool_call_id: String,
-    /// The images and audio of a tool result, which its text describes. Models that take them get them behind the results of
-    /// the round, see [`ChatModel::accepts`](crate::ChatModel::accepts).
+    /// The images and audio of a tool result, which its text describes. Models that accept them receive them
+    /// after the results of the round, see [`ChatModel::accepts`](crate::ChatModel::accepts).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<Media>,
-    /// Whether the agent said it in the user's place. Providers are not told, people need not see it.
+    /// `true` if the agent wrote it on behalf of the user. It is not sent to providers, and user interfaces
+    /// may hide the message.
     #[serde(default, skip_serializing_if = "is_false")]
     pub synthetic: bool,
-    /// Whether the assistant was interrupted before it had said all. Providers are not told.
+    /// `true` if the assistant was interrupted before the end. It is not sent to providers.
     #[serde(default, skip_serializing_if = "is_false")]
     pub interrupted: bool,
 }
@@ -76,17 +77,17 @@ impl Message {
         Self::new(Role::System, content.into())
     }
 
-    /// What the user says.
+    /// Creates a message of the user.
     pub fn user(content: impl Into<String>) -> Self {
         Self::new(Role::User, content.into())
     }
 
-    /// What the agent says in the user's place.
+    /// Creates a message of the agent on behalf of the user.
     pub fn synthetic(content: impl Into<String>) -> Self {
         Self { synthetic: true, ..Self::user(content) }
     }
 
-    /// What the model says.
+    /// Creates a message of the model.
     pub fn assistant(content: impl Into<String>) -> Self {
         Self::new(Role::Assistant, content.into())
     }

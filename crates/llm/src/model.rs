@@ -1,4 +1,4 @@
-//! The seam between the agent and whatever completes its conversations.
+//! The interface between the agent and its chat models.
 
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use crate::{Accepts, Message, ModelError, ToolSpec};
 
-/// What a model is asked: one request of the chat-completions kind.
+/// A request to a model, of the chat-completions kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
     /// The conversation, system message first.
     pub messages: Vec<Message>,
     /// The tools it may call; none forbids calls.
     pub tools: Vec<ToolSpec>,
-    /// The JSON Schema that the text of the answer is to have, for providers that can hold the model to it; `None` for any
-    /// text.
+    /// The JSON Schema of the answer's text, for providers that can enforce it; `None` for any text.
     pub output_schema: Option<Value>,
     /// Sampling temperature; `None` leaves it to the provider.
     pub temperature: Option<f32>,
     /// Most tokens of the answer; `None` leaves it to the provider.
     pub max_tokens: Option<u32>,
-    /// Where several models may answer, the name of the one that is asked first; `None` for the first of them. Not sent.
+    /// The name of the model that is called first, if there are several; `None` for the first of them. Not
+    /// sent.
     pub ask_first: Option<String>,
 }
 
@@ -33,7 +33,7 @@ pub enum Delta {
     Reasoning(String),
     /// A piece of a tool call. Providers send the id and the name first, late, or again, and the arguments in pieces.
     ToolCall {
-        /// Which call of the answer; unreliable, some providers send 0 for every call.
+        /// The index of the call in the answer; unreliable, since some providers send 0 for every call.
         index: usize,
         /// The call's id, where this piece carries one.
         id: Option<String>,
@@ -42,9 +42,10 @@ pub enum Delta {
         /// The next piece of the argument text.
         arguments: String,
     },
-    /// The text of the answer so far is void: it held this many tool calls, which follow, behind the rest of the text.
+    /// The text of the answer so far is void: it contained this many tool calls, which follow after the
+    /// remaining text.
     TextCalls {
-        /// How many.
+        /// The number of calls.
         n: usize,
     },
     /// Tokens spent so far. The last one counts.
@@ -59,21 +60,21 @@ pub enum Delta {
         delay_ms: u64,
         /// The HTTP status that caused it, if there was one.
         status: Option<u16>,
-        /// What went wrong, in one line.
+        /// The problem, in one line.
         reason: String,
     },
-    /// Another model is asked instead, for this one cannot answer.
+    /// Another model is called instead, because this one cannot answer.
     Fallback {
         /// The name of the model that failed.
         from: String,
-        /// The name of the model that is asked now.
+        /// The name of the next model.
         to: String,
         /// The HTTP status of the failure, if there was one.
         status: Option<u16>,
-        /// What went wrong, in one line.
+        /// The problem, in one line.
         reason: String,
     },
-    /// Everything streamed by this attempt is void: the attempt failed half-way.
+    /// All deltas of this attempt are void: it failed after it had begun to stream.
     AttemptDiscarded {
         /// The failed attempt, counted from 1.
         attempt: u32,
@@ -84,7 +85,7 @@ pub enum Delta {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// It had said everything.
+    /// The answer was complete.
     Stop,
     /// It wants tools called.
     ToolCalls,
@@ -92,9 +93,9 @@ pub enum FinishReason {
     Length,
     /// The provider withheld the rest.
     ContentFilter,
-    /// The model refused; the text says so.
+    /// The model refused; the text has its reason.
     Refusal,
-    /// A reason this crate does not know, as the provider wrote it.
+    /// An unknown reason, as the provider wrote it.
     Other(String),
 }
 
@@ -103,7 +104,7 @@ pub enum FinishReason {
 pub struct Usage {
     /// Tokens of everything that was sent.
     pub input_tokens: u64,
-    /// Tokens of everything that came back.
+    /// The tokens of the whole output.
     pub output_tokens: u64,
 }
 
@@ -125,21 +126,22 @@ pub struct Response {
     pub message: Message,
     /// Why it ended.
     pub finish: FinishReason,
-    /// What it cost, if the provider said so.
+    /// The token usage, if the provider reported it.
     pub usage: Option<Usage>,
-    /// How many requests were sent for it, retries included.
+    /// The number of requests sent for it, including retries.
     pub attempts: u32,
 }
 
-/// The deltas of one answer. Ends with the first error.
+/// The deltas of one answer. The first error ends the stream.
 pub type ResponseStream<'a> = BoxStream<'a, Result<Delta, ModelError>>;
 
 /// A language model that completes conversations, one request at a time.
 ///
 /// # Contract
-/// The stream yields at least one [`Delta::Finish`] or ends with an error; a stream that simply stops is a fault that
-/// the implementation reports as [`ModelErrorKind::TruncatedStream`](crate::ModelErrorKind::TruncatedStream).
-/// Dropping the stream cancels the request. Implementations do not retry; wrap them in [`Retrying`](crate::Retrying).
+/// The stream yields at least one [`Delta::Finish`] or ends with an error; the implementation reports a
+/// stream without either as [`ModelErrorKind::TruncatedStream`](crate::ModelErrorKind::TruncatedStream).
+/// Dropping the stream cancels the request. Implementations do not retry; wrap them in
+/// [`Retrying`](crate::Retrying).
 pub trait ChatModel: Send + Sync {
     /// The model's name, for people.
     fn name(&self) -> &str;
@@ -147,13 +149,13 @@ pub trait ChatModel: Send + Sync {
     /// Sends `request` and streams the answer.
     fn stream(&self, request: Request) -> ResponseStream<'_>;
 
-    /// The names of all models that may answer, in the order in which they are asked.
+    /// Returns the names of all models that may answer, in the order of calls.
     fn names(&self) -> Vec<&str> {
         vec![self.name()]
     }
 
-    /// The media that it takes, or that any of several models takes which may answer. Other media are not part of its requests;
-    /// the text of their message describes them. None unless the implementation returns some.
+    /// Returns the media types that it, or any of several models, accepts. Other media are not part of its
+    /// requests; the text of their message describes them. None by default.
     fn accepts(&self) -> Accepts {
         Accepts::NOTHING
     }

@@ -1,8 +1,10 @@
-//! Talks to servers of the chat-completions kind through async-openai. The only file that knows its types.
+//! The client for servers of the chat-completions kind, based on async-openai. The only file that uses its
+//! types.
 //!
-//! async-openai writes the request and reads the events. Status, headers and error bodies are read here, before it sees
-//! them, and nothing is sent twice: [`Retrying`](crate::Retrying) does that. Its reader has no bounds, and reads ahead of
-//! whoever listens: it is given one whole event after another, and only a few before they are read.
+//! async-openai writes the request and reads the events. Status, headers and error bodies are read here,
+//! before it sees them. Requests are never repeated here: [`Retrying`](crate::Retrying) does that. Its reader
+//! has no bounds and reads ahead of its consumer. It therefore receives one whole event after another, and
+//! only a few in advance.
 
 use std::{
     collections::BTreeMap,
@@ -32,18 +34,18 @@ use crate::{
     split_thinking,
 };
 
-/// The most bytes that are kept of an answer that may turn out not to be a stream.
+/// The maximum number of bytes stored from an answer that may not be a stream.
 const HEAD: usize = 16 * 1024;
 
-/// The most events that are read and not yet taken.
+/// The maximum number of events that are read ahead.
 const AHEAD: usize = 16;
 
-/// Tells the UTC time in milliseconds.
+/// A function that returns the UTC time in milliseconds.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// A model behind a server of the chat-completions kind.
+/// A model on a server of the chat-completions kind.
 ///
-/// Sends each request once. A `Retry-After` that is a date is measured against the system's clock; see
+/// Sends each request once. A `Retry-After` date is compared with the system's clock; see
 /// [`OpenAiModel::with_clock`]. Needs a tokio runtime.
 ///
 /// ```
@@ -63,10 +65,12 @@ pub struct OpenAiModel {
 }
 
 impl OpenAiModel {
-    /// Checks `config` and makes the client; connects to nothing.
+    /// Validates `config` and creates the client, without connecting.
     ///
     /// Proxies of the environment are used except for loopback addresses.
-    /// # Errors    [`OpenAiConfigError`] for a base URL, key or extra field that cannot work.
+    ///
+    /// # Errors
+    /// [`OpenAiConfigError`] for an invalid base URL, key or extra field.
     pub fn new(mut config: OpenAiConfig) -> Result<Self, OpenAiConfigError> {
         let url = base_url(&config.base_url).map_err(|problem| OpenAiConfigError::BaseUrl { problem })?;
         config.base_url = url.as_str().trim_end_matches('/').to_owned();
@@ -177,9 +181,9 @@ struct Answer {
     chunks: StreamResponse<Chunk>,
     reader: ChunkReader,
     watch: Watch,
-    /// Whether anything in it was an event.
+    /// `true` if the answer contained an event.
     is_stream: bool,
-    /// Whether `[DONE]` stands for a finish reason.
+    /// `true` if `[DONE]` counts as a finish reason.
     done_finishes: bool,
 }
 
@@ -214,14 +218,14 @@ impl Answer {
     }
 }
 
-/// What a 200 without any event was instead.
+/// Returns the error for a response with status 200 without any event.
 fn not_a_stream(head: &[u8]) -> Option<ModelError> {
     let text = String::from_utf8_lossy(head);
     let text = text.trim_start_matches('\u{feff}');
     let body: Option<serde_json::Value> = serde_json::from_str(text).ok();
     match body.as_ref().and_then(|body| body.get("error")) {
         Some(error) => Some(ModelError::from_stream(error)),
-        // Comments and `[DONE]` are a stream in which the model said nothing.
+        // Comments and `[DONE]` are a stream of an empty answer.
         None if text.lines().all(is_event_line) => None,
         None => {
             let message =
@@ -235,7 +239,7 @@ fn is_event_line(line: &str) -> bool {
     line.is_empty() || [":", "data:", "event:", "id:", "retry:"].iter().any(|field| line.starts_with(field))
 }
 
-/// What was seen of an answer below async-openai, which turns faults of the connection into text.
+/// The observations of an answer below async-openai, which converts connection errors into text.
 #[derive(Clone)]
 struct Watch {
     seen: Arc<Mutex<Seen>>,
@@ -247,7 +251,7 @@ struct Watch {
 struct Seen {
     fault: Option<ModelError>,
     head: Vec<u8>,
-    /// Whether `[DONE]` was.
+    /// `true` if `[DONE]` was seen.
     done: bool,
 }
 
@@ -263,7 +267,7 @@ impl Watch {
     }
 }
 
-/// Sends a request once and turns every refusal into a [`ModelError`].
+/// Sends a request once and converts every error response into a [`ModelError`].
 #[derive(Clone)]
 struct SendOnce {
     model: OpenAiModel,
@@ -316,7 +320,7 @@ impl SendOnce {
 }
 
 impl SendOnce {
-    /// Reads the error of an answer that is none.
+    /// Reads the error of an error response.
     async fn refusal(&self, mut response: Response, patience: Duration) -> ModelError {
         let status = response.status();
         let text = |value: &header::HeaderValue| value.to_str().ok().map(str::to_owned);
@@ -335,7 +339,8 @@ impl SendOnce {
                 body.extend_from_slice(&bytes[..bytes.len().min(rest)]);
             }
         };
-        // A body that breaks off, stalls or never ends has been read far enough: the status tells the kind.
+        // A body that breaks off, stalls or never ends is used as far as it was read: the status gives the
+        // kind.
         let _ = timeout(patience, read).await;
         // Before anything is cut, or a part of the key would stay.
         let body = api_key.hide_in(String::from_utf8_lossy(&body).into_owned());
@@ -349,7 +354,7 @@ impl SendOnce {
     }
 }
 
-/// One answer on its way to async-openai.
+/// One response on its way to async-openai.
 struct Watched {
     response: Response,
     idle: Duration,
@@ -357,7 +362,7 @@ struct Watched {
     watch: Watch,
 }
 
-/// The same response as whole events, with an end to silence and to everything else, and with its faults written down.
+/// Returns the response as whole events, with limits of idle time and size, and records its errors.
 fn watched(response: Response, idle: Duration, limits: AnswerLimits, watch: Watch) -> Response {
     let watched = Watched { response, idle, events: Events::new(limits), watch };
     let bytes = stream::unfold(Some((watched, Ok(()))), |open| async {
@@ -382,7 +387,7 @@ fn watched(response: Response, idle: Duration, limits: AnswerLimits, watch: Watc
 }
 
 impl Watched {
-    /// Reads once more. What was read before an end, with or without a fault, is still to be told.
+    /// Reads once more. Events read before an end, with or without an error, must still be delivered.
     async fn read(&mut self) -> Result<(), Option<ModelError>> {
         let fault = match timeout(self.idle, self.response.chunk()).await {
             Ok(Ok(Some(bytes))) => {

@@ -1,4 +1,4 @@
-//! Which server is asked, and how.
+//! The server and its settings.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
     retry::{from_ms, to_ms},
 };
 
-/// Which server is asked, and how. Build it with [`OpenAiConfig::new`] and change what differs.
+/// The server and its settings. Create it with [`OpenAiConfig::new`] and change the fields that differ.
 #[derive(Clone, Debug)]
 pub struct OpenAiConfig {
     /// The address in front of `/chat/completions`, such as `https://api.openai.com/v1`.
@@ -18,14 +18,14 @@ pub struct OpenAiConfig {
     pub api_key: ApiKey,
     /// The model, and what the provider wants to see differently.
     pub wire: WireConfig,
-    /// How long to wait.
+    /// The timeouts.
     pub timeouts: Timeouts,
-    /// How much of an answer is taken, and for how long.
+    /// The bounds of an answer's size and time.
     pub limits: AnswerLimits,
 }
 
 impl OpenAiConfig {
-    /// Asks `model` at `base_url`.
+    /// Creates the settings of `model` at `base_url`.
     pub fn new(base_url: impl Into<String>, api_key: ApiKey, model: impl Into<String>) -> Self {
         let wire = WireConfig { model: model.into(), ..WireConfig::default() };
         let (timeouts, limits) = (Timeouts::default(), AnswerLimits::default());
@@ -33,13 +33,13 @@ impl OpenAiConfig {
     }
 }
 
-/// How long a server may be silent.
+/// The maximum silence of a server.
 ///
 /// Its serialized form has its times in whole milliseconds, under names that end in `_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// Until the connection stands.
+    /// The time until the connection is established.
     #[serde(rename = "connect_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub connect: Duration,
     /// From the request to the head of the answer; a local model may read a long prompt first.
@@ -62,19 +62,19 @@ impl Default for Timeouts {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenAiConfigError {
-    /// The base URL is none.
+    /// The base URL is invalid.
     #[error("the base URL {problem}; write it like `https://api.openai.com/v1`")]
     BaseUrl {
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// The key cannot stand in a header.
+    /// The key is not a valid header value.
     #[error("the API key has characters that cannot stand in a header; copy it again, without line breaks")]
     ApiKey,
     /// An extra field is written anyway.
     #[error("the extra field `{field}` is written by superstep itself; remove it from `extra`")]
     ExtraField {
-        /// Which one.
+        /// The name of the field.
         field: String,
     },
     /// The HTTP client cannot be made.

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-/// The value that the beginning of a JSON text has so far: what is open is closed, and what cannot be told yet, such as a number
-/// that may go on, is left out. Whatever stands before the first brace or bracket is skipped. `None` if there is no value yet.
+/// Parses the value of an incomplete JSON text: open parts are closed, and undecided parts, such as a number
+/// that may continue, are left out. Text before the first brace or bracket is skipped. `None` if there is no
+/// value yet.
 ///
 /// ```
 /// # use superstep_llm::partial_json;
@@ -15,9 +16,9 @@ use serde_json::Value;
 pub fn partial_json(text: &str) -> Option<Value> {
     let text = &text[text.find(['{', '['])?..];
     let (mut open, mut in_string, mut escaped) = (Vec::new(), false, false);
-    // Where the last escape begins; of two that are one character, the first.
+    // The position of the last escape; of a surrogate pair, the first.
     let mut escape = 0;
-    // Up to where everything is whole. No bracket stands behind it, so what is open there is open at the end.
+    // The end of the complete part. No bracket follows, so that the parts open there are open at the end.
     let mut whole = 0;
     for (at, char) in text.char_indices() {
         match char {
@@ -60,7 +61,7 @@ fn closed(text: &str, quote: &str, open: &[char]) -> Option<Value> {
     serde_json::from_str(&format!("{text}{quote}{ends}")).ok()
 }
 
-/// The text without the character at its end whose escape, which begins at `escape`, is not whole.
+/// Returns the text without an incomplete escape at its end, which begins at `escape`.
 fn without_escape(text: &str, escape: usize) -> &str {
     let last = &text.as_bytes()[escape..];
     let length = match last {
@@ -72,7 +73,7 @@ fn without_escape(text: &str, escape: usize) -> &str {
     if last.len() < length { &text[..escape] } else { text }
 }
 
-/// Whether an escape is the first half of a character, behind which the other one is to come.
+/// Returns whether an escape is a high surrogate, which a low one must follow.
 fn is_first_half(escape: &[u8]) -> bool {
     matches!(escape, [b'\\', b'u', b'd' | b'D', b'8' | b'9' | b'a' | b'A' | b'b' | b'B', ..])
 }

@@ -7,9 +7,10 @@ use icu_properties::{
 
 /// Returns whether a terminal shows this character as itself, in reading order.
 ///
-/// Not printable are control characters, format characters such as those that turn the writing direction, separators of lines
-/// and paragraphs, and what Unicode lets a font ignore: zero-width characters, fillers, tags and most variation selectors.
-/// Line feeds and tabs are printable, and so are the two selectors that choose between text and emoji.
+/// Not printable are control characters, format characters such as those that change the writing direction,
+/// separators of lines and paragraphs, and ignorable characters of Unicode: zero-width characters, fillers,
+/// tags and most variation selectors. Line feeds and tabs are printable, and so are the two selectors that
+/// choose between text and emoji.
 pub fn is_printable(c: char) -> bool {
     match c {
         '\n' | '\t' | ' '..='~' => true,

@@ -1,4 +1,4 @@
-//! A model whose tool calls come as text.
+//! A model whose tool calls arrive as text.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use crate::{
     text_calls,
 };
 
-/// A model whose answers are searched for tool calls that it wrote as text; see [`text_calls`].
+/// A model whose answers are searched for tool calls written as text; see [`text_calls`].
 ///
-/// The text is streamed as it comes. When it turns out to hold calls, [`Delta::TextCalls`] says that it is void; what it says
-/// beside them and the calls follow. An answer that was cut off, or that calls tools in the usual way as well, stays as it is.
+/// The text is streamed as it arrives. If it contains calls, [`Delta::TextCalls`] declares it void; the
+/// remaining text and the calls follow. A truncated answer, or one with regular tool calls, is not changed.
 #[derive(Clone, Debug)]
 pub struct ReadsTextCalls<M>(
     /// The model.

@@ -1,4 +1,4 @@
-//! Reads an HTTP answer that is no stream: what kind of failure it is and how long to wait.
+//! Parsing of HTTP error responses: the kind of failure and the requested delay.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,11 +10,11 @@ use crate::{ModelError, ModelErrorKind, is_printable};
 const EXCERPT: usize = 500;
 
 impl ModelError {
-    /// Reads a refusal: an HTTP answer whose status is not 2xx.
+    /// Parses an error response: an HTTP response whose status is not 2xx.
     ///
-    /// `headers` have lower-case names; `now_ms` is the UTC time in milliseconds, for a `Retry-After` that is a date.
-    /// Knows the error bodies of OpenAI and llama.cpp, with `code` as text or number, those of Anthropic, Google and FastAPI,
-    /// and the title of an HTML page; any other body is quoted.
+    /// `headers` have lower-case names; `now_ms` is the UTC time in milliseconds, for a `Retry-After` date.
+    /// Recognizes the error bodies of OpenAI and llama.cpp, with `code` as text or number, those of
+    /// Anthropic, Google and FastAPI, and the title of an HTML page; any other body is quoted.
     pub fn from_http(status: u16, headers: &BTreeMap<String, String>, body: &str, now_ms: u64) -> Self {
         let said = Said::read(body);
         let message = match said.message.as_str() {
@@ -29,7 +29,7 @@ impl ModelError {
         }
     }
 
-    /// Reads the error object that a server puts into a stream it has already begun with a 200.
+    /// Parses the error object that a server sends in a stream after a status of 200.
     pub fn from_stream(error: &Value) -> Self {
         let said = Said::of(error);
         // The only status there is hides in the code.
@@ -41,7 +41,7 @@ impl ModelError {
     }
 }
 
-/// What an error body says, as far as anything here depends on it.
+/// The relevant parts of an error body.
 #[derive(Default)]
 struct Said {
     message: String,
@@ -63,7 +63,7 @@ impl Said {
 
     /// Reads an error object, or what it is wrapped in. One without a message is quoted as a whole.
     fn of(error: &Value) -> Self {
-        // Google's comes in a list.
+        // Google sends it in a list.
         let error = error.as_array().and_then(|list| list.first()).unwrap_or(error);
         let inner = error.get("error").filter(|inner| inner.is_object() || inner.is_string());
         let inner = inner.unwrap_or(error);
@@ -95,13 +95,13 @@ impl Said {
             408 => ModelErrorKind::Timeout,
             409 | 425 | 500.. => ModelErrorKind::Server,
             429 => ModelErrorKind::RateLimited,
-            // A redirect of a POST is never followed: the address is not the one to ask.
+            // A redirect of a POST is never followed: the address is wrong.
             300..400 => ModelErrorKind::NotFound,
             _ => ModelErrorKind::BadRequest,
         }
     }
 
-    /// The status such an error has when it comes before the stream.
+    /// Returns the usual HTTP status of such an error before a stream.
     fn usual_status(&self) -> u16 {
         let is = |word: &str| self.kind.contains(word) || self.code.contains(word);
         if is("rate_limit") || is("too_many_requests") {
@@ -125,7 +125,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// What an error says to people.
+/// Returns the human-readable message of an error.
 fn message_of(error: &Value) -> Option<String> {
     if error.is_string() {
         return scalar(error);
@@ -161,7 +161,7 @@ fn title(page: &str) -> Option<&str> {
     Some(title).filter(|title| !title.trim().is_empty())
 }
 
-/// Whether a refusal says in words that the conversation is too long.
+/// Returns whether an error message says that the conversation is too long.
 fn speaks_of_context(message: &str) -> bool {
     let message = message.to_lowercase();
     // The words of OpenAI, llama.cpp, Anthropic, Gemini, Kimi, Qwen and Grok.
@@ -180,10 +180,11 @@ fn speaks_of_context(message: &str) -> bool {
     subject.iter().any(|word| message.contains(word)) || message.contains("too many tokens")
 }
 
-/// How long the server asks to wait: `retry-after-ms`, else `retry-after` in seconds or as an HTTP date.
+/// Returns the delay that the server requests: `retry-after-ms`, else `retry-after` in seconds or as an HTTP
+/// date.
 ///
-/// `headers` have lower-case names; `now_ms` is the UTC time in milliseconds. A date that has passed, and anything
-/// that is no time, is no wish.
+/// `headers` have lower-case names; `now_ms` is the UTC time in milliseconds. A past date and any invalid
+/// value are ignored.
 pub fn retry_after(headers: &BTreeMap<String, String>, now_ms: u64) -> Option<Duration> {
     let header = |name: &str| headers.get(name).map(|value| value.trim());
     let number = |text: &str, unit: f64| {
@@ -200,7 +201,8 @@ pub fn retry_after(headers: &BTreeMap<String, String>, now_ms: u64) -> Option<Du
     })
 }
 
-/// The start of what a server said, in one line, with characters that are not [printable](is_printable) as `\u{…}`.
+/// Returns the start of a server's text, in one line, with characters that are not [printable](is_printable)
+/// as `\u{…}`.
 pub fn excerpt(text: &str) -> String {
     let mut line = String::new();
     let words = text.split_whitespace().enumerate();
@@ -256,7 +258,7 @@ mod tests {
             ("<!doctype html><html><head><title>502 Bad\nGateway</title>", "502 Bad Gateway"),
             ("<html>no title", "<html>no title"),
             ("a\u{1b}[31m\u{202e}b", "a\\u{1b}[31m\\u{202e}b"),
-            // As everywhere else: fillers look like nothing, and a selector belongs to its emoji.
+            // As elsewhere: fillers are invisible, and a selector belongs to its emoji.
             ("a\u{3164}b\u{115f}c\u{2764}\u{fe0f}", "a\\u{3164}b\\u{115f}c\u{2764}\u{fe0f}"),
         ] {
             let error = ModelError::from_http(500, &BTreeMap::new(), body, 0);

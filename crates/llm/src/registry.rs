@@ -45,7 +45,7 @@ pub enum RegistryError {
     Schema {
         /// The tool.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         detail: String,
     },
 }
@@ -58,7 +58,9 @@ impl ToolRegistry {
 
     /// Adds a tool and compiles its schema.
     ///
-    /// # Errors    [`RegistryError`] if the name is taken or cannot be one, or the schema is none; nothing is added.
+    /// # Errors
+    /// [`RegistryError`] if the name is taken or invalid, or the schema is invalid; the registry is then
+    /// unchanged.
     pub fn insert(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
         let spec = tool.spec();
         let name = spec.name.clone();
@@ -107,12 +109,12 @@ impl ToolRegistry {
         self.tools.get(name).map(|registered| &registered.tool)
     }
 
-    /// Reads `text` as arguments of the tool `name`; `None` if there is no such tool.
+    /// Parses `text` as arguments of the tool `name`; `None` if the tool does not exist.
     pub fn check(&self, name: &str, text: &str) -> Option<Result<Value, ToolCallError>> {
         self.tools.get(name).map(|registered| registered.check.check(text))
     }
 
-    /// What a model is told, in the order of the names.
+    /// Returns the specs for the model, in name order.
     pub fn specs(&self) -> Vec<ToolSpec> {
         self.tools.values().map(|registered| registered.tool.spec().clone()).collect()
     }
@@ -122,12 +124,12 @@ impl ToolRegistry {
         self.tools.keys().map(String::as_str)
     }
 
-    /// How many tools there are.
+    /// Returns the number of tools.
     pub fn len(&self) -> usize {
         self.tools.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no tools.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }

@@ -1,4 +1,4 @@
-//! When a request is sent again; see [`Retrying`](crate::Retrying) for who does.
+//! The policy of retries; [`Retrying`](crate::Retrying) applies it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -10,10 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{ModelError, ModelErrorKind};
 
-/// When a failed request is sent again, and after which wait.
+/// The retry policy of requests.
 ///
-/// The wait after the n-th failed attempt is `base · factor^(n-1)`, at most `cap`, plus jitter. There is no wait after
-/// the last attempt.
+/// The delay after the n-th failed attempt is `base · factor^(n-1)`, at most `cap`, plus jitter. There is no
+/// delay after the last attempt.
 /// # Example: 1 s, 2 s, 4 s, 8 s, then 10 s, each with up to one second more
 /// ```
 /// # use std::time::Duration;
@@ -36,33 +36,34 @@ pub struct ModelRetry {
     /// The wait after the first failure.
     #[serde(rename = "base_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub base: Duration,
-    /// How much longer each wait is than the one before.
+    /// The factor between consecutive delays.
     pub factor: u32,
     /// The longest wait, without jitter.
     #[serde(rename = "cap_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub cap: Duration,
-    /// What is added to a wait, so that clients do not come back all at once.
+    /// The random addition to a delay, so that clients do not retry all at the same time.
     pub jitter: Jitter,
-    /// The longest `Retry-After` that is waited out, exactly and without jitter; for a longer one the request fails at
-    /// once. `None`, in the serialized form 0, ignores the header.
+    /// The maximum `Retry-After` that is honoured, exactly and without jitter; with a longer one the request
+    /// fails immediately. `None`, in the serialized form 0, ignores the header.
     #[serde(
         rename = "longest_retry_after_ms",
         serialize_with = "to_optional_ms",
         deserialize_with = "from_optional_ms"
     )]
     pub longest_retry_after: Option<Duration>,
-    /// The longest that a request waits in all, over every attempt and every model; a wait beyond it is not begun.
+    /// The maximum total delay of a request, over all attempts and models; a delay that would exceed it is
+    /// not started.
     #[serde(rename = "longest_wait_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub longest_wait: Duration,
-    /// Which failures are worth another attempt.
+    /// The failures that are retried.
     pub retries: RetryClass,
 }
 
-/// What is added to a wait, after its cap.
+/// The random addition to a delay, after its cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Jitter {
-    /// Nothing.
+    /// No addition.
     None,
     /// Up to this many hundredths of the wait.
     Percent(u32),
@@ -71,7 +72,7 @@ pub enum Jitter {
     UpTo(Duration),
 }
 
-/// Which failures are worth another attempt.
+/// The failures that are retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -80,13 +81,13 @@ pub enum RetryClass {
     Transient,
     /// Too many requests, no answer in time, errors of the server, and broken connections and streams.
     Overload,
-    /// All of them, a wrong key included, but not a request that is too long, which has to become another one, and not an
-    /// answer that passed its bounds, which would pass them again.
+    /// All failures, including an invalid key. Exceptions: a request that is too long, which must be changed,
+    /// and an answer beyond its bounds, which would exceed them again.
     Any,
 }
 
 impl RetryClass {
-    /// Whether it has this failure.
+    /// Returns whether it contains this failure.
     pub fn has(self, kind: ModelErrorKind) -> bool {
         match self {
             Self::Transient => kind.is_transient(),
@@ -157,8 +158,8 @@ impl ModelRetry {
         }
     }
 
-    /// What follows the failed attempt `failed` of a request that has waited for `waited`: a wait, or the error for the
-    /// caller.
+    /// Returns the consequence of the failed attempt `failed` of a request that has waited for `waited`: a
+    /// delay, or the error for the caller.
     pub(crate) fn after(
         &self,
         failed: u32,
@@ -185,7 +186,7 @@ impl ModelRetry {
     }
 }
 
-/// The failure of an attempt that nobody waits to repeat.
+/// Creates the error of an attempt whose retry would take too long.
 fn too_long(error: ModelError, what: &str, wait: Duration, longest: Duration) -> ModelError {
     let (cause, wait, longest) = (&error.message, wait.as_secs_f64(), longest.as_secs_f64());
     let message =
@@ -194,12 +195,13 @@ fn too_long(error: ModelError, what: &str, wait: Duration, longest: Duration) ->
 }
 
 impl ModelErrorKind {
-    /// Whether another model may answer the same request. One that is wrong or too long is so for the next model as well.
+    /// Returns whether another model may answer the same request. A request that is invalid or too long is so
+    /// for the next model as well.
     pub fn may_pass_elsewhere(self) -> bool {
         !matches!(self, Self::BadRequest | Self::ContextOverflow)
     }
 
-    /// Whether the same request may succeed a little later.
+    /// Returns whether the same request may succeed later.
     pub fn is_transient(self) -> bool {
         match self {
             Self::Connect
@@ -218,7 +220,7 @@ impl ModelErrorKind {
     }
 }
 
-/// Where jitter comes from: given the most milliseconds, returns how many it is to be.
+/// A source of jitter: receives the maximum in milliseconds and returns the addition.
 pub type JitterSource = Arc<dyn Fn(u64) -> u64 + Send + Sync>;
 
 /// Evenly distributed jitter, the same sequence for the same seed.

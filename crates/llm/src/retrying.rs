@@ -9,17 +9,18 @@ use crate::{
     assemble::truncated, check_timers, retry::millis, seeded_jitter,
 };
 
-/// A model that sends a failed request again, and to other models when it cannot answer.
+/// A model that retries failed requests, and sends them to other models if it cannot answer.
 ///
-/// It is the only place that does. A failure is announced before the wait: [`Delta::AttemptDiscarded`] if the failed
-/// attempt had streamed anything, then [`Delta::Retry`]. Dropping the stream ends a wait at once.
+/// It is the only layer that retries. A failure is announced before the delay: [`Delta::AttemptDiscarded`] if
+/// the failed attempt had streamed anything, then [`Delta::Retry`]. Dropping the stream ends a delay
+/// immediately.
 ///
-/// When the attempts of a model are exhausted, or its failure is not one of those that are retried, the next model is asked,
-/// without a wait and with attempts of its own: [`Delta::Fallback`]. Not so if the request is at fault, see
-/// [`ModelErrorKind::may_pass_elsewhere`](crate::ModelErrorKind::may_pass_elsewhere). Each model has its turn once in a
-/// request, so that a request is sent at most `max_attempts` times to each of them, and
-/// [`longest_wait`](ModelRetry::longest_wait) bounds the waits of all of them together. The first is the one that
-/// [`Request::ask_first`] names; those before it follow at the end.
+/// If the attempts of a model are exhausted, or its failure is not retried, the next model is called without
+/// a delay and with its own attempts: [`Delta::Fallback`]. This does not apply if the request is at fault,
+/// see [`ModelErrorKind::may_pass_elsewhere`](crate::ModelErrorKind::may_pass_elsewhere). Each model has one
+/// turn per request, so that a request is sent at most `max_attempts` times to each of them.
+/// [`longest_wait`](ModelRetry::longest_wait) bounds the delays of all models together. The first model is
+/// the one named by [`Request::ask_first`]; those before it follow at the end.
 #[derive(Clone)]
 pub struct Retrying<M> {
     model: M,
@@ -29,9 +30,9 @@ pub struct Retrying<M> {
 }
 
 impl<M: ChatModel> Retrying<M> {
-    /// Retries `model` as `policy` says, with the jitter of seed 0.
+    /// Retries `model` by `policy`, with the jitter of seed 0.
     ///
-    /// Programs that share a provider should not share a seed: see [`Retrying::with_jitter`].
+    /// Programs that share a provider should use different seeds: see [`Retrying::with_jitter`].
     pub fn new(model: M, policy: ModelRetry) -> Self {
         Self { model, fallbacks: Vec::new(), policy, jitter: seeded_jitter(0) }
     }
@@ -43,7 +44,7 @@ impl<M: ChatModel> Retrying<M> {
         self
     }
 
-    /// The same model, and others that are asked in their order when it cannot answer. Their names should differ.
+    /// Adds models that are called in order if this one cannot answer. Their names should differ.
     #[must_use]
     pub fn with_fallbacks(mut self, models: impl IntoIterator<Item = Arc<dyn ChatModel>>) -> Self {
         self.fallbacks.extend(models);
@@ -106,7 +107,7 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
 /// The attempts of one request. Between two attempts, and after the last one, there is no `current` stream.
 struct Attempts<'a> {
     model: &'a dyn ChatModel,
-    /// Those that are still to be asked.
+    /// The models that have not been called.
     others: VecDeque<&'a dyn ChatModel>,
     policy: &'a ModelRetry,
     jitter: &'a JitterSource,
@@ -116,12 +117,12 @@ struct Attempts<'a> {
     attempt: u32,
     of_this_model: u32,
     waited: Duration,
-    /// Which models failed before this one, and why.
+    /// The models that failed before this one, and their errors.
     failed: Vec<String>,
-    /// Whether the current attempt has yielded anything.
+    /// `true` if the current attempt has yielded a delta.
     streamed: bool,
     finished: bool,
-    /// What is to be said before the wait; the wait begins when it is empty.
+    /// The deltas before the delay; the delay begins when it is empty.
     announced: VecDeque<Delta>,
     wait: Duration,
 }
@@ -174,7 +175,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// What follows a failed attempt: another one of this model or of the next one, or the end.
+    /// Continues after a failed attempt: with another one of this model or of the next one, or with the end.
     fn then(&mut self, error: ModelError) -> Result<Delta, ModelError> {
         let (status, reason) = (error.status, error.message.clone());
         let error = match self.policy.after(self.of_this_model, self.waited, error, self.jitter) {

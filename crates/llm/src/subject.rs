@@ -1,11 +1,11 @@
-//! What an argument of a call stands for.
+//! The subjects of a call's arguments.
 
 use std::{
     fs, io,
     path::{Component, Path, PathBuf},
 };
 
-/// What an argument of a call stands for, as rules about calls compare it with their patterns: see [`Tool::subject`].
+/// The subject of an argument of a call, for comparison with the patterns of rules: see [`Tool::subject`].
 ///
 /// [`Tool::subject`]: crate::Tool::subject
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,24 +17,24 @@ pub enum Subject {
         root: String,
         /// Below that folder, with `/` between names; empty for the folder itself.
         below: String,
-        /// Whether the call reaches everything below it as well.
+        /// `true` if the call reaches everything below it as well.
         whole: bool,
-        /// Whether its file system may find it by other letter cases as well.
+        /// `true` if its file system may ignore letter case.
         any_case: bool,
     },
     /// An address of the web.
     Url(String),
     /// A command line of a shell.
     Command(String),
-    /// Text that means what it says.
+    /// Text without a further meaning.
     Text(String),
-    /// Nobody can tell what it stands for: rules that allow are not about it, rules that deny are.
+    /// An unknown subject: rules that allow do not apply to it, rules that deny do.
     Unknown,
 }
 
 impl Subject {
-    /// Resolves a path that a tool opens in a folder: links followed, `..` taken away. One that leads out of the folder, or cannot be
-    /// resolved, is [`Unknown`](Self::Unknown).
+    /// Resolves a path that a tool opens in a folder: links are followed, `..` is removed. A path that leads
+    /// out of the folder, or cannot be resolved, is [`Unknown`](Self::Unknown).
     ///
     /// # Example
     /// ```
@@ -58,7 +58,7 @@ impl Subject {
     }
 }
 
-/// Where a path leads, whether or not there is something.
+/// Returns the target of a path, whether or not it exists.
 fn resolve(root: &Path, written: &str) -> Option<PathBuf> {
     let mut real = root.to_owned();
     for part in Path::new(written).components() {

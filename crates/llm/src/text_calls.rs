@@ -6,19 +6,19 @@ use serde_json::{Map, Value};
 
 use crate::{ArgumentCheck, ToolCall, ToolSpec};
 
-/// What stands in front of a call, and behind it.
+/// The tags before and after a call.
 const TAGS: [(&str, &str); 2] = [("<tool_call>", "</tool_call>"), ("<tools>", "</tools>")];
 const FUNCTION: &str = "<function=";
 const MISTRAL: &str = "[TOOL_CALLS]";
 const FENCE: &str = "```";
 
-/// The most calls that a text is taken for; a text of more stays text.
+/// The maximum number of calls in a text; a text with more is ordinary text.
 const MOST_CALLS: usize = 128;
 
-/// How often something that begins like a call may turn out to be none, before the rest of a text is left alone.
+/// The maximum number of false starts of calls, before the rest of a text is skipped.
 const MOST_TRIES: usize = 256;
 
-/// Tool calls that a text holds.
+/// Tool calls found in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextCalls {
     /// The calls, in their order.
@@ -27,15 +27,16 @@ pub struct TextCalls {
     pub text: String,
 }
 
-/// Finds the calls that `text` holds; `None` if it holds none of the `offered` tools.
+/// Finds the calls in `text`; `None` if it has no call of an `offered` tool.
 ///
-/// Models whose chat template the server does not know, small ones above all, write their calls as text: in `<tool_call>`
-/// or `<tools>` tags, as `<function=NAME>`, behind `[TOOL_CALLS]`, in code fences, or bare. A call is a JSON object with `name`
-/// and `arguments` (or `parameters`), alone or in a list, or what the last two forms write instead; some double the braces.
+/// Models whose chat template the server does not support, especially small ones, write their calls as text:
+/// in `<tool_call>` or `<tools>` tags, as `<function=NAME>`, after `[TOOL_CALLS]`, in code fences, or bare. A
+/// call is a JSON object with `name` and `arguments` (or `parameters`), alone or in a list, or the syntax of
+/// `<function=NAME>` and `[TOOL_CALLS]`; some double the braces.
 ///
-/// Calls may stand behind prose if they are marked and their arguments fit the schema of the tool: tags on lines of their
-/// own or at the end of one, fences at the end of the text. A call in the middle of a sentence or in backticks is a mention,
-/// and prose that has a bare object in it stays prose.
+/// Calls may follow prose if they are marked and their arguments match the schema of the tool: tags on lines
+/// of their own or at the end of one, fences at the end of the text. A call in the middle of a sentence or in
+/// backticks is a mention, and prose with a bare object remains prose.
 ///
 /// # Example
 /// ```
@@ -56,7 +57,8 @@ pub fn text_calls(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
     (1..=MOST_CALLS).contains(&found.calls.len()).then_some(found)
 }
 
-/// The calls of a text that is nothing else. Arguments that do not fit are left for the model to be told of.
+/// Returns the calls of a text without prose. Arguments that do not fit are retained for the error that the model
+/// reads.
 fn whole(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
     let mut calls = Vec::new();
     let mut rest = text;
@@ -85,7 +87,7 @@ fn behind_prose(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
         let here = &text[begins..];
         let fenced = here.starts_with(FENCE);
         if !fenced && here.starts_with('`') {
-            // What is in backticks is a mention.
+            // Text in backticks is a mention.
             let ticks = &here[1..];
             at = begins + 1 + ticks.find(['`', '\n']).map_or(ticks.len(), |end| end + 1);
             continue;
@@ -108,7 +110,7 @@ fn behind_prose(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
             }
         }
         at = match here.strip_prefix(FENCE) {
-            // What is in other fences is code.
+            // Text in other fences is code.
             Some(inside) => {
                 begins + FENCE.len() + inside.find(FENCE).map_or(inside.len(), |end| end + FENCE.len())
             }
@@ -120,7 +122,7 @@ fn behind_prose(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
     let mut ends = text.len();
     for block in blocks.into_iter().rev() {
         let behind = text[block.ends..ends].trim();
-        // Prose goes on behind an example.
+        // Prose continues after an example.
         if block.fenced && (!behind.is_empty() || prose.iter().any(|text: &&str| !text.is_empty())) {
             continue;
         }
@@ -139,7 +141,7 @@ fn starts_call(text: &str) -> bool {
         || text.starts_with(MISTRAL)
 }
 
-/// Whether a line ends here, or another call begins.
+/// Returns whether a line ends here, or another call begins.
 fn ends_line(text: &str) -> bool {
     let text = text.trim_start_matches([' ', '\t']);
     text.is_empty() || text.starts_with(['\n', '\r']) || starts_call(text)
@@ -191,7 +193,7 @@ fn objects(text: &str) -> Option<Objects<'_>> {
     let mut rest = doubled.unwrap_or(text).trim_start();
     let mut objects = Vec::new();
     while rest.starts_with(['{', '[']) && objects.len() <= MOST_CALLS {
-        // Whatever else stands in brackets is no call.
+        // Other text in brackets is not a call.
         if !objects.is_empty() && rest.starts_with(MISTRAL) {
             break;
         }
@@ -236,7 +238,7 @@ fn function<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
             None => return None,
         };
         calls.push(call(name.trim(), arguments.into()));
-        // Another one, if it is one; what else follows is not looked at here.
+        // Another call, if it is valid; other text is not inspected here.
         if rest.trim_start().starts_with(FUNCTION) {
             rest = rest.trim_start();
         }
@@ -244,7 +246,7 @@ fn function<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
     (!calls.is_empty()).then_some((calls, rest))
 }
 
-/// A value that is not marked as text or otherwise: the schema says what it is.
+/// Converts an unmarked value to the type of the schema.
 fn typed(value: &str, tool: &str, key: &str, offered: &[ToolSpec]) -> Value {
     let spec = offered.iter().find(|spec| spec.name == tool);
     let kind = spec.and_then(|spec| spec.parameters.get("properties")?.get(key)?.get("type"));
@@ -285,7 +287,7 @@ fn call(name: &str, arguments: Value) -> Map<String, Value> {
     Map::from_iter([("name".to_owned(), name.into()), ("arguments".to_owned(), arguments)])
 }
 
-/// The call that an object is, if it is one of an offered tool. Its id is still to come.
+/// Reads the call of an object, if it is one of an offered tool. The id is assigned later.
 fn read(mut object: Map<String, Value>, offered: &[ToolSpec]) -> Option<ToolCall> {
     // Some wrap it as the protocol does.
     if let Some(Value::Object(function)) = object.remove("function") {
@@ -438,7 +440,7 @@ mod tests {
         ] {
             assert_eq!(split(&text), one("I look."), "{text}");
         }
-        // What else is marked, fenced or in brackets does not hide it.
+        // Other marked, fenced or bracketed text does not hide it.
         let code = "See `<tool_call>` and:\n```sh\n<tool_call>\n```\nNow [1] <b>";
         assert_eq!(split(&format!("{code}\n<tool_call>{call}</tool_call>")), one(code));
         let hallucinated = format!("One.\n<tool_call>{call}</tool_call>\nThe result is 5.");

@@ -7,10 +7,11 @@ use crate::{Delta, ResponseStream};
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-/// Tells what stands between `<think>` and `</think>` as reasoning; white space after it belongs to neither.
+/// Converts text between `<think>` and `</think>` to reasoning; white space after it is dropped.
 ///
-/// For servers that do not take their models' reasoning apart, see [`WireConfig::think_tags`](crate::WireConfig::think_tags).
-/// A tag that is never closed holds the rest of the text.
+/// For servers that do not separate their models' reasoning, see
+/// [`WireConfig::think_tags`](crate::WireConfig::think_tags). A tag that is never closed extends to the end
+/// of the text.
 pub fn split_thinking(deltas: ResponseStream<'_>) -> ResponseStream<'_> {
     let begun = (deltas, Splitter::default());
     let split = stream::unfold(begun, |(mut deltas, mut splitter)| async move {
@@ -20,7 +21,7 @@ pub fn split_thinking(deltas: ResponseStream<'_>) -> ResponseStream<'_> {
             Ok(delta) => {
                 match &delta {
                     Delta::AttemptDiscarded { .. } => splitter = Splitter::default(),
-                    // The text is over, so the beginning of a tag is none.
+                    // The text has ended, so that the start of a tag is ordinary text.
                     Delta::Finish(_) | Delta::ToolCall { .. } => splitter.flush(&mut out),
                     _ => {}
                 }
@@ -36,9 +37,9 @@ pub fn split_thinking(deltas: ResponseStream<'_>) -> ResponseStream<'_> {
 #[derive(Default)]
 struct Splitter {
     thinks: bool,
-    /// Whether white space is still to be skipped.
+    /// `true` if white space is to be skipped.
     skips: bool,
-    /// The end of the text so far, if it may be the beginning of a tag.
+    /// The end of the text so far, if it may be the start of a tag.
     pending: String,
 }
 
@@ -59,7 +60,7 @@ impl Splitter {
         self.pending = rest[at..].to_owned();
     }
 
-    /// The tag that ends what is being read.
+    /// Returns the next tag to search for.
     fn tag(&self) -> &'static str {
         if self.thinks { CLOSE } else { OPEN }
     }

@@ -7,17 +7,17 @@ use crate::{
     tokens::{Bytes, wide},
 };
 
-/// Text is counted in pieces of this many bytes at the most. What a vocabulary does with one endless word or line takes more
-/// than its share of time, and a cut costs a token or two.
+/// The maximum number of bytes of a piece of text for counting. A vocabulary takes disproportionate time for
+/// one endless word or line, and a cut costs a token or two.
 const PIECE: usize = 4 << 10;
 
-/// As far as a text is counted. What is beyond is taken to be like it.
+/// The number of bytes of a text that are counted. The count of the rest is extrapolated.
 const LONGEST: usize = 256 << 10;
 
-/// Counts by a vocabulary of OpenAI's.
+/// A counter with a vocabulary of OpenAI.
 ///
-/// It is read when something is first counted, which takes some 100 ms, and shared by all counters. The models of other
-/// vendors have other vocabularies, whose counts differ by a fifth or so.
+/// The vocabulary is loaded at the first count, which takes some 100 ms, and shared by all counters. The
+/// models of other vendors have other vocabularies, whose counts differ by a fifth or so.
 #[derive(Clone, Copy)]
 pub struct Tiktoken {
     vocabulary: fn() -> &'static CoreBPE,
@@ -65,7 +65,7 @@ impl TokenCounter for Tiktoken {
     }
 }
 
-/// Where the first piece of a text ends: before a word, if there is one near the longest possible piece's end.
+/// Returns the end of the first piece of a text: before a word, if there is one near the maximum length.
 fn end_of_piece(text: &str) -> usize {
     if text.len() <= PIECE {
         return text.len();

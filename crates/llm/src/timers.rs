@@ -20,7 +20,7 @@ pub struct NoTimers;
 /// # Errors
 /// [`NoTimers`].
 pub fn check_timers() -> Result<(), NoTimers> {
-    // Nothing but this tells.
+    // This is the only test for a timer.
     catch_unwind(AssertUnwindSafe(|| drop(tokio::time::sleep(Duration::ZERO)))).map_err(|_| NoTimers)
 }
 

@@ -1,10 +1,10 @@
-//! How many tokens something has, known before it is sent.
+//! Token counts, known before a request is sent.
 //!
 //! Start at [`TokenCounter`].
 
 use crate::{Media, Message, ToolSpec};
 
-/// What a provider adds around each message, each tool call and each tool.
+/// The provider's overhead for each message, tool call and tool.
 const FRAME: u64 = 4;
 
 /// The tokens of an image: as many as a large one has at the large providers.
@@ -13,15 +13,16 @@ const IMAGE: u64 = 1_500;
 /// The bytes of audio that count for a token: speech at a low rate has no more tokens than that.
 const SOUND: usize = 250;
 
-/// Counts the tokens of what a model is to be asked.
+/// A counter of a request's tokens.
 ///
-/// Models differ in their tokens, so a count is exact for one family of them at the most. Whoever needs to know how large a
-/// request is should therefore begin with what the provider said of the last one, and count only what was added since.
+/// A count is exact for one family of models at most. To estimate the size of a request, start from the
+/// provider's count of the last one, and count only the additions.
 pub trait TokenCounter: Send + Sync {
     /// The tokens of a text.
     fn text(&self, text: &str) -> u64;
 
-    /// The tokens of an image or audio clip: 1,500 for an image, whatever its size, and one for each 250 bytes of audio.
+    /// Returns the tokens of an image or audio clip: 1,500 for an image of any size, and one for each 250
+    /// bytes of audio.
     fn media(&self, media: &Media) -> u64 {
         if media.mime.is_audio() { wide(media.bytes().div_ceil(SOUND)) } else { IMAGE }
     }
@@ -51,7 +52,7 @@ pub trait TokenCounter: Send + Sync {
     }
 }
 
-/// The counter to use if nothing better is known: [`Tiktoken`](crate::Tiktoken) with the feature `tiktoken`, otherwise
+/// Returns the default counter: [`Tiktoken`](crate::Tiktoken) with the feature `tiktoken`, otherwise
 /// [`Estimate`].
 pub fn default_counter() -> std::sync::Arc<dyn TokenCounter> {
     #[cfg(feature = "tiktoken")]

@@ -1,4 +1,4 @@
-//! What a model may call.
+//! The tools that a model may call.
 
 mod snapshots;
 mod spill;
@@ -16,28 +16,28 @@ pub use self::{
     spill::{Spill, SpillError, SpillFuture, SpillText},
 };
 
-/// What a model is told of a [`Tool`].
+/// The description of a [`Tool`] for a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
     /// The name it is called by.
     pub name: String,
-    /// What it does and when to use it.
+    /// The purpose of the tool and when to use it.
     pub description: String,
     /// The JSON Schema of its arguments, an object.
     pub parameters: Value,
 }
 
 impl ToolSpec {
-    /// The spec of a tool whose arguments are `Args`, a struct with named fields.
+    /// Creates the spec of a tool whose arguments are `Args`, a struct with named fields.
     ///
-    /// The schema has its parts in place and says nothing of dialects: every provider reads it.
+    /// The schema is inlined and names no dialect: every provider can read it.
     pub fn of<Args: JsonSchema>(name: impl Into<String>, description: impl Into<String>) -> Self {
         let settings = SchemaSettings::draft2020_12().with(|settings| {
             settings.inline_subschemas = true;
             settings.meta_schema = None;
         });
         let mut schema = settings.into_generator().into_root_schema_for::<Args>();
-        // The title is the name of a Rust type; the description stands in the spec.
+        // The title is the name of a Rust type; the spec has the description.
         schema.remove("title");
         schema.remove("description");
         Self { name: name.into(), description: description.into(), parameters: schema.to_value() }
@@ -47,42 +47,43 @@ impl ToolSpec {
 /// The most characters of a tool's name.
 pub(crate) const LONGEST_TOOL_NAME: usize = 64;
 
-/// Whether every provider takes it as the name of a tool.
+/// Returns whether every provider accepts it as the name of a tool.
 pub(crate) fn is_tool_name(name: &str) -> bool {
     let fits = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == '-';
     !name.is_empty() && name.len() <= LONGEST_TOOL_NAME && name.chars().all(fits)
 }
 
-/// How a [`Tool`] wants to be treated.
+/// The execution requirements of a [`Tool`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Its calls run alone, whatever else the model called at the same time: after the calls before it, and before those behind it.
+    /// `true` if its calls run alone: after the calls before them in the answer, and before those after them.
     pub exclusive: bool,
-    /// It is asked the same again and again until something changes: repeating it is no loop.
+    /// `true` if the model polls it: repeated equal calls do not count as a loop.
     pub poll: bool,
-    /// Its result is the answer to the user: the model is not asked again, unless there is none.
+    /// `true` if its result is the answer to the user: the model is not called again, unless the result is
+    /// empty.
     pub answers: bool,
     /// Calling it twice with one idempotency key does no harm, so that a call whose outcome is unknown may be repeated.
     pub idempotent: bool,
-    /// How long a call may take, in place of what the agent grants otherwise.
+    /// The time limit of a call; the agent's default if `None`.
     pub timeout: Option<Duration>,
 }
 
-/// A sequence in which the calls of one answer keep the order that the model gave them, such as the calls to one server.
+/// A sequence in which the calls of one answer retain the model's order, such as the calls to one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence<'a> {
     /// The name of the sequence. Tools that return the same name share it.
     pub name: &'a str,
-    /// Whether a call may run beside its neighbours that overlap as well, once those before it were sent. Every other call
-    /// runs after all calls before it, and before all calls after it.
+    /// `true` if a call may overlap with neighbours that also overlap, after those before it were sent. Every
+    /// other call runs after all calls before it, and before all calls after it.
     pub overlaps: bool,
 }
 
-/// What became of a tool call that failed: the text is what the model reads.
+/// The error of a failed tool call: the model reads the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
-    /// The arguments are valid JSON but not what the tool takes.
+    /// The arguments are valid JSON but do not fit the tool.
     #[error("{0}")]
     InvalidArguments(String),
     /// A rule or a person forbids the call.
@@ -100,15 +101,15 @@ impl ToolError {
     }
 }
 
-/// What a tool gives back.
+/// The result of a tool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolReply {
-    /// What the model reads.
+    /// The text for the model.
     pub text: String,
-    /// The images and audio for models that take them. The text describes them for the others, such as by what a [`Media`]
-    /// displays.
+    /// The images and audio for models that accept them. The text describes them for the others, for example
+    /// by the `Display` of a [`Media`].
     pub media: Vec<Media>,
-    /// What the tool changes beside the conversation: the JSON form of an update of the state that its agent has.
+    /// The tool's update of the agent's state, in its JSON form.
     pub update: Option<Value>,
 }
 
@@ -124,10 +125,10 @@ impl ToolReply {
         Self { media: media.into_iter().collect(), ..self }
     }
 
-    /// The same reply, which also writes channels of the agent's state: `update` is an update of that state.
+    /// Adds writes to channels of the agent's state: `update` is an update of that state.
     ///
-    /// The writes of one round are folded in call order. The agent refuses those that do not fit its state, and those to
-    /// channels that are its own business, such as the conversation; the model reads that then.
+    /// The writes of one round are folded in call order. The agent rejects writes that do not fit its state,
+    /// and writes to its own channels, such as the conversation; the model then reads an error.
     ///
     /// # Panics
     /// If `update` has no JSON form.
@@ -150,7 +151,7 @@ impl From<&str> for ToolReply {
     }
 }
 
-/// The future of one tool call: what the model reads, or why there is nothing.
+/// The future of one tool call.
 pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<ToolReply, ToolError>> + Send + 'a>>;
 
 /// The future of [`Tool::reconcile`].
@@ -161,7 +162,7 @@ pub trait Tool: Send + Sync {
     /// Name, description and argument schema.
     fn spec(&self) -> &ToolSpec;
 
-    /// How it wants to be treated.
+    /// Returns the execution requirements.
     fn behaviour(&self) -> Behaviour {
         Behaviour::default()
     }
@@ -171,39 +172,43 @@ pub trait Tool: Send + Sync {
         None
     }
 
-    /// What a person is asked before this call runs, a few lines of text; `None` if nobody needs to be asked.
+    /// Returns the question to a person before this call runs, a few lines of text; `None` if no approval is
+    /// needed.
     ///
-    /// Asked only for arguments that pass the schema. The executor asks; the tool does not.
+    /// Called only with arguments that match the schema. The executor asks the person; the tool does not.
     fn approval(&self, args: &Value) -> Option<String> {
         let _ = args;
         None
     }
 
-    /// Whether its calls may change files of the folder that the agent works in, which are kept around such calls; `None` if the tool
-    /// does not say.
+    /// Returns whether its calls may change files of the agent's folder, which are saved around such calls;
+    /// `None` if unknown.
     fn changes_files(&self) -> Option<bool> {
         None
     }
 
-    /// What an argument of a call stands for, so that a rule about it is compared with what the call really touches; also if the
-    /// call leaves that argument out and the tool takes something in its place. `None` if the tool does not say: then its name, its
-    /// value and the rule's pattern have to tell, and what is doubtful is not allowed.
+    /// Returns the subject of an argument, so that rules are compared with the real target of the call. Also
+    /// called for an argument that is missing if the tool has a default for it. `None` if the tool does not
+    /// define it: then its name, its value and the rule's pattern decide, and doubtful cases are not allowed.
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {
         let _ = (argument, args);
         None
     }
 
-    /// The same tool, with the same spec, bound to another folder: it takes the place of this one in a turn that works there.
-    /// `None` if the tool does not work in a folder. A tool that wraps another one returns itself around what that one returns.
+    /// Returns the same tool, with the same spec, bound to another folder: it replaces this one in a turn
+    /// that works there. `None` if the tool does not work in a folder. A wrapper returns itself around the
+    /// result of the wrapped tool.
     ///
-    /// # Errors    The folder cannot be used; then no call of the round runs.
+    /// # Errors
+    /// If the folder cannot be used; then no call of the round runs.
     fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Tool>>> {
         let _ = folder;
         Ok(None)
     }
 
-    /// What came of the call with this idempotency key, if the tool can tell: it was begun, and the process stopped before
-    /// its result was stored. `None` if not; then the model is told that nobody knows.
+    /// Returns the result of the call with this idempotency key, if the tool can determine it. The call was
+    /// started, and the process stopped before its result was stored. `None` if unknown; the model then reads
+    /// that the result is unknown.
     fn reconcile<'a>(&'a self, idempotency_key: &'a str) -> ReconcileFuture<'a> {
         let _ = idempotency_key;
         Box::pin(std::future::ready(None))
@@ -223,7 +228,7 @@ mod tests {
     #[derive(JsonSchema)]
     #[expect(dead_code, reason = "only its schema is looked at")]
     struct Trip {
-        /// Where to.
+        /// The target folder.
         to: Place,
         nights: Option<u32>,
     }

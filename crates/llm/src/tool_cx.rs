@@ -1,4 +1,4 @@
-//! What a tool gets beside its arguments.
+//! The context of a tool call.
 
 use std::{
     any::{Any, TypeId, type_name},
@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Subject, ToolError};
 
-/// What a [`Tool`](crate::Tool) gets beside its arguments. Cheap to clone.
+/// The context of a [`Tool`](crate::Tool) call. Cheap to clone.
 #[derive(Clone)]
 pub struct ToolCx {
     /// The id of the call it answers.
     pub call_id: String,
-    /// Equal for every attempt of the same call, different for any other call: hand it to services that take one.
+    /// A key that is equal for every attempt of the same call and different for any other call. Pass it to
+    /// services that support idempotency keys.
     pub idempotency_key: String,
     /// Fires when the run is cancelled or the tool's time is up; a tool that honours it returns soon after.
     pub cancel: CancellationToken,
@@ -31,22 +32,22 @@ pub struct ToolCx {
     given: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
-/// Says whether a call may touch what one of its arguments stands for.
+/// A function that returns whether a call may access the subject of one of its arguments.
 type Permits = Arc<dyn Fn(&str, &Subject) -> bool + Send + Sync>;
 
-/// Hears what a tool says while it runs.
+/// A listener for the output of a running tool.
 type Listen = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Answers what a tool asks while it runs.
+/// A function that answers the questions of a running tool.
 type Asks = Arc<dyn Fn(ToolQuestion) -> AnswerFuture + Send + Sync>;
 
 /// The future of one answer to a [`ToolQuestion`].
 pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<ToolAnswer, ToolError>> + Send>>;
 
-/// A question that a tool asks the user while its call runs.
+/// A question of a running tool to the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolQuestion {
-    /// The asking party, such as ``MCP server `bank` ``.
+    /// The author of the question, such as ``MCP server `bank` ``.
     pub from: String,
     /// The question itself.
     pub message: String,
@@ -67,7 +68,7 @@ pub enum ToolAnswer {
 }
 
 impl ToolCx {
-    /// That of a call which nobody cancels or listens to, and which is given nothing.
+    /// Creates the context of a call without cancellation, listener and given values.
     pub fn new(call_id: impl Into<String>) -> Self {
         let call_id = call_id.into();
         Self {
@@ -82,8 +83,8 @@ impl ToolCx {
         }
     }
 
-    /// Tells whoever watches the run what there is so far: progress, or the next part of a long output. The model reads only
-    /// what the tool returns.
+    /// Emits intermediate output for observers of the run: progress, or the next part of a long output. The
+    /// model reads only the tool's result.
     pub fn output(&self, chunk: &str) {
         if let Some(output) = self.output.as_ref().filter(|_| !chunk.is_empty()) {
             output(chunk);
@@ -98,14 +99,14 @@ impl ToolCx {
         }
     }
 
-    /// Asks the user and returns the answer, whose values fit the question's schema.
+    /// Asks the user and returns the answer, whose values match the question's schema.
     ///
-    /// An agent ends the call to get an answer: [`cancel`](Self::cancel) fires, and this does not return. When the answer is there,
-    /// the agent calls the tool again from its beginning, and an equal question returns at once. The user learns with the question that
-    /// the call is repeated.
+    /// An agent ends the call to get an answer: [`cancel`](Self::cancel) fires, and this future does not
+    /// return. When the answer is available, the agent calls the tool again from its beginning, and an equal
+    /// question returns immediately. The question informs the user that the call is repeated.
     ///
     /// # Errors
-    /// [`ToolError::Failed`] if nobody can answer, or the schema is not the schema of an object.
+    /// [`ToolError::Failed`] if questions are not supported, or the schema is not the schema of an object.
     pub async fn ask(&self, question: ToolQuestion) -> Result<ToolAnswer, ToolError> {
         match &self.asks {
             Some(asks) => asks(question).await,
@@ -113,36 +114,37 @@ impl ToolCx {
         }
     }
 
-    /// The same, with a function that answers what the tool [asks](Self::ask).
+    /// Sets the function that answers the tool's [questions](Self::ask).
     #[must_use]
     pub fn with_asks(self, asks: impl Fn(ToolQuestion) -> AnswerFuture + Send + Sync + 'static) -> Self {
         Self { asks: Some(Arc::new(asks)), ..self }
     }
 
-    /// Whether the call may touch what an argument stands for now, by the rules that let it run: what was looked at when it was decided
-    /// may lead elsewhere since. A tool that resolves paths asks before it opens what it has resolved.
+    /// Returns whether the call may access the current subject of an argument, by the rules that allowed the
+    /// call. A path may lead elsewhere since that decision. A tool that resolves paths must check this before
+    /// it opens the resolved path.
     pub fn permits(&self, argument: &str, subject: &Subject) -> bool {
         self.permits.as_ref().is_none_or(|permits| permits(argument, subject))
     }
 
-    /// The same, with who says that.
+    /// Sets the function that decides [`permits`](Self::permits).
     #[must_use]
     pub fn with_permits(self, permits: impl Fn(&str, &Subject) -> bool + Send + Sync + 'static) -> Self {
         Self { permits: Some(Arc::new(permits)), ..self }
     }
 
-    /// What the agent gives its tools, by its type. Agents of this library give the state as it was before the round, the
-    /// `ThreadId` if the run has one, their store if they have one as an `Arc<dyn Store>`, the context of the run if it is an object as a `serde_json::Value`, and
-    /// nothing else.
+    /// Returns a value that the agent gives its tools, by type. Agents of this library give the state before
+    /// the round and, if present, the `ThreadId` of the run, the store as an `Arc<dyn Store>`, and the
+    /// context of the run as a `serde_json::Value` if it is an object.
     ///
     /// # Errors
-    /// [`ToolError::Failed`] if there is no such thing.
+    /// [`ToolError::Failed`] if there is no value of this type.
     pub fn given<T: Any + Send + Sync>(&self) -> Result<&T, ToolError> {
         let given = self.given.get(&TypeId::of::<T>()).and_then(|given| given.downcast_ref());
         given.ok_or_else(|| ToolError::Failed(format!("the agent gives its tools no `{}`", type_name::<T>())))
     }
 
-    /// The same, heard by `listen`, which gets every chunk as it comes.
+    /// Sets a listener, which receives every chunk of [`output`](Self::output) as it is emitted.
     #[must_use]
     pub fn with_output(self, listen: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { output: Some(Arc::new(listen)), ..self }

@@ -1,4 +1,4 @@
-//! Tools that come and go.
+//! Tools that change over time.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -7,14 +7,14 @@ use crate::ToolRegistry;
 /// The future of [`ToolSource::refresh`].
 pub type RefreshFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Tools that come and go while an agent lives, such as those of a server that gains some.
+/// A source of tools that change during an agent's life, such as those of a server.
 ///
-/// An agent looks here at the beginning of each superstep that has to do with tools, and keeps to what it found until that
-/// superstep ends: a round of calls that runs is not disturbed.
+/// An agent reads the tools at the start of each superstep that uses them, and does not change them until
+/// that superstep ends: a running round of calls is not affected.
 pub trait ToolSource: Send + Sync {
-    /// The tools as far as is known.
+    /// Returns the currently known tools.
     fn tools(&self) -> Arc<ToolRegistry>;
 
-    /// Learns what has changed, if anything did. What cannot be learned leaves the tools as they were.
+    /// Updates the tools. If the update fails, the tools do not change.
     fn refresh(&self) -> RefreshFuture<'_>;
 }

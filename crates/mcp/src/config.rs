@@ -1,19 +1,20 @@
-//! Where a server is, and how its tools are treated.
+//! The location of a server, and the treatment of its tools.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// A server, as a configuration file has it: one of `command` and `url`, and what else differs from the defaults.
+/// The configuration of a server, as in a configuration file: one of `command` and `url`, and all settings
+/// that differ from the defaults.
 ///
 /// # Units
 /// Times are milliseconds.
 /// # Secrets
-/// The values of `env` and `headers` may name variables of this program's environment, as `$NAME` or `${NAME}`, and have `$$` for
-/// a `$`; they are looked up when the server is connected, so that what is stored of a configuration has the name and not the
-/// secret.
+/// The values of `env` and `headers` may name variables of this program's environment, as `$NAME` or
+/// `${NAME}`, with `$$` for a `$`. They are resolved at connection time, so that a stored configuration has
+/// the name and not the secret.
 /// # Errors
-/// Read by [`Deserialize`], it is refused if it has both places or none, or fields that are not its own.
+/// [`Deserialize`] fails if it has both locations or none, or unknown fields.
 /// # Example
 /// ```
 /// use superstep_mcp::{McpConfig, Place};
@@ -28,28 +29,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub struct McpConfig {
-    /// Where it is.
+    /// The location.
     pub place: Place,
-    /// Which of its tools are taken, by its own names for them; `None` for all.
+    /// The tools to use, by the server's names; `None` for all.
     pub tools: Option<Vec<String>>,
-    /// Before which of its tools somebody is asked.
+    /// The tools that need approval by a person.
     pub ask: Ask,
-    /// How long it may take to start and say which tools it has.
+    /// The time limit for the start and the list of tools.
     pub start_timeout: Duration,
-    /// How long one call may take.
+    /// The time limit of one call.
     pub call_timeout: Duration,
 }
 
-/// Where a server is.
+/// The location of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It is a program, which is started, and started again if it ends.
+    /// A program, which is started, and restarted if it ends.
     Program {
-        /// The program, looked for like a shell would.
+        /// The program, found like in a shell.
         command: String,
         /// Its arguments.
         args: Vec<String>,
-        /// What is in its environment beside the few variables that every program needs (`PATH`, `HOME`, the language …).
+        /// Additional environment variables, besides the few that every program needs (`PATH`, `HOME`, the
+        /// language …).
         env: BTreeMap<String, String>,
         /// The folder that it works in; `None` for that of this program.
         cwd: Option<PathBuf>,
@@ -58,25 +60,25 @@ pub enum Place {
     Http {
         /// The address.
         url: String,
-        /// What each request has in its head.
+        /// The headers of each request.
         headers: BTreeMap<String, String>,
     },
 }
 
-/// Before which tools of a server somebody is asked. A rule of the agent's about a tool comes before this.
+/// The tools of a server that need approval by a person. A rule of the agent about a tool takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
     /// Before each.
     Always,
-    /// Before those of which the server does not say that they only read. The default for programs, which can do what they like
-    /// anyway once they are started.
+    /// Tools that the server does not declare as read-only. The default for programs, which have unrestricted
+    /// access anyway once they are started.
     Writes,
     /// Before none.
     Never,
 }
 
-/// A configuration that is none.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum McpConfigError {
@@ -91,7 +93,7 @@ pub enum McpConfigError {
     Field {
         /// The field.
         field: &'static str,
-        /// What such servers have.
+        /// The fields of such servers.
         of: &'static str,
     },
 }
@@ -103,7 +105,7 @@ impl McpConfig {
         Self::at(Place::Program { command: command.into(), args, env: BTreeMap::new(), cwd: None })
     }
 
-    /// An address, with the default for everything else. Somebody is asked before each of its tools.
+    /// Creates the configuration of an address, with defaults. Each of its tools needs approval.
     pub fn http(url: impl Into<String>) -> Self {
         Self::at(Place::Http { url: url.into(), headers: BTreeMap::new() })
     }

@@ -35,10 +35,10 @@ use crate::{
     running::{GRACE, Pipes, Running},
 };
 
-/// A server that is spoken to. Dropped, it is told to end.
+/// A connection to a server. Dropping it ends the session.
 pub(crate) type Connection = RunningService<RoleClient, Arc<Ears>>;
 
-/// Variables that programs get whatever the configuration says. None of them is a secret.
+/// Variables that programs always get. None of them is a secret.
 const HANDED_ON: [&str; 14] = [
     "PATH",
     "HOME",
@@ -56,40 +56,41 @@ const HANDED_ON: [&str; 14] = [
     "APPDATA",
 ];
 
-/// How much of what a program said on stderr is kept, in bytes.
+/// The maximum number of bytes retained from a program's stderr.
 const LAST_WORDS: usize = 2_000;
 
-/// How much of what a server says is wrong is passed on, in bytes.
+/// The maximum number of bytes of a server's error text in messages.
 const LONGEST_PROBLEM: usize = 2_000;
 
-/// Values that are shorter are no secrets, and would cut ordinary words.
+/// The minimum length of a secret. Shorter values are not hidden, because they would cut ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
-/// How long a program that failed may take to close its stderr: as long as it may take to end.
+/// The time limit for a failed program to close its stderr: as long as for its end.
 const WORDS_TIMEOUT: Duration = GRACE.saturating_mul(3);
 
-/// How long a connection to an address is kept for the next call. Servers close theirs after five seconds or more.
+/// The time that an idle connection to an address stays open for the next call. Servers close theirs after
+/// five seconds or more.
 const KEPT_OPEN: Duration = Duration::from_secs(4);
 
-/// How many redirects of one address are followed.
+/// The maximum number of redirects of one address.
 const MOST_REDIRECTS: usize = 10;
 
-/// How often, and after which waits, a broken stream of answers is taken up again.
+/// The number of reconnections of a broken stream of answers, and the delays before them.
 #[derive(Debug)]
 struct Reconnects;
 
 impl SseRetryPolicy for Reconnects {
     fn retry(&self, times: usize) -> Option<Duration> {
-        // Somebody waits for the answer; without an end a server that is gone would never be missed.
+        // A caller waits for the answer; without a limit, a lost server would never be detected.
         const WAITS_MS: [u64; 4] = [250, 500, 1_000, 2_000];
         WAITS_MS.get(times).copied().map(Duration::from_millis)
     }
 }
 
-/// Starts the program, or finds the address, and agrees on a protocol.
+/// Starts the program or contacts the address, and negotiates a protocol version.
 ///
 /// # Errors
-/// What went wrong, without secrets.
+/// The problem, without secrets.
 pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Connection, String> {
     check_timers().map_err(|error| error.to_string())?;
     let ears = Arc::new(Ears::new(heard.clone()));
@@ -135,7 +136,7 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
     }
 }
 
-/// What a server says is wrong, without what its configuration gives it.
+/// Returns a server's error text without the values of its configuration.
 pub(crate) fn without_secrets(config: &McpConfig, problem: String) -> String {
     let (Place::Program { env: given, .. } | Place::Http { headers: given, .. }) = &config.place;
     match looked_up(given) {
@@ -175,7 +176,8 @@ fn looked_up(values: &BTreeMap<String, String>) -> Result<(Vec<(String, String)>
     Ok((found, secrets))
 }
 
-/// What a configuration gives a server, which may be secret: each value, and the name that stands for it where a server says it.
+/// The values of a configuration that may be secret, each with the name that replaces it in texts of the
+/// server.
 #[derive(Default)]
 struct Secrets(Vec<(String, String)>);
 
@@ -188,12 +190,12 @@ impl Secrets {
         }
     }
 
-    /// How many bytes the longest has.
+    /// Returns the length of the longest secret in bytes.
     fn longest(&self) -> usize {
         self.0.first().map_or(0, |(value, _)| value.len())
     }
 
-    /// What a server says is wrong, cut when no secret is in it any more.
+    /// Hides all secrets in a server's error text, then truncates it.
     fn short(&self, problem: String) -> String {
         content::cut(self.hide_in(problem), LONGEST_PROBLEM)
     }
@@ -218,8 +220,8 @@ fn spawn(
     Running::start(program)
 }
 
-/// What speaks to an address: calls share its connections. A redirect is followed only where the message and the secrets of the
-/// configuration go to the same server.
+/// Creates the client for an address, with connections shared by calls. A redirect is followed only if the
+/// message and the secrets of the configuration go to the same server.
 fn client() -> Result<Client, String> {
     let same_server = Policy::custom(|attempt| {
         let keeps_message =
@@ -238,16 +240,16 @@ fn client() -> Result<Client, String> {
     client.map_err(|cause| format!("HTTP cannot be spoken: {cause}"))
 }
 
-/// What a program said last on stderr, which nobody sees otherwise.
+/// The end of a program's stderr, for error messages.
 struct LastWords {
     kept: Arc<Mutex<VecDeque<u8>>>,
     listening: JoinHandle<()>,
-    /// How many bytes are kept, so that no secret stands across the beginning of those that are told.
+    /// The maximum number of stored bytes, chosen so that no secret crosses the start of the shown text.
     most: usize,
 }
 
 impl LastWords {
-    /// Listens until the program closes its stderr, on which it may say secrets of at most this length.
+    /// Reads until the program closes its stderr, on which it may print secrets of at most this length.
     fn of(stderr: ChildStderr, longest: usize) -> Self {
         let most = LAST_WORDS + longest;
         let kept = Arc::<Mutex<VecDeque<u8>>>::default();
@@ -267,13 +269,13 @@ impl LastWords {
         Self { kept, listening, most }
     }
 
-    /// The problem, and what the program said before it. By now it ended, or was ended.
+    /// Appends the end of stderr to a problem. The program has ended by now.
     async fn after(self, problem: String, secrets: &Secrets) -> String {
         let _ = timeout(WORDS_TIMEOUT, self.listening).await;
         let words: Vec<u8> =
             self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let shown = secrets.hide_in(String::from_utf8_lossy(&words).into_owned());
-        // What is kept may begin in the middle of a secret.
+        // The stored text may begin in the middle of a secret.
         let surplus = if words.len() < self.most { 0 } else { secrets.longest() };
         let surplus = shown.ceil_char_boundary(surplus.max(shown.len().saturating_sub(LAST_WORDS)));
         match shown[surplus..].trim() {

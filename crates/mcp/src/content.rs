@@ -1,13 +1,13 @@
-//! What a server gave back, as a model reads it.
+//! The conversion of a server's results into text for a model.
 
 use rmcp::model::{ContentBlock, ResourceContents};
 use serde_json::Value;
 use superstep_llm::{Media, MediaError, ToolError, ToolReply};
 
-/// The most bytes of one result; what an agent does about shorter ones is its own choice.
+/// The maximum number of bytes of one result; an agent may impose a lower limit.
 pub(crate) const MOST: usize = 1 << 20;
 
-/// How much is shown of what is not a result, in bytes.
+/// The maximum number of bytes shown of an invalid result.
 const LONGEST_SHOWN: usize = 500;
 
 /// The result: texts as they are, images and audio, and a description in the place of these and of everything else.
@@ -84,7 +84,7 @@ fn known(block: ContentBlock, media: &mut Vec<Media>) -> Option<String> {
     })
 }
 
-/// Describes data that no model takes.
+/// Describes data that no model accepts.
 fn hidden(kind: &str, mime_type: &str, base64: &str, why: MediaError) -> String {
     let mime_type = cut(mime_type.to_owned(), LONGEST_SHOWN);
     let bytes = base64.trim_end_matches('=').len() * 3 / 4;
@@ -97,7 +97,7 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
         let omitted = text.len() - text.floor_char_boundary(most);
         text.truncate(text.floor_char_boundary(most));
         text.push_str(&format!("\n[truncated {omitted} bytes]"));
-        // What is kept of a flood is not to hold its memory.
+        // The rest of a large result must not occupy its memory.
         text.shrink_to_fit();
     }
     text

@@ -12,12 +12,12 @@ use crate::heard::{Asking, Ears};
 /// The largest question, message and schema together, in bytes: a user must be able to see all of it.
 const LARGEST: usize = 16 << 10;
 
-/// What a server reads whose question belongs to one of several calls.
+/// The error that a server receives if its question belongs to one of several calls.
 const WHOSE: &str = "several calls run, and the protocol does not say which of them asks; from now on calls are sent to this \
                      server one at a time, so send this again with its call";
 
 impl Ears {
-    /// Asks whoever the call is made for, and waits for the answer or the end of the call.
+    /// Asks the user of the call, and waits for the answer or the end of the call.
     pub(crate) async fn elicit(
         &self,
         request: ElicitRequestParams,
@@ -56,7 +56,7 @@ impl Ears {
         }
     }
 
-    /// What is asked, and the question, or why it cannot be put to anybody.
+    /// Returns the author and the question, or the reason why it cannot be asked.
     fn question(&self, request: ElicitRequestParams) -> (String, Result<ToolQuestion, String>) {
         match request {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {

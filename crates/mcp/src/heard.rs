@@ -1,4 +1,4 @@
-//! What a server says of its own accord: how far a call is, what it logs, that its tools are others now.
+//! Notifications of a server: progress of calls, log messages, and changes of its tools.
 #![expect(deprecated, reason = "servers log as long as the protocol versions of today are spoken")]
 
 use std::{
@@ -23,24 +23,25 @@ use serde_json::Value;
 use superstep_llm::ToolCx;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// How many messages are kept for a call that is to come.
+/// The maximum number of log messages stored for a later call.
 const MOST_KEPT: usize = 100;
 
 /// The longest message, in bytes.
 const LONGEST: usize = 4_096;
 
-/// What stays of it from one connection to the next.
+/// The state that survives a reconnection.
 #[derive(Default)]
 pub(crate) struct Heard {
     /// The name of the server.
     server: String,
-    /// Whether it asked the user something while several calls were out, of which any may have asked.
+    /// `true` if the server asked the user something while several calls were running, any of which may be
+    /// its origin.
     asks: AtomicBool,
-    /// Held by a call of a server that does.
+    /// A lock held by each call if calls are sent one at a time.
     pub(crate) turn: tokio::sync::Mutex<()>,
-    /// How often the tools may have become others.
+    /// The number of possible changes of the tools.
     changes: AtomicU64,
-    /// What was logged while no call was out.
+    /// The log messages received without a running call.
     kept: Mutex<VecDeque<String>>,
 }
 
@@ -49,7 +50,7 @@ impl Heard {
         Self { server: server.to_owned(), ..Self::default() }
     }
 
-    /// Whether its calls are sent one at a time, so that its questions can be told apart.
+    /// Returns whether calls are sent one at a time, so that questions have a known origin.
     pub(crate) fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
@@ -62,12 +63,12 @@ impl Heard {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// What was logged while no call was out, once.
+    /// Takes the log messages received without a running call.
     pub(crate) fn take(&self) -> Vec<String> {
         lock(&self.kept).drain(..).collect()
     }
 
-    /// Keeps what is wrong with the server as if it had logged it.
+    /// Stores problems of the server like its log messages.
     pub(crate) fn warn(&self, problems: &[String]) {
         problems.iter().for_each(|problem| self.keep(line(format!("[warning] {problem}"))));
     }
@@ -81,8 +82,8 @@ impl Heard {
     }
 }
 
-/// What is heard on one connection, in the order in which it is said: what comes before the result of a call is told before
-/// the call is over.
+/// The notifications of one connection, in order: those before the result of a call are emitted before the
+/// call ends.
 pub(crate) struct Ears {
     heard: Arc<Heard>,
     calls: Mutex<Calls>,
@@ -93,19 +94,19 @@ struct Calls {
     out: Vec<Listening>,
     /// The number of calls that were ever out.
     begun: u64,
-    /// How far calls are that nobody listens to, or not yet.
+    /// The progress of calls without a listener, or before they have one.
     early: VecDeque<(ProgressToken, Reached)>,
 }
 
 /// A call that is out.
 struct Listening {
     number: u64,
-    /// Known once it was sent.
+    /// The progress token, known after the request is sent.
     token: Option<ProgressToken>,
-    /// How far it was last.
+    /// The last progress.
     reached: f64,
     cx: ToolCx,
-    /// Whether it may be sent twice.
+    /// `true` if the call may be sent twice.
     is_repeatable: bool,
     over: CancellationToken,
     again: CancellationToken,
@@ -119,23 +120,24 @@ pub(crate) enum Asking {
     Several,
 }
 
-/// How far a call is.
+/// The progress of a call.
 struct Reached {
     progress: f64,
     line: String,
 }
 
-/// Hears what is said about a call, until it is dropped.
+/// A listener for the notifications of a call, until it is dropped.
 pub(crate) struct Attention {
     ears: Arc<Ears>,
     number: u64,
-    /// Fires when the call is to be sent again, alone.
+    /// Fires if the call must be sent again, alone.
     pub(crate) again: CancellationToken,
-    /// Ends what the server asks during the call; taken by what has more to say before.
+    /// Cancels the server's questions during the call; taken by callers with a final message to send first.
     pub(crate) over: Option<DropGuard>,
 }
 
-/// The call that a request is for, which is told when the request was sent: written to a program, or taken by an address.
+/// The call of a request, notified when the request was sent: written to a program, or accepted by an
+/// address.
 #[derive(Clone)]
 pub(crate) struct Sent(pub(crate) ToolCx);
 
@@ -144,7 +146,7 @@ impl Ears {
         Self { heard, calls: Mutex::default() }
     }
 
-    /// Tells `cx` how far the call is that is about to be sent, and what the server logs meanwhile.
+    /// Forwards the progress of the next call, and log messages during it, to `cx`.
     pub(crate) fn listen(self: &Arc<Self>, cx: &ToolCx, is_repeatable: bool) -> Attention {
         for text in self.heard.take() {
             cx.output(&text);
@@ -167,7 +169,8 @@ impl Ears {
         &self.heard.server
     }
 
-    /// The call that asks the user something. If there are several, those that may be are sent again, and from then on one at a time.
+    /// Returns the call to which a question belongs. If there are several, the repeatable ones are sent
+    /// again, and from then on calls are sent one at a time.
     pub(crate) fn asking(&self) -> Asking {
         match &lock(&self.calls).out[..] {
             [] => Asking::Nobody,
@@ -185,7 +188,7 @@ impl Ears {
         self.tell(line(text));
     }
 
-    /// Tells the newest call, for the protocol does not say which one it is about.
+    /// Sends the text to the newest call, because the protocol does not name the call.
     fn tell(&self, text: String) {
         match lock(&self.calls).out.last() {
             Some(call) => call.cx.output(&text),
@@ -222,7 +225,7 @@ impl Calls {
 }
 
 impl Listening {
-    /// It is that far, unless it was further before.
+    /// Updates the progress, which never decreases.
     fn is(&mut self, at: &Reached) {
         if at.progress > self.reached {
             self.reached = at.progress;
@@ -294,7 +297,7 @@ fn progress(at: &ProgressNotificationParam) -> String {
     line(format!("[{}{total}]{message}", at.progress))
 }
 
-/// What a message says; nothing if it is for those who look for mistakes in the server.
+/// Returns the text of a log message; `None` for debug messages.
 fn logged(message: &LoggingMessageNotificationParam) -> Option<String> {
     let level = match message.level {
         LoggingLevel::Debug => return None,

@@ -86,7 +86,7 @@ impl StreamableHttpClient for Bounded {
         let (is_json, is_stream) =
             (kind.starts_with(JSON_MIME_TYPE), kind.starts_with(EVENT_STREAM_MIME_TYPE));
         match (status, response.headers().get(WWW_AUTHENTICATE)) {
-            // How to get a token is of no use here; see `Unsent`.
+            // Instructions for getting a token do not apply here; see `Unsent`.
             (StatusCode::UNAUTHORIZED, Some(_)) => {
                 Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(String::new())))
             }
@@ -110,7 +110,7 @@ impl StreamableHttpClient for Bounded {
                 }
             }
             _ if is_stream => Ok(StreamableHttpPostResponse::Sse(events(response, most), begun)),
-            // Nothing is said about what needs no answer.
+            // Messages without an answer have no body.
             _ if asked.is_empty() => Ok(StreamableHttpPostResponse::Accepted),
             _ if is_json => match read(response, most, &asked).await? {
                 Some(message) => Ok(StreamableHttpPostResponse::Json(message, begun)),

@@ -1,7 +1,7 @@
 //! Tools of MCP servers, for the agents of superstep.
 //!
-//! A server is a program that is started and spoken to over its stdin and stdout, or an address that is spoken to over
-//! HTTP. Start at [`McpServer::connect`]; [`McpServer::tools`] is what an agent is given.
+//! A server is a program, connected through its stdin and stdout, or an address, connected through HTTP.
+//! Start at [`McpServer::connect`]; pass [`McpServer::tools`] to an agent.
 
 mod config;
 mod connection;

@@ -1,4 +1,4 @@
-//! What a server says of its tools, each of which is read by itself.
+//! The list of a server's tools, each of which is parsed independently.
 
 use rmcp::{
     model::{ClientRequest, ListToolsRequest, PaginatedRequestParams, ServerResult},
@@ -24,7 +24,7 @@ const LARGEST_SCHEMAS: usize = 4 << 20;
 /// The longest name, and how much is shown of a longer one, in bytes.
 const LONGEST_NAME: usize = 200;
 
-/// The most characters of a description that a model is told.
+/// The maximum number of characters of a tool's description.
 const LONGEST_DESCRIPTION: usize = 8_000;
 
 /// A tool as its server describes it.
@@ -36,12 +36,12 @@ pub(crate) struct Listed {
     pub(crate) hints: Hints,
 }
 
-/// What the server says that a tool does.
+/// The server's hints about a tool's behaviour.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hints {
-    /// It changes nothing.
+    /// `true` if it is read-only.
     pub(crate) only_reads: bool,
-    /// Calling it again with the same arguments changes nothing more.
+    /// `true` if a repeated call with the same arguments has no further effect.
     pub(crate) idempotent: bool,
 }
 

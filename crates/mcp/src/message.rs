@@ -1,4 +1,5 @@
-//! Reading the messages of a server, however it wrote them: an answer is one also where it is broken, so that nobody waits for it.
+//! Tolerant parsing of a server's messages: a broken answer is an answer too, so that its caller does not
+//! wait forever.
 
 use std::borrow::Cow;
 
@@ -9,16 +10,17 @@ use rmcp::{
 };
 use serde_json::{Map, Value, json};
 
-/// The code of an error that stands for an answer which cannot be read. Servers use others.
+/// The error code of an unreadable answer. Servers use others.
 pub(crate) const UNREADABLE: ErrorCode = ErrorCode(-32_999);
 
-/// The most values of a message, counted by its commas and brackets: in memory each takes many times its bytes.
+/// The maximum number of values in a message, counted by its commas and brackets: each takes many times its
+/// bytes in memory.
 pub(crate) const MOST_VALUES: usize = 100_000;
 
-/// What is added to a result that had bytes that are not UTF-8.
+/// The note on a result with bytes that are not UTF-8.
 const NOT_UTF8: &str = "[the server sent bytes that are not UTF-8; \u{fffd} stands in their place]";
 
-/// What a line of a server is.
+/// The kind of a server's line.
 pub(crate) enum Said {
     Message(Box<RxJsonRpcMessage<RoleClient>>),
     /// Not a message, and why not.
@@ -42,7 +44,7 @@ pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
         }
         Err(error) => return Said::Noise(error.to_string()),
     };
-    // What has a result is an answer, whatever else it has.
+    // A message with a result is an answer, regardless of its other fields.
     if message.contains_key("method") && !["result", "error"].iter().any(|key| message.contains_key(*key)) {
         return match serde_json::from_value(Value::Object(message)) {
             Ok(message) => Said::Message(Box::new(message)),
@@ -67,7 +69,7 @@ pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
     Said::Message(Box::new(answer))
 }
 
-/// What a line is that has too many values to be read; `None` if it has not.
+/// Returns the kind of a line with too many values to be parsed; `None` for other lines.
 pub(crate) fn overfull(line: &[u8], out: &[RequestId]) -> Option<Said> {
     // Each value has a byte at least, and most messages have fewer than these.
     if line.len() <= MOST_VALUES {
@@ -86,7 +88,8 @@ pub(crate) fn values(json: &[u8]) -> usize {
     scan.values
 }
 
-/// An answer of which nothing is known but its id, or that it must be the answer to the only request that is out.
+/// Creates an error answer for a message that cannot be read. Its id is known, or it must answer the only
+/// open request.
 pub(crate) fn unreadable(id: Option<RequestId>, why: &str, out: &[RequestId]) -> Said {
     match id.or_else(|| only(out)) {
         Some(id) => {
@@ -97,7 +100,7 @@ pub(crate) fn unreadable(id: Option<RequestId>, why: &str, out: &[RequestId]) ->
     }
 }
 
-/// Which request a message answers.
+/// Returns the request that a message answers.
 pub(crate) fn answered(message: &RxJsonRpcMessage<RoleClient>) -> Option<&RequestId> {
     match message {
         JsonRpcMessage::Response(answer) => Some(&answer.id),
@@ -145,7 +148,7 @@ fn error_of(error: Value) -> ErrorData {
     })
 }
 
-/// Looks for the id of a message in its bytes, of which the rest may be broken.
+/// A scanner for the id of a message that may otherwise be broken.
 #[derive(Default)]
 pub(crate) struct IdScan {
     depth: usize,
@@ -153,10 +156,10 @@ pub(crate) struct IdScan {
     is_escaped: bool,
     /// The text or number at the outermost level.
     text: Vec<u8>,
-    /// Whether the text before the last colon was `id`.
+    /// `true` if the text before the last colon was `id`.
     is_id: bool,
     found: Option<RequestId>,
-    /// How many values there are, at all levels.
+    /// The number of values, at all levels.
     values: usize,
 }
 
@@ -200,7 +203,7 @@ impl IdScan {
         }
     }
 
-    /// A value at the outermost level ends.
+    /// Ends a value at the outermost level.
     fn value(&mut self) {
         if self.depth == 1 {
             if self.is_id && self.found.is_none() {

@@ -1,11 +1,12 @@
-//! What the tools of a server are called by models.
+//! The names of a server's tools for models.
 
 use std::collections::BTreeSet;
 
-/// The longest name that providers take.
+/// The maximum length of a name that providers accept.
 const LONGEST: usize = 64;
 
-/// `server_tool` for each tool, in characters that providers take, of no more than they take, and each another one.
+/// Returns a unique name `server_tool` for each tool, with the characters and the length that providers
+/// accept.
 pub(crate) fn names<'a>(server: &str, tools: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let mut name = |tool: &str| {

@@ -1,4 +1,4 @@
-//! A transport whose messages are heard on their way, and that reads no more requests of a server than are answered.
+//! A transport that observes its messages, and limits the number of unanswered requests of a server.
 
 use std::{
     collections::HashSet,
@@ -18,10 +18,10 @@ use crate::{
     unsent::Unsent,
 };
 
-/// The most requests of a server that wait for their answers. Nothing more is read until one is answered.
+/// The maximum number of unanswered requests of a server. Reading pauses until one is answered.
 const MOST_UNANSWERED: usize = 64;
 
-/// A transport whose messages are heard on their way.
+/// A transport that observes its messages.
 pub(crate) struct Overheard<T> {
     transport: T,
     ears: Arc<Ears>,
@@ -86,7 +86,7 @@ impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Ov
         }
     }
 
-    /// May be dropped while it waits; nothing is lost then.
+    /// Cancel-safe: no message is lost if it is dropped.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             self.unanswered.are_few().await;
@@ -98,7 +98,7 @@ impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Ov
                     ServerNotification::CancelledNotification(cancelled) => {
                         self.unanswered.remove(cancelled.params.request_id.as_ref());
                     }
-                    // Nobody else needs it, and each would begin a task.
+                    // No other code needs it, and each would start a task.
                     said => {
                         self.ears.hear(said);
                         continue;

@@ -23,7 +23,7 @@ use crate::{
     running::Running,
 };
 
-/// The longest part of a line that is no message, as it is shown.
+/// The maximum number of bytes shown of a line that is not a message.
 const LONGEST_NOISE: usize = 200;
 
 /// A program that is spoken to. Dropped, it is ended.
@@ -75,7 +75,7 @@ impl Transport<RoleClient> for Program {
         }
     }
 
-    /// May be dropped while it waits; nothing is lost then.
+    /// Cancel-safe: no message is lost if it is dropped.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             let line = self.lines.next().await?;
@@ -108,7 +108,7 @@ impl Transport<RoleClient> for Program {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // What is still being written belongs to a program that does not read.
+        // An unfinished write means that the program does not read.
         if let Ok(mut stdin) = self.stdin.try_lock() {
             drop(stdin.take());
         }
@@ -117,11 +117,11 @@ impl Transport<RoleClient> for Program {
     }
 }
 
-/// The lines of a stream, of which none is kept that is too long.
+/// The lines of a stream, without those that are too long.
 struct Lines<R> {
     read: BufReader<R>,
     line: Vec<u8>,
-    /// What is searched for the id of a line that is too long.
+    /// The scanner for the id of a line that is too long.
     too_long: Option<IdScan>,
 }
 

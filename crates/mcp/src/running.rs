@@ -1,4 +1,5 @@
-//! Programs that were started, and ending them: the end of their input, then SIGTERM, then SIGKILL, to the whole group.
+//! Programs and their termination: the end of their input, then SIGTERM, then SIGKILL, to the whole process
+//! group.
 
 use std::{
     collections::BTreeSet,
@@ -15,20 +16,20 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How long a program may take to end after the end of its input, and again after SIGTERM.
+/// The time for a program to end after the end of its input, and again after SIGTERM.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether anything is left of a group.
+/// The interval of checks whether a process of a group is left.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The programs of this process that have not ended, by the ids of their groups.
 static RUNNING: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::Sender::new(()));
 static GROUPS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// Waits until all servers that were started as programs, and that nobody uses any more, have ended.
+/// Waits until all unused servers that were started as programs have ended.
 ///
-/// A server that is dropped ends in the background, which takes up to four seconds if it ignores the end of its input. Wait for
-/// this, with a time limit, before the process exits.
+/// A server that is dropped ends in the background, which takes up to four seconds if it ignores the end of
+/// its input. Wait for this, with a time limit, before the process exits.
 pub async fn all_ended() {
     let mut running = RUNNING.subscribe();
     while !groups().is_empty() && running.changed().await.is_ok() {}
@@ -45,7 +46,8 @@ fn groups() -> MutexGuard<'static, BTreeSet<u32>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A program in a group of processes of its own. Dropped, it is ended in the background, or killed if nothing runs there.
+/// A program in a process group of its own. Dropping it ends it in the background, or kills it if there is no
+/// runtime.
 pub(crate) struct Running(Option<Group>);
 
 /// The program and what it started. Dropped, it is killed.
@@ -69,7 +71,7 @@ pub(crate) struct Pipes {
 }
 
 impl Running {
-    /// Starts a program in a group of its own, so that a Ctrl-C is not for it.
+    /// Starts a program in a group of its own, so that it does not receive Ctrl-C.
     pub(crate) fn start(mut command: Command) -> io::Result<(Self, Pipes)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         #[cfg(unix)]
@@ -82,7 +84,7 @@ impl Running {
         Ok((Self(Some(Group { id, leader, is_over: false })), Pipes { stdin, stdout, stderr }))
     }
 
-    /// Ends the program, whose input was closed.
+    /// Ends the program after its input was closed.
     pub(crate) async fn end(&mut self) {
         // It stays here until it has ended, should this be dropped.
         if let Some(group) = &mut self.0 {
@@ -108,7 +110,7 @@ impl Group {
             let _ = timeout(GRACE, self.leader.wait()).await;
         }
         if self.leader.try_wait().is_ok_and(|status| status.is_some()) && signal(self.id, Signal::Term) {
-            // What the program started has outlived it.
+            // Child processes have outlived the program.
             let left = async {
                 while signal(self.id, Signal::Term) {
                     sleep(LOOK).await;
@@ -133,7 +135,7 @@ impl Drop for Group {
     }
 }
 
-/// Sends a signal to a group. Whether any process of it was there to get it.
+/// Sends a signal to a group. Returns whether any process received it.
 #[cfg(unix)]
 fn signal(group: u32, which: Signal) -> bool {
     use rustix::process::{Pid, Signal as Unix, kill_process_group};
@@ -145,7 +147,7 @@ fn signal(group: u32, which: Signal) -> bool {
     kill_process_group(group, which).is_ok()
 }
 
-/// There are no groups; the program itself is killed when it is dropped.
+/// Does nothing without process groups; the program itself is killed when it is dropped.
 #[cfg(not(unix))]
 fn signal(_: u32, _: Signal) -> bool {
     false

@@ -18,16 +18,16 @@ use crate::{
     tool::McpTool,
 };
 
-/// How long a server may take to end, at least.
+/// The minimum time limit for a server's end.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
-/// How often a list is asked for that cannot be had.
+/// The maximum number of requests for a list that fails.
 const MOST_TRIES: usize = 3;
 
-/// A server that was asked for its tools. It lives as long as this, or any of its tools.
+/// A connected server with its tools. It lives as long as this value, or any of its tools.
 ///
-/// A server that ends, or whose connection breaks, is started or connected anew by the next call. The call that it was at
-/// gets an error as its result: nobody knows what came of it.
+/// A server that ends, or whose connection breaks, is started or connected anew by the next call. The
+/// interrupted call returns an error: its result is unknown.
 /// # Example
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,12 +49,12 @@ pub struct McpServer {
 /// The tools that it has.
 #[derive(Clone)]
 struct Offered {
-    /// In its own order.
+    /// The tools, in the server's order.
     tools: Vec<Arc<dyn Tool>>,
     by_name: Arc<ToolRegistry>,
     /// As of which change of its list.
     changes: u64,
-    /// How often the list of a later change could not be had.
+    /// The number of failed requests for the list of a later change.
     tries: usize,
 }
 
@@ -67,15 +67,15 @@ pub enum McpError {
     Connect {
         /// The server.
         server: String,
-        /// What went wrong. Never has a secret of the configuration.
+        /// The problem. Never contains a secret of the configuration.
         problem: String,
     },
-    /// It does not say which tools it has.
+    /// The list of tools is not available.
     #[error("MCP server `{server}` does not list its tools: {problem}")]
     List {
         /// The server.
         server: String,
-        /// What went wrong. Never has a secret of the configuration.
+        /// The problem. Never contains a secret of the configuration.
         problem: String,
     },
     /// A tool that is wanted is not there.
@@ -93,7 +93,7 @@ pub enum McpError {
 /// The connection to a server, made anew when it breaks.
 pub(crate) struct Link {
     pub(crate) name: String,
-    /// What the order of its calls is known by.
+    /// The name of the sequence that orders its calls.
     pub(crate) sequence: String,
     pub(crate) config: McpConfig,
     pub(crate) heard: Arc<Heard>,
@@ -101,10 +101,11 @@ pub(crate) struct Link {
 }
 
 impl McpServer {
-    /// Connects, and asks for the tools. Their names are `name_tool`, in characters and of a length that providers take.
+    /// Connects and requests the tools. Their names are `name_tool`, with characters and a length that
+    /// providers accept.
     ///
     /// # Errors
-    /// [`McpError`] if that takes too long or fails, or a tool that the configuration names is not there.
+    /// [`McpError`] if this takes too long or fails, or if a configured tool does not exist.
     pub async fn connect(name: impl Into<String>, config: McpConfig) -> Result<Self, McpError> {
         let name = name.into();
         let (heard, connection) = (Arc::new(Heard::of(&name)), tokio::sync::Mutex::new(None));
@@ -133,18 +134,18 @@ impl McpServer {
         }
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.link.name
     }
 
-    /// Its tools of now, in its own order. An agent that is to see how they change is given the server as a
+    /// Returns its current tools, in its own order. An agent that follows changes takes the server as a
     /// [`ToolSource`] instead.
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         self.offered().tools.clone()
     }
 
-    /// What it logged since its last call, which no call has told.
+    /// Takes the messages that it logged outside of calls.
     pub fn logged(&self) -> Vec<String> {
         self.link.heard.take()
     }
@@ -153,7 +154,7 @@ impl McpServer {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells it to end, and waits for that. A tool of it that is called later starts it again.
+    /// Ends the server and waits for its end. A later call of one of its tools starts it again.
     pub async fn close(&self) {
         self.link.close().await;
     }
@@ -164,8 +165,8 @@ impl ToolSource for McpServer {
         self.offered().by_name.clone()
     }
 
-    /// Asks for the tools if the server said that they are others now, or was started anew. A server that is not there is not
-    /// started for that. A list that cannot be had changes nothing, and is asked for again a few times.
+    /// Requests the tools if the server reported a change or was restarted. A server that is not running is
+    /// not started. A failed request changes nothing and is repeated a few times.
     fn refresh(&self) -> RefreshFuture<'_> {
         Box::pin(async {
             let changes = self.link.heard.changes();
@@ -250,7 +251,7 @@ impl Link {
     async fn close(&self) {
         let Some(connection) = self.connection.lock().await.take() else { return };
         self.heard.tools_changed();
-        // A call that is still out keeps it; then it ends with that.
+        // A running call owns a reference; the connection then ends with that call.
         if let Some(mut connection) = Arc::into_inner(connection) {
             let _ = connection.close_with_timeout(self.config.start_timeout.max(LONGEST_END)).await;
         }

@@ -47,7 +47,7 @@ impl McpTool {
         match self.attempt(args.clone(), cx).await? {
             Some(reply) => Ok(reply),
             None => {
-                // It is not known which of several calls asks the user something.
+                // The protocol does not tell which of several calls asks the user something.
                 let _turn = self.link.heard.turn.lock().await;
                 let reply = self.attempt(args, cx).await?;
                 reply.ok_or_else(|| {
@@ -61,7 +61,7 @@ impl McpTool {
         }
     }
 
-    /// Calls it once; `None` if the call is to be sent again, alone.
+    /// Sends the call once; `None` if it must be sent again, alone.
     async fn attempt(&self, args: Value, cx: &ToolCx) -> Result<Option<ToolReply>, ToolError> {
         let server = &self.link.name;
         let failed = |why: String| Err(ToolError::failed(content::cut(why, content::MOST)));
@@ -82,7 +82,8 @@ impl McpTool {
             () = cx.cancel.cancelled() => return failed("cancelled".to_owned()),
             result = self.ask(&connection, args, cx) => result,
             () = sleep(limit) => {
-                // A program is slow; an address may be that of another one by now, which does not know us.
+                // A program may be slow; an address may have another server by now, which does not know this
+                // session.
                 if matches!(self.link.config.place, Place::Http { .. }) {
                     self.link.forget(&connection).await;
                 }
@@ -117,7 +118,7 @@ impl McpTool {
         }
     }
 
-    /// What the model reads of a call that may have been executed.
+    /// Returns the model's text for a call that may have been executed.
     fn outcome(&self) -> &'static str {
         match self.is_repeatable() {
             true => "",
@@ -139,7 +140,7 @@ impl McpTool {
         ))
     }
 
-    /// Sends the call, and waits for what comes of it.
+    /// Sends the call and waits for its result.
     async fn ask(
         &self,
         connection: &Arc<Connection>,
@@ -160,7 +161,7 @@ impl McpTool {
         let mut out = Out { connection: connection.clone(), id: Some(sent.id.clone()), attention };
         tokio::select! {
             biased;
-            // First, for what it comes to now may be what the server made of a question that nobody was asked.
+            // First, because the result may be the server's reaction to a question that was never asked.
             () = again.cancelled() => {
                 out.cancel().await;
                 Ok(None)
@@ -181,7 +182,7 @@ struct Out {
 }
 
 impl Out {
-    /// Cancels the call at the server. One that cannot be told is lost, and the call with it.
+    /// Cancels the call at the server. An unreachable server has lost the call anyway.
     async fn cancel(&mut self) {
         if let Some(id) = self.id.take() {
             let why = Some("it is sent again, alone".to_owned());
@@ -193,13 +194,13 @@ impl Out {
 impl Drop for Out {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), Handle::try_current()) else { return };
-        // Kept until then, for a connection that nobody has any more is closed.
+        // Held until then, because a connection without owners is closed.
         let connection = self.connection.clone();
-        // What it asked meanwhile is answered after that, so that the server does not go on with the call.
+        // Its pending questions are answered after that, so that the server does not continue the call.
         let over = self.attention.over.take();
         runtime.spawn(async move {
             let why = "nobody waits for it any more".to_owned();
-            // A server that cannot be told is lost, and the call with it.
+            // An unreachable server has lost the call anyway.
             let _ = connection.notify_cancelled(CancelledNotificationParam::new(Some(id), Some(why))).await;
             drop(over);
         });
@@ -213,7 +214,7 @@ impl Tool for McpTool {
 
     fn behaviour(&self) -> Behaviour {
         let idempotent = self.is_repeatable();
-        // It may have to be started first.
+        // The server may have to be started first.
         let timeout = Some(self.link.config.start_timeout.saturating_add(self.link.config.call_timeout));
         Behaviour { idempotent, timeout, ..Behaviour::default() }
     }
@@ -224,7 +225,7 @@ impl Tool for McpTool {
     }
 
     fn changes_files(&self) -> Option<bool> {
-        // What it only reads it does not change; what else it does, and where, nobody knows.
+        // Read-only tools do not change files; the effects of others are unknown.
         self.hints.only_reads.then_some(false)
     }
 

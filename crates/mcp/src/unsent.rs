@@ -8,28 +8,29 @@ use std::{
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-/// What to do about a server that wants to know who asks.
+/// The advice for a server that requires authentication.
 const TOKEN: &str =
     "put a token into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
 
 /// The longest cause, in bytes.
 const LONGEST: usize = 300;
 
-/// Why a message was not sent. What the server writes about it is left out, and so is its address: both may have secrets.
+/// The reason why a message was not sent. It leaves out the server's text and address: both may contain
+/// secrets.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     pub(crate) fate: Fate,
     cause: String,
 }
 
-/// What became of a message that was not sent as it should have been.
+/// The fate of a message whose sending failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// The server is there, and does nothing about it.
+    /// The server is available and rejected it.
     Refused,
     /// It did not get to the server.
     NotThere,
-    /// Nobody knows.
+    /// Unknown.
     InDoubt,
 }
 
@@ -40,7 +41,7 @@ impl Unsent {
         Self { fate, cause }
     }
 
-    /// Something that is wrong with the connection; the first cause says it without the address.
+    /// Converts a connection error; its first cause is described without the address.
     fn broken(error: &(dyn Error + 'static)) -> Self {
         let mut first = error;
         while let Some(cause) = first.source() {
@@ -53,7 +54,7 @@ impl Unsent {
     }
 
     fn status(status: u16) -> Self {
-        // A proxy gives up with these, too, and the server behind it may go on.
+        // Proxies use these statuses for timeouts, too, while the server behind them may continue.
         let is_refused = (400..500).contains(&status) && status != 408;
         let cause = match status {
             401 => format!("HTTP 401: it does not know who asks; {TOKEN}"),
@@ -63,7 +64,7 @@ impl Unsent {
         Self::new(if is_refused { Fate::Refused } else { Fate::InDoubt }, cause)
     }
 
-    /// The server says how to get a token, which needs a browser or a registered client.
+    /// Adds that the server describes how to get a token, which needs a browser or a registered client.
     fn with_oauth(mut self) -> Self {
         self.cause.push_str("; OAuth, which it offers, is not supported");
         self
@@ -111,7 +112,7 @@ impl<E: Error + Send + Sync + 'static> From<StreamableHttpError<E>> for Unsent {
     }
 }
 
-/// The status that the text begins with, in which rmcp puts what it has no kind for.
+/// Parses the status at the start of a text; rmcp uses such texts for errors without a variant.
 fn status_of(text: &str) -> Option<u16> {
     text.strip_prefix("HTTP ")?.get(..3)?.parse().ok()
 }

@@ -1,4 +1,5 @@
-//! What the agent adds to its model: until the first token, and to make the request of a long conversation.
+//! The agent's overhead on its model: until the first token, and for building the request of a long
+//! conversation.
 //!
 //! `cargo bench --bench agent --features openai` prints a table.
 
@@ -75,7 +76,7 @@ async fn first_token() -> (f64, f64) {
     (median(raw), median(whole))
 }
 
-/// The same on a socket, with nothing in between.
+/// Measures the same on a plain socket.
 fn bare(address: &str) -> f64 {
     let began = Instant::now();
     let body = r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,"stream_options":{"include_usage":true}}"#;
@@ -97,7 +98,7 @@ fn bare(address: &str) -> f64 {
     }
 }
 
-/// When the agent began to make a request, and when its body was written.
+/// The time at which the agent began to build a request, and the times at which bodies were written.
 type Times = Arc<Mutex<(Option<Instant>, Vec<f64>)>>;
 
 struct Writes(Times);
@@ -139,8 +140,8 @@ impl LongTermMemory for Nothing {
     }
 }
 
-/// From the end of the node before `agent` to the bytes of the request's body, in microseconds. Of a conversation of so
-/// many messages, to which each turn adds two.
+/// Measures the time from the end of the node before `agent` to the bytes of the request's body, in
+/// microseconds, for a conversation of this number of messages. Each turn adds two.
 async fn request(config: ReactConfig, messages: usize) -> f64 {
     let times = Times::default();
     let begins = times.clone();

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measured cases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::{
     on_worker, ours,
 };
 
-/// One run; how long it took.
+/// One run, which returns its duration.
 pub(crate) type Run = Box<dyn FnMut() -> Duration>;
 
 /// The same work for both sides.
 pub(crate) struct Case {
-    /// What is done, with which size, and where checkpoints go.
+    /// The work, its size, and the checkpointer.
     pub(crate) name: String,
     /// By how many supersteps a time is divided; 1 if the whole run counts.
     pub(crate) steps: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Case {
     pub(crate) superstep: Run,
 }
 
-/// Where checkpoints go.
+/// The destination of checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     Nowhere,
@@ -53,13 +53,13 @@ impl Kept {
     }
 }
 
-/// How large a piece of work is.
+/// The kind and size of the work.
 #[derive(Clone, Copy)]
 enum Work {
     Loop(usize),
     Chain(usize),
     FanOut(usize),
-    /// A fan-out beside bare tasks that do nothing, and nothing around them.
+    /// A fan-out, compared with bare tasks that do nothing.
     BareTasks(usize),
     /// So many messages are there before the first of a hundred more.
     Appends(usize),
@@ -126,7 +126,7 @@ impl Work {
 /// The cases whose name contains `only`.
 pub(crate) fn cases(runtime: &Arc<Runtime>, only: &str) -> Vec<Case> {
     let all = Kept::ALL.iter().flat_map(|&kept| Work::ALL.map(|work| (kept, work)));
-    // Bare tasks keep nothing.
+    // Bare tasks store nothing.
     let all = all.filter(|(kept, work)| *kept == Kept::Nowhere || !matches!(work, Work::BareTasks(_)));
     let named = all.map(|(kept, work)| (kept, work, format!("{}/{}", work.name(), kept.name())));
     let wanted = named.filter(|(.., name)| name.contains(only));
@@ -148,7 +148,7 @@ fn floor_run(runtime: &Arc<Runtime>, kept: Kept, work: Work) -> Run {
         let memory = (kept == Kept::Memory).then(Arc::<Memory>::default);
         let state = floor::State { messages: work.messages().collect(), ..floor::State::default() };
         let run = floor::run(graph.clone(), Arc::new(state), memory.clone());
-        // What the run made is dropped after the time was taken.
+        // The run's results are dropped after the time is measured.
         let (elapsed, _made) = on_worker(&runtime, run, &stopwatch);
         elapsed
     })
@@ -167,7 +167,7 @@ fn superstep_run(runtime: &Arc<Runtime>, kept: Kept, work: Work) -> Run {
         Kept::Sqlite => {
             let folder = tempfile::tempdir().expect("a folder can be made");
             let checkpointer = sqlite::open(&folder.path().join("bench.db"));
-            // The floor's statement, too, is prepared before its time is taken.
+            // The statement of the baseline is prepared before the measurement too.
             let first = Work::FanOut(2);
             let other = first.superstep(&stopwatch).with_checkpointer(checkpointer.clone());
             invoke(&runtime, &other, first, &stopwatch);

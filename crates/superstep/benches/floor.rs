@@ -1,7 +1,7 @@
-//! What a superstep costs at least: an engine that can do nothing but run.
+//! The minimum cost of a superstep: an engine that only runs.
 //!
-//! Boxed async nodes, a shared state with persistent lists, updates, a router per node. No errors, no retries, no
-//! cancellation, no events, no names, nothing that could be resumed: a checkpoint is a pointer to the state.
+//! Boxed async nodes, a shared state with persistent lists, updates, a router per node. No errors, no
+//! retries, no cancellation, no events, no names, and no resumption: a checkpoint is a pointer to the state.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ pub(crate) struct State {
     pub(crate) messages: VectorSync<Message>,
 }
 
-/// What a node writes.
+/// The writes of a node.
 #[derive(Default)]
 struct Update {
     count: Option<i64>,
@@ -30,13 +30,13 @@ struct Update {
 type NodeFn = Box<dyn Fn(Arc<State>) -> BoxFuture<'static, Update> + Send + Sync>;
 type Router = Box<dyn Fn(&State) -> Vec<usize> + Send + Sync>;
 
-/// Nodes with their routers; the first node begins.
+/// Nodes with their routers; the first node is the entry.
 pub(crate) struct Graph(Vec<(NodeFn, Router)>);
 
 /// The checkpoints of a thread: each state and what runs after it.
 pub(crate) type Memory = Mutex<Vec<(Arc<State>, Vec<usize>)>>;
 
-/// Runs until nothing is left to run.
+/// Runs until no task is left.
 pub(crate) async fn run(graph: Arc<Graph>, mut state: Arc<State>, memory: Option<Arc<Memory>>) -> Arc<State> {
     let mut next = vec![0];
     while !next.is_empty() {
@@ -99,7 +99,7 @@ pub(crate) fn chain(steps: usize) -> Graph {
     Graph((0..steps).map(counter).collect())
 }
 
-/// A node, then `width` others at once, then one that waits for them.
+/// Builds a node, then `width` parallel nodes, then a join.
 pub(crate) fn fan_out(width: usize) -> Graph {
     let mut nodes = vec![node(count, move |_| (1..=width).collect())];
     for item in 1..=width {
@@ -110,7 +110,7 @@ pub(crate) fn fan_out(width: usize) -> Graph {
     Graph(nodes)
 }
 
-/// A node that spawns `width` tasks that do nothing and waits for them.
+/// Builds a node that spawns `width` tasks that do nothing and waits for them.
 pub(crate) fn bare_tasks(width: usize) -> Graph {
     let spawn = move |_| async move {
         let mut tasks: JoinSet<()> = (0..width).map(|_| async {}).collect();

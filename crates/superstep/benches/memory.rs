@@ -1,4 +1,5 @@
-//! How long a search of 100,000 entries takes in a memory in SQLite: `cargo bench -p superstep --bench memory`.
+//! The duration of a search among 100,000 entries of a memory in SQLite:
+//! `cargo bench -p superstep --bench memory`.
 //!
 //! The target is 10 ms, also for words that most entries have.
 
@@ -18,7 +19,7 @@ use tokio::runtime::Runtime;
 
 const ENTRIES: usize = 100_000;
 
-/// How many different words there are; the nth of them comes with a probability of 1 / n.
+/// The number of different words; the nth of them occurs with a probability of 1 / n.
 const VOCABULARY: usize = 20_000;
 
 /// Twelve words.

@@ -52,7 +52,7 @@ pub(crate) fn chain(steps: usize) -> CompiledGraph<Work> {
     graph.compile().expect("the graph is whole")
 }
 
-/// A node, then `width` others at once, then one that waits for them.
+/// Builds a node, then `width` parallel nodes, then a join.
 pub(crate) fn fan_out(width: usize) -> CompiledGraph<Work> {
     let mut graph = StateGraph::new("fan-out");
     let source = graph.add_node("a-source", count);

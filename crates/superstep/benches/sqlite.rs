@@ -1,4 +1,5 @@
-//! What SQLite costs at least: the bytes that a run stores, each commit and record as one row in a transaction of its own.
+//! The minimum cost of SQLite: the bytes that a run stores, each commit and record as one row in a
+//! transaction of its own.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -6,7 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 use superstep::{Checkpointer, sqlite::SqliteCheckpointer};
 use tokio::{runtime::Runtime, time::Instant};
 
-/// What a run stored, in its order: one text for each transaction.
+/// The data that a run stored, in order: one text for each transaction.
 pub(crate) struct Rows(Vec<String>);
 
 /// Every checkpoint as one text, then every record of a task as one. An input is stored together with its checkpoint.
@@ -21,7 +22,7 @@ WHERE (SELECT source FROM checkpoints WHERE key = checkpoint) <> 'input'
 ORDER BY place, nth";
 
 impl Rows {
-    /// What is in the database at `path`, without the first `skipped`.
+    /// Reads the data of the database at `path`, without the first `skipped` rows.
     pub(crate) fn read(path: &Path, skipped: usize) -> rusqlite::Result<Self> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let mut query = connection.prepare(STORED)?;
@@ -29,7 +30,7 @@ impl Rows {
         Ok(Self(rows.skip(skipped).collect::<rusqlite::Result<_>>()?))
     }
 
-    /// Inserts the rows in a new database at `path`; how long that took.
+    /// Inserts the rows in a new database at `path`; returns the duration.
     pub(crate) fn insert(&self, path: &Path) -> rusqlite::Result<Duration> {
         let connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;

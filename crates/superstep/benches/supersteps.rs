@@ -1,8 +1,8 @@
-//! What a superstep costs, beside a bare floor in the same run.
+//! The cost of a superstep, compared with a baseline in the same run.
 //!
-//! `cargo bench --bench supersteps` has criterion measure both. With `SUPERSTEP_BENCH_TABLE=1` it prints the table of
-//! `docs/BENCHMARKS.md` instead: both sides take turns, so that what else the machine does hits both.
-//! `SUPERSTEP_BENCH_ONLY=appends` leaves out the cases whose name does not have the word.
+//! `cargo bench --bench supersteps` measures both with criterion. With `SUPERSTEP_BENCH_TABLE=1` it prints
+//! the table of `docs/BENCHMARKS.md` instead: both sides take turns, so that other load on the machine
+//! affects both. `SUPERSTEP_BENCH_ONLY=appends` leaves out the cases without this word in their names.
 //!
 //! Start at [`cases`].
 
@@ -42,7 +42,7 @@ impl Message {
     }
 }
 
-/// Started with a run, and again by a node if what comes before it is not to be measured.
+/// Started with a run, and restarted by a node if the part before it is not measured.
 #[derive(Clone, Debug, Default)]
 struct Stopwatch(Arc<Mutex<Option<Instant>>>);
 
@@ -62,8 +62,8 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime can be built")
 }
 
-/// Runs `work` on a worker thread, as a server would. Returns how long it took, or its part since it started the
-/// stopwatch, with what it made.
+/// Runs `work` on a worker thread, as a server would. Returns its result with its duration, or the duration
+/// since it started the stopwatch.
 fn on_worker<T: Send + 'static>(
     runtime: &Runtime,
     work: impl Future<Output = T> + Send + 'static,

@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 
 use crate::cases::cases;
 
-/// How often each side runs. An odd number has a median.
+/// The number of runs of each side. An odd number has a median.
 const TIMES: usize = 15;
 
 /// Measures and prints.

@@ -21,7 +21,7 @@ pub use superstep_tools as tools;
 
 pub mod guide;
 
-/// What a graph of your own needs.
+/// The imports of a typical graph.
 pub mod prelude {
     pub use superstep_graph::{
         Command, CompiledGraph, Cx, END, Fatal, History, Log, MemoryCheckpointer, NodeError, NodeFailure,

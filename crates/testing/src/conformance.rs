@@ -1,7 +1,8 @@
-//! What every [`Checkpointer`] has to pass, every [`Store`](superstep_graph::Store), and every
+//! The conformance suites of [`Checkpointer`], of [`Store`](superstep_graph::Store), and of
 //! [`LongTermMemory`](superstep_agent::LongTermMemory).
 //!
-//! Start at [`check`], [`check_store`] or [`check_memory`]; [`check_operations`] and [`check_store_operations`] find what they forgot.
+//! Start at [`check`], [`check_store`] or [`check_memory`]; [`check_operations`] and
+//! [`check_store_operations`] cover random sequences.
 
 mod branches;
 mod children;
@@ -27,10 +28,10 @@ pub use self::{
 
 /// Runs every case of the contract, each on a store of its own.
 ///
-/// Use [`check_operations`] as well: it has the cases that nobody thought of, and restarts.
+/// Use [`check_operations`] as well: it covers random sequences and restarts.
 ///
 /// # Panics
-/// If a case fails; says which ones and why.
+/// If a case fails; lists the failed cases and their reasons.
 ///
 /// # Example
 /// ```

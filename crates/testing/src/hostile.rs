@@ -19,41 +19,41 @@ use tokio::{
 
 use crate::wire::receive;
 
-/// What a hostile server answers to every request.
+/// The answer of a hostile server to every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Attack {
-    /// Text without end.
+    /// Endless text.
     Tokens,
-    /// Text without end, a letter in each event.
+    /// Endless text, one letter in each event.
     Letters,
-    /// Reasoning without end.
+    /// Endless reasoning.
     Reasoning,
-    /// One line without end.
+    /// One endless line.
     Line,
-    /// Events of empty lists, as long as a line may be, without end.
+    /// Endless events of empty lists, of the maximum line length.
     Lists,
     /// 30,000 tool calls.
     Calls,
-    /// The arguments of one call, without end.
+    /// Endless arguments of one call.
     Arguments,
     /// Arguments that are 100,000 objects inside of each other.
     Depth,
-    /// Comments without end, as fast as they are read.
+    /// Endless comments, as fast as they are read.
     Comments,
-    /// Events that say nothing, without end.
+    /// Endless events without content.
     Nothing,
-    /// A byte now and then, without end.
+    /// Endless single bytes with delays.
     Slow,
-    /// A whole answer, then comments without end.
+    /// A complete answer, then endless comments.
     Behind,
-    /// An answer that is not a stream, without end.
+    /// An endless answer that is not a stream.
     Body,
-    /// The body of a refusal, without end.
+    /// An endless error body.
     Error,
-    /// Headers without end.
+    /// Endless headers.
     Headers,
-    /// Bytes that are said to be compressed.
+    /// Bytes with a `Content-Encoding` of compression.
     Packed,
     /// Any bytes.
     Garbage,
@@ -98,7 +98,7 @@ impl Attack {
         }
     }
 
-    /// What is sent next; `None` at the end.
+    /// Returns the next data; `None` at the end.
     fn next(self, n: u64, rng: &mut StdRng) -> Option<Vec<u8>> {
         let event = |delta: &str| format!("data: {{\"choices\":[{{\"delta\":{delta}}}]}}\n\n");
         let call = |arguments: &str| {
@@ -172,12 +172,12 @@ impl HostileServer {
         format!("http://{}/v1", self.address)
     }
 
-    /// How many bytes it has sent, those in the buffers of the connection included.
+    /// Returns the number of sent bytes, including those in the buffers of the connection.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// How many requests it has answered.
+    /// Returns the number of answered requests.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }

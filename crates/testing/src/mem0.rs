@@ -21,7 +21,7 @@ use crate::wire::{Received, receive};
 /// The two kinds of Mem0 servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mem0Kind {
-    /// The platform, version 3: what it is to remember can be found once somebody has asked for its event a second time.
+    /// The platform, version 3: a memory can be found after the second request for the status of its event.
     Hosted,
     /// The open-source server.
     SelfHosted,
@@ -29,9 +29,10 @@ pub enum Mem0Kind {
 
 /// A Mem0 server on a free loopback port, until it is dropped.
 ///
-/// It has no model: each message of a user becomes a memory as it is, and a memory fits a question by the share of the question's
-/// words that it has. Otherwise it is as picky and as generous as Mem0: it demands the key, refuses what either form refuses,
-/// takes `*` in a filter for anybody, cuts spaces off user ids and stores the same thing as often as it is told to.
+/// It has no model: each message of a user becomes a memory as it is, and the score of a memory is its share
+/// of the query's words. Otherwise it is as strict and as lenient as Mem0: it requires the key, rejects the
+/// requests that either form rejects, treats `*` in a filter as any user, trims user ids, and does not
+/// deduplicate.
 #[derive(Debug)]
 pub struct Mem0Server {
     address: SocketAddr,
@@ -45,7 +46,7 @@ struct State {
     key: String,
     received: Vec<Received>,
     memories: Vec<Memory>,
-    /// What is still to be remembered, with how often somebody asked for it.
+    /// Pending memories, with the number of status requests for their events.
     events: BTreeMap<String, (u32, Vec<Memory>)>,
     ids: u32,
     fails: bool,
@@ -63,9 +64,10 @@ struct Memory {
 type Reply = (u16, Value);
 
 impl Mem0Server {
-    /// Starts a server that demands `key`; an empty one is demanded of nobody.
+    /// Starts a server that requires `key`; an empty one disables the check.
     ///
-    /// # Errors    If no loopback port is free.
+    /// # Errors
+    /// If no loopback port is free.
     pub async fn start(kind: Mem0Kind, key: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -97,7 +99,7 @@ impl Mem0Server {
         self.state().received.clone()
     }
 
-    /// What it remembers: whose, and what.
+    /// Returns the stored memories, each with its user.
     pub fn memories(&self) -> Vec<(String, String)> {
         self.state().memories.iter().map(|memory| (memory.user_id.clone(), memory.text.clone())).collect()
     }
@@ -304,7 +306,8 @@ impl State {
         }
     }
 
-    /// Whether a memory passes filters: those of the platform name metadata, those of the other server are mixed with it.
+    /// Returns whether a memory matches filters. Those of the platform name metadata; those of the other
+    /// server mix it with other fields.
     fn fits(&self, memory: &Memory, filters: &Value) -> bool {
         let is =
             |have: &str, want: &Value| want == "*" || want.as_str().is_some_and(|want| want.trim() == have);

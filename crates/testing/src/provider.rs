@@ -1,4 +1,4 @@
-//! What chat-completions providers refuse, so that a test refuses it first.
+//! The request rules of chat-completions providers, so that tests reject invalid requests first.
 //!
 //! Start at [`Rules::check`].
 
@@ -9,10 +9,10 @@ use std::{collections::BTreeSet, fmt};
 
 use serde_json::Value;
 
-/// What a provider takes beside what all of them take.
+/// A provider's deviations from the common rules.
 ///
-/// The default is as strict as any provider is about what is sent to all of them. A [`ScriptedModel`] and a
-/// [`WireServer`] hold every request against it, and answer what it forbids as providers do, with a 400.
+/// The default is as strict as the strictest provider for each rule. A [`ScriptedModel`] and a [`WireServer`]
+/// check every request against it, and answer violations like providers, with a 400.
 ///
 /// [`ScriptedModel`]: crate::scripted::ScriptedModel
 /// [`WireServer`]: crate::wire::WireServer
@@ -23,25 +23,26 @@ pub struct Rules {
     pub verbatim: bool,
     /// A conversation with tool calls needs a tool list, even if none of the tools may be called any more.
     pub needs_tools: bool,
-    /// Users and assistants take turns, beginning with the user and not ending with the assistant. Chat templates of small models demand it.
+    /// Requires that users and assistants take turns, beginning with the user and not ending with the
+    /// assistant. Chat templates of small models require it.
     pub alternates: bool,
-    /// Fields of the body that this provider alone knows.
+    /// Fields of the body that only this provider accepts.
     pub extra_fields: BTreeSet<String>,
-    /// Nothing is refused, for tests of what is sent on purpose.
+    /// Disables all checks, for tests of deliberately invalid requests.
     pub anything: bool,
 }
 
 impl Rules {
-    /// Rules that refuse nothing.
+    /// Creates rules that accept every request.
     pub fn anything() -> Self {
         Self { anything: true, ..Self::default() }
     }
 
-    /// Holds the body of a request against the rules.
+    /// Checks the body of a request against the rules.
     ///
-    /// It checks the fields and their types, the roles and their order, that each assistant message says something or calls
-    /// something, that each tool call has one result right behind it and each result a call before it, the ids of calls and
-    /// the names and schemas of tools.
+    /// It checks the fields and their types, the roles and their order, that each assistant message has text
+    /// or calls, that each tool call is directly followed by one result and each result has a call before it,
+    /// the ids of calls and the names and schemas of tools.
     ///
     /// ```
     /// use serde_json::json;
@@ -57,7 +58,7 @@ impl Rules {
     /// assert_eq!(refused.to_string(), "messages[2]: comes before the result of the call `c1`");
     /// ```
     ///
-    /// # Errors    Everything that is wrong, in the order of the body.
+    /// # Errors    All violations, in the order of the body.
     pub fn check(&self, body: &Value) -> Result<(), Refused> {
         if self.anything {
             return Ok(());
@@ -72,7 +73,7 @@ impl Rules {
 /// A request that a provider would refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What is wrong, each with the place where it is.
+    /// The violations, each with its place.
     pub problems: Vec<String>,
 }
 
@@ -93,12 +94,12 @@ impl Problems {
     }
 }
 
-/// The elements of an array field; none if it is none.
+/// Returns the elements of an array field; empty for other types.
 fn array<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The text in a field; empty if there is none.
+/// Returns the text of a field; empty if it does not exist.
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What a scripted model answers, in the short forms of the scenarios.
+//! The answers of a scripted model, in the short forms of the scenarios.
 
 mod short;
 
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use crate::provider::{Refused, Rules};
 
-/// The answers a model gives, one per request.
+/// The answers of a model, one per request.
 ///
 /// A [`WireServer`](crate::wire::WireServer) sends them over loopback, a
-/// [`ScriptedModel`](crate::scripted::ScriptedModel) streams them without a network; both take every answer through the
-/// same chunk reader, so a scenario can run at either level.
+/// [`ScriptedModel`](crate::scripted::ScriptedModel) streams them without a network. Both process every
+/// answer with the same chunk reader, so that a scenario can run at either level.
 /// # Example
 /// ```
 /// use superstep_testing::script::{Answer, Script, call, txt};
@@ -45,9 +45,9 @@ impl Script {
 pub enum Answer {
     /// 200 and a stream of events.
     Stream {
-        /// What happens, in order.
+        /// The pieces, in order.
         pieces: Vec<Piece>,
-        /// Where the bytes are cut into network reads.
+        /// The split of the bytes into network reads.
         reads: Reads,
     },
     /// Any other status.
@@ -63,20 +63,20 @@ pub enum Answer {
     NoConnection,
 }
 
-/// One thing that happens in a stream.
+/// One event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// `data: …` and a blank line.
     Data(String),
-    /// Nothing for that long.
+    /// A pause of this duration.
     Delay(Duration),
-    /// Nothing ever again, the connection stays open.
+    /// An endless pause with the connection open.
     Stall,
     /// The connection breaks.
     Cut,
 }
 
-/// How the bytes of a streamed answer reach the client.
+/// The split of a streamed answer's bytes into network reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reads {
     /// One read per event.
@@ -114,7 +114,7 @@ pub fn http(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
 }
 
 impl Answer {
-    /// A stream in which nothing happens yet.
+    /// Creates an empty stream.
     pub fn stream() -> Self {
         Self::Stream { pieces: Vec::new(), reads: Reads::default() }
     }
@@ -139,7 +139,7 @@ impl Answer {
         self.chunk(&format!(r#"{{"reasoning_content":{}}}"#, quoted(text)), None)
     }
 
-    /// `C`: a tool call whose arguments come in pieces.
+    /// Adds `C`: a tool call whose arguments arrive in pieces.
     #[must_use]
     pub fn call<'a>(
         self,
@@ -168,7 +168,7 @@ impl Answer {
         )
     }
 
-    /// `END`: a finish reason.
+    /// Adds `END`: a finish reason.
     #[must_use]
     pub fn end(self, reason: &str) -> Self {
         self.chunk("{}", Some(reason))
@@ -195,13 +195,13 @@ impl Answer {
         self.piece(Piece::Cut)
     }
 
-    /// Nothing more, and the connection stays open.
+    /// Adds an endless pause with the connection open.
     #[must_use]
     pub fn stall(self) -> Self {
         self.piece(Piece::Stall)
     }
 
-    /// Nothing for `ms` milliseconds.
+    /// Adds a pause of `ms` milliseconds.
     #[must_use]
     pub fn delay(self, ms: u64) -> Self {
         self.piece(Piece::Delay(Duration::from_millis(ms)))
@@ -234,7 +234,7 @@ impl Answer {
         self.read(Reads::Bytewise)
     }
 
-    /// The bytes of all events, whatever happens between them.
+    /// Returns the bytes of all events, without pauses.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Stream { pieces, .. } => pieces.iter().flat_map(Piece::bytes).collect(),
@@ -261,7 +261,7 @@ impl Answer {
 }
 
 impl Piece {
-    /// What goes over the wire for it.
+    /// Returns its bytes on the wire.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Data(payload) => format!("data: {payload}\n\n").into_bytes(),
@@ -274,7 +274,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// How far a script has been played. Both players keep one.
+/// The progress of a script. Both players have one.
 #[derive(Debug)]
 pub(crate) struct Progress {
     answers: VecDeque<Answer>,
@@ -302,7 +302,7 @@ impl Progress {
         self.next()
     }
 
-    /// The answer to the next request, whatever it is; a 500 when there is none left.
+    /// Returns the answer to the next request; a 500 if none is left.
     pub(crate) fn next(&mut self) -> Answer {
         self.answers.pop_front().unwrap_or_else(|| {
             self.overrun += 1;

@@ -47,7 +47,7 @@ impl ScriptedModel {
         Self { started: Instant::now(), accepts: Accepts::NOTHING, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The same model, which takes these media.
+    /// Sets the accepted media types.
     #[must_use]
     pub fn accepting(self, accepts: Accepts) -> Self {
         Self { accepts, ..self }
@@ -66,12 +66,12 @@ impl ScriptedModel {
         self.state().requests.clone()
     }
 
-    /// When each request came, in milliseconds since the model was made.
+    /// Returns the arrival times of the requests, in milliseconds since the creation of the model.
     pub fn times(&self) -> Vec<u64> {
         self.state().times.clone()
     }
 
-    /// How many answers nobody has asked for.
+    /// Returns the number of unused answers.
     pub fn unused(&self) -> usize {
         self.state().progress.unused()
     }
@@ -81,9 +81,10 @@ impl ScriptedModel {
         self.state().progress.refused()
     }
 
-    /// Whether there were exactly as many requests as answers, and none was refused.
+    /// Checks that there were exactly as many requests as answers, and that none was rejected.
     ///
-    /// # Errors    What differs.
+    /// # Errors
+    /// The difference.
     pub fn check(&self) -> Result<(), String> {
         self.state().progress.check()
     }
@@ -91,7 +92,7 @@ impl ScriptedModel {
     fn begin(&self, request: Request) -> Play {
         let now_ms = self.now_ms();
         let mut state = self.state();
-        // What takes anything need not be written down, which is dear for a long conversation.
+        // Without rules the body is not built, which is expensive for a long conversation.
         let body = match state.progress.rules().anything {
             true => Value::Null,
             false => {

@@ -1,4 +1,5 @@
-//! Runs in which siblings end in any order and the process stops anywhere, compared with a plain run.
+//! Simulated runs in which siblings end in any order and the process crashes anywhere, compared with a plain
+//! run.
 //!
 //! ```text
 //! seed ─▶ process ─▶ crash ─▶ process ─▶ crash ─▶ … ─▶ the thread is finished
@@ -29,16 +30,16 @@ pub use self::{
 /// The environment variable that makes [`check`] run one seed alone.
 pub const SEED_VARIABLE: &str = "SUPERSTEP_SIM_SEED";
 
-/// How to simulate.
+/// The settings of a simulation.
 #[derive(Clone)]
 pub struct Options {
     /// The seeds. A quarter of them have no crashes, a quarter one crash, the others many.
     pub seeds: Range<u64>,
-    /// Opens the store for each process; every time it has to be the same threads. Its requests are done at one instant
-    /// of the simulated clock, so it must not wait for that clock.
+    /// Opens the store for each process; it must have the same threads each time. Its requests complete at
+    /// one instant of the simulated clock, so it must not wait for that clock.
     pub store: Arc<dyn Fn() -> Arc<dyn Checkpointer>>,
-    /// What nodes are answered that ask someone outside; no answer if there is none. Chance decides which of several
-    /// questions are answered first, and how many at once.
+    /// The answer to an interrupt; `None` for no answer. The seed decides the order of the answers, and how
+    /// many are given at the same time.
     pub answer: fn(&Interrupt) -> Option<Value>,
     /// The settings of every run. Thread, clock and answers are the simulator's.
     pub config: RunConfig,
@@ -60,27 +61,28 @@ impl Default for Options {
     }
 }
 
-/// Runs a graph under every seed and holds each end against that of a plain run.
+/// Runs a graph under every seed and compares each result with that of a plain run.
 ///
-/// `make` makes the graph without a checkpointer, once for every simulated process. `inputs` are given one after the
-/// other, each when what came before it is finished.
+/// `make` builds the graph without a checkpointer, once for every simulated process. Each of the `inputs` is
+/// passed when the run of the previous one is finished.
 ///
-/// Under a seed, nodes wait as long as chance says wherever they call [`Sim::pause`], and so does the store before and
-/// after each write; at each of these places the process may stop. Then the run is dropped where it stands with all its
-/// tasks, and a new graph on a store opened anew goes on. At the end these must be equal to the plain run, byte by byte:
-/// the state, the course of checkpoints (source, superstep, what is next), and the stored updates in the order in which
-/// they were folded. Besides, the ids of checkpoints must ascend, each parent be the checkpoint before, a dropped run
-/// give its thread back, and no task run that was stored as finished.
+/// Under a seed, nodes wait for a random time at each [`Sim::pause`], and so does the store before and after
+/// each write. The process may crash at each of these places: the run is dropped with all its tasks, and a
+/// new graph on a reopened store continues. The result must equal the plain run byte by byte: the state, the
+/// checkpoints (source, superstep, pending nodes), and the stored updates in fold order. In addition, the ids
+/// of checkpoints must ascend, each parent must be the previous checkpoint, a dropped run must release its
+/// thread, and no finished task may run again.
 ///
-/// With `SUPERSTEP_SIM_SEED=17` in the environment only seed 17 runs. Use [`explore`] to look at what fails.
+/// With `SUPERSTEP_SIM_SEED=17` in the environment, only seed 17 runs. Use [`explore`] to inspect failures.
 ///
 /// # Determinism
-/// Depends on its arguments and that variable only, if the graph does. A graph that reads other clocks, draws other
-/// chance or starts threads is no longer told apart from one that fails. Its own clock, [`Cx::now_ms`], stands still;
-/// timers run as fast as nothing else is to be done.
+/// Depends on its arguments and that variable only, if the graph does. A graph with other clocks, random
+/// numbers or threads may fail without a defect. The graph's clock, [`Cx::now_ms`], is fixed; timers fire as
+/// soon as no other work is left.
 ///
 /// # Panics
-/// If a seed ends differently; says which ones and how. Inside a tokio runtime, because it makes one for each process.
+/// If the result of a seed differs; lists the seeds and differences. Inside a tokio runtime, because it
+/// creates one for each process.
 ///
 /// # Example
 /// ```
@@ -124,7 +126,7 @@ pub fn check<S: State>(
     report
 }
 
-/// Like [`check`], but tells of the seeds that fail, and does not look into the environment.
+/// Like [`check`], but returns the failing seeds, and ignores the environment.
 ///
 /// # Panics
 /// If the plain run fails. Inside a tokio runtime.

@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 
 use superstep_graph::{Event, MessageKind, NodeName, State};
 
-/// Writes events one a line, in their order.
+/// Formats events, one per line, in order.
 ///
-/// The text of a run depends on its graph, its input and what its nodes did, and on nothing else: times and the numbers
-/// of checkpoints are left out, so a snapshot needs no redactions.
+/// The text of a run depends only on its graph, its input and the results of its nodes: times and the numbers
+/// of checkpoints are left out, so that a snapshot needs no redactions.
 ///
 /// ```text
-/// 1 ask → {"question":"2+3?"}         what a node wrote, in superstep 1
-///   answer · token {"text":"5"}       what a node said while it ran, before its update
+/// 1 ask → {"question":"2+3?"}         a node's update, in superstep 1
+///   answer · token {"text":"5"}       a node's event, before its update
 ///   answer · message 2.0.m "5"        a message, or a piece of one
 /// 2 answer → {"reply":"5"}
 /// 2 = {"question":"2+3?",…}           the state after a superstep
@@ -47,8 +47,8 @@ use superstep_graph::{Event, MessageKind, NodeName, State};
 /// ```
 ///
 /// # Panics
-/// If a value of the state has no JSON form; with a checkpointer such a run fails anyway. If an event is newer than this
-/// crate.
+/// If a value of the state has no JSON form (with a checkpointer such a run fails anyway), or if an event is
+/// newer than this crate.
 pub fn transcript<'a, S: State>(events: impl IntoIterator<Item = &'a Event<S>>) -> String {
     let mut out = String::new();
     for event in events {

@@ -21,7 +21,8 @@ use crate::{
 
 /// Plays a [`Script`] as a chat-completions server on a free loopback port, until it is dropped.
 ///
-/// Each part of an answer is an HTTP chunk of its own, so a client reads exactly the cuts the script asks for.
+/// Each part of an answer is an HTTP chunk of its own, so that a client reads exactly the pieces of the
+/// script.
 #[derive(Debug)]
 pub struct WireServer {
     address: SocketAddr,
@@ -35,7 +36,7 @@ struct State {
     received: Vec<Received>,
 }
 
-/// One request as it came.
+/// A received request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Received {
     /// `POST /v1/chat/completions`.
@@ -44,7 +45,7 @@ pub struct Received {
     pub headers: BTreeMap<String, String>,
     /// The body, byte for byte.
     pub text: String,
-    /// The same as JSON; null if it is none.
+    /// The body as JSON; null if it is not JSON.
     pub body: Value,
 }
 
@@ -67,7 +68,7 @@ impl WireServer {
         let shared = state.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                // A client that hangs up ends its own connection only.
+                // A client that disconnects ends only its own connection.
                 tokio::spawn(serve(connection, shared.clone()));
             }
         });
@@ -93,7 +94,7 @@ impl WireServer {
         self.state().received.clone()
     }
 
-    /// How many answers nobody has asked for.
+    /// Returns the number of unused answers.
     pub fn unused(&self) -> usize {
         self.state().progress.unused()
     }
@@ -103,9 +104,10 @@ impl WireServer {
         self.state().progress.refused()
     }
 
-    /// Whether there were exactly as many requests as answers, and none was refused.
+    /// Checks that there were exactly as many requests as answers, and that none was rejected.
     ///
-    /// # Errors    What differs.
+    /// # Errors
+    /// The difference.
     pub fn check(&self) -> Result<(), String> {
         self.state().progress.check()
     }
@@ -123,7 +125,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 async fn serve(mut connection: TcpStream, state: Arc<Mutex<State>>) -> io::Result<()> {
     connection.set_nodelay(true)?;
-    // A connection that is opened and never used is no request.
+    // A connection without a request is ignored.
     let Some(received) = receive(&mut connection).await? else {
         return Ok(());
     };
@@ -203,8 +205,8 @@ async fn stream(mut connection: TcpStream, pieces: Vec<Piece>, reads: Reads) -> 
                 while connection.read(&mut nothing).await? > 0 {}
                 return Ok(());
             }
-            // Closed without the last HTTP chunk: the client has an error once it has read what was sent before, while
-            // a reset might overtake it.
+            // Closed without the last HTTP chunk: the client has an error after it has read all data, while a
+            // reset might overtake the data.
             Piece::Data(_) | Piece::Cut => return connection.shutdown().await,
         }
     }
@@ -225,7 +227,7 @@ async fn write_chunk(connection: &mut TcpStream, bytes: &[u8]) -> io::Result<()>
     connection.flush().await
 }
 
-/// Cuts a stream of bytes into the reads a script asks for.
+/// Splits a stream of bytes into the reads of a script.
 struct Cutter {
     reads: Reads,
     sent: usize,

@@ -1,4 +1,4 @@
-//! A checkpointer with something in its way.
+//! A wrapper around a checkpointer, for tests.
 //!
 //! Start at [`Wrapper`].
 
@@ -8,11 +8,12 @@ use superstep_graph::{
     TaskKey, TaskRecord, ThreadId,
 };
 
-/// Stands in front of a [`Checkpointer`] and passes on what it does not change. [`Wrapped`] makes a checkpointer of it.
+/// A layer around a [`Checkpointer`] that delegates all methods by default. [`Wrapped`] turns it into a
+/// checkpointer.
 ///
-/// Use it for stores that fail, wait, forget or watch: only what differs has to be written down.
+/// Use it for stores that fail, wait, lose data or observe: only the differing methods are implemented.
 ///
-/// # Example: a store that refuses to delete
+/// # Example: a store that rejects deletion
 /// ```
 /// use futures::future::BoxFuture;
 /// use superstep_graph::{CheckpointError, Checkpointer, MemoryCheckpointer, ThreadId};

@@ -7,7 +7,7 @@ use serde::{
     de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// What a content says, whatever its form. Parts of other kinds, such as images, are ignored.
+/// The text of a content in any form. Parts of other kinds, such as images, are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) text: String,

@@ -10,7 +10,7 @@ use superstep_testing::hostile::{Attack, HostileServer};
 
 use crate::{KEY, hi};
 
-/// Small enough that each is reached at once.
+/// Small limits, so that each is reached quickly.
 const LIMITS: AnswerLimits = AnswerLimits {
     answer_bytes: 64 * 1024,
     received_bytes: 2 * 1024 * 1024,
@@ -22,14 +22,14 @@ const LIMITS: AnswerLimits = AnswerLimits {
     time: Duration::from_secs(120),
 };
 
-/// What the connection holds beside what was read.
+/// The size of the connection's buffers, apart from the data read.
 const BUFFERS: u64 = 32 * 1024 * 1024;
 
 async fn stopped(attack: Attack, limits: AnswerLimits) -> (ModelErrorKind, String) {
     let server = HostileServer::start(attack, 7).await.expect("a loopback port is free");
     let config = OpenAiConfig { limits, ..OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m") };
     let model = OpenAiModel::new(config).expect("the server has a base URL");
-    // Nothing that passed a bound is asked for again.
+    // An answer that exceeded a bound is not requested again.
     let policy = ModelRetry {
         max_attempts: 2,
         base: Duration::ZERO,

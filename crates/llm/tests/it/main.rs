@@ -1,4 +1,4 @@
-//! What a model behind a wire, and the retry layer around any model, promise.
+//! The contracts of a model on the wire, and of the retry layer around any model.
 
 mod hostile;
 mod openai;
@@ -16,7 +16,7 @@ use superstep_testing::{
 
 const KEY: &str = "sk-test-0123456789";
 
-/// A server with this script and a model that asks it, on a clock that stands at 0.
+/// Starts a server with this script and creates a model for it, with a clock fixed at 0.
 async fn served(answers: impl IntoIterator<Item = Answer>) -> (WireServer, OpenAiModel) {
     served_as(answers, |_| ()).await
 }
@@ -37,7 +37,7 @@ fn hi() -> Request {
     Request { messages: vec![Message::user("hi")], ..Request::default() }
 }
 
-/// Everything a stream yields, up to its end.
+/// Collects all items of a stream up to its end.
 async fn drain(model: &dyn ChatModel, request: Request) -> Vec<Result<Delta, ModelError>> {
     model.stream(request).collect().await
 }

@@ -22,7 +22,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Takes its values from a list, and fails the test when the list is too short.
+/// Creates a jitter source with the values of a list; it fails the test if the list is too short.
 fn scripted_jitter(values: impl IntoIterator<Item = u64>) -> JitterSource {
     let values = Mutex::new(values.into_iter().collect::<Vec<_>>().into_iter());
     Arc::new(move |_| values.lock().expect("no draw panicked").next().expect("a scripted jitter is left"))

@@ -1,4 +1,4 @@
-//! The agent of this library, with a model that answers at once.
+//! The agent of this library, with a model that answers immediately.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{Run, Saver, streamed};
 /// Calls its tool so many times, then answers.
 struct Scripted {
     calls: usize,
-    /// How long the argument of a call is.
+    /// The length of a call's argument.
     characters: usize,
 }
 

@@ -41,7 +41,7 @@ enum Next {
     Enough,
 }
 
-/// A chain of nodes that write nothing.
+/// Builds a chain of nodes without writes.
 pub(crate) fn sequential(nodes: usize, saver: Saver) -> Run {
     let mut graph = StateGraph::new("sequential");
     let mut last: NodeRef = START;

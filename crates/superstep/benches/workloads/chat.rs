@@ -21,7 +21,7 @@ pub(crate) fn run(turns: usize, saver: Saver) -> Run {
     graph.add_edge(START, reply);
     graph.add_edge(reply, END);
     let graph = graph.compile().expect("the graph is whole");
-    // Without a saver each turn begins with nothing.
+    // Without a saver each turn starts with an empty thread.
     let kept = if saver.checkpointer.is_some() { 2 * turns } else { 2 };
     let graph = saver.keep(graph);
     Arc::new(move |thread| {

@@ -30,15 +30,15 @@ use tokio::{
     time::Instant,
 };
 
-/// How often a workload is timed. An odd number has a median.
+/// The number of measurements of a workload. An odd number has a median.
 const TIMES: usize = 11;
-/// How much time one of them has at least, in microseconds: short runs are repeated.
+/// The minimum time of a measurement, in microseconds: short runs are repeated.
 const LEAST: f64 = 3_000.0;
 
 /// One run from its input to its end, on the thread of this name.
 type Run = Arc<dyn Fn(ThreadId) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A workload, for the saver that it is given.
+/// A function that builds a workload for a saver.
 type Workload = fn(Saver) -> Run;
 
 const WORKLOADS: &[(&str, Workload)] = &[
@@ -62,7 +62,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("agent_text_100x", |saver| agent::run(100, 3_600, saver)),
 ];
 
-/// Where checkpoints go, and when.
+/// The checkpointer and its durability.
 #[derive(Clone)]
 struct Saver {
     checkpointer: Option<Arc<dyn Checkpointer>>,
@@ -109,7 +109,7 @@ impl Opened {
     }
 }
 
-/// Runs `graph` to its end on a new thread, taking each update as it comes.
+/// Runs `graph` to its end on a new thread and consumes each update.
 fn streamed<S: State>(graph: CompiledGraph<S>, saver: Saver, input: S::Update, check: fn(&S) -> bool) -> Run {
     let graph = saver.keep(graph);
     Arc::new(move |thread| {
@@ -123,14 +123,14 @@ fn streamed<S: State>(graph: CompiledGraph<S>, saver: Saver, input: S::Update, c
     })
 }
 
-/// How long something took in microseconds: by the clock, and on all processors of this process.
+/// A duration in microseconds: by the clock, and on all processors of this process.
 #[derive(Clone, Copy)]
 struct Taken {
     wall: f64,
     cpu: f64,
 }
 
-/// Runs `run` as often as `count` says, on threads of their own, inside a spawned task as a server would.
+/// Runs `run` `count` times, on separate threads, inside a spawned task as a server would.
 fn time(runtime: &Runtime, run: &Run, first: usize, count: usize) -> Taken {
     let run = run.clone();
     let work = async move {
@@ -152,7 +152,7 @@ fn cpu_us() -> f64 {
 #[expect(clippy::print_stdout, reason = "the numbers are what was asked for")]
 fn measure(runtime: &Runtime, name: &str, workload: Workload, opened: Opened) {
     let run = workload(opened.saver.clone());
-    // The first run warms up, the second one says how many make a measurement.
+    // The first run warms up; the second one gives the number of runs of a measurement.
     let _ = time(runtime, &run, 0, 1);
     let once = time(runtime, &run, 1, 1);
     let count = (LEAST / once.wall).ceil().max(1.0) as usize;

@@ -1,4 +1,4 @@
-//! An agent with one tool and a model that says what it was told to say.
+//! An agent with one tool and a scripted model.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ struct Overall {
     jokes: Log<String>,
 }
 
-/// What a joke is about: letters at first, text once it was edited.
+/// The subject of a joke: letters at first, text after an edit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Subject {

@@ -1,4 +1,4 @@
-//! Fifteen channels with several reducers; six nodes in a circle, two of them at once.
+//! Fifteen channels with several reducers; six nodes in a cycle, two of them in parallel.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ type Dict = BTreeMap<String, Arc<Value>>;
 type Any = Arc<Dict>;
 type Text = Arc<String>;
 
-/// The write replaces the value unless it is nothing; the last of several counts.
+/// The write replaces the value unless it is empty; the last of several counts.
 enum KeepSome {}
 
 impl<T> Reducer<Option<T>> for KeepSome {

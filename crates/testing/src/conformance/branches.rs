@@ -34,7 +34,7 @@ async fn two_branches_keep_their_own_values(store: Store) {
     let old = load(&store, &thread, THREE).await;
     assert_eq!(updates(&old), [["1"], ["2"], ["3"]]);
     assert_eq!((old.head, old.meta.parent), (FIVE, Some(TWO)));
-    // Back on the old branch, ids go on.
+    // Ids continue on the old branch.
     let back = commit(&store, &thread, Some(FIVE), superstep(Some(THREE), &["\"back\""])).await;
     assert_eq!(back, CheckpointId(6));
     assert_eq!(updates(&load(&store, &thread, None).await), [["1"], ["2"], ["3"], ["\"back\""]]);

@@ -211,7 +211,7 @@ async fn what_a_task_did_once_is_found_again(store: Store) {
         record(&store, &task(&thread, ONE, *slot), end.clone()).await;
     }
     assert_eq!(load(&store, &thread, None).await.tasks, ends);
-    // It goes with the task: one that is done has its update.
+    // It belongs to the task: a finished task has its update.
     let applied = vec![applied(0, "{}")];
     commit(&store, &thread, Some(ONE), Commit { applied, ..plain(Some(ONE)) }).await;
     assert_eq!(load(&store, &thread, ONE).await.tasks[0], (0, finished("{}", &[])));
@@ -334,7 +334,7 @@ async fn a_snapshot_replaces_the_updates_before_it(store: Store) {
     assert_eq!((updates(&loaded), &loaded.snapshot), (vec![vec!["1"], vec!["2"]], &None));
     let loaded = load(&store, &thread, four).await;
     assert_eq!((updates(&loaded), &loaded.snapshot), (vec![vec!["4", "5"]], &Some(full)));
-    // The tasks of a checkpoint are known even if the superstep that applied them has a snapshot.
+    // The tasks of a checkpoint are readable even if the superstep that applied them has a snapshot.
     assert_eq!(load(&store, &thread, TWO).await.tasks, [(0, finished("3", &[]))]);
 }
 

@@ -1,4 +1,4 @@
-//! Commits to store, and what is known of a store.
+//! Commits to store, and a store's expected data.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +14,7 @@ pub(super) const ONE: CheckpointId = CheckpointId(1);
 pub(super) const TWO: CheckpointId = CheckpointId(2);
 pub(super) const THREE: CheckpointId = CheckpointId(3);
 
-/// A commit of a superstep that applied nothing.
+/// Creates a commit of a superstep without tasks.
 pub(super) fn plain(parent: Option<CheckpointId>) -> Commit {
     let step = parent.map_or(-1, |id| i64::try_from(id.0).expect("a small id") - 1);
     Commit {
@@ -51,7 +51,7 @@ pub(super) fn finished(update: &str, targets: &[&str]) -> TaskRecord {
     }
 }
 
-/// What an error handler is told.
+/// Creates the failure that an error handler receives.
 pub(super) fn failure() -> Box<NodeFailure> {
     let failure = serde_json::json!({
         "node": "agent", "attempts": 3, "kind": "timeout", "message": "no \"answer\"", "causes": ["why"],
@@ -72,7 +72,7 @@ pub(super) fn cancelled() -> TaskRecord {
     TaskRecord::Cancelled { once: BTreeMap::new() }
 }
 
-/// A task that is not over and did this much once.
+/// Creates an unfinished task with this number of effects.
 pub(super) fn started(attempts: u32, results: u32) -> TaskRecord {
     TaskRecord::Started { attempts, once: once(results) }
 }
@@ -127,7 +127,7 @@ pub(super) fn updates(loaded: &Loaded) -> Vec<Vec<&str>> {
     loaded.commits.iter().map(|commit| commit.iter().map(|update| text(update)).collect()).collect()
 }
 
-/// Everything that can be asked of a store about these threads.
+/// The complete data of a store about these threads.
 #[derive(Debug, PartialEq)]
 pub(super) struct Known {
     threads: Vec<(ThreadId, CheckpointMeta)>,

@@ -1,4 +1,4 @@
-//! What every [`LongTermMemory`] has to pass.
+//! The conformance suite of [`LongTermMemory`].
 //!
 //! Start at [`check_memory`].
 
@@ -13,13 +13,13 @@ use superstep_llm::Message;
 
 use super::message;
 
-/// Runs every case of the contract, each on a memory of its own, which is empty.
+/// Runs every case of the contract, each on an empty memory of its own.
 ///
-/// Texts may be shortened or said in other words by a memory, as long as the words that are asked for are still there, and those
-/// of different messages are different entries.
+/// A memory may shorten or rephrase texts, as long as the searched words remain and different messages give
+/// different entries.
 ///
 /// # Panics
-/// If a case fails; says which ones and why.
+/// If a case fails; lists the failed cases and their reasons.
 ///
 /// # Example
 /// ```
@@ -147,7 +147,7 @@ async fn there_is_no_more_than_was_asked_for(memory: Memory) {
     }
 }
 
-/// Names of users that a careless memory takes for one another, or for something else than names.
+/// Names of users that a careless memory confuses with each other, or treats as something else than names.
 const USERS: [&str; 16] = [
     "a",
     "A",

@@ -22,15 +22,16 @@ use super::fixture::{
     started, task,
 };
 
-/// Does what users, other programs and crashes do, in many orders, and compares the store with a model after each step.
+/// Executes random sequences of operations of users, other programs and crashes, and compares the store with
+/// a model after each step.
 ///
-/// `make` gives a fresh store and whatever has to live as long as it does, such as its folder. `restart` gives the store
-/// as another process would find it; for one that ends with its process, it gives the store back.
+/// `make` returns a fresh store and a value that must live as long, such as its folder. `restart` returns the
+/// store as another process would find it; for a store in memory, it returns the same store.
 ///
-/// Runs 256 sequences, or as many as `PROPTEST_CASES` says; always the same ones. Brings its own runtime.
+/// Runs 256 sequences, or the number in `PROPTEST_CASES`; always the same ones. Creates its own runtime.
 ///
 /// # Panics
-/// If the store does something else than the model; shows the shortest sequence that does so.
+/// If the store differs from the model; shows the shortest such sequence.
 ///
 /// # Example
 /// ```
@@ -73,28 +74,28 @@ pub fn check_operations<P>(
 /// Threads are chosen among these.
 const THREADS: [&str; 3] = ["one", "../two", "drei ü"];
 
-/// What can happen to a store. Numbers choose among what there is.
+/// An operation on a store. Numbers select among existing items.
 #[derive(Clone, Debug)]
 enum Operation {
     /// A task of the head ends.
     Record { thread: usize, slot: u32, end: TaskRecord },
-    /// A task of some checkpoint that is not the head ends too late.
+    /// A task of a checkpoint other than the head ends too late.
     StaleRecord { thread: usize, back: u64 },
     /// A checkpoint follows the head. It applies all finished tasks, and one that was not recorded.
     Commit { thread: usize, source: Source, update: u64, snapshot: bool, records: Vec<u32> },
-    /// Someone commits who has not seen the head.
+    /// A commit with an outdated head.
     StaleCommit { thread: usize, seen: Option<u64> },
     /// A checkpoint follows an older one.
     Fork { thread: usize, at: Index, update: u64 },
     /// Most checkpoints go; those that stay get a snapshot if they need one.
     Prune { thread: usize, keep: Vec<Index> },
-    /// Someone prunes who has not seen the head, or asks for what is not there.
+    /// A prune with an outdated head, or of a checkpoint that does not exist.
     BadPrune { thread: usize, seen: u64 },
-    /// A thread like another one begins.
+    /// A thread is copied.
     Copy { from: usize, to: usize },
-    /// The thread goes.
+    /// The thread is deleted.
     Delete { thread: usize },
-    /// The process ends and another one begins.
+    /// The process ends and another one starts.
     Restart,
 }
 
@@ -127,7 +128,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What a store should know.
+/// The expected contents of a store.
 #[derive(Default)]
 struct Model {
     threads: BTreeMap<ThreadId, Vec<Checkpoint>>,
@@ -229,7 +230,7 @@ impl Model {
         }
     }
 
-    /// A commit that applies what is known to be finished, and a task that was not recorded.
+    /// Creates a commit that applies the finished tasks, and a task without a record.
     fn next(&self, thread: &ThreadId, parent: Option<CheckpointId>, update: u64) -> Commit {
         let records = parent.and_then(|id| self.get(thread, id)).map(|parent| &parent.records);
         let mut tasks = Vec::new();
@@ -282,7 +283,7 @@ impl Model {
                 snapshots.insert(id, vec![channel("pruned", &id.to_string())]);
                 checkpoint.snapshot = snapshots.get(&id).cloned();
             }
-            // What came of its tasks stays known although the superstep is forgotten that folded them.
+            // The results of its tasks remain readable although the superstep that folded them is deleted.
             let newest =
                 checkpoints.iter().rfind(|c| c.meta.parent == Some(id) && c.meta.source == Source::Loop);
             if newest.is_some_and(|newest| !kept.contains(&newest.meta.id)) {
@@ -338,7 +339,7 @@ impl Model {
         })
     }
 
-    /// A checkpoint says whether its parent is gone.
+    /// Returns the metadata, with the mark of a deleted parent.
     fn meta(&self, thread: &ThreadId, checkpoint: &Checkpoint) -> CheckpointMeta {
         let gone = checkpoint.meta.parent.is_some_and(|parent| self.get(thread, parent).is_none());
         CheckpointMeta { parent_pruned: gone, ..checkpoint.meta.clone() }

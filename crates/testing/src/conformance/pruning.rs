@@ -104,7 +104,7 @@ async fn a_copy_takes_its_subgraphs_along(store: Store) {
     assert_eq!(store.children(&from).await.expect("children"), [sub, inner]);
 }
 
-/// Everything but the way to the state.
+/// Returns everything except the path to the state.
 fn without_way(loaded: Loaded) -> Loaded {
     let mut meta = loaded.meta;
     meta.parent_pruned = false;
@@ -143,7 +143,7 @@ async fn a_kept_checkpoint_needs_a_way_to_its_state(store: Store) {
         assert!(matches!(refused, Err(CheckpointError::Storage { .. })), "{refused:?}");
     }
     assert_eq!(known(&store, &[&thread]).await, before);
-    // With all that is on the way, nothing is needed.
+    // If the whole path is retained, no snapshot is needed.
     let pruned = store.prune(&thread, FOUR, keep(&[ONE, TWO], &[])).await.expect("2 has its parent");
     assert_eq!(pruned, 1);
     assert_eq!(updates(&load(&store, &thread, None).await), [vec!["\"one\""], vec!["\"two\""], vec![]]);
@@ -190,7 +190,7 @@ async fn what_is_kept_may_be_given_something_to_remember(store: Store) {
     branched(&store, &thread).await;
     let before = load(&store, &thread, TWO).await.meta.metadata;
     let said = serde_json::Map::from_iter([("who".to_owned(), "me \" ü".into())]);
-    // What is not kept is nothing to give something to.
+    // Metadata for checkpoints that are not retained is ignored.
     let metadata = [(FOUR, said.clone()), (THREE, said.clone())].into();
     let prune = Prune { metadata, ..keep(&[ONE, TWO], &[]) };
     store.prune(&thread, FOUR, prune).await.expect("2 is kept, from which 4 comes");
@@ -231,12 +231,12 @@ async fn the_head_keeps_its_records_and_ids_go_on(store: Store) {
     assert!(matches!(orphan, Err(CheckpointError::Storage { .. })), "{orphan:?}");
 }
 
-/// And with those of which the caller says so.
+/// Covers also the checkpoints listed by the caller.
 async fn subgraphs_stay_with_the_checkpoints_that_called_them(store: Store) {
     let thread = ThreadId::from("t");
     branched(&store, &thread).await;
     let [two, three, own] = [Some((0, TWO)), Some((1, THREE)), None].map(|task| called(&thread, task));
-    // Its own task says nothing about the thread's checkpoints.
+    // Its own task does not refer to the thread's checkpoints.
     let inner = called(&three, Some((0, ONE)));
     for child in [&two, &three, &own, &inner, &called(&two, None)] {
         line(&store, child, &["1", "2"]).await;

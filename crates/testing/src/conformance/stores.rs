@@ -1,6 +1,6 @@
-//! What every [`Store`] has to pass.
+//! The conformance suite of [`Store`].
 //!
-//! Start at [`check_store`]; [`check_store_operations`] finds what it forgot.
+//! Start at [`check_store`]; [`check_store_operations`] covers random sequences.
 
 mod items;
 mod kit;
@@ -18,12 +18,12 @@ use kit::{TestClock, Topics};
 
 pub use operations::check_store_operations;
 
-/// Runs every case of the contract, each on a store of its own, which is set up with the options it is given.
+/// Runs every case of the contract, each on a store of its own with the given options.
 ///
-/// Use [`check_store_operations`] as well: it has the cases that nobody thought of, and restarts.
+/// Use [`check_store_operations`] as well: it covers random sequences and restarts.
 ///
 /// # Panics
-/// If a case fails; says which ones and why.
+/// If a case fails; lists the failed cases and their reasons.
 ///
 /// # Example
 /// ```
@@ -57,13 +57,13 @@ pub async fn check_store(make: impl AsyncFn(StoreOptions) -> Arc<dyn Store>) {
     assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Stores to look at, which share a clock.
+/// The tested stores, with a common clock.
 struct Kit {
     /// As usual.
     plain: Arc<dyn Store>,
     /// With an embedding.
     meant: Arc<dyn Store>,
-    /// Whose items live for 100 ms, and longer if they are read.
+    /// A store whose items live for 100 ms, and longer if they are read.
     brief: Arc<dyn Store>,
     clock: TestClock,
     embed: Arc<Topics>,

@@ -14,7 +14,7 @@ cases![
     threads_do_not_disturb_each_other,
 ];
 
-/// How many writers at once.
+/// The number of concurrent writers.
 const WRITERS: usize = 16;
 
 #[track_caller]

@@ -16,7 +16,7 @@ pub(super) fn check(rules: &Rules, body: &Value, found: &mut Problems) {
     if begins == messages.len() {
         found.add("messages", "has nothing but instructions");
     }
-    // Calls whose results are still to come, and everything that was called before.
+    // Calls without results so far, and all calls before.
     let mut open: Vec<&str> = Vec::new();
     let mut called = BTreeSet::new();
     let mut before = "";

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{Problems, Rules, array, text};
 
-/// Whether a value can be that of a field.
+/// A predicate on the value of a field.
 type Fits = fn(&Value) -> bool;
 
-/// Every field of a body that providers agree on, with what it has to be.
+/// The fields of a body that providers agree on, with their types.
 const BODY: [(&str, Fits); 28] = [
     ("model", Value::is_string),
     ("messages", Value::is_array),
@@ -173,7 +173,7 @@ fn tools(body: &Value, found: &mut Problems) {
     }
 }
 
-/// A schema of named fields. Whether it is one of its dialect is for the validator of arguments to say.
+/// Checks that a schema has named fields. The validator of arguments checks its dialect.
 fn schema(place: &str, schema: &Value, found: &mut Problems) {
     if schema["type"] != "object" {
         return found.add(place, "its parameters have no `\"type\": \"object\"`");
@@ -195,7 +195,7 @@ fn schema(place: &str, schema: &Value, found: &mut Problems) {
     }
 }
 
-/// The name of a tool, as the strictest providers take it.
+/// Checks the name of a tool by the strictest provider's rules.
 fn name(place: &str, function: &Value, found: &mut Problems) {
     let name = text(function, "name");
     let fits = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == '-';

@@ -1,4 +1,4 @@
-//! Answers written in the short forms they are made of, for whoever reads a failing test.
+//! The display of answers in their short forms, for readers of failing tests.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ fn piece(piece: &Piece) -> String {
     }
 }
 
-/// Nothing if no short form makes such a chunk.
+/// Returns the short form of a chunk; `None` if no short form creates it.
 fn chunk_of(chunk: &Value) -> Option<String> {
     let usage = &chunk["usage"];
     if usage.is_object() {

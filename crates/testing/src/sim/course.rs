@@ -1,4 +1,4 @@
-//! How a thread went, as far as it must not depend on chance.
+//! The course of a thread, as far as it must not depend on the seed.
 
 use superstep_graph::{
     Channel, CheckpointMeta, Checkpointer, CompiledGraph, Control, History, Loaded, NodeName, RunError,
@@ -16,17 +16,18 @@ pub(super) struct Course {
     checkpoints: Vec<(Source, Control)>,
     /// The updates of each commit in fold order, after the full state that was stored last.
     folded: Vec<Vec<String>>,
-    /// That state, if there is one.
+    /// The state, if there is one.
     snapshot: Vec<String>,
     /// The same of each subgraph, with its namespace in front.
     subgraphs: Vec<String>,
 }
 
 impl Course {
-    /// Reads what the store has of a thread. `left` is the state that its last run told, if there was one in this process.
+    /// Reads the data of a thread. `left` is the final state of its last run in this process, if there was
+    /// one.
     ///
     /// # Errors
-    /// What is wrong with it, or why it cannot be read.
+    /// An inconsistency, or the error of a read.
     pub(super) async fn read<S: State>(
         graph: &CompiledGraph<S>,
         store: &dyn Checkpointer,
@@ -67,7 +68,8 @@ impl Course {
         })
     }
 
-    /// What is not as in the `plain` run. States first: they say most.
+    /// Returns the differences from the `plain` run. States come first, because they are the most
+    /// informative.
     pub(super) fn difference(&self, plain: &Self) -> Option<String> {
         differing_channel(&self.state, &plain.state, "in the plain run").or_else(|| {
             let show = |it: &(Source, Control)| {

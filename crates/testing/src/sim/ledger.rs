@@ -8,20 +8,20 @@ use superstep_graph::{CheckpointId, Control, Event, NodeName, State, TaskKey, Ta
 /// By namespace, superstep and node.
 type Counts = BTreeMap<(String, i64, NodeName), u64>;
 
-/// What a thread has stored, and what its present run does.
+/// The stored data of a thread, and the actions of its current run.
 #[derive(Default)]
 pub(super) struct Ledger {
     /// The heads of the thread and of those of its subgraphs, by namespace.
     heads: BTreeMap<String, Head>,
-    /// What this run may begin, and what it began.
+    /// The tasks that this run may start, and those that it has started.
     due: Counts,
     begun: Counts,
     failed: Counts,
     /// Attempts of tasks that began, in all runs.
     pub(super) executions: u64,
-    /// What tasks did once and have stored, by the ends of their idempotency keys.
+    /// The stored effects of tasks, by the ends of their idempotency keys.
     once: BTreeSet<String>,
-    /// What was done although it was stored.
+    /// An effect that was repeated although its result was stored.
     done_again: Option<String>,
 }
 
@@ -29,7 +29,7 @@ struct Head {
     id: CheckpointId,
     control: Control,
     finished: BTreeSet<u32>,
-    /// The tasks that asked someone outside.
+    /// The interrupted tasks.
     asking: BTreeSet<u32>,
 }
 
@@ -44,7 +44,7 @@ impl Head {
 }
 
 impl Ledger {
-    /// A new run: what is not stored as finished may run, once.
+    /// Begins a run: tasks that are not stored as finished may run, once.
     pub(super) fn begin_run(&mut self) {
         self.begun.clear();
         self.failed.clear();
@@ -103,7 +103,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a task of the head asked someone outside.
+    /// Returns whether a task of the head is interrupted.
     pub(super) fn asks(&self) -> bool {
         self.heads.get("").is_some_and(|head| !head.asking.is_empty())
     }
@@ -135,7 +135,7 @@ impl Ledger {
 
     fn begins(&mut self, namespace: String, step: i64, node: NodeName) {
         self.executions += 1;
-        // What is kept nowhere begins anew with its caller.
+        // A graph without storage starts again with its caller.
         if self.heads.contains_key(&namespace) {
             *self.begun.entry((namespace, step, node)).or_default() += 1;
         }
@@ -145,7 +145,7 @@ impl Ledger {
         *self.failed.entry((namespace, step, node)).or_default() += 1;
     }
 
-    /// What this run did that it had no reason to. A failed attempt is a reason for another one.
+    /// Returns an unexpected start of a task. A failed attempt allows another one.
     pub(super) fn overrun(&self) -> Option<String> {
         self.done_again.clone().or_else(|| self.begun_again())
     }

@@ -1,4 +1,4 @@
-//! The life of a thread under a seed: processes that stop, and the one that comes to the end.
+//! The life of a thread under a seed: processes that crash, and a last one that finishes.
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::wrapped::Wrapped;
 
-/// How long a process may take on the simulated clock. It comes to that only if nothing else is left to wait for.
+/// The time limit of a process on the simulated clock. It is reached only if no other timer is left.
 const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 pub(super) struct Simulation<'a, S: State, M> {
@@ -26,7 +26,7 @@ pub(super) struct Simulation<'a, S: State, M> {
     pub(super) inputs: Vec<S::Update>,
 }
 
-/// How a process ended.
+/// The end of a process.
 enum End {
     Crashed(Place),
     Finished(Course),
@@ -42,7 +42,7 @@ struct Life {
 impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
     pub(super) fn run(self) -> Report {
         let mut report = Report::default();
-        // One name for all: another thread would have another chance.
+        // The same name for all, because the RNG seed depends on the name of the thread.
         let thread = ThreadId::from("sim");
         let plain = self.live(Fate::plain(), &thread, &mut report.graph);
         let course = plain.course.unwrap_or_else(|what| panic!("graph `{}`: {what}", report.graph));
@@ -78,7 +78,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
             let runtime = runtime.expect("a runtime without IO needs nothing that could be missing");
             let end = runtime.block_on(self.process(&sim, graph, &store, thread));
-            // What the run left running ends with its process.
+            // Tasks that the run left behind end with its process.
             drop(runtime);
             fate = sim.end();
             match end {
@@ -92,7 +92,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         Life { course, crashes, fate }
     }
 
-    /// From where the thread stands to its end or to the next crash.
+    /// Continues the thread to its end or to the next crash.
     async fn process(
         &self,
         sim: &Sim,
@@ -108,12 +108,12 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             sim.fate().ledger.begin_run();
             let ended = timeout(FOR_EVER, drive(sim, run)).await;
             let ended = ended.map_err(|_| "a run waits for something that never happens".to_owned())?;
-            // Otherwise tasks run before it is stored that they are to.
+            // Otherwise tasks run before the checkpoint that plans them is stored.
             let known = self.options.config.durability == Durability::Sync;
             if let Some(overrun) = sim.fate().ledger.overrun().filter(|_| known) {
                 return Err(overrun);
             }
-            // The run is dropped; whoever comes next has to find its thread free.
+            // The run is dropped; the next one must find the thread free.
             at_once(store.lease(thread)).map_err(|error| chain(&error))?;
             match ended? {
                 None => {
@@ -128,8 +128,8 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         Course::read(&observer, &**store, thread, left.as_ref()).await.map(End::Finished)
     }
 
-    /// What the thread needs next: to go on, with answers if it asks, or an input it does not have yet. `None` if it is
-    /// finished.
+    /// Starts the next run of the thread: continues, with answers if it is interrupted, or passes the next
+    /// input. `None` if it is finished.
     async fn next_run(
         &self,
         sim: &Sim,
@@ -147,7 +147,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             clock: Arc::new(Stopped),
             ..self.options.config.clone()
         };
-        // Every execution counts, however many there are before anyone looks.
+        // Every execution counts, for any number of them between two reads.
         let tasks = || Streaming { buffer: usize::MAX, ..StreamMode::Tasks.into() };
         let unfinished = |head: &CheckpointMeta| !head.control.is_finished();
         if history(None, Some(1))?.first().is_some_and(unfinished) {
@@ -170,14 +170,15 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
     }
 }
 
-/// Drives a run to its end, or drops it where its process stops: `None` then.
+/// Drives a run to its end, or drops it when its process crashes: `None`.
 async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<Outcome<S>>, String> {
     let crashed = poll_fn(|context| {
         loop {
             match run.poll_next_unpin(context) {
                 Poll::Ready(Some(event)) => sim.fate().ledger.watch(event),
                 Poll::Ready(None) => return Poll::Ready(false),
-                // All that was told is heard, so that the executions are counted although the run is dropped.
+                // All emitted events are read, so that the executions are counted although the run is
+                // dropped.
                 Poll::Pending if sim.has_stopped(context) => return Poll::Ready(true),
                 Poll::Pending => return Poll::Pending,
             }
@@ -193,7 +194,7 @@ async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<Outc
 /// The moment of every process: UTC milliseconds.
 pub(super) const NOW_MS: i64 = 1_700_000_000_000;
 
-/// A clock that shows the same moment in every process, so that states that hold times can be compared.
+/// A fixed clock, equal in every process, so that states with times can be compared.
 struct Stopped;
 
 impl Clock for Stopped {

@@ -16,20 +16,21 @@ use tokio::time::sleep;
 
 use super::{Passes, ledger::Ledger};
 
-/// The longest wait of a node or of the store, on the simulated clock. Short, so that many end at the same time.
+/// The maximum wait of a node or of the store, on the simulated clock. Short, so that many end at the same
+/// time.
 const LONGEST_WAIT_MS: u64 = 8;
 
-/// A simulated process. Nodes, tools and models of a simulated graph hold a clone and [pause](Self::pause).
+/// A simulated process. Nodes, tools and models of a simulated graph have a clone and [pause](Self::pause).
 #[derive(Clone)]
 pub struct Sim(Arc<Process>);
 
 struct Process {
     fate: Mutex<Fate>,
-    /// Who drops the run when the process stops.
+    /// The waker of the task that drops the run when the process crashes.
     watcher: AtomicWaker,
 }
 
-/// Where a process may stop.
+/// A place where a process may crash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Place {
@@ -61,9 +62,9 @@ pub enum Place {
     },
     /// One of these in a subgraph.
     Subgraph {
-        /// The way to it.
+        /// The path to it.
         namespace: String,
-        /// Where in it.
+        /// The place in it.
         place: Box<Place>,
     },
 }
@@ -100,22 +101,24 @@ impl Sim {
         Self(Arc::new(Process { fate: Mutex::new(fate), watcher: AtomicWaker::new() }))
     }
 
-    /// Waits as long as chance says; then the process may stop, and this never returns.
+    /// Waits for a random time; then the process may crash, and this future never returns.
     ///
-    /// `at` tells places apart: a node's or tool's name. Call it between a side effect and its result, where a crash does
-    /// most harm. In the plain run it does nothing.
+    /// `at` distinguishes places: a node's or tool's name. Call it between a side effect and its result,
+    /// where a crash does most harm. It does nothing in the plain run.
     pub fn pause(&self, at: impl fmt::Display) -> BoxFuture<'static, ()> {
         let (sim, at) = (self.clone(), Place::Pause(at.to_string()));
         Box::pin(async move { sim.pass(at).await })
     }
 
-    /// Which life of the thread this is; `None` in the plain run. For what a test notes outside, where all lives meet.
+    /// Returns the seed of this life of the thread; `None` in the plain run. For data that a test records
+    /// outside, shared by all lives.
     pub fn seed(&self) -> Option<u64> {
         self.fate().seed
     }
 
-    /// Says that a side effect of [`Cx::once`](superstep_graph::Cx::once) begins, with the key it was handed. The simulation
-    /// fails if its result was stored already. Before that it may happen again: a crash may come between.
+    /// Records that a side effect of [`Cx::once`](superstep_graph::Cx::once) starts, with its key. The
+    /// simulation fails if its result was already stored. Before that it may be repeated, because of a crash
+    /// in between.
     pub fn effect(&self, idempotency_key: &str) {
         self.fate().ledger.effect(idempotency_key);
     }
@@ -131,7 +134,7 @@ impl Sim {
         }
     }
 
-    /// Whether the process has stopped; if not, whoever asks is woken when it does.
+    /// Returns whether the process has crashed; if not, registers the waker for the crash.
     pub(super) fn has_stopped(&self, context: &Context<'_>) -> bool {
         self.0.watcher.register(context.waker());
         self.fate().stopped.is_some()
@@ -141,7 +144,7 @@ impl Sim {
         self.0.fate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is left for the next process. Nothing that still holds this one can go on.
+    /// Returns the fate for the next process. No remaining part of this one can continue.
     pub(super) fn end(&self) -> Fate {
         let mut fate = self.fate();
         let after = Fate {
@@ -157,7 +160,7 @@ impl Sim {
     }
 }
 
-/// What a seed has in store for a thread, across processes.
+/// The random decisions of a seed for a thread, across processes.
 pub(super) struct Fate {
     seed: Option<u64>,
     /// `None` in a plain run.
@@ -181,8 +184,8 @@ enum Crashes {
 }
 
 impl Crashes {
-    /// About so many in a run that passes `places`; more, because it passes places again after each. They end at some
-    /// time, so that wide supersteps do.
+    /// Returns a rate of about `times` in a run that passes `places`. The rate decreases, so that wide
+    /// supersteps finish although crashes repeat places.
     fn often(times: u32, places: u64) -> Self {
         let odds = f64::from(times) / places.max(1) as f64;
         Self::Often { odds: odds.min(0.25), left: times * 3 }

@@ -1,32 +1,32 @@
-//! What came of a simulation.
+//! The result of a simulation.
 
 use std::{collections::BTreeMap, fmt};
 
 use super::{Place, SEED_VARIABLE};
 
-/// How many failures are shown in full, and how many crashes of each.
+/// The number of failures shown in full, and of crashes shown for each.
 const SHOWN: usize = 5;
 
-/// What came of a simulation.
+/// The result of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The graph's name.
     pub graph: String,
-    /// How many seeds ran.
+    /// The number of seeds.
     pub seeds: u64,
-    /// How many crashes they had.
+    /// The number of crashes.
     pub crashes: u64,
-    /// How many attempts of tasks began.
+    /// The number of started attempts of tasks.
     pub executions: u64,
     /// The same in the plain run.
     pub plain_executions: u64,
     /// Every place where the process could stop.
     pub places: BTreeMap<Place, Passes>,
-    /// The seeds that did not end as the plain run did.
+    /// The seeds whose result differs from the plain run.
     pub failures: Vec<Failure>,
 }
 
-/// How often a place was come by.
+/// The number of passes of a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
     /// In all.
@@ -35,14 +35,14 @@ pub struct Passes {
     pub crashed: u64,
 }
 
-/// A seed that did not end as the plain run did.
+/// A seed whose result differs from the plain run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// Where its processes stopped, in order.
+    /// The places of its crashes, in order.
     pub crashes: Vec<Place>,
-    /// What is different.
+    /// The difference.
     pub what: String,
 }
 

@@ -18,9 +18,9 @@ pub(super) struct CrashingCheckpointer {
     pub(super) sim: Sim,
 }
 
-/// Does a request at one instant of the simulated clock, however long it takes on the real one.
+/// Executes a request at one instant of the simulated clock, for any real duration.
 ///
-/// A store that has threads of its own would otherwise let the clock run on by as much as the machine is slow.
+/// Without it, a store with its own threads would advance the clock by an amount that depends on the machine.
 pub(super) fn at_once<T>(request: impl Future<Output = T>) -> T {
     // The runtime cannot lend the request more of its budget before this returns.
     block_on(unconstrained(request))
@@ -57,7 +57,7 @@ impl Wrapper for CrashingCheckpointer {
         })
     }
 
-    /// None, so that nothing of a run depends on chance: no simulated thread is deleted and begun again.
+    /// Returns `None`, so that the run is deterministic: no simulated thread is deleted and created again.
     fn nonce(&self, _: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
         Box::pin(async { Ok(None) })
     }

@@ -199,7 +199,7 @@ async fn an_item_lives_as_long_as_it_is_said(kit: Kit) {
     kit.clock.pass(1);
     assert_eq!(keys(&store, unread()).await, "long never");
     assert_eq!(keys(&store, unread().words("word")).await, "long never");
-    // It begins anew, and not where it was.
+    // Its lifetime restarts, independent of the earlier one.
     put(&store, &["a"], "usual", json!("again")).await;
     let item = get(&store, &["a"], "usual").await.expect("it is there");
     assert_eq!((item.created_ms, item.updated_ms, item.expires_ms), (1100, 1100, Some(1200)));

@@ -1,4 +1,4 @@
-//! A clock, a model, and short ways to ask a store.
+//! A clock, an embedding, and shorthands for requests.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -12,7 +12,7 @@ use superstep_graph::{
     store::{Embed, EmbedError, Found, Item, Namespace, Search, Store},
 };
 
-/// A clock that stands still until it is told otherwise.
+/// A clock that advances only on request.
 #[derive(Clone, Debug)]
 pub(super) struct TestClock(Arc<AtomicI64>);
 
@@ -32,7 +32,7 @@ impl Clock for TestClock {
     }
 }
 
-/// What a model answers.
+/// The result of an embedding.
 type Vectors = Result<Vec<Vec<f32>>, &'static str>;
 
 /// A model that understands three words.
@@ -40,7 +40,7 @@ type Vectors = Result<Vec<Vec<f32>>, &'static str>;
 pub(super) struct Topics {
     /// Its name.
     pub(super) model: String,
-    /// What it answers instead of the truth.
+    /// The result returned instead of the correct one.
     pub(super) instead: Mutex<Option<Vectors>>,
 }
 

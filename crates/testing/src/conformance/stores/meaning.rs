@@ -34,7 +34,7 @@ async fn the_nearest_comes_first(kit: Kit) {
     assert_eq!(keys(store, Search { limit: 1, offset: 1, ..query() }).await, "shore");
     let filter = vec![Filter::ne("n", 2)];
     assert_eq!(keys(store, Search { filter, ..query() }).await, "shore wood");
-    // Words work beside it, and a new value has a new meaning.
+    // Search by words works too, and a new value has a new embedding.
     assert_eq!(keys(store, query().words("stone")).await, "shore");
     put(store, &["a"], "deep", json!("tree")).await;
     assert_eq!(keys(store, query()).await, "shore deep wood");
@@ -46,7 +46,7 @@ async fn an_item_without_text_has_no_meaning(kit: Kit) {
     kit.meant.put_with(&ns(&["a"]), "unseen", json!("sea"), unseen).await.expect("it can be put");
     put(&kit.meant, &["a"], "seen", json!("sea")).await;
     assert_eq!(keys(&kit.meant, Search::everywhere().meaning("sea")).await, "seen");
-    // A meaning that is nothing but zeros is as near to one as to another.
+    // A zero vector is equally near to all others.
     let nowhere = search(&kit.meant, Search::everywhere().meaning("?")).await;
     assert_eq!(nowhere[0].score, Some(0.0));
 }

@@ -19,17 +19,17 @@ use superstep_graph::{
 
 use super::kit::{TestClock, ns};
 
-/// Does what programs and their ends do, in many orders, and compares the store with a model after each step. Scores are
-/// compared with those of a [`MemoryStore`].
+/// Executes random sequences of operations and restarts, and compares the store with a model after each step.
+/// Scores are compared with those of a [`MemoryStore`].
 ///
-/// `make` gives a fresh store, set up with these options, and whatever has to live as long as it does, such as its
-/// folder. `restart` gives the store as another process would find it; for one that ends with its process, it gives the
-/// store back.
+/// `make` returns a fresh store with these options and a value that must live as long, such as its folder.
+/// `restart` returns the store as another process would find it; for a store in memory, it returns the same
+/// store.
 ///
-/// Runs 256 sequences, or as many as `PROPTEST_CASES` says; always the same ones. Brings its own runtime.
+/// Runs 256 sequences, or the number in `PROPTEST_CASES`; always the same ones. Creates its own runtime.
 ///
 /// # Panics
-/// If the store does something else than the model; shows the shortest sequence that does so.
+/// If the store differs from the model; shows the shortest such sequence.
 ///
 /// # Example
 /// ```
@@ -135,7 +135,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What a store should know.
+/// The expected contents of a store.
 struct Model {
     items: BTreeMap<(Namespace, String), Item>,
     clock: TestClock,

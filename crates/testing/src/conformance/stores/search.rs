@@ -146,7 +146,7 @@ async fn any_text_is_a_query(kit: Kit) {
         &long,
         &"x".repeat(100_000),
     ] {
-        // Whatever it finds.
+        // The result does not matter.
         search(&kit.plain, Search::everywhere().words(query)).await;
     }
     for nothing in ["", " \" ' ( * ^ : - ", "\u{0}", "rowi*", "andor"] {
@@ -218,7 +218,7 @@ async fn very_common_words_count_but_find_nothing(kit: Kit) {
     put_all(store, "a", (0..most + 200).map(text)).await;
     put_all(store, "b", (0..most * 3).map(|_| "the tea".to_owned())).await;
     let a = || Search { limit: most * 2, ..Search::within(&ns(&["a"])) };
-    // Of two words the rare one finds; the other one still says which is better.
+    // The rarer of two words selects items; the other one still affects the order.
     assert_eq!(keys(store, a().words("the tea")).await, "0007 0900 0008");
     assert_eq!(keys(store, a().words("tea")).await, "0007 0008 0900");
     assert_eq!(keys(store, Search { offset: 1, limit: 1, ..a() }.words("the tea")).await, "0900");
@@ -229,7 +229,7 @@ async fn very_common_words_count_but_find_nothing(kit: Kit) {
     put(store, &["a"], "0000", json!("the first, once more")).await;
     let found = search(store, a().words("the")).await;
     assert!(found.iter().any(|found| found.item.key == "0000") && found.len() == most);
-    // What goes is not counted any more.
+    // Deleted items no longer count.
     for nth in 0..=200 {
         store.delete(&ns(&["a"]), &format!("{nth:04}")).await.expect("it is deleted");
     }
