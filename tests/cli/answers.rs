@@ -351,7 +351,7 @@ async fn a_thread_goes_on_from_an_older_checkpoint_on_a_branch_of_its_own() {
     };
     assert_eq!(texts(&server.requests()[2]), ["first", "one", "else"]);
 
-    // And that of the second turn once more, from before its model call.
+    // The checkpoint of the second turn before its model call, once more.
     let asks = before.iter().find(|meta| meta["control"]["next"][0] == "agent").unwrap()["id"].to_string();
     assert_eq!(place.run(&["resume", "t", "-q", "--from", &asks]).await.ok().stdout, "again two\n");
     assert_eq!(texts(&server.requests()[3]), ["first", "one", "second"]);

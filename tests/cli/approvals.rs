@@ -32,7 +32,7 @@ fn events(ran: &Ran, name: &str) -> Vec<Value> {
     ran.lines().into_iter().filter(|line| line["event"] == name).map(|mut line| line["data"].take()).collect()
 }
 
-/// What the model read as the result of a call.
+/// Returns the result of a call as the model read it.
 fn result(server: &WireServer, id: &str) -> String {
     let requests = server.requests();
     let messages = requests.last().unwrap()["messages"].as_array().unwrap().clone();
@@ -59,7 +59,7 @@ async fn a_call_waits_where_nobody_can_be_asked_and_runs_when_it_is_approved() {
     );
     assert!(notes(&place).contains("needle"));
 
-    // Nothing is decided by asking again.
+    // A repeated question decides nothing.
     let again = place.run(&["resume", "t", "--quiet"]).await;
     assert_eq!((again.code, again.stdout.as_str()), (Some(6), ""), "{again:?}");
     assert!(again.stderr.contains("call `c1` of edit_file waits"));
@@ -227,7 +227,7 @@ async fn killed_at_the_question_it_still_waits() {
     let mut running = place.start(&args);
     running.line_with("approval_requested").await;
     running.child.kill().await.unwrap();
-    // Whether the question was stored before the kill or is asked for the first time now.
+    // Whether the question was stored before the kill or is new.
     assert_eq!(place.run(&["resume", "t"]).await.code, Some(6));
     assert!(notes(&place).contains("needle"));
     place.run(&["resume", "t", "--approve"]).await.ok();

@@ -1,4 +1,5 @@
-//! Every command that opens a database, on databases that a killed process has just begun, and where nothing can be written.
+//! Every command that opens a database, on databases that a killed process has just begun, and on read-only
+//! places.
 
 use std::{
     collections::BTreeSet,
@@ -15,14 +16,14 @@ const UNKNOWN: &str = "there is no thread `t` in `";
 const READ_ONLY: &str = "it is read-only; make the file and its folder writable, or use another file";
 const UNFINISHED: &str = "thread `t` is not finished";
 
-/// The memory in a database beside that of the threads.
+/// A memory in a database next to that of the threads.
 const CONFIG: &str = "[memory]\nstore = \"sqlite\"\npath = \"m.db\"\n";
 
-/// How a command ends: its code, and a part of what it prints.
+/// The end of a command: its code, and a part of its output.
 type End = (i32, &'static str);
 
-/// A command, and how it ends with a database without threads, with the finished thread `t` where nothing can be written, and with a
-/// thread `t` that was killed while it waited for its model.
+/// A command with its ends: on a database without threads; with the finished thread `t` on a read-only place;
+/// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
 const CASES: [Case; 20] = [
@@ -78,7 +79,7 @@ fn private(path: &Path) {
     fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(path).unwrap();
 }
 
-/// Leaves something where a database is to be.
+/// A function that leaves something in the place of a database.
 type Begin = fn(&Path);
 
 /// Makes a folder for a database in which something is as a kill may leave it.
@@ -90,7 +91,7 @@ fn begun(begin: Begin) -> Place {
     place
 }
 
-/// Leaves a database whose first tables were about to be made, with the journal that says so.
+/// Leaves a database whose first tables were not committed, with its journal.
 fn uncommitted(db: &Path) {
     let other = tempfile::tempdir().unwrap();
     let other = other.path().join("threads.db");
@@ -166,7 +167,7 @@ async fn every_command_heals_a_database_that_was_just_begun() {
             let place = begun(begin);
             let what = format!("{what}, {words:?}");
             let missing = what.starts_with("no file") && words[0] == "dream";
-            // Where there is no database, nothing was said that could be dreamt of.
+            // Without a database there is no input for a dream.
             ends(&place.run(words).await, if missing { (0, "") } else { *end }, &what);
             ends(&place.run(&["run", "-q", "1 + 1", "--thread", "new"]).await, (0, "= 2"), &what);
         }
@@ -187,7 +188,7 @@ async fn every_command_takes_a_thread_that_was_killed_in_its_first_turn() {
     }
 }
 
-/// Where nothing can be written, what only reads does so, and what writes says why it does not.
+/// On a read-only place, commands that only read succeed, and commands that write report the reason.
 #[tokio::test]
 async fn on_a_medium_that_cannot_be_written_every_command_reads_or_refuses() {
     let place = begun(|_| {});
@@ -199,16 +200,16 @@ async fn on_a_medium_that_cannot_be_written_every_command_reads_or_refuses() {
     fs::create_dir(place.state_folder()).unwrap();
     read_only(&place, |Case(words, begun, end, _)| match *end {
         (0, _) => *begun,
-        // Whether there is such a thread, or such an entry, is known by then.
+        // By then it is known whether the thread or the entry exists.
         _ if begun.0 == 5 || words[..2] == ["memory", "forget"] => *begun,
         (refused, _) => (refused, ""),
     })
     .await;
 }
 
-/// Tries every command on a place that is made one that nobody can write.
+/// Tries every command on a place that is made read-only.
 async fn read_only(place: &Place, wanted: impl Fn(&Case) -> End) {
-    // Permissions do not stop an administrator, who runs the program as somebody else therefore.
+    // Permissions do not stop an administrator, who therefore runs the program as another user.
     let is_root = rustix::process::getuid().is_root();
     let program = place.beside("superstep");
     fs::copy(env!("CARGO_BIN_EXE_superstep"), &program).unwrap();
@@ -236,7 +237,7 @@ async fn read_only(place: &Place, wanted: impl Fn(&Case) -> End) {
     }
 }
 
-/// A user that has nothing.
+/// A user without any rights.
 const NOBODY: u32 = 65_534;
 
 /// A folder and all that is below it.

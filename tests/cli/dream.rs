@@ -1,4 +1,4 @@
-//! Turns that are written down, and what becomes of them: `[dream]`, and `superstep dream`.
+//! Recorded turns and their consolidation: `[dream]`, and `superstep dream`.
 
 use std::fs;
 
@@ -96,7 +96,7 @@ async fn a_dream_can_be_asked_for() {
         (&json!("ada"), &json!("ended"), &json!("completed"), &json!(true), &json!(1))
     );
     assert_eq!(memory(&place, "ada"), "# Memory\n- a\n\n");
-    // Where the last one was remembers how.
+    // The place of the last dream's user is stored.
     let ran = place.run(&["dream", "--user", "ada", "--now"]).await.ok();
     assert_eq!(ran.stdout, "nothing new was said by `ada`\n");
     let state = place.state("dream:ada").await;
@@ -106,7 +106,7 @@ async fn a_dream_can_be_asked_for() {
     for line in ["gather ┄┄▶ init_state (Dream) ×1", "finalize ──▶ settle ×1"] {
         assert!(drawn.lines().any(|drawn| words(drawn) == words(line)), "no `{line}` in\n{drawn}");
     }
-    // The agent has more tools than a dream may have.
+    // The agent has more tools than a dream may use.
     for words in
         [&["run", "hi", "--thread", "dream:ada"][..], &["resume", "dream:ada"], &["steer", "dream:ada", "x"]]
     {

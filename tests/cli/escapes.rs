@@ -1,4 +1,4 @@
-//! What a terminal is shown of models, tools, files and databases.
+//! The output on a terminal of texts from models, tools, files and databases.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use superstep_testing::script::{call, txt};
 
 use crate::support::{Place, Ran, serve};
 
-/// Moves the cursor, turns the direction, separates lines, and hides: each in another way.
+/// Moves the cursor, changes the direction, separates lines, and hides text, each in another way.
 const HOSTILE: &str =
     "a\u{1b}[2J\u{9b}1A\u{202e}b\u{2066}\u{2028}c\u{2029}\u{200b}d\u{e0041}\u{feff}e\rf\u{ad}";
 
@@ -24,7 +24,7 @@ fn shows_nothing_hidden(ran: &Ran) {
     only_prints(&ran.stderr);
 }
 
-/// Makes a thread with a graph of its own, as somebody else's program would.
+/// Creates a thread with another graph, like another program.
 async fn stored(place: &Place, thread: &str, node: &str) {
     std::fs::create_dir_all(place.database().parent().unwrap()).unwrap();
     let mut graph = StateGraph::<AgentState>::new(NAME);

@@ -1,4 +1,4 @@
-//! Threads that were written to do harm, whatever their rows say.
+//! Threads with forged rows.
 //!
 //! `just forgeries` tries all of them; the test a part.
 
@@ -12,7 +12,7 @@ use superstep_testing::script::{call, txt};
 
 use crate::support::{Place, ended, serve};
 
-/// How many kinds of lies there are; any of them may be told together.
+/// The number of kinds of forgeries, which may be combined.
 const LIES: u32 = 9;
 
 /// Adds a checkpoint to a thread whose call waits, behind which the call is about to run with everything permitted.

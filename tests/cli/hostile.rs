@@ -1,6 +1,7 @@
-//! Model servers that mean no good: the program ends with an error that names the bound, and stays small.
+//! Hostile model servers: the program ends with an error that names the bound, and its memory stays small.
 //!
-//! The long form, `just hostile-models`, lets every server do its worst to the defaults and measures the program's memory.
+//! The long form, `just hostile-models`, lets every server attack the defaults and measures the program's
+//! memory.
 
 use std::{fs, time::Duration};
 
@@ -9,12 +10,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{Place, Ran};
 
-/// Whether the long form is wanted.
+/// Returns whether the long form was requested.
 fn is_long() -> bool {
     std::env::var_os("HOSTILE_MODELS").is_some()
 }
 
-/// The most memory that the program may ever take, in the long form.
+/// The maximum memory of the program in the long form.
 pub(crate) const MOST_KB: u64 = 200 * 1024;
 
 /// Runs the program against a server; in the long form, its peak memory in KB too.

@@ -1,6 +1,7 @@
-//! MCP servers that mean no good: the run ends, and stays small.
+//! Hostile MCP servers: the run ends, and its memory stays small.
 //!
-//! The long form, `just hostile-mcp`, lets every server do its worst to the defaults and measures the program's memory.
+//! The long form, `just hostile-mcp`, lets every server attack the defaults and measures the program's
+//! memory.
 
 use futures::{StreamExt, stream};
 use superstep_testing::script::{call, txt};
@@ -13,7 +14,7 @@ use crate::{
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/cli/hostile_mcp.sh");
 
-/// The attacks, and a part of what the program says of each: as the result of the call, or as its error.
+/// The attacks, each with a part of the program's message: the result of the call, or its error.
 const ATTACKS: [(&str, &str); 25] = [
     ("mute", "it said nothing for "),
     ("early", "it said nothing for "),
@@ -42,7 +43,7 @@ const ATTACKS: [(&str, &str); 25] = [
     ("stderr", "well done"),
 ];
 
-/// How many servers attack at the same time, each a program of its own.
+/// The number of servers that attack at the same time, each a separate program.
 const AT_ONCE: usize = 4;
 
 /// Those of the short form.
@@ -55,7 +56,7 @@ fn is_long() -> bool {
 /// Runs the program with a server; in the long form, its peak memory in KB too.
 async fn attacked(attack: &str) -> (Ran, Option<u64>) {
     let place = Place::new();
-    // Time is the bound of those that never come to an end.
+    // The time limit ends those that never finish.
     let limits = match (is_long(), attack) {
         (false, "pings") => "call_timeout_ms = 300\n",
         _ => "",
@@ -76,7 +77,7 @@ async fn attacked(attack: &str) -> (Ran, Option<u64>) {
         false => (ended(&mut command).await, None),
     };
     if ran.code == Some(0) {
-        // What the model read.
+        // The text that the model read.
         ran.stderr.push_str(&place.state("t").await["values"]["tool_result_history"].to_string());
     }
     (ran, peak)

@@ -27,7 +27,7 @@ fn turn() -> Vec<Answer> {
     ]
 }
 
-/// The first `pieces` pieces of an answer, and then nothing more.
+/// Returns the first `pieces` pieces of an answer, followed by a stall.
 fn stalled(answer: Answer, pieces: usize) -> Answer {
     match answer {
         Answer::Stream { pieces: mut all, reads } => {
@@ -70,8 +70,8 @@ async fn whole() -> Whole {
     Whole { requests: server.requests(), values, steps, lines: ran.stdout.lines().count() }
 }
 
-/// Resumes what was killed, with a server that has only the answers which are not stored yet. Whether there was anything
-/// left to do.
+/// Resumes a killed program, with a server that has only the answers which are not stored yet. Returns
+/// whether a part was left to run.
 async fn resumes_to(whole: &Whole, place: &Place, moment: &str) -> bool {
     let killed = place.state(THREAD).await;
     let stored = killed["values"]["llm_calls"].as_u64().unwrap() as usize;
@@ -91,7 +91,7 @@ async fn resumes_to(whole: &Whole, place: &Place, moment: &str) -> bool {
 async fn a_run_killed_while_it_waits_for_the_model_is_resumed_to_the_same_end() {
     let whole = whole().await;
     for (k, answer) in turn().into_iter().enumerate() {
-        // Before the answer, in its middle, and when nothing but its end is missing.
+        // Before the answer, in its middle, and when only its end is missing.
         let Answer::Stream { pieces, .. } = &answer else { panic!("all are streams") };
         for cut in [0, pieces.len() / 2, pieces.len() - 1] {
             let place = Place::new();

@@ -64,7 +64,7 @@ async fn the_servers_of_a_thread_are_started_only_if_a_file_says_so() {
         place.run(turn).await.refused(2, wanted);
         assert!(!seen.exists(), "{turn:?}");
     }
-    // Of an answer to a call that nobody made nothing comes, and the server ends.
+    // An answer to an unknown call has no effect, and the server ends.
     let unknown = place.run(&["resume", "t", "--respond", "c9=hi", "--config", "agent.toml"]).await;
     assert_ne!(unknown.code, Some(0));
     assert_eq!(std::fs::read_to_string(&seen).unwrap(), "started\nended\n");

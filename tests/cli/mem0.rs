@@ -81,7 +81,7 @@ async fn a_server_that_is_wrong_is_told_and_stops_no_turn() {
     let flags = ["--base-url", &url, "--model", "m", "--config", "agent.toml"];
     let ran = run(&place, &[&["run", "remember that I like tea"], &flags[..]].concat()).await.ok();
     assert!(ran.stderr.contains("the memory failed") || ran.stdout.contains("the memory failed"), "{ran:?}");
-    // Without the variable nothing is asked.
+    // Without the variable no request is sent.
     let unset = place.run(&["memory", "list", "--config", "agent.toml"]).await;
     unset.refused(2, "the configuration takes a key from the variable `MY_KEY`, which is not set");
 }

@@ -1,4 +1,4 @@
-//! What is remembered across threads: `[memory]`, `--user`, and `superstep memory`.
+//! Long-term memory: `[memory]`, `--user`, and `superstep memory`.
 
 use serde_json::Value;
 use superstep_testing::{
@@ -8,7 +8,7 @@ use superstep_testing::{
 
 use crate::support::{Place, serve};
 
-/// What was looked up for a request.
+/// Returns the memory entries of a request.
 fn looked_up(server: &WireServer, request: usize) -> Vec<String> {
     let requests = server.requests();
     let messages = requests[request]["messages"].as_array().unwrap().iter();
@@ -40,7 +40,7 @@ async fn what_is_said_on_one_thread_is_known_on_the_next_to_its_user_only() {
         let config = [&run[..], &["--config", "agent.toml"]].concat();
         place.run(&[&["run", "remember that I like tea"], &config[..]].concat()).await.ok();
         place.run(&[&["run", "Which tea?", "--thread", "two"], &config[..]].concat()).await.ok();
-        // The thread remembers its memory, and a user of its own.
+        // The thread stores its memory and its user.
         place.run(&[&["run", "Which tea?", "--thread", "two"], &run[..]].concat()).await.ok();
         place
             .run(&[&["run", "Which tea?", "--thread", "ada", "--user", "ada"], &config[..]].concat())
@@ -65,7 +65,7 @@ async fn what_is_said_on_one_thread_is_known_on_the_next_to_its_user_only() {
         assert_eq!(listed, ["Mia is my cat", "remember that I like tea"], "{toml}");
         let others = place.run(&[&list[..], &["--user", "ada"]].concat()).await.ok().lines();
         assert!(others.is_empty(), "{toml}");
-        // What is looked up is shown to the model, and is nothing that anybody said.
+        // Memory entries are shown to the model, and are not part of the conversation.
         let shown = place.run(&["state", "two"]).await.ok().stdout;
         assert!(shown.contains("user: Which tea?") && !shown.contains("long_term_memory"), "{shown}");
     }
@@ -80,7 +80,7 @@ async fn without_a_word_about_it_there_is_a_memory_of_the_users_own() {
     let said = place.run(&[&["run", "remember that I like tea"], &run[..]].concat()).await.ok().stderr;
     assert!(said.contains("that is remembered; see `superstep memory list`"), "{said}");
     place.run(&["memory", "add", "Mia likes tea, too"]).await.ok();
-    // It is in no folder of files, and known in each.
+    // It is independent of the folder, and known in each.
     let names = std::fs::read_dir(place.work().join(".superstep")).unwrap();
     let names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert!(!names.iter().any(|name| name.contains("memory")), "{names:?}");
@@ -91,7 +91,7 @@ async fn without_a_word_about_it_there_is_a_memory_of_the_users_own() {
     let found = looked_up(&server, 1);
     assert!(found[0].contains("- remember that I like tea\n") && found[0].contains("Mia"), "{found:?}");
     assert!(tools(&server).is_empty(), "its tools are there only if a configuration says so");
-    // The same wish is one entry.
+    // Equal requests make one entry.
     place.run(&[&["run", "remember that I like tea"], &run[..]].concat()).await.ok();
     let listed = place.run(&["memory", "list", "--json"]).await.ok().lines();
     assert_eq!(listed.len(), 2, "{listed:?}");

@@ -9,7 +9,7 @@ use crate::support::{Place, ended, serve};
 const MAIN_KEY: &str = "sk-key-of-main";
 const OTHER_KEY: &str = "sk-key-of-fallback";
 
-/// Writes a configuration and gives its path.
+/// Writes a configuration and returns its path.
 fn config(place: &Place, text: &str) -> String {
     let file = place.beside("models.toml");
     fs::write(&file, text).unwrap();

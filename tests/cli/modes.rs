@@ -1,4 +1,4 @@
-//! A single round, or as many as it takes.
+//! A single round, or any number.
 
 use superstep_testing::script::{call, txt};
 

@@ -13,7 +13,7 @@ struct Order {
     items: Log<String>,
 }
 
-/// A place whose agent has the thread `mine`, beside the thread `order` of a graph of somebody's own.
+/// Creates a place whose agent has the thread `mine`, next to the thread `order` of another graph.
 async fn with_an_order() -> (Place, CompiledGraph<Order>) {
     let place = Place::new();
     place.run(&["run", "-q", "1 + 1", "--thread", "mine"]).await.ok();
@@ -61,7 +61,7 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
     let lines = place.run(&["threads", "--json"]).await.ok().lines();
     assert_eq!(lines[0]["graph"], json!({"name": "orders", "version": "3"}));
     assert_eq!((&lines[1]["thread"], &lines[1]["graph"]), (&json!("mine"), &json!({"name": "react"})));
-    // What knows of no graph works with any.
+    // Commands that need no graph work with any.
     place.run(&["copy", "order", "more"]).await.ok();
     place.run(&["delete", "more", "--yes"]).await.ok();
 }

@@ -1,7 +1,8 @@
-//! The program against a real language model, where one is served.
+//! The program with a real language model, where one is served.
 //!
-//! `SUPERSTEP_REAL_MODEL_URL` names a server that reads its model's tool calls, `SUPERSTEP_PLAIN_MODEL_URL` one whose model
-//! writes them as text; without them, llama.cpp's on ports 18080 and 18081 of this machine are looked for.
+//! `SUPERSTEP_REAL_MODEL_URL` names a server that parses its model's tool calls, `SUPERSTEP_PLAIN_MODEL_URL`
+//! one whose model writes them as text. By default, llama.cpp servers on ports 18080 and 18081 of this
+//! machine are tried.
 
 use std::{
     env, fs,
@@ -18,7 +19,7 @@ use tokio::{
 
 use crate::support::{Place, Ran};
 
-/// A small model on two busy cores takes its time.
+/// A small model on two busy cores is slow.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The base URL of a server that is healthy.
@@ -36,13 +37,14 @@ async fn served(variable: &str, usual: &str) -> Option<String> {
     timeout(Duration::from_secs(2), healthy).await.ok().flatten().map(|()| url)
 }
 
-/// Past the capture of the test harness, so that it is heard.
+/// Prints past the capture of the test harness.
 fn skipped(what: &str) {
     let _ = writeln!(io::stderr(), "\nSKIPPED: {what}, see docs/session.md for how it went\n");
 }
 
-/// Asks the model at `url` up to five times, each on a thread of its own, until it has called the tool and said its result,
-/// and gives the lines of that run. So small a model does not always do; every one of its turns has to end well all the same.
+/// Sends the question to the model at `url` up to five times, each on a new thread, until it has called the
+/// tool and reported its result. Returns the lines of that run. Such a small model does not always succeed;
+/// each of its turns must end regularly all the same.
 async fn calculated(url: &str) -> Vec<Value> {
     let place = Place::new();
     fs::write(

@@ -1,4 +1,4 @@
-//! Bad input: a clear message, an exit code, nothing lost.
+//! Invalid input: a clear message, an exit code, no lost data.
 
 use std::{fs, path::Path, process::Stdio};
 
@@ -136,7 +136,7 @@ async fn databases_that_cannot_be_used() {
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.stderr.contains("does not exist; create it or use another file"), "{ran:?}");
 
-    // A file system that nobody can write.
+    // A read-only file system.
     let ran = run("/proc/self/threads.db").await;
     assert_eq!(ran.code, Some(4), "{ran:?}");
     let told = "SS303: cannot open database `/proc/self/threads.db`: the folder `/proc/self` takes no files; use a folder";
@@ -257,7 +257,8 @@ async fn a_full_disk_is_said_and_what_was_stored_stays() {
     let place = Place::new();
     place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
     let before = place.state("t").await;
-    // A file must not grow beyond so many blocks of 512 bytes; the signal for it would end the program.
+    // A file must not exceed this number of blocks of 512 bytes; without the trap the signal would end the
+    // program.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
     let mut command = place.bare(Path::new("sh"));
     command.args(["-c", script, env!("CARGO_BIN_EXE_superstep"), "run", "2 + 2", "--thread", "t"]);

@@ -1,4 +1,4 @@
-//! Threads that are run once more on what is recorded of them.
+//! Replays of recorded threads.
 
 use serde_json::json;
 use superstep_testing::{

@@ -1,4 +1,4 @@
-//! What tools did to files, and putting it back.
+//! Changes of files by tools, and their restoration.
 
 use std::fs;
 
@@ -107,7 +107,7 @@ async fn a_revert_that_was_stopped_is_told_as_a_whole_by_the_next_try() {
     let first = head(&place).await;
     run(&place, &server, &[]).await.ok();
     let second = head(&place).await;
-    // A folder in the way of `b` stops it between the two files.
+    // A folder in place of `b` stops it between the two files.
     fs::remove_file(place.work().join("b")).unwrap();
     fs::create_dir_all(place.work().join("b/in_the_way")).unwrap();
     let stopped = place.run(&["revert", "t", "--to", &first, "--force"]).await;
@@ -139,13 +139,14 @@ async fn what_the_user_did_between_two_rounds_is_left_alone() {
     run(&place, &server, &[]).await.ok();
     let second = head(&place).await;
 
-    // What the second round changed becomes what it found, which is the user's.
+    // Files that the second round changed are restored to their content before it, which is the user's.
     let ran = place.run(&["revert", "t", "--to", &first]).await.ok();
     assert_eq!((&*ran.stdout, &*read(&place, "a").unwrap()), ("changed a\n", "mine"));
     place.run(&["revert", "t", "--to", &second]).await.ok();
     assert_eq!(read(&place, "a").unwrap(), "2\n");
 
-    // What the user changed in between is lost by force only, and what no tool changed is not.
+    // Changes of the user in between are lost only with `--force`, and files that no tool changed are left
+    // alone.
     run(&place, &server, &[]).await.ok();
     place.run(&["revert", "t", "--to", "1"]).await.refused(
         5,
@@ -164,7 +165,7 @@ async fn a_round_that_was_killed_is_compared_with_what_it_began_with() {
         ("c1", "write_file", r#"{"path":"one","content":"1"}"#),
         ("c2", "shell", r#"{"command":"echo 2 > two; echo begun; read line < pipe"}"#),
     ]);
-    // What the command waits for ends with the test, whatever becomes of the program that started it.
+    // The pipe ends with the test, so that the command does not outlive it.
     let pipe = place.work().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let _pipe = fs::File::options().read(true).write(true).open(pipe).unwrap();
@@ -235,7 +236,7 @@ async fn a_thread_that_is_pruned_keeps_the_files_of_what_is_left_of_it() {
     place.run(&["revert", "t", "--to", &heads[2]]).await.ok();
     assert_eq!(read(&place, "a").unwrap(), "3\n");
 
-    // A turn that is not over has kept files that no checkpoint knows.
+    // An unfinished turn has saved files that belong to no checkpoint.
     let asking = serve([shell("c9", "echo 9 > a")]).await;
     let url = asking.base_url();
     let run = ["run", "go", "--thread", "t", "--base-url", &url, "--model", "m"];

@@ -58,7 +58,7 @@ fn restore(db: &Path, files: &Files) {
     }
 }
 
-/// Flips a bit of a text of some row; returns what was hit, or `None` if the text cannot be told from others.
+/// Flips a bit of a text of some row; returns the text's place, or `None` if the text is not unique.
 fn flip(db: &Path, chance: &mut StdRng) -> Option<String> {
     let (table, column) = TEXTS[chance.random_range(0..TEXTS.len())];
     let texts: Vec<String> = {

@@ -1,4 +1,4 @@
-//! The key goes to the server and nowhere else.
+//! The key is sent to the server only.
 
 use std::fs;
 
@@ -54,9 +54,9 @@ async fn a_server_that_repeats_the_key_does_not_get_it_shown_or_stored() {
 #[tokio::test]
 async fn the_key_of_the_environment_does_not_go_to_an_address_that_only_the_database_knows() {
     let place = Place::new();
-    // An address of this machine that is not taken for one.
+    // An address of this machine that does not count as one.
     let url = "http://0.0.0.0:1/v1";
-    // Without a key the thread comes to remember the address.
+    // Without a key the thread stores the address.
     let ran = place.run(&["run", "hi", "--thread", "t", "--base-url", url, "--model", "m"]).await;
     assert_eq!(ran.code, Some(3));
     let ran = ended(place.command(&["resume", "t"]).env("OPENAI_API_KEY", KEY)).await;

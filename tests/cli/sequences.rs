@@ -1,4 +1,4 @@
-//! Commands one after the other that are about the same thread: what was decided stays with whom decided it, whatever comes in between.
+//! Sequences of commands on one thread: decisions stay with the user who made them.
 
 use std::{fs, path::Path};
 
@@ -16,7 +16,7 @@ fn write(id: &str, path: &str) -> Answer {
     call(id, "write_file", &format!(r#"{{"path":"{path}","content":"made"}}"#))
 }
 
-/// Two calls that ask, in one answer.
+/// Creates an answer with two calls that need approval.
 fn two() -> Answer {
     let args = ["a", "b"].map(|name| format!(r#"{{"path":"{name}","content":"made"}}"#));
     calls([("c1", "write_file", args[0].as_str()), ("c2", "write_file", args[1].as_str())])
@@ -26,7 +26,7 @@ async fn run_as(place: &Place, user: &str, args: &[&str]) -> Ran {
     ended(&mut place.command_of(user, args)).await
 }
 
-/// Says something on a thread.
+/// Sends a message on a thread.
 async fn say(place: &Place, user: &str, server: &WireServer, args: &[&str]) -> Ran {
     let url = server.base_url();
     run_as(place, user, &[args, &["--base-url", &url, "--model", "m"]].concat()).await
@@ -36,7 +36,7 @@ fn made(place: &Place, names: [&str; 2]) -> [bool; 2] {
     names.map(|name| place.work().join(name).exists())
 }
 
-/// What a user's own file says that was decided about all threads.
+/// Returns the decisions for all threads in a user's own file.
 fn decided(place: &Place, user: &str, what: &str) -> usize {
     let records =
         fs::read_dir(place.beside(user).join("threads")).unwrap().map(|entry| entry.unwrap().path());
@@ -56,7 +56,7 @@ async fn what_somebody_granted_stays_theirs_whatever_others_do_with_the_thread()
         let server = serve([write("c1", "a"), txt("ok"), write("c2", "b"), txt("ok")]).await;
         say(&place, "mallory", &server, &["run", "go", "--thread", "t"]).await;
         run_as(&place, "mallory", &["resume", "t", "--always"]).await.ok();
-        // Somebody else, or the same user.
+        // Another user, or the same one.
         let user = if nth % 2 == 0 { "ada" } else { "mallory" };
         let (mut thread, mut done) = ("t".to_owned(), Vec::new());
         for step in 0..4 {
@@ -92,7 +92,7 @@ async fn a_thread_that_another_graph_left_unfinished_goes_on_once_that_is_discar
     run_as(&place, "ada", &["adopt", "t"]).await.ok();
     let asked = say(&place, "ada", &server, &["run", "more", "--thread", "t"]).await;
     assert!(asked.code == Some(5) && asked.stderr.contains("or drop that with `--discard`"), "{asked:?}");
-    // The answer to what waited is for nobody any more.
+    // The pending question is discarded, and an answer to it is invalid.
     let late = say(&place, "ada", &server, &["run", "more", "--thread", "t", "--discard"]).await.ok();
     assert_eq!((late.stdout.as_str(), made(&place, ["a", "b"])), ("ok\n", [false, false]));
     let late = run_as(&place, "ada", &["resume", "t", "--approve", "c1"]).await;
@@ -126,14 +126,14 @@ async fn what_was_decided_about_a_discarded_call_is_forgotten() {
         (half.code, decided(&place, "ada", "grants"), decided(&place, "ada", "answers")),
         (Some(6), 1, 1)
     );
-    // What is permitted for good counts once its call has run, which it never does.
+    // A permanent permission counts after its call has run, which never happens here.
     let asked = say(&place, "ada", &server, &["run", "more", "--thread", "t", "--discard"]).await;
     assert!(asked.code == Some(6) && asked.stderr.contains("call `c3` of write_file waits"), "{asked:?}");
     assert_eq!((decided(&place, "ada", "grants"), decided(&place, "ada", "answers")), (0, 0));
     assert_eq!(made(&place, ["a", "b"]), [false, false]);
     run_as(&place, "ada", &["resume", "t", "--always"]).await.ok();
     assert_eq!((decided(&place, "ada", "grants"), made(&place, ["a", "b"])), (1, [false, true]));
-    // One that has run is kept, whatever is discarded later.
+    // The permission of a call that ran remains, even if the run is discarded.
     let server = serve([Answer::stream().text(["half"]).stall(), write("c4", "a"), txt("ok")]).await;
     let url = server.base_url();
     let mut command =
@@ -158,13 +158,13 @@ async fn an_answer_is_for_the_thread_that_it_was_given_to() {
     assert!(copy.code == Some(6) && copy.stderr.contains("call `c1.2` of write_file waits:"), "{copy:?}");
     assert!(copy.stderr.contains("the stored answer is not known to be yours"), "{copy:?}");
     assert_eq!(made(&place, ["a", "b"]), [false, false]);
-    // Each goes its own way, in any order.
+    // The copies are independent, in any order.
     run_as(&place, "ada", &["resume", "t", "--deny", "c2=no"]).await.ok();
     assert_eq!(made(&place, ["a", "b"]), [true, false]);
     fs::remove_file(place.work().join("a")).unwrap();
     run_as(&place, "ada", &["resume", "u", "--deny", "c1.2=no"]).await.ok();
     assert_eq!(made(&place, ["a", "b"]), [false, false]);
-    // What was to be remembered was said once.
+    // The memory request was executed once.
     let known = run_as(&place, "ada", &["memory", "list", "--json"]).await.ok().lines();
     assert_eq!(known.len(), 1, "{known:?}");
     // Too late for both, and for a copy of what is finished.
@@ -234,14 +234,14 @@ async fn files_are_put_back_on_a_database_of_an_older_program_that_is_pruned() {
         assert_eq!((revert(&first).await.ok().stdout.as_str(), a().as_deref()), ("changed a\n", Some("1\n")));
         assert_eq!(schema(&db), 2);
         if !prune_first {
-            // What the revert itself noted is one more.
+            // The checkpoint of the revert itself is one more.
             prune(&(heads[1] - heads[0] + 2).to_string()).await;
         }
         assert_eq!(
             (revert(&second).await.ok().stdout.as_str(), a().as_deref()),
             ("changed a\n", Some("2\n"))
         );
-        // Behind what is pruned nothing can be found.
+        // Pruned checkpoints are not found.
         prune("1").await;
         let gone = revert(&first).await;
         assert_eq!((gone.code, a().as_deref()), (Some(5), Some("2\n")), "{gone:?}");

@@ -39,7 +39,8 @@ async fn ctrl_c_ends_cleanly_and_says_how_to_resume() {
     assert_eq!(requests[2], requests[1], "the unanswered request, and no other, is sent again");
 }
 
-/// Whether this process, and so each program it starts, ignores the loss of its terminal, as under `nohup`.
+/// Returns whether this process, and so each program it starts, ignores the loss of its terminal, as under
+/// `nohup`.
 fn ignores_hang_ups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

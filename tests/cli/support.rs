@@ -1,4 +1,4 @@
-//! What the tests share: a folder to work in, and one way to start the program.
+//! Shared helpers of the tests: a working folder, and one function to start the program.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Longer than anything here takes.
+/// A limit longer than any test.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A folder with some files, outside of which there is a secret.
@@ -24,7 +24,7 @@ pub(crate) struct Place {
     dir: TempDir,
 }
 
-/// How the program ended.
+/// The end of the program.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -52,7 +52,7 @@ impl Place {
         self.dir.path().join("work")
     }
 
-    /// A path beside the folder.
+    /// Returns a path next to the folder.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -77,7 +77,7 @@ impl Place {
         command
     }
 
-    /// The program as another user on another machine has it, who is known by a name.
+    /// Creates the program's command as for another user on another machine, identified by name.
     pub(crate) fn command_of(&self, user: &str, args: &[&str]) -> Command {
         let mut command = self.command(args);
         command.env("SUPERSTEP_STATE_DIR", self.beside(user));
@@ -110,7 +110,7 @@ impl Place {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
-        // The program may end before it has read everything.
+        // The program may end before it has read all of it.
         let _ = pipe.write_all(stdin).await;
         drop(pipe);
         Ran::of(timeout(LIMIT, child.wait_with_output()).await.expect("it ends").unwrap())
@@ -124,7 +124,7 @@ impl Place {
         Running { child, lines }
     }
 
-    /// What `state --json` says of a thread.
+    /// Returns the output of `state --json` for a thread.
     pub(crate) async fn state(&self, thread: &str) -> Value {
         let ran = self.run(&["state", thread, "--json"]).await.ok();
         serde_json::from_str(&ran.stdout).unwrap()
@@ -150,7 +150,7 @@ impl Ran {
         self
     }
 
-    /// The same, if it ended with this code and this error, and nothing on stdout.
+    /// Asserts that it ended with this code and this error, and without stdout.
     #[track_caller]
     pub(crate) fn refused(self, code: i32, error: &str) -> Self {
         assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{self:?}");
@@ -175,7 +175,7 @@ impl Ran {
 }
 
 impl Running {
-    /// The next line of stdout; `None` at its end.
+    /// Reads the next line of stdout; `None` at its end.
     pub(crate) async fn line(&mut self) -> Option<String> {
         timeout(LIMIT, self.lines.next_line()).await.expect("it goes on").unwrap()
     }
@@ -198,7 +198,7 @@ impl Running {
         Ran::of(timeout(LIMIT, self.child.wait_with_output()).await.expect("it ends").unwrap())
     }
 
-    /// Waits for the end; stdout is what was not read yet.
+    /// Waits for the end; stdout is the unread rest.
     pub(crate) async fn end(mut self) -> Ran {
         let mut stdout = String::new();
         while let Some(line) = self.line().await {
@@ -219,7 +219,7 @@ pub(crate) async fn serve(answers: impl IntoIterator<Item = Answer>) -> WireServ
     WireServer::start(Script::new(answers)).await.unwrap()
 }
 
-/// Waits until so many requests have come.
+/// Waits until this number of requests has arrived.
 pub(crate) async fn received(server: &WireServer, requests: usize) {
     let waiting = async {
         while server.received().len() < requests {

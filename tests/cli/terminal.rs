@@ -1,4 +1,4 @@
-//! The program at a terminal: who sits there is asked in between.
+//! The program at a terminal, where the user can be asked.
 
 use std::{
     fs::File,
@@ -38,7 +38,7 @@ impl Terminal {
         Self::typed_ahead("", command)
     }
 
-    /// With something typed before the program begins.
+    /// Starts the program after some keys were typed.
     fn typed_ahead(keys: &str, command: &mut Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
@@ -47,7 +47,7 @@ impl Terminal {
         let slave: OwnedFd = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
         let mut typed = File::from(master.try_clone().unwrap());
         typed.write_all(keys.as_bytes()).unwrap();
-        // The terminal has taken them once it shows them.
+        // The terminal has received them when it shows them.
         let mut echo = vec![0; keys.replace('\n', "\r\n").len()];
         typed.read_exact(&mut echo).unwrap();
         command.stdin(Stdio::from(slave.try_clone().unwrap())).stderr(Stdio::from(slave));
@@ -67,7 +67,7 @@ impl Terminal {
         Self { child, keys, screen, seen: String::new() }
     }
 
-    /// Waits until the text is on the screen, and forgets what came up to it.
+    /// Waits until the text is on the screen, and drops the screen up to it.
     async fn sees(&mut self, text: &str) {
         while !self.seen.contains(text) {
             let more = timeout(Duration::from_secs(60), self.screen.recv()).await;
@@ -207,7 +207,7 @@ async fn ctrl_c_at_the_question_leaves_it_open() {
     let mut terminal = Terminal::start(&place, &["resume", "t"]);
     terminal.sees("make one, 1 line").await;
     terminal.sees(QUESTION).await;
-    // The end of the input decides nothing either.
+    // The end of the input decides nothing.
     terminal.keys.write_all(&[4]).unwrap();
     terminal.sees("decide with: superstep resume t --approve").await;
     assert_eq!(terminal.ends().await.code, Some(6));

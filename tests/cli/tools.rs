@@ -1,4 +1,4 @@
-//! What the program's tools do, as a model meets them.
+//! The effects of the program's tools, as a model reads them.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Databases that came from somebody else: what only they say widens nothing.
+//! Databases of other people: their grants have no effect.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -9,7 +9,7 @@ use superstep_testing::{
 
 use crate::support::{Place, Ran, ended, serve};
 
-/// A call that asks.
+/// Creates a call that needs approval.
 fn write(id: &'static str, path: &'static str) -> Answer {
     call(id, "write_file", &format!(r#"{{"path":"{path}","content":"made"}}"#))
 }
@@ -30,7 +30,7 @@ fn allow_all() -> &'static str {
     "[[permissions]]\ntool = \"*\"\nthen = \"allow\"\n\n[[permissions]]\ntool = \"shell\"\nthen = \"deny\"\n"
 }
 
-/// Whatever somebody permitted on a thread, somebody else is asked.
+/// A permission of another user on the thread does not apply: the user must decide.
 #[tokio::test]
 async fn a_thread_on_which_somebody_else_permitted_everything_asks() {
     let ways: [(&[&str], &[&str], &str); 4] = [
@@ -62,7 +62,7 @@ async fn a_thread_on_which_somebody_else_permitted_everything_asks() {
             run_as(&place, "mallory", &[&["resume", "t"], decision].concat()).await.ok();
         }
         assert!(place.work().join("a.txt").exists());
-        // Whoever permitted it goes on without saying it again.
+        // The user who gave the permission continues without repeating it.
         let yes: &[&str] = if flags == ["--yes"] { flags } else { &[] };
         run_as(&place, "mallory", &[&["run", "more", "--thread", "t"], yes].concat()).await.ok();
         assert!(place.work().join("b.txt").exists());
@@ -71,13 +71,13 @@ async fn a_thread_on_which_somebody_else_permitted_everything_asks() {
         assert_eq!(other.code, Some(6), "{other:?}");
         assert!(other.stderr.contains(note), "{}", other.stderr);
         assert!(other.stderr.contains("call `c3` of write_file waits"), "{}", other.stderr);
-        // What had to be named is in the commands that are suggested.
+        // The suggested commands contain the required options.
         let again = format!("decide with: superstep resume t --approve --base-url {}\n", server.base_url());
         assert!(other.stderr.contains(&again), "{}", other.stderr);
         run_as(&place, "ada", &["resume", "t", "--deny-all", "no"]).await.ok();
         assert!(!place.work().join("c.txt").exists());
         if flags.contains(&"--config") {
-            // What denies is taken from anybody.
+            // A denial is valid from any user.
             run_as(&place, "ada", &["run", "more", "--thread", "t"]).await.ok();
             assert!(!place.work().join("d.txt").exists());
         }
@@ -192,7 +192,7 @@ async fn a_server_or_a_folder_that_only_a_database_names_is_not_used() {
         ),
     );
     assert_eq!(server.received().len(), 1);
-    // Whoever named both goes on with them.
+    // The user who named both continues with them.
     let own = run_as(&place, "mallory", &resume).await;
     assert_eq!((own.code, server.received().len()), (Some(6), 2), "{own:?}");
 }
@@ -209,7 +209,7 @@ async fn a_memory_and_settings_that_only_a_database_names_are_not_taken() {
         2,
         "thread `m` remembers a memory, which is not opened unless you name it: repeat `--config FILE`",
     );
-    // A replay does nothing, and needs nothing to be named.
+    // A replay has no effects and needs no options.
     assert_eq!(run_as(&place, "ada", &["replay", "l"]).await.ok().stderr, "");
     let other = run_as(&place, "ada", &["run", "-q", "1 + 1", "--thread", "l"]).await.ok();
     assert_eq!(
@@ -297,12 +297,12 @@ async fn a_database_that_somebody_else_may_have_written_is_refused() {
     fs::remove_file(&db).unwrap();
     fs::copy(elsewhere.join("threads.db"), &db).unwrap();
     place.run(&["threads"]).await.ok();
-    // Only an administrator can give files away.
+    // Only an administrator can change the owner of a file.
     if std::os::unix::fs::chown(&db, Some(12345), None).is_ok() {
         refused(&["threads"], "belongs to another user (uid 12345)").await;
         std::os::unix::fs::chown(&db, Some(0), None).unwrap();
     }
-    // Anybody could replace a file there.
+    // Any user could replace a file there.
     let open = place.beside("open");
     fs::create_dir(&open).unwrap();
     mode(&open, 0o777);

@@ -1,4 +1,4 @@
-//! A state changes, and the threads of older programs go on.
+//! A changed state, and the threads of older programs.
 
 #[cfg(feature = "sqlite")]
 mod fixtures;
@@ -52,7 +52,7 @@ impl Left {
         self
     }
 
-    /// An input that was accepted, and nothing more.
+    /// Stores an accepted input only.
     async fn input(mut self, update: &str) -> Self {
         let record = TaskRecord::Finished { update: update.to_owned(), targets: Vec::new(), failure: None };
         let next = Commit {
@@ -69,7 +69,7 @@ impl Left {
         self
     }
 
-    /// The graph of the present program: one node, which writes nothing.
+    /// Builds the graph of the current program: one node without writes.
     fn graph<S: State>(&self) -> CompiledGraph<S> {
         idle::<S>().with_checkpointer(self.0.clone())
     }
@@ -96,7 +96,7 @@ async fn refused<S: State>(left: Left) -> String {
     text(&failed(left.read::<S>().await))
 }
 
-/// Doubles, and says what it is given.
+/// Doubles the value, and reports its arguments.
 fn told(json: Value, from: u32, stored: Stored) -> Result<Value, String> {
     let text = json.as_str().ok_or_else(|| format!("`{json}` is no text"))?;
     assert!(text != "boo", "it is afraid");
@@ -205,7 +205,7 @@ struct After {
     log: Log<i64>,
 }
 
-/// A graph of `After` that runs until the log has as many entries as are asked for.
+/// Runs a graph of `After` until the log has this number of entries.
 async fn work(left: &Left, entries: usize) {
     let mut graph = StateGraph::<After>::new("g");
     let a = graph.add_node("a", async |_: After, _: Cx| After::update().log([0]));
@@ -234,7 +234,7 @@ async fn writes_to_a_removed_channel_are_kept_in_their_order_across_snapshots() 
         .await;
     let before = left.read::<Before>().await.unwrap();
     assert_eq!((before.values.gone.iter().sum::<i64>(), before.values.spark), (7, Some(2)));
-    // Two snapshots: what the first one kept, the second one keeps again.
+    // Two snapshots: the second one retains the unknown data of the first.
     for entries in [60, 200] {
         work(&left, entries).await;
         let after = left.read::<After>().await.unwrap();
@@ -286,7 +286,7 @@ async fn what_a_task_wrote_to_a_removed_channel_is_kept_once_it_is_folded_and_no
     assert!(discarded.read::<After>().await.unwrap().unknown.is_empty());
     assert_eq!(discarded.read::<Before>().await.unwrap().values.gone, []);
 
-    // A fork takes the input along.
+    // A fork includes the input.
     let forked = Left::new().input(input).await;
     let fork = RunConfig { checkpoint: Some(CheckpointId(1)), ..t() };
     forked.graph::<After>().resume(fork).await.unwrap();
@@ -386,7 +386,7 @@ async fn what_is_folded_after_an_update_is_read_like_it() {
     assert_eq!((state.heard.as_str(), state.x), ("[d 2 Write][c 2 Write][e 1 Write][f 1 Write]", 3));
 }
 
-/// Knows nothing of what the other one says.
+/// A state without the other one's channels.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 struct Deaf {
     x: i64,

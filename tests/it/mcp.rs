@@ -26,7 +26,7 @@ use superstep_testing::{
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// A small server that is a program, and where it notes what it is asked.
+/// A small server program, and the file in which it records its requests.
 struct Small {
     folder: TempDir,
 }
@@ -99,7 +99,7 @@ async fn tools_keep_their_schemas_and_get_the_name_of_their_server() {
     assert!(say.behaviour().idempotent, "it only reads");
     assert!(tool(&server, "small_fail").behaviour().idempotent, "it says so");
     assert!(!tool(&server, "small_die").behaviour().idempotent);
-    // What its configuration says, for a start and a call.
+    // The configured limits of a start and a call.
     assert_eq!(say.behaviour().timeout, Some(Duration::from_secs(120)));
 }
 
@@ -247,7 +247,7 @@ async fn what_a_server_says_before_it_ends_has_no_secret_of_its_configuration() 
     fs::write(small.seen_file().with_extension("unlisted"), "").unwrap();
     let unlisted = McpServer::connect("x", small.with("GREETING", "ghp_5ecret")).await.unwrap_err();
     assert!(unlisted.to_string().ends_with("not now, $GREETING"), "{unlisted}");
-    // Also where only the end of it is among the last words.
+    // Also if only its end is in the captured output.
     let end = &variable[variable.len() - 4..];
     for surplus in 1980..2020 {
         let said = refused(&format!(r#"echo "$KEY$TOKEN" >&2; printf %0{surplus}d 0 >&2; exit 3"#)).await;

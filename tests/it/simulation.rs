@@ -1,5 +1,5 @@
-//! Graphs under the simulator: siblings end in any order, the process stops at any execution and any commit, and the
-//! thread ends as if nothing had happened.
+//! Graphs under the simulator: siblings end in any order, the process stops at any execution and any commit,
+//! and the thread ends as without crashes.
 
 #[cfg(feature = "agent")]
 mod agent;
@@ -27,7 +27,7 @@ use superstep_testing::{
 
 use crate::support::{Plain, say};
 
-/// What the graphs of this file work on.
+/// The state of this file's graphs.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 struct Work {
     #[channel(append)]
@@ -49,7 +49,7 @@ fn input(word: &str) -> WorkUpdate {
     Work::update().log([word.to_owned()])
 }
 
-/// The seeds of a test that is to find every place.
+/// Returns the seeds of a test that must reach every place.
 fn many() -> Options {
     Options::default()
 }
@@ -63,7 +63,7 @@ fn crashed_everywhere(report: &Report) {
     }
 }
 
-/// A node that waits, may stop, and says its name and what it drew from its context.
+/// A node that waits, may stop, and says its name and the random values of its context.
 async fn draw(sim: Sim, state: Work, cx: Cx) -> WorkUpdate {
     let name = cx.node().to_string();
     sim.pause(&name).await;
@@ -76,8 +76,8 @@ async fn draw(sim: Sim, state: Work, cx: Cx) -> WorkUpdate {
         .done(1)
 }
 
-/// `plan → worker × 4 → review` (one worker more in later turns), and `plan → aside → review`, which comes once from the
-/// workers and once from aside.
+/// `plan → worker × 4 → review` (one worker more in later turns), and `plan → aside → review`, which runs
+/// once after the workers and once after aside.
 fn fan_out(sim: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("fan_out");
     let plan = graph.add_node_with("plan", sim.clone(), draw);
@@ -171,7 +171,8 @@ fn joins(sim: &Sim) -> CompiledGraph<Work> {
     graph.compile().unwrap()
 }
 
-/// Three nodes that ask at the same time, one of them twice and one after a side effect, beside one that does not.
+/// Three nodes that ask at the same time, one of them twice and one after a side effect, in parallel to one
+/// that does not.
 fn asking(sim: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("asking");
     let ask = async |sim: Sim, state: Work, cx: Cx| {
@@ -197,10 +198,10 @@ fn asking(sim: &Sim) -> CompiledGraph<Work> {
     graph.compile().unwrap()
 }
 
-/// What a node that does something outside is made of.
+/// A function that performs an external effect in a node.
 type Once = fn(Sim, Cx, &'static str) -> BoxFuture<'static, Result<String, NodeError>>;
 
-/// Does something outside, which takes its time, and says as what.
+/// Performs a slow external effect, and says its name.
 fn once(sim: Sim, cx: Cx, name: &'static str) -> BoxFuture<'static, Result<String, NodeError>> {
     Box::pin(async move {
         let effect = |key: String| async move {
@@ -213,8 +214,8 @@ fn once(sim: Sim, cx: Cx, name: &'static str) -> BoxFuture<'static, Result<Strin
     })
 }
 
-/// `START → (pays, fails, beside) → last`. `pays` does two things at the same time, asks, and does a third; `fails` does
-/// one and then fails twice.
+/// `START → (pays, fails, beside) → last`. `pays` performs two effects at the same time, asks, and performs a
+/// third; `fails` performs one and then fails twice.
 fn effects(sim: &Sim, once: Once) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("effects");
     let pays = graph.add_node_with("pays", sim.clone(), move |sim: Sim, _: Work, cx: Cx| async move {
@@ -258,7 +259,7 @@ fn what_was_done_once_is_never_done_again_after_any_crash() {
 
 #[test]
 fn an_effect_that_is_done_again_is_found_out() {
-    // Once more than `once` would, each time.
+    // One time more than `once` would, each time.
     let twice: Once = |sim, cx, name| {
         Box::pin(async move {
             let key = format!("{}/{name}", cx.key());
@@ -278,8 +279,8 @@ fn an_effect_that_is_done_again_is_found_out() {
     assert!(panic.contains("was done again, although its result is stored"), "{panic}");
 }
 
-/// `begin → sub → worker × 2`: a subgraph of the same state which loops, draws, and has another one inside that asks; and
-/// workers that call a graph which is kept for good, for a task, or not at all.
+/// `begin → sub → worker × 2`: a subgraph of the same state which loops, draws random values, and contains
+/// another one that asks; and workers that call a graph with persistence per node, per task, or without.
 fn nested(sim: &Sim) -> CompiledGraph<Work> {
     let asks = |sim: &Sim| {
         let mut graph = StateGraph::<Work>::new("asks");
@@ -426,7 +427,7 @@ fn a_seed_is_the_same_life_every_time() {
     assert_eq!(once, life());
 }
 
-/// Folds in the order in which siblings end: they write to a list of their own, which `tell` takes over.
+/// Folds in the order in which siblings end: they write to a list of their own, which `tell` copies.
 fn folds_as_they_come(sim: &Sim) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("folds_as_they_come");
     let list = Arc::new(Mutex::new(Vec::new()));

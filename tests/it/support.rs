@@ -1,4 +1,4 @@
-//! What the tests share: states, nodes, and one way to look at each boundary.
+//! Shared helpers of the tests: states, nodes, and one function to inspect each boundary.
 
 use std::{
     future::Future,
@@ -54,7 +54,7 @@ pub(crate) fn line(names: &[&'static str]) -> CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
-/// The places of questions: their ids without the hash of what is asked.
+/// Returns the places of questions: their ids without the hash of the content.
 pub(crate) fn places(asked: &[Interrupt]) -> Vec<&str> {
     asked.iter().map(|asked| asked.id.rsplit_once('~').expect("an id has a hash").0).collect()
 }
@@ -74,7 +74,7 @@ impl Calls {
         self.0.lock().unwrap().push(cx.node().to_string());
     }
 
-    /// How often a node was run.
+    /// Returns the number of runs of a node.
     pub(crate) fn named(&self, node: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|call| *call == node).count()
     }
@@ -84,7 +84,7 @@ impl Calls {
     }
 }
 
-/// Where a scenario keeps its threads.
+/// The storage of a scenario's threads.
 pub(crate) enum Backend {
     Memory(Arc<MemoryCheckpointer>),
     #[cfg(feature = "sqlite")]
@@ -164,7 +164,7 @@ pub(crate) async fn h<S: State>(graph: &CompiledGraph<S>) -> Vec<Entry> {
     history.iter().map(|snapshot| entry(snapshot.checkpoint.as_ref().unwrap())).collect()
 }
 
-/// What [`h`] is compared with.
+/// The expected value of [`h`].
 pub(crate) fn entries(expected: &[(&'static str, i64, &str)]) -> Vec<Entry> {
     expected.iter().map(|(source, step, next)| (*source, *step, (*next).to_owned())).collect()
 }
@@ -245,12 +245,12 @@ pub(crate) fn line_of(event: &Event<Plain>) -> String {
     }
 }
 
-/// Tells a test that a node is at work. The node never ends by itself.
+/// Notifies a test that a node is running. The node never ends by itself.
 #[derive(Clone, Default)]
 pub(crate) struct Stuck(Arc<Notify>);
 
 impl Stuck {
-    /// What the node does.
+    /// The body of the node.
     pub(crate) async fn here(&self) {
         self.0.notify_one();
         std::future::pending().await
@@ -264,7 +264,7 @@ impl Stuck {
         }
     }
 
-    /// The same, once what is to be stored before is: another thread may write it.
+    /// Waits until the earlier data is stored, then drops the run: another thread may write it.
     pub(crate) async fn crash_once<T>(&self, run: impl Future<Output = T>, stored: impl AsyncFn() -> bool) {
         let waits = async {
             self.reached().await;
@@ -284,11 +284,12 @@ impl Stuck {
     }
 }
 
-/// A port of loopback for a server that cannot be told to choose one itself. The system never gives it to whoever asks for any port,
-/// nor to a connection, so that nobody gets it by chance before the server has it, or while the server is started again.
+/// Returns a loopback port for a server that cannot choose one itself. The system never assigns it to a
+/// listener on any port or to a connection, so that no other program gets it before the server starts, or
+/// while it restarts.
 pub(crate) fn reserved_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Those for anybody begin at 32768.
+    // Ports for general use begin at 32768.
     const FIRST: u32 = 10_000;
     const MANY: u32 = 22_000;
     loop {

@@ -1,4 +1,4 @@
-//! What holds for the whole repository and no compiler checks.
+//! Rules of the whole repository that no compiler checks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 mod words;
 
-/// Which crates of ours each crate may depend on: the table of `docs/architecture.md`.
+/// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
 const ROOMS: [(&str, &[&str]); 13] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
@@ -39,7 +39,7 @@ const ROOMS: [(&str, &[&str]); 13] = [
     ("superstep-cli", &["superstep"]),
 ];
 
-/// What only one crate may know.
+/// The dependencies that only certain crates may have.
 const SECRETS: [(&str, &[&str]); 5] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-sqlite"]),
@@ -48,7 +48,8 @@ const SECRETS: [(&str, &[&str]); 5] = [
     ("rmcp", &["superstep-mcp"]),
 ];
 
-/// The folders of a crate, lowest first: each uses those before it. Files beside them are beneath them all, unless they are named.
+/// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of
+/// them, unless they are listed.
 const FOLDERS: [(&str, &[&str]); 2] = [
     ("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"]),
     ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "all"]),
@@ -126,7 +127,7 @@ fn every_folder_of_a_crate_uses_only_the_folders_below_it() {
         let src = format!("crates/{name}/src");
         let height = |folder: &str| folders.iter().position(|known| *known == folder);
         let lib = fs::read_to_string(root().join(&src).join("lib.rs")).unwrap();
-        // Where the names are that the crate exports: `pub use node::cx::Cx;` is of `node`.
+        // The modules of the names that the crate exports: `pub use node::cx::Cx;` is of `node`.
         let mut exported = BTreeMap::new();
         for path in imports(&lib, "pub use ") {
             if let [folder, .., item] = &path[..]
@@ -151,7 +152,7 @@ fn every_folder_of_a_crate_uses_only_the_folders_below_it() {
     }
 }
 
-/// The paths of the `use` items that begin like this, with groups taken apart.
+/// Returns the paths of the `use` items with this beginning, with groups expanded.
 fn imports(code: &str, begin: &str) -> Vec<Vec<String>> {
     fn flatten(before: &[String], tree: &str, into: &mut Vec<Vec<String>>) {
         let Some((path, group)) = tree.split_once('{') else {
@@ -217,7 +218,7 @@ fn no_source_file_is_longer_than_a_reader_can_hold() {
     }
 }
 
-/// Whoever matches the kinds of an error has to expect more of them: see `docs/DESIGN.md`.
+/// Callers that match error kinds must expect more of them: see `docs/DESIGN.md`.
 #[test]
 fn every_error_may_gain_kinds() {
     for (path, text) in sources("crates") {
@@ -235,7 +236,7 @@ fn every_error_may_gain_kinds() {
     }
 }
 
-/// An example's first page says the command that runs it; cargo refuses one that leaves out a feature.
+/// An example's first page contains its command; cargo rejects one without a required feature.
 #[test]
 fn every_example_says_which_features_it_needs() {
     let text = fs::read_to_string(root().join("crates/superstep/Cargo.toml")).unwrap();

@@ -34,7 +34,7 @@ async fn call(tool: &Arc<dyn Tool>, args: Value) -> Result<String, String> {
 async fn parameters_are_arguments_and_the_call_itself_is_none() {
     let tool = weather();
     assert_eq!(tool.spec().name, "weather");
-    assert_eq!(tool.spec().description, "Looks at the weather of a city.\n\nOnly of today.");
+    assert_eq!(tool.spec().description, "Returns the weather of a city.\n\nOnly of today.");
     assert_eq!(
         tool.spec().parameters,
         json!({
@@ -166,7 +166,7 @@ fn by_hand(argument: &str, args: &Value) -> Option<Subject> {
     (argument == "to").then(|| Subject::Text(args["to"].as_str().unwrap_or_default().to_lowercase()))
 }
 
-/// Writes to somebody.
+/// Writes to an address.
 #[tool(subject = by_hand)]
 async fn write(to: String) -> String {
     to

@@ -56,7 +56,7 @@ impl Ears {
         }
     }
 
-    /// Returns the author and the question, or the reason why it cannot be asked.
+    /// Returns the author and the question, or the reason why it cannot be put to the user.
     fn question(&self, request: ElicitRequestParams) -> (String, Result<ToolQuestion, String>) {
         match request {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {

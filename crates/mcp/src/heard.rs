@@ -34,7 +34,7 @@ const LONGEST: usize = 4_096;
 pub(crate) struct Heard {
     /// The name of the server.
     server: String,
-    /// `true` if the server asked the user something while several calls were running, any of which may be
+    /// `true` if the server sent a question to the user while several calls were running, any of which may be
     /// its origin.
     asks: AtomicBool,
     /// A lock held by each call if calls are sent one at a time.

@@ -1,4 +1,4 @@
-//! Tools that somebody is asked about.
+//! Tools that need approval by a person.
 
 use serde_json::json;
 use superstep::agent::{AgentOutcome, Approval, ApprovalConfig, ApprovalRequest, ReactConfig, ToolMode};
@@ -116,7 +116,7 @@ fn what_somebody_permits_for_good_is_remembered_on_the_thread() {
         let scenario = Scenario::new(answers).tools(&["send"]).turns(&["go", "again"]);
         let scenario = Scenario { decide: Some(|_| Some(Approval::Always)), ..scenario };
         let ran = scenario.config(|config| ReactConfig { tool_mode, ..config }).play();
-        // Also the call beside it, which waited meanwhile.
+        // Includes the sibling call, which waited meanwhile.
         assert_eq!((ran.kit.asked().len(), ran.kit.n("send")), (1, 3));
         assert_eq!(ran.state().permissions.len(), 1);
     }
@@ -139,7 +139,7 @@ fn g40_a_round_may_wait_for_somebody_who_is_there() {
     let scenario = Scenario::new([first, txt("ok")]).tools(&["echo", "send"]);
     let scenario = Scenario { decide: Some(|_| Some(Approval::Approve)), ..scenario };
     let play = |approval| scenario.clone().config(|config| ReactConfig { approval, ..config }).play_here();
-    // Asking takes a millisecond.
+    // The approval takes a millisecond.
     assert_eq!(play(hold).turn().times("tool_start"), [1, 1]);
     assert_eq!(play(ApprovalConfig::default()).turn().times("tool_start"), [0, 0]);
     assert_eq!((play(hold).result("c1"), play(hold).result("c2")), ("r:1", "sent"));
@@ -154,7 +154,7 @@ fn g40_a_denial_of_somebody_who_is_there_may_end_the_turn() {
     let ran = scenario.play();
     assert_eq!((ran.outcome(), ran.requests.len(), ran.result("c2")), (AgentOutcome::Denied, 1, "r:1"));
     assert_eq!(ran.result("c1"), "Error: Permission denied: no mail");
-    // What nobody was asked about ends nothing.
+    // A call without approval ends nothing.
     let nobody = asking(None).config(|config| ReactConfig { approval: stop, ..config }).play();
     assert_eq!(nobody.outcome(), AgentOutcome::Completed);
 }

@@ -71,7 +71,7 @@ async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Repl
     assert_eq!((asked.interrupts[0].key.as_str(), asked.interrupts.len()), ("c1", 1));
     assert_eq!(asked.interrupts[0].question["question"], json!("Send to a?"));
     assert!(asked.interrupts[0].schema.is_some());
-    // What needs nobody has run, and does not run again.
+    // The call without approval has run, and does not run again.
     assert_eq!((kit.n("send"), kit.n("echo")), (0, 1));
     drop(agent);
     let (agent, model) = program(&sending(), kit, backend, vec![txt("ok")]);
@@ -107,7 +107,7 @@ on_every_store! {
     async fn g40_edited_arguments_are_checked_and_told(backend: Backend) {
         let kit = Kit::default();
         let (agent, reply) = after(&backend, &kit, Approval::Edit(json!({ "to": 1 }))).await;
-        // Asked again, with what is wrong.
+        // The question is repeated, with the problem.
         assert_eq!((reply.outcome, reply.interrupts[0].key.as_str()), (Some(AgentOutcome::AwaitingApproval), "c1.2"));
         let problem = reply.interrupts[0].question["problem"].as_str().unwrap();
         assert!(problem.contains("`to`"), "{problem}");
@@ -166,7 +166,7 @@ on_every_store! {
         let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
         agent.process_message("go", t()).await.unwrap();
         let before = (head(agent.graph()).await.values, h(agent.graph()).await);
-        // One answer that nobody asked for spoils the others.
+        // One answer to an unknown question invalidates the others.
         let wrong = Answers::new().answer("c1", Approval::Approve).answer("c9", Approval::Approve);
         let error = agent.resume(RunConfig { answers: wrong, ..t() }).await.unwrap_err();
         assert!(matches!(error, RunError::UnknownInterrupt { .. }), "{error}");
@@ -203,7 +203,7 @@ on_every_store! {
         assert_eq!(result(&agent, "c1").await, "Error: Permission denied: no mail");
         assert_eq!((result(&agent, "c2").await.as_str(), kit.n("send")), ("r:1", 0));
         drop(agent);
-        // The next turn is a turn like any other, and an approved call ends nothing.
+        // The next turn is a regular turn, and an approved call ends nothing.
         let (agent, _) = program(&scenario, &kit, &backend, vec![call("c3", "send", r#"{"to":"b"}"#), txt("ok")]);
         agent.process_message("once more", t()).await.unwrap();
         let reply = agent.resume(decided("c3", Approval::Approve)).await.unwrap();
@@ -214,7 +214,7 @@ on_every_store! {
         let kit = Kit::default();
         let bad = Approval::AlwaysFor([("to".to_owned(), "[".to_owned())].into());
         let (agent, reply) = after(&backend, &kit, bad).await;
-        // A pattern that is none is asked for again.
+        // An invalid pattern repeats the question.
         let problem = reply.interrupts[0].question["problem"].as_str().unwrap();
         assert!(problem.contains('['), "{problem}");
         let good = Approval::AlwaysFor([("to".to_owned(), "a*".to_owned())].into());

@@ -96,7 +96,7 @@ fn d30_a_model_call_is_ended_when_the_time_is_over() {
     let ran = with(budget.clone(), [slow()]).play_here();
     assert_eq!((ran.turn().ended, ran.outcome()), (500, AgentOutcome::Budget));
     assert_eq!((ran.state().stop_reason.as_str(), ran.messages().as_str()), ("budget_wall", r#"u:"go""#));
-    // So is a wait for another attempt, and what was read is kept where it is to be.
+    // The delay of a retry counts as well, and the received text is stored.
     let ran = with(budget.clone(), [http(503, &[], "")]).play_here();
     assert_eq!((ran.turn().ended, ran.outcome()), (500, AgentOutcome::Budget));
     let keeps = with(budget.clone(), [slow()]);
@@ -141,7 +141,7 @@ fn d30_no_tool_begins_when_the_time_is_over() {
 
 #[test]
 fn d30_what_was_approved_when_the_time_was_over_is_not_executed() {
-    // Asking takes a millisecond.
+    // The approval takes a millisecond.
     let budget = Budget { wall: Some(Duration::from_millis(1)), reserve_final: true, ..Budget::default() };
     let scenario = with(budget, [call("c1", "send", r#"{"to":"a"}"#), txt("too slow")]).tools(&["send"]);
     let ran = Scenario { decide: Some(|_| Some(Approval::Approve)), ..scenario }.play_here();

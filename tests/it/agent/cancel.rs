@@ -15,7 +15,8 @@ use super::{Cancel, Ran, Scenario, kit::Kit, paused};
 
 const INTERRUPTED: &str = "The tool call has been interrupted by the user.";
 
-/// echo, then `tool`, then echo; cancelled while `tool` runs, and then the user goes on.
+/// Creates a scenario of echo, then `tool`, then echo; cancelled while `tool` runs, after which the user
+/// continues.
 fn cancelled(tool: &'static str, tool_mode: ToolMode) -> Scenario {
     let three = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", tool, "{}"), ("c2", "echo", r#"{"x":"2"}"#)]);
     let scenario = Scenario::new([three, txt("fine")]).tools(&["deaf", "echo", "hang"]);

@@ -1,4 +1,4 @@
-//! E32 and N6: a turn that is cancelled at any of its events leaves a conversation that goes on.
+//! E32 and N6: after a cancellation at any event, the conversation can continue.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use superstep_testing::{
 
 use super::{Scenario, check, kit::Kit, paused};
 
-/// Thinks, calls three tools, and answers; everything takes its time, so that whoever listens hears it as it happens.
+/// Returns answers with reasoning, three tool calls and text, each with delays, so that listeners receive
+/// events as they happen.
 fn turn() -> Vec<Answer> {
     let calls = Answer::stream().text(["let "]).delay(5).text(["me"]).delay(5);
     let calls = calls.call(0, "c0", "slow", [r#"{"x":"#, r#""b"}"#]).delay(5);
@@ -60,7 +61,7 @@ fn nameless(message: &Message) -> Message {
     message.clone().with_id("")
 }
 
-/// What the next request says of the conversation so far is that conversation, and nothing had to be mended.
+/// Asserts that the next request contains the stored conversation without repairs.
 fn is_sent_as_it_is(model: &ScriptedModel, before: &AgentState) {
     let request = model.requests().pop().unwrap();
     let stored: Vec<Message> = before.messages.iter().map(nameless).collect();

@@ -1,4 +1,4 @@
-//! What holds after every scenario, whatever happened in it.
+//! Invariants after every scenario.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,8 @@ use superstep::{
 
 use super::{Turn, kit::Kit, show::Told};
 
-/// I1 and I2: each call has exactly one result, before anything else is said, in call order; no result is without call.
+/// I1 and I2: each call has exactly one result, before any other message, in call order; no result is without
+/// call.
 pub(crate) fn calls_are_answered<'a>(messages: impl IntoIterator<Item = &'a Message>) {
     let mut open: Vec<&str> = Vec::new();
     for message in messages {
@@ -28,7 +29,7 @@ pub(crate) fn calls_are_answered<'a>(messages: impl IntoIterator<Item = &'a Mess
     assert!(open.is_empty(), "I1: {open:?} have no result at the end");
 }
 
-/// I3: whoever listens has read what the model is stored to have said, and nothing else. An answer of several parts is one
+/// I3: a listener receives exactly the text that is stored as the model's. An answer of several parts is one
 /// message.
 fn events_rebuild_the_text(turn: &Turn) {
     let (mut heard, mut part) = (Vec::<(String, String)>::new(), 0);
@@ -55,7 +56,7 @@ fn events_rebuild_the_text(turn: &Turn) {
     assert_eq!(join(heard), said, "I3");
 }
 
-/// I5: a call that is begun is ended once; a call that is not begun is skipped once; both in the order of the calls.
+/// I5: a started call is ended once; a call that is not started is skipped once; both in call order.
 fn calls_are_told(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
     let ids = |name: &str| -> Vec<&str> {
         told.iter().filter(|event| event.name == name).map(|event| event.text("id")).collect()
@@ -103,7 +104,7 @@ fn calls_are_told(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
     }
 }
 
-/// R6, and what the end of a turn promises.
+/// R6, and the guarantees at the end of a turn.
 pub(crate) fn the_end_fits(state: &AgentState) {
     let outcome = state.outcome.expect("a turn that ended has an outcome");
     assert_eq!(state.stop_reason.is_empty(), outcome == AgentOutcome::Completed, "R6: {outcome:?}");
@@ -126,9 +127,9 @@ pub(crate) fn turn(turn: &Turn) {
     the_end_fits(&turn.state);
 }
 
-/// I4: each request goes on where the one before ended, unless it was made smaller in between; a retried one is the same.
-/// What only one request said, at its end, is left out of that, a message that was finished since, and requests for
-/// summaries.
+/// I4: each request continues the previous one, unless a compaction came in between; a retry is equal.
+/// Exceptions: texts that only one request has at its end, a message that was finished since, and requests
+/// for summaries.
 pub(crate) fn requests_extend(requests: &[Request], compacted: usize) {
     let of_agent: Vec<&Request> = requests.iter().filter(|request| !is_for_summary(request)).collect();
     let breaks: Vec<_> = of_agent.windows(2).filter(|pair| !extends(pair[0], pair[1])).collect();
@@ -158,7 +159,7 @@ fn extends(before: &Request, after: &Request) -> bool {
     rest.len() <= 4 && rest.iter().all(one_shot)
 }
 
-/// The thread `t` can be run once more on its records, and comes to the same; nothing is done for it.
+/// Asserts that the thread `t` can be replayed from its records with the same result and without effects.
 pub(crate) async fn replays<S: State>(graph: &CompiledGraph<S>, kit: &Kit) {
     let seen = || (kit.ran(), kit.asked().len(), kit.notes(), kit.remembered().len());
     let before = seen();

@@ -33,7 +33,7 @@ fn history() -> Vec<Message> {
     vec![Message::user("u1"), calls(&["c1", "c2"]), result("c1"), result("c2"), Message::assistant("x")]
 }
 
-/// Every message has 100 tokens; one that says so has 900.
+/// Counts 100 tokens for every message; 900 for one whose text requests it.
 fn hundred(message: &Message) -> u64 {
     if message.content.contains("LONG") { 900 } else { 100 }
 }
@@ -98,7 +98,7 @@ fn f36_a_summary_stands_for_what_there_is_no_room_for() {
         "system:sys user:<conversation_summary>S</conversation_summary> assistant:x user:u2 assistant:[c3] tool:r:c3"
     );
     assert!(ran.requests[2].get("tools").is_some());
-    // What is stored is all that was said, and nothing else.
+    // The stored conversation is complete and has no other messages.
     let stored = history().into_iter().chain([Message::user("u2"), calls(&["c3"]), result("c3")]);
     let stored = stored.chain([Message::assistant("done")]).map(|message| (message.role, message.content));
     assert!(ran.state().messages.iter().map(|message| (message.role, message.content.clone())).eq(stored));
@@ -119,7 +119,7 @@ fn f36_the_view_stays_and_a_later_summary_holds_the_earlier_one() {
         |config: ReactConfig| ReactConfig { context: context(800, config.context.layers), ..config };
     let ran = f36(answers).turns(&["u2", "u3"]).config(roomier).play();
     assert_eq!(compacted(&ran), ["+compacted{900,600,4}", "+compacted{1000,600,4}"]);
-    // The first request of the second turn begins like the last one of the first.
+    // The first request of the second turn has the same beginning as the last one of the first.
     let (before, after) = (sent(&ran.requests[2]), sent(&ran.requests[3]));
     assert_eq!(after, format!("{before} assistant:done user:u3"));
     let asked = sent(&ran.requests[4]);
@@ -301,7 +301,7 @@ fn s0_19_long_results_are_cut_in_requests_and_not_twice() {
     };
     let ran = play(None);
     let cut = format!("tool:{}[truncated 3000 chars]", "x".repeat(2_000));
-    // The model has to read something of it even if there is no room for it.
+    // The model must read a part of it even if there is no space for it.
     assert!(sent(&ran.requests[1]).ends_with(&cut) && sent(&ran.requests[2]).contains(&cut));
     assert_eq!((ran.result("c1").len(), compacted(&ran).len()), (5_000, 1));
     let ran = play(Some(Truncate::chars(4_000, "[cut]")));
@@ -317,7 +317,7 @@ fn n8_what_the_provider_says_of_the_last_request_counts() {
     let roomy = |config: ReactConfig| ReactConfig { context: context(850, config.context.layers), ..config };
     let summary = Answer::stream().text(["S"]).end("stop").usage(40, 4).done();
     let ran = f36([told, summary, txt("done")]).config(roomy).play();
-    // 690 as it says, and two messages since: 890, where counting alone finds 900.
+    // 690 by the provider's count, and two messages since: 890, where counting alone gives 900.
     assert_eq!(compacted(&ran), ["+compacted{890,590,4}"]);
     assert_eq!((ran.state().usage.input_tokens, ran.state().usage.output_tokens), (730, 9));
 }
@@ -417,8 +417,8 @@ fn layers() -> impl Strategy<Value = Vec<ContextLayer>> {
 proptest! {
     #![proptest_config(Config { cases: 300, failure_persistence: None, ..Config::default() })]
 
-    /// Whatever was said, whatever the budget: what is sent is valid, has what the user said last, and only the view of it
-    /// changes.
+    /// For any history and any budget, the request is valid and contains the last user message, and only the
+    /// view changes.
     #[test]
     fn f36_any_history_under_any_budget(
         history in vec(message(), 0..20),
@@ -480,7 +480,7 @@ proptest! {
     }
 }
 
-/// Counts the characters that it is asked about.
+/// Counts the characters of counted texts.
 struct Counting(std::sync::atomic::AtomicUsize);
 
 impl superstep::llm::TokenCounter for Counting {
@@ -528,7 +528,7 @@ fn f37_a_remainder_that_is_over_the_budget_says_so() {
     let over = told.data["over"].as_u64().unwrap();
     assert_eq!(told.data["after"].as_u64().unwrap(), 700 + over);
     assert_eq!((ran.state().context.over, ran.state().metadata.over_context), (over, over));
-    // Where nothing can be left out there is no event, and the metadata still says so.
+    // If no part can be left out, there is no event, and the metadata still reports the size.
     let scenario = Scenario { tokens: Some(hundred), ..Scenario::new([txt("ok")]).turns(&["LONG"]) };
     let config = context(700, [ContextLayer::Snip { keep_last: 4 }]);
     let ran = scenario.config(|before| ReactConfig { context: config, ..before }).play_here();

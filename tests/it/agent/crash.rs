@@ -1,4 +1,4 @@
-//! Programs that stop when they write something or are cancelled when they tell something, and what comes after.
+//! Programs that stop at a write or are cancelled at an event, and their continuation.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use super::{
 };
 use crate::support::{head, t};
 
-/// Where a program stops: it has not yet written, or it has just written.
+/// The places where a program stops: before or after a write.
 pub(crate) const STOPS: [At; 2] = [At::HangsBefore, At::HangsAfter];
 
-/// Whether a model is a script in this process, or a server that speaks over loopback.
+/// The kind of model: a script in this process, or a server on loopback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Here,
@@ -33,7 +33,7 @@ pub(crate) enum Level {
 
 pub(crate) const LEVELS: [Level; 2] = [Level::Here, Level::Wired];
 
-/// A model that answers these, and its server, which has to live as long.
+/// Creates a model with these answers, and its server, which must live as long.
 pub(crate) async fn model(
     level: Level,
     answers: impl IntoIterator<Item = Answer>,
@@ -47,16 +47,16 @@ pub(crate) async fn model(
     (Arc::new(OpenAiModel::new(config).unwrap()), Some(server))
 }
 
-/// What came of a turn whose program stopped.
+/// The result of a turn whose program stopped.
 pub(crate) struct Lives {
-    /// Whether it stopped at all: there are as many places to stop as there are turns that did.
+    /// `true` if it stopped: tests try places until one is not reached.
     pub(crate) stopped: bool,
     pub(crate) reply: Reply,
     /// The agent of the last program.
     pub(crate) agent: Agent,
 }
 
-/// Has a program take a turn that stops when it stores something for the `n`-th time, and another one go on.
+/// Runs a turn in a program that stops at the `n`-th write, and continues in another one.
 pub(crate) async fn lives(
     (at, n): (At, usize),
     level: Level,
@@ -89,7 +89,7 @@ pub(crate) async fn lives(
         false => 0,
     };
     drop((reader, all_server));
-    // What the model said and nobody stored it says again.
+    // Answers of the model that were not stored are given again.
     let (second, server) = model(level, answers[said..].to_vec()).await;
     let agent = program(second, store.clone()).await;
     let reply = match stored {
@@ -102,7 +102,7 @@ pub(crate) async fn lives(
     Lives { stopped: true, reply, agent }
 }
 
-/// Takes a turn that is cancelled at its `n`-th event, and gives what that told; nothing if there are less.
+/// Runs a turn that is cancelled at its `n`-th event, and returns its events; `None` if there are fewer.
 pub(crate) async fn cancelled_at(n: usize, agent: &Agent) -> Option<Value> {
     let config = t();
     let token = config.cancel.clone();

@@ -28,7 +28,7 @@ struct Thread {
 
 impl Thread {
     fn new(asked: Asked, approval: ApprovalConfig) -> Self {
-        // Where calls run one after the other, the neighbour would wait as well.
+        // With sequential calls, the neighbour would wait as well.
         let config = ReactConfig { approval, tool_mode: ToolMode::Parallel { max: 8 }, ..preset() };
         let agent = asked.agent.config(config).checkpointer(Arc::new(MemoryCheckpointer::new()));
         Self { agent: agent.approve_by_interrupt().build().unwrap(), kit: asked.kit }
@@ -43,7 +43,7 @@ impl Thread {
         self.agent.resume(RunConfig { answers, ..t() }).await.unwrap()
     }
 
-    /// How often `send` and `echo` ran.
+    /// Returns the number of runs of `send` and `echo`.
     fn ran(&self) -> (usize, usize) {
         (self.kit.n("send"), self.kit.n("echo"))
     }
@@ -54,7 +54,7 @@ impl Thread {
         messages
     }
 
-    /// The result of each call, and what the model said of its arguments.
+    /// Returns the result of each call, and the model's arguments.
     async fn results(&self) -> Vec<String> {
         let messages = self.messages().await;
         messages.into_iter().filter(|said| !said.tool_call_id.is_empty()).map(|said| said.content).collect()

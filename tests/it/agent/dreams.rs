@@ -1,4 +1,4 @@
-//! S0-29 to S0-33: what was said becomes memory.
+//! S0-29 to S0-33: conversations become memory.
 
 mod ends;
 mod everywhere;
@@ -49,7 +49,7 @@ impl Bed {
         Self { dir, history, memory, store }
     }
 
-    /// Lets a user say things, each in a turn that ends at this time.
+    /// Runs a turn of a user for each text, all ending at this time.
     async fn say(&self, user: &str, at_ms: i64, texts: &[&str]) {
         let model = ScriptedModel::new(Script::new(texts.iter().map(|_| txt("I see."))));
         let agent = Agent::builder(Arc::new(model)).config(preset()).history(self.history.clone());
@@ -74,7 +74,7 @@ impl Bed {
         Dreams::new(agent, self.history.clone(), self.memory.clone(), config).unwrap()
     }
 
-    /// Where something of a user is.
+    /// Returns the path of a user's file.
     fn path(&self, folder: &str, user: &str, name: &str) -> PathBuf {
         self.dir.path().join(folder).join(user).join(name)
     }
@@ -90,7 +90,7 @@ impl Bed {
         }
     }
 
-    /// How many bytes of a user's history there are.
+    /// Returns the size in bytes of a user's history.
     fn length(&self, user: &str) -> u64 {
         fs::metadata(self.path("history", user, "history.jsonl")).unwrap().len()
     }
@@ -112,8 +112,9 @@ fn scripted(answers: impl IntoIterator<Item = Answer>) -> ScriptedModel {
     ScriptedModel::new(Script::new(answers))
 }
 
-/// Reads the memory, adds a line for each thing that was said and is not there, one edit at a time, and says that it is done. What
-/// it says depends on what it reads only, so that it may be asked again. An edit that is made twice makes two lines.
+/// A model that reads the memory, adds a line for each missing message, one edit at a time, and reports
+/// completion. Its answers depend only on its requests, so that a request may be repeated. A repeated edit
+/// makes two lines.
 #[derive(Clone, Default)]
 struct Dreamer {
     requests: Arc<Mutex<Vec<Request>>>,
@@ -200,7 +201,7 @@ async fn a_dream_makes_memory_of_what_was_said() {
     let system = &requests[0].messages[0];
     assert_eq!(system.role, Role::System);
     assert!(system.content.starts_with("You keep the long-term memory of one user"), "{}", system.content);
-    // Each dream is a conversation of its own, on one thread.
+    // Each dream is a separate conversation, on one thread.
     bed.say("ada", 30, &["a", "b", "c"]).await;
     dreamt(bed.dreams(model.clone()).dream_if_due("ada", at(40)).await.unwrap());
     let first = &model.requests()[requests.len()];

@@ -17,7 +17,7 @@ use crate::support::{Backend, on_every_store, t};
 
 const FORBIDDEN: &str = r#"the rule `deny echo, x = "b*"` forbids a call with these arguments"#;
 
-/// An agent that asks about `echo`, and must not say anything that begins with `b`.
+/// Creates an agent that asks about `echo`, and must not run arguments that begin with `b`.
 fn asking() -> Scenario {
     let no_b = PermissionRule {
         arguments: [("x".to_owned(), "b*".to_owned())].into(),
@@ -95,10 +95,10 @@ on_every_store! {
         assert_eq!(asked.interrupts.len(), 2);
         let half = agent.resume(decided("c1", edit("c"))).await.unwrap();
         assert_eq!(waits(&half), ("c2", &Value::Null));
-        // What was typed for one call permits nothing else, not even the same.
+        // An edited argument for one call permits no other call, not even an equal one.
         let later = agent.resume(decided("c2", Approval::Approve)).await.unwrap();
         assert_eq!(waits(&later), ("c3", &Value::Null));
-        // And what is permitted for good is what the question shows.
+        // A permanent permission is the one shown by the question.
         let always = Approval::AlwaysFor([("x".to_owned(), "c".to_owned())].into());
         let other = agent.resume(decided("c3", always)).await.unwrap();
         assert_eq!((waits(&other), kit.n("echo")), (("c4", &Value::Null), 3));

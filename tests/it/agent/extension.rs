@@ -1,4 +1,5 @@
-//! Own channels beside the agent's, own nodes around and instead of its nodes, own routes; the agent in another graph.
+//! Custom channels next to the agent's, custom nodes around and instead of its nodes, custom routes; the
+//! agent in another graph.
 
 use std::sync::Arc;
 
@@ -75,7 +76,7 @@ async fn own_channels_live_beside_the_agents_under_their_own_names() {
     assert_eq!((end.state.topic.as_str(), end.state.agent.current_step), ("tea", 1));
     let reply = Reply::from(end);
     assert_eq!((reply.final_reply.as_str(), reply.outcome), ("done", Some(AgentOutcome::Completed)));
-    // Another turn keeps them; the facade and its streams are those of every agent.
+    // Another turn retains them; the facade and its streams are those of every agent.
     let mut stream = agent.process_message_stream("more", t(), [StreamMode::Custom]);
     let mut names = Vec::new();
     while let Some(event) = stream.next().await {
@@ -88,7 +89,7 @@ async fn own_channels_live_beside_the_agents_under_their_own_names() {
     assert_eq!((end.state.topic.as_str(), end.state.agent.final_reply.as_str()), ("tea", "again"));
     model.check().unwrap();
 
-    // The plain agent goes on with the thread, and says what it does not know.
+    // The plain agent continues the thread, and reports the unknown channels.
     let plain = Agent::builder(Arc::new(super::extension::model([txt("plain")]))).config(preset());
     let plain = plain.checkpointer(store).build().unwrap();
     assert_eq!(plain.process_message("hi", t()).await.unwrap().final_reply, "plain");
@@ -298,7 +299,7 @@ fn inside(deps: AgentDeps) -> CompiledGraph<Desk> {
     graph.compile().unwrap()
 }
 
-/// The same, with a state of its own.
+/// The same with a state of its own.
 #[derive(State, Clone, Debug, Default)]
 struct Office {
     question: String,
@@ -337,7 +338,7 @@ on_every_store! {
         assert_eq!(interrupt.key, "c1");
         assert!(interrupt.id.starts_with("assistant:") && interrupt.id.contains("/tools:"), "{}", interrupt.id);
         let graph = open(vec![txt("sent it")]);
-        // One can look inside while it waits.
+        // The subgraph can be inspected while it waits.
         let within = graph.get_subgraph_state::<Desk>(&"t".into(), &["assistant"]).await.unwrap();
         assert_eq!((within.values.agent.llm_calls, within.next[0].as_str()), (1, "tools"));
         let answers = Answers::new().answer(interrupt.id.as_str(), Approval::Approve);
@@ -404,7 +405,7 @@ async fn a_cancel_reaches_an_agent_in_another_graph_and_leaves_its_conversation_
 
 #[tokio::test]
 async fn a_node_of_ones_own_can_leave_the_agents_graph() {
-    // The guard hands the conversation to a human of the outer graph, whatever the agent would have said.
+    // The guard hands the conversation to a human of the outer graph, regardless of the agent's answer.
     #[derive(Route, Clone, Copy)]
     enum Out {
         Human,

@@ -20,14 +20,14 @@ use superstep_testing::{
 
 use super::{kit::Kit, paused, real};
 
-/// What a facade was asked through.
+/// The entry point of a facade.
 pub(super) struct Asked {
     /// An agent without a configuration, with the tools of the scenarios.
     pub(super) agent: AgentBuilder,
     pub(super) kit: Kit,
 }
 
-/// What was sent, and what was executed.
+/// The sent requests and the executed calls.
 #[derive(Debug, PartialEq)]
 pub(super) struct Sent {
     pub(super) requests: usize,
@@ -37,7 +37,7 @@ pub(super) struct Sent {
     pub(super) echoed: usize,
 }
 
-/// Plays the same at both levels, which must agree, and tells what came of it.
+/// Plays the same scenario at both levels, which must agree, and returns the result.
 pub(super) fn both<T, F>(answers: &[Answer], play: impl Fn(Asked) -> F) -> (T, Sent)
 where
     T: PartialEq + std::fmt::Debug,

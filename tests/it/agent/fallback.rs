@@ -1,4 +1,4 @@
-//! Several models: who is asked when one cannot answer, and what is told of it.
+//! Several models: fallbacks, and their events.
 
 use std::{collections::BTreeMap, time::Duration};
 

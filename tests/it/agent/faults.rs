@@ -1,4 +1,4 @@
-//! C: models that refuse, break off, or say less than they should.
+//! C: models that reject, break off, or return too little.
 
 use std::time::Duration;
 
@@ -192,7 +192,7 @@ fn c21_a_broken_answer_is_kept_where_it_is_to_be_and_flagged() {
         assert_eq!(flagged.collect::<Vec<_>>(), [false, true, false, false]);
         assert_eq!(ran.kit.n("echo"), 0);
     }
-    // Nothing was said that could be kept.
+    // No text is left to store.
     let blank = Answer::stream().text(["\n"]).cut();
     let ran = Scenario::new([blank])
         .config(|config| ReactConfig { retry: ModelRetry::never(), keep_partial: true, ..config })
@@ -296,7 +296,7 @@ fn a_refusal_is_the_reply_and_an_outcome_of_its_own() {
             assert_eq!((ran.requests.len(), ran.kit.n("echo")), (1, 0));
         }
     }
-    // A reply that was to have a schema is none, and the model is not asked for it again.
+    // A reply without its schema is an error, and the model is not called again.
     let mut config = ReactConfig::default();
     config.finish.schema = Some(serde_json::json!({"type": "object", "required": ["n"]}));
     let ran = Scenario::new([by_field]).config(|_| config).play_here();

@@ -28,7 +28,7 @@ use tempfile::TempDir;
 use super::preset;
 use crate::support::{Backend, head, t};
 
-/// Folders beside each other, and an agent whose tools were made for `home`.
+/// Several folders, and an agent whose tools were made for `home`.
 struct Places {
     dir: TempDir,
     backend: Backend,
@@ -99,7 +99,7 @@ fn write(id: &str, path: &str) -> Answer {
     call(id, "write_file", &json!({ "path": path, "content": "new\n" }).to_string())
 }
 
-/// What the model reads of each call.
+/// Returns the model's text of each call.
 fn results(turn: &TurnResult) -> Vec<String> {
     let tools = turn.messages.iter().filter(|message| message["role"] == "tool");
     tools.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
@@ -214,7 +214,7 @@ async fn a_question_names_the_folder_and_its_answer_counts_there_only() {
         assert!(chain(&refused).contains("gone`; name another one as `cwd`"), "{}", chain(&refused));
         assert_eq!(places.read("one/name").as_deref(), Some("one"));
 
-        // One that names none goes on where the turn began, with the answer that was for that folder.
+        // A resume without a folder continues in the turn's folder, with the answer for that folder.
         let reply = agent.resume(t()).await.unwrap();
         assert_eq!(reply.final_reply, "ok");
         let read = ["home/name", "one/name", "two/name"].map(|path| places.read(path).unwrap());
@@ -239,7 +239,7 @@ async fn an_answer_is_refused_when_the_folder_was_changed_after_the_question() {
             .resume(RunConfig { answers: Answers::new().answer("c1", Approval::Approve), ..t() })
             .await
             .unwrap();
-        // By its key the answer is for what waits now, which was asked about the folder that is there now.
+        // By its key, the answer is for the current question, which is about the current folder.
         let question = asked.question["question"].as_str().unwrap().to_owned();
         assert_eq!(question.contains("in the folder"), to.is_some(), "{question}");
         assert_eq!(ended.interrupts.len(), 0);
@@ -267,7 +267,7 @@ async fn what_was_permitted_for_good_in_one_folder_is_asked_about_in_another() {
             matches!(&ended, FacadeError::Unfinished { interrupts } if interrupts.len() == 1),
             "{ended:?}"
         );
-        // What is permitted there takes the place of it.
+        // A permission there replaces it.
         graph.resume(always("docs/**")).await.unwrap();
         let state = head(graph).await.values;
         let rules: Vec<_> = state.permissions.iter().map(|rule| rule.arguments["path"].clone()).collect();
@@ -376,7 +376,7 @@ async fn a_folder_that_cannot_be_used_is_an_error_before_anything_runs() {
         assert!(matches!(error, FacadeError::Folder { .. }), "{error:?}");
         assert!(chain(&error).starts_with(&says) && chain(&error).contains(why), "{}", chain(&error));
         assert_eq!(told.lock().unwrap().drain(..).collect::<Vec<_>>(), [format!("run: {says}")]);
-        // Any agent takes it with its input.
+        // Any agent accepts it with its input.
         let agent = agent.agent();
         let input = agent.input("go").cwd(folder);
         let error = agent.process_input(input, RunConfig::thread(name)).await.unwrap_err();
@@ -421,7 +421,7 @@ async fn a_folder_with_dots_and_links_in_its_path_is_resolved_once() {
     }
 }
 
-/// Knows no decision, and this folder.
+/// A trust without decisions, for this folder.
 struct Knows(Option<PathBuf>);
 
 impl Trust for Knows {

@@ -1,4 +1,4 @@
-//! X7: conversations that come from elsewhere, with calls that nobody answered and results that nobody called for.
+//! X7: external conversations, with calls without results and results without calls.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn calling(ids: &[&str]) -> Message {
     Message::assistant("").with_tool_calls(ids.iter().map(call))
 }
 
-/// What the model reads of a history that ends with `u2`, in a turn with one round and in the turn after it.
+/// Returns the model's view of a history that ends with `u2`, in a turn with one round and in the next turn.
 fn read(history: &[Message]) -> Vec<String> {
     let script = [call("n1", "echo", r#"{"x":"1"}"#), txt("ok"), txt("bye")];
     let history = [history, &[Message::user("u2")]].concat();
@@ -36,7 +36,7 @@ fn read(history: &[Message]) -> Vec<String> {
         let without_id = |message: &Message| Message { id: String::new(), ..message.clone() };
         messages.iter().take(history.len()).map(without_id).collect::<Vec<_>>()
     });
-    // What is stored is what was said.
+    // The stored conversation is unchanged.
     assert!(stored.into_iter().eq(history.iter().map(|said| Message { id: String::new(), ..said.clone() })));
     let after = ["user: u2", "assistant: ", "tool: r:1", "assistant: ok", "user: u3"];
     assert!(sent.last.ends_with(&after.map(str::to_owned)), "{:?}", sent.last);

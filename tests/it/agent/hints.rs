@@ -1,4 +1,4 @@
-//! X11: what the model is told once.
+//! X11: one-time hints for the model.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::support::{head, t};
 
-/// How often each request says the hint, and whether it is the last thing it says.
+/// Returns the number of hints in each request, and whether the hint is at its end.
 fn hinted(requests: &[Value]) -> Vec<(usize, bool)> {
     let says = |message: &Value| message["content"] == "be brief";
     let of = |request: &Value| {
@@ -39,7 +39,7 @@ fn hinting(answers: impl IntoIterator<Item = Answer>) -> Scenario {
     })
 }
 
-/// A hint is nothing that was said.
+/// Asserts that a hint is not stored.
 fn is_not_stored(ran: &Ran) {
     assert!(ran.state().hints.is_empty());
     assert!(ran.state().messages.iter().all(|message| message.content != "be brief"));
@@ -80,7 +80,7 @@ fn x11_a_hint_stays_until_its_request_is_answered() {
         })
     };
     assert_eq!(hinted(&retried(None).play().requests), [(1, true); 3]);
-    // It comes last, whatever else only this request says.
+    // It comes last, after all other texts that only this request has.
     assert_eq!(hinted(&retried(Some("say something")).play().requests), [(1, true); 3]);
 }
 

@@ -154,7 +154,7 @@ async fn a_history_that_cannot_be_written_is_told_and_stops_nothing() {
     assert_eq!(failed.len(), 1);
     assert!(failed[0]["reason"].as_str().is_some_and(|reason| reason.contains("directory")), "{failed:?}");
 
-    // Another process has the file, and keeps it.
+    // Another process has locked the file.
     let place = Place::new();
     let agent = place.agent(scripted([txt("ok"), txt("ok")]), Arc::new(MemoryCheckpointer::new()));
     agent.process_message("go", t()).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_crash_at_any_write_leaves_one_line_for_each_turn() {
             drop(first);
             let is_over = ended.is_some();
             let agent = place.agent(scripted([txt("ok"), txt("ok")]), store.clone());
-            // Somebody else's turn comes in between.
+            // A turn of another user comes in between.
             let other = RunConfig::thread("u");
             let input = AgentState::update().messages([Message::user("me too")]).user_id("t");
             agent.process_input(input, other).await.unwrap();

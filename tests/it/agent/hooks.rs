@@ -1,4 +1,4 @@
-//! X10 and K9: what a program does before and after model calls and tool calls, in whatever graph they are made.
+//! X10 and K9: hooks before and after model calls and tool calls, in any graph.
 
 use std::{future::ready, sync::Arc};
 
@@ -16,7 +16,7 @@ use superstep_testing::{
 use super::{Cancel, Ran, Scenario, kit::Kit, paused, show};
 use crate::support::t;
 
-/// Hooks that only look, and note under `name` that they did.
+/// Creates hooks that only observe, and record their calls under `name`.
 fn noting(kit: &Kit, name: &'static str) -> Hooks {
     let mut hooks = Hooks::default();
     let note = |what: &'static str| {

@@ -1,4 +1,4 @@
-//! The tools of the scenarios, which count how often they run, and whoever is asked by them.
+//! The tools of the scenarios, which count their runs, and the person who approves their calls.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use superstep::{
     llm::{Behaviour, Message, ReconcileFuture, TokenCounter, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
 };
 
-/// What one run of a scenario works with, and what it saw. Clones are the same kit.
+/// The environment of one run of a scenario, with its observations. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Kit(Arc<Mutex<Seen>>);
 
@@ -72,7 +72,7 @@ impl Kit {
         self.0.lock().unwrap().remembered.clone()
     }
 
-    /// What was looked for, in whose memory or in which knowledge.
+    /// Returns the searches, each with its memory or knowledge.
     pub(crate) fn searched(&self) -> Vec<String> {
         let mut searched = self.0.lock().unwrap().searched.clone();
         searched.sort();
@@ -88,7 +88,7 @@ impl Kit {
         self.0.lock().unwrap().notes.clone()
     }
 
-    /// How many tools ran at the same time, at the most.
+    /// Returns the maximum number of tools that ran at the same time.
     pub(crate) fn most_at_once(&self) -> usize {
         self.0.lock().unwrap().most_at_once
     }
@@ -215,10 +215,10 @@ impl Tool for Scripted {
     }
 }
 
-/// What a person says who is asked: `None` for nothing, ever.
+/// The decision of a person: `None` for no decision, ever.
 pub(crate) type Decide = fn(&ApprovalRequest) -> Option<Approval>;
 
-/// A person who is asked, and asked about one thing at a time.
+/// A person who approves one call at a time.
 pub(crate) struct Person {
     pub(crate) kit: Kit,
     pub(crate) decide: Decide,
@@ -239,7 +239,7 @@ impl Approver for Person {
     }
 }
 
-/// A question that is asked, until it is answered or dropped, as by a crash.
+/// A pending question, until it is answered or dropped, as by a crash.
 struct Asking(Kit);
 
 impl Asking {
@@ -261,14 +261,14 @@ impl Drop for Asking {
     }
 }
 
-/// How the memory of a scenario behaves.
+/// The behaviour of a scenario's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Works,
     Fails,
     Panics,
     Hangs,
-    /// Panics already when it is to say whether a message is for it.
+    /// Panics when it is offered a message.
     Puzzled,
 }
 
@@ -276,7 +276,7 @@ pub(crate) enum Memory {
 pub(crate) struct Store {
     pub(crate) kit: Kit,
     pub(crate) how: Memory,
-    /// What every search finds.
+    /// The result of every search.
     pub(crate) knows: Vec<&'static str>,
 }
 

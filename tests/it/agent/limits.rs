@@ -47,7 +47,7 @@ fn d26_a_limit_of_0_is_one_request_without_tools() {
     assert_eq!((ran.reply(), ran.outcome()), ("partial", AgentOutcome::Limit));
 }
 
-/// The strictest of the servers that are about: this one refuses the same course if it is not told what it wants.
+/// The strictest known server rejects the same conversation if its rules are not configured.
 #[test]
 fn a_server_that_wants_turns_and_the_tools_that_were_called_is_given_them() {
     let answers = [http(400, &[], "{}"), echo("c1", "1"), txt("done")];
@@ -79,7 +79,7 @@ fn r7_calls_in_an_answer_without_tools_are_ignored_and_recorded() {
         assert_eq!(ran.outcome(), AgentOutcome::Limit);
         match reply {
             Some(reply) => assert_eq!(ran.reply(), reply),
-            // X5: nothing was said, so the reply says why.
+            // X5: there was no text, so the reply has the reason.
             None => assert_eq!(
                 ran.reply(),
                 "No answer: the step limit was reached before the model gave an answer (max_steps)."

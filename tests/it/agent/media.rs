@@ -65,7 +65,7 @@ async fn images_of_old_rounds_go_first_when_a_request_is_too_large() {
     assert_eq!(requests(4_000, images).await, two);
     // Better no image than no answer.
     assert_eq!(requests(1_000, images).await, [vec![gone()], vec![gone(); 2], vec![gone(); 3]]);
-    // What is not sent counts for nothing.
+    // Media that are not sent have no tokens.
     let described = (0, sent().1);
     let none = [vec![described.clone()], vec![described.clone(); 2], vec![described; 3]];
     assert_eq!(requests(1_000, Accepts::NOTHING).await, none);

@@ -30,7 +30,8 @@ use super::real;
 const KEY: &str = "m0-sesame";
 const BOTH: [Mem0Kind; 2] = [Mem0Kind::Hosted, Mem0Kind::SelfHosted];
 
-/// A client for a server at this address, in no hurry to ask again but quick to give up.
+/// Creates a client for a server at this address, with long intervals between status requests and a short
+/// time limit.
 fn config(kind: Mem0Kind, base_url: String) -> Mem0Config {
     let key = ApiKey::new(KEY);
     let config = match kind {
@@ -166,7 +167,7 @@ fn a_long_list_is_read_page_by_page_up_to_its_limit() {
     });
 }
 
-/// Plays one turn on a thread of its own, and waits for what it does in the background.
+/// Plays one turn on a thread of its own, and waits for its background work.
 async fn turn(model: Arc<dyn ChatModel>, memory: &Mem0, thread: &str, text: &str) -> AgentState {
     let trigger = MemoryTrigger::new(Arc::new(memory.clone()));
     let config = ReactConfig { retrieve: Some(Retrieve::default()), ..ReactConfig::default() };
@@ -178,7 +179,7 @@ async fn turn(model: Arc<dyn ChatModel>, memory: &Mem0, thread: &str, text: &str
     outcome.state
 }
 
-/// Tells one thread something and asks another one for it, and gives what the model was shown there.
+/// Stores a message on one thread, requests it on another one, and returns the model's view there.
 async fn told_and_asked(memory: &Mem0, models: [Arc<dyn ChatModel>; 2]) -> String {
     let [told, asked] = models;
     let state = turn(told, memory, "t1", "Remember that my tea is oolong").await;

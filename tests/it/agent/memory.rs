@@ -16,7 +16,7 @@ fn remembering(how: Memory, text: &'static str) -> Scenario {
     Scenario { memory: Some(how), ..scenario }
 }
 
-/// The memory's own events come when they come; without them the turn is as without a memory.
+/// Asserts that the turn is the same as without a memory, apart from the memory's own events.
 fn the_turn_is_not_touched(ran: &Ran) {
     let events: Vec<_> = ran.turn().told.iter().filter(|told| !told.name.starts_with("memory")).collect();
     assert_eq!(events.len(), 3, "{}", ran.events());

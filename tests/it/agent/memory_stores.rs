@@ -1,4 +1,4 @@
-//! What the memories of the library promise: those in a store, and those in files.
+//! The contracts of the library's memories: those in a store, and those in files.
 
 use std::sync::Arc;
 

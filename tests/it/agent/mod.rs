@@ -105,60 +105,60 @@ pub(crate) struct Scenario {
     pub(crate) config: ReactConfig,
     pub(crate) wire: WireConfig,
     pub(crate) script: Script,
-    /// What the models `f1`, `f2`, … answer, which are asked when `m` cannot.
+    /// The answers of the fallback models `f1`, `f2`, ….
     pub(crate) fallbacks: Vec<Script>,
     pub(crate) tools: Vec<&'static str>,
-    /// What `search` finds.
+    /// The results of `search`.
     pub(crate) found: Vec<&'static str>,
-    /// What was said before the first turn.
+    /// The conversation before the first turn.
     pub(crate) history: Vec<Message>,
-    /// How many tokens a message has, if it is not to be the vocabulary that says so.
+    /// The token count of a message; the vocabulary's if `None`.
     pub(crate) tokens: Option<fn(&Message) -> u64>,
-    /// What the user says, turn by turn.
+    /// The user's messages, turn by turn.
     pub(crate) turns: Vec<&'static str>,
-    /// What the model is told once, in the first turn.
+    /// The one-time hints of the first turn.
     pub(crate) hints: Vec<&'static str>,
     pub(crate) user_id: &'static str,
     pub(crate) cancel: Cancel,
     pub(crate) decide: Option<Decide>,
     pub(crate) memory: Option<Memory>,
     pub(crate) knowledge: Option<Memory>,
-    /// What a search in either finds.
+    /// The result of a search in either.
     pub(crate) knows: Vec<&'static str>,
-    /// What the program does before and after each step.
+    /// The hooks of the program.
     pub(crate) hooks: fn(&Kit) -> Hooks,
-    /// Whether all answers must be asked for, and no more.
+    /// `true` if exactly all answers must be used.
     pub(crate) exact: bool,
 }
 
-/// When the first turn is cancelled.
+/// The time of the cancellation of the first turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cancel {
     Never,
     /// So many milliseconds after its beginning.
     At(u64),
-    /// When this event is told about this call.
+    /// At this event of this call.
     On(&'static str, &'static str),
 }
 
-/// What became of a scenario.
+/// The result of a scenario.
 pub(crate) struct Ran {
     pub(crate) turns: Vec<Turn>,
     /// The bodies of all requests.
     pub(crate) requests: Vec<Value>,
-    /// When they came, on a paused clock.
+    /// Their times, on a paused clock.
     pub(crate) times: Vec<u64>,
     /// The bodies of all requests to each of the fallbacks.
     pub(crate) fell_back: Vec<Vec<Value>>,
     pub(crate) kit: Kit,
 }
 
-/// What became of one turn.
+/// The result of one turn.
 pub(crate) struct Turn {
     pub(crate) told: Vec<Told>,
     pub(crate) events: Vec<Event<AgentState>>,
     pub(crate) state: AgentState,
-    /// When it ended, in milliseconds since it began.
+    /// The time of its end, in milliseconds since its start.
     pub(crate) ended: u64,
 }
 
@@ -190,7 +190,7 @@ impl Scenario {
         Self { tools: tools.to_vec(), ..self }
     }
 
-    /// Adds a model that is asked when those before it cannot answer.
+    /// Adds a fallback model after the others.
     pub(crate) fn fallback(mut self, answers: impl IntoIterator<Item = Answer>) -> Self {
         self.fallbacks.push(Script::new(answers));
         self
@@ -204,7 +204,7 @@ impl Scenario {
         Self { config: change(self.config), ..self }
     }
 
-    /// Plays it at both levels, which must not differ, and gives the run in process.
+    /// Plays it at both levels, which must not differ, and returns the run in process.
     pub(crate) fn play(&self) -> Ran {
         let (here, wired) = (self.play_here(), self.play_wired());
         assert_eq!(here.requests, wired.requests, "the levels differ in their requests");
@@ -276,7 +276,7 @@ impl Scenario {
         })
     }
 
-    /// What its provider refuses.
+    /// Returns the rules of its provider.
     pub(crate) fn rules(&self) -> Rules {
         Rules { verbatim: self.wire.arguments == WirePolicy::Verbatim, ..Rules::default() }
     }
@@ -335,7 +335,7 @@ impl Scenario {
         (turns, kit)
     }
 
-    /// What the user says, and what the program adds to it.
+    /// Returns the user's message with the program's additions.
     fn input(&self, is_first: bool, text: &str) -> AgentStateUpdate {
         let before = if is_first { self.history.as_slice() } else { &[] };
         let messages: Vec<_> = before.iter().cloned().chain([Message::user(text)]).collect();
@@ -421,14 +421,14 @@ impl Turn {
         show::events(&self.told)
     }
 
-    /// What was said since the user's message.
+    /// Returns the messages since the user's message.
     pub(crate) fn of_this_turn(&self) -> impl Iterator<Item = &Message> {
         let messages = &self.state.messages;
         let asked = messages.iter().rposition(begins_a_turn).unwrap();
         messages.iter().skip(asked + 1).filter(|message| !message.synthetic)
     }
 
-    /// When events of this name came.
+    /// Returns the times of events with this name.
     pub(crate) fn times(&self, name: &str) -> Vec<u64> {
         self.told.iter().filter(|told| told.name == name).map(|told| told.at).collect()
     }
@@ -454,7 +454,7 @@ impl Turn {
     }
 }
 
-/// Whether it is what the user said, and not what was said in the user's place or while the turn ran.
+/// Returns whether it is a user message that begins a turn: neither synthetic nor sent during a turn.
 pub(crate) fn begins_a_turn(message: &Message) -> bool {
     message.role == Role::User && !message.synthetic && !message.id.starts_with("steered.")
 }
@@ -487,7 +487,7 @@ fn comparable(state: &AgentState) -> AgentState {
     state
 }
 
-/// Runs on a clock that stands still until everybody waits for it.
+/// Runs on a paused clock, which advances when all tasks wait for it.
 pub(crate) fn paused<T>(run: impl Future<Output = T>) -> T {
     runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(run)
 }

@@ -1,4 +1,4 @@
-//! Every preset at small limits, with every kind of answer: how each turn ends.
+//! Every preset at small limits, with every kind of answer, and the end of each turn.
 
 use superstep::{
     agent::{Limit, PRESETS, ReactConfig},
@@ -8,7 +8,7 @@ use superstep_testing::script::{Answer, call, calls, http, txt};
 
 use super::Scenario;
 
-/// What a model does, over and over again.
+/// Returns the kinds of model behaviour, each repeated.
 fn kinds() -> Vec<(&'static str, Vec<Answer>)> {
     let echoes = |n: usize| -> Vec<Answer> {
         (0..n).map(|n| call(&format!("c{n}"), "echo", &format!(r#"{{"x":"{n}"}}"#))).collect()

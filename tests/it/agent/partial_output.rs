@@ -17,7 +17,7 @@ fn items() -> Value {
     json!({"type": "object", "properties": {"items": {"type": "array"}}, "required": ["items"]})
 }
 
-/// What was told of the reply, and that it is void.
+/// Returns the events of the partial reply, including those that void it.
 fn told(ran: &Ran) -> String {
     let shown = ran.events();
     let tells =
@@ -97,7 +97,7 @@ fn what_was_told_of_an_attempt_that_is_discarded_is_void() {
     let began =
         |end: fn(Answer) -> Answer| end(Answer::stream().call(0, "c1", FINISH, [r#"{"items":["tea"#]));
     let (part, void) = (r#"+output_partial{{"items":["tea"]}}"#, "+attempt_discarded{1}");
-    // Asked again, it is told anew, also what is the same.
+    // A retried reply is emitted again, including equal parts.
     let whole = call("c2", FINISH, r#"{"items":["tea"]}"#);
     let ran = asked(OutputMode::Tool, items(), [began(|answer| answer.cut()), whole]).play();
     assert_eq!(told(&ran), [part, void, part].join(" "));

@@ -33,7 +33,7 @@ fn tools(ran: &Ran) -> Vec<(&str, ToolStatus, &str)> {
     tools.collect()
 }
 
-/// What was told of the parts, in order.
+/// Returns the events of the parts, in order.
 fn told(ran: &Ran) -> String {
     let shown = ran.events();
     shown.split(' ').filter(|event| event.starts_with("+part")).collect::<Vec<_>>().join(" ")

@@ -1,5 +1,5 @@
-//! The power fails: of what was not synced, nothing is left. No command is run twice unless the model was told that its outcome is
-//! unknown.
+//! Power failures: data that was not synced is lost. A command runs twice only if the model was notified that
+//! its result is unknown.
 
 use std::{
     fs,
@@ -25,13 +25,13 @@ use crate::support::t;
 
 const ROUNDS: usize = 24;
 
-/// A disk that keeps what was synced, and nothing else.
+/// A disk that retains only synced data.
 #[derive(Clone)]
 struct Disk {
     database: PathBuf,
-    /// How much of the log was synced, and how often.
+    /// The synced length of the log, and the number of syncs.
     synced: Arc<Mutex<(u64, usize)>>,
-    /// What was run, and what was left of the database then.
+    /// The commands, each with the remaining database at that time.
     run: Arc<Mutex<Vec<(String, TempDir)>>>,
 }
 
@@ -44,7 +44,7 @@ impl Disk {
         beside(&self.database, "-wal")
     }
 
-    /// What is left if the power fails now.
+    /// Returns the remaining data after a power failure at this time.
     fn cut(&self) -> TempDir {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("threads.db");
@@ -131,7 +131,7 @@ async fn a_power_failure_at_any_command_repeats_none_unsaid() {
     let cuts = std::mem::take(&mut *disk.run.lock().unwrap());
     for (nth, (command, cut)) in cuts.into_iter().enumerate() {
         assert_eq!(command, nth.to_string());
-        // The model is asked for what comes after the command that was at work.
+        // The model is called for the answers after the interrupted command.
         let answers = (nth + 1..ROUNDS).map(round).chain([txt("all done")]).collect();
         let (agent, after) = program(&cut.path().join("threads.db"), answers);
         agent.resume(t()).await.unwrap();

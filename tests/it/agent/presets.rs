@@ -1,4 +1,4 @@
-//! What each preset does where the designs differ.
+//! The behaviour of each preset where the designs differ.
 
 use serde_json::Value;
 use superstep::{
@@ -13,7 +13,7 @@ fn echo(id: &str, x: &str) -> Answer {
     call(id, "echo", &format!(r#"{{"x":"{x}"}}"#))
 }
 
-/// The preset with waits that are exact, and with `max` steps if that is given.
+/// Creates the preset with exact delays, and with at most `max` steps if given.
 fn preset(name: &str, max: Option<u32>) -> ReactConfig {
     let config = ReactConfig::preset(name).unwrap();
     let limit = Limit { max: max.unwrap_or(config.limit.max), ..config.limit.clone() };
@@ -268,7 +268,7 @@ fn the_default_warns_of_calls_without_progress_refuses_them_and_then_asks_for_an
     assert_eq!(*messages(&ran.requests[5]).last().unwrap(), ("user", end));
     assert_eq!((ran.reply(), ran.outcome()), ("as far as I can tell", AgentOutcome::LoopDetected));
     assert_eq!(ran.state().metadata.stop_reason, "loop_detected");
-    // What it calls all the same leads to no tool, and the reply says so.
+    // Further calls of the model run no tool, and the reply has the reason.
     let ran = of("default", None, calls(6)).play();
     assert_eq!((ran.kit.n("echo"), ran.requests.len(), ran.outcome()), (3, 6, AgentOutcome::LoopDetected));
     assert_eq!(
@@ -315,7 +315,7 @@ fn only_a_text_that_was_not_there_before_is_progress() {
     let ran = scenario(&["10%", "20%", "30%", "40%", "50%"], 5);
     assert_eq!((ran.kit.n("search"), ran.outcome()), (5, AgentOutcome::Completed));
     assert!(!ran.events().contains("+loop"), "{}", ran.events());
-    // Back and forth between two texts is none.
+    // Alternating between two texts is not a loop.
     let ran = scenario(&["up", "down", "up", "down"], 4);
     assert!(ran.events().contains("+loop{no_progress,search,3}"), "{}", ran.events());
 }

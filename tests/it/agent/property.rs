@@ -1,4 +1,5 @@
-//! Any script, preset, tools and hooks, steered, cancelled and crashed at any moment: the rules of every preset hold.
+//! Any script, preset, tools and hooks, steered, cancelled and crashed at any moment: the rules of every
+//! preset hold.
 
 mod case;
 mod hooked;
@@ -16,7 +17,7 @@ use self::{
 };
 use super::{check, paused};
 
-/// What holds for every case.
+/// Asserts the invariants of every case.
 fn holds(case: &Case) -> Lived {
     let lived = paused(live(case));
     assert_eq!(lived.model.refused(), [], "a provider would refuse a request");
@@ -24,7 +25,7 @@ fn holds(case: &Case) -> Lived {
         let body = serde_json::to_value(case.scenario.wire.body(&request)).unwrap();
         case.scenario.rules().check(&body).expect("a provider takes it");
     }
-    // A smaller view is another beginning; that it comes with an event is F36's property.
+    // A smaller view changes the beginning; F36's property checks its event.
     let most_breaks = if case.scenario.config.context.layers.is_empty() { 0 } else { usize::MAX };
     check::requests_extend(&lived.model.requests(), most_breaks);
     for end in &lived.ends {

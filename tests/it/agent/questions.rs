@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use crate::support::t;
 
-/// What the tools of a test share, whatever process they are in.
+/// Data shared by the tools of a test, in all processes.
 #[derive(Clone, Default)]
 struct Shared {
     asked: Arc<AtomicUsize>,
@@ -31,7 +31,7 @@ struct Shared {
     store: Arc<MemoryCheckpointer>,
 }
 
-/// A tool that asks.
+/// A tool that asks the user.
 struct Asks(ToolSpec, Shared);
 
 impl Tool for Asks {
@@ -54,7 +54,7 @@ impl Tool for Asks {
     }
 }
 
-/// A tool that takes until the other one has asked, and longer.
+/// A tool that ends some time after the question of the other one.
 struct Slow(ToolSpec, Shared);
 
 impl Tool for Slow {
@@ -145,7 +145,7 @@ async fn a_question_of_a_sub_agents_tool_is_answered_through_its_caller() {
     assert_eq!(results(&next).await, ["dug"]);
 }
 
-/// Somebody who answered nothing.
+/// A user without recorded answers.
 struct Stranger;
 
 impl Trust for Stranger {
@@ -172,7 +172,7 @@ async fn an_answer_that_is_not_known_to_be_the_users_reaches_no_tool() {
         "the stored answer is not known to be yours, so it is asked again"
     );
     assert_eq!(shared.counts().0, 1);
-    // A refusal permits nothing, and needs no trust.
+    // A denial permits nothing, and needs no trust.
     let denied =
         RunConfig { answers: Answers::new().answer(&question.id, Approval::Deny(String::new())), ..t() };
     let agent = wary(vec![txt("ok")]);

@@ -1,6 +1,7 @@
-//! A thread of a real language model, with all that it said recorded: `tests/it/fixtures/real_replay.db`.
+//! A thread of a real language model, with all answers recorded: `tests/it/fixtures/real_replay.db`.
 //!
-//! It was made by [`agent`] with Qwen2.5-Coder-0.5B-Instruct (Q4_K_M) under llama.cpp's server, asked [`QUESTIONS`] one after the other.
+//! It was made by [`agent`] with Qwen2.5-Coder-0.5B-Instruct (Q4_K_M) on llama.cpp's server, with
+//! [`QUESTIONS`] one after the other.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -41,7 +42,7 @@ const PROMPT: &str = "Use the tools to find facts. Answer briefly.";
 #[tokio::test]
 async fn what_a_real_model_said_is_replayed_without_a_difference() {
     let folder = tempfile::tempdir().unwrap();
-    // A copy, because opening a database puts files beside it.
+    // A copy, because opening a database creates files next to it.
     let path = folder.path().join("threads.db");
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures/real_replay.db");
     fs::copy(stored, &path).expect("the fixture is in the repository");

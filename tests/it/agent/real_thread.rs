@@ -36,7 +36,7 @@ use super::{check, show};
 #[tokio::test]
 async fn a_thread_of_a_real_model_is_read_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    // A copy, because opening a database puts files beside it.
+    // A copy, because opening a database creates files next to it.
     let path = folder.path().join("threads.db");
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures/real_model.db");
     fs::copy(stored, &path).expect("the fixture is in the repository");
@@ -56,7 +56,8 @@ async fn a_thread_of_a_real_model_is_read_and_goes_on() {
     assert_eq!((state.outcome, state.llm_calls), (Some(AgentOutcome::Completed), 2));
     assert_eq!(state.usage, Usage { input_tokens: 542, output_tokens: 41 });
 
-    // It was stored before anything was recorded: what the model and the tool did is taken as it is, and the rest is compared.
+    // It was stored before recording existed: the results of the model and the tool are used as stored, and
+    // the rest is compared.
     let replayed = Replay::of(agent.graph(), "sum").run().await.unwrap();
     assert_eq!((replayed.taken, replayed.divergence), (3, None));
 

@@ -1,4 +1,4 @@
-//! What is remembered on one thread is known on another one, to its user and nobody else, whatever stops the program.
+//! Memories of one thread are available on another one, to their user only, after a crash at any place.
 
 use std::{
     path::Path,
@@ -66,7 +66,7 @@ async fn remembered(memory: &Memory, user: &str) -> Vec<String> {
     texts
 }
 
-/// What was looked up for the messages of a thread.
+/// Returns the memory entries for the messages of a thread.
 fn looked_up(state: &AgentState) -> Vec<&str> {
     let found = state.messages.iter().filter(|message| message.synthetic);
     found.map(|message| message.content.lines().nth(2).unwrap()).collect()
@@ -76,7 +76,7 @@ fn record(text: &str) -> Answer {
     call("c1", "record_to_memory", &format!(r#"{{"thinking":"it matters","content":["{text}"]}}"#))
 }
 
-/// Ada says something to be remembered on one thread, and asks on another; Bob asks the same.
+/// Ada requests a memory on one thread, and uses it on another; Bob sends the same message.
 async fn three_threads(memory: &Memory, make: impl AsyncFn(Vec<Answer>) -> Arc<dyn ChatModel>) {
     let look = call("c2", "retrieve_from_memory", r#"{"keywords":["cat","tea"]}"#);
     let answers =
@@ -175,7 +175,7 @@ async fn calls_that_say_nothing_are_refused() {
     assert!(remembered(&memory, "ada").await.is_empty());
 }
 
-/// What a model says that is asked to go on with a turn.
+/// Returns the remaining answers of a model that continues a turn.
 fn rest(state: Option<&AgentState>) -> Vec<Answer> {
     let has_called =
         state.is_some_and(|state| state.messages.iter().any(|said| said.role == Role::Assistant));
@@ -183,7 +183,7 @@ fn rest(state: Option<&AgentState>) -> Vec<Answer> {
     call.into_iter().chain([txt("ok")]).collect()
 }
 
-/// How often something was looked up.
+/// A counter of memory searches.
 struct Counted {
     memory: Memory,
     searches: AtomicUsize,
@@ -254,7 +254,7 @@ fn a_crash_at_any_write_leaves_each_entry_once_and_nothing_is_looked_up_twice() 
                 assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{at:?} {n}");
                 let end = second.graph().get_state(&"t".into(), None).await.unwrap().values;
                 let mut texts = remembered(&memory, "t").await;
-                // Behind the end of a turn nobody makes sure any more.
+                // After the end of a turn the memory is not checked again.
                 let had_ended = before.as_ref().is_some_and(|state| state.outcome.is_some());
                 if had_ended && !texts.iter().any(|text| text.starts_with("remember")) {
                     texts.push("remember that I like tea".to_owned());
@@ -317,7 +317,7 @@ fn a_cancel_at_any_event_leaves_each_entry_once() {
 async fn a_replay_is_not_taken_for_the_turn_that_remembers() {
     let memory = in_store(Path::new(""));
     let store = Arc::new(MemoryCheckpointer::new());
-    // A process that ends before anything is remembered: as if it had a memory that nobody finds again.
+    // A process that ends before the memory is stored, simulated by an unreachable memory.
     let gone = agent(scripted([]), &in_store(Path::new("")), store.clone());
     let breakpoints = Breakpoints { before: vec!["agent".into()], after: Vec::new() };
     let stops = RunConfig { breakpoints, ..RunConfig::thread("t") };

@@ -1,4 +1,4 @@
-//! Turns that are run once more on what is recorded of them, by agents that are changed.
+//! Replays of recorded turns with changed agents.
 
 use std::sync::Arc;
 
@@ -284,7 +284,7 @@ fn live_tools_and_a_live_model_are_compared_on_a_fork() {
     });
 }
 
-/// Somebody who agrees.
+/// A person who approves.
 struct Agrees;
 
 impl Approver for Agrees {
@@ -316,7 +316,7 @@ async fn a_call_that_changes_what_is_asked_about_it_is_replayed() {
     }
 }
 
-/// Three calls at once, which end in the reverse order.
+/// Creates three concurrent calls, which end in the reverse order.
 fn at_once(config: ReactConfig) -> Scenario {
     let round =
         [("c0", "slow", r#"{"x":"a"}"#), ("c1", "slow", r#"{"x":"b"}"#), ("c2", "slow", r#"{"x":"c"}"#)];

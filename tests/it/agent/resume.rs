@@ -1,4 +1,4 @@
-//! E34 and what else goes on after a stop.
+//! E34 and other resumed runs.
 
 use std::sync::{
     Arc,
@@ -55,7 +55,7 @@ impl Wrapper for StopsBefore {
     }
 }
 
-/// One program: an agent on the threads of a store, with a model of its own.
+/// Creates a program: an agent on the threads of a store, with a model of its own.
 fn program(
     scenario: &Scenario,
     kit: &Kit,
@@ -87,7 +87,7 @@ async fn state(agent: &Agent) -> AgentState {
     head(agent.graph()).await.values
 }
 
-/// Where a program that was not stopped ends.
+/// Returns the end of a program that was not stopped.
 async fn uninterrupted(
     scenario: &Scenario,
     answers: impl IntoIterator<Item = Answer>,
@@ -99,7 +99,7 @@ async fn uninterrupted(
     (reply, state(&agent).await)
 }
 
-/// What is the same in every process.
+/// Returns the part of a reply that is the same in every process.
 fn said(reply: &Reply) -> Reply {
     Reply { checkpoint: None, ..reply.clone() }
 }
@@ -134,7 +134,7 @@ on_every_store! {
         assert_eq!(state(&agent).await, plain);
         check::calls_are_answered(plain.messages.iter());
         assert!(plain.messages.iter().all(|message| !message.id.is_empty()));
-        // tools, agent and finalize; nothing before them ran again.
+        // tools, agent and finalize; earlier nodes did not run again.
         assert_eq!(h(agent.graph()).await.len(), before + 3);
     }
 
@@ -155,7 +155,7 @@ on_every_store! {
     async fn e34_a_stop_before_any_node_loses_nothing(backend: Backend) {
         let (scenario, answers) = (sending(), || [send(), txt("ok")]);
         let (plain_reply, plain) = uninterrupted(&scenario, answers()).await;
-        // The model's answers up to the stop are spent; the others come in the next process.
+        // The model's answers up to the stop are used; the others follow in the next process.
         for (spent, node) in [
             (0, (1, "init_state")),
             (0, (1, "memory_trigger")),
@@ -181,7 +181,7 @@ on_every_store! {
         let big = || call("c1", "big", r#"{"n":5000}"#);
         let (plain_reply, plain) = uninterrupted(&scenario, [big(), txt("ok")]).await;
         let kit = Kit::default();
-        // The tools have run; the model is to be asked again.
+        // The tools have run; the next step is a model call.
         crash_before((2, "agent"), &scenario, &kit, &backend, [big()]).await;
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
         assert_eq!(said(&agent.resume(t()).await.unwrap()), said(&plain_reply));
@@ -206,7 +206,7 @@ on_every_store! {
         assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
         assert_eq!(model.requests()[..], first.requests()[3..]);
         assert_eq!(kit.n("send"), 1);
-        // The fork, agent and finalize; nothing before them ran again.
+        // The fork, agent and finalize; earlier nodes did not run again.
         assert_eq!(h(agent.graph()).await.len(), before + 3);
         let state = state(&agent).await;
         assert_eq!(
@@ -312,7 +312,7 @@ on_every_store! {
         let in_doubt = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before repeating it.";
         assert_eq!(results, ["r:1", in_doubt, "The tool call has been interrupted by the user."]);
         assert_eq!(model.requests()[0].messages.iter().skip(2).take(3).map(|said| &said.content).collect::<Vec<_>>(), results);
-        // Nothing ran for it, and a replay comes to the same.
+        // No tool ran for it, and a replay has the same result.
         assert_eq!((kit.n("echo"), kit.n("deaf"), kit.n("add")), (1, 1, 0));
         let replayed = Replay::of(agent.graph(), "t").run().await.unwrap();
         assert!(replayed.divergence.is_none(), "{replayed}");

@@ -1,4 +1,4 @@
-//! S4-03: what is known of the user is looked up before the model is asked.
+//! S4-03: knowledge about the user is retrieved before the model is called.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ fn knowing(knows: &[&'static str]) -> Scenario {
     Scenario { knows: knows.to_vec(), ..asking([txt("green")]) }
 }
 
-/// What was found, as the model reads it in a request.
+/// Returns the retrieved entries of a request, as the model reads them.
 fn read(ran: &Ran, request: usize) -> Vec<String> {
     let messages = ran.requests[request]["messages"].as_array().unwrap();
     let texts = messages.iter().map(|message| message["content"].as_str().unwrap_or_default());
@@ -138,7 +138,7 @@ fn s4_03_what_is_found_cannot_pose_as_anything_else() {
     assert!(super::retrieve::read(&ran, 0)[0].len() < 9_000);
 }
 
-/// A memory that takes its time to search.
+/// A memory with slow searches.
 struct Late(StoreMemory);
 
 impl LongTermMemory for Late {
@@ -221,7 +221,7 @@ impl Knowledge for Shelf {
     fn search<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<Passage>> {
         let page =
             move |nth| Passage { source: format!("{} {nth}", self.0), text: format!("{query} {limit}") };
-        // More than were asked for.
+        // More than were requested.
         Box::pin(async move { Ok((1..=self.1).map(page).collect()) })
     }
 }

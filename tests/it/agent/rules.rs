@@ -30,7 +30,7 @@ fn rule(tool: &str, argument: &str, pattern: &str, then: Permit) -> PermissionRu
     }
 }
 
-/// What the model reads of these calls.
+/// Returns the model's view of these calls.
 async fn results(at: &Path, permissions: Vec<PermissionRule>, made: &[(&str, Value)]) -> Vec<String> {
     results_of(tools::all(at, || 0).unwrap(), permissions, made).await
 }
@@ -141,7 +141,7 @@ fn a_rule_that_denies_is_not_passed_by() {
         ];
         let read = |path: &str| ("read_file", json!({ "path": path }));
         assert_eq!(results(dir.path(), deny.clone(), &paths.map(read)).await, [DENIED; 8]);
-        // What goes through a folder goes through what is in it.
+        // Access to a folder includes access to its contents.
         let through = [
             ("search_files", json!({ "pattern": "old" })),
             ("search_files", json!({ "pattern": "old", "path": "secrets" })),
@@ -214,7 +214,7 @@ fn a_rule_about_addresses_is_about_their_parts() {
     });
 }
 
-/// Makes a link lead elsewhere once it was looked where it leads, as another program may.
+/// A tool that changes a link's target after the check, as another program may.
 #[cfg(unix)]
 struct Swapping {
     inner: Arc<dyn Tool>,

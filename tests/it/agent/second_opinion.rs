@@ -1,6 +1,6 @@
-//! A mock server that nobody here wrote breaks its answers in every way it knows, and judges how the client took it.
+//! An independent mock server that breaks its answers in every known way, and judges the client's reactions.
 //!
-//! `SUPERSTEP_LLMOCK` names the program; without it, that of `just llmock` is looked for.
+//! `SUPERSTEP_LLMOCK` names the program; by default, that of `just llmock` is used.
 
 use std::{
     env,
@@ -38,7 +38,7 @@ struct Mock {
 }
 
 impl Mock {
-    /// Nothing where it is not installed.
+    /// Returns `None` if it is not installed.
     async fn start() -> Option<Self> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/llmock/bin/llmock");
         let program = env::var_os("SUPERSTEP_LLMOCK").map(PathBuf::from).or(root.exists().then_some(root))?;
@@ -107,11 +107,11 @@ impl Mock {
         reply
     }
 
-    /// How often the server was asked since the last time.
+    /// Returns the number of requests since the last call.
     async fn requests(&self) -> u64 {
         let requests = self.ask("GET", "requests", Value::Null).await["count"].as_u64().unwrap();
         let verdict = self.ask("GET", "verdict", Value::Null).await;
-        // Its warnings depend on whether it saw the end of one request before the next one came.
+        // Its warnings depend on whether it saw the end of one request before the start of the next one.
         assert_eq!(verdict["errors"], 0, "its verdict: {verdict:#}");
         self.ask("DELETE", "requests", Value::Null).await;
         requests
@@ -122,7 +122,7 @@ impl Mock {
 fn n9_a_server_of_others_finds_nothing_wrong_with_the_client() {
     real(async {
         let Some(mock) = Mock::start().await else {
-            // Past the capture of the test harness, so that it is heard.
+            // Prints past the capture of the test harness.
             let _ = writeln!(io::stderr(), "\nSKIPPED: llmock is not installed, `just llmock` does it\n");
             return;
         };

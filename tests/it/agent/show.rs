@@ -3,10 +3,10 @@
 use serde_json::Value;
 use superstep::llm::{Message, Role};
 
-/// Something the agent said while it ran.
+/// An event of the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Told {
-    /// When, in milliseconds since the turn began.
+    /// The time, in milliseconds since the start of the turn.
     pub(crate) at: u64,
     pub(crate) name: &'static str,
     pub(crate) data: Value,
@@ -33,7 +33,7 @@ impl Told {
             }
             "late_result" => format!("+late_result{{{},{}}}", self.text("tool"), self.text("id")),
             "retry" => {
-                // The reason is told in the words of the transport.
+                // The reason is described in the terms of the transport.
                 format!("+retry{{{},{},{}}}", data["attempt"], data["delay_ms"], data["status"])
             }
             "model_fallback" => {

@@ -1,4 +1,4 @@
-//! S1-24: what tools do to files is told, stored, and can be undone.
+//! S1-24: changes of files by tools are emitted, stored, and can be undone.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ use super::{
 };
 use crate::support::{Backend, head, t};
 
-/// A folder with a file, and everything that keeps it.
+/// A folder with a file, and its snapshots.
 struct Place {
     dir: TempDir,
     files: Arc<FileSnapshots>,
@@ -230,10 +230,10 @@ fn s1_24_a_round_that_goes_on_after_a_crash_is_compared_with_what_it_began_with(
     }
 }
 
-/// What the files are when nobody interferes, and what the state says of them in the end.
+/// The final files without interference, and their description in the state.
 const DONE: (&str, &str) = ("one\n", "2\n");
 
-/// Every file is one that a tool made, or as it was; nothing half-made lies about.
+/// Asserts that every file is a tool's version or the original, and that no partial file is left.
 fn are_whole(place: &Place) {
     let a = place.read("a").unwrap();
     assert!(["1\n", DONE.0].contains(&&*a), "{a:?}");
@@ -243,7 +243,7 @@ fn are_whole(place: &Place) {
     assert_eq!(names, [""; 0]);
 }
 
-/// Puts the files back to before the first round that was watched, and looks.
+/// Restores the files to before the first watched round, and checks them.
 async fn is_undone(place: &Place, agent: &Agent) {
     let history = agent.graph().get_state_history(&"t".into(), History::default()).await.unwrap();
     let mut rounds: Vec<_> = history.iter().rev().filter_map(|state| state.values.files.clone()).collect();
@@ -342,7 +342,7 @@ fn s1_24_a_turn_that_is_cancelled_at_any_event_leaves_whole_files_and_is_followe
     }
 }
 
-/// Keeps nothing, or fails.
+/// Snapshots that save nothing, or fail.
 struct Broken {
     asked: AtomicUsize,
 }
@@ -354,7 +354,7 @@ impl Snapshots for Broken {
 
     fn keep<'a>(&'a self, _: Option<&'a str>) -> SnapshotFuture<'a, String> {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        // The second time around the first one goes well.
+        // The first one succeeds the second time.
         Box::pin(async move {
             if asked == 1 { Ok("kept".into()) } else { Err(SnapshotError("the disk is full".into())) }
         })
@@ -381,7 +381,7 @@ fn s1_24_files_that_cannot_be_kept_are_told_and_stop_nothing() {
     });
 }
 
-/// Says of itself whether it changes files; it does.
+/// A tool that declares that it changes files.
 struct Writes {
     spec: ToolSpec,
     at: std::path::PathBuf,

@@ -43,7 +43,7 @@ fn files(dir: &Path) -> Option<Arc<dyn Spill>> {
     Some(Arc::new(SpillFiles::new(dir, RESULTS).unwrap()))
 }
 
-/// What is told of a turn, and the conversation.
+/// Returns the events of a turn, and the conversation.
 async fn turn(agent: &Agent) -> (Vec<Told>, Vec<Message>) {
     let mut stream = agent.process_message_stream("go", RunConfig::thread("t/1"), StreamMode::Custom);
     let mut told = Vec::new();

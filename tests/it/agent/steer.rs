@@ -1,4 +1,4 @@
-//! N12: what users say while a turn runs.
+//! N12: messages of users during a turn.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct Steered {
     agent: Agent,
     model: ScriptedModel,
     kit: Kit,
-    /// What is said, and at which event about which call or with which token.
+    /// The messages, each with the event and the call or token at which it is sent.
     said: Vec<(&'static str, &'static str, &'static str)>,
 }
 
@@ -54,7 +54,7 @@ impl Steered {
         RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..RunConfig::thread("t") }
     }
 
-    /// Runs a turn, and says how it ended and what it told of steering.
+    /// Runs a turn, and returns its end and its steering events.
     async fn turn(&self, text: &str) -> (AgentState, Vec<String>) {
         let mut stream = self.agent.process_message_stream(text, Self::config(), [StreamMode::Custom]);
         let mut told = Vec::new();
@@ -106,7 +106,7 @@ fn n12_a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call(
         assert_eq!(told, ["in French", "and short"]);
         assert_eq!(steered.asked(), ["go", "and short"]);
         assert_eq!((state.steered, state.outcome), (2, Some(AgentOutcome::Completed)));
-        // Nothing is read twice.
+        // No message is read twice.
         let (state, told) = steered.turn("on").await;
         assert_eq!((state.steered, told.len()), (2, 0));
     });
@@ -124,7 +124,7 @@ fn n12_what_is_to_be_remembered_is_so_once_when_the_turn_ends() {
             all.iter().map(|(messages, _)| messages[0].content.clone()).collect::<Vec<_>>()
         };
         assert_eq!(remembered(), ["remember that I am Ada", "remember this: tea"]);
-        // Nothing is new in a turn without a message.
+        // A turn without a message has no new ones.
         let input = AgentState::update();
         steered.agent.process_input(input, Steered::config()).await.unwrap();
         assert_eq!(remembered().len(), 2);
@@ -198,7 +198,7 @@ fn n12_a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process()
                 break;
             }
         }
-        // Whoever says it has the database open as well, and not the thread.
+        // The sender has the database open as well, but not the thread.
         let other = Steered::new([], open());
         for (number, text) in [(1, "in French"), (2, "please")] {
             assert_eq!(other.agent.steer(text, Steered::config()).await.unwrap(), number);

@@ -279,7 +279,7 @@ fn calls_of_two_rounds_may_have_one_id() {
     );
     let keys = ran.kit.keys();
     assert_ne!(keys[0], keys[1], "the keys of different calls");
-    // Some providers refuse a conversation with two calls of one id, so they are told apart on the way.
+    // Some providers reject a conversation with two calls of one id, so that one is renamed on the wire.
     let sent = ran.requests[2]["messages"].as_array().unwrap();
     assert_eq!([&sent[3]["tool_calls"][0]["id"], &sent[4]["tool_call_id"]], ["c1_2", "c1_2"]);
 }

@@ -100,7 +100,7 @@ fn g39_prose_is_no_reply_even_if_the_schema_requires_nothing() {
     let ran = scenario(vec![Answer::stream().text([" "]).end("stop").done(), txt(r#"{"nick":"Bob"}"#)]);
     assert_eq!((ran.requests.len(), ran.state().output.as_ref()), (2, Some(&json!({"nick": "Bob"}))));
 
-    // A text that gives the response and nothing else gives the value, too.
+    // A text that contains only the response gives the value, too.
     let ran = scenario(vec![txt(r#"{"response":"Nobody has one."}"#)]);
     assert_eq!((ran.reply(), ran.state().output.as_ref()), ("Nobody has one.", Some(&json!({}))));
 }
@@ -357,7 +357,7 @@ fn g39_a_map_keeps_its_entries_whatever_they_are_called() {
             assert_eq!(given, Named { name: "n".into(), rest: counts.clone() }, "{output:?}");
         }
     });
-    // Where more fields are not forbidden, a text may have one of this name, too.
+    // If additional fields are allowed, a text may have one of this name, too.
     let ran = asked(OutputMode::Native, [txt(r#"{"answer":42,"response":2}"#)]).play();
     assert_eq!(ran.state().output, Some(json!({"answer": 42, "response": 2})));
 }
@@ -406,7 +406,7 @@ fn a_schema_that_is_none_fails_the_turn_it_is_given_with_before_the_model_is_ask
             "{text}"
         );
         assert_eq!(model.requests().len(), 0);
-        // Whoever goes on without it can.
+        // A caller can continue without it.
         let on_unfinished = OnUnfinished::Discard;
         let reply = agent.process_message("hi", RunConfig { on_unfinished, ..RunConfig::thread("t") }).await;
         assert_eq!(reply.unwrap().final_reply, "hello");

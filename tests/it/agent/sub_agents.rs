@@ -24,13 +24,13 @@ use super::{
 };
 use crate::support::{on_every_store, t};
 
-/// Calls its tools until each has answered, one round for each entry, and then says what the last round came to. What it
-/// says depends on what it reads only, so that it may be asked again.
+/// A model that calls its tools until each has answered, one round for each entry, and then reports the
+/// results of the last round. Its answers depend only on its requests, so that a request may be repeated.
 #[derive(Clone)]
 struct Caller {
     who: &'static str,
     rounds: Vec<Vec<(&'static str, &'static str)>>,
-    /// How often it was asked, and with how many tools.
+    /// The requests, each with its number of tools.
     asked: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -88,7 +88,7 @@ fn sub(name: &str, agent: AgentBuilder) -> SubAgent {
     SubAgent::new(name, "Knows more.", &agent.build().unwrap())
 }
 
-/// A boss whose researcher uses a tool once.
+/// Creates a boss whose researcher uses a tool once.
 fn office(kit: &Kit, boss: &Caller, digger: &Caller) -> AgentBuilder {
     agent(boss, kit, &["echo"]).sub_agent(sub("digger", agent(digger, kit, &["echo", "send", "hang"])))
 }
@@ -169,7 +169,7 @@ on_every_store! {
         let agent = open();
         let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
         assert_eq!(reply.final_reply, "boss: digger: sent, r:1, r:1");
-        // Nothing ran twice, on either level.
+        // No call ran twice, on either level.
         assert_eq!((kit.n("send"), kit.n("echo"), boss.asked(), digger.asked()), (1, 2, 2, 2));
         valid(&agent.graph().get_state(&"t".into(), None).await.unwrap().values);
     }
@@ -187,7 +187,7 @@ on_every_store! {
         };
         let asked = open().process_message("go", t()).await.unwrap();
         let ids: Vec<_> = asked.interrupts.iter().map(|interrupt| interrupt.id.as_str()).collect();
-        // Whoever asked first.
+        // The first request comes first.
         assert_eq!(
             crate::support::places(&asked.interrupts),
             ["tools:4.0:deep.1/tools:4.0:deep0.0", "tools:4.0:middle.0/tools:4.0:deep.0/tools:4.0:deep0.0"]
@@ -273,7 +273,7 @@ async fn a_sub_agent_has_a_share_of_what_is_left_of_the_callers_budget() {
     thrifty(&kit, &boss, &digger, 450, 0.5).process_message("go", RunConfig::default()).await.unwrap();
     assert_eq!((kit.n("echo"), digger.asked()), (3, 5));
 
-    // What it spends is spent for the caller.
+    // Its usage counts for the caller.
     let (kit, boss, digger) =
         (Kit::default(), caller("boss", &[&[DIG], &[DIG]]), caller("digger", &[&[ECHO]]));
     let agent = thrifty(&kit, &boss, &digger, 160, 1.0);
@@ -355,7 +355,7 @@ async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
             () = now.notified() => { token.cancel(); true }
         };
         if !told {
-            // The last writes are told of when the run is over.
+            // The last writes are reported after the run ended.
             assert!(n > 10 && cancelled > 5, "there were writes of both agents: {n}, {cancelled} cancelled");
             break;
         }
@@ -377,7 +377,7 @@ async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
         for child in children {
             let graph = reader.graph().clone().with_checkpointer(store.clone());
             let state = graph.get_state(&child, None).await.unwrap();
-            // That of a call which was given up stays as it was then.
+            // The thread of an abandoned call is not changed.
             if state.next.is_empty() {
                 valid(&state.values);
             }

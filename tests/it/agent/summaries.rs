@@ -1,4 +1,4 @@
-//! F36 at its edges: summaries that gain just enough, or are just too long, and what is done when nobody writes any.
+//! F36 at its edges: summaries with barely enough gain, or barely too long, and failed summaries.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use super::{
     paused,
 };
 
-/// Every message has 100 tokens, but a summary has as many as it says.
+/// Counts 100 tokens for every message, and the number in its text for a summary.
 fn as_it_says(message: &Message) -> u64 {
     let summary = message.content.strip_prefix("<conversation_summary>");
     summary.and_then(|rest| rest.split('<').next()?.parse().ok()).unwrap_or(100)
 }
 
-/// F36 with summaries of so many tokens, of which what they stand for has 400, and the request before 900.
+/// Runs F36 with summaries of these token counts. They replace 400 tokens, and the request before has 900.
 fn summed_up(summaries: &[&str]) -> Ran {
     let answers = [echo("c3")].into_iter().chain(summaries.iter().map(|text| txt(text))).chain([txt("done")]);
     let ran = Scenario { tokens: Some(as_it_says), ..f36(answers) }.play();
@@ -62,7 +62,7 @@ fn f36_a_tenth_is_a_gain_and_less_is_none() {
         (compacted(&ran), count(&ran, "compaction_paused")),
         (vec!["+compacted{900,700,4}".into()], 0)
     );
-    // Enough of a gain, and still too large: less is sent beside it, or nothing stands for the rest.
+    // Enough gain, and still too large: the rest is reduced, or replaced by no summary.
     for (tokens, compacted_to, stands_for) in
         [("201", 601, "user:<conversation_summary>201</conversation_summary> "), ("310", 400, "")]
     {
@@ -129,11 +129,11 @@ fn f36_tools_alone_may_leave_no_room_for_any_conversation() {
 fn f36_what_is_too_long_although_only_the_newest_is_left_is_for_the_provider_to_refuse() {
     let too_long = || http(400, &[], r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#);
     let tight = |config: ReactConfig| ReactConfig { context: context(150, config.context.layers), ..config };
-    // It counts otherwise, and may take it.
+    // It has another count, and may be used.
     let ran = f36([txt("S"), txt("done")]).config(tight).play();
     assert_eq!((ran.reply(), ran.outcome()), ("done", AgentOutcome::Completed));
     assert_eq!(sent(&ran.requests[1]), "system:sys user:u2");
-    // If not, nobody asks for ever.
+    // Otherwise the requests for summaries end.
     let ran = f36([txt("S"), too_long(), too_long()]).config(tight).play();
     assert_eq!((ran.requests.len(), ran.outcome()), (3, AgentOutcome::LlmError));
     assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::ContextOverflow);

@@ -1,4 +1,4 @@
-//! An agent, its tools and its servers on a runtime without timers: an error that says so, and no panic.
+//! An agent, its tools and its servers on a runtime without timers: a clear error, and no panic.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn a_tool_and_a_server_fail_with_a_word_about_it() {
         let server = McpServer::connect("s", McpConfig::program("true", [])).await;
         let error = server.expect_err("it cannot wait for the server").to_string();
         assert!(error.contains(SAYS), "{error}");
-        // What needs no time runs.
+        // Parts without timers run.
         let history = TurnHistory::new(dir.path(), "history").unwrap();
         assert!(history.read("ada", Default::default(), 1, 1).await.unwrap().turns.is_empty());
     });

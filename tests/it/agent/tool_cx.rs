@@ -1,5 +1,4 @@
-//! K11 of the engine's list, and S4-09: what tools get beside their arguments, write beside their results, and tell while
-//! they run.
+//! K11 of the engine's list, and S4-09: the context of tools, their updates of the state, and their events.
 
 use std::sync::{Arc, Mutex};
 
@@ -52,7 +51,7 @@ where
     }))
 }
 
-/// Notes a source, the slower the shorter its name, so that the first call ends last.
+/// Records a source, the slower the shorter its name, so that the first call ends last.
 fn cites() -> Arc<dyn Tool> {
     Arc::new(tool_fn(spec("cite"), |args: Args, _: ToolCx| async move {
         sleep(Duration::from_millis(100 / args.x.len() as u64)).await;
@@ -65,7 +64,7 @@ fn model(answers: impl IntoIterator<Item = Answer>) -> ScriptedModel {
     ScriptedModel::new(Script::new(answers))
 }
 
-/// Runs a turn of an agent whose graph has channels of its own.
+/// Runs a turn of an agent whose graph has additional channels.
 async fn research(answers: Vec<Answer>, tools: Vec<Arc<dyn Tool>>) -> Research {
     let mut registry = superstep::llm::ToolRegistry::new();
     for tool in tools {
@@ -246,7 +245,7 @@ fn s4_09_output_is_bounded_and_ends_with_its_call() {
             for _ in 0..300 {
                 cx.output(&"é".repeat(1_000));
             }
-            // Goes on when its time is over, and is not heard any more.
+            // Continues after its time limit; its output is ignored.
             cx.cancel.cancelled().await;
             sleep(Duration::from_secs(60)).await;
             Ok("never")

@@ -1,4 +1,4 @@
-//! B: calls that go wrong, take too long, or say too much.
+//! B: calls that fail, take too long, or return too much.
 
 use std::{
     sync::{
@@ -201,7 +201,7 @@ fn b14_a_tool_times_out_over_the_wire() {
     assert_eq!(scenario.play().result("c1"), "Error: tool 'hang' timed out after 20 ms");
 }
 
-/// What the model reads of a result of `n` characters, which the event tells as well.
+/// Returns the model's text of a result of `n` characters, which is equal in the event.
 fn cut(truncate: &Truncate, tool: &'static str, n: usize) -> String {
     let arguments = format!(r#"{{"n":{n}}}"#);
     let scenario = Scenario::new([call("c1", tool, &arguments), txt("ok")]).tools(&["accents", "big"]);

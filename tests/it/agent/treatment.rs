@@ -1,4 +1,4 @@
-//! How tools want to be treated, and calls that are nearly right. K6 is of the engine's list.
+//! The execution requirements of tools, and calls that are nearly correct. K6 is of the engine's list.
 
 use superstep::agent::{AgentOutcome, LoopAction, LoopRule, ReactConfig, Repeat, ToolMode};
 use superstep_testing::script::{Answer, call, calls, txt};
@@ -82,7 +82,7 @@ fn a_tool_that_polls_is_no_loop() {
     let ran = scenario.config(|config| ReactConfig { loops: rules(), ..config }).play();
     assert_eq!((ran.kit.n("poll"), ran.reply()), (4, "done"));
 
-    // Nor is what it was asked in between, and its name may be repaired.
+    // Nor is the question in between, and its name may be repaired.
     let look = |n: usize| call(&format!("l{n}"), "echo", r#"{"x":"log"}"#);
     let poll = |n: usize| call(&format!("p{n}"), "Poll", r#"{"id":"job"}"#);
     let answers = (0..2).flat_map(|n| [look(n), poll(n)]).chain([txt("done")]);

@@ -1,4 +1,4 @@
-//! Stored grants and answers that nobody vouches for.
+//! Stored grants and answers without trust.
 
 use std::sync::{Arc, Mutex};
 
@@ -64,7 +64,7 @@ on_every_store! {
         let asked = agent.process_message("more", t()).await.unwrap();
         assert_eq!((asked.outcome, kit.n("send")), (Some(AgentOutcome::AwaitingApproval), 1));
         agent.resume(decided("c2", Approval::Deny("no".into()))).await.unwrap();
-        // A replay runs nothing, and is told what was not taken.
+        // A replay runs nothing, and gets the rejected answers.
         for trust in [None, Some(&trust)] {
             let agent = program(&kit, &backend, trust, Vec::new());
             Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();

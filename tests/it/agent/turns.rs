@@ -1,4 +1,4 @@
-//! X5 and X6: how turns end, and how the next one begins.
+//! X5 and X6: the end of a turn, and the start of the next one.
 
 use serde_json::json;
 use superstep::agent::{
@@ -75,7 +75,7 @@ fn a_text_from_another_turn_is_no_reply() {
     );
 }
 
-/// A first turn that ends in some way, and what is to be played for that.
+/// Returns first turns, each with its end and its scenario.
 fn first_turns() -> Vec<(AgentOutcome, Scenario)> {
     let echo = |id| call(id, "echo", r#"{"x":"1"}"#);
     let with = |answers: Vec<Answer>, change: fn(&mut ReactConfig)| {
@@ -143,7 +143,7 @@ fn x6_whatever_became_of_a_turn_the_next_one_begins_anew() {
         assert_eq!(ran.turns[0].state.outcome, Some(outcome));
         let told = fresh.events();
         assert_eq!((ran.reply(), ran.events()), (reply, told), "{outcome:?}");
-        // But for the conversation, and what is known of its size, the state is that of a first turn.
+        // Apart from the conversation and its known size, the state is that of a first turn.
         let (wanted, mut state) = (fresh.state().clone(), ran.state().clone());
         assert!(state.messages.iter().next().unwrap().content == "go", "{outcome:?}");
         state.messages.clone_from(&wanted.messages);

@@ -1,4 +1,5 @@
-//! Over loopback, on the real clock: what other files hold against a paused one, as far as it does not depend on how long it takes.
+//! Loopback runs on the real clock: the assertions of other files with a paused clock, as far as they are
+//! independent of time.
 
 use superstep::agent::{AgentOutcome, ReactConfig, ResultOrder, ToolMode};
 use superstep_testing::script::{Answer, calls, txt};
@@ -51,7 +52,7 @@ fn a3_sequential_calls_begin_when_the_one_before_has_ended() {
 
 #[test]
 fn a3_one_design_stores_results_as_they_come() {
-    // Whoever wants it gives up I2.
+    // This option gives up I2.
     let (stored, _) = both(&[three_slow(), txt("ok")], async |asked: Asked| {
         let config = ReactConfig { result_order: ResultOrder::Completion, ..ReactConfig::cococat() };
         let agent = asked.agent.config(config).build().unwrap();
@@ -62,7 +63,7 @@ fn a3_one_design_stores_results_as_they_come() {
     assert_eq!(stored, ["c2", "c1", "c0"]);
 }
 
-/// A round that is cancelled when its second call begins, and a turn after it.
+/// Runs a round that is cancelled when its second call starts, and the next turn.
 fn cancelled(tool: &'static str, config: ReactConfig) -> Ran {
     let round = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", tool, "{}"), ("c2", "echo", r#"{"x":"2"}"#)]);
     let scenario =

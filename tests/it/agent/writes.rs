@@ -1,4 +1,4 @@
-//! Stores that say when something is written, or stop there for ever.
+//! Stores that report their writes, or stop there forever.
 
 use std::sync::{
     Arc,
@@ -10,14 +10,14 @@ use superstep::{CheckpointError, CheckpointId, Checkpointer, Commit, TaskKey, Ta
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::sync::Notify;
 
-/// What happens at a write.
+/// The behaviour at a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// It is told of before it is made.
+    /// It is reported before it is made.
     Tells,
-    /// It is told of and never made: a process that stops before it.
+    /// It is reported and never made: a process that stops before it.
     HangsBefore,
-    /// It is made, told of, and never over: a process that stops behind it.
+    /// It is made, reported, and never returns: a process that stops after it.
     HangsAfter,
 }
 

@@ -1,4 +1,4 @@
-//! Answers are bound to what was asked: an answer to one question is never one to another.
+//! Answers are bound to their questions: an answer to one question is never used for another.
 
 use serde::Serialize;
 use serde_json::json;
@@ -9,7 +9,7 @@ use superstep::{
 
 use crate::support::{Plain, failed, head, on_every_store, places, say, sayer, t};
 
-/// `START → pay`, which asks before it pays what the state says.
+/// `START → pay`, which asks before it pays the amount of the state.
 fn paying() -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("paying");
     let pay = graph.add_node("pay", pay);
@@ -71,7 +71,7 @@ on_every_store! {
             let now = waits(&graph).await;
             assert_eq!(error, changed("approve", r#"{"pay":1}"#, &now));
             assert_eq!(now.question, json!({ "pay": 1_000_000 }));
-            // And again, also in another process, by the id of what is asked no more.
+            // Repeated, also in another process, with the id of a replaced question.
             let graph = backend.keep(paying());
             let late = failed(graph.resume(answer(old, true)).await).to_string();
             assert_eq!(late, changed(old, r#"{"pay":1}"#, &now));
@@ -86,7 +86,7 @@ on_every_store! {
         let graph = backend.keep(paying());
         let asked = graph.invoke(amount(1), t()).await.unwrap();
         graph.update_state(t(), amount(5), None).await.unwrap();
-        // Who resumes first sees what is asked now.
+        // A resume without an answer returns the current question.
         let again = graph.resume(t()).await.unwrap();
         assert_eq!((places(&again.interrupts), &again.interrupts[0].question), (vec!["pay:1.0:approve"], &json!({ "pay": 5 })));
         let late = failed(graph.resume(answer(&asked.interrupts[0].id, true)).await).to_string();
@@ -99,7 +99,7 @@ on_every_store! {
         graph.invoke(amount(1), t()).await.unwrap();
         let error = failed(graph.resume_with(Command::update(amount(9)), answer("approve", true)).await);
         assert!(matches!(error, RunError::ChangedQuestion { .. }), "{error}");
-        // An edit of something else changes nothing of it.
+        // An unrelated edit does not change the question.
         let id = waits(&graph).await.id;
         let end = graph.resume_with(Command::update(say("note")), answer(&id, false)).await.unwrap();
         assert_eq!(end.state.said(), "note kept 9");
@@ -110,7 +110,7 @@ on_every_store! {
         let first = graph.invoke(amount(1), t()).await.unwrap();
         let at = |checkpoint: Option<CheckpointId>| RunConfig { checkpoint, ..t() };
         let mut ids = vec![first.interrupts[0].id.clone()];
-        // Who names the head means its tasks.
+        // The head's id stands for its tasks.
         graph.fork(t()).await.unwrap();
         for x in [1, 1, 1_000_000] {
             graph.update_state(at(first.checkpoint), amount(x), None).await.unwrap();
@@ -147,7 +147,7 @@ on_every_store! {
         let error = failed(make().resume(answer(&second.interrupts[0].id, "B")).await).to_string();
         let now = waits(&make()).await;
         assert_eq!((error, now.key.as_str()), (changed("one", r#"{"x":1}"#, &now), "one"));
-        // The other answer is to what is still asked.
+        // The other answer is for the unchanged question.
         assert_eq!(make().resume(answer("one", "C")).await.unwrap().state.said(), "2: C B");
     }
 
@@ -194,7 +194,7 @@ on_every_store! {
         assert_eq!(graph.resume(answer(&asked.interrupts[0].id, true)).await.unwrap().state.said(), "paid 1");
     }
 
-    /// The graph inside is given the amount each time that it begins anew, and once if it is stored.
+    /// The subgraph gets the amount each time it starts, and once if it is stored.
     async fn what_a_subgraph_asks_is_bound_too(backend: Backend) {
         for persistence in [Persistence::None, Persistence::Inherited, Persistence::Own] {
             backend.open().delete(&"t".into()).await.unwrap();

@@ -31,12 +31,12 @@ impl Clock for Hand {
     }
 }
 
-/// Keeps what depends on `x` for a second.
+/// Caches results that depend on `x` for a second.
 fn for_a_second() -> CachePolicy<Plain> {
     CachePolicy::new(|state: &Plain| state.x.to_string()).ttl(Duration::from_secs(1))
 }
 
-/// `START → a → END`; `a` says its name and which call it is.
+/// `START → a → END`; `a` says its name and the number of its call.
 fn counting(calls: &Calls, policy: CachePolicy<Plain>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
@@ -121,7 +121,7 @@ on_every_store! {
         let answers = |who: &str| Answers::new().answer("who", who);
         let end = graph.resume(RunConfig { answers: answers("Ada"), ..t() }).await.unwrap();
         assert_eq!(end.state.said(), "Ada");
-        // Somebody else is asked, too, and hears nothing of Ada.
+        // The node of another user runs, and its result has nothing of Ada's.
         let u = || RunConfig::thread("u");
         assert_eq!(graph.invoke(Plain::update(), u()).await.unwrap().status, Status::Interrupted);
         let end = graph.resume(RunConfig { answers: answers("Bo"), ..u() }).await.unwrap();
@@ -144,7 +144,7 @@ on_every_store! {
         let error = failed(graph.invoke(Plain::update(), t()).await);
         assert!(matches!(error, RunError::Conflict { .. }), "{error}");
         assert_eq!(graph.resume(t()).await.unwrap().state.said(), "a b");
-        // Once it is accepted it is.
+        // It is cached after it is accepted.
         assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b a b");
         assert_eq!(calls.all(), "a a");
     }

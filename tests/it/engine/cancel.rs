@@ -158,7 +158,7 @@ async fn what_a_node_left_behind_ends_with_its_run() {
     let a = graph.add_node("a", move |_: Plain, cx: Cx| {
         let (leaves, held, later) = (leaves.clone(), held.clone(), cx.clone());
         cx.spawn(async move {
-            // It holds on to the run itself.
+            // It has a reference to the run itself.
             let _held = (held, &later);
             leaves.here().await;
         });
@@ -187,7 +187,7 @@ async fn a_run_ends_when_what_its_nodes_left_behind_is_over() {
     let begun = tokio::time::Instant::now();
     graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
     assert_eq!(begun.elapsed(), Duration::from_secs(3));
-    // Nobody would wait for it any more, so it is not begun.
+    // No future would wait for it any more, so it is not started.
     let cx = after.lock().unwrap().take().unwrap();
     cx.spawn(async { panic!("it is too late") });
     tokio::time::sleep(Duration::from_secs(1)).await;

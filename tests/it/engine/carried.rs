@@ -69,7 +69,7 @@ on_every_store! {
         make().invoke(say("in"), t()).await.unwrap();
         make().update_state(t(), say("U"), "p").await.unwrap();
         make().update_subgraph_state::<Plain>(t(), &["sub"], say("V"), "s1").await.unwrap();
-        // What it asked before, it asks no more until it runs again.
+        // Its earlier question is void until it runs again.
         let unasked = failed(make().resume(answer("q", "R")).await);
         assert!(matches!(unasked, RunError::UnknownInterrupt { .. }), "{unasked}");
         assert_eq!(places(&make().resume(t()).await.unwrap().interrupts), ["sub:2.0/s2:2.0:q"]);
@@ -95,7 +95,7 @@ on_every_store! {
         assert_eq!(again.interrupts, asked.interrupts);
         let end = make().resume(answer("q", true)).await.unwrap();
         assert_eq!(json!(end.state.log.last()), asked.interrupts[0].question);
-        // On a branch of its own the task is another one.
+        // On another branch the task is a different one.
         let before = make().get_history(&"t".into(), Default::default()).await.unwrap()[3].id;
         let fork = make().resume(RunConfig { checkpoint: Some(before), ..t() }).await.unwrap();
         assert_ne!(fork.interrupts[0].question, asked.interrupts[0].question);
@@ -121,7 +121,7 @@ on_every_store! {
         assert_eq!(make().resume(answer(&id_at(&second.interrupts, "ask:2.0:ok"), "two")).await.unwrap().state.said(), "one two");
     }
 
-    /// An update takes `a` along, and the tasks of the workers move up.
+    /// An update takes `a` along, and the slots of the workers' tasks decrease.
     async fn d5_an_answer_is_for_the_item_that_asked_it(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -167,7 +167,7 @@ on_every_store! {
             let state = make().get_state(&thread, None).await.unwrap();
             let expected = [("a U V", "b"), ("a V", "b c")][nth];
             assert_eq!((state.values.said().as_str(), names(&state.next).as_str()), expected);
-            // Of a fork whose parent is gone nobody knows.
+            // A fork whose parent is deleted is unknown.
             make().fork(t()).await.unwrap();
             make().prune_thread(&thread, Keep::Last(1)).await.unwrap();
             let error = failed(make().update_state(t(), say("W"), None).await);

@@ -1,4 +1,4 @@
-//! A: what a channel can be beside a value that is replaced.
+//! A: the kinds of channels besides last values.
 
 use std::sync::{
     Arc,
@@ -125,7 +125,7 @@ enum Then {
     Wait,
 }
 
-/// `left` and `right` arrive in different supersteps; `watch` runs until both are there, then `go` lets it start over.
+/// `left` and `right` arrive in different supersteps; `watch` runs until both are there, then `go` clears it.
 fn meeting() -> CompiledGraph<Meeting> {
     let mut graph = StateGraph::<Meeting>::new("g");
     let left = graph.add_node("left", async |_: Meeting, _: Cx| Meeting::update().here(Party::Left));
@@ -192,7 +192,7 @@ impl Tracked {
     }
 }
 
-/// `a` writes a handle, `b` and a worker for each of two items look for it.
+/// `a` writes a handle, `b` and a worker for each of two items read it.
 fn tracked() -> StateGraph<Tracked> {
     let mut graph = StateGraph::<Tracked>::new("g");
     let a = graph.add_node("a", async |_: Tracked, _: Cx| {
@@ -253,7 +253,7 @@ on_every_store! {
             let b = graph.add_node("b", move |_, cx: Cx| {
                 let stuck = stuck.clone();
                 async move {
-                    // Let the sibling be done and recorded.
+                    // Gives the sibling time to be finished and recorded.
                     cx.sleep(std::time::Duration::from_millis(1)).await;
                     if let Some(stuck) = stuck {
                         stuck.here().await;

@@ -1,4 +1,4 @@
-//! C: what a thread's history tells.
+//! C: the history of a thread.
 
 use superstep::{
     CheckpointId, Cx, History, OnUnfinished, RunConfig, RunError, START, Source, State, StateGraph, Status,
@@ -110,7 +110,7 @@ on_every_store! {
         assert_eq!(copy.values.said(), "in a");
         assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b");
         assert_eq!(h(&graph).await[..2], entries(&[("loop", 3, ""), ("fork", 2, "b")]));
-        // The head is forked by default, and an input goes along with its fork.
+        // The head is forked by default, and an input is forked with it.
         assert_eq!(graph.fork(t()).await.unwrap(), CheckpointId(7));
         assert_eq!(h(&graph).await[0], ("fork", 4, String::new()));
         graph.fork(RunConfig { checkpoint: Some(CheckpointId(1)), ..t() }).await.unwrap();

@@ -18,7 +18,7 @@ enum Way {
     End,
 }
 
-/// `START → a`, where `a` says its name and goes these ways; `b` and `c` end.
+/// `START → a`, where `a` says its name and takes these routes; `b` and `c` end.
 fn roads(
     ways: &'static [Way],
     more: impl FnOnce(&mut StateGraph<Plain>, NodeRef, NodeRef),
@@ -214,7 +214,7 @@ async fn an_item_without_json_form_fails_its_node() {
 on_every_store! {
     async fn where_a_node_went_is_stored_with_what_it_wrote(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
-        // Next time, the node would go another way.
+        // In the next attempt, the node would take another route.
         let graph = |way: Way, item: i64, hangs: bool| {
             let mut graph = StateGraph::<Plain>::new("g");
             let w = graph.add_worker("w", async |item: i64, _: Plain, _: Cx| say(&item.to_string()));
@@ -247,7 +247,7 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a b 1", "a"));
     }
 
-    /// D13, with the better outcome: what follows a node decides on its own, so that it can ask someone.
+    /// D13, with the better outcome: the router is a separate node, so that it can be interrupted.
     async fn d13_a_router_that_asks_is_asked_again_and_not_what_came_before_it(backend: Backend) {
         let calls = Calls::default();
         let graph = || {

@@ -264,7 +264,7 @@ async fn b12_no_more_tasks_run_at_once_than_allowed() {
     }
 }
 
-/// How many tasks of each of two workers there were at the same time, and in all, and what the log says in the end.
+/// Returns the maximum number of concurrent tasks of each of two workers, and in total, and the final log.
 async fn most_at_once(limit: Option<usize>, config: RunConfig) -> ([usize; 2], usize, Vec<String>) {
     let counters: [(AtomicUsize, AtomicUsize); 3] = Default::default();
     let counters = Arc::new(counters);
@@ -305,7 +305,7 @@ async fn b12_no_more_tasks_of_a_node_run_at_once_than_it_allows() {
         assert_eq!((most, both), ([at_once, 10], at_once + 10), "{limit:?}");
         assert_eq!(said, expected);
     }
-    // Both limits hold, and a node at its limit keeps nobody else waiting.
+    // Both limits apply, and a node at its limit does not block others.
     let config = || RunConfig { max_concurrency: Some(5), ..RunConfig::default() };
     let (most, both, said) = most_at_once(Some(2), config()).await;
     assert_eq!((most[0], both, said), (2, 5, expected));

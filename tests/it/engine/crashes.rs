@@ -1,4 +1,4 @@
-//! C24, C25: a run that is dropped where it stands, and a store that fails.
+//! C24, C25: a run that is dropped, and a store that fails.
 
 use std::sync::{
     Arc,

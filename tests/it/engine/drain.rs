@@ -102,7 +102,7 @@ on_every_store! {
         assert_eq!(calls.all(), "");
         let end = graph.resume(t()).await.unwrap();
         assert_eq!(shown(&end), (Status::Completed, None, "in a b".to_owned()));
-        // There is nothing left to stop.
+        // No superstep is left to stop before.
         assert_eq!(graph.resume(drained()).await.unwrap().status, Status::Completed);
     }
 
@@ -119,7 +119,7 @@ on_every_store! {
     }
 }
 
-/// `ask` beside a node that drains the run.
+/// `ask`, and in parallel a node that drains the run.
 fn asking(backend: &Backend) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {

@@ -12,7 +12,7 @@ enum Next {
     Finalize,
 }
 
-/// A loop with a way out, a fan-out, and names that drawing languages need to be told.
+/// A loop with an exit, a fan-out, and names that drawing languages must escape.
 fn react() -> superstep::CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("react");
     let agent = sayer(&mut graph, "agent");
@@ -92,7 +92,7 @@ fn odd_graphs_are_drawn_whole() {
     assert_well_formed(&svg);
     assert_eq!(svg.matches("<g id=").count(), drawing.nodes.len());
     assert!(svg.contains(">東京 &lt;&amp;&gt; &quot;join&quot;</text>"), "{svg}");
-    // Two routes from one node to another are one line with two labels; nothing lies outside the picture.
+    // Two routes from one node to another are one line with two labels; no element lies outside the picture.
     let lines = svg.matches("marker-end=").count();
     assert_eq!((drawing.arrows.len(), lines), (11, 10));
     for label in ["join", "Tools", "Finalize"] {
@@ -105,7 +105,7 @@ fn odd_graphs_are_drawn_whole() {
             "two nodes lie on each other: {svg}"
         );
     }
-    // An empty graph, and one with nothing in between.
+    // An empty graph, and one without inner nodes.
     assert_well_formed(&crate::support::line(&[]).drawing().svg());
 }
 
@@ -128,7 +128,7 @@ fn apart([a, b, c, d]: [f64; 4], [e, f, g, h]: [f64; 4]) -> bool {
     c <= e || g <= a || d <= f || h <= b
 }
 
-/// Every element is closed, attributes are quoted, and no text has a character that XML keeps for itself.
+/// Asserts that every element is closed, attributes are quoted, and text is escaped.
 fn assert_well_formed(svg: &str) {
     let mut open = Vec::new();
     let mut rest = svg;
@@ -151,7 +151,7 @@ fn assert_well_formed(svg: &str) {
     }
 }
 
-/// How often each node ran, and what is next.
+/// Returns the number of runs of each node, and the pending nodes.
 fn marks(drawing: &Drawing) -> String {
     let nodes = drawing.nodes.iter().filter(|node| node.runs > 0 || node.pending);
     let mark = |node: &superstep::DrawnNode| {

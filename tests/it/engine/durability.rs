@@ -1,4 +1,4 @@
-//! C2 and C24: runs that store as they go, or at their end.
+//! C2 and C24: runs that store each superstep, or only at their end.
 
 use std::sync::{Arc, Mutex};
 
@@ -42,7 +42,7 @@ struct Hinted {
     heard: Vec<String>,
 }
 
-/// `a → b → c`; a leaves a hint for whoever comes next, and all say what hint they got.
+/// `a → b → c`; a leaves a hint for the next nodes, and all say their hint.
 fn hinted() -> CompiledGraph<Hinted> {
     let mut graph = StateGraph::<Hinted>::new("hinted");
     let mut last = START;
@@ -97,7 +97,7 @@ on_every_store! {
             h(&graph).await,
             entries(&[("loop", 2, ""), ("loop", 1, "b"), ("input", -1, "__start__")])
         );
-        // The superstep that a run of one superstep stores is known with what its tasks wrote.
+        // The only superstep of a run is stored with the writes of its tasks.
         let paused = graph.get_state(&"t".into(), Some(CheckpointId(2))).await.unwrap();
         assert_eq!(paused.tasks[0].result.as_ref().map(json), Some(json(&say("b"))));
     }

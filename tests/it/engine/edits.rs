@@ -1,5 +1,5 @@
-//! People who do two things in a row: whatever is edited, forked, copied and answered in whichever order, nothing that
-//! waits vanishes, nothing runs twice on a branch, and nobody approves what they were not shown.
+//! Sequences of manual operations: after any order of edits, forks, copies and answers, no pending task
+//! vanishes, no task runs twice on a branch, and no person approves anything that was not shown.
 
 use std::{
     collections::BTreeMap,
@@ -27,23 +27,23 @@ enum Step {
     Edit(usize),
     /// Two without a name, one behind the other.
     EditTwice,
-    /// In the name of a node that has nothing to run.
+    /// An edit in the name of a node that has no pending task.
     EditAs,
     Fork,
     Resume,
     /// Answers one of the questions that wait, by its id or by its key.
     AnswerId(usize),
     AnswerKey(usize),
-    /// Answers with an id that was shown once, and with what was shown then.
+    /// An answer with an id that was shown once, to the question shown then.
     AnswerLate(usize),
-    /// Goes on with a copy of the thread.
+    /// The thread is copied, and the copy continues.
     Copy,
     /// Has the worker that fails succeed.
     Repair,
     /// A run that is cancelled, or drained, before it begins.
     Cancelled,
     Drained,
-    /// Forgets all but so many of the checkpoints.
+    /// All but this number of checkpoints are deleted.
     Prune(usize),
 }
 
@@ -67,26 +67,27 @@ fn step() -> impl Strategy<Value = Step> {
 
 const WORDS: [&str; 6] = ["sub", "w0", "w1", "w2", "w3", "w4"];
 
-/// What the threads of one case are about.
+/// The graph of one case.
 #[derive(Clone, Debug)]
 struct Shape {
     persistence: Persistence,
-    /// Whether something runs beside `split`, so that several nodes ran last.
+    /// `true` if a node runs in parallel to `split`, so that several nodes ran last.
     leaf: bool,
-    /// Whether all items ask but the one that fails, so that none ends before its superstep is over.
+    /// `true` if all items but the failing one are interrupted, so that none ends before its superstep is
+    /// over.
     all_ask: bool,
 }
 
-/// What happens outside.
+/// The external effects.
 #[derive(Clone, Default)]
 struct World {
     repaired: Arc<AtomicBool>,
-    /// What each key was for.
+    /// The purpose of each key.
     keys: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl World {
-    /// Does something under a key that is for nothing else.
+    /// Performs an effect under a key that is used for no other.
     fn does(&self, what: &str, cx: &Cx) -> <Plain as State>::Update {
         let was = self.keys.lock().unwrap().insert(cx.key(), what.to_owned());
         assert!(was.as_ref().is_none_or(|was| was == what), "{what} has the key of {was:?}");
@@ -94,7 +95,7 @@ impl World {
     }
 }
 
-/// Does something once somebody has approved the amount of the state.
+/// Performs an effect after the amount of the state is approved.
 async fn approved(world: &World, what: &str, state: Plain, cx: &Cx) -> <Plain as State>::Update {
     let approved: i64 = cx.interrupt(what, json!({ "what": what, "x": state.x })).await;
     assert_eq!(approved, state.x, "{what} is done with another amount than was approved");
@@ -116,8 +117,8 @@ async fn worker(
     }
 }
 
-/// `START → (split, leaf)`, `split → sub`, `split ⇒ w` for five items; `j` after `sub` and `w`. `sub` and two of the items
-/// ask, or all, and one fails until it is repaired.
+/// `START → (split, leaf)`, `split → sub`, `split ⇒ w` for five items; `j` after `sub` and `w`. `sub` and two
+/// of the items ask, or all, and one fails until it is repaired.
 fn graph(shape: &Shape, world: &World) -> CompiledGraph<Plain> {
     let mut sub = StateGraph::<Plain>::new("sub");
     let inner = sub.add_node_with("inner", world.clone(), async |world: World, state: Plain, cx: Cx| {
@@ -151,7 +152,7 @@ struct Work {
     shape: Shape,
     world: World,
     thread: ThreadId,
-    /// What is to be approved, and changes with each edit.
+    /// The amount to approve, which changes with each edit.
     x: i64,
     copies: usize,
     /// Every question that was ever shown.
@@ -178,7 +179,7 @@ impl Work {
         self.resume(RunConfig { answers, ..self.config() }).await
     }
 
-    /// Goes on, and finds on the thread what the run returned.
+    /// Resumes, and asserts that the thread has the result of the run.
     async fn resume(&self, config: RunConfig) -> Result<Status, RunError> {
         let end = self.graph.resume(config).await?;
         let head = self.graph.get_state(&self.thread, None).await.unwrap();
@@ -273,7 +274,7 @@ impl Work {
         self.holds(step).await;
     }
 
-    /// Each word is said once, or its task is still to be run.
+    /// Asserts that each word is said once, or its task is pending.
     async fn holds(&self, step: &Step) {
         let head = self.graph.get_state(&self.thread, None).await.unwrap();
         let said = |word: &str| head.values.log.iter().filter(|said| *said == word).count();
@@ -283,7 +284,7 @@ impl Work {
         assert_eq!(to_run, missing, "{step:?}: {:?} and then {:?}", head.values.log, head.next);
     }
 
-    /// Answers whatever is asked until nothing is left.
+    /// Answers all questions until no task is left.
     async fn finish(mut self) {
         self.world.repaired.store(true, Ordering::Relaxed);
         for _ in 0..20 {
@@ -307,7 +308,7 @@ impl Work {
     }
 }
 
-/// Whether an update was made, or refused because it is not clear in whose name it is.
+/// Returns whether an update was made, or rejected because its author is ambiguous.
 fn may_be_unclear<T>(updated: Result<T, RunError>) -> bool {
     match updated {
         Ok(_) | Err(RunError::AmbiguousUpdate { .. }) => true,

@@ -130,7 +130,7 @@ impl Reducer<i64> for Moody {
     }
 }
 
-/// Has no JSON form once it has ended.
+/// Has no JSON form after it has ended.
 #[derive(Clone, Debug, Default)]
 struct Flaky(bool);
 
@@ -253,7 +253,7 @@ async fn stored_threads_that_do_not_fit() {
     insta::assert_snapshot!("stored_threads", book.0);
 }
 
-/// A store in which somebody without a lease is always faster.
+/// A store with a competing writer without a lease, which is always faster.
 struct Overtaken(Arc<dyn Checkpointer>);
 
 impl Wrapper for Overtaken {

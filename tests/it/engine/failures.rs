@@ -1,4 +1,4 @@
-//! C5 and on: what stands after a failure.
+//! C5 and later: the state after a failure.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -156,7 +156,7 @@ on_every_store! {
         );
         assert_eq!(h(&without_b).await, before);
         assert_eq!(head(&without_b).await.values.said(), "in a");
-        // The advice of the error holds.
+        // The advice of the error works.
         without_b.update_state(t(), Plain::update(), "a").await.unwrap();
         assert_eq!(without_b.resume(t()).await.unwrap().state.said(), "in a c");
     }
@@ -181,12 +181,12 @@ on_every_store! {
         assert_eq!(failed(graph(true).resume(t()).await).to_string(), refused);
         let error = failed(graph(true).resume_with(Command::update(say("U")), t()).await);
         assert_eq!(error.to_string(), refused);
-        // The advice of the error holds.
+        // The advice of the error works.
         graph(true).update_state(t(), say("A"), "a").await.unwrap();
         assert_eq!(graph(true).resume(t()).await.unwrap().state.said(), "a b A c d j");
     }
 
-    /// `a` is done and went to `x`; `bad` fails. The new graph has no `x`, or no way to it from `a`.
+    /// `a` is done and went to `x`; `bad` fails. The new graph has no `x`, or no edge to it from `a`.
     async fn c28_a_finished_task_that_led_to_a_node_which_is_gone_is_refused_by_name(backend: Backend) {
         let graph = |x: bool, leads: bool| {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -216,7 +216,7 @@ on_every_store! {
             let graph = graph(x, false);
             assert_eq!(failed(graph.resume(on()).await).to_string(), refused);
             assert_eq!(failed(graph.resume_with(Command::update(say("U")), on()).await).to_string(), refused);
-            // The advice of the error holds.
+            // The advice of the error works.
             graph.update_state(on(), say("B"), "bad").await.unwrap();
             assert_eq!(graph.resume(on()).await.unwrap().state.said(), "a B next");
         }
@@ -267,7 +267,7 @@ on_every_store! {
     }
 }
 
-/// `?` takes what converts into a boxed error: text, boxes, and the errors of other crates.
+/// `?` converts any type that converts into a boxed error: text, boxes, and the errors of other crates.
 #[tokio::test]
 async fn a_node_fails_with_whatever_converts_into_a_boxed_error() {
     fn said(how: u8) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

@@ -6,7 +6,7 @@ use superstep::{
     START, State, StateGraph, Stored, StreamMode, Streaming, Update as _, View, reduce,
 };
 
-/// What others wrote: a channel of every kind that says something of itself.
+/// The state of another crate: a channel of every kind with attributes.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 struct Talk {
     #[channel(append, was = "lines")]
@@ -39,7 +39,7 @@ struct Bill {
     payer: String,
 }
 
-/// Two states and channels of its own, before, between and after them.
+/// Two flattened states, and own channels before, between and after them.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 struct Support {
     topic: String,
@@ -233,7 +233,7 @@ fn parts_and_lifted_updates_reach_through_two_states() {
     assert_eq!(Flattens::<Support>::into_part(desk.clone()), desk.support);
 }
 
-/// A reducer of one's own, in a flattened state that has a default of its own.
+/// A custom reducer, in a flattened state that has a default of its own.
 enum Most {}
 
 impl superstep::Reducer<Vec<i64>> for Most {
@@ -383,13 +383,13 @@ async fn a_thread_of_the_plain_state_is_one_of_the_state_that_flattens_it() {
         let id = thread.thread.clone().unwrap();
         plain.invoke(Talk::update().log(["hi".to_owned()]), thread.clone()).await.unwrap();
         support.adopt_thread(&id).await.unwrap();
-        // What the thread lacks, it says; what it has, is there.
+        // Missing channels are reported; others are available.
         let missing = support.get_state(&id, None).await.unwrap_err().to_string();
         assert!(missing.contains("`payer`"), "{missing}");
         let end = support.invoke(full(), thread.clone()).await.unwrap();
         assert_eq!(end.state.talk.log, ["hi", "plain", "a", "3 about tea"].map(str::to_owned));
         assert_eq!((end.state.talk.worked, end.state.bill.cents), (4, 6));
-        // And back: what the plain state does not know is named, and kept.
+        // And back: channels that the plain state does not know are named, and retained.
         plain.adopt_thread(&id).await.unwrap();
         let back = plain.get_state(&id, None).await.unwrap();
         assert_eq!(back.values.log.len(), 4);

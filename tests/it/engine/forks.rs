@@ -1,4 +1,4 @@
-//! C16 and on: going on from an older checkpoint.
+//! C16 and later: continuing from an older checkpoint.
 
 use superstep::{CheckpointId, History, RunConfig, RunError, Source};
 

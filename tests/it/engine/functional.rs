@@ -1,4 +1,4 @@
-//! G: the style of a workflow function with tasks, as one node whose tasks are done once.
+//! G: the style of a workflow function with tasks, as one node whose tasks are effects.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use superstep::{Answers, CompiledGraph, Cx, END, NodeError, RunConfig, START, St
 
 use crate::support::{Backend, Plain, PlainUpdate, json, on_every_store, say, t};
 
-/// Which tasks ran.
+/// The tasks that ran.
 #[derive(Clone, Default)]
 struct Tasks(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! Error handlers: nodes that run in place of one that failed for good.
+//! Error handlers: nodes that run in place of a permanently failed node.
 
 use std::{
     sync::{Arc, Mutex},
@@ -17,7 +17,7 @@ use crate::support::{
     sayer, t, task, text, told,
 };
 
-/// What handlers were told.
+/// The failures that handlers received.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<NodeFailure>>>);
 
@@ -123,7 +123,7 @@ on_every_store! {
         assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "h b");
     }
 
-    /// With the better outcome: the handler is told the same typed failure when it runs again.
+    /// With the better outcome: the handler receives the same typed failure when it runs again.
     async fn c12_a_handler_that_fails_runs_again_and_its_node_does_not(backend: Backend) {
         let (calls, heard) = (Calls::default(), Heard::default());
         let graph = |mends: bool| {
@@ -208,7 +208,7 @@ on_every_store! {
             graph.add_join([a, handler, c], j);
             backend.keep(graph.compile().unwrap())
         };
-        // What the handler did is stored before the sibling is done.
+        // The effects of the handler are stored before the sibling is done.
         let stored = async |graph: &CompiledGraph<Plain>, thread: &str| {
             graph.get_state(&thread.into(), None).await.is_ok_and(|now| names(&now.next) == "c")
         };
@@ -219,7 +219,7 @@ on_every_store! {
         assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("c", "a z"));
         let end = graph(false).resume(t()).await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a z c j", "b"));
-        // The same by hand: what a handler wrote is taken along, and its edges are followed.
+        // The same with a manual update: the writes of a handler are included, and its edges are followed.
         let config = || RunConfig::thread("u");
         let second = graph(true);
         stuck.crash_once(second.invoke(Plain::update(), config()), async || stored(&second, "u").await).await;
@@ -255,7 +255,7 @@ on_every_store! {
         assert_eq!(error.to_string(), why);
     }
 
-    /// An answer that the node had is none to what its handler asks.
+    /// An answer for the node is not an answer for its handler.
     async fn interrupts_never_reach_a_handler(backend: Backend) {
         let calls = Calls::default();
         let graph = || {
@@ -364,7 +364,7 @@ enum Way {
     End,
 }
 
-/// What a handler of `a` is told.
+/// Returns the failure that a handler of `a` receives.
 async fn failure_of(options: NodeOptions, node: fn(u32) -> Result<PlainUpdate, NodeError>) -> NodeFailure {
     let heard = Heard::default();
     let mut graph = StateGraph::<Plain>::new("g");

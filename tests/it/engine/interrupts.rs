@@ -1,4 +1,4 @@
-//! D: asking someone outside, breakpoints.
+//! D: interrupts and breakpoints.
 
 use std::{future::ready, panic::AssertUnwindSafe, time::Duration};
 
@@ -336,7 +336,7 @@ on_every_store! {
         let at_b = graph.invoke(Plain::update(), stop(&["b"], &[])).await.unwrap();
         assert_eq!((at_b.status, at_b.interrupts.len(), at_b.state.said().as_str()), (Status::Interrupted, 0, "a"));
         assert_eq!(names(&head(&graph).await.next), "b");
-        // Nobody asked, so an answer is refused as any other that nobody waits for.
+        // There is no question, so that an answer is rejected.
         let nobody = failed(graph.resume(answer("q", "yes")).await);
         assert!(matches!(nobody, RunError::UnknownInterrupt { .. }), "{nobody}");
         let after_b = graph.resume(stop(&["b"], &["b"])).await.unwrap();
@@ -374,7 +374,7 @@ on_every_store! {
         let at_b = graph.invoke(Plain::update(), t()).await.unwrap();
         assert_eq!((at_b.status, at_b.state.said().as_str()), (Status::Interrupted, "a"));
         assert_eq!(names(&head(&graph).await.next), "b");
-        // Beside those of the run.
+        // In addition to those of the run.
         assert_eq!(graph.resume(stop(&["c"], &[])).await.unwrap().state.said(), "a b");
         assert_eq!(graph.resume(t()).await.unwrap().state.said(), "a b c");
 
@@ -416,7 +416,7 @@ async fn an_interrupt_is_an_event_in_every_mode() {
 
 #[tokio::test(start_paused = true)]
 async fn d19_a_question_that_a_future_beside_the_node_asks_is_heard() {
-    // In memory, where the clock of the test stands still while anything is done.
+    // In memory, where the clock of the test does not advance during requests.
     let backend = Backend::memory();
     for called in [false, true] {
         let asks = asking(&Calls::default());
@@ -426,7 +426,7 @@ async fn d19_a_question_that_a_future_beside_the_node_asks_is_heard() {
             asks,
             move |asks: CompiledGraph<Plain>, _: Plain, cx: Cx| async move {
                 let beside = tokio::spawn(async move {
-                    // By now the node waits for this future, and for nothing that would wake it.
+                    // By now the node waits only for this future, which no event would wake.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     if called {
                         let state = cx.call("", &asks, Plain::update()).await?;

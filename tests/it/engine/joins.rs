@@ -7,7 +7,7 @@ use superstep::{
 
 use crate::support::{Plain, failed, head, names, on_every_store, say, sayer, t};
 
-/// `START → (a, b)`, `b → c`; what `a` and `c` lead to is for the caller to say.
+/// `START → (a, b)`, `b → c`; the caller wires the targets of `a` and `c`.
 fn branches(wire: impl Fn(&mut StateGraph<Plain>, NodeRef, NodeRef, NodeRef)) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| sayer(&mut graph, name));
@@ -39,7 +39,7 @@ enum Next {
     Done,
 }
 
-/// `plan → b`, `plan → split ⇒ w` for each item, `j` once `b` and `w` have run; then `plan` again, or the end.
+/// `plan → b`, `plan → split ⇒ w` for each item, `j` after `b` and `w`; then `plan` again, or the end.
 fn workers_joined(items: [i64; 2], rounds: usize) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let [plan, b, split, j] = ["plan", "b", "split", "j"].map(|name| sayer(&mut graph, name));
@@ -85,7 +85,7 @@ on_every_store! {
         assert_eq!(end.state.said(), ["plan b split 1 2 j"; 3].join(" "));
     }
 
-    /// One item is done and taken along; the other still asks.
+    /// One item is done and included; the other still waits.
     async fn a_join_waits_for_the_items_that_a_command_leaves_to_run(backend: Backend) {
         let graph = backend.keep(workers_joined([1, 0], 1));
         graph.invoke(Plain::update(), t()).await.unwrap();
@@ -132,7 +132,7 @@ enum Way {
     Other,
 }
 
-/// `START → (a, split)`; `j` after what `wire` says. Everything says its name.
+/// `START → (a, split)`; `j` after the nodes of `wire`. All nodes say their names.
 async fn said(wire: impl Fn(&mut StateGraph<Plain>, NodeRef, NodeRef, NodeRef)) -> String {
     let mut graph = StateGraph::<Plain>::new("g");
     let [a, split, j] = ["a", "split", "j"].map(|name| sayer(&mut graph, name));
@@ -168,7 +168,7 @@ async fn a_worker_that_got_no_item_has_reached_its_joins() {
         graph.add_join([a, w.into()], j);
     });
     assert_eq!(from_the_start.await, "a split j");
-    // Without a join nothing waits for it.
+    // Without a join no node waits for it.
     let edge = said(|graph, _, split, j| {
         let w = worker(graph, "w");
         graph.add_fan_out(split, |_| NONE, w);

@@ -1,4 +1,4 @@
-//! A: states whose channels are known only at run time.
+//! A: states whose channels are only known at run time.
 
 use serde_json::{Value, json};
 use superstep::{
@@ -20,7 +20,7 @@ fn update(json: Value) -> JsonUpdate {
     json.try_into().unwrap()
 }
 
-/// `START → first → second → …`, each returning what is said, or the state that it sees under `saw`.
+/// `START → first → second → …`, each returning the given update, or the state that it sees under `saw`.
 fn line(description: Value, nodes: &[(&'static str, Value)]) -> CompiledGraph<JsonState> {
     let mut graph = StateGraph::with_initial("g", state(description));
     let mut last = START;
@@ -40,7 +40,7 @@ fn line(description: Value, nodes: &[(&'static str, Value)]) -> CompiledGraph<Js
     graph.compile().unwrap()
 }
 
-/// What each node saw that returned it.
+/// Returns the states seen by the nodes that return them.
 fn saw(state: &JsonState) -> Vec<&str> {
     state.items("saw").filter_map(Value::as_str).collect()
 }

@@ -1,4 +1,4 @@
-//! What is suspicious in graphs that could run, and what is not.
+//! The suspicions about graphs that could run, and the cases without any.
 
 use superstep::{
     CompiledGraph, Cx, END, Level, Lint, Log, NodeOptions, NodeRef, ProblemKind, Route, START, State,
@@ -191,7 +191,7 @@ struct Shared {
     log: Log<String>,
 }
 
-/// START → (a, b → c), and what each says that it writes.
+/// START → (a, b → c), with the declared writes of each.
 fn writers(a: &[&str], b: &[&str], c: &[&str]) -> Vec<String> {
     let mut graph = StateGraph::<Shared>::new("writers");
     let nodes = ["a", "b", "c"].map(|name| graph.add_node(name, async |_: Shared, _: Cx| ()));
@@ -306,7 +306,7 @@ async fn a_write_that_was_not_declared_is_refused() {
     assert!(state.tasks[0].error.as_ref().unwrap().starts_with("SS186"));
 }
 
-/// What declares more than it writes is no mistake.
+/// A declaration of more writes than needed is valid.
 #[tokio::test]
 async fn a_declared_write_is_accepted() {
     let mut graph = StateGraph::<Shared>::new("says it");

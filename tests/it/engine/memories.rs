@@ -14,7 +14,7 @@ use superstep_testing::wrapped::{Wrapped, Wrapper};
 
 use crate::support::{Plain, failed, on_every_store, say, t};
 
-/// A graph that keeps what it is given, with `deep` another one inside that keeps the same.
+/// A graph that retains its inputs, with an inner graph `deep` that does the same.
 fn keeping(asks: bool) -> CompiledGraph<Plain> {
     let last = |state: &Plain| say(state.log.last().unwrap());
     let mut deep = StateGraph::<Plain>::new("deep");
@@ -34,7 +34,7 @@ fn keeping(asks: bool) -> CompiledGraph<Plain> {
     mem.compile().unwrap().with_persistence(Persistence::Own)
 }
 
-/// `START → mem`, which says all that it has kept; beside it something that fails until it is repaired.
+/// `START → mem`, which says all of its memory; in parallel a node that fails until it is repaired.
 fn caller(asks: bool, repaired: &Arc<AtomicBool>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("caller");
     let said = |mem: &Plain| say(&format!("[{}]", mem.said().replace(' ', "_")));
@@ -52,13 +52,13 @@ fn works() -> Arc<AtomicBool> {
     Arc::new(AtomicBool::new(true))
 }
 
-/// Says a word: what is kept then, and the checkpoint.
+/// Passes a word; returns the memory after it, and the checkpoint.
 async fn tell(graph: &CompiledGraph<Plain>, word: &str, config: RunConfig) -> (String, Option<CheckpointId>) {
     let end = graph.invoke(say(word), config).await.unwrap();
     (end.state.log.last().unwrap().clone(), end.checkpoint)
 }
 
-/// A store as an older program wrote it, which did not say where subgraphs are found.
+/// A store as an older program wrote it, without references to subgraphs.
 struct Older(Arc<dyn Checkpointer>);
 
 impl Wrapper for Older {
@@ -102,7 +102,7 @@ on_every_store! {
             assert_eq!(tell(&graph, "c", at(a)).await.0, "[a_<a>_c_<a,c>]", "{durability:?}");
             assert_eq!(tell(&graph, "d", on()).await.0, "[a_<a>_c_<a,c>_d_<a,c,d>]");
             assert_eq!(tell(&graph, "e", at(b)).await.0, "[a_<a>_b_<a,b>_e_<a,b,e>]");
-            // The first input, again: nothing had been kept.
+            // The first input again: the memory was empty.
             let again = graph.resume(at(Some(CheckpointId(1)))).await.unwrap();
             assert_eq!(again.state.log.last().unwrap(), "[a_<a>]");
             assert_eq!(tell(&graph, "f", on()).await.0, "[a_<a>_f_<a,f>]");
@@ -149,7 +149,7 @@ on_every_store! {
         let at = |checkpoint| RunConfig { checkpoint, ..t() };
         let seen = async || graph.get_subgraph_state::<Plain>(&"t".into(), &["mem"]).await.unwrap().values.said();
         let (_, a) = tell(&graph, "a", t()).await;
-        // Another branch has the memory of the same checkpoint, and is changed before and after it goes on.
+        // Another branch has the memory of the same checkpoint, and is changed before and after it continues.
         graph.fork(at(a)).await.unwrap();
         graph.update_subgraph_state::<Plain>(t(), &["mem"], say("X"), None).await.unwrap();
         graph.update_subgraph_state::<Plain>(t(), &["mem"], say("Y"), None).await.unwrap();
@@ -157,13 +157,13 @@ on_every_store! {
         assert_eq!(seen().await, "a <a> X Y");
         let (kept, b) = tell(&graph, "b", t()).await;
         assert_eq!(kept, "[a_<a>_X_Y_b_<a,b>]");
-        // What was there before it has nothing of it.
+        // Earlier checkpoints contain nothing of it.
         graph.fork(at(a)).await.unwrap();
         assert_eq!(seen().await, "a <a>");
         assert_eq!(tell(&graph, "c", t()).await.0, "[a_<a>_c_<a,c>]");
         assert_eq!(tell(&graph, "d", at(a)).await.0, "[a_<a>_d_<a,d>]");
         assert_eq!(tell(&graph, "e", at(b)).await.0, "[a_<a>_X_Y_b_<a,b>_e_<a,b,e>]");
-        // Nor has a third branch with a change of its own, of which the others have nothing.
+        // Nor does a third branch with a separate change, of which the others have nothing.
         graph.fork(at(a)).await.unwrap();
         graph.update_subgraph_state::<Plain>(t(), &["mem"], say("Z"), None).await.unwrap();
         assert_eq!(seen().await, "a <a> Z");

@@ -1,4 +1,4 @@
-//! Graphs in graphs in graphs: as deep as anybody wants, on a stack as small as any.
+//! Graphs in graphs in graphs: at any depth, with a small stack.
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ fn on_a_small_stack<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 's
     thread::Builder::new().stack_size(2 << 20).spawn(body).unwrap().join().unwrap();
 }
 
-/// A graph that calls itself until its state says how deep it is, and asks or waits there if it is told to.
+/// A graph that calls itself to the depth in its state, where it asks or waits if configured.
 fn recursive(
     persistence: Persistence,
     bottom: fn(Cx) -> futures::future::BoxFuture<'static, ()>,
@@ -128,7 +128,7 @@ fn the_innermost_of_a_thousand_graphs_asks_and_is_answered() {
     });
 }
 
-/// How many nodes at the bottom are there, and who waits for one to be.
+/// The number of nodes that reached the bottom, and the test that waits for one.
 static AT_BOTTOM: AtomicUsize = AtomicUsize::new(0);
 static ARRIVED: Notify = Notify::const_new();
 
@@ -154,7 +154,7 @@ fn a_run_that_is_dropped_or_cancelled_takes_the_innermost_of_a_thousand_graphs_w
     on_a_small_stack(async || {
         let graph = recursive(Persistence::Inherited, stays);
         let graph = graph.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-        // Dropped where it stands: gone at once, and the thread free.
+        // Dropped while it runs: ended immediately, and the thread is free.
         let mut run = Box::pin(graph.invoke(Plain::update().x(LEVELS), t()));
         tokio::select! {
             _ = &mut run => panic!("it does not end"),
@@ -163,7 +163,7 @@ fn a_run_that_is_dropped_or_cancelled_takes_the_innermost_of_a_thousand_graphs_w
         assert_eq!(AT_BOTTOM.load(Ordering::SeqCst), 1);
         drop(run);
         assert_eq!(AT_BOTTOM.load(Ordering::SeqCst), 0);
-        // It goes on where it was, and is cancelled.
+        // It continues from its stored state, and is cancelled.
         let config = t();
         let cancel = config.cancel.clone();
         let mut run = Box::pin(graph.resume(config));

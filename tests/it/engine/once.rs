@@ -1,4 +1,4 @@
-//! Side effects that are done once, however often their node runs.
+//! Effects run once, for any number of runs of their node.
 
 use std::{
     sync::{Arc, Mutex},
@@ -15,7 +15,7 @@ use crate::support::{
     Backend, Plain, PlainUpdate, Stuck, failed, head, names, on_every_store, say, sayer, t, text,
 };
 
-/// What was done outside, with the idempotency keys that came along.
+/// The external effects, with their idempotency keys.
 #[derive(Clone, Default)]
 struct Outside(Arc<Mutex<Vec<(String, String)>>>);
 
@@ -35,7 +35,7 @@ impl Outside {
     }
 }
 
-/// Does something outside, once.
+/// Performs an external effect, once.
 async fn charge(cx: &Cx, outside: &Outside, what: &str) -> Result<String, NodeError> {
     let done = |key| async { Ok::<_, NodeError>(outside.done(what, key)) };
     cx.once(what, done).await
@@ -93,7 +93,7 @@ on_every_store! {
         let outside = Outside::default();
         let end = backend.keep(charges_and_fails(&outside)).invoke(Plain::update(), t()).await.unwrap();
         assert_eq!((end.state.said().as_str(), outside.all().len()), ("charge1", 1));
-        // The next turn is another task, with a key of its own.
+        // The next turn is another task, with a separate key.
         backend.keep(charges_and_fails(&outside)).invoke(Plain::update(), t()).await.unwrap();
         let keys = outside.keys();
         assert_eq!(keys.len(), 2);

@@ -93,7 +93,8 @@ on_every_store! {
         assert_eq!(end.state.said(), "a b 5 4");
     }
 
-    /// Two ask, one is done. The command is given with one answer; the other question still waits.
+    /// Two tasks are interrupted, one is done. The command is given with one answer; the other question still
+    /// waits.
     async fn answers_are_given_with_a_command(backend: Backend) {
         let calls = Calls::default();
         let graph = || {
@@ -120,7 +121,7 @@ on_every_store! {
         let answers = Answers::new().answer(id_at(&first.interrupts, "n:1.2:q"), "N");
         let second = graph().resume_with(Command::update(say("U")).goto("k"), RunConfig { answers, ..t() }).await.unwrap();
         assert_eq!((second.status, calls.all().as_str()), (Status::Interrupted, "m n n"));
-        // What was done is folded first, and what follows it runs beside the rest.
+        // Finished tasks are folded first, and their successors run together with the rest.
         let now = head(&graph()).await;
         assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("m", "b U a k N"));
         assert_eq!(second.interrupts, first.interrupts[..1]);
@@ -153,13 +154,13 @@ on_every_store! {
         let end = graph().resume_with(Command::new().goto("a"), config()).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a a A"));
         assert_eq!(charges.all(), "d");
-        // So it does beside an update in the name of another node.
+        // Likewise for an update in the name of another node.
         let graph = |thread| (graph(), RunConfig::thread(thread));
         graph("u").0.invoke(Plain::update(), graph("u").1).await.unwrap();
         graph("u").0.update_state(graph("u").1, say("U"), "__start__").await.unwrap();
         let end = graph("u").0.resume(RunConfig { answers: config().answers, ..graph("u").1 }).await.unwrap();
         assert_eq!((end.state.said().as_str(), charges.all().as_str()), ("a U a A", "d d"));
-        // One that has not begun waits again.
+        // A task that has not started waits again.
         graph("v").0.invoke(Plain::update(), RunConfig { thread: Some("v".into()), ..before("d") }).await.unwrap();
         let asked = graph("v").0.resume_with(Command::new().goto("a"), graph("v").1).await.unwrap();
         assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "a a"));

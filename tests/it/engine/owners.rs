@@ -1,4 +1,4 @@
-//! A thread knows the graph that began it, and is told from others that had its name.
+//! A thread stores the graph that created it, and is distinguished from earlier threads of its name.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ fn named(name: &str, version: Option<&str>) -> CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
-/// What another graph says to each way of using the thread `t`.
+/// Returns the errors of another graph for each use of the thread `t`.
 async fn every_use(graph: &CompiledGraph<Plain>) -> Vec<RunError> {
     let thread = ThreadId::from("t");
     vec![
@@ -64,7 +64,7 @@ on_every_store! {
             );
         }
         assert_eq!(ours.get_history(&"t".into(), History::default()).await.unwrap(), before);
-        // What knows of no graph does not ask for one.
+        // Operations without a graph need none.
         other.copy_thread(&"t".into(), &"copy".into()).await.unwrap();
         assert!(failed(other.get_state(&"copy".into(), None).await).to_string().starts_with("SS176"));
         other.delete_thread(&"copy".into()).await.unwrap();
@@ -203,7 +203,7 @@ on_every_store! {
 
         let mut seen: Vec<String> = Vec::new();
         for life in 0..4 {
-            // Begun by an input, or from outside.
+            // Created by an input, or by an external update.
             if life % 2 == 0 {
                 graph.invoke(say("in"), config()).await.unwrap();
             } else {
@@ -250,7 +250,7 @@ on_every_store! {
                 2 => drop(graph.invoke(say("in"), on("copy")).await.unwrap()),
                 _ => graph.copy_thread(&"t".into(), &"copy".into()).await.unwrap(),
             }
-            // What waits there waits in the copy.
+            // A pending question of the thread is pending in the copy.
             assert_eq!(graph.resume(approved()).await.unwrap().status, Status::Completed);
             graph.delete_thread(&"copy".into()).await.unwrap();
         }
@@ -282,7 +282,7 @@ on_every_store! {
     }
 }
 
-/// A clock that stands still.
+/// A fixed clock.
 struct Still;
 
 impl Clock for Still {

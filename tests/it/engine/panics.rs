@@ -1,4 +1,4 @@
-//! User code that panics does not take the run's caller with it, and is named.
+//! User code that panics does not crash the run's caller, and is named.
 
 use std::sync::{
     Arc,
@@ -23,7 +23,7 @@ fn is_panic(error: &(dyn std::error::Error + 'static), message: &str) -> bool {
     false
 }
 
-/// `a`, which panics at once or after a while, alone or with a sibling.
+/// `a`, which panics immediately or after a while, alone or with a sibling.
 fn panicking(later: bool, sibling: bool) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("line");
     let a = graph.add_node("a", move |_: Plain, _: Cx| {
@@ -157,7 +157,7 @@ impl Drop for Bomb {
 }
 
 on_every_store! {
-    /// Whether it ends, asks, or is dropped where it stands, alone or beside another one.
+    /// The node ends, is interrupted, or is dropped, alone or with a sibling.
     async fn a_node_that_panics_when_it_is_dropped_takes_no_run_with_it(backend: Backend) {
         for (nth, (way, beside)) in
             ["ends", "asks", "cancels", "waits"].into_iter().flat_map(|way| [(way, false), (way, true)]).enumerate()

@@ -70,7 +70,7 @@ struct Every {
     pairs: Option<String>,
 }
 
-/// The same channels without types. A function is nothing that can be described, so `pairs` is only there to be ignored.
+/// The same channels without types. A function cannot be described, so `pairs` exists only to be ignored.
 fn described() -> JsonState {
     let channels: JsonChannels = serde_json::from_value(json!({
         "value": {},
@@ -117,7 +117,7 @@ fn write() -> impl Strategy<Value = EveryUpdate> {
     ]
 }
 
-/// What one task writes.
+/// Generates the writes of one task.
 fn task() -> impl Strategy<Value = EveryUpdate> {
     prop::collection::vec(write(), 0..4)
         .prop_map(|all| all.into_iter().fold(Every::update(), |update, later| update.then(later)))
@@ -208,7 +208,7 @@ proptest! {
             let mut untyped = untyped.get(&channel.name).unwrap_or_default();
             match &*channel.name {
                 "pairs" => continue,
-                // A set has an order of its own, a list has the order of the writes.
+                // A set has its own order, a list has the order of the writes.
                 "set" => for set in [&mut typed, &mut untyped] {
                     set.as_array_mut().unwrap().sort_by_key(Value::as_i64);
                 },

@@ -1,11 +1,11 @@
-//! Finished tasks whose writes their superstep cannot take, before it is over.
+//! Finished tasks whose writes their superstep cannot fold, before it is over.
 
 use superstep::{Command, CompiledGraph, Cx, RunError, START, State, StateGraph, Status};
 
 use super::subgraphs::answer;
 use crate::support::{Plain, failed, head, names, on_every_store, say, sayer, t};
 
-/// `a` and `b`, who write one channel, beside `c` and `ask`.
+/// `a` and `b` write one channel, in parallel to `c` and `ask`.
 fn rivals() -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Plain::update().x(1));
@@ -24,7 +24,7 @@ struct Votes {
     yes: u8,
 }
 
-/// `good` has a vote, `over` has `over` votes, and `ask` as many as it is told.
+/// `good` has a vote, `over` has `over` votes, and `ask` the number in its answer.
 fn votes(over: u8) -> CompiledGraph<Votes> {
     let mut graph = StateGraph::<Votes>::new("g");
     let good = graph.add_node("good", async |_: Votes, _: Cx| Votes::update().yes(1));

@@ -1,4 +1,4 @@
-//! Threads that are run once more on what is recorded of them.
+//! Replays of recorded threads.
 
 mod changes;
 mod effects;
@@ -23,7 +23,7 @@ use superstep::{
 
 use crate::support::{Plain, PlainUpdate, line, on_every_store, say, sayer, t};
 
-/// What was done outside.
+/// The number of external effects.
 #[derive(Clone, Default)]
 pub(super) struct Outside(Arc<AtomicUsize>);
 
@@ -37,7 +37,7 @@ impl Outside {
     }
 }
 
-/// A clock that is later whenever it is asked.
+/// A clock that advances with each read.
 #[derive(Default)]
 struct Ticks(AtomicI64);
 
@@ -234,7 +234,7 @@ async fn a_run_that_failed_and_was_resumed_is_one_line() {
     assert_eq!(outside.times(), 3);
 }
 
-/// A graph in a graph, kept like this, each asking and learning.
+/// A graph in a graph with this persistence, each with questions and recorded inputs.
 fn nested(persistence: Persistence, outside: &Outside) -> CompiledGraph<Plain> {
     let mut inner = StateGraph::<Plain>::new("inner");
     let work = inner.add_node_with("work", outside.clone(), async |outside: Outside, _: Plain, cx: Cx| {

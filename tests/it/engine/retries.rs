@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::support::{Plain, failed, on_every_store, say};
 
-/// How often a node runs that fails twice with an error, with the default policy.
+/// Returns the number of attempts of a node that fails twice with an error, with the default policy.
 async fn attempts(error: fn() -> NodeError) -> u32 {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", move |_, cx: Cx| async move {
@@ -72,7 +72,7 @@ async fn c9_attempts_wait_as_the_policy_and_the_seed_say() {
         cause.parse::<u64>().unwrap()
     };
     let first = waits(1).await;
-    // 0.5 s and 1 s, each with up to 1 s of chance.
+    // 0.5 s and 1 s, each with up to 1 s of jitter.
     assert!((1_500..=3_500).contains(&first), "{first}");
     assert_eq!(waits(1).await, first);
     assert_ne!(waits(2).await, first);
@@ -153,7 +153,7 @@ fn at_once(max_attempts: u32) -> RetryPolicy {
     RetryPolicy { max_attempts, initial: none, jitter: none, ..RetryPolicy::default() }
 }
 
-/// How often a node runs that fails with each of the errors in turn.
+/// Returns the number of attempts of a node that fails with each of the errors in turn.
 async fn attempts_of<const N: usize>(errors: [fn() -> NodeError; N], retry: Retries) -> u32 {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", move |_: Plain, cx: Cx| async move {
@@ -176,7 +176,7 @@ async fn c9_of_several_rules_the_first_that_fits_counts() {
     assert_eq!(attempts_of([other], rules()).await, 4);
     assert_eq!(attempts_of([|| std::fmt::Error.into()], rules()).await, 9);
     assert_eq!(attempts_of([|| NodeError::new("some failure").fatal()], rules()).await, 1);
-    // Attempts are those of the task: a rule that allows two has nothing left after three others.
+    // Attempts are those of the task: a rule that allows two has none left after three others.
     assert_eq!(attempts_of([other, other, other, number], rules()).await, 4);
     assert_eq!(attempts_of([other, number], rules()).await, 2);
 }

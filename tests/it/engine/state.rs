@@ -12,8 +12,8 @@ use crate::support::{
     Plain, PlainUpdate, entries, failed, h, head, json, on_every_store, say, sayer, t, task, told,
 };
 
-/// A channel that is not there cannot be written in Rust at all; `crates/macros` has the compile-fail cases. What is
-/// left is an update that comes as JSON.
+/// A missing channel cannot be written in Rust at all; `crates/macros` has the compile-fail cases. The
+/// remaining case is an update from JSON.
 #[test]
 fn a1_an_update_with_an_unknown_channel_is_refused() {
     let error = serde_json::from_str::<PlainUpdate>(r#"{"x": 1, "zzz": 9}"#).unwrap_err();
@@ -202,7 +202,7 @@ on_every_store! {
         failed(graph.invoke(Spark::update(), RunConfig { step_limit: 1, ..t() }).await);
         let fork = head(&graph).await.checkpoint.unwrap().id;
         graph.resume(t()).await.unwrap();
-        // The fork is stored, and nothing of it runs: its input is the next process'.
+        // The fork is stored without any execution: the next process uses its input.
         let cancelled = RunConfig { checkpoint: Some(fork), ..t() };
         cancelled.cancel.cancel();
         graph.resume(cancelled).await.unwrap();
@@ -381,7 +381,8 @@ on_every_store! {
     }
 }
 
-/// Setters take what people type: literals without a suffix, `&str` for text, lists of what converts into their items.
+/// Setters accept convenient types: literals without a suffix, `&str` for text, iterators of convertible
+/// items.
 #[test]
 fn setters_take_literals_text_and_anything_to_iterate_over() {
     #[derive(State, Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! What a run leaves that stopped in the middle of a superstep, and what stops it that is not its own.
+//! The remains of a run that stopped in the middle of a superstep, and external causes of a stop.
 
 use std::{
     sync::{
@@ -20,7 +20,8 @@ use crate::support::{Calls, Plain, PlainUpdate, failed, head, names, on_every_st
 
 type First = fn(Cx) -> BoxFuture<'static, Result<PlainUpdate, NodeError>>;
 
-/// `b`, `c` and `d` beside `a`, which does something else; all of them are over, or wait, before the run looks at one.
+/// `b`, `c` and `d` in parallel to `a`, which does something else; all of them are finished or wait before
+/// the run processes one.
 fn beside(calls: &Calls, first: First) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("beside");
     for name in ["a", "b", "c", "d"] {
@@ -74,7 +75,7 @@ on_every_store! {
         let waits = graph.invoke(say("in"), t()).await.unwrap();
         assert_eq!((waits.status, waits.state.said().as_str()), (Status::Interrupted, "in b c d"));
         assert_eq!(waits.state, head(&graph).await.values);
-        // A run that only looks finds the same.
+        // A run that only inspects finds the same.
         let waits = graph.resume(t()).await.unwrap();
         assert_eq!(waits.state, head(&graph).await.values);
         let config = RunConfig { answers: Answers::new().answer("ok", true), ..t() };
@@ -195,7 +196,7 @@ fn what_takes_time_on_a_runtime_without_timers_is_an_error() {
 static READS: AtomicBool = AtomicBool::new(false);
 static BEGINS: AtomicBool = AtomicBool::new(false);
 
-/// What a user's type may do.
+/// The misbehaviour of a user's type.
 #[derive(Clone, Debug, PartialEq)]
 enum Bomb {
     Calm,
@@ -252,7 +253,7 @@ async fn a_panic_in_what_writes_reads_or_begins_a_value_is_an_error_that_names_t
         "SS106: superstep 1: what node `a` wrote to `bomb` cannot be stored as JSON and read back as it is: its `Serialize` panicked: it \
          cannot be written"
     );
-    // Nothing is broken by it.
+    // It breaks nothing.
     let calm = writes(Fragile::update().bomb(Bomb::Calm).n(1)).with_checkpointer(store);
     assert_eq!(calm.resume(t()).await.unwrap().state.n, 1);
 

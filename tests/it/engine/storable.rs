@@ -1,4 +1,4 @@
-//! What can be stored, and what is refused because it could not be read again as what it was.
+//! The values that can be stored, and those that are rejected because they could not be read back as equal.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,7 +27,7 @@ fn nested(levels: usize, objects: bool) -> Value {
     (0..levels).fold(json!(1), |inner, _| if objects { json!({ "$at": inner }) } else { json!([inner]) })
 }
 
-/// Where a value may go.
+/// The channels through which a value can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Input,
@@ -63,7 +63,7 @@ const WAYS: [Way; 14] = [
     Way::Inbox,
 ];
 
-/// Sends a value this way in its first node, and goes on.
+/// Sends a value this way in its first node, and continues.
 fn sends(way: Way, value: Value) -> CompiledGraph<Deep> {
     let mut inside = StateGraph::<Deep>::new("inside");
     let sent = value.clone();
@@ -126,7 +126,7 @@ fn sends(way: Way, value: Value) -> CompiledGraph<Deep> {
     graph.compile().unwrap()
 }
 
-/// Everything that a thread can be asked for, and gone on with.
+/// Reads and resumes a thread in every possible way.
 async fn read_all(way: Way, graph: &CompiledGraph<Deep>) {
     for checkpoint in graph.get_history(&"t".into(), History::default()).await.unwrap() {
         graph.get_state(&"t".into(), Some(checkpoint.id)).await.unwrap();
@@ -137,7 +137,7 @@ async fn read_all(way: Way, graph: &CompiledGraph<Deep>) {
     head(graph).await;
 }
 
-/// Sends the value and says how that was refused, if it was.
+/// Sends the value and returns its error, if any.
 async fn send(way: Way, value: &Value, backend: &Backend) -> Result<(), RunError> {
     // A snapshot in each superstep, so that values are read from there as well.
     let config = || RunConfig { snapshot_every: Some(1), on_unfinished: OnUnfinished::Discard, ..t() };
@@ -171,8 +171,8 @@ fn check(way: Way, levels: usize, objects: bool, backend: &Backend) {
     runtime.block_on(async {
         let sent = send(way, &value, backend).await;
         let graph = || backend.keep(sends(way, value.clone()));
-        // A write to a list is a list, and of what follows a write two levels are the driver's. What looks like what is
-        // packed is packed once more.
+        // A write to a list is a list, and of the entries after a write two levels belong to the driver. A
+        // value that looks packed is packed once more.
         let levels = levels
             + [(Way::Append, 1), (Way::Then, 2)].iter().find(|(it, _)| *it == way).map_or(0, |it| it.1);
         match sent {
@@ -273,7 +273,7 @@ struct Chained {
 
 #[tokio::test]
 async fn a_type_that_contains_itself_ends_no_process() {
-    // No level of JSON at all: each `Some` stands directly in another one.
+    // No level of JSON at all: each `Some` is directly inside another one.
     let chain = (0..5_000).fold(Chain::default(), |inner, _| Chain(Some(Box::new(inner))));
     let mut graph = StateGraph::<Chained>::new("g");
     let a = graph.add_node("a", move |_: Chained, _: Cx| {
@@ -297,7 +297,7 @@ struct Skips {
     lost: i64,
 }
 
-/// A key that forgets what is upper case.
+/// A key that ignores upper case.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Word(String);
 
@@ -307,7 +307,7 @@ impl Serialize for Word {
     }
 }
 
-/// Tells `null` from nothing, so that nothing is lost.
+/// Distinguishes `null` from a missing value, so that nothing is lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Careful {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
@@ -318,7 +318,7 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<O
     Deserialize::deserialize(deserializer).map(Some)
 }
 
-/// Where the derive does not look, or it would refuse them.
+/// In a position that the derive does not check, or it would reject them.
 type Twice = Option<Option<i64>>;
 type Unit = Option<()>;
 
@@ -384,7 +384,7 @@ async fn what_would_be_another_value_after_a_stop_is_refused_with_its_channel_an
         graph.invoke(Lossy::update(), t()).await.unwrap();
         let refused = failed(graph.update_state(t(), update, "a").await);
         assert!(text(&refused).ends_with(&format!("cause: {why}")), "{}", text(&refused));
-        // Nothing of it was stored.
+        // None of it was stored.
         assert_eq!(head(&graph).await.values.log.len(), 0);
     }
 }
@@ -405,7 +405,7 @@ async fn what_is_the_same_after_a_stop_is_stored() {
     assert_eq!(read.careful.note, Some(None));
 }
 
-/// Values that go to a thread by another way than a write.
+/// Values that are stored in other ways than by a write.
 #[tokio::test]
 async fn items_questions_and_results_are_refused_alike() {
     let graph = |way: &'static str| {
@@ -463,7 +463,7 @@ fn json_of(amount: Option<f64>) -> BTreeMap<&'static str, Option<f64>> {
     BTreeMap::from([("amount", amount)])
 }
 
-/// A call in a call in a call, none of which is kept: what they learn stands beside one another.
+/// Nested calls without persistence: their recorded inputs are stored side by side.
 #[tokio::test]
 async fn what_is_learned_in_deep_calls_can_be_read() {
     fn graph(levels: usize) -> CompiledGraph<Deep> {

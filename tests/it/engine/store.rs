@@ -1,4 +1,4 @@
-//! What is remembered across threads.
+//! Storage shared by threads.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! F: what a run tells while it runs.
+//! F: the events of a run.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use crate::support::{Plain, Stuck, head, line, names, on_every_store, say, sayer
 const ALL: [StreamMode; 5] =
     [StreamMode::Values, StreamMode::Updates, StreamMode::Custom, StreamMode::Tasks, StreamMode::Checkpoints];
 
-/// `START → w → z → END`; w has two things to say on the way.
+/// `START → w → z → END`; w emits two events.
 fn chatty() -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let w = graph.add_node("w", async |_: Plain, cx: Cx| {

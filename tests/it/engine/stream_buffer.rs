@@ -1,4 +1,4 @@
-//! The run of a stream goes on by itself, and what it tells is bounded.
+//! The run of a stream continues without its consumer, and its events are bounded.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ enum Turn {
     Over,
 }
 
-/// A node that says its number `says` times, `turns` times over; then `last` is told.
+/// A node that emits its number `says` times, `turns` times over; then `last` is notified.
 fn counting(turns: u64, says: u64, last: Arc<Notify>) -> CompiledGraph<Count> {
     let mut graph = StateGraph::<Count>::new("counting");
     let turn = graph.add_node("turn", move |state: Count, cx: Cx| async move {
@@ -122,7 +122,7 @@ fn talking(words: u64) -> CompiledGraph<Count> {
     graph.compile().unwrap()
 }
 
-/// What a consumer that takes whatever there is hears on another thread than that of the run, of which nothing may be lost.
+/// A consumer on another thread than the run reads all available events, none of which may be lost.
 #[test]
 fn a_consumer_that_listens_on_another_thread_hears_each_event_however_small_the_buffer_is() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -155,7 +155,7 @@ fn a_consumer_that_listens_on_another_thread_hears_each_event_however_small_the_
     });
 }
 
-/// It takes its time over each event, on the thread that the run is on too.
+/// It takes time for each event, on the same thread as the run.
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_is_slow_but_listens_hears_each_event() {
     for buffer in [1, 16] {
@@ -184,7 +184,7 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         let streaming = || Streaming { buffer: 0, ..StreamMode::Custom.into() };
         let mut stream = graph.stream(say("in"), t(), streaming());
-        // What is begun by the first poll goes on without another one.
+        // A run started by the first poll continues without another one.
         assert!(futures::poll!(stream.next()).is_pending());
         while head(&graph).await.tasks.iter().filter(|task| !task.interrupts.is_empty()).count() < 3 {
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -202,7 +202,7 @@ on_every_store! {
         assert!(told.iter().any(|event| matches!(event, Event::Discarded { nodes } if nodes.len() == 3)), "{told:?}");
     }
 
-    /// A graph with one thread, whose task of the first turn asks when the second turn calls it.
+    /// A graph with one thread, whose task of the first turn is interrupted when the second turn calls it.
     async fn discards_in_a_subgraph_are_never_lost(backend: Backend) {
         let mut inner = StateGraph::<Plain>::new("inner");
         let ask = inner.add_node("ask", async |_: Plain, cx: Cx| {
@@ -289,7 +289,7 @@ fn a_stream_that_is_dropped_on_another_thread_leaves_its_thread_free_at_once() {
     }
 }
 
-/// A store whose commits take a while.
+/// A store with slow commits.
 struct Slow(MemoryCheckpointer);
 
 impl Wrapper for Slow {
@@ -330,7 +330,7 @@ async fn f5_what_a_consumer_heard_of_is_stored_when_it_leaves() {
     assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b c");
 }
 
-/// A value that cannot be cloned once it is armed.
+/// A value that cannot be cloned after it is armed.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Fragile(bool);
 

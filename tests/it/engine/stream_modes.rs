@@ -195,7 +195,7 @@ async fn a_discarded_message_may_be_sent_anew() {
     );
 }
 
-/// Every task has a message of its own, whatever it calls it.
+/// Every task has messages of its own, also with equal ids.
 #[tokio::test]
 async fn f3_the_same_id_in_two_tasks_is_two_messages() {
     let mut graph = StateGraph::<Plain>::new("g");
@@ -266,7 +266,7 @@ struct Big {
     log: Log<String>,
 }
 
-/// Integers stay integers, however large, and channels stand in the order of the fields.
+/// Integers of any size stay integers, and channels are in the order of the fields.
 #[tokio::test]
 async fn values_are_printed_as_they_are() {
     let mut graph = StateGraph::<Big>::new("g");

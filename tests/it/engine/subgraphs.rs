@@ -21,7 +21,7 @@ enum Loop {
     Enough,
 }
 
-/// A graph with a state of its own.
+/// The state of an inner graph.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 pub(super) struct Inner {
     #[channel(append)]
@@ -39,7 +39,7 @@ pub(super) fn answer(name: &str, value: impl serde::Serialize) -> RunConfig {
     RunConfig { answers: Answers::new().answer(name, value), ..t() }
 }
 
-/// Says its name and is counted.
+/// Adds a node that says its name and is counted.
 fn counted(graph: &mut StateGraph<Plain>, calls: &Calls, name: &'static str) -> superstep::NodeRef {
     graph.add_node_with(name, calls.clone(), async move |calls: Calls, _: Plain, cx: Cx| {
         calls.add(&cx);
@@ -94,7 +94,7 @@ on_every_store! {
 
         // Another process.
         let end = make().resume(answer("q", "R")).await.unwrap();
-        // What was there before is not folded twice.
+        // Earlier writes are not folded twice.
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 R"));
         assert_eq!(calls.all(), "p s1 s2 s2");
         let sub = backend.open().history(&ThreadId::from("t\u{1f}sub:0@3"), Default::default()).await.unwrap();
@@ -123,7 +123,7 @@ on_every_store! {
         let asked = make().invoke(Plain::update(), t()).await.unwrap();
         assert_eq!(asked.status, Status::Interrupted);
         assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), ["in", "in s1", "Waits"]);
-        // It goes on with what it had.
+        // It continues with its state.
         let end = make().resume(answer("q", "R")).await.unwrap();
         assert_eq!(end.state.said(), "in s1 R");
         assert_eq!(*seen.lock().unwrap(), ["in s1", "in s1 R"]);
@@ -276,7 +276,7 @@ on_every_store! {
             let mut run = make().invoke(Plain::update(), t()).await.unwrap();
             for (step, answered) in (1..).zip(["abc", "x", "42"]) {
                 assert_eq!(places(&run.interrupts), [format!("sub:2.0/ask:{step}.0:age")]);
-                // Without an answer it is asked again, and not answered with the one before.
+                // Without an answer the question is repeated, and not answered with the earlier one.
                 let again = make().resume(t()).await.unwrap();
                 assert_eq!(again.interrupts, run.interrupts);
                 run = make().resume(answer("age", answered)).await.unwrap();
@@ -378,7 +378,7 @@ on_every_store! {
              would be next; raise `step_limit`, or check that the graph's cycles end"
         );
         assert_eq!(head(&make()).await.values.x, 0);
-        // It goes on where it was.
+        // It continues at the same place.
         assert_eq!(make().resume(RunConfig { step_limit: 1, ..t() }).await.unwrap().state.x, 6);
         let other = RunConfig { step_limit: 6, ..RunConfig::thread("other") };
         assert_eq!(make().invoke(Plain::update(), other).await.unwrap().state.x, 6);

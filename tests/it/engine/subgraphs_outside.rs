@@ -122,7 +122,8 @@ on_every_store! {
         let calls = Calls::default();
         let graph = backend.keep(left(&leaving(&calls)));
         let end = graph.invoke(say("in"), t()).await.unwrap();
-        // What the subgraph wrote before is not merged; the plain edge is followed beside the command.
+        // The earlier writes of the subgraph are not merged; the plain edge is followed in addition to the
+        // command.
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in fromsub p2 p3"));
         let end = graph.invoke(say("stay"), RunConfig::thread("u")).await.unwrap();
         assert_eq!(end.state.said(), "stay i1 stayed p3");

@@ -1,4 +1,4 @@
-//! The handle to a thread: each operation, in sequence, next to the calls of the graph that it stands for.
+//! The handle to a thread: each operation, in sequence, next to the equivalent calls of the graph.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ async fn a_handle_runs_answers_changes_forks_and_replays_its_thread() {
     let paid = order.clone().answer("approve", &decision).resume().await.unwrap();
     assert_eq!(paid.state.log.iter().collect::<Vec<_>>(), ["checked 0", "paid by ada"]);
 
-    // The options of a clone are its own: this handle has no answer to give.
+    // The options of a clone are independent: this handle has no answer.
     assert_eq!(order.resume().await.unwrap().state.paid, 10);
     let history = order.history().checkpoints().await.unwrap();
     let before_pay = order.history().pending("pay").states().await.unwrap().remove(0);

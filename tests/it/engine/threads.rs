@@ -9,7 +9,7 @@ use superstep::{
 
 use crate::support::{Calls, Plain, entries, failed, h, head, json, line, on_every_store, say, t, task};
 
-/// What a checkpoint is, apart from its parent's being there.
+/// Returns the description of a checkpoint, without the existence of its parent.
 fn seen(snapshot: &StateSnapshot<Plain>) -> String {
     let meta = snapshot.checkpoint.as_ref().unwrap();
     let meta = CheckpointMeta { parent_pruned: false, ..meta.clone() };
@@ -104,7 +104,7 @@ on_every_store! {
             assert_eq!((pruned, ids(&graph).await), (10 - left.len(), left.to_vec()), "{keep:?}");
             let kept: Vec<_> = left.iter().map(|id| before[*id as usize - 1].clone()).collect();
             assert_eq!(all(&backend.keep(line(&["a", "b"])), "t").await, kept, "{keep:?}");
-            // The thread goes on, and so does each kept checkpoint.
+            // The thread continues, and so does each retained checkpoint.
             for id in left {
                 let config = RunConfig { checkpoint: Some(CheckpointId(*id)), ..t() };
                 graph.update_state(config, say("on"), "b").await.unwrap();

@@ -1,4 +1,4 @@
-//! H2 and H5: how long an attempt, a silence and a superstep may take.
+//! H2 and H5: time limits of an attempt, of its inactivity and of a superstep.
 
 use std::{
     sync::{
@@ -79,7 +79,7 @@ async fn h2_a_time_out_says_which_limit_it_was_and_how_long_the_attempt_ran() {
     assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Run, ms(50), ms(50)));
     assert_eq!(out.to_string(), "ran longer than its timeout of 50ms");
 
-    // Whichever is over first.
+    // The shorter limit applies.
     let both = NodeOptions { timeout: Some(ms(50)), idle_timeout: Some(ms(40)), ..NodeOptions::default() };
     let out = timed_out(&failed(one(hangs, both).invoke(Plain::update(), RunConfig::default()).await));
     assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(40), ms(40)));
@@ -98,7 +98,7 @@ async fn signs_of_life_keep_a_node_from_its_idle_time_out() {
             cx.sleep(ms(49)).await;
             Ok(say("alive"))
         };
-        // Nobody listens, and yet an event is a sign.
+        // Without a listener, an event still counts as activity.
         let end = one(alive, options()).invoke(Plain::update(), RunConfig::default()).await.unwrap();
         assert_eq!(end.state.said(), "alive");
 
@@ -271,7 +271,7 @@ async fn what_happens_in_a_graph_that_a_node_calls_is_a_sign_of_its_life() {
             cx.sleep(silence).await;
             say("beats")
         });
-        // Its own limit does not keep its signs from its caller.
+        // Its own limit does not hide its activity from its caller.
         called.configure(beats, idle(500));
         called.add_edge(START, slow);
         called.add_edge(slow, beats);

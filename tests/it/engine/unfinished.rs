@@ -81,10 +81,10 @@ on_every_store! {
         graph.invoke(say("1"), t()).await.unwrap();
         let discard = || RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
         assert_eq!(graph.invoke(say("2"), discard()).await.unwrap().state.said(), "1 did 2");
-        // A replay is given the input as it was stored.
+        // A replay uses the stored input.
         let replayed = Replay::of(&graph, "t").run().await.unwrap();
         assert!(replayed.divergence.is_none(), "{replayed}");
-        // A task that has not begun did nothing.
+        // A task that has not started has no effects.
         let stopped = RunConfig { step_limit: 1, ..discard() };
         graph.invoke(say("3"), stopped).await.unwrap();
         assert_eq!(head(&graph).await.values.said(), "1 did 2 did 3");

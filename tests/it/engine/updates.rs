@@ -30,7 +30,7 @@ on_every_store! {
         assert_eq!(end.status, Status::Interrupted);
         graph.update_state(t(), say("human"), None).await.unwrap();
         assert_eq!(h(&graph).await[..2], entries(&[("update", 2, "b"), ("loop", 1, "b")]));
-        // Who made an update by hand is who ran last.
+        // The author of a manual update counts as the last node that ran.
         graph.update_state(t(), say("again"), AsNode::LastRun).await.unwrap();
         assert_eq!(graph.resume(t()).await.unwrap().state.said(), "1 a human again b");
     }
@@ -72,7 +72,7 @@ on_every_store! {
         let end = head(&graph).await;
         assert_eq!((end.values.said().as_str(), end.next.len(), end.tasks.len()), ("1 a", 0, 0));
         assert_eq!(graph.resume(t()).await.unwrap().status, Status::Completed);
-        // The thread takes the next input.
+        // The thread accepts the next input.
         assert_eq!(graph.invoke(say("2"), t()).await.unwrap().state.said(), "1 a 2 a b");
     }
 
@@ -94,7 +94,7 @@ on_every_store! {
                 t(),
                 vec![
                     vec![(say("in"), AsNode::Input)],
-                    // Folded in the order given.
+                    // Folded in the given order.
                     vec![(say("R"), "right".into()), (say("L"), "left".into())],
                     vec![(say("J"), "join".into())],
                 ],
@@ -112,7 +112,7 @@ on_every_store! {
         let parents: Vec<_> = history.iter().map(|it| it.checkpoint.as_ref().unwrap().parent).collect();
         assert_eq!(parents, [Some(CheckpointId(2)), Some(CheckpointId(1)), None]);
         assert!(history.iter().all(|it| it.checkpoint.as_ref().unwrap().source == Source::Update));
-        // And from an older checkpoint, on a branch of its own.
+        // And from an older checkpoint, on another branch.
         let config = RunConfig { checkpoint: Some(CheckpointId(1)), ..t() };
         let updates = vec![vec![(say("l"), "left".into())], vec![(say("r"), "right".into())]];
         assert_eq!(graph.bulk_update_state(config, updates).await.unwrap(), CheckpointId(5));
@@ -144,7 +144,7 @@ on_every_store! {
         assert!(matches!(&error, RunError::AmbiguousUpdate { .. }), "{error}");
         assert_eq!(h(&graph).await, stored);
     }
-    /// `p` did something once and was answered once. Both updates give it another slot.
+    /// `p` had an effect and an answer. Both updates give it another slot.
     async fn a_task_that_stays_keeps_what_it_did_once_and_was_answered(backend: Backend) {
         let (calls, paid) = (Calls::default(), Calls::default());
         let graph = || {

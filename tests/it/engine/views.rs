@@ -1,4 +1,4 @@
-//! A15: parts of a state that go in, come out, and are seen by a node.
+//! A15: views of a state as input, as output, and as a node's argument.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
-//! Three programs, each the next version of the one before, and what each of them stored.
+//! Three programs, each the next version of the previous one, and their stored data.
 //!
-//! `tests/it/fixtures/evolution_1.db` is what the first program stored, `evolution_2.db` what the second made of a copy of
-//! that, and `evolution_3.db` what the third made of that. They are never written again; beside each stands what it has, as
-//! JSON for people. What is stored differently one day gets fixtures of its own, and these still have to load: add their
-//! names to [`what_is_stored_today_is_what_was_stored_then`] and run the tests once with `SUPERSTEP_WRITE_FIXTURE=1`. A
-//! file that is there is not overwritten.
+//! `tests/it/fixtures/evolution_1.db` was stored by the first program, `evolution_2.db` by the second from a
+//! copy of that, and `evolution_3.db` by the third from a copy of that. They are never written again; a JSON
+//! file next to each shows its content for people. A changed stored form gets fixtures of its own, and these
+//! must still load: add their names to [`what_is_stored_today_is_what_was_stored_then`] and run the tests
+//! once with `SUPERSTEP_WRITE_FIXTURE=1`. An existing file is not overwritten.
 
 use std::{
     path::{Path, PathBuf},
@@ -146,7 +146,7 @@ impl<S: Program> Opened<S> {
     }
 }
 
-/// The state of the thread `thread`, and the channels of it that the program does not know.
+/// Returns the state of the thread `thread`, and its channels that the program does not know.
 async fn read<S: Program>(path: &Path, thread: &str) -> (S, String) {
     let StateSnapshot { values, unknown, .. } = Opened::<S>::new(path).head(thread).await;
     (values, unknown.join(" "))
@@ -164,7 +164,7 @@ fn on(thread: &str) -> RunConfig {
     RunConfig { clock: Arc::new(Still), ..RunConfig::thread(thread) }
 }
 
-/// What the programs up to `program` store, one after the other.
+/// Runs the programs up to `program` on a store, one after the other.
 async fn write(path: &Path, program: usize) {
     let first = Opened::<First>::new(path);
     for _ in 0..6 {
@@ -190,7 +190,7 @@ async fn write(path: &Path, program: usize) {
     }
 }
 
-/// What is stored of every thread at its head.
+/// Returns the stored data of every thread at its head.
 async fn dump(path: &Path) -> String {
     let store = SqliteCheckpointer::open(path).unwrap();
     let mut threads = serde_json::Map::new();
@@ -217,7 +217,7 @@ fn fixture(program: usize, ending: &str) -> PathBuf {
     folder.join(format!("evolution_{program}.{ending}"))
 }
 
-/// A copy, because opening a database puts files beside it.
+/// Copies a fixture, because opening a database creates files next to it.
 fn copy(program: usize) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("threads.db");
@@ -271,7 +271,7 @@ async fn an_unfinished_thread_is_gone_on_with_by_every_program() {
     assert_eq!((end.status, end.state.halves), (Status::Completed, 10));
     let texts: Vec<_> = numbered("line", 1, 3).chain(numbered("text", 4, 10)).collect();
     assert_eq!(end.state.texts.iter().cloned().collect::<Vec<_>>(), texts);
-    // The first program knows the old part of it, and keeps the rest.
+    // The first program knows the old part of it, and retains the rest.
     let (state, unknown) = read::<First>(&path, "stopped").await;
     assert_eq!((state.lines.len(), state.minutes, state.note.as_str()), (3, 90, "..."));
     assert_eq!(unknown, "halves place texts");
@@ -284,7 +284,7 @@ async fn the_second_fixture_has_what_the_second_program_does_not_know() {
     let texts: Log<_> = numbered("line", 1, 60).chain(numbered("text", 61, 120)).collect();
     assert_eq!(state, Second { texts, halves: 120, place: Some("place 120".to_owned()) });
     assert_eq!(unknown, "hint note");
-    // Its snapshot stands before the thread's end, so that what follows was kept by it.
+    // Its snapshot precedes the thread's end, so that later data was retained by it.
     let store = SqliteCheckpointer::open(&path).unwrap();
     let loaded = store.load(&"long".into(), None).await.unwrap().unwrap();
     let names: Vec<_> = loaded.snapshot.unwrap().into_iter().map(|value| value.channel).collect();
@@ -295,7 +295,7 @@ async fn the_second_fixture_has_what_the_second_program_does_not_know() {
 async fn after_a_rollback_the_first_program_has_its_removed_channel_again() {
     let (_folder, path) = copy(2);
     let (state, unknown) = read::<First>(&path, "long").await;
-    // Renamed channels are not its own any more; it keeps them as it found them.
+    // Renamed channels are unknown to it; it retains them unchanged.
     assert_eq!((state.lines.len(), state.minutes, state.note), (0, 0, ".".repeat(60)));
     assert_eq!(state.hint, None, "it was over long ago");
     assert_eq!(unknown, "halves place texts");
@@ -315,7 +315,7 @@ async fn nothing_is_lost_when_a_rolled_back_program_goes_on_until_its_own_snapsh
 
     let (state, unknown) = read::<Second>(&path, "long").await;
     assert_eq!(state.place.as_deref(), Some("place 120"));
-    // Where both names have a value, the present one counts; what was written since is folded, as always.
+    // If both names have a value, the current one counts; later writes are folded, as always.
     let since = loaded.commits.concat();
     let since = since.iter().filter(|update| str::from_utf8(update).unwrap().contains("lines")).count();
     assert_eq!((state.texts.len(), since > 0), (120 + since, true));
@@ -337,7 +337,7 @@ async fn the_third_fixture_is_read_by_the_third_program_and_refused_by_the_secon
     let error = second.0.get_state(&"long".into(), None).await.err().unwrap();
     let expected = "channel `texts` is stored in version 2, and this program knows versions up to 1";
     assert!(error.to_string().contains(expected), "{error}");
-    // What is older than the newer program can be read.
+    // Checkpoints before those of the newer program can be read.
     let newest = second.0.get_history(&"long".into(), History::default()).await.unwrap()[0].id;
     let before = CheckpointId(newest.0 - 11);
     let state = second.0.get_state(&"long".into(), Some(before)).await.unwrap();

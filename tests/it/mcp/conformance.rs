@@ -1,6 +1,7 @@
-//! The protocol's own suite for clients, where it is installed: the tests say so and pass where not.
+//! The protocol's own suite for clients, where it is installed: the tests print a note and pass where not.
 //!
-//! It starts a server for each scenario, and runs a client, which is this binary: `a_client` with the address in its environment.
+//! It starts a server for each scenario, and runs a client, which is this binary: `a_client` with the address
+//! in its environment.
 
 use std::{env, fs, process::Stdio};
 
@@ -10,10 +11,10 @@ use tokio::process::Command;
 
 use super::{call, real::found};
 
-/// Where `a_client` finds the address of the server.
+/// The variable with the address of the server for `a_client`.
 const ADDRESS: &str = "SUPERSTEP_CONFORMANCE_ADDRESS";
 
-/// What the suite runs. Does nothing as a test.
+/// The client that the suite runs. Does nothing as a test.
 #[tokio::test]
 async fn a_client() {
     let Ok(address) = env::var(ADDRESS) else { return };

@@ -30,7 +30,7 @@ fn answers() -> Vec<Answer> {
 
 const RESULTS: [&str; 4] = ["noted a", "x no key no greeting", "noted b", "noted c"];
 
-/// A program, with a server of its own.
+/// Creates a program, with a server of its own.
 async fn program(small: &Small, model: Arc<dyn ChatModel>, store: Arc<dyn Checkpointer>) -> Agent {
     let server = Arc::new(small.connect().await);
     let agent = Agent::builder(model).tool_source(server).checkpointer(store);
@@ -71,7 +71,7 @@ fn e35_a_program_that_stops_at_any_write_around_a_call_is_followed_by_one_that_g
                     break;
                 }
             }
-            // It stopped when a call had begun, or when its result was there, and nobody knew which.
+            // It stopped after a call had started, or with its result, so that the result is unknown.
             let effects = if stops == At::HangsBefore { 1 } else { 0 };
             assert_eq!(in_doubt, [effects; 3], "{level:?}");
         });
@@ -127,7 +127,7 @@ fn a_turn_that_is_cancelled_at_any_event_of_a_call_is_followed_by_another() {
                 assert_eq!(reply.final_reply, "ok", "{n}");
                 let results = state(&agent).await.tool_result_history;
                 assert_eq!(results.iter().last().unwrap(), "y no key no greeting", "{n}");
-                // The start of the call that is never answered is the last thing that is told.
+                // The start of the unanswered call is the last event.
                 if last["id"] == "c2" {
                     break;
                 }

@@ -31,7 +31,7 @@ use super::{
 const ACCEPTED: &str = r#"{"action":"accept","content":{"account":"main"}}"#;
 const AGAIN: &str = "[The tool asked the user. The call was sent 2 times, each time from its beginning.]\n";
 
-/// A bank that asks, and the threads of its customers.
+/// A bank that asks its customers, and their threads.
 struct Bank {
     folder: TempDir,
     store: Arc<MemoryCheckpointer>,
@@ -68,7 +68,7 @@ impl Bank {
         McpServer::connect("bank", config).await.unwrap()
     }
 
-    /// A process that was just started, with a server of its own, whose questions are answered by interrupts.
+    /// Creates a new process, with a server of its own, whose questions are answered by interrupts.
     async fn program(&self, answers: impl IntoIterator<Item = Answer>) -> Agent {
         agent(self.server().await, self.store.clone(), answers)
     }
@@ -358,7 +358,7 @@ async fn what_is_no_form_is_declined_or_refused_in_plain_words() {
     }
 }
 
-/// Someone who answers with what does not fit first.
+/// A user whose first answer does not match.
 struct Here;
 
 impl Approver for Here {
@@ -460,7 +460,7 @@ async fn an_address_asks_and_is_answered_like_a_program() {
         let first = program(call("c1", "far_pay", "{}")).await;
         let reply = first.process_message("go", t()).await.unwrap();
         assert_eq!(reply.interrupts[0].question["form"]["from"], "MCP server `far`");
-        // The question that was given up is answered by nobody.
+        // The abandoned question gets no answer.
         answers.clone().wait_for(|answers| *answers == [json!({"action": "cancel"})]).await.unwrap();
         drop(first);
         let next = program(txt("ok")).await;

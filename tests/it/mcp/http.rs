@@ -19,10 +19,10 @@ use tokio::{
 
 use super::{call, tool};
 
-/// What was asked of a server: the method, and the key that came along.
+/// The requests to a server: the method, and the key.
 pub(super) type Asked = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
-/// A server on a free port of loopback, until the test ends.
+/// Starts a server on a free loopback port, until the test ends.
 pub(super) async fn serve() -> (String, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -58,7 +58,7 @@ async fn answer(stream: TcpStream, asked: Asked) {
     let mut stream = BufReader::new(stream);
     while let Some((head, body)) = request(&mut stream).await {
         let Ok(body) = serde_json::from_slice::<Value>(&body) else {
-            // There are no events beside the answers to listen for.
+            // There are no events outside of the answers.
             let _ = stream.write_all(b"HTTP/1.1 405 no\r\ncontent-length: 0\r\n\r\n").await;
             continue;
         };
@@ -157,7 +157,7 @@ async fn calls_share_connections() {
         call(&server, "far_look", json!({})).await.unwrap();
     }
     let connections = methods(&asked).iter().filter(|method| *method == "connected").count();
-    // One for the calls, and one for what the server says of its own accord.
+    // One for the calls, and one for the server's notifications.
     assert!(connections <= 2, "{connections}");
 }
 
@@ -170,7 +170,8 @@ async fn a_header_that_is_none_is_refused_without_its_value() {
     assert_eq!(error, "MCP server `far`: header `x-key` has a name or a value that HTTP does not allow");
 }
 
-/// A call that is answered with this, after which the connection is closed; with nothing, it is not answered at all.
+/// Makes a call that gets this answer, after which the connection is closed; without one, it is not answered
+/// at all.
 fn answered(answer: &str) -> Value {
     json!({ "answer": answer })
 }
@@ -179,7 +180,7 @@ pub(super) fn methods(asked: &Asked) -> Vec<String> {
     asked.lock().unwrap().iter().map(|(method, _)| method.clone()).collect()
 }
 
-/// Waits until the server was asked this last.
+/// Waits until this is the last request to the server.
 async fn sees(asked: &Asked, wanted: &str) {
     let seen = async {
         while methods(asked).last().is_none_or(|last| last != wanted) {
@@ -332,7 +333,7 @@ async fn an_address_that_wants_oauth_says_what_to_do_and_the_token_stands_nowher
             let mut stream = BufReader::new(stream);
             let Some((head, _)) = request(&mut stream).await else { continue };
             let token = head.get("authorization").cloned().unwrap_or_default();
-            // A server that repeats what it was given wherever it can.
+            // A server that repeats the given values wherever it can.
             let wants = format!(
                 "HTTP/1.1 401 no\r\nconnection: close\r\nwww-authenticate: Bearer resource_metadata=\"https://{token}/.well-known\", \
                  error=\"{token}\"\r\ncontent-length: {}\r\n\r\n{token}",
@@ -344,7 +345,7 @@ async fn an_address_that_wants_oauth_says_what_to_do_and_the_token_stands_nowher
     });
     let mut config = McpConfig::http(url);
     let Place::Http { headers, .. } = &mut config.place else { unreachable!("it is an address") };
-    // The only variable that a test can count on stands for the token.
+    // The only variable that always exists in a test replaces the token.
     headers.insert("Authorization".into(), "Bearer ${CARGO_MANIFEST_DIR}".into());
     let secret = std::env::var("CARGO_MANIFEST_DIR").unwrap();
     let shown = format!("{config:?}");

@@ -1,4 +1,4 @@
-//! Images, audio and resources of servers: for models that take them, and for others.
+//! Images, audio and resources of servers: for models that accept them, and for others.
 
 use std::sync::{Arc, Mutex};
 
@@ -40,7 +40,7 @@ const TEXT: &str = "This is it:\n[image: image/gif, 42 bytes]\n[audio: audio/wav
                     [resource file:///b.gif: image/gif, 42 bytes]\n\
                     [resource file:///c.pdf: application/pdf, 5 bytes, not shown: not of a type that models take]";
 
-/// A server whose tool only reads, and gives this.
+/// Starts a server with a read-only tool that returns this content.
 async fn server(odd: &Odd, content: &Value) -> Arc<McpServer> {
     let tools = r#"[{"name":"look","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]"#;
     let answer = format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{{"content":{content}}}}}"#);
@@ -129,7 +129,7 @@ async fn a_model_that_does_not_take_them_reads_what_they_are() {
     }
 }
 
-/// A model that takes all media, and what it was asked.
+/// A model that accepts all media, and its requests.
 struct Seeing {
     model: Arc<dyn ChatModel>,
     seen: Arc<Mutex<Vec<Request>>>,
@@ -195,7 +195,7 @@ async fn a_thread_goes_on_with_its_images_after_a_failed_request() {
     let reply =
         agent(scripted(refused, BOTH)).process_message("Look.", RunConfig::thread("t")).await.unwrap();
     assert_eq!(reply.outcome, Some(AgentOutcome::LlmError));
-    // A provider that refuses them need not be asked with them again.
+    // A provider that rejects them does not receive them again.
     for accepts in [BOTH, Accepts::NOTHING] {
         let model = scripted(vec![txt("ok")], accepts);
         agent(model.clone()).process_message("And?", RunConfig::thread("t")).await.unwrap();
@@ -224,7 +224,8 @@ async fn what_is_hostile_is_bounded_and_described() {
                 [92 of 100 images or audio clips left out: a result may have 8 with 5242880 bytes]";
     assert!(text.ends_with(tail), "{text}");
     let counts = |n: usize| results(&requests[n]).iter().map(|result| result.media.len()).collect::<Vec<_>>();
-    // The older half goes at once, with the first image that is too many, so that the next requests begin alike.
+    // The older half is dropped together with the first excess image, so that the next requests have the same
+    // beginning.
     let wanted = [vec![8], vec![8, 8], vec![0, 5, 8], vec![0, 0, 2, 8], vec![0, 0, 2, 8, 8]];
     assert_eq!([1, 2, 3, 4, 5].map(counts), wanted);
     let left = |n: usize, at: usize| results(&requests[n])[at].content.lines().last().unwrap().to_owned();

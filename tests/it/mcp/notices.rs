@@ -1,4 +1,4 @@
-//! What servers say of their own accord: progress, logs, and that their tools are others now.
+//! Notifications of servers: progress, logs, and changes of their tools.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use superstep_testing::{
 
 use super::{Small, call, tool as tool_of};
 
-/// What comes of a call, and what it told meanwhile.
+/// Returns the result of a call, and its events.
 pub(super) async fn told(server: &McpServer, name: &str) -> (String, Vec<String>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tells = told.clone();
@@ -100,7 +100,7 @@ async fn the_next_superstep_sees_tools_that_a_server_gained_and_a_round_keeps_th
     let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
     assert_eq!((results[0], results[2]), ("grown", "extra work"));
     assert!(results[1].starts_with("Error: unknown tool 'small_extra'"), "{}", results[1]);
-    // Started anew, it is as small as it was; that is known once a call has started it.
+    // After a restart it has its initial tools; that is known after a call has started it.
     let extra = |tools: &[superstep::llm::ToolSpec]| tools.iter().any(|tool| tool.name == "small_extra");
     let seen: Vec<_> = model.requests().iter().map(|request| extra(&request.tools)).collect();
     assert_eq!(seen, [false, true, true, true, false]);
@@ -116,7 +116,7 @@ async fn a_server_keeps_its_tools_where_the_new_list_is_of_no_use_and_those_that
     server.refresh().await;
     let names: Vec<_> = server.tools().iter().map(|tool| tool.spec().name.clone()).collect();
     assert_eq!(names, ["small_grow", "small_say"]);
-    // Nobody is there to ask; nothing is started for that.
+    // There is no server to request from, and none is started for that.
     server.close().await;
     server.refresh().await;
     assert_eq!(server.tools().len(), 2);

@@ -1,4 +1,4 @@
-//! Servers that do not keep to the protocol, and those that do not want to end.
+//! Servers that break the protocol, and those that do not end.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
 
 const TOOLS: &str = r#"[{"name":"odd","inputSchema":{"type":"object"}}]"#;
 
-/// A server that is told how to behave, and its folder.
+/// A server with a configured behaviour, and its folder.
 pub(super) struct Odd(TempDir);
 
 impl Odd {
@@ -44,7 +44,7 @@ impl Odd {
         self.0.path().join("seen")
     }
 
-    /// Waits until the server has begun, and returns the id of its process.
+    /// Waits until the server has started, and returns the id of its process.
     async fn begun(&self) -> String {
         loop {
             match fs::read_to_string(self.seen()) {
@@ -55,13 +55,13 @@ impl Odd {
     }
 }
 
-/// Whether a process is there that has not ended.
+/// Returns whether a process exists that has not ended.
 fn is_there(id: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(id).join("stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
 }
 
-/// What comes of a call that is answered like this.
+/// Returns the result of a call with this answer.
 async fn answered(answer: &str) -> Result<String, String> {
     let odd = Odd::new();
     let server = McpServer::connect("odd", odd.config(&[("ANSWER", answer)])).await.unwrap();
@@ -84,7 +84,7 @@ async fn one_tool_that_cannot_be_used_does_not_cost_the_others() {
         "[warning] tool `null` cannot be used: its `name` is not a text\n",
     ];
     assert_eq!(server.logged(), wanted);
-    // Whoever names it counts on it; whoever names others does not hear of it.
+    // A configuration that names it requires it; one that names others ignores it.
     let naming = |name: &str| McpConfig { tools: Some(vec![name.to_owned()]), ..config.clone() };
     let error = McpServer::connect("odd", naming("b")).await.unwrap_err().to_string();
     assert_eq!(
@@ -198,7 +198,7 @@ fn a_program_dies_with_the_runtime_that_it_was_started_in() {
     }
 }
 
-/// A list of tools as a server says it.
+/// Returns a list of tools in a server's form.
 fn list_of(tools: &[(&str, &str)]) -> String {
     let tool = |(name, about): &(&str, &str)| {
         format!(r#"{{"name":"{name}","description":"{about}","inputSchema":{{"type":"object"}}}}"#)

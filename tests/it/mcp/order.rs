@@ -1,4 +1,4 @@
-//! The calls of one answer to one server keep their order.
+//! The calls of one answer to one server retain their order.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ async fn an_address_gets_the_calls_of_one_answer_in_their_order_whether_they_rea
     }
 }
 
-/// Waits for another call of its kind, once it was sent.
+/// Waits for another call of its kind, after it was sent.
 struct Meets(ToolSpec, Barrier);
 
 impl Tool for Meets {

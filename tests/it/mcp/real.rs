@@ -1,4 +1,4 @@
-//! Real servers, where they are installed: the tests say so and pass where not.
+//! Real servers, where they are installed: the tests print a note and pass where not.
 
 use std::{
     env, fs,
@@ -36,13 +36,13 @@ pub(super) fn found(program: &str) -> Option<PathBuf> {
     let folders = installed.into_iter().chain(named.iter().flat_map(env::split_paths));
     let found = folders.map(|folder| folder.join(program)).find(|file| file.is_file());
     if found.is_none() {
-        // Past the capture of the test harness, so that it is heard.
+        // Prints past the capture of the test harness.
         let _ = writeln!(io::stderr(), "\nSKIPPED: `{program}` is not installed, `just mcp` does it\n");
     }
     found
 }
 
-/// How such a program is started.
+/// Returns the configuration that starts such a program.
 fn program(program: &str, args: &[&str]) -> Option<McpConfig> {
     let found = found(program)?.into_os_string().into_string().unwrap();
     Some(McpConfig::program(found, args.iter().map(|arg| (*arg).to_owned())))
@@ -103,7 +103,7 @@ async fn the_server_of_what_is_remembered() {
     let server = McpServer::connect("memory", config).await.unwrap();
     let found = call(&server, "memory_search_nodes", json!({"query": "engines"})).await.unwrap();
     assert!(found.contains("Ada"), "{found}");
-    // The schemas are of things within things.
+    // The schemas have nested objects.
     let wrong = json!({"entities": [{"name": "Bob"}]});
     let create = super::tool(&server, "memory_create_entities");
     assert_eq!(create.spec().parameters["properties"]["entities"]["items"]["required"][1], "entityType");
@@ -148,7 +148,7 @@ async fn the_server_of_a_repository() {
 
 const SLOW: &str = r#"{"duration":60,"steps":600}"#;
 
-/// Calls what takes a minute, and does something once it is at work.
+/// Makes a call that takes a minute, and runs a function while it is running.
 async fn at_work(server: &McpServer, then: impl FnOnce(&ToolCx)) -> Result<String, ToolError> {
     let begun = Arc::new(Notify::new());
     let begins = begun.clone();
@@ -222,7 +222,7 @@ fn kill_child(arg: &str) {
     }
 }
 
-/// The server of everything at an address of this machine. Dropped, it ends.
+/// The server of all features at an address of this machine. Dropping it ends it.
 struct Address {
     url: String,
     port: u16,
@@ -230,7 +230,7 @@ struct Address {
 }
 
 impl Address {
-    /// At this port, or at one that nobody else gets.
+    /// Starts it at this port, or at a reserved one.
     async fn serve(port: Option<u16>) -> Option<Self> {
         let found = found("mcp-server-everything")?;
         let port = port.unwrap_or_else(reserved_port);

@@ -1,4 +1,4 @@
-//! The agent graph: its model and tools are asked again after a crash, and nothing in its state shows it.
+//! The agent graph: its model and tools are called again after a crash, without a trace in its state.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use superstep_testing::sim::{self, Sim};
 
 use super::{crashed_everywhere, many};
 
-/// Answers from what it is asked and nothing else: two rounds of tool calls, then a text; thanks need no tools.
+/// Answers from its request only: two rounds of tool calls, then a text; thanks need no tools.
 struct Oracle(Sim);
 
 impl ChatModel for Oracle {
@@ -66,7 +66,7 @@ struct Note {
     number: u32,
 }
 
-/// How often each call took effect, by idempotency key, in each life of the thread.
+/// The number of effects of each call, by idempotency key, in each life of the thread.
 type Effects = Arc<Mutex<BTreeMap<Option<u64>, BTreeMap<String, u64>>>>;
 
 fn agent(sim: &Sim, effects: &Effects) -> CompiledGraph<AgentState> {
@@ -109,7 +109,7 @@ fn an_agent_ends_alike_in_any_order_and_after_any_crash() {
         assert!(calls.keys().eq(plain.keys()), "{seed:?}: {calls:?}");
         repeated += calls.values().sum::<u64>() - 5;
     }
-    // Only a call that was under way when its process stopped takes effect again, under the same key.
+    // Only a call that was running when its process stopped takes effect again, under the same key.
     assert!(repeated <= 3 * report.crashes, "{repeated} of {report}");
     assert!(report.seeds == 1 || repeated > 0, "{report}");
 }

@@ -184,8 +184,8 @@ enum Crashes {
 }
 
 impl Crashes {
-    /// Returns a rate of about `times` in a run that passes `places`. The rate decreases, so that wide
-    /// supersteps finish although crashes repeat places.
+    /// Creates about `times` crashes in a run that passes `places`; more, because places repeat after each crash.
+    /// Their number is limited, so that wide supersteps finish.
     fn often(times: u32, places: u64) -> Self {
         let odds = f64::from(times) / places.max(1) as f64;
         Self::Often { odds: odds.min(0.25), left: times * 3 }

@@ -1,4 +1,4 @@
-//! What becomes of the cursor, however a dream ends, and who dreams after that.
+//! The cursor after each kind of end of a dream, and the next dream.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{
     Bed, Dreamer, at, dreamt, scripted,
 };
 
-/// How a dream ends whose model gives these answers.
+/// Returns the end of a dream whose model gives these answers.
 async fn ends(bed: &Bed, config: DreamConfig, answers: Vec<Answer>) -> Option<AgentOutcome> {
     let dreams = bed.dreams_on(bed.store.clone(), scripted(answers), config);
     let dream = dreamt(dreams.dream_now("ada", at(1)).await.unwrap());
@@ -45,7 +45,7 @@ async fn the_cursor_moves_only_with_a_dream_that_was_completed() {
         assert_eq!(ends(&bed, config, answers).await, Some(outcome));
         let cursor = bed.cursor("ada");
         assert_eq!((cursor.read.offset, cursor.last.unwrap().end.as_str()), (0, outcome.as_str()));
-        // Nothing is lost.
+        // No turn is lost.
         let dream = dreamt(bed.dreams(Dreamer::default()).dream_now("ada", at(2)).await.unwrap());
         assert_eq!((dream.outcome, dream.turns), (Some(AgentOutcome::Completed), 3));
         assert_eq!(bed.read("ada"), "# Memory\n- three\n- two\n- one\n");
@@ -87,7 +87,7 @@ async fn a_dream_that_changed_nothing_consumes_no_turn_unless_the_next_one_chang
     let dream = dreamt(dreams.dream_if_due("ada", at(31 * minute)).await.unwrap());
     assert_eq!((dream.turns, dream.settled), (4, true));
     assert_eq!(bed.read("ada"), "# Memory\n- four\n- three\n- two\n- one\n");
-    // Turns of which nothing is worth it are not read for ever.
+    // Turns without useful content are not read forever.
     bed.say("ada", 40 * minute, &["five"]).await;
     for settled in [false, true] {
         assert_eq!(dreamt(idle().dream_now("ada", at(41 * minute)).await.unwrap()).settled, settled);
@@ -96,7 +96,7 @@ async fn a_dream_that_changed_nothing_consumes_no_turn_unless_the_next_one_chang
     assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
 }
 
-/// A dream that stops at its `n`-th write, as if its process did.
+/// Runs a dream that stops at its `n`-th write, like a crashed process.
 async fn crash(bed: &Bed, n: usize) {
     let (stops, now): (Arc<dyn Checkpointer>, Arc<Notify>) = watched(bed.store.clone(), At::HangsAfter, n);
     let dreams = bed.dreams_on(stops, Dreamer::default(), DreamConfig::default());
@@ -111,7 +111,7 @@ async fn a_dream_that_a_crash_ended_is_gone_on_with_whether_it_is_due_or_not() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
     crash(&bed, 6).await;
-    // What was said since belongs to the next one.
+    // Later messages belong to the next dream.
     bed.say("ada", 5, &["four"]).await;
     let model = Dreamer::default();
     let dream = dreamt(bed.dreams(model.clone()).dream_if_due("ada", at(6)).await.unwrap());
@@ -156,7 +156,7 @@ async fn nobody_dreams_while_somebody_does() {
         end = first.dream_if_due("ada", at(1)) => panic!("it ended: {end:?}"),
         () = others => {}
     }
-    // Who has the thread and not the lock of the file is another program as well.
+    // The owner of the thread without the lock of the file is another program as well.
     let lease = bed.store.lease(&ThreadId::from("dream:ada")).await.unwrap();
     assert_eq!(dreams.dream_now("ada", at(1)).await.unwrap(), Dreamt::Busy);
     drop(lease);
@@ -167,7 +167,7 @@ async fn nobody_dreams_while_somebody_does() {
 async fn why_a_dream_broke_off_is_kept_and_it_rests_before_it_goes_on() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
-    // Its memory is no text, so that it cannot begin.
+    // Its memory is not text, so that the dream cannot start.
     let memory = bed.memory.file_of("ada").unwrap();
     std::fs::write(&memory, b"\xff").unwrap();
     let (model, minute) = (scripted([txt("ok")]), 60_000);

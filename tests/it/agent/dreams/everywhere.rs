@@ -1,4 +1,5 @@
-//! A dream that is stopped at any place is gone on with: the file is whole, no edit is made twice, and no turn is lost.
+//! A dream that is stopped at any place is continued: the file is complete, no edit is made twice, and no
+//! turn is lost.
 
 use std::{
     future::{Future, poll_fn},
@@ -32,7 +33,8 @@ async fn bed_on(store: Arc<dyn Checkpointer>) -> Bed {
     bed
 }
 
-/// What comes of a wish once nobody else is at work on the files: it may go on there when nobody waits for it any more.
+/// Returns the result of a dream after all other work on the files has ended, which may continue after its
+/// future is dropped.
 async fn alone(wish: impl AsyncFn() -> Dreamt) -> Dreamt {
     loop {
         match wish().await {
@@ -42,7 +44,7 @@ async fn alone(wish: impl AsyncFn() -> Dreamt) -> Dreamt {
     }
 }
 
-/// Another process dreams to the end, in at most so many dreams.
+/// Finishes the dream in another process, in at most this number of dreams.
 async fn goes_on(bed: &Bed, most: usize) {
     let file = bed.read("ada");
     assert!(file.is_empty() || (file.starts_with("# Memory\n") && file.ends_with('\n')), "{file}");
@@ -50,7 +52,7 @@ async fn goes_on(bed: &Bed, most: usize) {
     for _ in 0..most {
         match alone(async || dreams.dream_if_due("ada", at(2)).await.unwrap()).await {
             Dreamt::Ended(dream) if dream.settled => break,
-            // All edits were made before, and it is asked for once more.
+            // All edits were made before, and the end is requested once more.
             Dreamt::Ended(dream) if dream.outcome == Some(AgentOutcome::Completed) => {
                 let again = alone(async || dreams.dream_now("ada", at(2)).await.unwrap()).await;
                 assert!(dreamt(again).settled);
@@ -130,7 +132,7 @@ async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// What is about files goes on for a moment in another thread, as it would until the process is really gone.
+/// File operations continue briefly on another thread, as they would until the process has ended.
 #[tokio::test]
 async fn a_crash_while_it_waits_for_anything_makes_no_edit_twice() {
     for times in 1.. {
@@ -174,7 +176,7 @@ async fn a_cancel_at_any_write_leaves_a_dream_that_another_one_completes() {
         );
         assert_eq!(dream.settled, is_completed, "{n}");
         assert_eq!(bed.cursor("ada").read.offset, if is_completed { bed.length("ada") } else { 0 }, "{n}");
-        // One that was stopped between two nodes may still have to say that it was cancelled.
+        // A dream that was stopped between two nodes may still have to report its cancellation.
         goes_on(&bed, 2).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What a dream can reach: the user's memory, and nothing else.
+//! The reach of a dream: the user's memory only.
 
 use std::{fs, sync::Arc};
 

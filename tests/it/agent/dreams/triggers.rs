@@ -1,4 +1,4 @@
-//! When there is a dream, and of what.
+//! The triggers of dreams, and their input.
 
 use std::{
     sync::{Arc, Mutex},
@@ -71,13 +71,13 @@ async fn a_dream_is_of_so_many_turns_and_the_next_one_of_those_behind_them() {
         assert_eq!(bed.read("ada"), format!("# Memory\n- {lines}\n"));
     }
     assert_eq!(dreams.dream_if_due("ada", at(1)).await.unwrap(), Dreamt::NotDue { waiting: 1 });
-    // More waits than one dream takes, though not as much as makes one due.
+    // More turns wait than one dream takes, but fewer than make one due.
     let config = DreamConfig { most_bytes: 1, turns: 100, ..DreamConfig::default() };
     bed.say("ada", 0, &["six"]).await;
     let few = bed.dreams_on(bed.store.clone(), Dreamer::default(), config);
     assert_eq!(dreamt(few.dream_if_due("ada", at(1)).await.unwrap()).turns, 1);
     assert_eq!(few.dream_if_due("ada", at(1)).await.unwrap(), Dreamt::NotDue { waiting: 1 });
-    // A line is longer than a dream may be.
+    // A line is longer than the input of a dream.
     let config = DreamConfig { most_bytes: 1, turns: 1, ..DreamConfig::default() };
     let dreams = bed.dreams_on(bed.store.clone(), Dreamer::default(), config);
     assert_eq!(dreamt(dreams.dream_if_due("ada", at(1)).await.unwrap()).turns, 1);

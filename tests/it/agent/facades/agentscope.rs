@@ -37,7 +37,7 @@ async fn memory(agent: &ReActAgent) -> String {
     show::messages(state.messages.iter())
 }
 
-/// A text that the design takes for the call that ends the turn, as it is remembered.
+/// Returns the stored form of a text that the design treats as the call that ends the turn.
 fn finished(text: &str, step: i64) -> String {
     let call = format!(r#"{step}.0.finish generate_response{{"response":"{text}"}}"#);
     format!(r#"a:"{text}"[{call}], t({step}.0.finish):"Successfully generated response.""#)
@@ -191,7 +191,7 @@ fn x10_hooks_run_in_their_order() {
 
         notes.lock().unwrap().join(" ")
     });
-    // Events are heard while the graph goes on, so only the last piece has its place.
+    // Events arrive while the graph continues, so only the last piece has a fixed place.
     let (rest, prints): (Vec<&str>, Vec<&str>) = notes.split(' ').partition(|note| !note.ends_with("print"));
     assert_eq!(
         rest.join(" "),
@@ -290,7 +290,7 @@ fn x10_a_hook_that_fails_is_the_error_of_the_run_and_leaves_every_call_answered(
             let failed = agent.reply("go").await.unwrap_err();
             let FacadeError::Hook(failure) = failed else { panic!("{place}: {failed}") };
             let _ = memory(&agent).await;
-            // The thread takes the next message.
+            // The thread accepts the next message.
             let observed = agent.observe("still there?").await;
             ((failure.hook, observed.is_ok()), ())
         });
@@ -349,7 +349,7 @@ fn a_facade_can_be_run_in_a_task() {
     is_send(&agent.observe("go"));
 }
 
-/// Takes both steps itself, now and then.
+/// Implements both steps, in some cases.
 struct Own;
 
 impl Steps for Own {

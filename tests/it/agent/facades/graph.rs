@@ -23,7 +23,7 @@ fn x12_x5_a_result_has_a_reply_and_metadata() {
             "usage": made["usage"],
         })
     );
-    // Nobody told, so it is estimated.
+    // The provider reports no usage, so it is estimated.
     assert!(made["usage"]["input_tokens"].as_u64() > Some(0), "{made}");
 }
 

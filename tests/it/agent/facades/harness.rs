@@ -90,7 +90,7 @@ fn d26_at_the_limit_the_content_is_fixed_and_the_history_ends_with_a_tool() {
     assert_eq!((made.final_content.as_deref(), sent.requests), (Some("Max iterations reached."), 0));
 }
 
-/// With a check that denies `{"x":"no"}`, at once or after a while.
+/// Adds a check that denies `{"x":"no"}`, immediately or after a delay.
 fn checking(builder: AgentBuilder, waits: bool, seen: &Arc<Mutex<Vec<Value>>>) -> AgentLoop<String> {
     let seen = seen.clone();
     let check = move |check: Check| {
@@ -129,7 +129,7 @@ fn s2_03_a_check_denies_without_a_pause_and_is_asked_only_about_what_could_run()
     }
 }
 
-/// Tools of a server, say.
+/// A changing source of tools, like a server.
 struct Elsewhere(Arc<ToolRegistry>);
 
 impl ToolSource for Elsewhere {
@@ -297,7 +297,7 @@ fn s2_05_events_are_told_one_after_the_other() {
     assert_eq!(told, ["node_start", "llm_token", "node_end"]);
 }
 
-/// What `on_error` was told.
+/// The calls of `on_error`.
 type Heard = Arc<Mutex<Vec<(String, String)>>>;
 
 fn listening(builder: AgentBuilder, config: ReactConfig, heard: &Heard) -> AgentLoop<String> {
@@ -322,7 +322,7 @@ fn b13_on_error_hears_of_a_tool_that_fails_and_the_turn_goes_on() {
         let agent = listening(builder, ReactConfig::harness(), &heard);
         let turn = super::paused(agent.run(&"go".to_owned(), &[], None)).unwrap();
         assert_eq!(turn.final_content.as_deref(), Some("sorry"));
-        // What the model got wrong itself is no failure of a tool.
+        // An error of the model is not a failure of a tool.
         let told = ("tool".to_owned(), format!("the tool `{tool}` failed: {said}"));
         assert_eq!(*heard.lock().unwrap(), [told]);
     }

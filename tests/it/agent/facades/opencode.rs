@@ -19,7 +19,7 @@ fn react(asked: Asked) -> ReactLoop {
     ReactLoop::new(AiClient::new(asked.agent.config(at_once(ReactConfig::opencode()))))
 }
 
-/// What a run made, its error as its sources tell it.
+/// Returns the result of a run, with its error as its chain of sources.
 fn told(made: Result<String, FacadeError>) -> Result<String, Option<u16>> {
     made.map_err(|error| {
         let source = error.source().and_then(|source| source.downcast_ref::<ModelError>());

@@ -1,4 +1,4 @@
-//! What goes over the wire, byte for byte, and what is made of the answers in Mem0's documents.
+//! The requests on the wire, byte for byte, and the parsing of the responses in Mem0's documentation.
 
 use serde_json::{Value, json};
 use superstep::agent::{LongTermMemory, Mem0, Mem0Config, MemoryEntry};
@@ -11,7 +11,7 @@ use superstep_testing::{
 use super::{KEY, config, says};
 use crate::agent::real;
 
-/// A client, and the server that gives it these answers.
+/// Creates a client, and the server with these responses.
 pub(super) async fn scripted(
     kind: Mem0Kind,
     answers: impl IntoIterator<Item = Answer>,

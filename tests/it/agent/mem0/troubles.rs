@@ -16,7 +16,8 @@ use super::{
 };
 use crate::agent::real;
 
-/// What a search and an addition say of the same answer, which is the same, without the server's address.
+/// Returns the error of a search and an addition for the same response, which must be equal, without the
+/// server's address.
 async fn error(kind: Mem0Kind, answer: Answer) -> String {
     error_within(Duration::from_secs(30), kind, answer).await
 }
@@ -28,7 +29,7 @@ async fn error_within(timeout: Duration, kind: Mem0Kind, answer: Answer) -> Stri
     let add = memory.add(says("I like tea"), "ada", "k").await.unwrap_err().to_string();
     let list = memory.list("ada", 5).await.unwrap_err().to_string();
     assert_eq!((&add, &list), (&search, &search));
-    // Nothing is asked twice.
+    // No request is repeated.
     assert_eq!(server.received().len(), 3);
     let base = server.base_url().trim_end_matches("/v1").to_owned();
     let problem = search.strip_prefix(&format!("the Mem0 server `{base}`: ")).expect("it says which server");
@@ -134,7 +135,7 @@ fn a_key_that_the_server_repeats_is_not_told() {
         for kind in BOTH {
             for answer in [
                 http(401, &[], &format!("wrong: {KEY}")),
-                // Where the excerpt ends.
+                // The end of the excerpt.
                 http(500, &[], &around("")),
                 http(200, &[], &around("y")),
                 ok(&json!({"detail": KEY})),

@@ -1,4 +1,4 @@
-//! What can come together: any script, preset, tools, moment to cancel and moment to crash.
+//! The combinations: any script, preset, tools, moment of cancellation and moment of a crash.
 
 use std::{fmt, time::Duration};
 
@@ -107,7 +107,7 @@ const CHANGES: [Change; 34] = [
     ("deny send", |config| config.permissions = vec![PermissionRule::new("send", Permit::Deny)]),
 ];
 
-/// Where the process stops: before or after the nth write of the store, counted over the whole case.
+/// The place of a crash: before or after the nth write of the store, counted over the whole case.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crash {
     pub(super) write: usize,
@@ -118,9 +118,9 @@ pub(super) struct Crash {
 pub(super) struct Case {
     pub(super) scenario: Scenario,
     pub(super) crash: Option<Crash>,
-    /// Whether calls are approved by an interrupt, and not by somebody who is there.
+    /// `true` if calls are approved by an interrupt, and not by a person in the process.
     pub(super) outside: bool,
-    /// At which event of the first turn the user says something more.
+    /// The event of the first turn at which the user sends another message.
     pub(super) says: Option<usize>,
     preset: &'static str,
     changes: Vec<&'static str>,
@@ -162,7 +162,7 @@ fn arguments() -> impl Strategy<Value = &'static str> {
     ])
 }
 
-/// Whatever a call says of itself, each of its parts may be missing or come again.
+/// Generates calls; each part of a call may be missing or repeated.
 fn calls() -> impl Strategy<Value = Vec<(&'static str, &'static str, &'static str)>> {
     let name = prop_oneof![
         14 => select(&TOOLS),

@@ -1,4 +1,4 @@
-//! What a program may do around the steps of its agent.
+//! The hooks of a program around the steps of its agent.
 
 use std::{future::ready, time::Duration};
 
@@ -30,7 +30,7 @@ pub(super) const HOOKED: [Hooked; 7] = [
     },
 ];
 
-/// Counts how often it is asked, over all processes of a case.
+/// Counts its calls, over all processes of a case.
 fn nth(kit: &Kit, what: &str) -> usize {
     kit.note(what);
     kit.notes().iter().filter(|note| *note == what).count()

@@ -1,4 +1,4 @@
-//! A case from its first to its last turn, over as many processes as that takes.
+//! A case from its first to its last turn, over any number of processes.
 
 use std::{
     future::Future,
@@ -27,10 +27,10 @@ use super::{
 };
 use crate::support::{Stuck, t};
 
-/// No turn may take longer, whatever waits are asked for.
+/// The maximum time of a turn, including requested delays.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
-/// What became of a case.
+/// The result of a case.
 pub(super) struct Lived {
     pub(super) ends: Vec<End>,
     pub(super) model: ScriptedModel,
@@ -40,11 +40,11 @@ pub(super) struct Lived {
     pub(super) crashed: bool,
 }
 
-/// How a turn ended.
+/// The end of a turn.
 pub(super) enum End {
     /// In one go.
     Whole(Turn),
-    /// Over several runs, of which nobody heard all events.
+    /// In several runs, whose events were not all received.
     InParts(AgentState),
     /// At a limit that fails the run.
     Failed(String),
@@ -123,7 +123,7 @@ pub(super) async fn live(case: &Case) -> Lived {
         let end = timeout(LONG, life.turn(at, text, cancel)).await.expect("a turn ends");
         let failed = matches!(end, End::Failed(_));
         ends.push(end);
-        // What failed is unfinished, and would be refused a new input.
+        // A failed run is unfinished and would reject a new input.
         if failed {
             break;
         }
@@ -181,7 +181,7 @@ impl Life<'_> {
         if whole { End::Whole(Turn { told, events, state, ended }) } else { End::InParts(state) }
     }
 
-    /// What a user does after a crash: goes on if the message was stored, else says it again.
+    /// Continues after a crash: resumes if the message was stored, else sends it again.
     async fn go_on(&self, at: usize, text: &str) -> Ended {
         let head = self.agent.graph().get_state(&"t".into(), None).await.unwrap();
         let of_the_user = head.values.messages.iter().filter(|said| super::super::begins_a_turn(said));
@@ -200,14 +200,14 @@ impl Life<'_> {
     }
 }
 
-/// How a run ended, and what it asks.
+/// The end of a run, and its questions.
 type Ended = Result<(Status, Vec<(String, serde_json::Value)>), RunError>;
 
 fn questions(interrupts: Vec<superstep::Interrupt>) -> Vec<(String, serde_json::Value)> {
     interrupts.into_iter().map(|asked| (asked.key, asked.question)).collect()
 }
 
-/// Nothing if the process stops before the run ends, which is dropped then.
+/// Returns `None` if the process stops before the run ends, which is dropped then.
 async fn crashes(stuck: &Stuck, run: impl Future<Output = Ended>) -> Option<Ended> {
     tokio::select! {
         biased;

@@ -1,5 +1,5 @@
-//! Any calls of one answer, asked about or not, decided in any order and over any restarts: side effects keep the order of the
-//! calls wherever the mode is sequential or a call is exclusive.
+//! Any calls of one answer, with or without approval, decided in any order and over any restarts: side
+//! effects follow the order of the calls if the mode is sequential or a call is exclusive.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::support::{Stuck, head, t};
 
-/// What a call is: its tool, and whether somebody is asked.
+/// The kind of a call: its tool, and whether it needs approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -54,14 +54,14 @@ impl Kind {
     }
 }
 
-/// Who decides.
+/// The source of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// Somebody outside, in some order, a few at a time.
+    /// External answers, in some order, a few at a time.
     Outside,
     /// A person who is there.
     There,
-    /// Nobody: everything is approved.
+    /// No decision is needed: everything is approved.
     Yes,
 }
 
@@ -106,7 +106,7 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    /// Whether the later of two calls must not begin before the earlier one is answered.
+    /// Returns whether the later of two calls must not start before the earlier one is answered.
     fn follows(&self, earlier: usize, later: usize) -> bool {
         let one_by_one = matches!(self.mode, ToolMode::Sequential | ToolMode::Parallel { max: 1 });
         earlier < later && (one_by_one || self.calls[earlier].0.is_alone() || self.calls[later].0.is_alone())
@@ -158,7 +158,7 @@ fn ran(kit: &Kit) -> Vec<usize> {
     kit.effects().into_iter().map(call).collect()
 }
 
-/// What has run while these wait.
+/// Asserts which calls have run while these wait.
 fn nothing_runs_past(case: &Case, kit: &Kit, waiting: &BTreeSet<usize>) {
     for call in ran(kit) {
         let overtaken = waiting.iter().find(|earlier| case.follows(**earlier, call));

@@ -23,7 +23,7 @@ use crate::{
     support::t,
 };
 
-/// The models of the boss and the digger that say what is not yet stored of their scripts.
+/// Creates the models of the boss and the digger with the answers that are not stored yet.
 async fn goes_on(
     level: Level,
     store: &Arc<MemoryCheckpointer>,

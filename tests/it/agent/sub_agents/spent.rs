@@ -1,4 +1,4 @@
-//! What sub-agents spend, and the time that they have.
+//! The usage of sub-agents, and their time limits.
 
 use superstep::{
     TokioClock,
@@ -7,7 +7,7 @@ use superstep::{
 
 use super::*;
 
-/// What so many requests took.
+/// Returns the usage of this number of requests.
 fn of(requests: usize) -> Usage {
     let requests = u64::try_from(requests).unwrap();
     Usage { input_tokens: 40 * requests, output_tokens: 10 * requests }

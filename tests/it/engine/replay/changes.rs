@@ -11,7 +11,7 @@ use superstep::{
 use super::found;
 use crate::support::{on_every_store, say, t};
 
-/// What is different in a graph, beside the one that made the thread.
+/// A change of a graph, compared with the one that created the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Change {
     #[default]
@@ -160,7 +160,7 @@ async fn what_is_left_out_without_a_trace_in_the_state_is_no_difference() {
     super::replayed(&work(Change::Forgets, store)).await.assert_same();
 }
 
-/// Forgets all but the last write.
+/// Retains only the last write.
 enum Latest {}
 
 impl Reducer<Log<String>> for Latest {

@@ -1,4 +1,4 @@
-//! What nodes do and learn, by name and by time.
+//! The effects and recorded inputs of nodes, by name and by time.
 
 use std::{
     error::Error,

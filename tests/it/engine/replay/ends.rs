@@ -1,4 +1,4 @@
-//! Threads whose runs stopped or failed on the way, and graphs that were called and did not come to their end.
+//! Threads whose runs stopped or failed, and called graphs that did not complete.
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ async fn a_replay_goes_on_where_runs_stopped() {
     assert_eq!((found.node.as_str(), found.at), ("c", At::Channel("log".into())));
 }
 
-/// A graph that calls another one, and goes on with this if it fails or takes longer than a second.
+/// A graph that calls another one, and continues with this one if it fails or takes longer than a second.
 pub(super) fn calls(inner: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
     let mut outer = StateGraph::<Plain>::new("outer");
     let inner = inner.clone();

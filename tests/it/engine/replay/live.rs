@@ -1,4 +1,4 @@
-//! Replays in which nodes do for real what they do.
+//! Replays with live nodes.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::support::{Plain, say, sayer, t};
 
-/// `START → ask → END`, which says how often it asked.
+/// `START → ask → END`, which says the number of its questions.
 fn asking(outside: &Outside) -> CompiledGraph<Plain> {
     let outside = outside.clone();
     one(move |_, cx| {
@@ -57,7 +57,7 @@ async fn after_a_live_replay_a_thread_remembers_how_it_was_asked() {
     assert_eq!(fork.metadata["who"], "first");
 }
 
-/// A store that counts how often somebody became the writer of a thread.
+/// A store that counts the leases of threads.
 struct Leases(MemoryCheckpointer, Arc<AtomicUsize>);
 
 impl Wrapper for Leases {

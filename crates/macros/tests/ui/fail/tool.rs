@@ -15,7 +15,7 @@ async fn generic<T>(x: T) -> String {
     String::new()
 }
 
-/// Has wrong parameters, each for a reason of its own.
+/// Has invalid parameters, each for another reason.
 #[tool]
 async fn wrong(
     text: &str,
@@ -31,7 +31,7 @@ async fn wrong(
 #[tool]
 async fn twice(cx: ToolCx, other: ToolCx) {}
 
-/// Has all of them and one more.
+/// Has all parameters and one more.
 #[tool]
 async fn more(#[args] all: serde_json::Value, one: u32) {}
 
@@ -39,35 +39,35 @@ async fn more(#[args] all: serde_json::Value, one: u32) {}
 #[tool(name = "get weather")]
 async fn named() {}
 
-/// Has an option that there is not.
+/// Has an unknown option.
 #[tool(retries = 3)]
 async fn retried() {}
 
-/// Says something twice.
+/// Repeats an option.
 #[tool(poll, poll)]
 async fn polled() {}
 
-/// Asks what cannot be asked.
+/// Has an invalid question.
 #[tool(ask = 7)]
 async fn asked() {}
 
-/// Has subjects that make no sense, each for a reason of its own.
+/// Has invalid subjects, each for another reason.
 #[tool(subject = 7)]
 async fn numbered() {}
 
-/// Says what is no subject.
+/// Has an invalid kind of subject.
 #[tool(subject = "file(path)")]
 async fn turned(path: String) {}
 
-/// Says it of what the model does not pass.
+/// Has subjects of unknown arguments.
 #[tool(subject = "path(file), url(link)")]
 async fn misspelt(file: String, address: String) {}
 
-/// Has a folder that it does not have.
+/// Has an unknown folder.
 #[tool(subject = "path(file in folder)")]
 async fn homeless(file: String, folder: String) {}
 
-/// Is none.
+/// Is a struct.
 #[tool]
 struct Nothing;
 

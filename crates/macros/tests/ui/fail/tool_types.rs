@@ -2,27 +2,27 @@ use superstep_llm::tool;
 
 struct Unknown;
 
-/// Takes what cannot be read.
+/// Takes an argument without `Deserialize`.
 #[tool]
 async fn takes(x: Unknown) -> String {
     drop(x);
     String::new()
 }
 
-/// Gives what cannot be told.
+/// Returns a type without `Serialize`.
 #[tool]
 async fn gives() -> Unknown {
     Unknown
 }
 
-/// Works with what cannot be cloned.
+/// Has a dependency without `Clone`.
 #[tool]
 async fn works(#[dep] unknown: Unknown) -> String {
     drop(unknown);
     String::new()
 }
 
-/// Asks about what it does not have.
+/// Has a question with an unknown argument.
 #[tool(ask = "Send {what}?")]
 async fn asks(to: String) -> String {
     to

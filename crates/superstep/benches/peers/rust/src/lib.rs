@@ -1,4 +1,4 @@
-//! What all engines are measured with: one clock, one allocator, one runtime.
+//! The common measurement of all engines: one clock, one allocator, one runtime.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -9,7 +9,7 @@ use std::{
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 
-/// Counts the bytes that are in use, but only while nothing is timed.
+/// Counts the bytes that are in use, but only outside of time measurements.
 struct Counting;
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static LIVE: AtomicI64 = AtomicI64::new(0);
@@ -41,9 +41,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How many messages there are before the first of a hundred more.
+/// The number of messages before a hundred further ones.
 pub const HISTORY: [usize; 4] = [10, 100, 1_000, 5_000];
-/// How often a run is timed, and how often one that takes long; an odd number has a median.
+/// The number of measurements of a run, and of a long run; an odd number has a median.
 const TIMES: usize = 9;
 const FEW_TIMES: usize = 3;
 const LONG_US: f64 = 1e6;
