@@ -1,4 +1,4 @@
-//! The error for an answer to a question that is not asked any more.
+//! The error for an answer to a question that the node replaced.
 //!
 //! Start at [`ChangedQuestion`].
 
@@ -15,13 +15,13 @@ const SHOWN: usize = 200;
     changed(.answered.as_deref(), .asks)
 )]
 pub struct ChangedQuestion {
-    /// What was answered: the key, or the id that the question had.
+    /// The answered name: the key, or the id of the question at that time.
     pub name: String,
     /// The node.
     pub node: NodeName,
-    /// The question that was answered, as JSON, if it is known.
+    /// The answered question, as JSON, if known.
     pub answered: Option<String>,
-    /// What the node asks now, as JSON.
+    /// The current question, as JSON.
     pub asks: String,
     /// The id of the interrupt with which it waits.
     pub id: String,
@@ -39,7 +39,7 @@ pub(crate) fn changed(answered: Option<&str>, asks: &str) -> String {
     format!("it is for {}, and asked now is {}", part(answered, same), part(asks, same))
 }
 
-/// The text if it is short, or what stands around the character at `place`.
+/// Returns the text if it is short, or the part around the character at `place`.
 fn part(text: &str, place: usize) -> String {
     let length = text.chars().count();
     let first = place.saturating_sub(SHOWN / 4).min(length.saturating_sub(SHOWN));

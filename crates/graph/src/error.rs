@@ -1,4 +1,4 @@
-//! What can go wrong while a graph is built or run.
+//! The errors of building and running a graph.
 //!
 //! Start at [`RunError`]; nodes fail with [`NodeError`](crate::NodeError).
 
@@ -11,24 +11,24 @@ use crate::{
     CheckpointError, CheckpointId, FoldError, GraphId, NoTimers, ThreadId, changed_question::ChangedQuestion,
 };
 
-/// A run that did not complete. The last commit of the thread stands.
+/// The error of a run that did not complete. The last commit of the thread remains valid.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A node failed for good.
+    /// A node failed permanently.
     #[error("SS101: superstep {step}: node `{node}` failed after {attempts} attempt{}", if *.attempts == 1 { "" } else { "s" })]
     Node {
         /// The node.
         node: NodeName,
         /// The superstep.
         step: i64,
-        /// How often it ran.
+        /// The number of attempts.
         attempts: u32,
         /// Why it failed the last time.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// Two nodes wrote a channel that takes one write per superstep.
+    /// Two nodes wrote a channel that accepts one write per superstep.
     #[error(
         "SS102: superstep {step}: {} wrote channel `{channel}`, which takes one write per superstep; use a merging reducer{}",
         if .first == .second { format!("two tasks of node `{first}`") } else { format!("nodes `{first}` and `{second}` both") },
@@ -68,12 +68,12 @@ pub enum RunError {
         #[source]
         source: FoldError,
     },
-    /// A conditional edge chose nothing, or something that is no edge.
+    /// A conditional edge chose no route, or an unknown one.
     #[error("SS104: superstep {step}: {error}")]
     Route {
         /// The superstep.
         step: i64,
-        /// What it chose.
+        /// The error of the choice.
         error: EngineError,
     },
     /// A router panicked.
@@ -95,19 +95,19 @@ pub enum RunError {
     StepLimit {
         /// The limit.
         limit: u32,
-        /// What would have run.
+        /// The nodes that would have run.
         next: Vec<NodeName>,
     },
-    /// A replay came to a difference. Only a [`Replay`](crate::Replay) sees it.
+    /// A replay diverged. Only a [`Replay`](crate::Replay) sees it.
     #[doc(hidden)]
     #[error("the run came to something else than what is stored")]
     Diverged,
-    /// A replay cannot go on from here: what came next is not stored, or not where a task led. Only a
+    /// A replay cannot continue: the next checkpoint or a task's targets are not stored. Only a
     /// [`Replay`](crate::Replay) sees it.
     #[doc(hidden)]
     #[error("what came next is not stored")]
     Stuck,
-    /// A superstep took longer than [`RunConfig::step_timeout`](crate::RunConfig::step_timeout).
+    /// A superstep exceeded [`RunConfig::step_timeout`](crate::RunConfig::step_timeout).
     #[error(
         "SS165: superstep {step} took longer than the `step_timeout` of {limit:?}, {} {} still at work; resume the thread \
          to run {} again, or raise the limit", names(.unfinished), if .unfinished.len() == 1 { "was" } else { "were" },
@@ -129,7 +129,7 @@ pub enum RunError {
     Encode {
         /// The node.
         node: NodeName,
-        /// The channel that it wrote to, if it is known.
+        /// The written channel, if known.
         channel: Option<Cow<'static, str>>,
         /// The superstep.
         step: i64,
@@ -159,7 +159,7 @@ pub enum RunError {
         /// The graph.
         graph: String,
     },
-    /// Something was asked about a thread of a graph that keeps none.
+    /// An operation on a thread of a graph without a checkpointer.
     #[error(
         "SS109: graph `{graph}` has no checkpointer, so it keeps no threads; add one with `with_checkpointer`"
     )]
@@ -167,7 +167,7 @@ pub enum RunError {
         /// The graph.
         graph: String,
     },
-    /// A thread that never ran was asked to go on.
+    /// A resume of a thread that never ran.
     #[error("SS110: thread `{thread}` has nothing to go on from; give it an input first")]
     EmptyThread {
         /// The thread.
@@ -178,7 +178,7 @@ pub enum RunError {
     UnknownCheckpoint {
         /// The thread.
         thread: ThreadId,
-        /// The checkpoint asked for.
+        /// The requested checkpoint.
         checkpoint: CheckpointId,
     },
     /// A new input for a thread that still has tasks to run.
@@ -189,13 +189,13 @@ pub enum RunError {
     Unfinished {
         /// The thread.
         thread: ThreadId,
-        /// What is left to run.
+        /// The pending nodes.
         next: Vec<NodeName>,
     },
     /// The state has no such channel to stream.
     #[error("SS160: the state has no channel `{key}` whose values could be streamed; it has {}", list(.channels))]
     UnknownOutputKey {
-        /// The name asked for.
+        /// The requested name.
         key: String,
         /// The names of its channels.
         channels: Vec<String>,
@@ -210,7 +210,7 @@ pub enum RunError {
     UnknownNode {
         /// The graph.
         graph: String,
-        /// The name asked for.
+        /// The requested name.
         node: String,
     },
     /// A breakpoint before an error handler.
@@ -239,10 +239,10 @@ pub enum RunError {
     Restore {
         /// The graph.
         graph: String,
-        /// What does not fit.
+        /// The mismatch.
         error: RestoreError,
     },
-    /// What was stored does not fit the state.
+    /// Stored data that does not fit the state.
     #[error(
         "SS115: thread `{thread}`, checkpoint {checkpoint}: what is stored of {what} does not fit the state"
     )]
@@ -251,19 +251,19 @@ pub enum RunError {
         thread: ThreadId,
         /// The checkpoint that was loaded.
         checkpoint: CheckpointId,
-        /// Which part.
+        /// The part of the stored data.
         what: String,
         /// The reason.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// An answer that nobody waits for.
+    /// An answer to an unknown question.
     #[error(
         "SS118: nothing waits for an answer to `{name}`; {}",
         if .waiting.is_empty() { "the thread waits for none".to_owned() } else { format!("what waits is {}", list(.waiting)) }
     )]
     UnknownInterrupt {
-        /// What was answered.
+        /// The name in the answer.
         name: String,
         /// The ids of the interrupts that wait.
         waiting: Vec<String>,
@@ -271,7 +271,7 @@ pub enum RunError {
     /// An answer that could be for several questions, or two answers for one.
     #[error("SS119: it is not clear which interrupt the answer `{name}` is for; answer once, by the id: {}", list(.meant))]
     AmbiguousAnswer {
-        /// What was answered.
+        /// The name in the answer.
         name: String,
         /// The ids it could mean.
         meant: Vec<String>,
@@ -285,16 +285,16 @@ pub enum RunError {
         node: NodeName,
         /// The superstep.
         step: i64,
-        /// The name under which it asked.
+        /// The key of the question.
         key: String,
-        /// What is wrong with it.
+        /// The error of the answer.
         #[source]
         source: serde_json::Error,
     },
-    /// An answer to another question than the one that the node asks now, which waits.
+    /// An answer to an earlier question than the current one, which remains pending.
     #[error(transparent)]
     ChangedQuestion(Box<ChangedQuestion>),
-    /// A node asked someone outside, and the graph has nowhere to wait for the answer.
+    /// An interrupt in a graph that cannot store it.
     #[error(
         "SS121: superstep {step}: node `{node}` asked `{key}`, but the graph has no checkpointer to wait in; add one with \
          `with_checkpointer`"
@@ -304,11 +304,10 @@ pub enum RunError {
         node: NodeName,
         /// The superstep.
         step: i64,
-        /// The name under which it asked.
+        /// The key of the question.
         key: String,
     },
-    /// An update from outside that does not say in whose name it is made, while several nodes ran last, or nobody knows
-    /// who did.
+    /// An update without an author, after several nodes ran last, or after an unknown one.
     #[error(
         "SS190: thread `{thread}`: {}, so it is not clear in whose name to update the state; name {}",
         if .nodes.is_empty() { "who ran last is not stored any more".to_owned() } else { format!("{} ran last", list(.nodes)) },
@@ -332,12 +331,12 @@ pub enum RunError {
         thread: ThreadId,
         /// The node.
         node: NodeName,
-        /// How many updates there are for it.
+        /// The number of updates for it.
         updates: usize,
         /// Its tasks that have not ended: the superstep and the slot, and the ids of the questions with which they wait.
         tasks: Vec<String>,
     },
-    /// A bulk update of nothing.
+    /// A bulk update without updates.
     #[error(
         "SS191: thread `{thread}`: there is nothing to update; give at least one update for each superstep"
     )]
@@ -345,7 +344,7 @@ pub enum RunError {
         /// The thread.
         thread: ThreadId,
     },
-    /// A run that was given both an input and answers.
+    /// A run with both an input and answers.
     #[error("SS122: a run takes an input or answers, not both; `resume` with the answers first")]
     InputAndAnswers,
     /// A node wrote a channel that the state does not have.
@@ -358,7 +357,7 @@ pub enum RunError {
         node: NodeName,
         /// The superstep.
         step: i64,
-        /// What it wrote.
+        /// The undeclared channel.
         channel: String,
         /// The channels of the state.
         declared: Vec<String>,
@@ -375,9 +374,9 @@ pub enum RunError {
         step: i64,
         /// The channel.
         channel: String,
-        /// Where in the value, as a JSON pointer; empty for the value itself.
+        /// The place in the value, as a JSON pointer; empty for the value itself.
         place: String,
-        /// What is wrong there.
+        /// The reason.
         reason: String,
     },
     /// A newer program stored a channel.
@@ -430,7 +429,7 @@ pub enum RunError {
         /// The graph that was to use it.
         graph: Box<GraphId>,
     },
-    /// A subgraph that cannot be looked into.
+    /// A subgraph that cannot be read.
     #[error("SS155: graph `{graph}` has no subgraph `{node}` to look into: {why}")]
     NoSubgraph {
         /// The graph.
@@ -440,7 +439,7 @@ pub enum RunError {
         /// Why not.
         why: &'static str,
     },
-    /// A node left a graph that nobody called.
+    /// A node left a graph that has no caller.
     #[error(
         "SS156: superstep {step}: node `{node}` left the graph with a command for its caller, and nobody called it; return a \
          `Command` from a routing node instead, or run the graph that has this one as a subgraph"
@@ -451,12 +450,12 @@ pub enum RunError {
         /// The superstep.
         step: i64,
     },
-    /// Something that was given to a run, or to its thread, cannot be stored and read back as it is.
+    /// A value given to a run or its thread that cannot be stored and read back as equal.
     #[error("SS192: {what} cannot be stored as JSON and read back as it is; give it another form")]
     Unstorable {
-        /// What.
+        /// The name of the value.
         what: String,
-        /// What is wrong with it, and where.
+        /// The error, with its place.
         #[source]
         source: serde_json::Error,
     },

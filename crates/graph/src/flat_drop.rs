@@ -1,19 +1,20 @@
-//! Dropping what holds more of its kind, without going deeper on the stack for each.
+//! Drops nested values without recursion on the stack.
 //!
-//! A graph that calls a graph that calls a graph is a future that holds a future, and a node that holds a graph.
+//! A graph that calls a graph that calls a graph is a future that holds a future, and a node that holds a
+//! graph.
 //!
 //! Start at [`drop_flat`].
 
 use std::cell::RefCell;
 
-/// What is dropped when what is being dropped on this thread is gone.
+/// The values to drop after the value that is being dropped on this thread.
 type Waiting = Option<Vec<Box<dyn Send>>>;
 
 thread_local! {
     static WAITING: RefCell<Waiting> = const { RefCell::new(None) };
 }
 
-/// Drops `thing` now, or, if this thread is in the middle of another `drop_flat`, before that one returns.
+/// Drops `thing` now, or, if this thread is inside another `drop_flat`, before that one returns.
 pub(crate) fn drop_flat(thing: impl Send + 'static) {
     let mut thing: Option<Box<dyn Send>> = Some(Box::new(thing));
     let is_first = WAITING.try_with(|waiting| {
@@ -26,7 +27,7 @@ pub(crate) fn drop_flat(thing: impl Send + 'static) {
         }
         is_first
     });
-    // A thread that ends has no list any more.
+    // A thread that is ending has no list any more.
     if let Ok(true) = is_first {
         let _over = Over;
         drop(thing);
@@ -40,7 +41,7 @@ fn next() -> Option<Box<dyn Send>> {
     WAITING.with(|waiting| waiting.borrow_mut().as_mut()?.pop())
 }
 
-/// Ends the list, also if something panicked while it was dropped.
+/// Ends the list, also after a panic of a drop.
 struct Over;
 
 impl Drop for Over {

@@ -1,4 +1,4 @@
-//! A future as a task of its own that its owner can take back.
+//! A future as a separate task, which its owner can take back.
 
 use std::{
     future::Future,
@@ -15,14 +15,15 @@ use tokio::task::AbortHandle;
 
 use crate::flat_drop::drop_flat;
 
-/// How long a drop waits for the step in whose middle the future is. A node that computes for longer, or that waits for
-/// whoever drops it, must not hold up its owner for ever.
+/// The maximum wait of a drop for the current poll of the future. A node that computes for longer, or that
+/// waits for the owner, must not block its owner forever.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A future that runs on the runtime until it is over, or until this is dropped.
+/// A future that runs on the runtime until it completes, or until this value is dropped.
 ///
-/// Aborting a task leaves it to the runtime when the future is dropped. But what the future holds, the lease of its thread
-/// above all, has to be free when the owner goes on; so the future lies where the owner can take it out.
+/// An aborted task would be dropped by the runtime at some later time. But the future's resources, above all
+/// the lease of its thread, must be free when the owner continues. The future is therefore stored where the
+/// owner can take it out.
 pub(crate) struct OwnTask {
     slot: Arc<Slot>,
     task: AbortHandle,
@@ -33,7 +34,7 @@ struct Slot {
     gone: Condvar,
 }
 
-/// Where the future is.
+/// The place of the future.
 enum Place {
     /// Here, waiting to be polled.
     Here(BoxFuture<'static, ()>),

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::{self, Instant, Sleep};
 
-/// Something that takes time, on a runtime that has none.
+/// An operation with a timer on a runtime without timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "SS178: the tokio runtime has no timers, without which nothing can wait or time out; build it with `enable_time`, or with \
@@ -17,12 +17,12 @@ use tokio::time::{self, Instant, Sleep};
 )]
 pub struct NoTimers;
 
-/// A sleep that begins now.
+/// Creates a sleep that starts now.
 ///
 /// # Errors
 /// [`NoTimers`].
 pub(crate) fn sleep(duration: Duration) -> Result<Sleep, NoTimers> {
-    // Nothing but this tells.
+    // This is the only test for timers.
     catch_unwind(AssertUnwindSafe(|| time::sleep(duration))).map_err(|_| NoTimers)
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn sleep_until(moment: Instant) -> Result<Sleep, NoTimers> {
     catch_unwind(AssertUnwindSafe(|| time::sleep_until(moment))).map_err(|_| NoTimers)
 }
 
-/// The same for a node, which it ends: as a panic that nobody hears but whoever runs the node.
+/// Creates a sleep for a node, or ends the node: with a panic that only the node's runner sees.
 pub(crate) fn sleep_in_node(duration: Duration) -> Sleep {
     sleep(duration).unwrap_or_else(|error| resume_unwind(Box::new(error.to_string())))
 }

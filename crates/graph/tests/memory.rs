@@ -1,4 +1,4 @@
-//! How much memory checkpoints take. In a program of its own, because it counts what is allocated.
+//! The memory usage of checkpoints. A separate program, because it counts allocations.
 
 use std::sync::Arc;
 
@@ -48,6 +48,6 @@ fn a_hundred_checkpoints_of_a_long_chat_take_little_memory() {
     });
     let history = runtime.block_on(graph.get_history(&"chat".into(), Default::default())).unwrap();
     assert_eq!(history.len(), 3 + 100, "an input, what starts, and a superstep each");
-    // What was said alone is 18 KiB; all of the state would be 0.9 MiB each time.
+    // The conversation alone is 18 KiB; the whole state would be 0.9 MiB each time.
     assert!((18 << 10..300 << 10).contains(&kept.bytes_current), "{kept:?}");
 }

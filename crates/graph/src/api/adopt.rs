@@ -1,17 +1,18 @@
-//! Whose a thread is: the graph that runs on it, and what tells it from others that had its name.
+//! Ownership of threads: the graph that a thread belongs to, and the nonce that distinguishes it from deleted
+//! threads of its name.
 //!
-//! Every checkpoint says so in its metadata, so that the head alone tells it, whatever was pruned.
+//! Every checkpoint stores both in its metadata, so that the head alone is enough, even after a prune.
 //!
 //! Start at [`CompiledGraph::adopt_thread`].
 
 use crate::{Checkpointer, CompiledGraph, History, Prune, RunError, State, ThreadId, compiled::owner::Mark};
 
 impl<S: State> CompiledGraph<S> {
-    /// Makes a thread this graph's that another one began, under another name: all of its checkpoints. Nothing else of it
-    /// changes, so what is to run on it has to be among the nodes of this graph, and its state has to fit.
+    /// Transfers a thread of a graph with another name to this graph, with all of its checkpoints. Nothing
+    /// else changes: the thread's pending nodes must exist in this graph, and its state must fit.
     ///
-    /// The threads of the graphs that it called belong to those. Adopt one with the graph that is called now, by the id that
-    /// [`Checkpointer::children`](crate::Checkpointer::children) has.
+    /// Threads of called graphs belong to those graphs. Adopt each with the graph that is called now, by its
+    /// id from [`Checkpointer::children`](crate::Checkpointer::children).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -38,8 +39,9 @@ impl<S: State> CompiledGraph<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::EmptyThread`] if there is none, [`CheckpointError::Busy`](crate::CheckpointError::Busy) if someone runs it,
-    /// or what the checkpointer reports.
+    /// [`RunError::EmptyThread`] if it does not exist,
+    /// [`CheckpointError::Busy`](crate::CheckpointError::Busy) if it has another writer, and errors of the
+    /// checkpointer.
     pub async fn adopt_thread(&self, thread: &ThreadId) -> Result<(), RunError> {
         let checkpointer = self.checkpointer()?;
         let _lease = checkpointer.lease(&thread.root()).await?;

@@ -5,7 +5,7 @@ use superstep_engine::Drawing;
 use crate::{CheckpointId, CompiledGraph, History, RunError, Source, State, ThreadId};
 
 impl<S: State> CompiledGraph<S> {
-    /// The graph, to be drawn as Mermaid, DOT, text or SVG.
+    /// Returns a drawing of the graph, for Mermaid, DOT, text or SVG.
     ///
     /// ```
     /// # use superstep_graph::{END, START, State, StateGraph};
@@ -24,14 +24,14 @@ impl<S: State> CompiledGraph<S> {
         self.topology().drawing()
     }
 
-    /// The graph with the way that a thread took to its head, or to the checkpoint `at`: how often each node ran and each
-    /// arrow was taken, and what is to run next.
+    /// Returns the graph with the path that a thread took to its head, or to the checkpoint `at`: the number
+    /// of runs of each node and arrow, and the pending nodes.
     ///
-    /// The way is read from what each checkpoint has to run; see [`Drawing::superstep`] for what that leaves open. Nodes
-    /// that the graph does not have any more are left out. A thread that never ran has no marks.
+    /// The path is derived from the pending nodes of each checkpoint; see [`Drawing::superstep`] for its
+    /// limits. Nodes that the graph no longer has are left out. A thread that never ran has no marks.
     ///
     /// # Errors
-    /// [`RunError::UnknownCheckpoint`], [`RunError::NoCheckpointer`], and what the checkpointer reports.
+    /// [`RunError::UnknownCheckpoint`], [`RunError::NoCheckpointer`], and errors of the checkpointer.
     pub async fn drawing_of(&self, thread: &ThreadId, at: Option<CheckpointId>) -> Result<Drawing, RunError> {
         let history = self.get_history(thread, History::default()).await?;
         let find = |id: CheckpointId| history.iter().find(|meta| meta.id == id);

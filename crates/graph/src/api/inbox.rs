@@ -13,10 +13,11 @@ use crate::{
 };
 
 impl<S: State> CompiledGraph<S> {
-    /// Puts something into the inbox of `config`'s thread, for its nodes to read with [`Cx::inbox`](crate::Cx::inbox), and returns its number.
+    /// Posts an item to the inbox of `config`'s thread, for its nodes to read with
+    /// [`Cx::inbox`](crate::Cx::inbox), and returns its number.
     ///
-    /// Whoever runs the thread is not disturbed, be it in this process or in another one: the inbox is a line of checkpoints
-    /// beside those of the thread, deleted and copied with it. Once this returns, the item is stored.
+    /// A run of the thread, in this process or another one, is not affected: the inbox is a separate line of
+    /// checkpoints, deleted and copied with the thread. The item is stored when this returns.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -49,8 +50,8 @@ impl<S: State> CompiledGraph<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::EmptyThread`] if nothing of the thread is stored, [`RunError::OtherGraph`], [`RunError::Unstorable`] if
-    /// `item` cannot be, or what the checkpointer reports.
+    /// [`RunError::EmptyThread`] if the thread has no checkpoint, [`RunError::OtherGraph`],
+    /// [`RunError::Unstorable`] if `item` cannot be stored, and errors of the checkpointer.
     pub async fn post(&self, item: impl Serialize, config: RunConfig) -> Result<u64, RunError> {
         let item = encode::to_value(&item)
             .map_err(|source| RunError::Unstorable { what: "the item for the inbox".to_owned(), source })?;
@@ -76,7 +77,7 @@ impl<S: State> CompiledGraph<S> {
             };
             match checkpointer.commit(&inbox, head, commit).await {
                 Ok(id) => return Ok(id.0),
-                // Someone else posted in between, and now it is our turn.
+                // Another post came in between; try again.
                 Err(CheckpointError::Conflict { .. }) if attempts.next().is_some() => {}
                 Err(error) => return Err(error.into()),
             }

@@ -12,13 +12,14 @@ impl<S: State> CompiledGraph<S> {
     /// Folds `input` into the state of the thread and runs the graph from `START` to its end.
     ///
     /// # Errors
-    /// [`RunError`]. The thread stands where its last superstep ended, and [`resume`](Self::resume) goes on from there. A
-    /// thread that another graph began is refused with [`RunError::OtherGraph`], see [`adopt_thread`](Self::adopt_thread).
+    /// [`RunError`]. The thread then remains at its last committed superstep, from which
+    /// [`resume`](Self::resume) continues. A thread of another graph is rejected with
+    /// [`RunError::OtherGraph`], see [`adopt_thread`](Self::adopt_thread).
     pub async fn invoke(&self, input: S::Update, config: RunConfig) -> Result<Outcome<S>, RunError> {
         driver::run(self.inner.clone(), self.keepers.clone(), Given::Input(input), config, None).await
     }
 
-    /// Goes on with what the thread has still to run. A finished thread stays as it is.
+    /// Runs the thread's pending tasks. A finished thread is not changed.
     ///
     /// # Errors
     /// Those of [`invoke`](Self::invoke), and [`RunError::EmptyThread`] if the thread never ran.
@@ -26,11 +27,11 @@ impl<S: State> CompiledGraph<S> {
         driver::run(self.inner.clone(), self.keepers.clone(), Given::Nothing, config, None).await
     }
 
-    /// Changes the thread from outside and goes on: the command's update is folded first, and the nodes that it names run
-    /// beside what the thread has still to run. On a thread that is finished they run alone.
+    /// Applies an external command and continues: the command's update is folded first, and its target nodes
+    /// run together with the pending tasks. On a finished thread they run alone.
     ///
-    /// Both is stored as a checkpoint before anything runs. [`RunConfig::answers`] are given as with
-    /// [`resume`](Self::resume); tasks that finished before their superstep did are taken along, as by
+    /// Both are stored as a checkpoint before any node runs. [`RunConfig::answers`] work as with
+    /// [`resume`](Self::resume); finished tasks of an incomplete superstep are included, as by
     /// [`update_state`](Self::update_state).
     ///
     /// ```no_run
@@ -45,8 +46,8 @@ impl<S: State> CompiledGraph<S> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`resume`](Self::resume), and [`RunError::UnknownNode`] or [`RunError::NoWayIn`] if the command leads
-    /// where it cannot. Nothing is stored then.
+    /// Those of [`resume`](Self::resume), and [`RunError::UnknownNode`] or [`RunError::NoWayIn`] if the
+    /// command has an invalid target. The thread is then unchanged.
     pub async fn resume_with(
         &self,
         command: Command<S, &str>,
@@ -56,9 +57,9 @@ impl<S: State> CompiledGraph<S> {
         driver::run(self.inner.clone(), self.keepers.clone(), command, config, None).await
     }
 
-    /// Like [`invoke`](Self::invoke), telling what happens as it happens.
+    /// Like [`invoke`](Self::invoke), with a stream of events.
     ///
-    /// A list of modes says enough for most; [`Streaming`] has the rest.
+    /// A list of modes is usually enough; [`Streaming`] has further settings.
     pub fn stream(
         &self,
         input: S::Update,
@@ -68,12 +69,12 @@ impl<S: State> CompiledGraph<S> {
         self.stream_run(Given::Input(input), config, streaming.into())
     }
 
-    /// Like [`resume`](Self::resume), telling what happens as it happens.
+    /// Like [`resume`](Self::resume), with a stream of events.
     pub fn stream_resume(&self, config: RunConfig, streaming: impl Into<Streaming>) -> RunStream<S> {
         self.stream_run(Given::Nothing, config, streaming.into())
     }
 
-    /// Like [`resume_with`](Self::resume_with), telling what happens as it happens.
+    /// Like [`resume_with`](Self::resume_with), with a stream of events.
     pub fn stream_resume_with(
         &self,
         command: Command<S, &str>,

@@ -1,4 +1,4 @@
-//! Running a thread once more on what is recorded of it.
+//! Replays of recorded threads.
 //!
 //! Start at [`Replay`].
 
@@ -25,12 +25,13 @@ use crate::{
     run::{driver::Given, replay, restore::unfit_error},
 };
 
-/// Runs a stored thread once more: the same inputs, ids, times, answers and results of what its nodes did through their
-/// [`Cx`](crate::Cx), which none of them does again; and says where that first comes to something else than what is stored.
+/// A replay of a stored thread: the same inputs, ids, times, answers and effect results, provided through
+/// each node's [`Cx`](crate::Cx) without repeating the effects. It reports the first divergence from the
+/// stored thread.
 ///
-/// A thread that was recorded once is so a test of the graph: of its nodes, prompts, reducers and edges, without a model or
-/// a tool. Nothing is stored, and whoever runs the thread is not disturbed. **What a node does otherwise than through its `Cx`
-/// it does again**, unless it asks [`Cx::is_for_real`](crate::Cx::is_for_real).
+/// A recorded thread thereby becomes a test of the graph's nodes, prompts, reducers and edges, without a
+/// model or a tool. A replay stores nothing and does not affect runs of the thread. **Effects outside of `Cx`
+/// are repeated**, unless the node checks [`Cx::is_for_real`](crate::Cx::is_for_real).
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -72,22 +73,22 @@ pub struct Replay<S: State> {
     pub(crate) store: Option<Arc<dyn Store>>,
 }
 
-/// What came of a [`Replay`].
+/// The result of a [`Replay`].
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a difference is no error: look at `divergence`, or call `assert_same`"]
 #[non_exhaustive]
 pub struct Replayed {
-    /// How many supersteps came to what is stored.
+    /// The number of supersteps that agree with the stored ones.
     pub supersteps: usize,
-    /// Of how many tasks the stored update was taken as it is, because it is not known what they learned: it was stored
-    /// without [`RunConfig::recording`], by an older program, or beside the graph.
+    /// The number of tasks whose stored update was used, because their recorded inputs are missing: the
+    /// thread was stored without [`RunConfig::recording`], by an older program, or by an external update.
     pub taken: usize,
-    /// How many supersteps were passed over: they were stored as one checkpoint, with [`Durability::Exit`].
+    /// The number of skipped supersteps, which were stored as one checkpoint with [`Durability::Exit`].
     pub skipped: usize,
-    /// How many supersteps of the branch a live replay did not come to, for it ends where something else than a superstep came
-    /// next, or with the first difference.
+    /// The number of supersteps of the branch that a live replay did not reach. It ends before a checkpoint
+    /// that is not a superstep, and at the first divergence.
     pub left: usize,
-    /// The fork on which the nodes did for real what they do, if there were any.
+    /// The fork on which live nodes ran, if there were any.
     pub fork: Option<CheckpointId>,
     /// The first difference.
     pub divergence: Option<Divergence>,
@@ -97,7 +98,7 @@ pub struct Replayed {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// Nothing is stored of it.
+    /// The thread has no checkpoint.
     #[error(
         "SS193: thread `{thread}` has no checkpoint, so there is nothing to replay; check its name and the store"
     )]
@@ -105,7 +106,7 @@ pub enum ReplayError {
         /// The thread.
         thread: ThreadId,
     },
-    /// A checkpoint is not among those that lead to the one where the replay ends.
+    /// A checkpoint that is not on the path to the replay's last checkpoint.
     #[error(
         "SS194: checkpoint {checkpoint} of thread `{thread}` does not lead to checkpoint {to}, where the replay ends; end \
          it on the branch of that checkpoint, or begin at one that is on this branch"
@@ -115,10 +116,10 @@ pub enum ReplayError {
         thread: ThreadId,
         /// The checkpoint.
         checkpoint: CheckpointId,
-        /// Where the replay was to end.
+        /// The last checkpoint of the replay.
         to: CheckpointId,
     },
-    /// Nodes are to do for real what they do, but the thread has still something to run, which a fork would leave behind.
+    /// A live replay of a thread with pending tasks, which a fork would lose.
     #[error(
         "SS195: thread `{thread}` has still to run {}, which a live replay would leave behind; resume it to its end first, or \
          replay it without live nodes",
@@ -127,11 +128,10 @@ pub enum ReplayError {
     Unfinished {
         /// The thread.
         thread: ThreadId,
-        /// The nodes that are to run.
+        /// The pending nodes.
         next: Vec<NodeName>,
     },
-    /// Nodes are to do for real what they do, and one of them, or another one, calls a graph that has one thread for all its
-    /// calls.
+    /// A live replay in which a node calls a graph with one thread for all its calls.
     #[error(
         "SS196: node `{node}` calls a graph with `Persistence::Own`, and a live replay of thread `{thread}` would write to the \
          thread of that graph; replay it without live nodes, or up to a checkpoint before that node"
@@ -142,7 +142,7 @@ pub enum ReplayError {
         /// The node that calls.
         node: NodeName,
     },
-    /// No node has a name that one is to have that does for real what it does.
+    /// An unknown name of a live node.
     #[error(
         "SS197: `{node}` is to do for real what it does, but graph `{graph}` has no such node, and neither had a graph that it \
          called; name the nodes as the graph has them"
@@ -159,7 +159,8 @@ pub enum ReplayError {
 }
 
 impl<S: State> Replay<S> {
-    /// The whole of a thread, along the branch that ends at its head. The graph has the thread's checkpointer.
+    /// Replays a whole thread, along the branch that ends at its head. The graph must have the thread's
+    /// checkpointer.
     pub fn of(graph: &CompiledGraph<S>, thread: impl Into<ThreadId>) -> Self {
         Self {
             graph: graph.clone(),
@@ -172,45 +173,46 @@ impl<S: State> Replay<S> {
         }
     }
 
-    /// Begins at this checkpoint: its tasks are the first to run.
+    /// Starts the replay at this checkpoint: its tasks are the first to run.
     #[must_use]
     pub fn from(self, checkpoint: CheckpointId) -> Self {
         Self { from: Some(checkpoint), ..self }
     }
 
-    /// Ends at this checkpoint, which may be on another branch than the head.
+    /// Ends the replay at this checkpoint, which may be on another branch than the head.
     #[must_use]
     pub fn to(self, checkpoint: CheckpointId) -> Self {
         Self { to: Some(checkpoint), ..self }
     }
 
-    /// Has nodes do for real what they do, by their names, also in graphs that are called; what they are compared with stays
-    /// the same. The run is stored as a fork of the thread, and ends with the first difference, or where something else than
-    /// a superstep came next: see [`Replayed::left`]. Then the thread is made to stand again where it stood, so it has to be
-    /// finished. A replay that is dropped before leaves it on the fork.
+    /// Sets live nodes by name, which perform their effects, also in called graphs; the comparison does not
+    /// change. The run is stored as a fork of the thread. It ends at the first divergence, or before a
+    /// checkpoint that is not a superstep: see [`Replayed::left`]. Then the thread's former head is restored,
+    /// so the thread must be finished. A replay that is dropped before leaves the thread on the fork.
     #[must_use]
     pub fn live<N: Into<String>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
         self.live.extend(nodes.into_iter().map(Into::into));
         self
     }
 
-    /// What the nodes find with [`Cx::context`](crate::Cx::context), which is not stored.
+    /// Sets the value of [`Cx::context`](crate::Cx::context), which is not stored.
     #[must_use]
     pub fn context(self, context: Value) -> Self {
         Self { context, ..self }
     }
 
-    /// What the nodes find with [`Cx::store`](crate::Cx::store), those that are live and all others. Without it there is none,
-    /// whatever the graph has: what nodes do there is an effect that belongs into [`Cx::recorded`](crate::Cx::recorded).
+    /// Sets the store for [`Cx::store`](crate::Cx::store), for live and all other nodes. Without it there is
+    /// none, even if the graph has one: operations on a store are effects and belong in
+    /// [`Cx::recorded`](crate::Cx::recorded).
     #[must_use]
     pub fn store(self, store: impl IntoShared<dyn Store>) -> Self {
         Self { store: Some(store.into_shared()), ..self }
     }
 
-    /// Runs it.
+    /// Runs the replay.
     ///
     /// # Errors
-    /// [`ReplayError`]. A difference is none: [`Replayed::divergence`].
+    /// [`ReplayError`]. A divergence is not an error: see [`Replayed::divergence`].
     pub async fn run(self) -> Result<Replayed, ReplayError> {
         let stored = self.graph.checkpointer()?.clone();
         let branch: Arc<[CheckpointMeta]> = self.branch(&*stored).await?.into();
@@ -264,7 +266,8 @@ impl<S: State> Replay<S> {
         }
     }
 
-    /// Replays the branch piece by piece: each begins with what no superstep made. How many supersteps are passed over.
+    /// Replays the branch section by section: each begins with a checkpoint that is not a superstep. Returns
+    /// the number of skipped supersteps.
     async fn quiet_runs(
         &self,
         script: &Arc<Script>,
@@ -289,7 +292,7 @@ impl<S: State> Replay<S> {
                 true => self.run_along(script, Arc::new(Shadow(script.clone())), given).await?,
                 false => false,
             };
-            // Where it is stuck, another run begins with what came of that superstep.
+            // A replay that is stuck continues with the result of that superstep in another run.
             at = if stuck { script.done(&self.thread) } else { end };
         }
         Ok(skipped)
@@ -302,9 +305,9 @@ impl<S: State> Replay<S> {
         branch: &Arc<[CheckpointMeta]>,
         mut start: usize,
     ) -> Result<CheckpointId, ReplayError> {
-        // Nobody runs the thread before it stands again where it stood.
+        // Prevents other runs of the thread until its head is restored.
         let _lease = stored.lease(&self.thread).await.map_err(RunError::from)?;
-        // Where nothing ran there is nothing to compare.
+        // Sections without a superstep need no comparison.
         while end_of_piece(branch, start) == start + 1 && start + 1 < branch.len() {
             start += 1;
         }
@@ -362,7 +365,7 @@ impl<S: State> Replay<S> {
         }
     }
 
-    /// Has the thread stand again where it stood, at a checkpoint with nothing to run.
+    /// Restores the thread's former head, a checkpoint without pending tasks.
     async fn stand_at(
         &self,
         stored: &dyn Checkpointer,
@@ -387,7 +390,7 @@ impl<S: State> Replay<S> {
         Ok(())
     }
 
-    /// Whether it cannot go on, though nothing is different.
+    /// Runs one section. Returns whether it is stuck, without a divergence.
     async fn run_along(
         &self,
         script: &Arc<Script>,
@@ -433,7 +436,7 @@ impl<S: State> Replay<S> {
     }
 }
 
-/// Where the supersteps end that follow a checkpoint one by one.
+/// Returns the end of the consecutive supersteps that follow a checkpoint.
 fn end_of_piece(branch: &[CheckpointMeta], at: usize) -> usize {
     let steps = branch[at..].windows(2);
     let plain = steps.take_while(|pair| {
@@ -443,21 +446,21 @@ fn end_of_piece(branch: &[CheckpointMeta], at: usize) -> usize {
 }
 
 impl Replayed {
-    /// Whether everything came to what is stored.
+    /// Returns whether the replay agrees with the stored thread.
     pub fn is_same(&self) -> bool {
         self.divergence.is_none()
     }
 
-    /// Whether all of the branch was replayed, and nothing taken as it is stored.
+    /// Returns whether the whole branch was replayed, without using stored updates.
     pub fn is_whole(&self) -> bool {
         self.supersteps > 0 && self.taken == 0 && self.skipped == 0 && self.left == 0
     }
 
-    /// For tests.
+    /// Asserts a complete replay without divergence, for tests.
     ///
     /// # Panics
-    /// If there is a difference; or if nothing was replayed, or not all of it, or a task was not run for want of records, for
-    /// then the test tests less than it says.
+    /// If there is a divergence. Also if the replay was empty or incomplete, or if a task was not run for
+    /// lack of records, because the test would then cover less than it claims.
     #[track_caller]
     pub fn assert_same(&self) {
         if let Some(divergence) = &self.divergence {

@@ -1,4 +1,4 @@
-//! A store in which a replay finds what it needs, and that keeps nothing of it.
+//! A checkpointer for replays: it reads the stored thread and discards all writes.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::{
     journal::replay_script::{Script, is_input},
 };
 
-/// The head of a thread is where its line stands. What is committed is taken for the next checkpoint of the line, and has
-/// its number: that it is the same has been seen to.
+/// The head of a thread is the cursor's position. A commit becomes the next checkpoint of the line, with its
+/// number; equality was checked before.
 pub(crate) struct Shadow(pub(crate) Arc<Script>);
 
 impl Checkpointer for Shadow {
     fn lease(&self, _: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
-        // Nothing is written.
+        // Leases are not needed without writes.
         async { Ok(Lease::new(())) }.boxed()
     }
 
@@ -43,7 +43,7 @@ impl Checkpointer for Shadow {
         async { Ok(()) }.boxed()
     }
 
-    /// That of the thread it goes along.
+    /// Returns the nonce of the replayed thread.
     fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
         let nonce = self.0.place(thread).1.and_then(|next| next.nonce().map(str::to_owned));
         async { Ok(nonce) }.boxed()

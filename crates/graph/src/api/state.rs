@@ -23,14 +23,14 @@ pub struct StateSnapshot<S: State> {
     pub values: S,
     /// The nodes still to run.
     pub next: Vec<NodeName>,
-    /// The checkpoint's tasks and what is known of them.
+    /// The checkpoint's tasks and their records.
     pub tasks: Vec<TaskSnapshot<S>>,
     /// The checkpoint; `None` if the thread has none.
     pub checkpoint: Option<CheckpointMeta>,
-    /// The graph that stored it, which is this one, in whatever version; `None` if nothing is stored, or an older program
-    /// did it.
+    /// The graph that stored it: this one, in any version. `None` if there is no checkpoint, or if an older
+    /// program stored it.
     pub graph: Option<GraphId>,
-    /// The channels that are stored and that this state does not know, by name. Whoever goes on with the thread keeps them.
+    /// The names of stored channels that this state does not have. They are retained if the thread continues.
     pub unknown: Vec<String>,
 }
 
@@ -39,15 +39,15 @@ pub struct StateSnapshot<S: State> {
 pub struct TaskSnapshot<S: State> {
     /// Its node.
     pub node: NodeName,
-    /// What it wrote, if it is done.
+    /// Its update, if it is finished.
     pub result: Option<S::Update>,
     /// Why it failed, if it did.
     pub error: Option<String>,
-    /// What it waits for.
+    /// Its pending interrupts.
     pub interrupts: Vec<Interrupt>,
-    /// The threads of the graphs that it called, as far as it is to run and they are kept. Those that have no type of their
-    /// own here: [`CompiledGraph::get_subgraph_state`] looks into a subgraph, [`CompiledGraph::get_state`] of the called
-    /// graph into one that a node called.
+    /// The threads of the graphs that it called, if it is pending and they are stored. Their state types are
+    /// not known here: [`CompiledGraph::get_subgraph_state`] reads a subgraph; [`CompiledGraph::get_state`]
+    /// of the called graph reads one that a node called.
     pub subgraphs: Vec<ThreadId>,
 }
 
@@ -101,7 +101,7 @@ impl<S: State> Restored<S> {
                 }
                 TaskRecord::Cancelled { .. } if failure.is_none() => Some("cancelled".to_owned()),
                 TaskRecord::Finished { .. } => None,
-                // While its error handler has still to run, what the node failed of stands.
+                // The node's failure remains until its error handler has run.
                 TaskRecord::Started { .. } | TaskRecord::Cancelled { .. } | TaskRecord::Handled { .. } => {
                     failure.map(|failure| failure.chain())
                 }
@@ -113,11 +113,12 @@ impl<S: State> Restored<S> {
 }
 
 impl<S: State> CompiledGraph<S> {
-    /// The thread at its head, or at the checkpoint `at`. An unknown thread has the initial state and nothing to run.
+    /// Returns the thread's state at its head, or at the checkpoint `at`. An unknown thread has the initial
+    /// state and no pending tasks.
     ///
     /// # Errors
-    /// [`RunError::UnknownCheckpoint`], [`RunError::OtherGraph`], or what the checkpointer or the state reports;
-    /// [`RunError::NoSubgraph`] for the thread of a subgraph that can be read from its caller only.
+    /// [`RunError::UnknownCheckpoint`], [`RunError::OtherGraph`], and errors of the checkpointer or the
+    /// state; [`RunError::NoSubgraph`] for a subgraph's thread that can only be read from its caller.
     pub async fn get_state(
         &self,
         thread: &ThreadId,
@@ -156,10 +157,10 @@ impl<S: State> CompiledGraph<S> {
         Ok(history.into_iter().map(CheckpointMeta::shown).collect())
     }
 
-    /// The thread's checkpoints with their states, newest first.
+    /// Returns the thread's checkpoints with their states, newest first.
     ///
     /// # Errors
-    /// What the checkpointer or the state reports.
+    /// Those of the checkpointer or the state.
     pub async fn get_state_history(
         &self,
         thread: &ThreadId,

@@ -1,7 +1,7 @@
-//! Looking into subgraphs, and changing their state from outside.
+//! Reading subgraphs and updating their state.
 //!
-//! A subgraph that works on its caller's state can be read only from there, because that state is not stored with it: so
-//! one goes down from the root, graph by graph, whatever the types of their states are.
+//! A subgraph that works on its caller's state can be read only from the caller, because that state is not
+//! stored with it. The lookup therefore descends from the root, graph by graph, for any types of states.
 //!
 //! Start at [`CompiledGraph::get_subgraph_state`].
 
@@ -20,15 +20,17 @@ use crate::{
 };
 
 impl<S: State> CompiledGraph<S> {
-    /// The state of a subgraph at the head of its thread. `path` has the nodes that lead down to it, from a node of this
-    /// graph on; `T` is the state of the last one. What a subgraph of the same state began with is part of it.
+    /// Returns the state of a subgraph at the head of its thread. `path` has the nodes that lead down to it,
+    /// starting with a node of this graph; `T` is the state of the last one. For a subgraph of the same
+    /// state, it includes the state at its start.
     ///
-    /// A subgraph that has a thread for each of its tasks is found while its task is to run. Use
-    /// [`TaskSnapshot::subgraphs`](crate::TaskSnapshot::subgraphs) and [`get_state`](Self::get_state) of the called graph
-    /// for what a node calls with [`Cx::call`](crate::Cx::call).
+    /// A subgraph with a thread per task is found while its task is pending. For graphs called with
+    /// [`Cx::call`](crate::Cx::call), use [`TaskSnapshot::subgraphs`](crate::TaskSnapshot::subgraphs) and
+    /// [`get_state`](Self::get_state) of the called graph.
     ///
     /// # Errors
-    /// [`RunError::NoSubgraph`] if there is none, or its state is no `T`; else what the checkpointer or the state reports.
+    /// [`RunError::NoSubgraph`] if it does not exist, or its state is not a `T`; and errors of the
+    /// checkpointer or the state.
     pub async fn get_subgraph_state<T: State>(
         &self,
         thread: &ThreadId,
@@ -43,8 +45,8 @@ impl<S: State> CompiledGraph<S> {
         snapshot.with_subgraphs(&**checkpointer, &found.thread, &origins).await
     }
 
-    /// Changes the state of a subgraph from outside, as [`update_state`](Self::update_state) does that of this graph. Its
-    /// caller's task goes on with it when the thread is resumed; what the subgraph asked before is asked no more.
+    /// Updates the state of a subgraph, as [`update_state`](Self::update_state) does for this graph. Its
+    /// caller's task continues it when the thread is resumed; earlier questions of the subgraph are void.
     ///
     /// # Errors
     /// Those of [`get_subgraph_state`](Self::get_subgraph_state) and [`update_state`](Self::update_state).
@@ -132,7 +134,7 @@ impl<S: State> StateSnapshot<S> {
     }
 }
 
-/// Takes the questions of a subgraph out of the records of those that called it: it went on without the answers.
+/// Removes the questions of a subgraph from the records of its callers: it continued without the answers.
 async fn forget_questions(checkpointer: &dyn Checkpointer, mut thread: ThreadId) -> Result<(), RunError> {
     while let Some((parent, segment)) = thread.parent() {
         thread = parent;

@@ -12,10 +12,10 @@ use crate::{
     node::run_config::run_options,
 };
 
-/// One thread of a graph, together with the options of the runs that start from here.
+/// One thread of a graph, with the options of runs that start from this handle.
 ///
-/// The options are those of [`RunConfig`] and consume the handle; operations borrow it, so one handle serves any number of
-/// them. A clone shares cancellation and drain with its original.
+/// The options are those of [`RunConfig`] and consume the handle; operations borrow it, so one handle serves
+/// any number of them. A clone shares cancellation and drain with its original.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -72,8 +72,8 @@ impl<S: State> Thread<S> {
         self.graph.invoke(input, self.config.clone()).await
     }
 
-    /// Runs the thread's pending tasks, with the answers given by [`answer`](Self::answer). A finished thread stays as it
-    /// is. See [`CompiledGraph::resume`].
+    /// Runs the thread's pending tasks, with the answers given by [`answer`](Self::answer). A finished thread
+    /// is not changed. See [`CompiledGraph::resume`].
     ///
     /// # Errors
     /// Those of [`run`](Self::run), and [`RunError::EmptyThread`] if the thread never ran.
@@ -81,12 +81,12 @@ impl<S: State> Thread<S> {
         self.graph.resume(self.config.clone()).await
     }
 
-    /// Folds the command's update, then runs the nodes it names beside the thread's pending tasks. See
+    /// Folds the command's update, then runs the nodes it names together with the thread's pending tasks. See
     /// [`CompiledGraph::resume_with`].
     ///
     /// # Errors
-    /// Those of [`resume`](Self::resume), and [`RunError::UnknownNode`] or [`RunError::NoWayIn`] for a target that cannot
-    /// be reached; nothing is stored then.
+    /// Those of [`resume`](Self::resume), and [`RunError::UnknownNode`] or [`RunError::NoWayIn`] for a target
+    /// that cannot be reached; the thread is then unchanged.
     pub async fn resume_with(&self, command: Command<S, &str>) -> Result<Outcome<S>, RunError> {
         self.graph.resume_with(command, self.config.clone()).await
     }

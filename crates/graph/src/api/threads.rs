@@ -16,13 +16,13 @@ use crate::{
 };
 
 impl<S: State> CompiledGraph<S> {
-    /// Makes `to` a thread like `from`: the same checkpoints under the same ids, what is known of their tasks, and the
-    /// threads of subgraphs. From then on they know nothing of each other, and the keys of their tasks are different
+    /// Copies the thread `from` to `to`: the same checkpoints under the same ids, the records of their tasks,
+    /// and the threads of subgraphs. The copies are then independent, and the keys of their tasks differ
     /// ([`Cx::key`](crate::Cx::key)).
     ///
     /// # Errors
-    /// [`CheckpointError::NoThread`] if there is no `from`, [`CheckpointError::ThreadExists`] if there is a `to`,
-    /// [`CheckpointError::Busy`] if someone runs one of them.
+    /// [`CheckpointError::NoThread`] if `from` does not exist, [`CheckpointError::ThreadExists`] if `to`
+    /// exists, [`CheckpointError::Busy`] if one of them has another writer.
     pub async fn copy_thread(&self, from: &ThreadId, to: &ThreadId) -> Result<(), RunError> {
         let checkpointer = self.checkpointer()?;
         if from == to {
@@ -31,32 +31,33 @@ impl<S: State> CompiledGraph<S> {
         let _from = checkpointer.lease(from).await?;
         let _to = checkpointer.lease(to).await?;
         checkpointer.copy(from, to).await?;
-        // There may have been another one of this name, whose keys are not to come back.
+        // A deleted thread may have had this name; its keys must not be reused.
         let nonce = checkpointer.nonce(to).await?;
         mark_all(&**checkpointer, to, |mark| mark.with_nonce(nonce.clone())).await?;
         Ok(())
     }
 
-    /// Forgets a thread with the threads of its subgraphs. Nothing happens if there is none.
+    /// Deletes a thread and the threads of its subgraphs. No effect if it does not exist.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if someone runs it.
+    /// [`CheckpointError::Busy`] if it has another writer.
     pub async fn delete_thread(&self, thread: &ThreadId) -> Result<(), RunError> {
         let checkpointer = self.checkpointer()?;
         let _lease = checkpointer.lease(thread).await?;
         Ok(checkpointer.delete(thread).await?)
     }
 
-    /// Forgets the checkpoints of a thread that `keep` does not keep, and returns how many those were.
+    /// Deletes the checkpoints of a thread that `keep` does not retain, and returns their number.
     ///
-    /// What is kept has the same state as before, and the same tasks with what is known of them; so the thread goes on,
-    /// and kept checkpoints can be forked. A kept checkpoint without its parent gets a full state of its own, and remembers
-    /// what the input before it does ([`RunConfig::metadata`](crate::RunConfig::metadata)). The threads of subgraphs go with
-    /// the checkpoints whose tasks called them.
+    /// Retained checkpoints have the same state and the same task records as before, so that the thread
+    /// continues and they can be forked. One without its parent gets a full state of its own, and the
+    /// metadata of the input before it ([`RunConfig::metadata`](crate::RunConfig::metadata)). The threads of
+    /// subgraphs are deleted with the checkpoints whose tasks called them.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if someone runs the thread, [`RunError::UnknownCheckpoint`] if it lacks one of
-    /// [`Keep::Only`], or what the checkpointer or the state reports. Nothing is forgotten then.
+    /// [`CheckpointError::Busy`] if the thread has another writer, [`RunError::UnknownCheckpoint`] if a
+    /// checkpoint of [`Keep::Only`] does not exist, and errors of the checkpointer or the state. The thread
+    /// is then unchanged.
     pub async fn prune_thread(&self, thread: &ThreadId, keep: Keep) -> Result<usize, RunError> {
         let checkpointer = self.checkpointer()?;
         let _lease = checkpointer.lease(thread).await?;

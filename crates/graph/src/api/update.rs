@@ -50,7 +50,7 @@ pub(crate) async fn update_states<S: State>(
         None if thread.is_child() => None,
         None => checkpointer.nonce(thread).await?,
     });
-    // Whoever names the head means its tasks, and leaves them to no other branch.
+    // The head's id stands for its tasks, which remain on this branch.
     let live = restored.as_ref().is_none_or(|it| it.meta.id == it.head);
     if let Some(Restored { meta, state, tasks, .. }) = restored.as_mut().filter(|_| live) {
         set_back_refused(&graph.topology, &meta.control, state, tasks);
@@ -103,7 +103,7 @@ pub(crate) async fn fork<S: State>(
     let mut metadata = with_memories(config.metadata.clone(), &bound(&restored.meta));
     graph.mark(restored.meta.nonce().map(str::to_owned)).put(&mut metadata);
     let mut control = restored.meta.control;
-    // Its tasks run afresh; only an input is no task that could run again.
+    // Its tasks run afresh, except an input, which cannot run again.
     let is_input = |slot: u32| control.next.get(slot as usize).is_some_and(|node| node.as_str() == START);
     let tasks = restored.tasks.into_iter().filter(|task| is_input(task.slot));
     let records = tasks.map(|task| (task.slot, task.record)).collect();
@@ -144,15 +144,15 @@ async fn last_run<S: State>(
     let (mut meta, mut applied) = (meta.clone(), restored.applied.clone());
     loop {
         match (meta.source, meta.metadata.get(OUTSIDE)) {
-            // A fork stands where its parent stood.
+            // A fork has the state of its parent.
             (Source::Fork, _) => applied.clear(),
-            // Nobody made what a command from outside wrote; but it took along who had finished.
+            // The write of an external command has no author, but finished tasks were included.
             (Source::Update, Some(wrote)) => {
                 if wrote.as_bool() == Some(true) {
                     applied.pop();
                 }
             }
-            // What was made by hand came after the tasks that it took along, and has one slot for all.
+            // A manual update comes after the tasks that it includes, and has one slot for all.
             (Source::Update, None) => {
                 let by_hand = applied.last().map(|(slot, _)| *slot);
                 applied.retain(|(slot, _)| Some(*slot) == by_hand);
@@ -163,7 +163,7 @@ async fn last_run<S: State>(
         if !applied.is_empty() {
             return Ok(applied.into_iter().map(|(_, node)| node).collect());
         }
-        // Nobody knows, if that is pruned.
+        // Unknown if the parent was pruned.
         let Some(id) = meta.parent else { return Ok(Vec::new()) };
         let Some(parent) = checkpointer.load(thread, Some(id)).await? else { return Ok(Vec::new()) };
         (meta, applied) = (parent.meta, parent.applied);
@@ -200,18 +200,18 @@ pub(crate) fn find<S: State>(
 }
 
 impl<S: State> CompiledGraph<S> {
-    /// Changes the state from outside as if `as_node` had made `update`, on a new checkpoint after `config`'s. What
-    /// follows `as_node` runs next, beside what was to run already; only `as_node` itself does not run for that any more.
-    /// Use [`resume`](Self::resume) to run it.
+    /// Updates the state as if `as_node` had returned `update`, on a new checkpoint after `config`'s. The
+    /// successors of `as_node` run next, together with the pending tasks; only pending tasks of `as_node`
+    /// itself are dropped. Use [`resume`](Self::resume) to run them.
     ///
-    /// `as_node` is a node's name; `None` takes the node that ran last, and [`AsNode::End`] leaves nothing to run.
-    /// At the head, tasks that finished before their superstep did are taken along: their updates are folded before
-    /// this one, and what follows them runs next as well. Those whose writes are in conflict, or refused by a reducer, have
-    /// failed and stay to be run.
+    /// `as_node` is a node's name; `None` means the node that ran last, and [`AsNode::End`] leaves no pending
+    /// tasks. At the head, finished tasks of an incomplete superstep are included: their updates are folded
+    /// before this one, and their successors run next as well. Tasks whose writes conflict, or are rejected
+    /// by a reducer, count as failed and stay pending.
     ///
     /// # Errors
-    /// [`RunError::UnknownNode`], [`RunError::AmbiguousUpdate`] if several nodes ran last, or what a router, a reducer,
-    /// the checkpointer or the state reports. Nothing is stored then.
+    /// [`RunError::UnknownNode`], [`RunError::AmbiguousUpdate`] if several nodes ran last, and errors of a
+    /// router, a reducer, the checkpointer or the state. The thread is then unchanged.
     pub async fn update_state(
         &self,
         config: RunConfig,
@@ -222,12 +222,13 @@ impl<S: State> CompiledGraph<S> {
         self.bulk_update_state(config, supersteps).await
     }
 
-    /// Like [`update_state`](Self::update_state), several times over: a checkpoint for each superstep, in which several
-    /// nodes may have made updates, folded in the order given. Stores all of them or none. Returns the last.
+    /// Stores several updates like [`update_state`](Self::update_state), atomically: a checkpoint for each
+    /// superstep, with updates of several nodes, folded in the given order. Returns the last checkpoint.
     ///
     /// # Errors
-    /// Those of [`update_state`](Self::update_state); [`RunError::NoUpdates`] if there are no supersteps or one is empty,
-    /// and [`RunError::Conflict`] if two updates of one superstep write a channel that takes one write.
+    /// Those of [`update_state`](Self::update_state); [`RunError::NoUpdates`] if there are no supersteps or
+    /// one is empty, and [`RunError::Conflict`] if two updates of one superstep write a channel that accepts
+    /// one write.
     pub async fn bulk_update_state(
         &self,
         config: RunConfig,
@@ -239,11 +240,12 @@ impl<S: State> CompiledGraph<S> {
         update_states(&self.inner, checkpointer, thread, &config, supersteps, None).await
     }
 
-    /// Makes a checkpoint that is like `config`'s, or like the head, and becomes the head: what was to run there is to
-    /// run again. Use [`resume`](Self::resume) to run it; with [`RunConfig::checkpoint`] that does both at once.
+    /// Creates a copy of `config`'s checkpoint, or of the head, as the new head: its tasks are pending again.
+    /// Use [`resume`](Self::resume) to run them; with [`RunConfig::checkpoint`] that does both.
     ///
     /// # Errors
-    /// [`RunError::UnknownCheckpoint`], [`RunError::EmptyThread`], or what the checkpointer or the state reports.
+    /// [`RunError::UnknownCheckpoint`], [`RunError::EmptyThread`], and errors of the checkpointer or the
+    /// state.
     pub async fn fork(&self, config: RunConfig) -> Result<CheckpointId, RunError> {
         config.check_metadata()?;
         fork(&self.inner, self.checkpointer()?, self.thread_of(&config)?, &config).await

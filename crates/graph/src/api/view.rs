@@ -1,4 +1,4 @@
-//! Parts of a state: what goes in, what comes out, and what a node sees.
+//! Parts of a state as inputs, outputs and arguments of nodes.
 //!
 //! Start at [`View`].
 

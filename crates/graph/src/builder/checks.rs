@@ -1,4 +1,4 @@
-//! What is checked beyond what has to be right: lints, and what nodes say that they write.
+//! Checks beyond validity: lints, and declared writes.
 
 use std::panic::Location;
 
@@ -8,8 +8,8 @@ use super::state_graph::StateGraph;
 use crate::{State, node::refs::NodeRef};
 
 impl<S: State> StateGraph<S> {
-    /// Says what is done about a suspicion: nothing, a warning, or an error of [`compile`](Self::compile). All are
-    /// warnings if nothing is said.
+    /// Sets the level of a lint: allowed, a warning, or an error of [`compile`](Self::compile). The default
+    /// is a warning.
     ///
     /// ```
     /// # use superstep_graph::{Level, Lint, State, StateGraph};
@@ -24,11 +24,11 @@ impl<S: State> StateGraph<S> {
         self.topology.levels.insert(lint, level);
     }
 
-    /// Says which channels `node` writes. It may write no other then: a run fails with
-    /// [`RunError::Undeclared`](crate::RunError::Undeclared) if it does.
+    /// Declares the channels that `node` writes. A write to another channel then fails the run with
+    /// [`RunError::Undeclared`](crate::RunError::Undeclared).
     ///
-    /// What is said by several calls counts together. [`Lint::ConcurrentWrites`] compares what nodes say that can run in the
-    /// same superstep.
+    /// Several calls add up. [`Lint::ConcurrentWrites`] compares the declarations of nodes that can run in
+    /// the same superstep.
     ///
     /// # Panics
     /// If `node` is not a node of this graph.
@@ -50,7 +50,7 @@ pub(super) fn channels<S: State>(state: &S) -> Vec<(String, bool)> {
     state.channels().iter().map(|channel| (channel.name.to_string(), channel.exclusive)).collect()
 }
 
-/// What nodes say that they write, as sets.
+/// Returns the declared writes of nodes, as sets.
 pub(super) fn written(topology: &TopologyBuilder) -> Vec<(Endpoint, ChannelSet)> {
     let position = |name: &String| topology.channels.iter().position(|(channel, _)| channel == name);
     let mut written: Vec<(Endpoint, ChannelSet)> = Vec::new();

@@ -1,4 +1,4 @@
-//! What is kept of tasks that a new input discards.
+//! The remains of tasks that a new input discards.
 //!
 //! Start at [`StateGraph::on_discard`].
 
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::{NodeRef, State, StateGraph, node::discarded::Discarded};
 
 impl<S: State> StateGraph<S> {
-    /// Says what stays of a task of `node` that a new input discards before it is finished: `keep` makes an update of the state
-    /// that the task would have read and of what it did [once](crate::Cx::once). The input is stored with that update before
-    /// it. Of a task that is finished, while others of its superstep are not, its own update stays.
+    /// Sets the update that remains of an unfinished task of `node` when a new input discards it. `keep`
+    /// receives the task's state and its [effects](crate::Cx::once), and returns an update, which is stored
+    /// before the input. A finished task of an incomplete superstep retains its own update.
     ///
-    /// Without it nothing stays, although what the task did cannot be undone.
+    /// By default nothing remains, although the task's effects cannot be undone.
     ///
-    /// `keep` is a pure function, as a router is. It is also asked if the task never began.
+    /// `keep` is a pure function, like a router. It is also called if the task never started.
     ///
     /// ```
     /// # use superstep_graph::{Cx, NodeError, START, State, StateGraph};

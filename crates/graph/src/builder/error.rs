@@ -8,11 +8,11 @@ use superstep_engine::Problem;
 
 use crate::chain;
 
-/// A graph that cannot be compiled. Has all its problems at once.
+/// A graph with errors, with all of its problems.
 pub struct CompileError {
     /// The graph's name.
     pub graph: String,
-    /// What is wrong, each with its place in the user's code.
+    /// The problems, each with its place in the user's code.
     pub problems: Vec<Problem>,
 }
 

@@ -1,4 +1,4 @@
-//! Nodes that take over where another one failed.
+//! Error handlers: nodes that run in place of a failed node.
 
 use std::{future::Future, panic::Location};
 
@@ -12,16 +12,16 @@ use crate::{
 };
 
 impl<S: State> StateGraph<S> {
-    /// Declares a node that runs in place of `node` once that has failed for good: after its retries, when its time is up
-    /// or when it panicked.
+    /// Declares a node that runs in place of `node` after its permanent failure: after its retries, after a
+    /// timeout, or after a panic.
     ///
-    /// It runs in the same superstep, with the state that `node` was given, and what it writes is folded in the place of
-    /// `node`'s update. Then its own edges are followed, and those of `node` are not. It is told a [`NodeFailure`], which is
-    /// stored: after a crash it runs again, and `node` does not. Should it fail itself, so does the run, unless it has a
-    /// handler of its own.
+    /// It runs in the same superstep, with the state of `node`, and its update is folded in place of
+    /// `node`'s. Then its own edges are followed, not those of `node`. It receives a [`NodeFailure`], which
+    /// is stored: after a crash the handler runs again, and `node` does not. If the handler fails too, the
+    /// run fails, unless it has a handler of its own.
     ///
-    /// It is a node like others, with [`NodeOptions`](crate::NodeOptions) of its own, except that no edge can lead to it.
-    /// Interrupts are no failures and never reach it.
+    /// It is a regular node with its own [`NodeOptions`](crate::NodeOptions), except that no edge can lead to
+    /// it. Interrupts are not failures and never reach it.
     ///
     /// ```
     /// # use superstep_graph::{Cx, END, NodeError, NodeFailure, START, State, StateGraph};
@@ -45,7 +45,7 @@ impl<S: State> StateGraph<S> {
         self.handle(node.into(), name, erase_handler(handler))
     }
 
-    /// Declares an error handler that needs something beside the state; each task gets a clone of it.
+    /// Declares an error handler with dependencies; each task gets a clone of them.
     #[track_caller]
     pub fn add_error_handler_with<D, F, Fut>(
         &mut self,
@@ -65,8 +65,8 @@ impl<S: State> StateGraph<S> {
         })
     }
 
-    /// Declares an error handler that says itself what runs next, as a node of
-    /// [`add_routing_node`](Self::add_routing_node) does.
+    /// Declares an error handler that chooses the next nodes, like a node of
+    /// [`add_routing_node`](Self::add_routing_node).
     #[track_caller]
     pub fn add_routing_error_handler<F, Fut>(
         &mut self,

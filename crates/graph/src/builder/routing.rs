@@ -20,12 +20,14 @@ impl<R> From<RoutingRef<R>> for NodeRef {
 }
 
 impl<S: State> StateGraph<S> {
-    /// Declares a node that says itself what runs next: it returns a [`Command`](crate::Command), or a route alone.
+    /// Declares a node that chooses the next nodes: it returns a [`Command`](crate::Command), or only a
+    /// route.
     ///
-    /// [`add_routes`](Self::add_routes) says where each route leads, and [`add_sends`](Self::add_sends) to which workers
-    /// the node may send items. Plain edges and conditional edges that leave the node are followed as well.
+    /// [`add_routes`](Self::add_routes) declares the target of each route, and [`add_sends`](Self::add_sends)
+    /// the workers to which the node may send items. Plain edges and conditional edges of the node are
+    /// followed as well.
     ///
-    /// Where a node goes is stored with what it wrote: no restart and no replay asks it again.
+    /// The choice is stored with the update: no restart or replay repeats it.
     #[track_caller]
     pub fn add_routing_node<F, Fut>(
         &mut self,
@@ -42,12 +44,12 @@ impl<S: State> StateGraph<S> {
         RoutingRef::new(node)
     }
 
-    /// Says whether the node that was declared last has routes to choose among.
+    /// Sets whether the node that was declared last has routes.
     pub(super) fn chooses(&mut self, routing: bool) {
         self.topology.nodes.last_mut().expect("it was just declared").routing = routing;
     }
 
-    /// Declares a routing node that needs something beside the state; each task gets a clone of it.
+    /// Declares a routing node with dependencies; each task gets a clone of them.
     #[track_caller]
     pub fn add_routing_node_with<D, F, Fut>(
         &mut self,
@@ -64,7 +66,7 @@ impl<S: State> StateGraph<S> {
         self.add_routing_node(name, move |state, cx| node(deps.clone(), state, cx))
     }
 
-    /// Says where each route of a routing node leads. `map` is asked once per route, now.
+    /// Declares the target of each route of a routing node. `map` is called once per route, immediately.
     #[track_caller]
     pub fn add_routes<R: Route>(&mut self, node: RoutingRef<R>, map: impl Fn(R) -> NodeRef) {
         let (from, place) = (self.endpoint(node.node), Location::caller());
@@ -76,7 +78,7 @@ impl<S: State> StateGraph<S> {
         self.routes.push((from, targets));
     }
 
-    /// Says that a routing node may send items to `worker`, with [`Command::send`](crate::Command::send).
+    /// Declares that a routing node may send items to `worker`, with [`Command::send`](crate::Command::send).
     #[track_caller]
     pub fn add_sends<R, I>(&mut self, node: RoutingRef<R>, worker: WorkerRef<I>) {
         let (from, to) = (self.endpoint(node.node), self.endpoint(worker.into()));

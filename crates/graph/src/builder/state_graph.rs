@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// A graph while it is declared: nodes that do one step each, wired by edges and conditional edges.
+/// A graph under construction: nodes of one step each, connected by edges and conditional edges.
 ///
 /// Compile it to run it. Mistakes are collected, and [`compile`](Self::compile) reports all of them at once.
 pub struct StateGraph<S: State> {
@@ -62,18 +62,18 @@ impl<S: State> fmt::Debug for StateGraph<S> {
 }
 
 impl<S: State> StateGraph<S> {
-    /// A graph without nodes, whose threads begin with the default state.
+    /// Creates a graph without nodes, whose threads start with the default state.
     ///
-    /// The name stands in the checkpoints of its threads, which no graph of another name goes on with
+    /// The name is stored in the checkpoints of its threads, which no graph of another name can continue
     /// ([`CompiledGraph::adopt_thread`]).
     pub fn new(name: impl Into<String>) -> Self {
         Self::with_initial(name, S::default())
     }
 
-    /// A graph without nodes, whose threads begin with this state. It is not stored: give the same one to every program
-    /// that goes on with the threads, as it would be with the default state.
+    /// Creates a graph without nodes, whose threads start with this state. It is not stored: every program
+    /// that continues the threads must use the same one, as with the default state.
     pub fn with_initial(name: impl Into<String>, initial: S) -> Self {
-        // Tells handles of different graphs apart; never stored, never ordered by.
+        // Distinguishes handles of different graphs; never stored, never used for ordering.
         static STAMPS: AtomicU64 = AtomicU64::new(1);
         Self {
             name: name.into(),
@@ -92,16 +92,17 @@ impl<S: State> StateGraph<S> {
         }
     }
 
-    /// Says which version of the graph this is: it is stored with each checkpoint, and
-    /// [`StateSnapshot::graph`](crate::StateSnapshot::graph) shows it. A thread goes on in any version of the graph that began
-    /// it: what has to fit is what is to run and the state.
+    /// Sets the version of the graph, which is stored with each checkpoint and shown by
+    /// [`StateSnapshot::graph`](crate::StateSnapshot::graph). A thread continues in any version of its graph,
+    /// if its pending nodes exist and its state fits.
     pub fn version(&mut self, version: impl Into<String>) {
         self.version = Some(version.into());
     }
 
     /// Declares a node: an async function of the state that returns an update.
     ///
-    /// The name stands in checkpoints: to rename a node is to lose the threads that still have it to run.
+    /// The name is stored in checkpoints: after a rename, threads with pending tasks of the node cannot
+    /// continue.
     #[track_caller]
     pub fn add_node<F, Fut>(&mut self, name: &str, node: F) -> NodeRef
     where
@@ -112,7 +113,8 @@ impl<S: State> StateGraph<S> {
         self.declare(name, erase(node), false)
     }
 
-    /// Declares a node whose tasks each take an item beside the state. [`add_fan_out`](Self::add_fan_out) leads to it.
+    /// Declares a node whose tasks each take an item in addition to the state.
+    /// [`add_fan_out`](Self::add_fan_out) leads to it.
     #[track_caller]
     pub fn add_worker<I, F, Fut>(&mut self, name: &str, worker: F) -> WorkerRef<I>
     where
@@ -141,7 +143,7 @@ impl<S: State> StateGraph<S> {
         NodeRef { graph: self.stamp, end: Endpoint::Node(self.nodes.len() - 1) }
     }
 
-    /// Declares a node that needs something beside the state, such as a model; each task gets a clone of it.
+    /// Declares a node with dependencies, such as a model; each task gets a clone of them.
     #[track_caller]
     pub fn add_node_with<D, F, Fut>(&mut self, name: &str, deps: D, node: F) -> NodeRef
     where
@@ -153,7 +155,8 @@ impl<S: State> StateGraph<S> {
         self.add_node(name, move |state, cx| node(deps.clone(), state, cx))
     }
 
-    /// Sets how a node is run. A subgraph is always told of a cancel: its own nodes decide what becomes of them.
+    /// Sets the options of a node. A subgraph is always notified of a cancellation: its own nodes decide how
+    /// they react.
     ///
     /// # Panics
     /// If `node` is not a node of this graph.
@@ -170,7 +173,7 @@ impl<S: State> StateGraph<S> {
         self.nodes[declared].1 = options;
     }
 
-    /// Lets a node give again what it gave before, as the policy says, without running.
+    /// Caches the results of a node by the policy, instead of running it again.
     ///
     /// # Panics
     /// If `node` is not a node of this graph.
@@ -196,11 +199,11 @@ impl<S: State> StateGraph<S> {
         self.topology.edges.push(Edge { from, to, kind: EdgeKind::Plain, place: Location::caller() });
     }
 
-    /// After `from`, `worker` runs once for each item that `items` takes from the state that `from` left behind; not at
-    /// all if there is none.
+    /// Runs `worker` after `from`, once for each item that `items` takes from the state after `from`.
     ///
-    /// `items` is a pure function, as a router is. Items are stored with the checkpoint. The tasks come after those of
-    /// plain edges and routes, in the order of their items, and their updates are folded in that order.
+    /// `items` is a pure function, like a router. Items are stored with the checkpoint. The tasks come after
+    /// those of plain edges and routes, in the order of their items, and their updates are folded in that
+    /// order.
     #[track_caller]
     pub fn add_fan_out<I, F, O>(&mut self, from: impl Into<NodeRef>, items: F, worker: WorkerRef<I>)
     where
@@ -219,9 +222,9 @@ impl<S: State> StateGraph<S> {
         self.fan_outs.push((from, fan_out, worker.node));
     }
 
-    /// Once all of `sources` have run, whichever supersteps that takes, `to` runs, once.
+    /// Runs `to` once after all of `sources` have run, over any number of supersteps.
     ///
-    /// Two plain edges to `to` would run it each time one of them is reached.
+    /// Two plain edges to `to` would run it once for each of them.
     #[track_caller]
     pub fn add_join<N: Into<NodeRef>>(
         &mut self,
@@ -233,10 +236,10 @@ impl<S: State> StateGraph<S> {
         self.topology.joins.push(JoinSpec { sources, to, place: Location::caller() });
     }
 
-    /// After `from`, what runs depends on the state that it left behind.
+    /// Chooses the nodes after `from` by the state after it.
     ///
-    /// `router` is a pure function of that state, with `from`'s own update applied and those of its siblings not.
-    /// `map` says where each route leads; it is asked once per route, now.
+    /// `router` is a pure function of that state, which includes `from`'s own update but not those of its
+    /// siblings. `map` returns the target of each route; it is called once per route, immediately.
     #[track_caller]
     pub fn add_conditional_edges<F, O, M>(&mut self, from: impl Into<NodeRef>, router: F, map: M)
     where

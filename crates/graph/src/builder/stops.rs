@@ -7,7 +7,7 @@ use superstep_engine::{Endpoint, Problem, ProblemKind};
 use super::state_graph::StateGraph;
 use crate::{State, node::refs::NodeRef};
 
-/// Where runs stop, by the position of the declaration.
+/// The stops of every run, by the position of the declaration.
 #[derive(Default)]
 pub(super) struct Stops {
     pub(super) before: Vec<usize>,
@@ -15,8 +15,9 @@ pub(super) struct Stops {
 }
 
 impl<S: State> StateGraph<S> {
-    /// Every run stops before this node runs, beside where its own [`Breakpoints`](crate::Breakpoints) say. A run that begins
-    /// there passes it. Before an error handler nothing can stop: it is in no plan.
+    /// Stops every run before this node, in addition to the run's own [`Breakpoints`](crate::Breakpoints). A
+    /// run that starts there passes it. A stop before an error handler is not possible, because it is never
+    /// planned.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -50,7 +51,8 @@ impl<S: State> StateGraph<S> {
         self.stops.before.push(declared);
     }
 
-    /// Every run stops after this node has run, if it could go on. Otherwise as [`stop_before`](Self::stop_before).
+    /// Stops every run after this node, if the run could continue. Otherwise like
+    /// [`stop_before`](Self::stop_before).
     ///
     /// # Panics
     /// If `node` is not a node of this graph.

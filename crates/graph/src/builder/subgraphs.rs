@@ -16,10 +16,10 @@ use crate::{
 };
 
 impl<S: State> StateGraph<S> {
-    /// Declares a node that runs a graph of the same state, from the state that the node is given. What was written in
-    /// it is the node's update, so that nothing which was there before is folded twice.
+    /// Declares a node that runs a graph of the same state, starting from the state of the node. The updates
+    /// in that run become the node's update, so that earlier data is not folded twice.
     ///
-    /// See [`Cx::call`] for how it is kept, asks, fails and is cancelled.
+    /// See [`Cx::call`] for persistence, interrupts, failures and cancellation.
     #[track_caller]
     pub fn add_subgraph(&mut self, name: &str, graph: &CompiledGraph<S>) -> NodeRef {
         let called = graph.clone();
@@ -30,10 +30,10 @@ impl<S: State> StateGraph<S> {
         self.declare_same(name, graph, erase(run))
     }
 
-    /// Declares a node that runs a graph of another state: `input` makes its input of the state that the node is given,
-    /// `output` makes the node's update of the state with which it ends.
+    /// Declares a node that runs a graph of another state: `input` maps the node's state to its input,
+    /// `output` maps its final state to the node's update.
     ///
-    /// See [`Cx::call`] for how it is kept, asks, fails and is cancelled.
+    /// See [`Cx::call`] for persistence, interrupts, failures and cancellation.
     #[track_caller]
     pub fn add_subgraph_with<T, I, O>(
         &mut self,
@@ -59,9 +59,9 @@ impl<S: State> StateGraph<S> {
         self.declare_mapped(name, graph, erase(run))
     }
 
-    /// Like [`add_subgraph`](Self::add_subgraph), for a graph whose nodes may [`leave`](Cx::leave) it with a command for
-    /// this one. [`add_routes`](Self::add_routes) says where the routes `R` lead; plain edges are followed as well, and
-    /// alone if the graph comes to its end.
+    /// Like [`add_subgraph`](Self::add_subgraph), for a graph whose nodes may [`leave`](Cx::leave) it with a
+    /// command for this one. [`add_routes`](Self::add_routes) says where the routes `R` lead; plain edges are
+    /// followed as well, and only they if the graph completes.
     #[track_caller]
     pub fn add_routing_subgraph<R: Route>(&mut self, name: &str, graph: &CompiledGraph<S>) -> RoutingRef<R> {
         let called = graph.clone();
@@ -104,7 +104,8 @@ impl<S: State> StateGraph<S> {
         self.routing::<R>(node)
     }
 
-    /// Says that `node` calls a graph with [`Cx::call`], for drawings: `name` stands for the call. Nothing else changes.
+    /// Declares that `node` calls a graph with [`Cx::call`], for drawings: `name` identifies the call. It has
+    /// no other effect.
     ///
     /// # Panics
     /// If `node` is not a node of this graph.
@@ -140,7 +141,7 @@ impl<S: State> StateGraph<S> {
         self.subgraphs.push((self.nodes.len(), subgraph));
         let node = self.declare(name, run, false);
         let spec = self.topology.nodes.last_mut().expect("it was just declared");
-        // It is told of a cancel, and decides for each of its nodes.
+        // It is notified of a cancellation, and decides for each of its nodes.
         (spec.subgraph, spec.on_cancel) = (Some(topology), OnCancel::Finish);
         node
     }

@@ -7,7 +7,7 @@ use std::future::Future;
 use crate::{Cx, NodeOutput, NodeRef, State, StateGraph, View};
 
 impl<S: State> StateGraph<S> {
-    /// Declares a node that sees a part of the state. What it may write is not restricted.
+    /// Declares a node that sees a part of the state. Its writes are not restricted.
     #[track_caller]
     pub fn add_view_node<V, F, Fut>(&mut self, name: &str, node: F) -> NodeRef
     where

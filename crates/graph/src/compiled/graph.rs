@@ -11,7 +11,7 @@ use crate::{
     compiled::node::CompiledNode, flat_drop::drop_flat, node::cache::NodeCache,
 };
 
-/// A validated, immutable graph. Cheap to clone; runs on different threads may go on at the same time.
+/// A validated, immutable graph. Cheap to clone; it supports concurrent runs on different threads.
 pub struct CompiledGraph<S: State> {
     pub(crate) inner: Arc<Inner<S>>,
     pub(crate) keepers: Keepers,
@@ -24,7 +24,7 @@ impl<S: State> fmt::Debug for CompiledGraph<S> {
     }
 }
 
-/// Where a graph keeps what outlives a run.
+/// The storage backends of a graph.
 #[derive(Clone, Default)]
 pub(crate) struct Keepers {
     pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
@@ -34,22 +34,22 @@ pub(crate) struct Keepers {
 pub(crate) struct Inner<S: State> {
     pub(crate) name: String,
     pub(crate) version: Option<String>,
-    /// The state with which a thread begins.
+    /// The state at the start of a thread.
     pub(crate) initial: S,
-    /// The builder's, which tells its handles from those of other graphs.
+    /// The builder's stamp, which distinguishes its handles from those of other graphs.
     pub(crate) stamp: u64,
     pub(crate) topology: Arc<Topology>,
     /// By index in the topology.
     pub(crate) nodes: Vec<CompiledNode<S>>,
-    /// The nodes that may not run all their tasks at once, and how many they may.
+    /// The nodes with a concurrency limit, and the limits.
     pub(crate) limits: Vec<(NodeIndex, usize)>,
-    /// Where every run stops.
+    /// The breakpoints of every run.
     pub(crate) breakpoints: superstep_engine::Breakpoints,
     pub(crate) warnings: Vec<Problem>,
 }
 
 impl<S: State> Drop for Inner<S> {
-    /// Its nodes may hold other graphs, whose nodes hold others.
+    /// Its nodes may contain other graphs, whose nodes contain further ones.
     fn drop(&mut self) {
         drop_flat(std::mem::take(&mut self.nodes));
     }
@@ -75,7 +75,7 @@ impl<S: State> CompiledGraph<S> {
         Self { keepers: Keepers { store: Some(store.into_shared()), ..self.keepers }, ..self }
     }
 
-    /// The same graph, kept like this when another graph calls it. Nothing changes when it is run by itself.
+    /// Sets the persistence for calls from other graphs. Direct runs are not affected.
     #[must_use]
     pub fn with_persistence(self, persistence: Persistence) -> Self {
         Self { persistence, ..self }
@@ -93,8 +93,8 @@ impl<S: State> CompiledGraph<S> {
         &self.inner
     }
 
-    /// Forgets what the nodes with a [`CachePolicy`](crate::CachePolicy) gave, so that they run again; also what tasks give
-    /// that are at work now.
+    /// Clears the cached results of nodes with a [`CachePolicy`](crate::CachePolicy), so that they run again.
+    /// Results of currently running tasks are not cached either.
     pub fn clear_cache(&self) {
         self.inner.nodes.iter().filter_map(|node| node.cache.as_ref()).for_each(NodeCache::clear);
     }
@@ -104,12 +104,12 @@ impl<S: State> CompiledGraph<S> {
         &self.inner.name
     }
 
-    /// The graph's version, if it said one with [`StateGraph::version`](crate::StateGraph::version).
+    /// Returns the graph's version, if it was set with [`StateGraph::version`](crate::StateGraph::version).
     pub fn version(&self) -> Option<&str> {
         self.inner.version.as_deref()
     }
 
-    /// What is suspicious in the graph.
+    /// Returns the warnings about the graph.
     pub fn warnings(&self) -> &[Problem] {
         &self.inner.warnings
     }

@@ -17,19 +17,20 @@ use crate::{
     node::{cache::NodeCache, discarded::OnDiscard, erased::NodeFn, options::NodeOptions, routing::Targets},
 };
 
-/// Asks the state for routes and adds the target of each, looked up in the second argument, to the third.
+/// Calls a router with the state, and appends the target of each route, looked up in the second argument, to
+/// the third.
 pub(crate) type Router<S> = Arc<dyn Fn(&S, &[Target], &mut Vec<Target>) + Send + Sync>;
 
-/// Asks the state for items and adds each, as JSON, to the second argument.
+/// Calls a fan-out with the state, and appends each item, as JSON, to the second argument.
 pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<String>) -> serde_json::Result<()> + Send + Sync>;
 
 /// A node of a compiled graph.
 pub(crate) struct CompiledNode<S: State> {
     /// `None` for the start, whose task is the input.
     pub(crate) run: Option<NodeFn<S>>,
-    /// What it may write; `None` if it did not say.
+    /// The declared writes; `None` without a declaration.
     pub(crate) writes: Option<ChannelSet>,
-    /// Where the routes lead that it may choose itself.
+    /// The targets of its own routes.
     pub(crate) routes: Vec<Target>,
     pub(crate) routers: Vec<(Router<S>, Vec<Target>)>,
     /// Each with the worker that its items go to.
@@ -38,7 +39,7 @@ pub(crate) struct CompiledNode<S: State> {
     pub(crate) timeout: Option<Duration>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) cache: Option<NodeCache<S>>,
-    /// What stays of a task that is discarded.
+    /// The handler of discarded tasks.
     pub(crate) on_discard: Option<OnDiscard<S>>,
     /// The graph that it runs, if it was added as a subgraph.
     pub(crate) subgraph: Option<Arc<dyn Subgraph<S>>>,
@@ -64,18 +65,18 @@ impl<S: State> Default for CompiledNode<S> {
 }
 
 impl<S: State> CompiledNode<S> {
-    /// The first of these channels that it did not say it writes.
+    /// Returns the first of these channels that is not declared.
     pub(crate) fn undeclared(&self, written: ChannelSet) -> Option<usize> {
         let declared = self.writes?;
         written.iter().find(|channel| !declared.contains(*channel))
     }
 
-    /// Whether where it leads depends on the state.
+    /// Returns whether its successors depend on the state.
     pub(crate) fn decides(&self) -> bool {
         !self.routers.is_empty() || !self.fan_outs.is_empty()
     }
 
-    /// Where its conditional edges and fan-outs lead, given the state that it left behind.
+    /// Returns the targets of its conditional edges and fan-outs, for the state after it.
     pub(crate) fn targets(&self, state: &S) -> Result<Targets, Box<dyn Error + Send + Sync>> {
         let asked = catch_unwind(AssertUnwindSafe(|| {
             let Targets { mut ends, mut items } = Targets::default();

@@ -7,7 +7,7 @@ use superstep_checkpoint::internal::own::{GRAPH, NONCE, VERSION};
 
 use crate::{CheckpointMeta, GraphId, RunError, State, ThreadId, compiled::graph::Inner};
 
-/// What is stored with every checkpoint of a thread.
+/// The ownership mark that is stored with every checkpoint of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     graph: Option<GraphId>,
@@ -15,7 +15,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// That of a checkpoint as it is stored.
+    /// Reads the mark of a stored checkpoint.
     pub(crate) fn of(meta: &CheckpointMeta) -> Self {
         Self { graph: meta.graph(), nonce: meta.nonce().map(str::to_owned) }
     }
@@ -46,8 +46,8 @@ impl<S: State> Inner<S> {
         Mark { graph: Some(self.id()), nonce }
     }
 
-    /// Refuses what another graph stored. Another version of this one may have, and so may an older program, which did
-    /// not say who it was.
+    /// Rejects a checkpoint of another graph. Accepts other versions of this one, and older programs, which
+    /// stored no mark.
     ///
     /// # Errors
     /// [`RunError::OtherGraph`].

@@ -1,4 +1,4 @@
-//! A node that is a graph, as its caller knows it.
+//! A node that is a graph, from its caller's view.
 //!
 //! Start at [`Subgraph`].
 
@@ -8,20 +8,20 @@ use futures::future::BoxFuture;
 
 use crate::{CheckpointId, Checkpointer, Persistence, RunError, State, ThreadId};
 
-/// Where on its thread a subgraph is.
+/// The position of a subgraph on its thread.
 #[derive(Clone, Copy)]
 pub(crate) enum At {
     Head,
-    /// Where the checkpoint `caller` of its caller finds it.
+    /// The position referenced by the checkpoint `caller` of its caller.
     Checkpoint {
         found: CheckpointId,
         caller: CheckpointId,
     },
-    /// Nowhere: nothing has called it yet on that branch of its caller.
+    /// No position: it has not been called on that branch of its caller.
     Nowhere,
 }
 
-/// What is left of the way down.
+/// The remaining part of a path to a subgraph.
 pub(crate) struct Down {
     pub(crate) checkpointer: Arc<dyn Checkpointer>,
     /// The nodes still to go down through.
@@ -32,7 +32,7 @@ pub(crate) struct Down {
 pub(crate) trait Subgraph<S: State>: Send + Sync {
     fn persistence(&self) -> Persistence;
 
-    /// The graph at the end of the way, a `Found` of its state. `state` is what the node is given.
+    /// Returns the graph at the end of the path, as a `Found` of its state. `state` is the node's state.
     fn find(
         &self,
         state: S,

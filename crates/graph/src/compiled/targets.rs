@@ -25,7 +25,7 @@ impl<S: State> Inner<S> {
 }
 
 impl<S: State> Inner<S> {
-    /// Where a node leads that goes there itself.
+    /// Returns the targets of a command.
     ///
     /// # Errors
     /// [`EngineError::UnknownSend`] if a worker belongs to another graph.

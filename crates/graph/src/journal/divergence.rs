@@ -10,7 +10,7 @@ use superstep_engine::NodeName;
 
 use crate::{CheckpointId, Namespace};
 
-/// Where a replay went another way than the thread.
+/// A divergence of a replay from the stored thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Divergence {
@@ -23,36 +23,36 @@ pub struct Divergence {
     pub step: i64,
     /// The node.
     pub node: NodeName,
-    /// What was different.
+    /// The kind of data that differs.
     pub at: At,
-    /// How it was: that part of it which differs. `null` if there was nothing.
+    /// The differing part of the stored value; `null` if there was none.
     pub expected: Value,
-    /// How it is now.
+    /// The new value.
     pub got: Value,
-    /// Where in it the difference is, as a JSON pointer; empty for all of it.
+    /// The place of the difference in the value, as a JSON pointer; empty for the whole value.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub place: String,
 }
 
-/// What was different.
+/// The kind of data that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "what", content = "name")]
 #[non_exhaustive]
 pub enum At {
-    /// What the node wrote to this channel.
+    /// The node's write to this channel.
     Channel(String),
-    /// What became of this channel, although what was written to it is the same.
+    /// The value of this channel, although its writes are equal.
     State(String),
-    /// Where the thread went from there.
+    /// The next nodes of the thread.
     Route,
-    /// What the node was about to do under this name: [`Cx::compared`](crate::Cx::compared),
-    /// [`Cx::recorded`](crate::Cx::recorded) or [`Cx::once`](crate::Cx::once).
+    /// The effect of this name: [`Cx::compared`](crate::Cx::compared), [`Cx::recorded`](crate::Cx::recorded)
+    /// or [`Cx::once`](crate::Cx::once).
     Effect(String),
-    /// What it asked under this key.
+    /// The question under this key.
     Question(String),
     /// The graph that it called under this key.
     Call(String),
-    /// Whether it failed, or the superstep.
+    /// The failure of the task, or of the superstep.
     Failure,
 }
 
@@ -129,10 +129,10 @@ impl Divergence {
     }
 }
 
-/// How much of a value is shown.
+/// The maximum length of a displayed value.
 const SHOWN: usize = 300;
 
-/// A value as far as it can be read at once: of a long one what is around its first difference from `other`.
+/// Returns a readable excerpt of a value: for a long one, the part around its first difference from `other`.
 fn shown(value: &Value, other: &Value) -> String {
     if value.is_null() {
         return "nothing".to_owned();
@@ -148,18 +148,18 @@ fn shown(value: &Value, other: &Value) -> String {
     format!("{before}{}{after}", &text[begin..end])
 }
 
-/// What a task did that a replay cannot go on from.
+/// An action of a task with which a replay cannot continue.
 #[derive(Clone, Debug)]
 pub(crate) enum Astray {
     /// It needs what was not recorded.
     Unknown,
     /// It did something under this name that it had not done, or left what it had.
     New { effect: String },
-    /// What is recorded under this name is not what it reads now.
+    /// The recorded value under this name does not fit its current type.
     Unfit { effect: String, recorded: Value },
     /// It was about to do something else.
     Other { effect: String, expected: Value, got: Value },
-    /// It asked something that it had not asked, or otherwise.
+    /// The question is new or differs from the recorded one.
     Question { key: String, question: Value },
     /// It called a graph that it had not called.
     Call { key: String },

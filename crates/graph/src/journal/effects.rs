@@ -1,4 +1,4 @@
-//! Side effects inside a node that are not to happen twice.
+//! Effects of nodes that must not be repeated.
 //!
 //! Start at [`Cx::once`](crate::Cx::once).
 
@@ -14,14 +14,14 @@ use serde_json::Value;
 use superstep_engine::TaskId;
 use tokio::sync::oneshot;
 
-/// What could not be done once, as far as it can be told again: not with its type.
+/// The stored form of an effect's error, without its type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Failed {
-    /// What it says, if there is nothing else.
+    /// Only the error's message.
     Said(String),
     Whole {
-        /// What it says, and then what each cause of it says.
+        /// The messages of the error and of its causes.
         says: Vec<String>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         fatal: bool,
@@ -30,7 +30,7 @@ pub(crate) enum Failed {
     },
 }
 
-/// An error of which only the words are known.
+/// An error of which only the messages are known.
 #[derive(Debug, Default, thiserror::Error)]
 #[error("{says}")]
 pub(crate) struct Told {
@@ -38,7 +38,8 @@ pub(crate) struct Told {
     pub(crate) source: Option<Box<Told>>,
 }
 
-/// The results of the tasks of a run. The driver stores them: it alone knows what else is in a task's record.
+/// The effect results of a run's tasks. The driver stores them, because it has the rest of each task's
+/// record.
 #[derive(Default)]
 pub(crate) struct Ledger {
     pages: Mutex<Pages>,
@@ -55,13 +56,13 @@ struct Pages {
     closed: bool,
 }
 
-/// What a task has done.
+/// The effects of a task.
 #[derive(Default)]
 struct Page {
     /// By name, as JSON.
     results: BTreeMap<String, String>,
     stored: BTreeSet<String>,
-    /// Whose turn it is to do what is under a name.
+    /// The locks of effects, by name.
     turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
 }
 
@@ -70,7 +71,7 @@ pub(crate) struct Request {
     pub(crate) task: TaskId,
     /// Dropped if they cannot be, because the task is over.
     pub(crate) stored: oneshot::Sender<()>,
-    /// Whether they are to survive a power failure.
+    /// `true` if they must survive a power failure.
     pub(crate) durable: bool,
 }
 
@@ -138,7 +139,7 @@ impl Ledger {
         waiting.await.ok()
     }
 
-    /// What wants to be stored; the driver is woken when there is something.
+    /// Returns the pending storage requests; wakes the driver when there are new ones.
     pub(crate) fn requests(&self, context: &Context<'_>) -> Vec<Request> {
         self.waker.register(context.waker());
         std::mem::take(&mut self.pages().requests)
@@ -151,12 +152,12 @@ impl Ledger {
         page.map(|page| page.results.clone()).unwrap_or_default()
     }
 
-    /// Forgets the results of a task: what runs in its place now does things of its own.
+    /// Drops the results of a task: its error handler has effects of its own.
     pub(crate) fn forget(&self, task: TaskId) {
         self.pages().tasks.remove(&task.slot);
     }
 
-    /// Whether a task has results that are not stored.
+    /// Returns whether a task has results that are not stored.
     pub(crate) fn is_ahead(&self, task: TaskId) -> bool {
         let pages = self.pages();
         let page = pages.tasks.get(&task.slot).filter(|_| pages.step == task.step);
@@ -170,7 +171,7 @@ impl Ledger {
         }
     }
 
-    /// Takes over what is stored of a task.
+    /// Restores the stored results of a task.
     pub(crate) fn restore(&self, task: TaskId, results: BTreeMap<String, String>) {
         if results.is_empty() {
             return;
@@ -181,7 +182,7 @@ impl Ledger {
         }
     }
 
-    /// Refuses whatever still waits or comes later. What is known stays, for the last records.
+    /// Rejects waiting and later requests. The known results remain, for the last records.
     pub(crate) fn close(&self) {
         let requests = {
             let mut pages = self.pages();

@@ -1,4 +1,4 @@
-//! What is put into a thread while it runs.
+//! The inbox of a thread, which accepts items during a run.
 //!
 //! Start at [`CompiledGraph::post`](crate::CompiledGraph::post).
 
@@ -9,19 +9,19 @@ use crate::{CheckpointError, CheckpointId, Checkpointer, History, Segment, Threa
 /// Something that was put into a thread's inbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Posted {
-    /// Which: the first of a thread is 1, and later ones have greater numbers.
+    /// The number of the item: the first of a thread is 1, and later ones have greater numbers.
     pub number: u64,
-    /// What it is.
+    /// The item.
     pub item: Value,
 }
 
-/// How often a post is tried again that someone else came before.
+/// The maximum number of attempts of a post after conflicts with others.
 pub(crate) const ATTEMPTS: usize = 100;
 
-/// Where the item is, in the metadata of its checkpoint.
+/// The key of the item in the metadata of its checkpoint.
 pub(crate) const ITEM: &str = "item";
 
-/// How many are read at once.
+/// The number of items per read.
 const PAGE: usize = 50;
 
 pub(crate) async fn read(
@@ -47,7 +47,7 @@ pub(crate) async fn read(
     }
 }
 
-/// A thread of its own beneath the thread. No node has this name, so it is of no subgraph.
+/// Returns the inbox's thread, below the thread. No node has this name, so that it belongs to no subgraph.
 pub(crate) fn inbox_of(thread: &ThreadId) -> ThreadId {
     thread.child(&Segment { node: "$inbox".into(), task: None, key: String::new() })
 }

@@ -1,4 +1,4 @@
-//! Asking someone outside, and hearing the answer in another run.
+//! Interrupts: questions of nodes, answered in another run.
 //!
 //! Start at [`Cx::interrupt`](crate::Cx::interrupt).
 
@@ -30,7 +30,7 @@ use crate::{
 
 mod id;
 
-/// Answers to interrupts, by the interrupt's id, or by its key if only one question has it.
+/// Answers to interrupts, by the interrupt's id, or by its key if that is unique.
 ///
 /// ```
 /// # use superstep_graph::{Answers, RunConfig};
@@ -64,7 +64,7 @@ impl Answers {
         self.0.extend(others.0);
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no answers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -72,8 +72,8 @@ impl Answers {
     /// Finds the question of each answer: its task's slot and its key.
     ///
     /// # Errors
-    /// [`RunError::UnknownInterrupt`], [`RunError::ChangedQuestion`] and [`RunError::AmbiguousAnswer`]; no answer is taken
-    /// then.
+    /// [`RunError::UnknownInterrupt`], [`RunError::ChangedQuestion`] and [`RunError::AmbiguousAnswer`]; then
+    /// no answer is accepted.
     pub(crate) fn resolve(&self, waiting: &[(u32, Asking)]) -> Result<Resolved, RunError> {
         let mut resolved = Resolved::new();
         for (name, value) in &self.0 {
@@ -112,19 +112,20 @@ impl Answers {
     }
 }
 
-/// Answers by slot and [`Asking::key`].
+/// The answers by slot and [`Asking::key`].
 pub(crate) type Resolved = BTreeMap<u32, BTreeMap<String, Answered>>;
 
 /// An answer, and the question that it is for.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) answer: Value,
-    /// `None` if a program stored the answer that did not store this: it is for whatever is asked under its key.
+    /// The question of the answer. `None` if an older program stored the answer without it; it then applies
+    /// to any question under its key.
     pub(crate) question: Option<Question>,
 }
 
 impl Answered {
-    /// Whether it is for this question, whatever the order of the entries of its maps.
+    /// Returns whether it answers this question, ignoring the order of map entries.
     fn is_for(&self, question: &str) -> bool {
         let asked = |json: &str| serde_json::from_str::<Value>(json).ok();
         self.question
@@ -133,19 +134,19 @@ impl Answered {
     }
 }
 
-/// A question that a called graph asks.
+/// Creates the question of a called graph.
 pub(crate) fn asked_within(asked: Interrupt, within: Within) -> Question {
     let Interrupt { key, question, schema, .. } = asked;
     let schema = schema.map(|schema| schema.to_string());
     Question { key, question: question.to_string(), schema, within: Some(within), replaces: None }
 }
 
-/// The call that asks a question; `None` if the task itself does.
+/// Returns the call that asks a question; `None` if the task itself does.
 pub(crate) fn call_of(question: &Question) -> Option<&str> {
     question.within.as_ref().map(|within| within.call.as_str())
 }
 
-/// The name under which the task keeps the answer to a question.
+/// Returns the key under which the task stores the answer to a question.
 pub(crate) fn answer_key(question: &Question) -> String {
     match &question.within {
         None => question.key.clone(),
@@ -176,7 +177,7 @@ fn answered(question: &Question) -> Question {
     Question { schema: None, replaces: None, ..question.clone() }
 }
 
-/// Notes with a question what the task asked under the same key before, if that is something else.
+/// Records in a question the task's earlier question under the same key, if it differs.
 pub(crate) fn replacing(question: &mut Question, before: &Question, began: Origin, node: &NodeName) {
     question.replaces = if before.question == question.question {
         before.replaces.clone()
@@ -186,12 +187,12 @@ pub(crate) fn replacing(question: &mut Question, before: &Question, began: Origi
     };
 }
 
-/// How the names of all answers begin that are for one of a task's calls. The separator stands in no key of a call.
+/// Returns the common prefix of the answer keys of one call. Keys of calls cannot contain the separator.
 fn called(call: &str) -> String {
     format!("{SEPARATOR}{call}{SEPARATOR}")
 }
 
-/// A question that waits, and the name under which its task keeps the answer.
+/// A pending question, with the key of its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Asking {
     pub(crate) key: String,
@@ -230,7 +231,7 @@ impl Given {
     }
 }
 
-/// The record of a task that asks, or that has answers.
+/// Creates the record of a task with questions or answers.
 pub(crate) fn asking_record(
     questions: Vec<Question>,
     answers: &BTreeMap<String, Answered>,
@@ -250,11 +251,11 @@ pub(crate) fn asking_record(
     }
 }
 
-/// The questions that the tasks of a run ask, and the answers they get.
+/// The questions of a run's tasks, and their answers.
 #[derive(Default)]
 pub(crate) struct Desk {
     inner: Mutex<Papers>,
-    /// Whether anybody ever asked anything, so that most tasks need not look.
+    /// `true` if any question was asked; a shortcut for most tasks.
     used: AtomicBool,
 }
 
@@ -265,27 +266,27 @@ struct Papers {
     asked: BTreeMap<TaskId, Vec<Asked>>,
 }
 
-/// What a task said at the desk before it went to sleep.
+/// A message of a task to the driver before it suspends.
 pub(crate) enum Asked {
     /// A question without an answer.
     Question(Question),
-    /// The same, with an answer that cannot be taken.
+    /// A question with an answer that is not valid.
     Refused { question: Question, why: Refusal },
-    /// Nothing: it leaves the graph, with this command for the caller.
+    /// The node leaves the graph, with this command for the caller.
     Left(Box<dyn Any + Send + Sync>),
-    /// Nothing: a graph that it called came to a breakpoint.
+    /// A called graph reached a breakpoint.
     Breakpoint,
-    /// Nothing: a graph that it called stopped, because the run is cancelled.
+    /// A called graph stopped because the run is cancelled.
     Cancelled,
-    /// Nothing: a graph that it called stopped, because the run is drained.
+    /// A called graph stopped because the run is drained.
     Drained,
-    /// Nothing: it cannot be stored, so that the task fails.
+    /// A value cannot be stored, so that the task fails.
     Unstorable(RunError),
-    /// Nothing: a replay cannot go on with it.
+    /// A replay cannot continue with the task.
     Astray(Astray),
 }
 
-/// Why an answer cannot be taken.
+/// The reason why an answer is not accepted.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// It is not of the type that the node wants.
@@ -306,7 +307,7 @@ pub(crate) struct AskedTwice {
 }
 
 impl AskedTwice {
-    /// Leaves out what was asked again, and refuses another question under a key that waits.
+    /// Removes repeated questions, and rejects a different question under a pending key.
     pub(crate) fn check(node: &NodeName, asked: Vec<Asked>) -> Result<Vec<Asked>, Self> {
         let mut seen = BTreeMap::new();
         let mut once = Vec::with_capacity(asked.len());
@@ -350,7 +351,7 @@ impl Desk {
         self.papers().answers.insert(step, answers);
     }
 
-    /// Adds an answer for a superstep that is still to come.
+    /// Adds an answer for a later superstep.
     pub(crate) fn put_answer(&self, given: Given) {
         let Given { step, slot, key, answered } = given;
         self.papers().answers.entry(step).or_default().entry(slot).or_default().insert(key, answered);
@@ -368,7 +369,7 @@ impl Desk {
         }
     }
 
-    /// What was asked when the answer under this key was given, as JSON.
+    /// Returns the question of the answer under this key, as JSON.
     pub(crate) fn answered(&self, task: TaskId, key: &str) -> Option<String> {
         Some(self.papers().of(task)?.get(key)?.question.as_ref()?.question.clone())
     }
@@ -380,7 +381,7 @@ impl Desk {
         answers.filter_map(|(key, answered)| Given::parse(key.strip_prefix(&called)?, answered)).collect()
     }
 
-    /// Drops those of them that are for supersteps before `step`, which the called graph keeps itself.
+    /// Drops the answers for supersteps before `step`, which the called graph stores itself.
     pub(crate) fn forget(&self, task: TaskId, call: &str, step: i64) {
         let (mut papers, called) = (self.papers(), called(call));
         let Some(answers) = papers.answers.get_mut(&task.step).and_then(|tasks| tasks.get_mut(&task.slot))
@@ -398,7 +399,7 @@ impl Desk {
         self.papers().of(task).cloned().unwrap_or_default()
     }
 
-    /// Forgets the answers of a task: what runs in its place now asks questions of its own.
+    /// Drops the answers of a task: its error handler has questions of its own.
     pub(crate) fn forget_all(&self, task: TaskId) {
         if let Some(tasks) = self.papers().answers.get_mut(&task.step) {
             tasks.remove(&task.slot);
@@ -410,7 +411,7 @@ impl Desk {
         self.used.store(true, Ordering::Release);
     }
 
-    /// Takes what a task asked since it was looked at last.
+    /// Takes the messages of a task since the last call.
     pub(crate) fn take(&self, task: TaskId) -> Option<Vec<Asked>> {
         self.used.load(Ordering::Acquire).then(|| self.papers().asked.remove(&task))?
     }

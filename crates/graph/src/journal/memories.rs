@@ -1,7 +1,7 @@
 //! Subgraphs of [`Persistence::Own`](crate::Persistence::Own), as they were at a checkpoint of their caller.
 //!
-//! The thread of such a subgraph is a tree, as any other is. Each checkpoint of its caller names the checkpoint at which its
-//! tasks find the subgraph, so that a fork of the caller begins with the memory that was there:
+//! The thread of such a subgraph is a tree, like any other. Each checkpoint of its caller references a
+//! checkpoint of the subgraph, so that a fork of the caller starts with the memory at that time:
 //!
 //! ```text
 //! caller   1 ── 2 ── 3 {sub: 4} ── 4 {sub: 8}
@@ -38,8 +38,8 @@ struct Book {
     at: Bound,
     /// As those left them that called them.
     left: Bound,
-    /// The checkpoint of the caller from which the run goes on, and the one that it is a fork of, or itself; `None` on a new
-    /// thread.
+    /// The checkpoint of the caller from which the run continues, and the one that it forks, or itself;
+    /// `None` on a new thread.
     stood: Option<(CheckpointId, CheckpointId)>,
 }
 
@@ -48,12 +48,12 @@ impl Memories {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stands at a checkpoint of the caller. `left` has the subgraphs that its finished tasks called.
+    /// Moves to a checkpoint of the caller. `left` has the subgraphs that its finished tasks called.
     pub(crate) fn stand_at(&self, meta: &CheckpointMeta, left: Bound) {
         *self.book() = Book { at: bound(meta), left, stood: Some((meta.id, since(meta))) };
     }
 
-    /// What is known of where a task finds a subgraph.
+    /// Returns the known position of a subgraph for a task.
     pub(crate) fn find(&self, segment: &Segment) -> Place {
         let book = self.book();
         let (here, since) = book.stood.unwrap_or((CheckpointId(0), CheckpointId(0)));
@@ -65,7 +65,7 @@ impl Memories {
         self.book().left.insert(segment.to_string(), at);
     }
 
-    /// What the next checkpoint has: where the superstep that ends left them.
+    /// Returns the positions for the next checkpoint: those at the end of the superstep.
     pub(crate) fn commit(&self) -> Bound {
         let mut book = self.book();
         let Book { at, left, .. } = &mut *book;
@@ -74,7 +74,7 @@ impl Memories {
     }
 }
 
-/// What a checkpoint of the caller says of a subgraph.
+/// A subgraph's position in a checkpoint of the caller.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     /// The checkpoint of the subgraph.
@@ -96,9 +96,9 @@ fn since(meta: &CheckpointMeta) -> CheckpointId {
     meta.parent.filter(|_| meta.source == Source::Fork).unwrap_or(meta.id)
 }
 
-/// What a checkpoint says of them.
+/// Reads the positions stored in a checkpoint.
 pub(crate) fn bound(meta: &CheckpointMeta) -> Bound {
-    // What cannot be read is nothing that this program wrote.
+    // Unreadable data was not written by this program.
     meta.metadata.get(MEMORIES).and_then(|stored| Bound::deserialize(stored).ok()).unwrap_or_default()
 }
 
@@ -111,10 +111,10 @@ pub(crate) fn with_memories(mut metadata: Map<String, Value>, bound: &Bound) -> 
     metadata
 }
 
-/// The checkpoint at which a task finds a subgraph that it has not called yet; `None` if the subgraph begins anew. `head`
-/// is that of the subgraph's thread.
+/// Returns the checkpoint of a subgraph at its first call by a task; `None` if the subgraph starts anew.
+/// `head` is that of the subgraph's thread.
 ///
-/// What was changed in it from outside since then is found too, if that was done on the branch of the caller's checkpoint.
+/// It includes later updates of the subgraph, if they were made on the branch of the caller's checkpoint.
 pub(crate) async fn found(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
@@ -141,11 +141,11 @@ pub(crate) async fn found(
     Ok(Some(at))
 }
 
-/// The checkpoints on the way to one of the caller's.
+/// The checkpoints on the path to one of the caller's.
 #[derive(Default)]
 struct Branch {
     checkpoints: BTreeSet<CheckpointId>,
-    /// Those up to this one are not stored any more, so that nobody knows which of them are on the way.
+    /// The last pruned checkpoint; it is unknown which checkpoints up to it are on the path.
     pruned: Option<CheckpointId>,
 }
 
@@ -172,8 +172,9 @@ fn edited_at(update: &CheckpointMeta) -> Option<CheckpointId> {
     update.metadata.get(EDITED)?.as_u64().map(CheckpointId)
 }
 
-/// The same for a checkpoint that says nothing of it: nobody has called it on that branch, unless an older program did, which
-/// did not say so. Then the last call before the checkpoint counts.
+/// Returns the checkpoint for a caller's checkpoint without a reference: the subgraph has not been called on
+/// that branch, or only by an older program, which stored no reference. Then the last call before the
+/// checkpoint counts.
 async fn unbound(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,

@@ -1,4 +1,4 @@
-//! The journal of a task: its questions, its effects and what it learned from outside, as it is recorded and replayed.
+//! The journal of a task: its questions, effects and recorded inputs, as they are recorded and replayed.
 //!
 //! Start at [`recorder::Tape`].
 

@@ -1,7 +1,7 @@
-//! JSON that stands beside other JSON and need not repeat its long texts.
+//! Compression of JSON by references to the long texts of another JSON document.
 //!
-//! A text of which the other has an equal one becomes `{"$at": "/pointer"}`; what happens to look like that becomes
-//! `{"$as": …}`.
+//! A text that the other document has too becomes `{"$at": "/pointer"}`; a value that looks like this is
+//! escaped as `{"$as": …}`.
 
 use std::{cell::Cell, collections::BTreeMap};
 
@@ -11,14 +11,14 @@ use serde_json::{Map, Value};
 /// Shorter texts cost no more than a pointer to them.
 const SHORTEST: usize = 40;
 
-/// How many bytes of texts are put in again.
+/// The maximum number of bytes of restored texts.
 const LARGEST: usize = 256 << 20;
 
 const AT: &str = "$at";
 
 const AS: &str = "$as";
 
-/// Takes long texts out that `beside`, a JSON text, has as well.
+/// Replaces long texts that `beside`, a JSON text, has as well.
 pub(crate) fn pack(json: Value, beside: &[u8]) -> Value {
     if !has_long(&json) {
         return replace(json, &BTreeMap::new());
@@ -48,7 +48,7 @@ fn put_in(json: Value, beside: &Value, left: &Cell<Option<usize>>) -> Value {
         Value::Array(items) => items.into_iter().map(|item| put_in(item, beside, left)).collect(),
         Value::Object(mut entries) => match entries.iter().next() {
             Some((name, Value::String(pointer))) if name == AT && entries.len() == 1 => {
-                // Nothing but texts was taken out.
+                // Only texts were replaced.
                 let Some(Value::String(text)) = beside.pointer(pointer) else { return Value::Null };
                 left.set(left.get().and_then(|left| left.checked_sub(text.len())));
                 left.get().map_or(Value::Null, |_| text.as_str().into())

@@ -1,8 +1,8 @@
-//! What a task learned from outside, so that it can be given the same again.
+//! The recorded inputs of a task, for replays.
 //!
-//! A task's update depends on its state, on its place, and on what it asked: what was done for it, what was answered, the
-//! clock. The first two are stored anyway. The rest is written down while the task runs, and stored with its update, as the
-//! entry `$recorded`; a [`Replay`](crate::Replay) reads it out.
+//! A task's update depends on its state, on its place, and on external inputs: results of effects, answers,
+//! the clock. The first two are stored anyway. The inputs are recorded while the task runs, and stored with
+//! its update, as the entry `$recorded`; a [`Replay`](crate::Replay) reads them.
 //!
 //! Start at [`Cx::recorded`](crate::Cx::recorded).
 
@@ -24,49 +24,50 @@ use crate::{
     journal::{effects::Failed, packed},
 };
 
-/// What one task learned. A promise: it is stored with the task's update.
+/// The recorded inputs of one task. A promise: they are stored with the task's update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Recorded {
-    /// What was done for it, by name.
+    /// The results of effects, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) results: BTreeMap<String, Value>,
-    /// What could not be done once, by name, and why; the node went on all the same.
+    /// The errors of [`Cx::once`](crate::Cx::once) effects after which the node continued, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) errors: BTreeMap<String, Failed>,
-    /// What it was about to do, by name.
+    /// The compared values, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) compared: BTreeMap<String, Value>,
-    /// What it asked and was answered, by key: the fingerprint of the question, and the answer.
+    /// The answers by key: the fingerprint of the question, and the answer.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) answers: BTreeMap<String, (String, Value)>,
-    /// Which times it asked for the time, and how many milliseconds after its checkpoint that was. What is not there is like
-    /// the time before.
+    /// The clock reads that differ from the one before: the number of the read, and the milliseconds since
+    /// its checkpoint.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) now: Vec<(usize, i64)>,
-    /// Which times it read the inbox and found something, and the number of the last item.
+    /// The inbox reads with items: the number of the read, and the number of the last item.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) inbox: Vec<(usize, u64)>,
-    /// How many supersteps the run had left, if it asked.
+    /// The remaining supersteps of the run, if the task read them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) steps_left: Option<u32>,
-    /// Where chance began, if it drew and that was not 0.
+    /// The RNG seed, if the task drew random numbers and the seed was not 0.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) seed: u64,
-    /// How often it had failed before.
+    /// The number of earlier failures.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) failed: u64,
-    /// Whether its update came out of the cache of its node.
+    /// `true` if its update came from the cache of its node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) cached: bool,
-    /// Where it went by itself, if its update came out of the cache.
+    /// The targets of its own command, if its update came from the cache.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) went: Vec<RecordedTarget>,
-    /// What the error handler was told that wrote the update.
+    /// The failure that the error handler received, if it wrote the update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<Box<NodeFailure>>,
-    /// What the tasks of graphs learned that it called and that are kept nowhere, by the call, the superstep and the slot. What
-    /// those called stands beside them, by the whole way, so that nothing is nested deeper for it.
+    /// The recorded inputs of tasks of called graphs without storage, by the call, the superstep and the
+    /// slot. Inputs of deeper calls are stored side by side under their full paths, so that the nesting does
+    /// not grow.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) inner: BTreeMap<String, Recorded>,
 }
@@ -97,7 +98,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// Adds what a task of a graph learned that this task called.
+    /// Adds the recorded inputs of a task of a called graph.
     pub(crate) fn add_inner(&mut self, name: &str, mut learned: Self) {
         for (inner, learned) in std::mem::take(&mut learned.inner) {
             self.inner.insert(format!("{name}{SEPARATOR}{inner}"), learned);
@@ -105,7 +106,7 @@ impl Recorded {
         self.inner.insert(name.to_owned(), learned);
     }
 
-    /// What it learned.
+    /// Returns the recorded inputs of a task of a called graph.
     pub(crate) fn inner(&self, name: &str) -> Option<Self> {
         let mut learned = self.inner.get(name)?.clone();
         let above = format!("{name}{SEPARATOR}");
@@ -114,7 +115,7 @@ impl Recorded {
         Some(learned)
     }
 
-    /// What is stored with an update; nothing if there is nothing.
+    /// Reads the recorded inputs of a stored update; empty if there are none.
     pub(crate) fn of(update: &[u8]) -> Result<Self, serde_json::Error> {
         let mut update: Value = serde_json::from_slice(update)?;
         let recorded = update.as_object_mut().and_then(|entries| entries.remove(RECORDED));
@@ -125,25 +126,25 @@ impl Recorded {
     }
 }
 
-/// What a replay gives a task.
+/// The inputs of a task in a replay.
 #[derive(Clone, Debug)]
 pub(crate) enum Given {
-    /// Everything for real.
+    /// No replay: all effects are live.
     Nothing,
-    /// What was recorded; nothing else is done for it.
+    /// The recorded inputs; no effect is repeated.
     Recorded(Arc<Recorded>),
-    /// The same, but what it does it does for real.
+    /// The recorded inputs, with live effects.
     Live(Arc<Recorded>),
-    /// It is not known what it learned: as soon as it asks for anything, its stored update is taken instead.
+    /// The recorded inputs are missing: as soon as the task needs one, its stored update is used instead.
     Unknown,
 }
 
-/// What the tasks of a run learn.
+/// The recorder of a run's tasks.
 #[derive(Default)]
 pub(crate) struct Tape {
-    /// Whether anything is written down.
+    /// `true` if it records.
     pub(crate) records: bool,
-    /// Whether it is a replay.
+    /// `true` if it is a replay.
     pub(crate) replays: bool,
     pages: Mutex<Pages>,
 }
@@ -158,17 +159,17 @@ struct Pages {
 struct Page {
     given: Given,
     learned: Recorded,
-    /// How often it asked for the time and read the inbox, and the time that it was told last.
+    /// The number of clock and inbox reads, and the last time.
     times: usize,
     last_ms: Option<i64>,
     reads: usize,
-    /// What it did once, by name.
+    /// The names of effects that run once.
     once: BTreeSet<String>,
-    /// How often it used a name, for what it did and for what it was about to do.
+    /// The number of uses of each name, for effects and for comparisons.
     used: BTreeMap<(Use, String), usize>,
 }
 
-/// What a name is used for.
+/// The purpose of a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
     Result,
@@ -184,22 +185,22 @@ impl Default for Page {
 }
 
 tokio::task_local! {
-    /// Set while something is done whose result is recorded: what that learns itself need not be.
+    /// Set during an effect whose result is recorded: its own inputs need no record.
     static EFFECT: ();
 }
 
-/// Whether this is part of something whose result is recorded.
+/// Returns whether the caller is inside an effect whose result is recorded.
 pub(crate) fn in_effect() -> bool {
     EFFECT.try_with(|()| ()).is_ok()
 }
 
-/// Does something whose result is recorded. In a box, for effects hold graphs that hold effects.
+/// Runs an effect whose result is recorded. It is boxed, because effects contain graphs that contain effects.
 pub(crate) fn effect<F: Future>(effect: Pin<Box<F>>) -> impl Future<Output = F::Output> {
     EFFECT.scope((), effect)
 }
 
 impl Given {
-    /// Which attempt the task was, and how many supersteps its run had left.
+    /// Returns the recorded attempt of the task, and the remaining supersteps of its run.
     pub(crate) fn counts(&self) -> Option<(u32, u32)> {
         let (Self::Recorded(recorded) | Self::Live(recorded)) = self else { return None };
         let attempt = u32::try_from(recorded.failed).unwrap_or(u32::MAX).saturating_add(1);
@@ -220,9 +221,9 @@ impl Tape {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A page of a task of which nothing is known.
+    /// Creates an empty page of a task.
     fn blank(&self) -> Page {
-        // In a replay every task that runs is given something; what asks without is left over from one that is over.
+        // In a replay every running task has inputs; a call without them comes from a task that is finished.
         let given = if self.replays { Given::Unknown } else { Given::Nothing };
         Page { given, ..Page::default() }
     }
@@ -244,13 +245,13 @@ impl Tape {
         Some(pages)
     }
 
-    /// Does something with the page of a task, which is made if there is none.
+    /// Runs a function on the page of a task, which is created if it does not exist.
     fn page<T>(&self, task: TaskId, with: impl FnOnce(&mut Page) -> T) -> Option<T> {
         let mut pages = self.pages_with(task)?;
         Some(with(pages.tasks.entry(task.slot).or_insert_with(|| self.blank())))
     }
 
-    /// Begins an attempt of a task, which is given this.
+    /// Begins an attempt of a task with these inputs.
     pub(crate) fn begin(&self, task: TaskId, given: Given) {
         let Some(mut pages) = self.pages_with(task) else { return };
         if matches!(given, Given::Nothing) && !self.replays {
@@ -261,14 +262,15 @@ impl Tape {
         }
     }
 
-    /// What a task is given.
+    /// Returns the inputs of a task.
     pub(crate) fn given(&self, task: TaskId) -> Given {
         let late = || if self.replays && !in_effect() { Given::Unknown } else { Given::Nothing };
         let pages = self.pages_with(task);
         pages.and_then(|pages| Some(pages.tasks.get(&task.slot)?.given.clone())).unwrap_or_else(late)
     }
 
-    /// What a task learned. `once` gives what it did once, which is kept elsewhere while it runs.
+    /// Returns the recorded inputs of a task. `once` returns the results of its effects, which are stored
+    /// elsewhere while it runs.
     pub(crate) fn learned(&self, task: TaskId, once: impl FnOnce() -> BTreeMap<String, String>) -> Recorded {
         let page = self.pages_with(task).and_then(|mut pages| pages.tasks.remove(&task.slot));
         let Some(Page { mut learned, once: done, .. }) = page else { return Recorded::default() };
@@ -279,12 +281,12 @@ impl Tape {
         learned
             .results
             .extend(once.filter_map(|(name, json)| Some((name, serde_json::from_str(&json).ok()?))));
-        // What could be done in the end.
+        // Effects that succeeded in the end.
         learned.errors.retain(|name, _| !learned.results.contains_key(name));
         learned
     }
 
-    /// The name under which something is kept: the second time that a task uses one it is another.
+    /// Returns the unique name for a further use of the same name by a task.
     pub(crate) fn numbered(&self, task: TaskId, used: Use, name: &str) -> String {
         let nth = self.page(task, |page| {
             let nth = page.used.entry((used, name.to_owned())).or_default();
@@ -297,17 +299,17 @@ impl Tape {
         }
     }
 
-    /// Adds to what a task learned.
+    /// Adds to the recorded inputs of a task.
     pub(crate) fn learn(&self, task: TaskId, learn: impl FnOnce(&mut Recorded)) {
         self.page(task, |page| learn(&mut page.learned));
     }
 
-    /// Notes that a task did something once.
+    /// Records that a task ran an effect once.
     pub(crate) fn did_once(&self, task: TaskId, name: &str) {
         self.page(task, |page| page.once.insert(name.to_owned()));
     }
 
-    /// The time that a task is told: `since_ms` is that of its checkpoint.
+    /// Returns the time for a task: `since_ms` is that of its checkpoint.
     pub(crate) fn now_ms(&self, task: TaskId, since_ms: i64, clock: impl FnOnce() -> i64) -> Option<i64> {
         self.page(task, |page| {
             let nth = page.times;
@@ -329,7 +331,7 @@ impl Tape {
         })
     }
 
-    /// Up to which item a task reads the inbox now; `None` for as far as it goes.
+    /// Returns the last item of a task's inbox read in a replay; `None` for no bound.
     pub(crate) fn inbox(&self, task: TaskId) -> Option<u64> {
         self.page(task, |page| {
             let nth = page.reads;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{ThreadId, journal::replay_script::Script};
 
-/// The thread that a run goes along.
+/// The thread that a replay follows.
 #[derive(Clone)]
 pub(crate) struct Along {
     pub(crate) script: Arc<Script>,

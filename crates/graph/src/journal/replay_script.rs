@@ -1,4 +1,4 @@
-//! What is stored of a thread, as a replay goes along it.
+//! The stored data of a thread for a replay.
 //!
 //! Start at [`Script`].
 
@@ -23,13 +23,13 @@ use crate::{
 /// A thread that is replayed, with those of the graphs that it called.
 pub(crate) struct Script {
     pub(crate) store: Arc<dyn Checkpointer>,
-    /// The nodes that do for real what they do.
+    /// The live nodes.
     live: BTreeSet<String>,
-    /// Those of them that came to run.
+    /// The live nodes that have run.
     met: Mutex<BTreeSet<String>>,
     lines: Mutex<BTreeMap<ThreadId, Line>>,
     found: Mutex<Option<Divergence>>,
-    /// The node that calls a graph which cannot be run for real beside what is stored of it.
+    /// The node that calls a graph which cannot run live during a replay.
     refused: Mutex<Option<NodeName>>,
     supersteps: AtomicUsize,
     taken: AtomicUsize,
@@ -39,38 +39,38 @@ pub(crate) struct Script {
 #[derive(Clone)]
 pub(crate) struct Line {
     pub(crate) checkpoints: Arc<[CheckpointMeta]>,
-    /// How many of them the replay has come to.
+    /// The number of checkpoints that the replay has reached.
     pub(crate) done: usize,
-    /// How many of them it is to come to.
+    /// The number of checkpoints that the replay must reach.
     pub(crate) end: usize,
 }
 
-/// What is known of the place where a line stands.
+/// The stored data of the cursor's position.
 #[derive(Default)]
 pub(crate) struct Expected {
     /// The checkpoint, if it is stored.
     pub(crate) at: Option<CheckpointId>,
-    /// The next one; `None` where the line ends.
+    /// The next checkpoint; `None` at the end of the line.
     pub(crate) next: Option<CheckpointMeta>,
     /// Its tasks, by slot.
     pub(crate) tasks: BTreeMap<u32, ExpectedTask>,
 }
 
-/// What is known of a task.
+/// The stored data of a task.
 #[derive(Default)]
 pub(crate) struct ExpectedTask {
     /// Its update as it is stored, if it finished.
     pub(crate) update: Option<String>,
-    /// What it learned; `None` if nobody recorded that.
+    /// The recorded inputs; `None` if they were not recorded.
     pub(crate) recorded: Option<Arc<Recorded>>,
-    /// Where it led, if that is stored.
+    /// Its targets, if stored.
     pub(crate) targets: Option<Vec<RecordedTarget>>,
-    /// What it failed of, if that was the end of it.
+    /// Its error, if it failed permanently.
     pub(crate) error: Option<String>,
 }
 
 impl ExpectedTask {
-    /// What it is given.
+    /// Returns the inputs for its replay.
     pub(crate) fn given(&self, live: bool) -> Given {
         match &self.recorded {
             Some(recorded) if live => Given::Live(recorded.clone()),
@@ -80,10 +80,10 @@ impl ExpectedTask {
     }
 }
 
-/// Whether a call can be replayed.
+/// The replayability of a call.
 pub(crate) enum Called {
     Yes,
-    /// Nothing is stored of it.
+    /// It is not stored.
     Never,
     /// Something is stored that no superstep made.
     Otherwise,
@@ -119,7 +119,7 @@ impl Script {
         is_live
     }
 
-    /// A live node that did not come to run, and that the graph does not have either.
+    /// Returns a live node that did not run, and that the graph does not have either.
     pub(crate) fn unmet(&self, has: impl Fn(&str) -> bool) -> Option<String> {
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         self.live.iter().find(|name| !met.contains(*name) && !has(name)).cloned()
@@ -129,7 +129,7 @@ impl Script {
         !self.live.is_empty()
     }
 
-    /// Notes a difference. The first one stands.
+    /// Records a divergence. Only the first one counts.
     pub(crate) fn diverge(&self, divergence: Divergence) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.get_or_insert_with(|| divergence.narrowed());
@@ -139,7 +139,7 @@ impl Script {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends the run, for a node calls a graph which cannot be run for real beside what is stored of it.
+    /// Ends the replay, because a node calls a graph that cannot run live during a replay.
     pub(crate) fn refuse(&self, node: &NodeName) {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(node.clone());
     }
@@ -148,24 +148,24 @@ impl Script {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether nothing is to run any more: a difference was found, or a node was refused.
+    /// Returns whether the replay has ended early: it diverged, or a node was rejected.
     pub(crate) fn is_over(&self) -> bool {
         self.refused().is_some() || self.found.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// How many supersteps of a line the replay has not come to.
+    /// Returns the number of supersteps of a line that the replay has not reached.
     pub(crate) fn left(&self, thread: &ThreadId) -> usize {
         let is_superstep = |meta: &&CheckpointMeta| meta.source == Source::Loop;
         let left = |line: &Line| line.checkpoints.iter().skip(line.done).filter(is_superstep).count();
         self.lines().get(thread).map_or(0, left)
     }
 
-    /// How many checkpoints of a line the replay has come to.
+    /// Returns the number of checkpoints of a line that the replay has reached.
     pub(crate) fn done(&self, thread: &ThreadId) -> usize {
         self.lines().get(thread).map_or(0, |line| line.done)
     }
 
-    /// Counts a task whose stored update was taken as it is.
+    /// Counts a task whose stored update was used.
     pub(crate) fn took(&self) {
         self.taken.fetch_add(1, Ordering::Relaxed);
     }
@@ -178,7 +178,7 @@ impl Script {
         self.supersteps.load(Ordering::Relaxed)
     }
 
-    /// Where a line stands, and what comes next on it.
+    /// Returns the position of a line, and its next checkpoint.
     pub(crate) fn place(&self, thread: &ThreadId) -> (Option<CheckpointMeta>, Option<CheckpointMeta>) {
         let lines = self.lines();
         let Some(line) = lines.get(thread) else { return (None, None) };
@@ -187,7 +187,7 @@ impl Script {
         (at.cloned(), next.cloned())
     }
 
-    /// Goes on to the next checkpoint of a line. Whether it ends there.
+    /// Advances a line to the next checkpoint. Returns whether the line ends there.
     pub(crate) fn advance(&self, thread: &ThreadId) -> bool {
         let mut lines = self.lines();
         let Some(line) = lines.get_mut(thread) else { return false };
@@ -198,7 +198,7 @@ impl Script {
         line.done >= line.end
     }
 
-    /// What the tasks of the place did at which a line stands.
+    /// Returns the stored data of the tasks at a line's position.
     pub(crate) async fn expect(&self, thread: &ThreadId) -> Result<Expected, RunError> {
         let (at, next) = self.place(thread);
         let mut expected = Expected { at: at.as_ref().map(|at| at.id), next, tasks: BTreeMap::new() };
@@ -229,7 +229,7 @@ impl Script {
         }))
     }
 
-    /// Goes to where a graph was called by a task, which its input says.
+    /// Moves a line to the call of a task, which its input identifies.
     pub(crate) async fn seek(
         &self,
         thread: &ThreadId,
@@ -259,7 +259,7 @@ impl Script {
     }
 }
 
-/// What a record says of a task.
+/// Reads the stored data of a task from its record.
 fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_json::Error> {
     let (failure, record) = record.taken_apart();
     Ok(match record {
@@ -268,7 +268,7 @@ fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_js
             if let (Some(recorded), Some(failure)) = (&mut recorded, failure) {
                 recorded.failure = Some(failure);
             }
-            // Of a task that was stored with its superstep it is not known where it led.
+            // The targets of a task that was stored with its superstep are unknown.
             let targets = (!targets.is_empty()).then_some(targets);
             ExpectedTask { update: Some(update), recorded: recorded.map(Arc::new), targets, error: None }
         }
@@ -277,7 +277,7 @@ fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_js
     })
 }
 
-/// Whether a task of a checkpoint is the input, which is not made again.
+/// Returns whether a task of a checkpoint is the input, which is not repeated.
 pub(crate) fn is_input(meta: &CheckpointMeta, slot: u32) -> bool {
     meta.control.next.get(slot as usize).is_some_and(|node| node.as_str() == START)
 }

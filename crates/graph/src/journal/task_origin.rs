@@ -1,4 +1,5 @@
-//! Where tasks began that an update from outside left to be run, on another checkpoint than the one that planned them.
+//! The origins of tasks that an external update left pending: a checkpoint other than the one that planned
+//! them.
 //!
 //! Start at [`Origins`].
 
@@ -10,7 +11,8 @@ use superstep_checkpoint::internal::own::ORIGINS;
 
 use crate::{CheckpointId, CheckpointMeta};
 
-/// What a task's key, its questions and the threads of the graphs that it calls are named after: its first place.
+/// The first place of a task, which its key, its questions and the threads of its called graphs are named
+/// after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Origin {
     /// The checkpoint that planned it, and when that was made.
@@ -24,7 +26,7 @@ pub(crate) struct Origin {
 /// Those of the tasks that began at an earlier checkpoint, by slot.
 pub(crate) type Carried = BTreeMap<u32, Origin>;
 
-/// Where the tasks of a checkpoint began: most of them there.
+/// The origins of a checkpoint's tasks: usually that checkpoint.
 #[derive(Clone)]
 pub(crate) struct Origins {
     here: Origin,
@@ -34,7 +36,7 @@ pub(crate) struct Origins {
 impl Origins {
     pub(crate) fn of(meta: &CheckpointMeta) -> Self {
         let stored = meta.metadata.get(ORIGINS).map(Carried::deserialize);
-        // What cannot be read is nothing that this program wrote.
+        // Unreadable data was not written by this program.
         let carried = stored.and_then(Result::ok).unwrap_or_default();
         Self::new(meta.id, meta.created_ms, meta.control.step, carried)
     }
@@ -48,7 +50,7 @@ impl Origins {
         self.carried.get(&slot).copied().unwrap_or(Origin { slot, ..self.here })
     }
 
-    /// What a thread's name says of the task that called its graph.
+    /// Returns the place of the calling task in a thread's name.
     pub(crate) fn caller(&self, slot: u32) -> (u32, CheckpointId) {
         let Origin { slot, checkpoint, .. } = self.get(slot);
         (slot, checkpoint)

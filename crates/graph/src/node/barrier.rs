@@ -1,4 +1,4 @@
-//! A channel that is ready once everyone has arrived.
+//! A channel that is ready after all participants have arrived.
 //!
 //! Start at [`Barrier`].
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::{ReduceError, Reducer, Route};
 
-/// Who has arrived, of the variants of an enum that derives [`Route`]. It is ready once all have.
+/// The arrived variants of an enum that derives [`Route`]. It is ready when all have arrived.
 ///
-/// Use it where arrivals are data: decided by nodes, in any superstep, and to be asked about. To run a node after several
+/// Use it for arrivals as data: written by nodes in any superstep, and readable. To run a node after several
 /// others, [`add_join`](crate::StateGraph::add_join) is enough. It stays ready until it is cleared.
 ///
 /// ```
@@ -41,7 +41,7 @@ pub struct Barrier<R> {
     names: PhantomData<fn() -> R>,
 }
 
-/// What is written to a [`Barrier`]: who arrives. Whoever is there already stays.
+/// A write to a [`Barrier`]: the arrivals. Earlier arrivals remain.
 ///
 /// Its JSON form is the list of labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,12 +61,12 @@ impl<R: Route> Reducer<Barrier<R>> for Arrive {
 }
 
 impl<R: Route> Barrier<R> {
-    /// Whether all have arrived.
+    /// Returns whether all variants have arrived.
     pub fn is_ready(&self) -> bool {
         self.arrived.len() == R::ALL.len()
     }
 
-    /// Whether this one has arrived.
+    /// Returns whether this variant has arrived.
     pub fn has(&self, name: R) -> bool {
         self.arrived.contains(&name.index())
     }

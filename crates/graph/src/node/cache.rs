@@ -15,10 +15,12 @@ use moka::sync::Cache;
 
 use crate::{Panicked, State, node::output::Written};
 
-/// What a node that ran already did need not be done again: its update, and where it went if it said so itself.
+/// A cache policy of a node: stored results replace further runs with an equal key. A result is an update,
+/// with the targets of its command.
 ///
-/// The cache is in the memory of the compiled graph, shared by its clones and by all their runs and threads, and ends with
-/// it. Only what finished is kept: no failure, no interrupt, and nothing that was made with somebody's answer.
+/// The cache is in the memory of the compiled graph, shared by its clones and by all their runs and threads,
+/// and ends with it. Only regular results are cached: no failures, no interrupts, and no results that depend
+/// on an answer.
 ///
 /// # Example: look up each city once an hour
 /// ```
@@ -42,19 +44,20 @@ pub struct CachePolicy<S> {
 }
 
 impl<S: State> CachePolicy<S> {
-    /// Results are the same for states with the same key, and for a worker also with the same item. `key` is a pure function
-    /// of all that the node looks at. At most 1,000 of them, for ever.
+    /// Creates a policy: results are equal for states with the same key and, for a worker, the same item.
+    /// `key` is a pure function of the data that the node reads. By default, up to 1,000 results are cached,
+    /// without expiry.
     pub fn new(key: impl Fn(&S) -> String + Send + Sync + 'static) -> Self {
         Self { key: Arc::new(key), ttl: None, capacity: 1_000 }
     }
 
-    /// How long a result stays good, by the clock of the runs.
+    /// Sets the lifetime of a result, by the clock of the runs.
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { ttl: Some(ttl), ..self }
     }
 
-    /// How many results are kept; those that are asked for least make room for others.
+    /// Sets the maximum number of results; the least used ones are evicted first.
     #[must_use]
     pub fn capacity(self, results: u64) -> Self {
         Self { capacity: results, ..self }
@@ -77,7 +80,7 @@ type Key = (String, Option<Arc<str>>);
 pub(crate) struct NodeCache<S: State> {
     policy: CachePolicy<S>,
     results: Cache<Key, Arc<Cached<S>>>,
-    /// How often it was cleared.
+    /// The number of clears.
     era: AtomicU64,
 }
 
@@ -88,13 +91,13 @@ struct Cached<S: State> {
     era: u64,
 }
 
-/// What became of looking for a task's result.
+/// The result of a cache lookup.
 pub(crate) enum Lookup {
-    /// Nobody looked.
+    /// No lookup.
     None,
     /// It was there.
     Hit,
-    /// It was not, and is to be kept under this key.
+    /// Not cached; the result will be cached under this key.
     Miss(Box<Missing>),
 }
 
@@ -138,7 +141,7 @@ impl<S: State> NodeCache<S> {
     }
 
     pub(crate) fn clear(&self) {
-        // The era also keeps out what tasks make that are at work now.
+        // The era also excludes the results of tasks that are running now.
         self.era.fetch_add(1, Ordering::AcqRel);
         self.results.invalidate_all();
     }

@@ -1,4 +1,4 @@
-//! What a node returns that decides itself what runs next.
+//! The results of nodes that choose the next nodes.
 //!
 //! Start at [`Command`].
 
@@ -13,12 +13,13 @@ use crate::{
     node::output::{Goto, Written},
 };
 
-/// An update together with where to go from here.
+/// An update together with the next nodes.
 ///
-/// A node that returns it is declared with [`StateGraph::add_routing_node`](crate::StateGraph::add_routing_node). `R` is
-/// the enum of its routes; someone outside names nodes instead, see
-/// [`CompiledGraph::resume_with`](crate::CompiledGraph::resume_with). Several commands in a `Vec` are one: their updates are
-/// folded in their order.
+/// A node that returns it is declared with
+/// [`StateGraph::add_routing_node`](crate::StateGraph::add_routing_node). `R` is the enum of its routes;
+/// external commands name nodes instead, see
+/// [`CompiledGraph::resume_with`](crate::CompiledGraph::resume_with). Several commands in a `Vec` are
+/// combined: their updates are folded in order.
 ///
 /// ```
 /// # use superstep_graph::{Command, Cx, Route, State};
@@ -61,7 +62,7 @@ impl Route for NoRoute {
 }
 
 impl<S: State, R> Command<S, R> {
-    /// A command that does nothing yet.
+    /// Creates an empty command.
     pub fn new() -> Self {
         Self { update: None, goto: Vec::new() }
     }
@@ -71,16 +72,16 @@ impl<S: State, R> Command<S, R> {
         Self { update: Some(update), goto: Vec::new() }
     }
 
-    /// The same command, which also goes this way. Said for several routes, all of them are taken.
+    /// Adds a route. If several routes are added, all of them are taken.
     pub fn goto(mut self, route: R) -> Self {
         self.goto.push(Goto::Route(route));
         self
     }
 
-    /// The same command, which also starts a task of `worker` with this item. The tasks come after those of routes and
-    /// edges, in the order in which they are sent.
+    /// Adds a task of `worker` with this item. The tasks come after those of routes and edges, in sending
+    /// order.
     ///
-    /// [`StateGraph::add_sends`](crate::StateGraph::add_sends) declares that the node may do so.
+    /// [`StateGraph::add_sends`](crate::StateGraph::add_sends) must declare this.
     pub fn send<I: Serialize>(mut self, worker: WorkerRef<I>, item: I) -> Self {
         let item = encode::to_string(&item).map_err(|error| error.to_string());
         self.goto.push(Goto::Send { worker: worker.into(), item });
@@ -89,7 +90,7 @@ impl<S: State, R> Command<S, R> {
 }
 
 impl<S: State> Command<S, &str> {
-    /// The command of someone outside, who knows nodes by name.
+    /// Converts an external command, which names nodes.
     pub(crate) fn by_name(self) -> Command<S, NodeName> {
         let own = |goto| match goto {
             Goto::Route(name) => Goto::Route(NodeName::from(name)),
@@ -117,8 +118,8 @@ impl<S: State, R: fmt::Debug> fmt::Debug for Command<S, R> {
     }
 }
 
-/// What a node may return that is declared with `add_routing_node`: a route or several, a [`Command`] or several, or a
-/// `Result` of any of these.
+/// A return type of a node that is declared with `add_routing_node`: one or several routes, one or several
+/// [`Command`]s, or a `Result` of any of these.
 #[diagnostic::on_unimplemented(
     message = "a routing node of a `StateGraph<{S}>` cannot return `{Self}`",
     label = "neither a route nor a command of routes on `{S}`",
@@ -130,7 +131,7 @@ pub trait RoutingOutput<S: State> {
     /// The enum of its routes.
     type Route: Route;
 
-    /// The command in it, or why there is none.
+    /// Returns the contained command.
     ///
     /// # Errors
     /// The node's failure.
@@ -180,7 +181,7 @@ impl<S: State, O: RoutingOutput<S>, E: Into<NodeError>> RoutingOutput<S> for Res
 }
 
 impl<S: State, R: Route> Command<S, R> {
-    /// What the driver makes of it.
+    /// Converts to the driver's form.
     ///
     /// # Errors
     /// An item that has no JSON form.

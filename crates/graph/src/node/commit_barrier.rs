@@ -10,9 +10,9 @@ use std::{
 use futures::task::AtomicWaker;
 use tokio::sync::oneshot;
 
-/// Tasks that have to know that their checkpoint is stored before they go on.
+/// Tasks that wait until their checkpoint is stored.
 pub(crate) struct Settling {
-    /// `None` once no task is left.
+    /// `None` when no task is left.
     asked: Mutex<Option<Vec<oneshot::Sender<()>>>>,
     driver: AtomicWaker,
 }
@@ -30,26 +30,26 @@ impl Settling {
         let (stored, told) = oneshot::channel();
         match &mut *self.asked() {
             Some(asked) => asked.push(stored),
-            // For work that a node left behind. The run stores the rest once that is over.
+            // Applies to work that a node left behind. The run stores the rest after it ends.
             None => return,
         }
         self.driver.wake();
         if told.await.is_err() {
-            // The run is over, and whoever asked along with it.
+            // The run has ended, and all waiting tasks with it.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Those who asked since the last time; wakes the run when there are more.
+    /// Takes the requests since the last call; wakes the run when there are new ones.
     pub(crate) fn take(&self, context: &Context<'_>) -> Vec<oneshot::Sender<()>> {
         self.driver.register(context.waker());
         self.asked().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Lets go of whoever waits or would, for nobody will take what they ask.
+    /// Releases all current and later requests, because the run will not take them any more.
     pub(crate) fn close(&self) {
         for asked in self.asked().take().into_iter().flatten() {
-            // Who does not wait any more need not know.
+            // The requester may have stopped waiting.
             let _ = asked.send(());
         }
     }

@@ -1,4 +1,4 @@
-//! What a node gets beside the state.
+//! The context of a node.
 
 mod context;
 mod inbox;
@@ -48,26 +48,26 @@ use crate::{
     timers,
 };
 
-/// A node's window to the run: who it is, time, chance, ids, events.
+/// A node's interface to the run: its identity, time, randomness, ids, events.
 ///
-/// A node that takes these from here, and not from the machine, does the same again when it is replayed.
+/// A node that uses only these sources, and not the machine's, is deterministic in a replay.
 #[derive(Clone)]
 pub struct Cx {
     pub(crate) run: Arc<RunCx>,
     pub(crate) node: NodeIndex,
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
-    /// How many supersteps may run after this one.
+    /// The number of supersteps that may run after this one.
     pub(crate) steps_left: u32,
     /// The item of a worker's task, as JSON.
     pub(crate) item: Option<Arc<str>>,
-    /// What an error handler is told.
+    /// The failure that an error handler receives.
     pub(crate) failure: Option<Arc<NodeFailure>>,
-    /// `None` if nobody minds its silence.
+    /// `None` if no idle timeout applies.
     pub(crate) pulse: Option<Arc<Pulse>>,
-    /// Where the task began, if it was at an earlier checkpoint.
+    /// The origin of the task, if it was planned at an earlier checkpoint.
     pub(crate) origin: Option<Origin>,
-    /// Wakes its task, which looks at the desk then.
+    /// The waker of its task, which then reads the desk.
     pub(crate) bell: Arc<AtomicWaker>,
 }
 
@@ -75,7 +75,7 @@ pub struct Cx {
 pub(crate) struct RunCx {
     pub(crate) topology: Arc<Topology>,
     pub(crate) thread: Option<ThreadId>,
-    /// What is remembered across threads.
+    /// The store shared by threads.
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) cancel: CancellationToken,
@@ -87,42 +87,42 @@ pub(crate) struct RunCx {
     pub(crate) events: Option<Box<dyn NodeEvents>>,
     pub(crate) desk: Desk,
     pub(crate) settling: Settling,
-    /// What tells the thread from those that had its name before, if anything has to.
+    /// The nonce that distinguishes the thread from deleted threads of its name, if needed.
     pub(crate) nonce: OnceLock<String>,
-    /// The checkpoint whose tasks run, 0 if there is none, and when it was made.
+    /// The current checkpoint, 0 if there is none, and the time of its creation.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) since_ms: AtomicI64,
-    /// What tasks did once.
+    /// The effects of tasks.
     pub(crate) ledger: Ledger,
     pub(crate) background: Background,
-    /// What tasks learn.
+    /// The recorded inputs of tasks.
     pub(crate) tape: Tape,
 }
 
-/// Where a run stands among those that call each other.
+/// The position of a run among nested runs.
 pub(crate) struct Standing {
-    /// What graphs that tasks call take over.
+    /// The settings that nested runs inherit.
     pub(crate) config: Arc<RunConfig>,
-    /// Where they are kept: beside this run, on threads under its own.
+    /// The storage of nested runs: threads below this run's own.
     pub(crate) place: Option<(Arc<dyn Checkpointer>, ThreadId)>,
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) namespace: Namespace,
-    /// How the ids of its tasks begin.
+    /// The prefix of its tasks' ids.
     pub(crate) ids: String,
-    /// How the keys of its tasks begin; `None` if nobody called it, and they begin with its place in the store.
+    /// The prefix of its tasks' keys; `None` for an outermost run, whose prefix is its place in the store.
     pub(crate) keys: Option<String>,
-    /// What ends with the outermost run.
+    /// The drain request of the outermost run.
     pub(crate) drain: Drain,
     /// The pulse of the task that called, to which everything that happens here is a sign of life.
     pub(crate) pulse: Option<Arc<Pulse>>,
-    /// The thread that it goes along, if it is a replay.
+    /// The replayed thread, in a replay.
     pub(crate) along: Option<Along>,
-    /// Where what its tasks learn goes, if it is kept nowhere and its caller is recorded.
+    /// The parent's recorder, for nested runs without a checkpointer.
     pub(crate) above: Option<Above>,
 }
 
 impl RunCx {
-    /// Where nodes tell events of this mode, if anyone wants them.
+    /// Returns the sink for nodes' events of this mode, if it is streamed.
     pub(crate) fn events(&self, mode: StreamMode) -> Option<&dyn NodeEvents> {
         self.events.as_deref().filter(|events| events.wants(mode))
     }
@@ -132,7 +132,7 @@ impl RunCx {
         self.events.as_ref().map_or(Poll::Ready(()), |events| events.poll_room(context, patience))
     }
 
-    /// Lets go of what nodes left behind.
+    /// Drops the work that nodes left behind.
     pub(crate) fn end(&self) {
         self.ledger.close();
         self.background.end();
@@ -145,21 +145,21 @@ impl Cx {
         self.run.topology.name(self.node)
     }
 
-    /// The graphs that called each other down to this one; empty if nobody called it.
+    /// Returns the calling graphs down to this one; empty for an outermost run.
     pub fn namespace(&self) -> &Namespace {
         &self.run.standing.namespace
     }
 
-    /// The thread the run was begun on, which is also that of the graphs that it calls.
+    /// Returns the thread of the outermost run, which called graphs share.
     pub fn thread(&self) -> Option<&ThreadId> {
         self.run.thread.as_ref()
     }
 
-    /// What is remembered across threads: the store that the graph was given with
-    /// [`with_store`](crate::CompiledGraph::with_store). Nested runs have the same one.
+    /// Returns the store shared by threads, set with [`with_store`](crate::CompiledGraph::with_store). Nested
+    /// runs have the same one.
     ///
     /// # Errors
-    /// [`NoStore`] if it was given none.
+    /// [`NoStore`] if the graph has none.
     ///
     /// # Example
     /// ```
@@ -175,10 +175,10 @@ impl Cx {
         self.run.standing.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
     }
 
-    /// The same store, to be handed to work that does not have the node's `Cx`.
+    /// Returns the same store, for work that does not have the node's `Cx`.
     ///
     /// # Errors
-    /// [`NoStore`] if the graph was given none.
+    /// [`NoStore`] if the graph has none.
     pub fn shared_store(&self) -> Result<Arc<dyn Store>, NoStore> {
         self.run.standing.store.clone().ok_or_else(|| NoStore { node: self.node().clone() })
     }
@@ -188,13 +188,13 @@ impl Cx {
         self.task.step
     }
 
-    /// Which attempt of the task this is, from 1.
+    /// Returns the attempt of the task, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// How many supersteps the run may still make after this one: 0 in the last that its
-    /// [`step_limit`](crate::RunConfig::step_limit) allows. A node that counts can come to an end in time.
+    /// Returns the number of supersteps that the run may make after this one: 0 in the last that its
+    /// [`step_limit`](crate::RunConfig::step_limit) allows. A node can use it to finish in time.
     pub fn remaining_steps(&self) -> u32 {
         self.needs_records();
         if self.run.tape.records {
@@ -220,13 +220,15 @@ impl Cx {
         }
     }
 
-    /// Chance: the same for every attempt of this task, different for any other task, on this thread or on another.
+    /// Returns a random number generator: the same for every attempt of this task, different for any other
+    /// task, on this thread or another.
     ///
-    /// It follows from [`RunConfig::seed`](crate::RunConfig::seed), the thread and the task: it is nothing to keep secrets with.
+    /// It derives from [`RunConfig::seed`](crate::RunConfig::seed), the thread and the task: do not use it
+    /// for secrets.
     pub fn rng(&self) -> StdRng {
         self.needs_records();
         let task = (self.task.step as u64).rotate_left(32) ^ u64::from(self.task.slot);
-        // An error handler has the task of the node that failed, and is to throw other dice.
+        // An error handler runs in the task of the failed node, and needs other random numbers.
         let task = match self.handler().as_str() {
             "" => task,
             handler => mix(task, handler.bytes()),
@@ -234,7 +236,7 @@ impl Cx {
         StdRng::seed_from_u64(self.seed() ^ task.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// Where chance begins for the run, or began.
+    /// Returns the base RNG seed of the run, recorded in a replay.
     pub(crate) fn seed(&self) -> u64 {
         let seed = match self.run.tape.given(self.task) {
             Given::Recorded(recorded) | Given::Live(recorded) if self.namespace().is_root() => recorded.seed,
@@ -246,34 +248,35 @@ impl Cx {
         seed
     }
 
-    /// Whether what is done here is to be done: in a replay it is not, but for live nodes and inside of what they do. For
-    /// what a node does otherwise than through its `Cx`, which a replay does not keep from happening again.
+    /// Returns whether effects are live: `false` in a replay, except for live nodes and inside of effects.
+    /// Use it for effects outside of `Cx`, which a replay cannot prevent.
     pub fn is_for_real(&self) -> bool {
         !self.run.tape.replays || in_effect() || matches!(self.run.tape.given(self.task), Given::Live(_))
     }
 
-    /// An id for something this task makes: the same for every attempt of this task, different for any other task on
-    /// its branch of the thread. `name` tells apart what one task makes.
+    /// Returns an id for data of this task: the same for every attempt, different for any other task on its
+    /// branch of the thread. `name` distinguishes several ids of one task.
     ///
-    /// Forks of one checkpoint count their supersteps alike, so their tasks may make the same ids.
+    /// Forks of one checkpoint have equal superstep numbers, so that their tasks may create equal ids.
     pub fn id(&self, name: impl std::fmt::Display) -> String {
         format!("{}{}.{}{}.{name}", self.run.standing.ids, self.task.step, self.task.slot, self.handler())
     }
 
-    /// What tells an error handler from the node whose task it has over; nothing for any other node.
+    /// Returns the name that distinguishes an error handler from the node whose task it runs; empty for any
+    /// other node.
     pub(crate) fn handler(&self) -> String {
         self.failure.as_ref().map_or_else(String::new, |_| format!("!{}", self.node()))
     }
 
-    /// Names this task and no other, wherever else the name is used: the same for every attempt and after a crash,
-    /// different on another branch, on another thread, and on one that was deleted and begun again, whatever the clock says
-    /// ([`Checkpointer::nonce`]). For services that take an idempotency key.
+    /// Returns a globally unique name of this task, for services with idempotency keys. It is the same for
+    /// every attempt and after a crash. It differs on another branch, on another thread, and on a thread that
+    /// was deleted and created again, independent of the clock ([`Checkpointer::nonce`]).
     ///
-    /// A fork has the nonce of the thread that it is on, and a replay that of the thread that it goes along. A copy of a thread
-    /// has one of its own.
+    /// A fork has the nonce of its thread, and a replay that of the replayed thread. A copy of a thread has
+    /// one of its own.
     ///
-    /// Unless the run is [`Durability::Sync`], a crash may cost the superstep before this one, and with it the key.
-    /// [`once`](Self::once) and [`call`](Self::call) wait until that is stored.
+    /// Unless the run is [`Durability::Sync`], a crash may lose the superstep before this one, and with it
+    /// the key. [`once`](Self::once) and [`call`](Self::call) wait until that is stored.
     pub fn key(&self) -> String {
         let handler = self.handler();
         let Origin { checkpoint, since_ms, step, slot } = self.origin();
@@ -285,7 +288,7 @@ impl Cx {
         format!("{thread}/{checkpoint}@{since_ms}{nonce}/{step}.{slot}{handler}")
     }
 
-    /// Where the task began.
+    /// Returns the origin of the task.
     pub(crate) fn origin(&self) -> Origin {
         let TaskId { step, slot } = self.task;
         self.origin.unwrap_or_else(|| Origin {
@@ -301,36 +304,39 @@ impl Cx {
         &self.run.cancel
     }
 
-    /// Asks the run to end after this superstep, as [`RunConfig::drain`](crate::RunConfig::drain) does. The first reason
-    /// stands. A replay goes on, as the thread did with another run.
+    /// Requests the run to end after this superstep, like [`RunConfig::drain`](crate::RunConfig::drain). The
+    /// first reason is retained. A replay continues, as the thread did in another run.
     pub fn drain(&self, reason: impl Into<String>) {
         if !self.run.tape.replays {
             self.run.drain.request(reason);
         }
     }
 
-    /// Asks someone outside and waits for the answer, which comes with another run: with
+    /// Interrupts the node with a question and waits for the answer, which is given to another run: with
     /// [`RunConfig::answers`](crate::RunConfig::answers).
     ///
-    /// Until then the node is dropped here and the run ends with [`Status::Interrupted`](crate::Status::Interrupted).
-    /// When the answer is there the node runs again from its beginning, and this returns at once. `key` tells apart the
-    /// questions of one task: two different ones under one key at the same time fail it. An answer of another type than `A` is
-    /// refused, and the question still waits; nothing in the node sees it. So is an answer to another question: what is asked
-    /// has to be the same when the node runs again, so take it from the state, and times and random numbers from
-    /// [`once`](Self::once). The answer is kept with the update, for a [`Replay`](crate::Replay), unless the run does not record.
-    /// A question that cannot be stored as JSON fails the task.
+    /// Until then the node is dropped here and the run ends with
+    /// [`Status::Interrupted`](crate::Status::Interrupted). With the answer, the node runs again from its
+    /// beginning, and this returns immediately. `key` distinguishes the questions of one task: two different
+    /// ones under one key at the same time fail it.
+    ///
+    /// An answer of another type than `A` is rejected, and the question remains pending, without an effect on
+    /// the node. The same applies to an answer to a changed question. The question must therefore be the same
+    /// when the node runs again: build it from the state, and take times and random numbers from
+    /// [`once`](Self::once). The answer is stored with the update, for a [`Replay`](crate::Replay), unless
+    /// the run does not record. A question that cannot be stored as JSON fails the task.
     pub async fn interrupt<A: DeserializeOwned>(&self, key: &str, question: impl Serialize) -> A {
         self.question(key, question, None).await
     }
 
-    /// Like [`interrupt`](Self::interrupt), and whoever is asked sees what an answer has to look like:
+    /// Like [`interrupt`](Self::interrupt), with a schema of the answer:
     /// [`Interrupt::schema`](crate::Interrupt::schema) is the JSON Schema of `A`.
     pub async fn ask<A: DeserializeOwned + JsonSchema>(&self, key: &str, question: impl Serialize) -> A {
         self.question(key, question, Some(schema_for!(A).to_value().to_string())).await
     }
 
-    /// Whether there is an answer under this key, with which [`interrupt`](Self::interrupt) returns if it is asked the same as
-    /// when the answer was given.
+    /// Returns whether there is an answer under this key. [`interrupt`](Self::interrupt) returns it if the
+    /// question is the same as when the answer was given.
     pub fn is_answered(&self, key: &str) -> bool {
         let recorded = match self.run.tape.given(self.task) {
             Given::Recorded(recorded) | Given::Live(recorded) => recorded.answers.contains_key(key),
@@ -339,16 +345,16 @@ impl Cx {
         recorded || self.run.desk.answers_of(self.task).contains_key(key)
     }
 
-    /// The question that was asked when the answer under this key was given, if there is one that can be read as a `Q`.
+    /// Returns the question of the answer under this key, if there is one that can be read as a `Q`.
     ///
-    /// For a question with a part that may read otherwise when the node runs again although nothing that matters has
-    /// changed: take that part from here.
+    /// For a question with a part that may change when the node runs again although the question is
+    /// equivalent: take that part from here.
     pub fn answered_question<Q: DeserializeOwned>(&self, key: &str) -> Option<Q> {
         serde_json::from_str(&self.run.desk.answered(self.task, key)?).ok()
     }
 
-    /// Waits until the checkpoint is stored that has this task to run: what is named after that is to be found again after
-    /// a crash, and by nobody else.
+    /// Waits until this task's checkpoint is stored, so that names derived from it are found again after a
+    /// crash, and are unique.
     pub(crate) async fn settle(&self) {
         let Standing { place, config, .. } = &self.run.standing;
         if place.is_some() && config.durability != Durability::Sync {
@@ -356,13 +362,15 @@ impl Cx {
         }
     }
 
-    /// Says at the desk what the task goes no further for. All of it at once: the task may be taken away right after.
+    /// Sends messages to the driver and suspends the task. They are sent together, because the task may be
+    /// dropped right after.
     pub(crate) fn say_at_desk(&self, asked: impl IntoIterator<Item = Asked>) {
         self.run.desk.ask(self.task, asked);
         self.bell.wake();
     }
 
-    /// Fails the task for something that it would store: the node goes no further, and nothing in it sees the error.
+    /// Fails the task because of a value that cannot be stored: the node does not continue and does not see
+    /// the error.
     pub(crate) async fn unstorable<T>(&self, what: &str, source: serde_json::Error) -> T {
         let error = RunError::Unstorable { what: what.to_owned(), source };
         self.say_at_desk([Asked::Unstorable(error)]);
@@ -412,22 +420,23 @@ impl Cx {
             Err(why) => Asked::Refused { question, why },
         };
         self.say_at_desk([asked]);
-        // An interrupt is an outcome, not an error: there is nothing that the node could catch.
+        // An interrupt is an outcome, not an error: the node cannot catch it.
         std::future::pending().await
     }
 
-    /// Says that the node is still at work, for its [`idle_timeout`](crate::NodeOptions::idle_timeout), and so are those
-    /// that called the graph it is in. Events say so too.
+    /// Reports activity of the node for its [`idle_timeout`](crate::NodeOptions::idle_timeout), and of the
+    /// nodes that called its graph. Events count as activity too.
     pub fn heartbeat(&self) {
         if let Some(pulse) = &self.pulse {
             pulse.beat();
         }
     }
 
-    /// Leaves work running beside the graph. The state cannot see it; the run ends only when it is over, so bound it.
+    /// Spawns work that runs in parallel to the graph. It does not affect the state; the run ends only after
+    /// the work has ended, so limit its duration.
     ///
-    /// It survives neither a crash nor the run, which takes it along when it is dropped: use it for what may be lost, or for
-    /// what someone else will do again. Once the run is over nothing more is begun. A replay begins nothing.
+    /// It does not survive a crash or a dropped run: use it for work that may be lost or is repeated
+    /// elsewhere. After the end of the run no work is started. A replay starts none.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if !self.is_for_real() {
             return;
@@ -435,7 +444,7 @@ impl Cx {
         self.run.background.spawn(work);
     }
 
-    /// Sends a custom event to whoever streams the run. Does nothing, at no cost, if nobody does.
+    /// Emits a custom event to the stream of the run. Does nothing, at no cost, if the mode is not streamed.
     ///
     /// # Panics
     /// If `data` has no JSON form.

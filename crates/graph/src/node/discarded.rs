@@ -14,7 +14,8 @@ pub struct Discarded<'a> {
 }
 
 impl Discarded<'_> {
-    /// What the task did [once](crate::Cx::once) under this name; `None` if it did not, or if what is stored is not a `T`.
+    /// Returns the task's [effect result](crate::Cx::once) of this name; `None` if there is none, or if it is
+    /// not a `T`.
     pub fn did<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         serde_json::from_str(self.once.get(name)?).ok()
     }

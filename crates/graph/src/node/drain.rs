@@ -7,10 +7,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Asks runs to end where nothing is lost: after the superstep they are in. Clones are the same request.
+/// A request to end runs without loss, after the current superstep. Clones share the request.
 ///
-/// A program that is about to stop hands one to all its runs with [`RunConfig::drain`](crate::RunConfig::drain). Unlike a
-/// cancel it drops no task. What it was asked for cannot be taken back, so the run that goes on needs a new one.
+/// A program that is about to stop passes one to all its runs with
+/// [`RunConfig::drain`](crate::RunConfig::drain). Unlike a cancellation it drops no task. It cannot be
+/// revoked, so the run that continues needs a new one.
 ///
 /// ```
 /// # use superstep_graph::{Drain, RunConfig};
@@ -23,17 +24,17 @@ use std::{
 pub struct Drain(Arc<OnceLock<String>>);
 
 impl Drain {
-    /// Nothing is requested yet.
+    /// Creates a drain without a request.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for it. The first reason stands.
+    /// Requests the drain. The first reason is retained.
     pub fn request(&self, reason: impl Into<String>) {
         self.0.get_or_init(|| reason.into());
     }
 
-    /// Why it was asked for, if it was.
+    /// Returns the reason of the request, if there is one.
     pub fn requested(&self) -> Option<&str> {
         self.0.get().map(String::as_str)
     }

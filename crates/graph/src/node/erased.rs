@@ -21,7 +21,7 @@ where
     Fut: Future + Send + 'static,
     Fut::Output: NodeOutput<S>,
 {
-    // An `async` block would hold the future twice, once as it was captured and once as it is awaited.
+    // An `async` block would store the future twice: captured and awaited.
     Arc::new(move |state, cx| {
         Box::pin(node(state, cx).map(|output| output.into_update().map(Written::update)))
     })
@@ -79,7 +79,7 @@ fn failure_of(cx: &Cx) -> NodeFailure {
     cx.failure.as_deref().expect("only a failure leads to an error handler").clone()
 }
 
-/// An item that is not what its worker takes: it was stored by another version of the program.
+/// An item that does not fit its worker: another version of the program stored it.
 #[derive(Debug, thiserror::Error)]
 #[error("its stored item does not fit the type that the node takes now")]
 struct BadItem(#[source] serde_json::Error);

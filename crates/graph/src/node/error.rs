@@ -1,4 +1,4 @@
-//! What can go wrong in a node.
+//! The errors of nodes.
 //!
 //! Start at [`NodeError`].
 
@@ -9,9 +9,10 @@ use superstep_state::internal::encode;
 
 use crate::{NoStore, Panicked, StoreError};
 
-/// A failure of a node. Any error becomes one with `?`: types that implement [`Error`], boxed errors, `anyhow::Error`, text.
+/// A failure of a node. Any error becomes one with `?`: types that implement [`Error`], boxed errors,
+/// `anyhow::Error`, text.
 ///
-/// Whether it is retried is decided by the node's [`NodeOptions`](crate::NodeOptions); [`Fatal::fatal`] forbids it.
+/// The node's [`NodeOptions`](crate::NodeOptions) decide about retries; [`Fatal::fatal`] forbids them.
 pub struct NodeError {
     source: Box<dyn Error + Send + Sync>,
     fatal: bool,
@@ -39,23 +40,24 @@ impl NodeError {
         Self { data: Some(data), ..self }
     }
 
-    /// What was said with [`with_data`](Self::with_data).
+    /// Returns the data set with [`with_data`](Self::with_data).
     pub fn data(&self) -> Option<&Value> {
         self.data.as_ref()
     }
 
-    /// Whether it must not be retried.
+    /// Returns whether it must not be retried.
     pub fn is_fatal(&self) -> bool {
         self.fatal
     }
 
-    /// What happened.
+    /// Returns the underlying error.
     pub fn cause(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.source
     }
 
-    /// Whether another attempt may succeed, as far as types can tell: connections, time-outs and unknown errors may,
-    /// errors of logic (parsing, formatting, wrong arguments, missing files) will fail again.
+    /// Returns whether another attempt may succeed, judged by the error's type. This applies to connections,
+    /// timeouts and unknown errors, not to errors of logic (parsing, formatting, wrong arguments, missing
+    /// files).
     ///
     /// # Source
     /// langgraph's `default_retry_on`, carried over to Rust's error types.
@@ -73,7 +75,7 @@ impl NodeError {
         true
     }
 
-    /// What happened, and what was said beside.
+    /// Returns the underlying error and the additional data.
     pub(crate) fn into_parts(self) -> (Box<dyn Error + Send + Sync>, Option<Value>) {
         (self.source, self.data)
     }

@@ -1,4 +1,4 @@
-//! Nodes as they are written: what they are given, what they return, and how they are set.
+//! Nodes as users write them: their context, results and options.
 //!
 //! Start at [`cx::Cx`].
 

@@ -12,7 +12,7 @@ use std::{
 
 use superstep_engine::{NodeIndex, NodeName, TaskId};
 
-/// Where chance begins for one of those that share a seed: FNV-1a over its name.
+/// Derives the RNG seed of one participant from a shared seed: FNV-1a over its name.
 pub(crate) fn mix(seed: u64, name: impl Iterator<Item = u8>) -> u64 {
     name.fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -23,7 +23,7 @@ pub(crate) fn mix(seed: u64, name: impl Iterator<Item = u8>) -> u64 {
 #[derive(Default)]
 pub(crate) struct Calls {
     inner: Mutex<Book>,
-    /// How many graphs are at work, so that most tasks need not look.
+    /// The number of running called graphs; a shortcut for most tasks.
     pub(crate) at_work: AtomicUsize,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct Book {
     pub(crate) step: i64,
     /// By slot.
     pub(crate) tasks: BTreeMap<u32, TaskCalls>,
-    /// Which task called a graph that has one thread, by node and key.
+    /// The task that called a graph with one thread, by node and key.
     pub(crate) own: BTreeMap<(NodeName, String), u32>,
 }
 
 #[derive(Default)]
 pub(crate) struct TaskCalls {
-    /// What runs as the task, the node or its error handler, and which attempt of that it is.
+    /// The node that runs as the task, or its error handler, and its attempt.
     pub(crate) by: Option<(NodeIndex, u32)>,
     pub(crate) keys: BTreeSet<String>,
     pub(crate) at_work: usize,
@@ -49,7 +49,7 @@ impl Calls {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a graph that this task called is at work.
+    /// Returns whether a graph called by this task is running.
     pub(crate) fn at_work(&self, task: TaskId) -> bool {
         self.at_work.load(Ordering::Acquire) > 0 && {
             let book = self.book();

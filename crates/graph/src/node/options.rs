@@ -8,23 +8,26 @@ use superstep_engine::OnCancel;
 
 use crate::Retries;
 
-/// How a node is run.
+/// The options of a node.
 #[derive(Clone)]
 pub struct NodeOptions {
     /// After which failures it runs again, and how often.
     pub retry: Retries,
-    /// How long one attempt may take. It is noticed while the node waits: what blocks its thread cannot be stopped.
+    /// The time limit of one attempt. It takes effect when the node waits: code that blocks its thread cannot
+    /// be stopped.
     pub timeout: Option<Duration>,
-    /// How long an attempt may go without a sign of life: an event that it sends, or
-    /// [`Cx::heartbeat`](crate::Cx::heartbeat). The same in a graph that it calls is one too, and so is the end of a task
-    /// there.
+    /// The maximum time without activity of an attempt: an event that it emits, or
+    /// [`Cx::heartbeat`](crate::Cx::heartbeat). Activity of a called graph counts too, and so does the end of
+    /// a task there.
     pub idle_timeout: Option<Duration>,
-    /// How many of its tasks may run at the same time, in each superstep; `None` for all, and 0 counts as 1. Others may run
-    /// meanwhile, as many as [`RunConfig::max_concurrency`](crate::RunConfig::max_concurrency) lets.
+    /// The maximum number of concurrent tasks of the node, in each superstep; `None` for all, and 0 counts as
+    /// 1. Tasks of other nodes may run meanwhile, up to
+    /// [`RunConfig::max_concurrency`](crate::RunConfig::max_concurrency).
     pub max_concurrency: Option<usize>,
-    /// What happens to it when the run is cancelled.
+    /// The behaviour when the run is cancelled.
     pub on_cancel: OnCancel,
-    /// Whether it waits, once it is reached, until nothing else is left to run. A worker or an error handler cannot.
+    /// `true` if it waits, after it is reached, until no other task is left. Not possible for a worker or an
+    /// error handler.
     pub deferred: bool,
 }
 
@@ -42,17 +45,17 @@ impl Default for NodeOptions {
     }
 }
 
-/// Where a graph that another one calls is kept.
+/// The storage of a called graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Persistence {
-    /// On a thread for the task that calls it, under the caller's. A task that runs again goes on with it, another task
-    /// begins anew.
+    /// On a thread per calling task, below the caller's. A repeated task continues it, another task starts
+    /// anew.
     #[default]
     Inherited,
-    /// On one thread under the caller's, whichever task of the node calls it: its state lives on, and each task gives it
-    /// an input. What it had still to run for a task that is gone is discarded.
+    /// On one thread per node, below the caller's: its state persists across the node's tasks, and each task
+    /// gives it an input. Pending work of an earlier task is discarded.
     Own,
-    /// Nowhere. A task that runs again has it begin anew, with the answers that were given so far.
+    /// Without storage. A repeated task starts it anew, with the answers given so far.
     None,
 }

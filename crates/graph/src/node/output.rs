@@ -1,11 +1,11 @@
-//! What a node is, once its type is erased.
+//! The result of a node, after its type is erased.
 
 use superstep_state::internal::Refuses;
 
 use super::routing::{Routes, Targets};
 use crate::{BadUpdate, IntoUpdate, NodeError, NodeRef, Route, State};
 
-/// What a node may return: an update, nothing, or a `Result` of either.
+/// A return type of a node: an update, nothing, or a `Result` of either.
 #[diagnostic::on_unimplemented(
     message = "a node of a `StateGraph<{S}>` cannot return `{Self}`",
     label = "not an update of `{S}`",
@@ -35,26 +35,26 @@ impl<R: Route> Routes for Vec<R> {
     }
 }
 
-/// Another attempt would give the same.
+/// A retry would give the same error.
 impl Refuses for NodeError {
     fn refuse(error: BadUpdate) -> Self {
         Self::new(error).fatal()
     }
 }
 
-/// Where a command leads. The item is JSON, or why it has none.
+/// A target of a command. The item is JSON, or the error of its conversion.
 #[derive(Clone, Debug)]
 pub(crate) enum Goto<R, I = Result<String, String>> {
     Route(R),
     Send { worker: NodeRef, item: I },
 }
 
-/// What a task did, once the types of its node are erased.
+/// The result of a task, after the types of its node are erased.
 pub(crate) struct Written<S: State> {
     pub(crate) update: S::Update,
-    /// Where it goes; a route is its position among the node's routes.
+    /// The targets of its command; a route is its position among the node's routes.
     pub(crate) goto: Vec<Goto<usize, String>>,
-    /// Where it went by itself when it was stored, in place of `goto`.
+    /// The stored targets of its command, in place of `goto`.
     pub(crate) went: Option<Targets>,
 }
 

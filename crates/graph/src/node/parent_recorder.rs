@@ -12,8 +12,8 @@ use crate::{
     node::cx::RunCx,
 };
 
-/// Where what the tasks of a graph learn goes that is kept nowhere: to the task that called it, or, if that is kept nowhere
-/// either, to the innermost one outside that is.
+/// The recorder of a calling task, for the tasks of a graph without storage. If the caller has no storage
+/// either, it is that of the innermost outer task with storage.
 #[derive(Clone)]
 pub(crate) struct Above {
     pub(crate) run: Arc<RunCx>,
@@ -34,14 +34,14 @@ impl Above {
         format!("{}/{}.{}", self.key, task.step, task.slot)
     }
 
-    /// The name of a task and the way to it. The separator stands in no key of a call.
+    /// Returns the name of a task with its path. Keys of calls cannot contain the separator.
     fn whole_name(&self, task: TaskId) -> String {
         let mut names = self.way.clone();
         names.push(self.name(task));
         names.join(&SEPARATOR.to_string())
     }
 
-    /// What a task learned, as it is recorded.
+    /// Returns the recorded inputs of a task.
     fn find(&self, recorded: &Recorded, task: TaskId) -> Option<Recorded> {
         if let Some(found) = recorded.inner(&self.whole_name(task)) {
             return Some(found);
@@ -57,7 +57,7 @@ impl Above {
                 match self.find(&recorded, task).map(Arc::new) {
                     Some(recorded) if live => Given::Live(recorded),
                     Some(recorded) => Given::Recorded(recorded),
-                    // It did not come to its end, or an older program recorded it.
+                    // The task did not complete, or an older program recorded it.
                     None => Given::Unknown,
                 }
             }
@@ -65,7 +65,7 @@ impl Above {
         }
     }
 
-    /// Keeps what a task learned, also if that is nothing: then it is known.
+    /// Stores the recorded inputs of a task, also if they are empty, so that they are known.
     pub(crate) fn learn(&self, task: TaskId, learned: Recorded) {
         let name = self.whole_name(task);
         self.run.tape.learn(self.task, |above| {

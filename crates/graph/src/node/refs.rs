@@ -13,7 +13,7 @@ pub struct NodeRef {
     pub(crate) end: Endpoint,
 }
 
-/// A worker of a [`StateGraph`](crate::StateGraph): a node whose every task takes an item of type `I`.
+/// A worker of a [`StateGraph`](crate::StateGraph): a node whose tasks each take an item of type `I`.
 pub struct WorkerRef<I> {
     pub(crate) node: NodeRef,
     pub(crate) item: PhantomData<fn(I)>,
@@ -33,10 +33,10 @@ impl<I> From<WorkerRef<I>> for NodeRef {
     }
 }
 
-/// Where every run begins. Leave it with an edge to the first node.
+/// The start of every run. Connect it to the first node with an edge.
 pub const START: NodeRef = NodeRef { graph: 0, end: Endpoint::Start };
 
-/// Where a branch of a run ends. Enter it with an edge or a route.
+/// The end of a branch of a run. It is the target of an edge or a route.
 pub const END: NodeRef = NodeRef { graph: 0, end: Endpoint::End };
 
 pub(crate) fn endpoint(stamp: u64, node: NodeRef) -> Endpoint {

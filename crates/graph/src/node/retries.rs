@@ -1,4 +1,4 @@
-//! Which failures of a node are tried again.
+//! The retry rules of a node.
 
 use std::{fmt, sync::Arc};
 
@@ -6,11 +6,11 @@ use superstep_engine::RetryPolicy;
 
 use crate::NodeError;
 
-/// Which failures of a node are tried again, and how often: rules, of which the first that fits a failure counts. Without
-/// any, none is.
+/// The retry rules of a node: the first rule that matches a failure decides. Without rules no failure is
+/// retried.
 ///
-/// A [`RetryPolicy`] becomes the one rule for everything that may pass, [`NodeError::is_transient`].
-/// # Example: a busy server is given more time than anything else
+/// A [`RetryPolicy`] converts into a single rule for transient failures, [`NodeError::is_transient`].
+/// # Example: more attempts for a busy server
 /// ```
 /// # use std::io;
 /// # use superstep_graph::{NodeError, NodeOptions, Retries, RetryPolicy};
@@ -34,8 +34,8 @@ struct Rule {
 }
 
 impl Retries {
-    /// One rule: failures that fit are tried again as `policy` says. Nobody is asked about fatal ones. Attempts count for the
-    /// task, whichever rules they fell under.
+    /// Creates one rule: matching failures are retried by `policy`. Fatal failures are never retried.
+    /// Attempts count for the task, across all rules.
     pub fn on(fits: impl Fn(&NodeError) -> bool + Send + Sync + 'static, policy: RetryPolicy) -> Self {
         Self(vec![Rule { fits: Arc::new(fits), policy }])
     }
@@ -47,7 +47,7 @@ impl Retries {
         self
     }
 
-    /// How a task that failed like this is tried again.
+    /// Returns the retry policy for a failure of a task.
     pub(crate) fn policy(&self, error: &NodeError) -> Option<RetryPolicy> {
         self.0.iter().find(|rule| !error.is_fatal() && (rule.fits)(error)).map(|rule| rule.policy)
     }

@@ -1,4 +1,4 @@
-//! What a conditional edge can choose.
+//! The routes of conditional edges.
 
 /// An enum without fields whose variants are the routes out of a node. Write `#[derive(Route)]`.
 #[diagnostic::on_unimplemented(

@@ -6,24 +6,24 @@ use superstep_engine::Target;
 
 use crate::Route;
 
-/// What a router may return: a route, or several.
+/// A return type of a router: a route, or several.
 pub trait Routes {
     /// The enum of routes.
     type Route: Route;
 
-    /// Whether it is always exactly one.
+    /// `true` if it is always exactly one.
     const ONE: bool = false;
 
     /// Hands over each route in order.
     fn each(self, take: impl FnMut(Self::Route));
 }
 
-/// Where a finished task leads.
+/// The targets of a finished task.
 #[derive(Clone, Default)]
 pub(crate) struct Targets {
-    /// What the engine has to know.
+    /// The targets for the engine.
     pub(crate) ends: Vec<Target>,
-    /// What goes along with each [`Target::Send`] among them, as JSON.
+    /// The items of each [`Target::Send`] among them, as JSON.
     pub(crate) items: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl Targets {
         self
     }
 
-    /// Those of them that are to stay.
+    /// Retains the targets for which `stays` returns true.
     pub(crate) fn only(self, stays: impl Fn(Target) -> bool) -> Self {
         let (mut only, mut items) = (Self::default(), self.items.into_iter());
         for end in self.ends {

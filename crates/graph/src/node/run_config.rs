@@ -1,4 +1,4 @@
-//! What a caller decides about one run.
+//! The caller's settings of one run.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,10 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Answers, CheckpointId, Clock, Drain, RunError, SystemClock, ThreadId};
 
-/// Defines the options of a run as methods of a type that holds a [`RunConfig`]: `$config` is the place of it in `$self`.
+/// Defines the options of a run as methods of a type that contains a [`RunConfig`]: `$config` is its place in
+/// `$self`.
 macro_rules! run_options {
     ($self:ident, $config:expr) => {
-        /// Starts from this checkpoint, on a branch of its own, instead of from the head: see
+        /// Starts from this checkpoint, on a new branch, instead of from the head: see
         /// [`RunConfig::checkpoint`](crate::RunConfig::checkpoint).
         pub fn at(mut $self, checkpoint: crate::CheckpointId) -> Self {
             $config.checkpoint = Some(checkpoint);
@@ -51,7 +52,7 @@ macro_rules! run_options {
             $self
         }
 
-        /// Limits how long a superstep takes, retries included.
+        /// Limits the duration of a superstep, retries included.
         pub fn step_timeout(mut $self, timeout: std::time::Duration) -> Self {
             $config.step_timeout = Some(timeout);
             $self
@@ -75,13 +76,13 @@ macro_rules! run_options {
             $self
         }
 
-        /// Ends the run after its current superstep once `drain` is triggered.
+        /// Ends the run after its current superstep when `drain` is requested.
         pub fn drain(mut $self, drain: crate::Drain) -> Self {
             $config.drain = drain;
             $self
         }
 
-        /// Cancels the run once `token` is cancelled.
+        /// Cancels the run when `token` is cancelled.
         pub fn cancel(mut $self, token: tokio_util::sync::CancellationToken) -> Self {
             $config.cancel = token;
             $self
@@ -134,8 +135,8 @@ pub(crate) use run_options;
 
 /// Settings of one run.
 ///
-/// A clone shares [`drain`](Self::drain) and [`cancel`](Self::cancel) with what it was cloned of: whoever keeps a template for many
-/// runs gives each of them its own.
+/// A clone shares [`drain`](Self::drain) and [`cancel`](Self::cancel) with its original: if one value is a
+/// template for many runs, set both for each of them.
 ///
 /// ```
 /// # use superstep_graph::RunConfig;
@@ -149,62 +150,64 @@ pub(crate) use run_options;
 pub struct RunConfig {
     /// The thread to run on; needed if the graph has a checkpointer.
     pub thread: Option<ThreadId>,
-    /// Go on from this checkpoint, on a branch of its own, instead of from the head of the thread. Its tasks run afresh.
+    /// Continue from this checkpoint, on a new branch, instead of from the head of the thread. Its tasks run
+    /// afresh.
     ///
-    /// Of the head itself that makes a branch only without answers and commands: those, and updates from outside, are for
-    /// the tasks that wait there.
+    /// The head itself is forked only without answers and commands: those, and external updates, apply to its
+    /// pending tasks.
     pub checkpoint: Option<CheckpointId>,
-    /// How many supersteps may run nodes, from 1.
+    /// The maximum number of supersteps that run nodes, counted from 1.
     pub step_limit: u32,
-    /// How deep graphs may call each other, one inside of the other: at 0 none may call another. One that calls itself without
-    /// end fails with [`CallError::TooDeep`](crate::CallError::TooDeep).
+    /// The maximum nesting of called graphs: at 0 no graph may call another. Endless recursion fails with
+    /// [`CallError::TooDeep`](crate::CallError::TooDeep).
     pub depth_limit: usize,
-    /// How many tasks may run at the same time; `None` for all, and 0 counts as 1. Each graph that a task calls counts its own.
+    /// The maximum number of concurrent tasks; `None` for no limit, and 0 counts as 1. Each called graph
+    /// counts its own.
     pub max_concurrency: Option<usize>,
-    /// How long a superstep may take, the waits between attempts included; `None` for ever. The run fails with
-    /// [`RunError::StepTimeout`](crate::RunError::StepTimeout) then, and what was at work runs again when it is resumed.
+    /// The time limit of a superstep, including delays between attempts; `None` for no limit. The run then
+    /// fails with [`RunError::StepTimeout`](crate::RunError::StepTimeout), and the unfinished tasks run again
+    /// when it is resumed.
     pub step_timeout: Option<Duration>,
-    /// What to do with a new input if the thread still has tasks to run.
+    /// The treatment of a new input on a thread with pending tasks.
     pub on_unfinished: OnUnfinished,
     /// Answers to what the thread waits for.
     pub answers: Answers,
-    /// Where to stop although the run could go on.
+    /// The breakpoints at which the run stops.
     pub breakpoints: Breakpoints,
-    /// Ends the run after the superstep it is in; shared by clones.
+    /// Ends the run after its current superstep; shared by clones.
     pub drain: Drain,
     /// Cancels the run; shared by clones.
     pub cancel: CancellationToken,
     /// The time, for checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
     pub clock: Arc<dyn Clock>,
-    /// What nodes find with [`Cx::context`](crate::Cx::context): who asks, for whom, with which permissions. It belongs to
-    /// this run and is not stored.
+    /// The value of [`Cx::context`](crate::Cx::context): the user, tenant or permissions of this run. It is
+    /// not stored.
     pub context: Value,
-    /// Where chance begins, for retries and [`Cx::rng`](crate::Cx::rng), on each thread elsewhere. Runs without a thread that
-    /// have one seed have the same chance.
+    /// The base RNG seed, for retries and [`Cx::rng`](crate::Cx::rng), mixed with the thread id. Runs without
+    /// a thread that have equal seeds draw equal numbers.
     pub seed: u64,
     /// Store the full state with every so many supersteps, 0 counting as 1; `None` for as rarely as pays, which is the
     /// more rarely the larger the state is. A checkpoint is loaded from the last full state before it.
     pub snapshot_every: Option<usize>,
-    /// When to store what the run does.
+    /// The time at which the run's results are stored.
     pub durability: Durability,
-    /// Whether what nodes learn from outside is stored with what they write, so that a [`Replay`](crate::Replay) can give it to
-    /// them again.
+    /// `true` to store the external inputs of nodes with their updates, for a [`Replay`](crate::Replay).
     pub recording: bool,
-    /// What to remember with the input's checkpoint.
+    /// The metadata of the input's checkpoint.
     pub metadata: Map<String, Value>,
 }
 
-/// What to do with a new input if the thread still has tasks to run.
+/// The treatment of a new input on a thread with pending tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnfinished {
     /// Refuse it with [`RunError::Unfinished`](crate::RunError::Unfinished).
     #[default]
     Refuse,
-    /// Drop the tasks, tell so with [`Event::Discarded`](crate::Event::Discarded), and begin at `START`.
+    /// Drop the tasks, emit [`Event::Discarded`](crate::Event::Discarded), and start at `START`.
     Discard,
 }
 
-/// Nodes at which a run stops, by name; `*` is every node. A run that begins at a breakpoint passes it.
+/// Nodes at which a run stops, by name; `*` is every node. A run that starts at a breakpoint passes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakpoints {
     /// Stop before any of these runs. An error handler is in no plan, so it cannot be among them.
@@ -242,7 +245,8 @@ impl RunConfig {
 }
 
 impl Default for RunConfig {
-    /// No thread, 1,000 supersteps, 1,000 graphs inside of each other, all tasks at once, the machine's clock.
+    /// Creates settings without a thread, with 1,000 supersteps, 1,000 nested graphs, unlimited concurrency
+    /// and the machine's clock.
     fn default() -> Self {
         Self {
             thread: None,
@@ -278,18 +282,19 @@ impl fmt::Debug for RunConfig {
     }
 }
 
-/// When a run stores what it does. In every mode the input, a fork and answers are stored before the first node runs, and
-/// a run that has ended, well or not, has stored all of it.
+/// The time at which a run stores its results. In every mode the input, a fork and answers are stored before
+/// the first node runs, and all results are stored when a run has ended, successfully or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Each superstep before the next one begins, and each task as it ends. A crash costs the tasks that were at work.
+    /// Each superstep is stored before the next one starts, and each task as it ends. A crash loses only
+    /// running tasks.
     #[default]
     Sync,
-    /// The same, in the same order, while the run goes on. A crash costs what was not written yet, and those tasks run
-    /// again; a write that fails ends the run.
+    /// The same writes in the same order, while the run continues. A crash loses unfinished writes, whose
+    /// tasks run again; a failed write ends the run.
     Async,
-    /// One checkpoint when the run ends: completed, paused, cancelled or failed. It has the full state. A crash, or a run
-    /// that is dropped, costs the run, which begins again from its input.
+    /// One checkpoint with the full state when the run ends: completed, paused, cancelled or failed. A crash,
+    /// or a dropped run, loses the run, which starts again from its input.
     Exit,
 }

@@ -1,4 +1,4 @@
-//! What nodes leave running beside the graph.
+//! Work that nodes spawn in parallel to the graph.
 
 use std::{
     future::Future,
@@ -7,7 +7,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-/// The work that a run waits for at its end, and takes with it if it is dropped.
+/// The work that a run waits for at its end, and that is dropped with it.
 #[derive(Default)]
 pub(crate) struct Background(Mutex<Work>);
 
@@ -22,7 +22,7 @@ impl Background {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins it, unless the run is over.
+    /// Starts it, unless the run has ended.
     pub(crate) fn spawn(&self, more: impl Future<Output = ()> + Send + 'static) {
         let mut work = self.work();
         if !work.over {
@@ -30,7 +30,7 @@ impl Background {
         }
     }
 
-    /// Waits for all of it. Its panics are its own.
+    /// Waits for all of it. Its panics are ignored.
     pub(crate) async fn finish(&self) {
         let left = || self.work().left.take();
         while let Some(mut left) = left() {
@@ -38,14 +38,14 @@ impl Background {
         }
     }
 
-    /// Drops what is not over, and begins nothing more.
+    /// Drops unfinished work, and starts no more.
     pub(crate) fn end(&self) {
         let left = {
             let mut work = self.work();
             work.over = true;
             work.left.take()
         };
-        // Not while the lock is held: what is dropped may want it.
+        // Dropped outside of the lock, because a drop may need it.
         drop(left);
     }
 }

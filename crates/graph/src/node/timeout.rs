@@ -1,4 +1,4 @@
-//! How long an attempt of a task may take.
+//! The time limits of a task's attempt.
 //!
 //! Start at [`TimedOut`].
 
@@ -16,8 +16,8 @@ use tokio::time::{Instant, Sleep};
 
 use crate::{NoTimers, timers::sleep_until};
 
-/// An attempt of a task that took longer than its node may: the cause of a [`NodeError`](crate::NodeError), which another
-/// attempt may mend.
+/// The error of an attempt that exceeded a time limit of its node: the cause of a
+/// [`NodeError`](crate::NodeError) that may be retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", match .kind {
     TimeoutKind::Run => format!("ran longer than its timeout of {limit:?}"),
@@ -25,15 +25,15 @@ use crate::{NoTimers, timers::sleep_until};
 })]
 #[non_exhaustive]
 pub struct TimedOut {
-    /// Which of the two limits it was.
+    /// The exceeded limit.
     pub kind: TimeoutKind,
     /// The limit.
     pub limit: Duration,
-    /// How long the attempt had run.
+    /// The duration of the attempt.
     pub elapsed: Duration,
 }
 
-/// Which limit a node did not keep.
+/// A time limit of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimeoutKind {
@@ -43,18 +43,18 @@ pub enum TimeoutKind {
     Idle,
 }
 
-/// When a task was last heard of.
+/// The time of a task's last activity.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     begun: Instant,
     /// Nanoseconds after that.
     last: AtomicU64,
-    /// That of the task which called the graph that this one is in, if anybody minds its silence.
+    /// The heartbeat of the calling task, if it has an idle timeout.
     above: Option<Arc<Pulse>>,
 }
 
 impl Pulse {
-    /// The pulse of a task that begins now.
+    /// Creates the heartbeat of a task that starts now.
     pub(crate) fn begin(above: Option<Arc<Self>>) -> Self {
         Self { begun: Instant::now(), last: AtomicU64::new(0), above }
     }
@@ -77,12 +77,12 @@ pub(crate) struct Deadlines {
     begun: Instant,
     run: Option<Duration>,
     idle: Option<(Duration, Arc<Pulse>)>,
-    /// Ends when the next of them may be due.
+    /// Ends when the next limit may be due.
     sleep: Pin<Box<Sleep>>,
 }
 
 impl Deadlines {
-    /// For an attempt that begins now; `None` if there is nothing to wait for.
+    /// Starts the limits of an attempt; `None` if it has none.
     pub(crate) fn begin(
         run: Option<Duration>,
         idle: Option<(Duration, Arc<Pulse>)>,
@@ -98,20 +98,20 @@ impl Deadlines {
         Ok(Some(deadlines))
     }
 
-    /// Waits for the first limit that is not kept.
+    /// Waits for the first exceeded limit.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<TimedOut> {
         loop {
             ready!(self.sleep.as_mut().poll(context));
             if let Some(out) = self.out(Instant::now()) {
                 return Poll::Ready(out);
             }
-            // The task was heard of since, so that its silence began later.
+            // The task was active since, so that its idle time restarted.
             let next = self.next().expect("what was due can be due again");
             self.sleep.as_mut().reset(next);
         }
     }
 
-    /// When a limit may be due; `None` for never.
+    /// Returns the time at which a limit may be due; `None` for never.
     fn next(&self) -> Option<Instant> {
         let run = self.run.and_then(|limit| self.begun.checked_add(limit));
         let idle = self.idle.as_ref().and_then(|(limit, pulse)| pulse.last().checked_add(*limit));

@@ -1,4 +1,4 @@
-//! How a run begins: from an input, from the head of its thread, or on a fork.
+//! The start of a run: from an input, from the head of its thread, or on a fork.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl<S: State> Driver<S> {
         let thread = config.thread.clone();
         let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
         let lease = match self.along() {
-            // The replay has it, from the fork to the way back.
+            // The replay has the lease, from the fork to the restored head.
             Some(_) => None,
             None => Some(checkpointer.lease(&thread).await?),
         };
@@ -75,7 +75,7 @@ impl<S: State> Driver<S> {
         (self.hold, self.state) = (Some(hold), state);
         self.show_place();
         self.show_nonce();
-        // Whoever names the head and has something for its tasks leaves them to no other branch.
+        // The head's id with answers or a command stands for its tasks, which remain on this branch.
         let named = (config.checkpoint == Some(head) && (command.is_some() || !config.answers.is_empty()))
             .then(|| RunConfig { checkpoint: None, ..config.clone() });
         let config = named.as_ref().unwrap_or(config);
@@ -99,7 +99,7 @@ impl<S: State> Driver<S> {
                 OnUnfinished::Discard => self.emit(Event::Discarded { nodes: meta.control.next.clone() }),
             }
         }
-        // A replay is given the input as it was stored.
+        // A replay uses the stored input.
         let left = match self.along() {
             None => left_behind(&self.graph, &self.state, &meta.control, tasks)?,
             Some(_) => None,
@@ -111,7 +111,7 @@ impl<S: State> Driver<S> {
         self.accept_and_store(input, Some(meta.control.step), config).await
     }
 
-    /// Takes an input as the finished task of [`START`], in the superstep after `last`.
+    /// Accepts an input as the finished task of [`START`], in the superstep after `last`.
     pub(super) fn accept(&mut self, input: S::Update, control: Control) -> Result<Begin, RunError> {
         let (node, step) = (self.graph.topology.start(), control.step + 1);
         let json = self.encode(&input, node, step)?;
@@ -153,7 +153,7 @@ impl<S: State> Driver<S> {
         Ok(begin)
     }
 
-    /// Goes on from the head of the thread, or on a fork from an older checkpoint.
+    /// Continues from the head of the thread, or on a fork from an older checkpoint.
     pub(super) fn go_on(
         &mut self,
         mut control: Control,
@@ -161,7 +161,7 @@ impl<S: State> Driver<S> {
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         let fork = config.checkpoint.is_some().then(|| {
-            // A fork runs its tasks afresh; only an input is no task that could run again.
+            // A fork runs its tasks afresh, except an input, which cannot run again.
             self.origins.clear();
             tasks.retain(|task| {
                 control.next.get(task.slot as usize).is_some_and(|node| node.as_str() == START)
@@ -175,7 +175,7 @@ impl<S: State> Driver<S> {
         Ok(Begin { first: fork, ..begin })
     }
 
-    /// Takes up the tasks of a checkpoint as their records say, those that ask with the answers that are there now.
+    /// Restores the tasks of a checkpoint from their records, with the answers that are available now.
     pub(super) fn restore_tasks(
         &mut self,
         control: Control,

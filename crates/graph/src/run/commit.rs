@@ -1,4 +1,4 @@
-//! Storing supersteps, now or when the run ends.
+//! The storage of supersteps, immediately or at the end of the run.
 
 use std::sync::atomic::Ordering;
 
@@ -34,7 +34,7 @@ impl<S: State> Driver<S> {
         self.checkpoint(NewCheckpoint { source: Source::Loop, control, metadata, applied, records }).await
     }
 
-    /// Stores a checkpoint and tells of it.
+    /// Stores a checkpoint and emits its event.
     pub(super) async fn checkpoint(&mut self, new: NewCheckpoint) -> Result<(), RunError> {
         let new = NewCheckpoint { metadata: with_memories(new.metadata, &self.cx.memories.commit()), ..new };
         let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
@@ -49,7 +49,7 @@ impl<S: State> Driver<S> {
             return Ok(());
         };
         hold.made_ms = made_ms;
-        // What a graph makes of its caller's state is told by its updates alone.
+        // A graph that starts with its caller's state returns its updates only.
         let may_snapshot = source == Source::Loop && !seeded;
         let stored = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;
         self.held = hold.holds().then(|| self.state.clone());
@@ -68,19 +68,19 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Tells of checkpoints that were stored.
+    /// Emits the events of stored checkpoints.
     pub(super) fn tell(&self, stored: impl IntoIterator<Item = CheckpointMeta>) {
         stored.into_iter().for_each(|meta| self.tell_checkpoint(meta));
     }
 
-    /// Tells the tasks what tells their thread from those that had its name before.
+    /// Passes the thread's nonce to the tasks.
     pub(super) fn show_nonce(&self) {
         if let Some(nonce) = self.hold.as_ref().and_then(Hold::nonce) {
             self.cx.nonce.get_or_init(|| nonce.to_owned());
         }
     }
 
-    /// Tells the tasks which checkpoint they belong to.
+    /// Passes the current checkpoint to the tasks.
     pub(super) fn show_place(&self) {
         if let Some((checkpoint, since_ms)) = self.hold.as_ref().and_then(Hold::place) {
             self.cx.checkpoint.store(checkpoint.0, Ordering::Relaxed);

@@ -1,14 +1,14 @@
-//! What finished tasks wrote that their superstep will not take, found before it is over.
+//! Writes of finished tasks that their superstep cannot fold, detected before its end.
 
 use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
 use superstep_state::internal::fold;
 
 use crate::{FoldError, RunError, State, TaskRecord, chain, run::restore::RestoredTask};
 
-/// Takes the finished tasks of the head for failed that would fail when their superstep ends: all writers of a channel
-/// that takes one write, and whose write a reducer refuses. `state` is that of the checkpoint.
+/// Marks finished tasks of the head as failed if their superstep would reject them: all writers of a channel
+/// that accepts one write, and tasks whose write a reducer rejects. `state` is that of the checkpoint.
 ///
-/// Only who looks at the tasks from outside needs this. A run that goes on finds it by itself.
+/// Only external inspection needs this. A run that continues detects it itself.
 pub(crate) fn set_back_refused<S: State>(
     topology: &Topology,
     control: &Control,

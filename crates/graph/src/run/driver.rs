@@ -48,17 +48,17 @@ use crate::{
     timers,
 };
 
-/// What a run is given to begin with.
+/// The input of a run.
 pub(crate) enum Given<S: State> {
-    /// It begins at `START`.
+    /// An input, which starts at `START`.
     Input(S::Update),
-    /// It goes on with what the thread has to run.
+    /// No input: the run continues the pending tasks.
     Nothing,
-    /// The same, and someone outside adds to it.
+    /// An external command, in addition to the pending tasks.
     Command(Command<S, NodeName>),
 }
 
-/// Runs a graph on a thread: from an input, or from where the thread stands.
+/// Runs a graph on a thread: from an input, or from the thread's current state.
 pub(crate) async fn run<S: State>(
     graph: Arc<Inner<S>>,
     keepers: Keepers,
@@ -96,7 +96,7 @@ pub(crate) async fn run<S: State>(
     Ok(driver.outcome(status, &config))
 }
 
-/// What bounds a run. One that goes along a thread stops where that ends, and nowhere before.
+/// Returns the limits of a run. A replay stops at the end of its thread, and not before.
 pub(super) fn limits<S: State>(
     graph: &Inner<S>,
     config: &RunConfig,
@@ -110,14 +110,14 @@ pub(super) fn limits<S: State>(
     Ok(RunLimits { supersteps: config.step_limit, breakpoints, drained })
 }
 
-/// Where a run begins: what the engine is restored from.
+/// The start of a run: the data from which the engine is restored.
 pub(super) struct Begin {
     pub(super) control: Control,
-    /// The checkpoint with which a fork or a command from outside begins, to be stored once the engine has accepted the
+    /// The first checkpoint of a fork or of an external command, stored after the engine has accepted the
     /// rest.
     pub(super) first: Option<NewCheckpoint>,
     pub(super) records: Records,
-    /// The records of tasks that were just given answers, to be stored likewise.
+    /// The records of tasks with new answers, stored likewise.
     pub(super) answered: Vec<(u32, TaskRecord)>,
 }
 
@@ -128,44 +128,45 @@ pub(super) struct Driver<S: State> {
     pub(super) events: Option<Events<S>>,
     pub(super) hold: Option<Hold>,
     pub(super) state: S,
-    /// The state of the last superstep, if it is held until the run ends. Another one than `state`, which a superstep that
-    /// is not over may have begun to change.
+    /// The state of the last superstep, if its storage is delayed to the end of the run. It differs from
+    /// `state`, which an incomplete superstep may have begun to change.
     pub(super) held: Option<S>,
     /// The finished tasks of this superstep, by slot.
     pub(super) done: Vec<Option<Done<S>>>,
-    /// What tasks of this superstep wrote that is to be kept in their nodes' caches once it is accepted.
+    /// Cache entries to insert after the superstep commits.
     pub(super) to_keep: Vec<(NodeIndex, Missing, Written<S>)>,
     /// The buffer that updates are encoded in.
     pub(super) scratch: Vec<u8>,
     /// The last failure of a task, until it is known whether the task runs again.
     pub(super) failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
-    /// What the error handlers of this superstep are told, by the slot of the task that they have over.
+    /// The failures that the error handlers of this superstep receive, by the slot of their task.
     pub(super) failures: BTreeMap<u32, Arc<NodeFailure>>,
-    /// What the tasks of this superstep wait for, by slot.
+    /// The pending questions of this superstep's tasks, by slot.
     pub(super) waiting: BTreeMap<u32, Vec<Asking>>,
     /// The command with which a node left the graph.
     pub(super) left: Option<Box<dyn Any + Send + Sync>>,
     /// The questions with which tasks of this superstep waited when the run began, by slot.
     pub(super) asked: BTreeMap<u32, Vec<Question>>,
-    /// The interrupt whose answer could not be taken.
+    /// The interrupt whose answer was rejected.
     pub(super) refused: Option<String>,
-    /// Whether the last failure can be mended by no other attempt.
+    /// `true` if no retry can help after the last failure.
     pub(super) fatal: bool,
     /// The superstep in which the run ended.
     pub(super) last_step: i64,
-    /// What is different if another graph called this one.
+    /// Additional data of a nested run.
     pub(super) inside: Option<Inside<S>>,
-    /// Where those tasks of this superstep began that an update from outside left to be run.
+    /// The origins of this superstep's tasks that an external update left pending.
     pub(super) origins: Carried,
     /// The items of this superstep's workers, by slot, as JSON.
     pub(super) items: BTreeMap<u32, String>,
     /// The channels that this superstep wrote.
     pub(super) written: ChannelSet,
-    /// What is there if the run goes along a thread.
+    /// The replay's data, in a replay.
     pub(super) replaying: Replaying,
 }
 
-/// Takes along what nodes left behind, also if the run is dropped: they hold on to its context themselves.
+/// Drops the work that nodes left behind, also if the run is dropped: that work has references to the run's
+/// context itself.
 struct EndOfRun(Arc<RunCx>);
 
 impl Drop for EndOfRun {
@@ -177,11 +178,11 @@ impl Drop for EndOfRun {
 /// A finished task whose superstep is not over.
 pub(super) struct Done<S: State> {
     pub(super) node: NodeIndex,
-    /// `None` once it is folded, which happens early to a task that is alone in its superstep.
+    /// `None` when it is folded, which happens early for a task that is alone in its superstep.
     pub(super) update: Option<S::Update>,
     /// The update as it is stored; empty without a checkpointer.
     pub(super) json: Vec<u8>,
-    /// What it sends to workers, as JSON.
+    /// The items that it sends to workers, as JSON.
     pub(super) items: Vec<String>,
     pub(super) recorded: bool,
 }
@@ -192,12 +193,12 @@ impl<S: State> Driver<S> {
         let replays = standing.along.is_some();
         let is_kept = standing.place.is_some() || standing.above.is_some();
         let tape = Tape::new(config.recording && is_kept, replays);
-        // What is kept nowhere has no checkpoint whose time is stored, but its caller has.
+        // A run without storage has no checkpoint with a stored time, but its caller has.
         let since_ms = match &standing.above {
             Some(above) => above.run.since_ms.load(Ordering::Relaxed),
             None => config.clock.now_ms(),
         };
-        // That of a graph which another one calls is made of its caller's already.
+        // The seed of a nested run is already derived from its caller's.
         let thread = config.thread.as_ref().filter(|_| standing.namespace.is_root());
         let seed = thread.map_or(config.seed, |thread| mix(config.seed, thread.as_str().bytes()));
         let cx = RunCx {
@@ -314,7 +315,7 @@ impl<S: State> Driver<S> {
         Outcome { state: self.state, status, checkpoint, interrupts, drained }
     }
 
-    /// Does what the engine asks for until it asks for nothing more.
+    /// Executes the engine's outputs until there are no more.
     async fn supersteps(
         &mut self,
         run: &mut Run,
@@ -362,7 +363,7 @@ impl<S: State> Driver<S> {
                 }
             }
             self.release();
-            // Nodes that are always ready must not keep the runtime from its other work.
+            // Nodes that are always ready must not block the runtime's other work.
             tokio::task::coop::consume_budget().await;
             self.give_way().await;
             if !told && config.cancel.is_cancelled() {
@@ -412,7 +413,7 @@ impl<S: State> Driver<S> {
                 Woken::Settle(asked) => {
                     self.flush().await?;
                     for asked in asked {
-                        // Who does not wait any more need not know.
+                        // The requester may have stopped waiting.
                         let _ = asked.send(());
                     }
                 }
@@ -446,7 +447,7 @@ impl<S: State> Driver<S> {
         if let Ok((Some(written), hit)) = looked {
             return RunTask::over(task, Ok(written), hit);
         }
-        // Of an attempt that failed before it came to wait for the answer.
+        // Belongs to an attempt that failed before it waited for the answer.
         drop(self.cx.desk.take(task.id));
         self.tell_start(task);
         let lookup = match looked {
@@ -472,9 +473,9 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// What the driver goes on for.
+/// An event that wakes the driver.
 enum Woken {
-    /// Tasks wait until what they did once is stored.
+    /// Tasks wait until their effects are stored.
     Asked(Vec<Request>),
     /// A task is over or may begin, or the run is cancelled.
     Again,
@@ -482,6 +483,6 @@ enum Woken {
     Stored(Result<Option<CheckpointMeta>, RunError>),
     /// Tasks need their checkpoint stored.
     Settle(Vec<oneshot::Sender<()>>),
-    /// The superstep takes longer than it may.
+    /// The superstep exceeds its time limit.
     TooLong,
 }

@@ -1,4 +1,4 @@
-//! When what a run does is stored.
+//! The time at which a run's results are stored.
 //!
 //! Start at [`Durability`](crate::Durability).
 
@@ -17,13 +17,13 @@ use crate::{
     ThreadId,
 };
 
-/// Where a run's writes go.
+/// The destination of a run's writes.
 pub(crate) enum Writes {
     /// To the checkpointer.
     Now,
-    /// To the checkpointer, one after the other, while the run goes on.
+    /// The checkpointer, one write after the other, while the run continues.
     Queued(Queue),
-    /// Nowhere before the end.
+    /// Delayed to the end of the run.
     Held(Held),
 }
 
@@ -31,11 +31,11 @@ pub(crate) enum Writes {
 #[derive(Default)]
 pub(crate) struct Queue {
     waiting: VecDeque<Write>,
-    /// In a mutex that is never locked, so that what holds the queue can be shared between threads.
+    /// In a mutex that is never locked, so that the owner of the queue can be shared between threads.
     at_work: Mutex<Option<BoxFuture<'static, Written>>>,
 }
 
-/// What came of a write: the checkpoint, if it is to be told.
+/// The result of a write: the checkpoint, if its event is to be emitted.
 type Written = Result<Option<CheckpointMeta>, CheckpointError>;
 
 pub(crate) enum Write {
@@ -57,7 +57,7 @@ impl Write {
 }
 
 impl Queue {
-    /// How many writes may wait before the run waits for them.
+    /// The maximum number of waiting writes before the run waits for them.
     const ROOM: usize = 64;
 
     pub(crate) fn push(&mut self, write: Write) {
@@ -101,7 +101,7 @@ impl Queue {
 #[derive(Default)]
 pub(crate) struct Held {
     pub(crate) superstep: Option<HeldSuperstep>,
-    /// What is known of the tasks that follow it.
+    /// The records of the tasks that follow it.
     pub(crate) records: BTreeMap<u32, TaskRecord>,
 }
 
@@ -123,7 +123,7 @@ impl Held {
         next.applied.iter_mut().for_each(|task| task.recorded = false);
         if let Some(HeldSuperstep { parent, width, .. }) = self.superstep.take() {
             (next.parent, next.width) = (parent, width);
-            // They are no tasks of the checkpoint that is stored.
+            // These are not tasks of the stored checkpoint.
             next.applied.iter_mut().for_each(|task| task.slot += width);
         }
         self.superstep = Some(next);

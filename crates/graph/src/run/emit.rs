@@ -1,4 +1,4 @@
-//! What the driver tells whoever streams the run.
+//! The events that the driver emits to the stream.
 
 use std::error::Error;
 
@@ -21,7 +21,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// Keeps back what is told until [`release`](Self::release): what somebody heard of is stored.
+    /// Delays events until [`release`](Self::release), so that only stored results are emitted.
     pub(super) fn stage(&self) {
         if let Some(events) = &self.events {
             events.stage();
@@ -34,14 +34,14 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// Lets whoever listens take what was told; a run that is cancelled does not wait.
+    /// Lets the consumer take the events; a cancelled run does not wait.
     pub(super) async fn give_way(&self) {
         if let Some(events) = &self.events {
             self.cx.cancel.run_until_cancelled(events.give_way()).await;
         }
     }
 
-    /// Tells that an attempt begins.
+    /// Emits the start of an attempt.
     pub(super) fn tell_start(&self, task: Task) {
         if self.wants(StreamMode::Tasks) {
             let (step, attempt) = (task.id.step, task.attempt);
@@ -62,7 +62,7 @@ impl<S: State> Driver<S> {
         });
     }
 
-    /// Tells what a finished task wrote, and that it is over, if it ran at all.
+    /// Emits the update of a finished task, and its end if it ran.
     pub(super) fn tell_update(&self, task: Task, update: &S::Update, cached: bool) {
         if let Some(events) = &self.events {
             events.update(task.id.step, self.graph.topology.name(task.node), &self.state, update, cached);
@@ -74,13 +74,13 @@ impl<S: State> Driver<S> {
         self.debug_result(task, || json!({ "update": shown(update) }));
     }
 
-    /// Tells that an attempt failed.
+    /// Emits the failure of an attempt.
     pub(super) fn tell_failure(&self, task: Task, error: &(dyn Error + 'static)) {
         self.tell_end(task, Some(error));
         self.debug_result(task, || json!({ "error": chain(error) }));
     }
 
-    /// Tells what a task asks.
+    /// Emits the questions of a task.
     pub(super) fn tell_interrupts(&self, task: Task, interrupts: &[Interrupt]) {
         for interrupt in interrupts {
             self.emit(Event::Interrupt(interrupt.clone()));
@@ -88,7 +88,7 @@ impl<S: State> Driver<S> {
         self.debug_result(task, || json!({ "interrupts": interrupts }));
     }
 
-    /// Tells that a checkpoint was stored.
+    /// Emits a stored checkpoint.
     pub(super) fn tell_checkpoint(&self, meta: CheckpointMeta) {
         self.debug(meta.control.step, DebugKind::Checkpoint, || {
             let mut payload = shown(&meta);
@@ -107,7 +107,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// `result` has what differs from that of a task that did nothing.
+    /// `result` returns the differences from a task without effects.
     fn debug_result(&self, task: Task, result: impl FnOnce() -> Value) {
         self.debug(task.id.step, DebugKind::TaskResult, || {
             let mut payload = json!({

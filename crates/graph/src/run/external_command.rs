@@ -1,4 +1,4 @@
-//! Commands from outside: an update and where to go, beside what the thread has still to run.
+//! External commands: an update and target nodes, in addition to the thread's pending tasks.
 
 use superstep_checkpoint::internal::own::OUTSIDE;
 use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl<S: State> Driver<S> {
-    /// Begins with a checkpoint that has the command's update and what it adds to the tasks that were to run.
+    /// Starts with a checkpoint of the command's update, with its additional tasks.
     pub(super) fn follow(
         &mut self,
         command: Command<S, NodeName>,
@@ -73,7 +73,7 @@ impl<S: State> Driver<S> {
         Ok(Begin { first: Some(checkpoint), ..begin })
     }
 
-    /// Whether the graph has what finished tasks led to, which a command does not leave out.
+    /// Checks that the graph has the targets of finished tasks, which a command cannot leave out.
     fn check_led<'a>(
         &self,
         control: &Control,
@@ -137,7 +137,7 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// What the tasks of a checkpoint ask, with their slots. A fork's tasks ask afresh.
+/// Returns the questions of a checkpoint's tasks, with their slots. A fork's tasks ask anew.
 fn questions<S: State>(
     topology: &Topology,
     meta: &CheckpointMeta,

@@ -1,4 +1,4 @@
-//! A change of a state from outside, as a superstep of its own.
+//! An external update of a state, as a separate superstep.
 //!
 //! Start at [`Change`].
 
@@ -26,12 +26,12 @@ pub enum AsNode {
     /// its conditional edges may lead to more nodes.
     #[default]
     LastRun,
-    /// The node with this name. The update stands for the task of it that has not ended, if there is one, which runs no
-    /// more; the tasks of other nodes stay.
+    /// The node with this name. The update replaces the unfinished task of that node, if there is one; the
+    /// tasks of other nodes remain.
     Named(String),
     /// An input: what follows the start runs next. Also by the name `__start__`.
     Input,
-    /// The end: nothing is left to run. Also by the name `__end__`.
+    /// The end: no pending tasks. Also by the name `__end__`.
     End,
 }
 
@@ -65,10 +65,10 @@ impl From<Option<&str>> for AsNode {
     }
 }
 
-/// A node, the end, or nobody, whom nothing follows.
+/// The author of an update: a node, the end, or none, which has no successors.
 #[derive(Clone, Copy)]
 pub(crate) enum As {
-    /// The update stands for tasks of the node that have not ended.
+    /// The node; the update replaces its unfinished tasks.
     Node(NodeIndex),
     /// The update adds to what the node wrote. Tasks of it that have not ended stay to be run.
     LastRun(NodeIndex),
@@ -90,20 +90,20 @@ impl As {
 pub(crate) struct Change<S: State> {
     pub(crate) state: S,
     step: i64,
-    /// What the parent has to run.
+    /// The control record of the parent.
     before: Option<Control>,
-    /// Where its tasks began; `None` if they are to begin anew.
+    /// The origins of its tasks; `None` if they start anew.
     origins: Option<Origins>,
     /// The tasks of it that need not run any more, by slot.
     done: Vec<u32>,
-    /// Tasks that are not finished and of which something is known.
+    /// Unfinished tasks with records.
     pending: Vec<RestoredTask<S>>,
     applied: Vec<AppliedTask>,
     finished: Vec<(NodeIndex, Vec<Target>)>,
     items: Vec<String>,
-    /// Nodes to which an update without a name leads beside what is to run already.
+    /// The additional target nodes of an update without an author.
     led: Vec<Target>,
-    /// Whether nothing is to run after it.
+    /// `true` if no tasks are pending after it.
     ends: bool,
 }
 
@@ -115,8 +115,8 @@ impl<S: State> Change<S> {
         Self { state, step, before, origins: None, done, pending, applied, finished, items, led, ends: false }
     }
 
-    /// `live` takes along what tasks of the head wrote that were done before their superstep was, and what is known of
-    /// the others, so that it is not lost; a fork from an older checkpoint leaves it to the other branch.
+    /// With `live`, it includes the writes of finished tasks of the head, and the records of the others, so
+    /// that they are not lost; a fork from an older checkpoint leaves them to the other branch.
     pub(crate) fn after(
         graph: &Inner<S>,
         before: Option<(CheckpointMeta, S, Vec<RestoredTask<S>>)>,
@@ -150,11 +150,11 @@ impl<S: State> Change<S> {
                 }
             };
             let Some(node) = node else { continue };
-            // An input is no task that could run again.
+            // An input cannot run again.
             if !live && node != graph.topology.start() {
                 continue;
             }
-            // What the graph lost is left out, as its tasks are.
+            // Targets that the graph no longer has are left out, like its tasks.
             let (targets, _) = targets::recorded_targets(&graph.topology, targets);
             let targets = targets.only(|target| graph.topology.leads(node, target));
             let name = graph.topology.name(node);
@@ -168,7 +168,7 @@ impl<S: State> Change<S> {
         Ok(change)
     }
 
-    /// Takes the tasks for done that the updates stand for: those of the nodes that they name.
+    /// Marks the tasks that the updates replace as finished: those of the named nodes.
     pub(crate) fn take_over(
         &mut self,
         graph: &Inner<S>,
@@ -210,7 +210,7 @@ impl<S: State> Change<S> {
         slots
     }
 
-    /// A task that has not ended, for an error: its place, and the ids of what it asks.
+    /// Describes an unfinished task for an error: its place, and the ids of its questions.
     fn shown(&self, graph: &Inner<S>, slot: u32) -> String {
         let (next, origins) = (self.before.iter().flat_map(|before| &before.next), self.origins.as_ref());
         let node = next.clone().nth(slot as usize);
@@ -226,7 +226,8 @@ impl<S: State> Change<S> {
         }
     }
 
-    /// Folds the updates in their order. Each node's routers see what it left behind, and nothing of the others.
+    /// Folds the updates in order. Each node's routers see the state after its own update, without those of
+    /// the others.
     pub(crate) fn add(&mut self, graph: &Inner<S>, updates: Vec<(S::Update, As)>) -> Result<(), RunError> {
         // No task of the parent has this slot.
         let slot = self.before.as_ref().map_or(0, |before| before.next.len());
@@ -266,7 +267,7 @@ impl<S: State> Change<S> {
             let led = graph.topology.check(node, &targets.ends);
             led.map_err(|error| RunError::Route { step: self.step, error })?;
             if is_going && is_last_run {
-                // What follows it was planned when it ran: its items are sent, and it has reached its joins.
+                // Its successors were planned when it ran: its items are sent, and it has reached its joins.
                 self.led.extend(targets.ends.into_iter().filter(|target| matches!(target, Target::Node(_))));
                 continue;
             }
@@ -276,13 +277,13 @@ impl<S: State> Change<S> {
         Ok(())
     }
 
-    /// Whether tasks stay to be run, or some are taken along and others follow them.
+    /// Returns whether tasks remain pending, or included tasks have successors.
     fn is_going(&self) -> bool {
         let tasks = self.before.as_ref().map_or(0, |before| before.next.len());
         !self.finished.is_empty() || tasks > self.done.len()
     }
 
-    /// Folds an update that someone outside made, in nobody's name.
+    /// Folds an external update without an author.
     pub(crate) fn add_from_outside(&mut self, graph: &Inner<S>, update: S::Update) -> Result<(), RunError> {
         self.add(graph, vec![(update, As::Nobody)])
     }
@@ -320,7 +321,7 @@ impl<S: State> Change<S> {
         (commit, next)
     }
 
-    /// What the thread is afterwards, with the tasks of `also` to run as well.
+    /// Returns the thread after the change, with the tasks of `also` as additional pending tasks.
     pub(crate) fn into_changed(self, graph: &Inner<S>, mut also: Targets) -> Changed<S> {
         let Self { state, step, before, origins, done, pending, applied, finished, items, led, ends } = self;
         also.ends.extend(led);
@@ -328,7 +329,7 @@ impl<S: State> Change<S> {
             let control = Control::new(step, Vec::new());
             return Changed { state, control, applied, carried: Vec::new(), origins: Carried::new() };
         }
-        // Those that waited for nothing else to be left have seen that, and would lose what is known of them.
+        // Deferred tasks that have started are not deferred again, which would lose their records.
         let begun: Vec<u32> = pending.iter().map(|task| task.slot).collect();
         let stood = before.as_ref().map(|control| Before { control, done: &done, begun: &begun });
         let mut control = graph.topology.after(stood, &also.ends, &finished);
@@ -356,24 +357,25 @@ impl<S: State> Change<S> {
 pub(crate) struct Changed<S: State> {
     pub(crate) state: S,
     pub(crate) control: Control,
-    /// What is folded in.
+    /// The folded updates.
     pub(crate) applied: Vec<AppliedTask>,
-    /// What is known of the tasks that stay to be run, each behind the slot that it had before.
+    /// The records of the remaining tasks, each with its former slot.
     pub(crate) carried: Vec<(u32, RestoredTask<S>)>,
-    /// Where the tasks began that stay to be run, by the slot that they have now.
+    /// The origins of the remaining tasks, by their new slots.
     pub(crate) origins: Carried,
 }
 
 impl<S: State> Changed<S> {
-    /// What is known of the tasks that stay to be run, as it is stored.
+    /// Returns the stored form of the remaining tasks' records.
     pub(crate) fn records(&self) -> Vec<(u32, TaskRecord)> {
         self.carried.iter().map(|(_, task)| (task.slot, task.record.clone())).collect()
     }
 }
 
-/// The slot that a task of `before` that has begun has among those of `after`, in which the tasks of `done` are over.
+/// Returns the slot among the tasks of `after` of a started task of `before`, where the tasks of `done` are
+/// finished.
 ///
-/// Tasks with an item come last, those that were sent before in front; the others are there once for each node.
+/// Tasks with an item come last, earlier ones first; other tasks exist once for each node.
 fn moved(before: &Control, done: &[u32], after: &Control, slot: u32) -> Option<u32> {
     let pulled = after.next.len() - after.items.len();
     let new = if before.items.contains_key(&slot) {

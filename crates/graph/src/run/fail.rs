@@ -11,7 +11,7 @@ use crate::{
     FailureKind, NodeError, NodeFailure, Panicked, RunConfig, RunError, State, TimedOut, run::task::Tasks,
 };
 
-/// A superstep that will not be committed, and the tasks that are to blame, by slot.
+/// A superstep that cannot be committed, and the tasks at fault, by slot.
 pub(super) struct Refused {
     pub(super) error: RunError,
     pub(super) blamed: Vec<u32>,
@@ -23,7 +23,7 @@ impl From<RunError> for Refused {
     }
 }
 
-/// The failure of a node, as its error handler is told of it.
+/// Creates the failure of a node for its error handler.
 pub(super) fn node_failure(
     node: NodeName,
     attempts: u32,

@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl<S: State> Driver<S> {
-    /// Looks for what a task would give. One that was answered, and an error handler, is not to be
-    /// found, nor kept: its answer, and what it is told, is in no key.
+    /// Looks up the cached result of a task. Tasks with answers, and error handlers, are never cached: the
+    /// key does not include the answer or the failure.
     pub(super) fn look_up(
         &self,
         task: Task,
@@ -29,7 +29,7 @@ impl<S: State> Driver<S> {
         item: Option<Arc<str>>,
     ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
         match &node.cache {
-            // What others have left there is not what was there then.
+            // The current cache may differ from the recorded one.
             Some(_) if self.along().is_some() => Ok((None, Lookup::None)),
             Some(cache)
                 if self.cx.desk.answers_of(task.id).is_empty() && self.failure_of(task.id.slot).is_none() =>
@@ -40,7 +40,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// Keeps what a task wrote.
+    /// Stores the writes of a task.
     pub(super) fn finish_task(
         &mut self,
         run: &mut Run,
@@ -73,9 +73,11 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Keeps a finished task for the end of its superstep and asks its routers, which add to where it `goes` itself.
+    /// Retains a finished task until the end of its superstep and calls its routers, which add to the targets
+    /// of its command.
     ///
-    /// A task that is `alone` in its superstep is folded at once: nothing can come before or between.
+    /// A task that is `alone` in its superstep is folded immediately, since no other update can come before
+    /// it.
     pub(super) fn finish(
         &mut self,
         task: TaskId,
@@ -112,7 +114,8 @@ impl<S: State> Driver<S> {
         Ok(Report { written, exclusive, targets: ends })
     }
 
-    /// Folds what the tasks of a superstep wrote, in the order of the plan, and keeps the items of the next one.
+    /// Folds the writes of a superstep's tasks in the order of the plan, and retains the items of the next
+    /// one.
     pub(super) fn fold(&mut self, plan: Plan) -> Result<(), Refused> {
         if self.done.iter().flatten().any(|done| done.update.is_some()) {
             let last = self.done.iter().flatten().next_back().expect("there is one");
@@ -135,7 +138,7 @@ impl<S: State> Driver<S> {
                 cache.keep(missing, written, self.cx.clock.now_ms());
             }
         }
-        // Nearly always both are empty, and clearing an empty map is not for nothing.
+        // Both are usually empty, and clearing an empty map has a cost.
         if !self.items.is_empty() {
             self.items.clear();
         }
@@ -212,7 +215,7 @@ fn refused_write(error: WriteError, step: i64, node: &NodeName) -> RunError {
         WriteError::Unfit { channel, place, reason } => {
             RunError::UnfitWrite { node, step, channel, place, reason }
         }
-        // This program knows all of them.
+        // This version of the program handles all variants.
         other => {
             let source = serde_json::Error::custom(format!("{other:?}"));
             RunError::Encode { node, channel: None, step, source }

@@ -1,4 +1,4 @@
-//! Questions that tasks ask, and the answers with which a run begins.
+//! Questions of tasks, and the answers at the start of a run.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::{
     run::thread_writer::Hold,
 };
 
-/// A task as its record says it waits.
+/// A waiting task, from its record.
 pub(super) struct Waiting {
     pub(super) slot: u32,
     pub(super) node: NodeName,
@@ -33,7 +33,7 @@ pub(super) struct Waiting {
 }
 
 impl<S: State> Driver<S> {
-    /// Puts a task that asked aside until it is answered.
+    /// Suspends an interrupted task until it is answered.
     pub(super) async fn interrupt(
         &mut self,
         run: &mut Run,
@@ -110,9 +110,9 @@ impl<S: State> Driver<S> {
             return Ok(());
         }
         self.asked.remove(&slot);
-        // Calls that run side by side ask as they come to it; nobody is to see that.
+        // Concurrent calls ask in arbitrary order, which must not be visible.
         questions.sort_by(|one, other| call_of(one).cmp(&call_of(other)));
-        // Whoever called this graph decides where it waits.
+        // The caller of this graph decides where the question is stored.
         if self.hold.is_none() && self.inside.is_none() {
             let key = questions.first().map(|question| question.key.clone()).unwrap_or_default();
             return Err(RunError::NowhereToWait { node, step, key }.into());
@@ -133,7 +133,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Hands the answers of the caller to the tasks that wait for them. Without any, every task asks again.
+    /// Passes the caller's answers to the waiting tasks. Without any, every task asks again.
     pub(super) fn answer(
         &mut self,
         begin: &mut Begin,
@@ -156,7 +156,7 @@ impl<S: State> Driver<S> {
                 begin.records.interrupted.push(slot);
                 let still = asked.iter().filter(|(of, _)| *of == slot).map(|(_, asked)| asked.clone());
                 let still: Vec<_> = still.collect();
-                // Whoever listens to this run alone has to hear what it waits for.
+                // A stream of this run alone must contain its pending questions.
                 still.iter().for_each(|asking| self.emit(Event::Interrupt(asking.interrupt.clone())));
                 self.waiting.insert(slot, still);
                 continue;
@@ -182,7 +182,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Where a task began, after which its questions are named.
+    /// Returns the origin of a task, which its questions are named after.
     fn began(&self, task: TaskId) -> Origin {
         let (checkpoint, since_ms) = self.hold.as_ref().and_then(Hold::place).unwrap_or((CheckpointId(0), 0));
         let TaskId { step, slot } = task;
@@ -221,8 +221,8 @@ pub(super) fn breakpoints<S: State>(
     Ok(Breakpoints { before, after })
 }
 
-/// Whether a name is that of a node of a graph that a node calls: `sub/node`. Which nodes that graph has is known only
-/// of a subgraph; of others it is seen when they are called.
+/// Returns whether a name refers to a node of a called graph: `sub/node`. The nodes of a subgraph are known
+/// here; those of other called graphs are checked at the call.
 fn is_inside(topology: &Topology, name: &str) -> bool {
     name.match_indices('/').any(|(at, _)| {
         let Some(node) = topology.find(&name[..at]) else { return false };
@@ -233,7 +233,7 @@ fn is_inside(topology: &Topology, name: &str) -> bool {
     })
 }
 
-/// Where a run begins from `control` alone.
+/// Returns the start of a run from `control` alone.
 pub(super) fn fresh(control: Control) -> Begin {
     Begin { control, first: None, records: Default::default(), answered: Vec::new() }
 }

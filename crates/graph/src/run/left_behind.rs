@@ -14,10 +14,10 @@ use crate::{
     node::discarded::Discarded, run::restore::RestoredTask,
 };
 
-/// What the unfinished tasks of a superstep leave, in the order of their slots; `None` if that is nothing.
+/// Returns the remaining updates of a superstep's unfinished tasks, in slot order; `None` if there are none.
 ///
 /// # Errors
-/// [`RunError::Fold`] if the program panics over it.
+/// [`RunError::Fold`] if a user's function panics.
 pub(crate) fn left_behind<S: State>(
     graph: &Inner<S>,
     state: &S,

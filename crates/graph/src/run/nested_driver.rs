@@ -25,29 +25,29 @@ use crate::{
     stream::emitter::{Below, Events},
 };
 
-/// What a task of another graph wants to be run.
+/// A graph call of a task.
 pub(crate) struct Call<T: State> {
     pub(crate) graph: Arc<Inner<T>>,
     /// If the thread lives on over the tasks that call: where it is found.
     pub(crate) own: Option<Place>,
     pub(crate) input: T::Update,
-    /// What its state is before the input.
+    /// The state before the input.
     pub(crate) seed: Option<T>,
     /// All that was answered so far.
     pub(crate) answers: Vec<Given>,
-    /// Where its events go, and under which name.
+    /// The sink of its events, and its namespace there.
     pub(crate) events: Option<(Arc<dyn Below>, Namespace)>,
-    /// Its place is its own, and none if it is kept nowhere.
+    /// Its own position; without a place if it has no storage.
     pub(crate) standing: Standing,
-    /// Who is told how far it is.
+    /// The observer of its progress.
     pub(crate) watch: Option<Watch<T>>,
 }
 
-/// How it ended.
+/// The end of a called graph.
 pub(crate) enum Called<T: State> {
     Completed {
         state: T,
-        /// What was written in it, if it had a seed.
+        /// The updates in it, if it had a seed.
         made: Vec<T::Update>,
     },
     Failed {
@@ -56,14 +56,14 @@ pub(crate) enum Called<T: State> {
     },
     /// It waits for answers.
     Asks {
-        /// The superstep whose tasks ask.
+        /// The superstep of the interrupted tasks.
         step: i64,
         /// By slot.
         asked: Vec<(u32, Asking)>,
-        /// The interrupt whose answer could not be taken, and why.
+        /// The interrupt whose answer was rejected, and the reason.
         refused: Option<(String, Refusal)>,
     },
-    /// It came to a breakpoint.
+    /// It reached a breakpoint.
     Suspended,
     Cancelled,
     Drained,
@@ -71,15 +71,15 @@ pub(crate) enum Called<T: State> {
     Left(Box<dyn Any + Send + Sync>),
 }
 
-/// What is different in a run that another graph called.
+/// Additional data of a nested run.
 pub(super) struct Inside<S: State> {
     answers: Vec<Given>,
-    /// What was written so far, if it began with the caller's state.
+    /// The updates so far, if it started with the caller's state.
     pub(super) made: Option<Made<S>>,
     watch: Option<Watch<S>>,
 }
 
-/// See [`Cx::call`](crate::Cx::call). Returns the checkpoint at which the graph's thread stands, too.
+/// Runs a called graph, see [`Cx::call`](crate::Cx::call). Returns also the graph's current checkpoint.
 pub(crate) async fn call<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     let Call { graph, own, input, seed, answers, standing, events, watch } = call;
     let (config, place) = (standing.config.clone(), standing.place.clone());
@@ -150,8 +150,8 @@ impl<S: State> Driver<S> {
         self.go_on(meta.control, tasks, config)
     }
 
-    /// Goes on with a graph that lives on over its tasks, if it was begun for this one; else it is given the input where the
-    /// caller's checkpoint finds it.
+    /// Continues a graph with a persistent thread if it was started for this task. Otherwise passes the input
+    /// at the checkpoint that the caller's checkpoint references.
     async fn begin_own(
         &mut self,
         checkpointer: Arc<dyn Checkpointer>,
@@ -227,13 +227,13 @@ impl<S: State> Driver<S> {
         self.accept(input, Control::input(None))
     }
 
-    /// Those of the given answers that a task still waits for.
+    /// Returns the given answers that a task still waits for.
     pub(super) fn given(&self, step: i64, asked: &[(u32, Asking)]) -> Option<Resolved> {
         let mut fresh = Resolved::new();
         for given in &self.inside.as_ref()?.answers {
             let waits = |(slot, asking): &&(u32, Asking)| *slot == given.slot && asking.key == given.key;
             let Some((_, asking)) = asked.iter().find(waits).filter(|_| given.step == step) else { continue };
-            // What the caller has shown; the task may wait for an answer to something else by now.
+            // The question that the caller showed; the task may wait for an answer to another one by now.
             let shown = given.answered.question.as_ref().unwrap_or(&asking.question).question.clone();
             let question = Some(Question { question: shown, ..asking.question.clone() });
             let answered = Answered { answer: given.answered.answer.clone(), question };
@@ -242,14 +242,14 @@ impl<S: State> Driver<S> {
         Some(fresh)
     }
 
-    /// Shows the caller its state, if the caller looks.
+    /// Passes the state to the caller's observer, if there is one.
     pub(super) fn show_state(&self) {
         if let Some(watch) = self.inside.as_ref().and_then(|inside| inside.watch.as_ref()) {
             watch(Seen::State(&self.state));
         }
     }
 
-    /// Whether it began with the state of the graph that called it.
+    /// Returns whether it started with the state of its caller.
     pub(super) fn is_seeded(&self) -> bool {
         self.inside.as_ref().is_some_and(|inside| inside.made.is_some())
     }
@@ -292,10 +292,10 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// Takes back what only the superstep before was to see.
+/// Resets the ephemeral channels of the previous superstep.
 pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>) -> Result<(), FoldError> {
     let made = inside.and_then(|inside| inside.made.as_mut());
-    // What is ephemeral in the state it began with, its first superstep is still to see.
+    // The first superstep still sees the ephemeral values of the initial state.
     if !made.as_ref().is_some_and(|made| made.is_empty()) {
         clear_ephemeral(state)?;
     }
@@ -305,7 +305,7 @@ pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>
     Ok(())
 }
 
-/// Keeps what is about to be folded, if the caller wants it.
+/// Retains an update before it is folded, if the caller needs it.
 pub(super) fn note<S: State>(inside: Option<&mut Inside<S>>, update: &S::Update) {
     if let Some(made) = inside.and_then(|inside| inside.made.as_mut()) {
         made.push(update.clone());

@@ -1,4 +1,4 @@
-//! A graph that a task of another runs.
+//! Nested runs: graphs called by tasks of other graphs.
 //!
 //! ```text
 //! parent task ── cx.call ──▶ run of the graph, on a thread of its own under the parent's
@@ -43,37 +43,38 @@ use crate::{
     run::nested_driver::{self, Call, Called},
 };
 
-/// How a graph ended that was called with [`Cx::call_or_left`].
+/// The end of a graph called with [`Cx::call_or_left`].
 #[derive(Clone, Debug)]
 pub enum Returned<T, S: State, R> {
-    /// It came to its end, with this state.
+    /// It completed with this state.
     State(T),
     /// One of its nodes left it, with this command.
     Command(Command<S, R>),
 }
 
-/// What is told of a called graph, see [`Cx::call_watched`].
+/// A progress report of a called graph, see [`Cx::call_watched`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Seen<'a, T> {
-    /// Its state: after each of its supersteps, of which its input is the first, and as it goes on after an interrupt or a crash.
+    /// Its state: after each of its supersteps, the first of which is its input, and when it continues after
+    /// an interrupt or a crash.
     State(&'a T),
-    /// It waits, for an answer from outside or because the run is to stop: it does nothing more in this run.
+    /// It waits for an external answer, or because the run is stopping, and does not continue in this run.
     Waits,
 }
 
-/// Who is told of a called graph.
+/// The observer of a called graph.
 pub(crate) type Watch<T> = Arc<dyn Fn(Seen<'_, T>) + Send + Sync>;
 
-/// What there is to a call beside the graph and its input.
+/// The options of a call.
 enum How<T> {
     Plain,
-    /// It begins with this state.
+    /// The initial state.
     From(T),
     Watched(Watch<T>),
 }
 
-/// The same, before types are looked at.
+/// The end of a call before its type is checked.
 enum Ran<T: State> {
     Completed {
         state: T,
@@ -106,7 +107,7 @@ pub enum CallError {
         /// The node.
         node: NodeName,
     },
-    /// A key that cannot stand in the name of a thread.
+    /// A key that is not valid in the name of a thread.
     #[error(
         "SS153: node `{node}` calls under the key {key:?}, which has a control character; use another key"
     )]
@@ -137,7 +138,7 @@ pub enum CallError {
         /// The limit.
         limit: usize,
     },
-    /// A breakpoint at which nothing could go on.
+    /// A breakpoint from which no run could continue.
     #[error(
         "SS154: there is a breakpoint in the graph that node `{node}` calls, and nothing of it is kept to go on from; \
          remove the breakpoint, or keep the graph with a checkpointer and `Persistence::Inherited`"
@@ -146,7 +147,7 @@ pub enum CallError {
         /// The node.
         node: NodeName,
     },
-    /// A node of the graph left it with a command that the caller does not take.
+    /// A node left the graph with a command that the caller does not accept.
     #[error(
         "SS157: the graph that node `{node}` calls was left with a command that it does not take; use \
          `add_routing_subgraph` or `call_or_left`, with the state and the routes of the command"
@@ -160,20 +161,21 @@ pub enum CallError {
 impl Cx {
     /// Runs a graph inside this task, and returns its state when it is complete.
     ///
-    /// The graph is kept with the thread of this run (see [`Persistence`] and [`CompiledGraph::with_persistence`]; a
-    /// checkpointer of its own counts only when it is run by itself): if this task runs again, the graph goes on where it
-    /// was, and a graph that was complete does not run again. It shares this run's clock, cancel token and settings;
-    /// its step limit and its concurrency limit are counted by themselves. How deep graphs may call each other is bounded by
-    /// [`RunConfig::depth_limit`]; the stack does not grow with it. `key` tells apart the calls of one task and
-    /// may be empty.
+    /// The graph is stored with the thread of this run, see [`Persistence`] and
+    /// [`CompiledGraph::with_persistence`]; its own checkpointer is only used in direct runs. If this task
+    /// runs again, the graph continues at its last checkpoint, and a completed graph does not run again. It
+    /// shares this run's clock, cancel token and settings; its step limit and its concurrency limit count
+    /// separately. [`RunConfig::depth_limit`] bounds the nesting of calls; the stack does not grow with it.
+    /// `key` distinguishes the calls of one task and may be empty.
     ///
-    /// What it asks, this task asks: the run ends with [`Status::Interrupted`](crate::Status::Interrupted), and the
-    /// answer goes to whoever asked, by the id or the key of the interrupt. Several calls may go on at the same time; a
-    /// question of one is heard when the others are over or ask as well.
+    /// Its questions become questions of this task: the run ends with
+    /// [`Status::Interrupted`](crate::Status::Interrupted), and the answer is passed to the nested task, by
+    /// the id or the key of the interrupt. Several calls may run at the same time; a question of one is
+    /// emitted when the others have ended or are interrupted as well.
     ///
     /// # Errors
-    /// What the graph's run failed with, as a [`NodeError`] whose cause is the [`RunError`](crate::RunError): a failure of one
-    /// of its nodes may be retried, anything else is fatal. [`CallError`].
+    /// The error of the graph's run, as a [`NodeError`] whose cause is the [`RunError`](crate::RunError): a
+    /// failure of one of its nodes may be retried, all others are fatal. [`CallError`].
     ///
     /// # Example
     /// ```
@@ -216,8 +218,8 @@ impl Cx {
         }
     }
 
-    /// Like [`call`](Self::call), and tells how far the graph is, for callers that may stop waiting for it: what was told
-    /// last is what they know of it then.
+    /// Like [`call`](Self::call), with progress reports, for callers that may stop waiting: the last report
+    /// is then all they know.
     ///
     /// # Errors
     /// Those of [`call`](Self::call).
@@ -250,12 +252,13 @@ impl Cx {
         }
     }
 
-    /// Ends the graph that this node is in, and hands its caller a command: an update of the caller's state, and where the
-    /// caller goes on. Nothing else that was written in this graph reaches the caller. Never returns.
+    /// Ends the graph of this node, and passes a command to its caller: an update of the caller's state, and
+    /// the caller's next nodes. Other updates of this graph do not reach the caller. Never returns.
     ///
-    /// The caller is the next graph outwards, and takes commands if it has this one as a
-    /// [routing subgraph](crate::StateGraph::add_routing_subgraph) or calls it with [`call_or_left`](Self::call_or_left).
-    /// In a graph that nobody called the run fails with [`RunError::NoCaller`](crate::RunError::NoCaller).
+    /// The caller is the next outer graph. It accepts commands if it has this one as a [routing
+    /// subgraph](crate::StateGraph::add_routing_subgraph) or calls it with
+    /// [`call_or_left`](Self::call_or_left). In an outermost graph the run fails with
+    /// [`RunError::NoCaller`](crate::RunError::NoCaller).
     ///
     /// ```
     /// # use superstep_graph::*;
@@ -351,7 +354,7 @@ impl Cx {
             }
             Called::Failed { error, fatal } => {
                 let error = match &error {
-                    // Every graph on the way out would say it again.
+                    // Every graph on the path would repeat it.
                     RunError::Node { source, .. } => match source.downcast_ref::<CallError>() {
                         Some(deep @ CallError::TooDeep { .. }) => NodeError::new(deep.clone()),
                         _ => NodeError::from(error),
@@ -391,7 +394,7 @@ impl Cx {
         if let Some(watch) = watch {
             watch(Seen::Waits);
         }
-        // As with an interrupt, there is nothing that the node could catch.
+        // As with an interrupt, the node cannot catch this.
         pending().await
     }
 
@@ -424,9 +427,9 @@ impl Cx {
         if own.is_some() {
             metadata.insert(BOUND.to_owned(), Value::Bool(true));
         }
-        // What is not kept would only begin anew.
+        // A drained graph without storage would only start anew.
         let drain = if thread.is_some() { run.drain.clone() } else { Drain::new() };
-        // A graph that begins with this state returns all updates that were made in it, so that all have to be stored.
+        // A graph that starts with this state returns all of its updates, so that all must be stored.
         let durability = match run.standing.config.durability {
             Durability::Exit if seed.is_some() => Durability::Sync,
             durability => durability,
@@ -468,7 +471,7 @@ impl Cx {
         Ok(Call { graph, own, input, seed, answers, standing, events, watch: None })
     }
 
-    /// The thread of a called graph that is replayed, and who is told what its tasks learn.
+    /// Returns the replayed thread of a called graph, and the recorder of its tasks.
     fn recorded_of(&self, segment: &Segment, key: &str, nowhere: bool) -> (Option<Along>, Option<Above>) {
         let run = &self.run;
         if in_effect() {
@@ -487,7 +490,7 @@ impl Cx {
         (along, (nowhere && (run.tape.records || run.tape.replays)).then(above))
     }
 
-    /// Goes to where a graph was called, in a replay; or says why it cannot.
+    /// Moves to the call of a graph in a replay, or returns the reason why it cannot.
     async fn strays<T: State>(&self, key: &str, call: &Call<T>) -> Result<Option<Astray>, NodeError> {
         let (Some(along), Some(_)) = (&call.standing.along, &call.standing.place) else { return Ok(None) };
         if call.own.is_some() && along.script.is_any_live() {
@@ -495,7 +498,7 @@ impl Cx {
             return Ok(Some(Astray::Unknown));
         }
         if self.origin.is_some() {
-            // What it did before the update, it did with another state.
+            // Before the update, it ran with another state.
             return Ok(Some(Astray::Unknown));
         }
         let caller = self.run.standing.along.as_ref();
@@ -522,7 +525,8 @@ impl Cx {
     }
 }
 
-/// Runs a called graph: each second level as a task of its own, so that the stack does not grow with the depth.
+/// Runs a called graph: every second level as a separate task, so that the stack does not grow with the
+/// depth.
 async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     const LEVELS: usize = 2;
     // Graphs in graphs in graphs would otherwise be one ever larger future.
@@ -535,7 +539,7 @@ async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     let (told, ended) = oneshot::channel();
     // Dropped with this, and the graph with it.
     let _task = OwnTask::spawn(Box::pin(async move {
-        // Nobody wants to know any more if the caller is gone.
+        // The caller may be gone.
         let _ = told.send(AssertUnwindSafe(run).catch_unwind().await);
     }));
     match ended.await {
@@ -550,7 +554,7 @@ fn fatal(error: CallError) -> NodeError {
     NodeError::new(error).fatal()
 }
 
-/// Where chance begins in a graph that a task calls: the same for every attempt of the task.
+/// Returns the base RNG seed of a called graph: the same for every attempt of the task.
 fn seed_of_call(seed: u64, task: TaskId, key: &str) -> u64 {
     let task = task.step.to_le_bytes().into_iter().chain(task.slot.to_le_bytes());
     mix(seed, task.chain(key.bytes()))

@@ -1,4 +1,4 @@
-//! What is kept of tasks whose superstep is not over, so that they need not run again.
+//! The records of tasks of an incomplete superstep, so that they need not run again.
 
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
 };
 
 impl<S: State> Driver<S> {
-    /// Stores that a task failed and is about to run again, so that a crash in between does not forget it.
+    /// Stores that a task failed and is about to be retried, so that a crash in between does not lose it.
     pub(super) async fn record_failed_attempt(&mut self, task: Task) -> Result<(), RunError> {
         let Some((failed, source)) = self.failure.take_if(|(failed, _)| failed.id == task.id) else {
             return Ok(());
@@ -34,7 +34,7 @@ impl<S: State> Driver<S> {
         self.store_record(failed.id.slot, record).await
     }
 
-    /// Keeps, for the error handler that has a task over now, why its node failed.
+    /// Stores the failure of a node for the error handler that now runs its task.
     pub(super) async fn hand_over(
         &mut self,
         task: Task,
@@ -56,7 +56,7 @@ impl<S: State> Driver<S> {
         self.store_record(slot, record).await
     }
 
-    /// What the error handler is told that has a task over.
+    /// Returns the failure that a task's error handler receives.
     pub(super) fn failure_of(&self, slot: u32) -> Option<&NodeFailure> {
         self.failures.get(&slot).map(Arc::as_ref)
     }
@@ -86,8 +86,8 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Stores what tasks wrote that were over when the run was stopped, before anybody heard of it. Returns those that have
-    /// to run again.
+    /// Stores the writes of tasks that finished when the run was stopped, before their events. Returns those
+    /// that must run again.
     pub(super) async fn keep_over(&mut self, over: Vec<TaskEnd<S>>) -> Result<Vec<Task>, RunError> {
         let mut again = Vec::new();
         for TaskEnd { task, result } in over {
@@ -108,7 +108,7 @@ impl<S: State> Driver<S> {
         Ok(again)
     }
 
-    /// Takes what a task wrote; `None` if it cannot be taken, which its next attempt will find.
+    /// Accepts the writes of a task; `None` if they are invalid, which its next attempt will report.
     fn keep_written(&mut self, task: Task, written: Written<S>) -> Option<Report> {
         let Written { update, goto, went } = written;
         let mut json = self.encode(&update, task.node, task.id.step).ok()?;
@@ -142,11 +142,11 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// Stores that a task stopped where it stood.
+    /// Stores that a task stopped before its end.
     pub(super) async fn record_stopped(&mut self, task: Task) -> Result<(), RunError> {
         let once = self.cx.ledger.results(task.id);
-        // The record of a task that waited has its questions and answers, that of an error handler what it is told, and that of
-        // a later attempt the failures before; all say that it is to run again.
+        // The record of a waiting task has its questions and answers, that of an error handler its failure,
+        // and that of a later attempt the earlier failures; all mean that the task is pending.
         let plain = task.attempt == 1
             && !self.asked.contains_key(&task.id.slot)
             && self.cx.desk.answers_of(task.id).is_empty()
@@ -171,7 +171,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// The record of a failure, with the answers that the task had been given.
+    /// Creates the record of a failure, with the answers of the task.
     fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
         let (answers, once) = (self.cx.desk.answers_of(task), self.cx.ledger.results(task));
         let record = if answers.is_empty() {
@@ -182,7 +182,7 @@ impl<S: State> Driver<S> {
         record.handled(self.failure_of(task.slot))
     }
 
-    /// The record of a task that is at work, with what it waited for and the answers that it had been given.
+    /// Creates the record of a running task, with its questions and answers.
     fn started_record(&self, task: TaskId, attempts: u32, once: BTreeMap<String, String>) -> TaskRecord {
         let (answers, mut questions) = (self.cx.desk.answers_of(task), Vec::new());
         questions.extend(self.asked.get(&task.slot).into_iter().flatten().cloned());
@@ -195,12 +195,12 @@ impl<S: State> Driver<S> {
         record.handled(self.failure_of(task.slot))
     }
 
-    /// Stores what tasks did once, before they go on.
+    /// Stores the effects of tasks, before they continue.
     pub(super) async fn record_started(&mut self, run: &Run, requests: Vec<Request>) -> Result<(), RunError> {
         let (mut waiting, mut sync) = (Vec::with_capacity(requests.len()), false);
         for Request { task, stored, durable } in requests {
-            // The record of a task that is over, or that asks, is not to be replaced. Work that it left behind is told so by
-            // the end of `stored`.
+            // The record of a finished or interrupted task must not be replaced. Work that it left behind is
+            // notified by the end of `stored`.
             let Some(failed) = run.failures(task).filter(|_| !self.waiting.contains_key(&task.slot)) else {
                 continue;
             };
@@ -221,7 +221,7 @@ impl<S: State> Driver<S> {
             }
         }
         for stored in waiting {
-            // Nobody waits any more if the node was dropped meanwhile.
+            // The node may have been dropped meanwhile.
             let _ = stored.send(());
         }
         Ok(())
@@ -242,7 +242,7 @@ impl<S: State> Driver<S> {
         TaskRecord::Finished { update, targets, failure: None }.handled(self.failure_of(slot))
     }
 
-    /// Where a task leads, as it is stored.
+    /// Returns the targets of a task in their stored form.
     pub(super) fn named(&self, ends: &[Target], items: &[String]) -> Vec<RecordedTarget> {
         let mut items = items.iter();
         let name = |node: &NodeIndex| self.graph.topology.name(*node).clone();

@@ -1,4 +1,4 @@
-//! A run along what is stored: what tasks did is given to them again, and what comes of it is compared.
+//! A run along a stored thread: recorded inputs are replayed, and the results are compared.
 //!
 //! Start at [`replay`].
 
@@ -35,26 +35,28 @@ use crate::{
     },
 };
 
-/// How many bytes of a channel are read for its fingerprint, so that what it costs does not grow with the channel.
+/// The number of bytes of a channel that its fingerprint covers, so that its cost does not grow with the
+/// channel.
 const OUTLINE: usize = 2 << 10;
 
-/// What a run along a thread keeps.
+/// The data of a replay.
 #[derive(Default)]
 pub(super) struct Replaying {
     expected: Expected,
-    /// What went astray in this superstep, by slot.
+    /// The divergences of this superstep, by slot.
     astray: BTreeMap<u32, Divergence>,
-    /// Whether the update of a task was taken that may have said where to go.
+    /// `true` if a stored update was used whose task may have returned a command.
     lost: bool,
-    /// Where its tasks lead, by slot.
+    /// The targets of its tasks, by slot.
     led: BTreeMap<u32, Vec<RecordedTarget>>,
     step: i64,
 }
 
-/// Runs a graph along a thread, from an input or from where the line stands, to its end.
+/// Runs a graph along a thread, from an input or from the line's position, to its end.
 ///
 /// # Errors
-/// [`RunError::Diverged`] if it came to a difference, which the script has, and [`RunError::Stuck`] if it cannot go on.
+/// [`RunError::Diverged`] if it diverged, with the divergence in the script, and [`RunError::Stuck`] if it
+/// cannot continue.
 pub(crate) async fn replay<S: State>(
     graph: Arc<Inner<S>>,
     keepers: Keepers,
@@ -100,7 +102,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// Learns what the tasks did that are to run now.
+    /// Reads the stored data of the current tasks.
     pub(super) async fn expect(&mut self) -> Result<(), RunError> {
         let Some(Along { script, thread }) = self.along().cloned() else { return Ok(()) };
         if self.hold.is_some() {
@@ -109,7 +111,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Goes along to the next checkpoint; the run ends there if the line does.
+    /// Advances to the next checkpoint; the run ends there if the line does.
     pub(super) async fn go_along(&mut self, config: &RunConfig) -> Result<(), RunError> {
         let Some(Along { script, thread }) = self.along().cloned() else { return Ok(()) };
         if self.hold.is_some() && script.advance(&thread) && self.inside.is_none() {
@@ -132,8 +134,8 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Has what a task learned stored with its update, or told to whoever called this graph; with where it `went` by itself if
-    /// its update came out of the cache of its node.
+    /// Stores the recorded inputs of a task with its update, or passes them to the caller of this graph. If
+    /// the update came from the cache, they include the targets of its command (`went`).
     pub(super) fn note_learned(
         &self,
         task: Task,
@@ -157,13 +159,13 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Which attempt of a task this is, or was.
+    /// Returns the attempt of a task, now or at the time of recording.
     fn attempt(&self, task: Task) -> u32 {
         let recorded = self.expected(task.id.slot).and_then(|expected| expected.recorded.as_ref());
         recorded.map_or(task.attempt, |recorded| u32::try_from(recorded.failed).unwrap_or(u32::MAX - 1) + 1)
     }
 
-    /// Keeps where the tasks of a superstep lead, for whoever is to blame if that is elsewhere.
+    /// Retains the targets of a superstep's tasks, to name the responsible one after a divergence.
     pub(super) fn note_targets(&mut self, run: &Run) {
         if self.along().is_none() {
             return;
@@ -181,7 +183,7 @@ impl<S: State> Driver<S> {
         self.replaying.expected.tasks.get(&slot)
     }
 
-    /// What a task is given that is about to run.
+    /// Returns the inputs of a task that is about to run.
     pub(super) fn given_to(&self, task: Task) -> Given {
         let Some(along) = self.along() else { return Given::Nothing };
         let live = along.script.is_live(self.graph.topology.name(task.node));
@@ -217,7 +219,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// The failure that a task's error handler was told, as it is recorded.
+    /// Returns the recorded failure that a task's error handler received.
     pub(super) fn recorded_failure(&self, task: Task) -> Option<NodeFailure> {
         self.along()?;
         match self.cx.tape.given(task.id) {
@@ -226,7 +228,8 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// How a task ended, as the superstep goes on with it: what went astray is noted, and its stored update taken instead.
+    /// Returns the end of a task for the superstep: a divergence is recorded, and the stored update used
+    /// instead.
     pub(super) fn along_with(
         &mut self,
         task: Task,
@@ -239,12 +242,12 @@ impl<S: State> Driver<S> {
         self.replaying.step = task.id.step;
         let node = self.graph.topology.name(task.node).clone();
         let stored = self.expected(task.id.slot).and_then(|expected| self.stored(expected));
-        // A node that leaves by commands has to go somewhere, until it is seen that it went elsewhere.
+        // A node that routes by commands must have a target, until the divergence is detected.
         let went = self.graph.nodes[task.node.position()].routes.first();
         let went = went.map(|route| Targets { ends: vec![*route], items: Vec::new() });
         let is_unknown = matches!(self.given_to(task), Given::Unknown);
         let astray = match result {
-            // That it did not finish when it was stored is all that is known, for what is kept nowhere has no line to end.
+            // Only the missing result is known, because a run without storage has no line that ends.
             TaskResult::Finished(..) if self.cx.standing.above.is_some() && is_unknown => None,
             TaskResult::Finished(written, lookup) => {
                 let Some(stored) = &stored else { return Ok(TaskResult::Finished(written, lookup)) };
@@ -287,13 +290,13 @@ impl<S: State> Driver<S> {
                 Ok(TaskResult::Finished(Written { went, ..stored }, Lookup::None))
             }
             (None, None) => {
-                // Whoever called this graph has its own update stored.
+                // The caller of this graph has its own stored update.
                 Err(RunError::Stuck)
             }
         }
     }
 
-    /// The difference that a task came to; nothing if it only needs what was not recorded.
+    /// Returns the divergence of a task; `None` if it only lacks recorded inputs.
     fn astray(&self, node: NodeName, astray: Astray) -> Option<Divergence> {
         let (at, expected, got) = match astray {
             Astray::Unknown => return None,
@@ -310,7 +313,7 @@ impl<S: State> Driver<S> {
         Some(self.divergence(node, at, expected, got))
     }
 
-    /// Compares a superstep that is folded, before anything comes after it.
+    /// Compares a folded superstep with the stored one, before the next begins.
     pub(super) fn compare_superstep(&mut self, control: &Control) -> Result<(), RunError> {
         let Some(along) = self.along().cloned() else { return Ok(()) };
         if along.script.is_over() {
@@ -326,7 +329,7 @@ impl<S: State> Driver<S> {
             return diverge(divergence);
         }
         let Some(next) = self.replaying.expected.next.take() else {
-            // Whoever called this graph did not wait for it, or it was not let go on.
+            // The caller of this graph did not wait for it, or could not continue.
             return Err(RunError::Stuck);
         };
         let control = Control { items: self.items.clone(), ..control.clone() };
@@ -355,7 +358,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Where the thread goes now, and where it went: in the name of the task that is to blame.
+    /// Returns the divergence of the thread's next nodes, in the name of the responsible task.
     fn route(&self, expected: &Control, got: &Control) -> Divergence {
         let name = |slot: usize| {
             let done = self.done.get(slot).and_then(Option::as_ref);
@@ -409,7 +412,7 @@ impl<S: State> Driver<S> {
         let written = self.written.iter().filter(|position| !channels[*position].untracked);
         let print = |position: usize| {
             let print = || Ok(outline(OUTLINE, |printer| state.serialize_channel(position, printer)));
-            // What cannot be read is not compared.
+            // Unreadable values are not compared.
             let print = unpanicked("Serialize", print).ok()??;
             Some((channels[position].name.to_string(), print.into()))
         };
@@ -427,7 +430,7 @@ impl<S: State> Driver<S> {
         done.map_or_else(|| START.into(), |done| self.graph.topology.name(done.node).clone())
     }
 
-    /// An error that ends a run along a thread, as a difference.
+    /// Records the error of a replayed superstep as a divergence.
     pub(super) fn refused_along(&self, refused: &Refused) {
         let Some(Along { script, .. }) = self.along() else { return };
         if matches!(refused.error, RunError::Diverged | RunError::Stuck | RunError::Checkpoint(_))
@@ -462,7 +465,7 @@ impl<S: State> Driver<S> {
         Divergence { namespace, checkpoint, step, node, at, expected, got, place: String::new() }
     }
 
-    /// What a task wrote when it was stored.
+    /// Returns the stored writes of a task.
     fn stored(&self, expected: &ExpectedTask) -> Option<Written<S>> {
         let update = self.read_stored(expected.update.as_deref()?).ok()?;
         Some(Written::update(update))
@@ -506,7 +509,7 @@ fn object(json: &[u8]) -> Map<String, Value> {
     serde_json::from_slice(json).unwrap_or_default()
 }
 
-/// Whether a list of cleared channels has this one.
+/// Returns whether a list of cleared channels contains this one.
 fn is_cleared(value: &Value, name: &str) -> bool {
     value.as_array().is_some_and(|names| names.iter().any(|cleared| cleared == name))
 }

@@ -24,9 +24,9 @@ pub(crate) struct Restored<S: State> {
     pub(crate) state: S,
     pub(crate) tasks: Vec<RestoredTask<S>>,
     pub(crate) since_snapshot: SinceSnapshot,
-    /// What is stored and the state does not know.
+    /// The stored data of channels that the state does not have.
     pub(crate) kept: Kept,
-    /// What was written, if it was loaded by [`load_seeded`].
+    /// The updates, if it was loaded by [`load_seeded`].
     pub(crate) made: Option<Made<S>>,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct RestoredTask<S: State> {
     pub(crate) update: Option<S::Update>,
 }
 
-/// How much was stored since the last snapshot: decides when the next one is due.
+/// The amount of data stored since the last snapshot, which decides when the next one is due.
 ///
-/// Every commit is counted, when it is made and when it is loaded, so that a later run decides like the one before.
+/// Every commit is counted, when it is made and when it is loaded, so that a later run decides equally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SinceSnapshot {
     commits: usize,
@@ -48,7 +48,7 @@ pub(crate) struct SinceSnapshot {
     bytes: usize,
     /// The size of the last snapshot, or of the largest commit if that is more: the next one is hardly smaller.
     snapshot_bytes: usize,
-    /// Whether a snapshot is to be made with the commit that was counted last.
+    /// `true` if the commit counted last is to have a snapshot.
     is_due: bool,
     /// The weight at which one was due last, and was too large to be worth it.
     tried: usize,
@@ -57,13 +57,13 @@ pub(crate) struct SinceSnapshot {
 impl SinceSnapshot {
     /// The fewest commits between two snapshots.
     const EVERY: usize = 50;
-    /// How many times the size of a snapshot has to be stored without it, so that snapshots cost a constant share of each
-    /// commit, however long the history is. The updates of a state that only grows are as good as a snapshot: such a
-    /// state seldom has one.
+    /// The factor between the size of a snapshot and the amount of data stored without one. Snapshots then
+    /// cost a constant share of each commit, for any length of the history. The updates of a state that only
+    /// grows are as good as a snapshot: such a state seldom has one.
     const WEIGHT: usize = 4;
     /// The size of a snapshot that is small enough to be stored whenever it is due.
     const SMALL: usize = 16 << 10;
-    /// What folding one commit costs when it is loaded, in bytes worth of the same time.
+    /// The cost of folding one commit at a load, in bytes that take the same time.
     const COMMIT_BYTES: usize = 256;
 
     /// Counts a commit; whether it `folded` anything, and how much.
@@ -72,7 +72,7 @@ impl SinceSnapshot {
         self.folded += usize::from(folded);
         self.bytes += update_bytes;
         self.snapshot_bytes = self.snapshot_bytes.max(update_bytes);
-        // How large the state is, only a snapshot tells. Those that are made in vain get rarer, so that they cost a
+        // The size of the state is only known from a snapshot. Unused ones get rarer, so that they cost a
         // constant share as well.
         self.is_due = folded
             && self.commits >= Self::EVERY
@@ -83,12 +83,13 @@ impl SinceSnapshot {
         }
     }
 
-    /// Whether a snapshot is due with the last commit, or after this many that folded updates if a number is given.
+    /// Returns whether a snapshot is due with the last commit, or after `every` commits that folded updates
+    /// if given.
     pub(crate) fn is_due(&self, every: Option<usize>) -> bool {
         every.map_or(self.is_due, |every| self.folded >= every.max(1))
     }
 
-    /// Whether a snapshot that is due is worth its place, now that it is known.
+    /// Returns whether a due snapshot is worth its size, after it was made.
     pub(crate) fn is_worth(&self, channels: &[ChannelValue], every: Option<usize>) -> bool {
         let bytes = bytes(channels);
         every.is_some() || bytes <= Self::SMALL || self.outweighs(bytes)
@@ -111,12 +112,13 @@ fn bytes(channels: &[ChannelValue]) -> usize {
     channels.iter().map(|value| value.json.len()).sum()
 }
 
-/// Loads the checkpoint `at` of a thread of `graph`, or the head. `None` if there is no such thread. `given` are the channels
-/// that are about to be written.
+/// Loads the checkpoint `at` of a thread of `graph`, or the head. `None` if the thread does not exist.
+/// `given` are the channels that are about to be written.
 ///
 /// # Errors
-/// [`RunError::UnknownCheckpoint`] if the thread does not have the one asked for, [`RunError::MissingChannel`] if neither
-/// the thread nor `given` has a channel that is required, [`RunError::OtherGraph`], and those of [`restore`].
+/// [`RunError::UnknownCheckpoint`] if the thread does not have the requested one,
+/// [`RunError::MissingChannel`] if neither the thread nor `given` has a required channel,
+/// [`RunError::OtherGraph`], and those of [`restore`].
 pub(crate) async fn load<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
@@ -134,7 +136,7 @@ pub(crate) async fn load<S: State>(
     }
 }
 
-/// Loads the head of a graph that began with the state of its caller, and keeps what was written in it.
+/// Loads the head of a graph that started with the state of its caller, with its updates.
 ///
 /// # Errors
 /// See [`load`].
@@ -203,7 +205,7 @@ fn restore<S: State>(
         read.map_err(|(channel, unfit)| refuse(format!("channel `{channel}`"), unfit))?;
     }
     for updates in commits {
-        // Accepting an input and forking fold nothing, so that what is ephemeral waits for its superstep.
+        // Inputs and forks fold no updates, so that ephemeral values wait for their superstep.
         let folded = !updates.is_empty();
         if folded {
             reader.begin_superstep().map_err(|unfit| refuse("an update".into(), unfit))?;
@@ -236,7 +238,8 @@ fn restore<S: State>(
     Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, kept, made })
 }
 
-/// Where the finished tasks of a checkpoint left the subgraphs that they called, if their superstep is not over.
+/// Returns the checkpoints of the subgraphs that a checkpoint's finished tasks called, if their superstep is
+/// incomplete.
 pub(crate) async fn left_by<S: State>(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,

@@ -1,4 +1,4 @@
-//! The way to the thread of a subgraph.
+//! The path to the thread of a subgraph.
 //!
 //! Start at [`Found`].
 
@@ -17,11 +17,11 @@ use crate::{
     run::restore::{Restored, load, load_seeded},
 };
 
-/// A subgraph that was found, and where it is kept.
+/// A subgraph and its storage.
 pub(crate) struct Found<T: State> {
     pub(crate) graph: CompiledGraph<T>,
     pub(crate) thread: ThreadId,
-    /// Where on the thread it is.
+    /// The position on its thread.
     pub(crate) at: At,
     /// The state of its caller, if it works on that.
     pub(crate) seed: Option<T>,
@@ -30,7 +30,7 @@ pub(crate) struct Found<T: State> {
 /// A subgraph that works on its caller's state.
 pub(crate) struct Same<S: State>(pub(crate) CompiledGraph<S>);
 
-/// A subgraph that has a state of its own.
+/// A subgraph with a state of its own.
 pub(crate) struct Mapped<T: State>(pub(crate) CompiledGraph<T>);
 
 impl<S: State> Subgraph<S> for Same<S> {
@@ -65,7 +65,7 @@ impl<S: State, T: State> Subgraph<S> for Mapped<T> {
     }
 }
 
-/// Goes on down the way.
+/// Follows the rest of the path.
 pub(crate) async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box<dyn Any + Send>, RunError> {
     let Some(name) = down.path.next() else { return Ok(Box::new(from)) };
     let inner = from.graph.inner().clone();
@@ -94,7 +94,7 @@ pub(crate) async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box
     subgraph.find(state, (thread, at), down).await
 }
 
-/// Where a subgraph that lives on over its tasks is, as a checkpoint of its caller finds it.
+/// Returns the position of a subgraph with a persistent thread, from a checkpoint of its caller.
 async fn memory_at(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,

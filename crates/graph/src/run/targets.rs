@@ -37,7 +37,7 @@ pub(crate) fn recorded_targets(
     (targets, lost)
 }
 
-/// Where the conditional edges and fan-outs of a node lead, given the state that it left behind.
+/// Returns the targets of a node's conditional edges and fan-outs, for the state after it.
 pub(crate) fn targets<S: State>(
     node: &CompiledNode<S>,
     state: &S,

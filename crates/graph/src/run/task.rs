@@ -28,7 +28,7 @@ use crate::{
     timers,
 };
 
-/// How an attempt of a task ended.
+/// The end of a task's attempt.
 pub(crate) struct TaskEnd<S: State> {
     pub(crate) task: Task,
     pub(crate) result: TaskResult<S>,
@@ -46,21 +46,21 @@ pub(crate) struct RunTask<S: State> {
     node: BoxFuture<'static, Result<Written<S>, NodeError>>,
     deadlines: Option<Deadlines>,
     lookup: Lookup,
-    /// How long it lets the consumer of its events go first.
+    /// The time that it lets the consumer of its events go first.
     patience: Option<Patience>,
-    /// Rung by what the node says at the desk, also from a future that runs beside it; `None` if it is over.
+    /// The waker for messages of the node, also from a future that runs in parallel; `None` after its end.
     bell: Option<Arc<AtomicWaker>>,
 }
 
 impl<S: State> Drop for RunTask<S> {
-    /// What a node holds may panic when it is dropped. The node is over then: nobody is left to be told.
+    /// A node's values may panic when they are dropped. The node has ended by then, so the panic is ignored.
     fn drop(&mut self) {
         let _ = self.drop_node();
     }
 }
 
 impl<S: State> RunTask<S> {
-    /// Calls the node. What it does before it first waits, an async function does when it is polled.
+    /// Calls the node. An async function runs its first part only when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx, lookup: Lookup) -> Self {
         let deadlines = match Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.pulse.clone())) {
             Ok(deadlines) => deadlines,
@@ -79,14 +79,14 @@ impl<S: State> RunTask<S> {
         Self { task, node, deadlines: None, lookup, patience: None, bell: None }
     }
 
-    /// Drops the node with what it holds.
+    /// Drops the node and its values.
     fn drop_node(&mut self) -> thread::Result<()> {
         let node = mem::replace(&mut self.node, Box::pin(future::pending()));
         catch_unwind(AssertUnwindSafe(|| drop(node)))
     }
 
-    /// Polls the node; how the task ended is left in `end`, for it may be large and is not moved more often than it has
-    /// to.
+    /// Polls the node; the result is left in `end`, because it may be large and should not be moved more
+    /// often than needed.
     fn poll(&mut self, run: &RunCx, context: &mut Context<'_>, end: &mut Option<TaskEnd<S>>) -> Poll<()> {
         ready!(self.poll_node(run, context, end));
         if let Err(panic) = self.drop_node()
@@ -110,7 +110,7 @@ impl<S: State> RunTask<S> {
             bell.register(context.waker());
         }
         let polled = catch_unwind(AssertUnwindSafe(|| self.node.as_mut().poll(context)));
-        // Asked first: a node that went on without the answer must not swallow its question.
+        // Checked first: a node that continued without the answer must not swallow its question.
         if !run.calls.at_work(task.id)
             && let Some(asked) = run.desk.take(task.id)
         {
@@ -140,7 +140,7 @@ impl<S: State> RunTask<S> {
     }
 }
 
-/// A task that runs beside its run.
+/// A task that runs in parallel to its run.
 struct Spawned<S: State> {
     task: RunTask<S>,
     run: Arc<RunCx>,
@@ -178,7 +178,7 @@ pub(crate) struct Tasks<S: State> {
     limits: BTreeMap<NodeIndex, Limit>,
 }
 
-/// How many tasks of one node may run at the same time.
+/// The concurrency limit of one node.
 struct Limit {
     most: usize,
     spawned: usize,
@@ -202,7 +202,7 @@ impl<S: State> Tasks<S> {
         }
     }
 
-    /// Takes a task to run, once its delay is over. Until then it is not begun, and no other waits for it.
+    /// Accepts a task, to run after its delay. Until then it is not started, and no other task waits for it.
     pub(crate) fn push(&mut self, task: Task) -> Result<(), NoTimers> {
         if task.delay.is_zero() {
             self.waiting.push_back(task);
@@ -221,7 +221,8 @@ impl<S: State> Tasks<S> {
         inline.chain(running).chain(resting).chain(self.waiting.iter().copied()).chain(held)
     }
 
-    /// Begins as many waiting tasks as may run, `batch` at the most. Returns whether that was what kept back others.
+    /// Starts waiting tasks within the limits, at most `batch`. Returns whether `batch` was the reason for
+    /// others to wait.
     pub(crate) fn start(&mut self, batch: usize, cx: &Arc<RunCx>, run: impl Fn(Task) -> RunTask<S>) -> bool {
         if self.inline.is_some() {
             return false;
@@ -256,7 +257,7 @@ impl<S: State> Tasks<S> {
         }
     }
 
-    /// Forgets a spawned task, for which another one of its node may begin.
+    /// Removes a spawned task, so that another one of its node may start.
     fn leave(&mut self, position: usize) -> Option<Task> {
         let (task, spawned) = self.running.remove(position)?;
         spawned.abort();
@@ -269,8 +270,8 @@ impl<S: State> Tasks<S> {
         Some(task)
     }
 
-    /// Leaves the next task that is over in `end`; nothing if a delay is over, so that another one may
-    /// [`start`](Self::start).
+    /// Leaves the next finished task in `end`; returns without one if a delay has ended, so that another task
+    /// may [`start`](Self::start).
     pub(crate) fn poll_next(
         &mut self,
         cx: &RunCx,
@@ -300,8 +301,8 @@ impl<S: State> Tasks<S> {
                 // It was dropped; panics of nodes are caught.
                 Err(_) => continue,
             };
-            // A task that was over just before it was dropped counts as dropped. Tasks end nearly in the order in which
-            // they began, so that the search and the removal are short.
+            // A task that finished just before it was dropped counts as dropped. Tasks end nearly in the
+            // order of their starts, so that the search and the removal are short.
             if let Some(position) = self.running.iter().position(|(task, _)| task.id == ended.task.id) {
                 self.leave(position);
                 *end = Some(ended);
@@ -310,7 +311,7 @@ impl<S: State> Tasks<S> {
         }
     }
 
-    /// Drops a task where it stands, or before it begins.
+    /// Drops a task, running or not.
     pub(crate) fn drop_task(&mut self, id: TaskId) {
         let running = self.running.iter().position(|(task, _)| task.id == id);
         let dropped = running.and_then(|position| self.leave(position));
@@ -327,7 +328,7 @@ impl<S: State> Tasks<S> {
         self.dropped.extend(rested.map(|(task, _)| task));
     }
 
-    /// Drops every task and returns those that were not over, and how the others ended that nobody has heard of yet.
+    /// Drops every task and returns the unfinished ones, and the unprocessed results of the others.
     pub(crate) async fn stop(&mut self) -> (Vec<Task>, Vec<TaskEnd<S>>) {
         let mut over = Vec::new();
         self.spawned.abort_all();

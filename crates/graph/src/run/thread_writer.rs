@@ -1,4 +1,4 @@
-//! A run's hold on its thread.
+//! A run's exclusive writer of its thread.
 
 use std::{
     error::Error,
@@ -29,26 +29,26 @@ pub(crate) struct Hold {
     /// `None` for a graph that another one called, and for a replay: the lease of the thread's root is its caller's.
     _lease: Option<Lease>,
     clock: Arc<dyn Clock>,
-    /// Where writes go; to the checkpointer until [`Hold::begin`].
+    /// The destination of writes; the checkpointer until [`Hold::begin`].
     writes: Writes,
-    /// The newest checkpoint of the thread, or what it will be once what was written is stored.
+    /// The newest checkpoint of the thread, including queued writes.
     head: Option<CheckpointId>,
-    /// The checkpoint that the run stands at, and when it was made: another one than the head before the run's first
-    /// commit, and the one after it while supersteps are held.
+    /// The run's current checkpoint and its time. It differs from the head before the run's first commit, and
+    /// is the one after it while supersteps are delayed.
     at: Option<(CheckpointId, i64)>,
-    /// How many tasks that one has.
+    /// The number of tasks of that checkpoint.
     width: u32,
     since_snapshot: SinceSnapshot,
     /// See [`RunConfig::snapshot_every`](crate::RunConfig::snapshot_every).
     pub(crate) snapshot_every: Option<usize>,
     kept: Kept,
-    /// Whose the thread is.
+    /// The ownership mark of the thread.
     mark: Mark,
-    /// When the next checkpoint was made, if it is known.
+    /// The time of the next checkpoint, if known.
     pub(crate) made_ms: Option<i64>,
 }
 
-/// What a commit is about.
+/// The content of a commit.
 pub(crate) struct NewCheckpoint {
     pub(crate) source: Source,
     pub(crate) control: Control,
@@ -92,23 +92,23 @@ impl Hold {
         };
     }
 
-    /// Whether supersteps are held until the end.
+    /// Returns whether supersteps are stored at the end only.
     pub(crate) fn holds(&self) -> bool {
         matches!(self.writes, Writes::Held(_))
     }
 
-    /// Begins a thread of its own.
+    /// Starts a new thread.
     pub(crate) async fn begin_thread(&mut self) -> Result<(), RunError> {
         self.mark.nonce = self.checkpointer.nonce(&self.thread).await?;
         Ok(())
     }
 
-    /// What tells the thread from those that had its name before.
+    /// Returns the nonce that distinguishes the thread from deleted threads of its name.
     pub(crate) fn nonce(&self) -> Option<&str> {
         self.mark.nonce.as_deref()
     }
 
-    /// The checkpoint that the run stands at.
+    /// Returns the run's current checkpoint.
     pub(crate) fn at(&self) -> Option<CheckpointId> {
         self.at.map(|(id, _)| id)
     }
@@ -137,13 +137,13 @@ impl Hold {
         self.mark.nonce = at.nonce().map(str::to_owned);
     }
 
-    /// Begins at no checkpoint of a thread that has some, on a branch of its own.
+    /// Starts before any checkpoint of an existing thread, on a new branch.
     pub(crate) fn stand_before(&mut self, head: CheckpointId) {
         self.head = Some(head);
     }
 
-    /// Adds a checkpoint. `snapshot` makes the full state, and is asked if one is due. Returns those that are stored now,
-    /// if they are to be described.
+    /// Appends a checkpoint. `snapshot` makes the full state, and is called if one is due. Returns the stored
+    /// checkpoints, if they are to be described.
     pub(crate) async fn commit(
         &mut self,
         new: NewCheckpoint,
@@ -155,11 +155,11 @@ impl Hold {
         let parent = self.at();
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         let tasks = width(&control);
-        // A fork takes along records of its parent.
+        // A fork copies records of its parent.
         let carried = |kept| source == Source::Fork && records.iter().any(|(slot, _)| *slot == kept);
         self.kept.commit(applied.iter().map(|task| task.slot), carried);
         if let Writes::Held(held) = &mut self.writes {
-            // What else there is, is about that superstep alone.
+            // Other entries apply to that superstep only.
             let metadata = metadata.into_iter().filter(|(name, _)| name == MEMORIES).collect();
             held.put(HeldSuperstep { parent, width: self.width, control, created_ms, metadata, applied });
             (self.at, self.width) = (Some((after, created_ms)), tasks);
@@ -195,7 +195,7 @@ impl Hold {
         Ok(stored)
     }
 
-    /// Stores how a task of the present checkpoint ended. Returns the checkpoints that are stored now, if they are to be
+    /// Stores the end of a task of the current checkpoint. Returns the stored checkpoints, if they are to be
     /// described.
     pub(crate) async fn record(
         &mut self,
@@ -225,8 +225,8 @@ impl Hold {
         Ok(self.checkpointer.sync().await?)
     }
 
-    /// Goes on with what is written while the run goes on. Ready whenever something is stored, with the checkpoint if it
-    /// is to be told.
+    /// Continues queued writes while the run continues. Ready after each stored write, with the checkpoint if
+    /// its event is to be emitted.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<CheckpointMeta>, RunError>> {
         match &mut self.writes {
             Writes::Queued(queue) => {
@@ -236,8 +236,8 @@ impl Hold {
         }
     }
 
-    /// Stores what is not stored yet. `snapshot` makes the full state of the last superstep that is held. Returns the
-    /// checkpoints that are to be told.
+    /// Stores all remaining data. `snapshot` makes the full state of the last delayed superstep. Returns the
+    /// checkpoints whose events are to be emitted.
     pub(crate) async fn flush(
         &mut self,
         snapshot: impl FnOnce(i64) -> Result<Vec<ChannelValue>, RunError>,
@@ -277,7 +277,7 @@ impl Hold {
     }
 }
 
-/// What will be known of a checkpoint.
+/// Returns the metadata that a checkpoint will have.
 fn described(id: CheckpointId, commit: &Commit) -> CheckpointMeta {
     let meta = CheckpointMeta {
         id,

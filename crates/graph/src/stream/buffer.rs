@@ -1,4 +1,4 @@
-//! The events that a run told and nobody took yet.
+//! The buffer of a run's unread events.
 
 use std::{
     collections::VecDeque,
@@ -12,36 +12,36 @@ use crate::{
     stream::{emitter::Sink, patience::Patience},
 };
 
-/// How a run ended; an error is its panic.
+/// The end of a run; an error is its panic.
 pub(super) type End<S> = thread::Result<Result<Outcome<S>, RunError>>;
 
-/// A bounded queue of events, and the end of the run behind them.
+/// A bounded queue of events, followed by the end of the run.
 ///
 /// ```text
-/// settled: interrupts, marks of what was lost     recent: everything since, in order
+/// settled: interrupts, marks of lost events       recent: all events since, in order
 /// [!] [3 lost] [!] [1 lost]                       [e] [e] [!] [e] …
 /// ```
 ///
-/// What is lost is taken from the front of `recent`; what must not be lost there goes over to `settled`.
+/// Events are dropped from the front of `recent`; those that must not be lost move to `settled`.
 pub(super) struct Buffer<S: State>(Mutex<Inner<S>>);
 
 struct Inner<S: State> {
     settled: VecDeque<Event<S>>,
     recent: VecDeque<Event<S>>,
-    /// How many of `recent` may be lost, and how many of those there may be.
+    /// The number of events in `recent` that may be dropped, and its maximum.
     losable: usize,
     capacity: usize,
-    /// How many events the consumer took.
+    /// The number of events that the consumer took.
     taken: u64,
     consumer: Option<Waker>,
-    /// Those who wait until events are taken.
+    /// The tasks that wait until events are taken.
     crowd: Vec<Waker>,
-    /// Whether the consumer was waited for in vain, and took nothing since.
+    /// `true` if a wait for the consumer was in vain, and it has taken no event since.
     stalled: bool,
-    /// Whether events are still wanted.
+    /// `true` if events are still wanted.
     open: bool,
     over: bool,
-    /// `None` before the run is over, and once it was taken.
+    /// `None` before the end of the run, and after it was taken.
     end: Option<End<S>>,
 }
 
@@ -66,7 +66,7 @@ impl<S: State> Buffer<S> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops what there is, and whatever comes.
+    /// Drops all events, including later ones.
     pub(super) fn close(&self) {
         let mut inner = self.lock();
         inner.open = false;
@@ -77,7 +77,7 @@ impl<S: State> Buffer<S> {
         crowd.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the end of the run; only the first counts.
+    /// Sets the end of the run; only the first call counts.
     pub(super) fn finish(&self, end: End<S>) {
         let mut inner = self.lock();
         if inner.over {
@@ -91,7 +91,7 @@ impl<S: State> Buffer<S> {
         }
     }
 
-    /// The next event; `None` once the run is over and there are no more.
+    /// Returns the next event; `None` after the end of the run.
     pub(super) fn poll_next(&self, context: &Context<'_>) -> Poll<Option<Event<S>>> {
         let mut inner = self.lock();
         match inner.take() {
@@ -157,7 +157,7 @@ impl<S: State> Sink<S> for Buffer<S> {
         let mut inner = self.lock();
         inner.stalled = inner.taken == taken;
         drop(inner);
-        // Whoever else waits need not find out by themselves, and it goes on from where the consumer is.
+        // Other waiting tasks need not detect it themselves, and the run continues on the consumer's thread.
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -179,12 +179,13 @@ impl<S: State> Inner<S> {
         Some(event)
     }
 
-    /// Whether so few wait that the run may go on: fewer than when it began to wait, so that it does not stop at each event.
+    /// Returns whether few enough events wait for the run to continue: fewer than at the start of its wait,
+    /// so that it does not stop at each event.
     fn has_room(&self) -> bool {
         self.losable <= self.capacity / 2 - self.capacity / 8
     }
 
-    /// Counts one more event that may be lost, and takes out the oldest such if there are too many.
+    /// Counts one more event that may be dropped, and removes the oldest one if there are too many.
     fn make_room(&mut self) -> Option<Event<S>> {
         if self.losable < self.capacity {
             self.losable += 1;
@@ -213,11 +214,12 @@ impl<S: State> Inner<S> {
     }
 }
 
-/// Whether the consumer can do without it. Questions would never be answered, and work be missed in silence.
+/// Returns whether the event may be dropped. A lost question would never be answered, and lost work would go
+/// unnoticed.
 fn may_be_lost<S: State>(event: &Event<S>) -> bool {
     match event {
         Event::Interrupt(_) | Event::Discarded { .. } | Event::Lagged { .. } => false,
-        // What a subgraph asks its caller asks too.
+        // A subgraph's questions are also questions of its caller.
         Event::Subgraph { event, .. } => event["event"] != "discarded",
         _ => true,
     }

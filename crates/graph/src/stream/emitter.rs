@@ -1,4 +1,4 @@
-//! The sending side: nothing is built for a mode that nobody asked for.
+//! The sending side: an event is only built if its mode is streamed.
 
 use std::{
     future::poll_fn,
@@ -16,22 +16,22 @@ use super::{
 };
 use crate::{Channel, Event, Namespace, RunError, State, StreamMode, Streaming};
 
-/// Where events go.
+/// A sink of events.
 pub(crate) trait Sink<S: State>: Send + Sync {
-    /// Whether anybody may still take them.
+    /// Returns whether a consumer may still take them.
     fn is_open(&self) -> bool;
 
-    /// Does not wait, whoever listens.
+    /// Sends an event without waiting.
     fn send(&self, event: Event<S>);
 
-    /// Ready if more events may come; else so many wait to be taken that their consumer should go first.
+    /// Ready if more events may come; otherwise so many wait that their consumer should go first.
     fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
 
-    /// How many events may wait.
+    /// Returns the maximum number of waiting events.
     fn capacity(&self) -> usize;
 }
 
-/// What nodes tell, whatever their state is.
+/// The events of nodes, for any type of state.
 pub(crate) trait NodeEvents: Send + Sync {
     fn wants(&self, mode: StreamMode) -> bool;
 
@@ -42,11 +42,11 @@ pub(crate) trait NodeEvents: Send + Sync {
 
     fn message(&self, said: Said<'_>);
 
-    /// Where the events of graphs go that nodes call, if anyone wants them, and how their namespaces begin there.
+    /// Returns the sink of called graphs' events, if they are streamed, and the prefix of their namespaces.
     fn below(&self) -> Option<(Arc<dyn Below>, Namespace)>;
 }
 
-/// Takes the events of graphs that tasks called, however deep, whatever the state of the outermost graph is.
+/// A sink of called graphs' events at any depth, for any type of the outermost state.
 pub(crate) trait Below: Send + Sync {
     fn modes(&self) -> Arc<[StreamMode]>;
 
@@ -59,7 +59,7 @@ pub(crate) trait Below: Send + Sync {
     fn tell(&self, namespace: Namespace, event: Value);
 }
 
-/// The sink of a graph that a task called: it ends in that of the outermost graph.
+/// The sink of a called graph: it leads to that of the outermost graph.
 struct Inside {
     below: Arc<dyn Below>,
     namespace: Namespace,
@@ -71,7 +71,7 @@ impl<T: State> Sink<T> for Inside {
     }
 
     fn send(&self, event: Event<T>) {
-        // A graph that is not kept may have values that have no JSON form.
+        // A graph without storage may have values without a JSON form.
         let event = unpanicked("Serialize", || serde_json::to_value(&event))
             .unwrap_or_else(|error| Value::String(format!("an event that has no JSON form: {error}")));
         self.below.tell(self.namespace.clone(), event);
@@ -108,18 +108,18 @@ impl<S: State> Below for Events<S> {
     }
 }
 
-/// The events of a run on their way to whoever streams it. Cheap to clone.
+/// The events of a run on their way to its stream. Cheap to clone.
 pub(crate) struct Events<S: State> {
     sink: Arc<dyn Sink<S>>,
-    /// Where those of called graphs go, if a task called this one.
+    /// The sink of called graphs' events, if a task called this one.
     below: Option<(Arc<dyn Below>, Namespace)>,
     modes: Arc<[StreamMode]>,
-    /// The channels that were asked for; `None` for all.
+    /// The requested channels; `None` for all.
     keys: Option<Arc<[String]>>,
-    /// Whether those of graphs that tasks call are told as well.
+    /// `true` if events of called graphs are streamed as well.
     subgraphs: bool,
     sent: Arc<Mutex<Sent>>,
-    /// What the run told and nobody is to hear yet; `None` most of the time.
+    /// The delayed events of the run; `None` most of the time.
     staged: Arc<Mutex<Option<Vec<Event<S>>>>>,
 }
 
@@ -160,7 +160,7 @@ impl<S: State> Events<S> {
         }
     }
 
-    /// The channels that were asked for.
+    /// Returns the requested channels.
     fn channels(&self, state: &S) -> ChannelSet {
         let channels = (0..).zip(state.channels());
         let wanted = |channel: &Channel| match &self.keys {
@@ -174,7 +174,7 @@ impl<S: State> Events<S> {
         self.modes.contains(&mode) && self.sink.is_open()
     }
 
-    /// Tells an event of the run itself. What its nodes say goes to the sink at once.
+    /// Sends an event of the run itself. Events of its nodes go to the sink immediately.
     pub(crate) fn send(&self, event: Event<S>) {
         if let Some(staged) = &mut *self.staged() {
             return staged.push(event);
@@ -182,14 +182,14 @@ impl<S: State> Events<S> {
         self.sink.send(event);
     }
 
-    /// From here on the run may store what it tells: nobody hears of it before that is done.
+    /// Delays further events until their data is stored.
     ///
-    /// So a consumer that has heard of an update and leaves at once leaves a thread that has the update.
+    /// A consumer that receives an update and stops then leaves a thread with that update.
     pub(crate) fn stage(&self) {
         self.staged().get_or_insert_default();
     }
 
-    /// What was told since [`stage`](Self::stage) is stored, or never will be.
+    /// Sends the events delayed since [`stage`](Self::stage), after their data is stored, or never will be.
     pub(crate) fn release(&self) {
         let staged = self.staged().take();
         staged.into_iter().flatten().for_each(|event| self.sink.send(event));
@@ -209,7 +209,7 @@ impl<S: State> Events<S> {
         }
     }
 
-    /// Tells what a task wrote that began with `state`.
+    /// Sends the update of a task that started with `state`.
     pub(crate) fn update(&self, step: i64, node: &NodeName, state: &S, update: &S::Update, cached: bool) {
         if self.wants(StreamMode::Updates) {
             let mut update = update.clone();
@@ -220,13 +220,14 @@ impl<S: State> Events<S> {
         }
     }
 
-    /// Lets the consumer take what waits for it, for as long as it does take something.
+    /// Lets the consumer take waiting events, as long as it continues to take some.
     pub(crate) async fn give_way(&self) {
         let mut patience = None;
         poll_fn(|context| self.sink.poll_room(context, &mut patience)).await;
     }
 
-    /// How many tasks may begin before the consumer has to be thought of: each tells two events at the most.
+    /// Returns the number of tasks that may start before the consumer must go first: each emits two events at
+    /// most.
     pub(crate) fn batch(&self) -> usize {
         (self.sink.capacity() / 4).max(1)
     }

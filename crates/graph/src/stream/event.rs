@@ -1,4 +1,4 @@
-//! What happens in a run, as it is told.
+//! The events of a run.
 //!
 //! Start at [`Event`].
 
@@ -14,17 +14,18 @@ use superstep_engine::{ChannelSet, NodeName};
 
 use crate::{CheckpointId, CheckpointMeta, Interrupt, MessageKind, Namespace, State, Update};
 
-/// Something that happened in a run.
+/// An event of a run.
 ///
-/// Within a superstep they come in this order: for each task its start, what it says itself (custom events and messages),
-/// its update and its end, as they happen; then the new state, then the checkpoint. A debug event stands beside what it
-/// is about.
+/// Within a superstep the order is: for each task its start, its own events (custom events and messages), its
+/// update and its end, as they happen; then the new state, then the checkpoint. A debug event is next to the
+/// event it describes.
 ///
 /// # JSON
-/// `{"event": NAME, "data": {..}}` with the variant's name in snake case and its fields; this form is a promise.
-/// - The data of `values` is `step` and `values`, an object of the channels that were asked for.
-/// - The `update` of an `update` is an object of the channels that were written, or `null` if none of those that were
-///   asked for was.
+/// `{"event": NAME, "data": {..}}` with the variant's name in snake case and its fields; this form is a
+/// promise.
+/// - The data of `values` is `step` and `values`, an object of the requested channels.
+/// - The `update` of an `update` is an object of the written channels, or `null` if none of the requested
+///   ones was written.
 /// - The data of `checkpoint` and `interrupt` are those of [`CheckpointMeta`] and [`Interrupt`].
 ///
 /// ```
@@ -46,9 +47,9 @@ pub enum Event<S: State> {
     Values {
         /// The superstep; 0 is the input's.
         step: i64,
-        /// The state. Channels that were not asked for are at their defaults.
+        /// The state. Channels that were not requested have their defaults.
         state: S,
-        /// The channels that were asked for, by position: all of them without
+        /// The requested channels, by position: all of them without
         /// [`Streaming::output_keys`](crate::Streaming::output_keys).
         channels: ChannelSet,
     },
@@ -58,19 +59,19 @@ pub enum Event<S: State> {
         step: i64,
         /// The node.
         node: NodeName,
-        /// What it wrote to the channels that were asked for.
+        /// Its writes to the requested channels.
         #[serde(serialize_with = "serialize_update")]
         update: S::Update,
-        /// Whether the node did not run, because it had this in its cache.
+        /// `true` if the update came from the cache and the node did not run.
         cached: bool,
     },
-    /// A node said something with [`Cx::emit`](crate::Cx::emit). [`StreamMode::Custom`](crate::StreamMode::Custom).
+    /// A node's event, from [`Cx::emit`](crate::Cx::emit). [`StreamMode::Custom`](crate::StreamMode::Custom).
     Custom {
         /// The node.
         node: NodeName,
-        /// What kind of event it is.
+        /// The kind of the event.
         name: &'static str,
-        /// What it tells.
+        /// The data of the event.
         data: Value,
     },
     /// A node sent a message or a piece of one, with [`Cx::emit_message`](crate::Cx::emit_message) and its neighbours.
@@ -82,24 +83,24 @@ pub enum Event<S: State> {
         node: NodeName,
         /// The task's place among those of the superstep.
         slot: u32,
-        /// Which attempt of the task, from 1. Messages of a failed attempt are void.
+        /// The attempt of the task, from 1. Messages of a failed attempt are void.
         attempt: u32,
         /// The checkpoint whose task it is; `None` without a checkpointer.
         checkpoint: Option<CheckpointId>,
         /// The message. Ids are unique within an attempt of a task.
         id: String,
-        /// What this is of the message.
+        /// The part of the message.
         kind: MessageKind,
         /// The piece, or all of it.
         data: Value,
     },
-    /// An attempt of a task begins. [`StreamMode::Tasks`](crate::StreamMode::Tasks).
+    /// An attempt of a task starts. [`StreamMode::Tasks`](crate::StreamMode::Tasks).
     TaskStart {
         /// The superstep.
         step: i64,
         /// The node.
         node: NodeName,
-        /// Which attempt, from 1.
+        /// The attempt, from 1.
         attempt: u32,
     },
     /// An attempt of a task is over. [`StreamMode::Tasks`](crate::StreamMode::Tasks).
@@ -108,56 +109,56 @@ pub enum Event<S: State> {
         step: i64,
         /// The node.
         node: NodeName,
-        /// Which attempt, from 1.
+        /// The attempt, from 1.
         attempt: u32,
         /// Why it failed, if it did.
         error: Option<String>,
     },
     /// A checkpoint was stored. [`StreamMode::Checkpoints`](crate::StreamMode::Checkpoints).
     Checkpoint(CheckpointMeta),
-    /// Something with all that is known of it. [`StreamMode::Debug`](crate::StreamMode::Debug).
+    /// Details of another event. [`StreamMode::Debug`](crate::StreamMode::Debug).
     Debug {
         /// The superstep; -1 for the checkpoint of a thread's first input.
         step: i64,
-        /// When: UTC milliseconds, by the clock of the run.
+        /// The time: UTC milliseconds, by the clock of the run.
         timestamp_ms: i64,
-        /// What it is about.
+        /// The kind of the described event.
         kind: DebugKind,
         /// See [`DebugKind`].
         payload: Value,
     },
-    /// The consumer was too slow: so many events, which came here, are lost. Sent in every mode.
+    /// The consumer was too slow: this number of events is lost here. Sent in every mode.
     Lagged {
-        /// How many.
+        /// The number of lost events.
         skipped: u64,
     },
-    /// A node asks someone outside. Sent in every mode, and never lost.
+    /// A node is interrupted. Sent in every mode, and never lost.
     Interrupt(Interrupt),
-    /// Something that happened in a graph which a task called. Sent in the modes of the stream, if
-    /// [`Streaming::subgraphs`](crate::Streaming::subgraphs) asks for it.
+    /// An event of a called graph. Sent in the modes of the stream, if
+    /// [`Streaming::subgraphs`](crate::Streaming::subgraphs) requests it.
     Subgraph {
-        /// The way to it.
+        /// The path to the graph.
         namespace: Namespace,
-        /// The event, in its JSON form: the types of that graph are its own.
+        /// The event, in its JSON form, because that graph has its own types.
         event: Value,
     },
-    /// A new input took the place of unfinished tasks. Sent in every mode, and never lost; that of a subgraph comes as
-    /// [`Event::Subgraph`], if those are asked for.
+    /// A new input replaced unfinished tasks. Sent in every mode, and never lost; for a subgraph it is an
+    /// [`Event::Subgraph`], if those are requested.
     Discarded {
         /// The tasks that will not run.
         nodes: Vec<NodeName>,
     },
 }
 
-/// What an [`Event::Debug`] is about, and what its payload has.
+/// The subject of an [`Event::Debug`], and the content of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum DebugKind {
     /// A checkpoint was stored: the fields of [`CheckpointMeta`], and `values`, the state.
     Checkpoint,
-    /// An attempt of a task begins: `slot`, `node`, `attempt`, and `input`, which is the item of a worker and the state of
-    /// any other node.
+    /// An attempt of a task starts: `slot`, `node`, `attempt`, and `input`, which is the item of a worker and
+    /// the state of any other node.
     Task,
     /// It is over: `slot`, `node`, `attempt`, and `update`, `error` or `interrupts`.
     TaskResult,

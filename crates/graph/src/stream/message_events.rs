@@ -8,7 +8,7 @@ use superstep_engine::{NodeName, TaskId};
 
 use crate::CheckpointId;
 
-/// What a [`Event::Message`](crate::Event::Message) is of its message.
+/// The part of a message in an [`Event::Message`](crate::Event::Message).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -17,11 +17,11 @@ pub enum MessageKind {
     Chunk,
     /// All of it; there were no pieces.
     Full,
-    /// Nothing: the pieces so far are void, and the message may begin anew.
+    /// No part: the pieces so far are void, and the message may start again.
     Discarded,
 }
 
-/// What a task says of a message.
+/// A task's part of a message.
 pub(crate) struct Said<'a> {
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
@@ -41,7 +41,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Whether something that is said is news, and remembers that it was said.
+    /// Returns whether a part is new, and records it.
     pub(super) fn is_news(&mut self, said: &Said<'_>) -> bool {
         if said.task.step > self.step {
             *self = Self { step: said.task.step, ids: BTreeMap::new() };

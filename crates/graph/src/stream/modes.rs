@@ -1,26 +1,26 @@
-//! What of a run is streamed.
+//! The selection of streamed events.
 
-/// Which events to stream.
+/// The kinds of events to stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamMode {
     /// The state after each superstep.
     Values,
-    /// What each task wrote.
+    /// The update of each task.
     Updates,
-    /// What nodes say themselves.
+    /// The custom events of nodes.
     Custom,
-    /// When tasks begin and end.
+    /// The start and end of tasks.
     Tasks,
-    /// Which checkpoints are stored.
+    /// The stored checkpoints.
     Checkpoints,
     /// Messages as their nodes write them, such as the tokens of a model.
     Messages,
-    /// Checkpoints and tasks with all that is known of them, as JSON.
+    /// Checkpoints and tasks with all details, as JSON.
     Debug,
 }
 
-/// What of a run is streamed. Where only the modes matter, a list of them is enough.
+/// The settings of a stream. If only the modes matter, a list of them is enough.
 ///
 /// ```
 /// # use superstep_graph::{StreamMode, Streaming};
@@ -29,14 +29,14 @@ pub enum StreamMode {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streaming {
-    /// Which events.
+    /// The kinds of events.
     pub modes: Vec<StreamMode>,
-    /// Whether the events of subgraphs are told as well.
+    /// `true` to stream the events of subgraphs as well.
     pub subgraphs: bool,
     /// The channels that updates and values have, by name; `None` for all. A task that wrote none of them has an empty
     /// update.
     pub output_keys: Option<Vec<String>>,
-    /// How many events wait for the consumer at the most; 0 counts as 1.
+    /// The maximum number of events that wait for the consumer; 0 counts as 1.
     pub buffer: usize,
 }
 

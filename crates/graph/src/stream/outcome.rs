@@ -4,33 +4,35 @@
 
 use crate::{CheckpointId, Interrupt, State, View};
 
-/// How a run ended that did not fail.
+/// The result of a run that did not fail.
 #[derive(Clone, Debug)]
 pub struct Outcome<S> {
     /// The state after the last superstep. If the run stopped in the middle of one, it has what tasks wrote that were over, as
     /// [`StateSnapshot::values`](crate::StateSnapshot::values) has it.
     pub state: S,
-    /// Whether the graph came to its end.
+    /// The status of the run.
     pub status: Status,
     /// The last checkpoint; `None` without a checkpointer.
     pub checkpoint: Option<CheckpointId>,
-    /// What waits for an answer, if it was interrupted, or cancelled beside that.
+    /// The pending interrupts, if it was interrupted, or cancelled with some pending.
     pub interrupts: Vec<Interrupt>,
     /// Why it was drained, if it was.
     pub drained: Option<String>,
 }
 
-/// Whether a run came to its end.
+/// The status at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// Nothing is left to run.
+    /// No tasks are pending.
     Completed,
-    /// It waits for someone outside: for answers to [`Outcome::interrupts`], or, if there are none, at a breakpoint.
+    /// It waits for external input: for answers to [`Outcome::interrupts`], or, if there are none, at a
+    /// breakpoint.
     Interrupted,
-    /// It ended after a superstep because it was asked to, [`Outcome::drained`] says why; resume it to go on.
+    /// It was drained after a superstep, with the reason in [`Outcome::drained`]; resume it to continue.
     Drained,
-    /// It was cancelled with tasks left to run; resume it to go on. [`Outcome::interrupts`] has what waits for an answer.
+    /// It was cancelled with pending tasks; resume it to continue. [`Outcome::interrupts`] has the pending
+    /// interrupts.
     Cancelled,
 }
 

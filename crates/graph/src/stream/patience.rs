@@ -1,4 +1,4 @@
-//! How long a run waits for whoever takes its events.
+//! The time that a run waits for the consumer of its events.
 //!
 //! Start at [`Patience`].
 
@@ -12,15 +12,15 @@ use tokio::time::Sleep;
 
 use crate::timers;
 
-/// For this long a consumer may take nothing before it counts as one that does not read.
+/// The time without a read after which a consumer counts as one that does not read.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// So often it is let go first on a runtime without timers.
+/// The number of times that the consumer goes first on a runtime without timers.
 const TURNS: u32 = 1_000;
 
 /// A wait for the next event to be taken.
 pub(crate) struct Patience {
-    /// How many events were taken when it began.
+    /// The number of events taken at its start.
     pub(super) taken: u64,
     until: Until,
 }
@@ -37,7 +37,7 @@ impl Patience {
         Self { taken, until: sleep.map_or(Until::Turns(TURNS), |sleep| Until::Over(Box::pin(sleep))) }
     }
 
-    /// Ready when it is at its end.
+    /// Ready at its end.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.until {
             Until::Over(sleep) => sleep.as_mut().poll(context),

@@ -1,4 +1,4 @@
-//! A run that tells what it does.
+//! A run with a stream of its events.
 //!
 //! ```text
 //!                 nodes ── Cx::emit ─┐
@@ -29,21 +29,21 @@ use crate::{Event, Outcome, RunError, State, own_task::OwnTask};
 
 /// The events of a run, and at its end the outcome.
 ///
-/// The run begins when this is polled for the first time, and from then on it is a task of its own on the tokio runtime of
-/// whoever polled: it goes on whether or not its events are taken. Those that nobody took yet wait in a buffer of
-/// [`Streaming::buffer`] events; once it is full the oldest is dropped for each new one, and [`Event::Lagged`] stands in
-/// its place and says how many are missing. Questions, discarded tasks and the outcome are never dropped. While its buffer
-/// is more than half full the run waits for the consumer, for as long as that takes something now and then: so only a consumer
-/// that takes nothing for a second, or a node that tells more than half a buffer without once waiting for anything, loses
-/// events.
+/// The run starts at the first poll, as a separate task on the current tokio runtime: it continues whether or
+/// not its events are taken. Unread events wait in a buffer of [`Streaming::buffer`] events. If it is full,
+/// the oldest event is dropped for each new one, and [`Event::Lagged`] replaces the dropped ones with their
+/// number. Interrupts, discarded tasks and the outcome are never dropped. While its buffer is more than half
+/// full, the run waits for the consumer, as long as that takes events. Events are therefore only lost if the
+/// consumer takes none for a second, or if a node emits more than half a buffer without waiting.
 ///
-/// Dropping this cancels the run at once and leaves the thread resumable. Should the run be in the middle of a step on another
-/// processor, the drop waits for it, a second at the most; then the run ends by itself after that step.
+/// Dropping the stream cancels the run immediately and leaves the thread resumable. If the run is being
+/// polled on another thread, the drop waits for up to a second; after that the run ends by itself after the
+/// poll.
 ///
 /// # Panics
 /// Polling it for the first time panics outside a tokio runtime.
 ///
-/// # Example: which events, and then the outcome
+/// # Example: events, and then the outcome
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use futures::StreamExt;
@@ -73,9 +73,9 @@ use crate::{Event, Outcome, RunError, State, own_task::OwnTask};
 #[must_use = "the run begins when the stream is polled first: take its events, or its `outcome`"]
 pub struct RunStream<S: State> {
     pub(super) buffer: Arc<Buffer<S>>,
-    /// The run until it begins.
+    /// The run before its start.
     waiting: Option<BoxFuture<'static, ()>>,
-    /// The run from then on; it ends with this.
+    /// The run after its start; it ends when this is dropped.
     _begun: Option<OwnTask>,
 }
 
@@ -90,22 +90,22 @@ impl<S: State> RunStream<S> {
         let unfinished = Unfinished(buffer.clone());
         let told = async move {
             let Unfinished(buffer) = &unfinished;
-            // The run is gone before its end is told, so that whoever hears of it finds the thread free.
+            // The run is dropped before its end is emitted, so that the consumer finds the thread free.
             let end = AssertUnwindSafe(run).catch_unwind().await;
             buffer.finish(end);
         };
         Self { buffer, waiting: Some(Box::pin(told)), _begun: None }
     }
 
-    /// Runs to the end, dropping the events that were not taken, and tells how it ended.
+    /// Runs to the end, dropping unread events, and returns the outcome.
     ///
     /// # Errors
     /// The run's error.
     ///
     /// # Panics
-    /// If the run did outside its nodes: in a checkpointer, or in an implementation of [`State`].
+    /// If the run panicked outside its nodes: in a checkpointer, or in an implementation of [`State`].
     pub async fn outcome(mut self) -> Result<Outcome<S>, RunError> {
-        // Or they would pile up, each with its own state.
+        // Otherwise they would accumulate, each with a state.
         self.buffer.close();
         self.begin();
         match poll_fn(|context| self.buffer.poll_end(context)).await {
@@ -128,14 +128,15 @@ impl<S: State> Stream for RunStream<S> {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event<S>>> {
         let this = self.get_mut();
-        // A consumer that always finds something must not keep its thread from other tasks.
+        // A consumer that always finds an event must not block other tasks of its thread.
         ready!(pin!(consume_budget()).poll(context));
         this.begin();
         this.buffer.poll_next(context)
     }
 }
 
-/// Ends the stream of a run that is dropped before it ended. Nobody hears of it if its [`RunStream`] dropped it.
+/// Ends the stream of a run that is dropped before its end. It has no effect if the [`RunStream`] itself was
+/// dropped.
 struct Unfinished<S: State>(Arc<Buffer<S>>);
 
 impl<S: State> Drop for Unfinished<S> {

@@ -18,9 +18,10 @@ const MARK: char = '~';
 /// The length of the hash.
 const DIGITS: usize = 16;
 
-/// The id of a question that a task asks which began there.
+/// Returns the id of a question, for a task with this origin.
 ///
-/// The checkpoint is hashed too, so that an answer on one branch is none on another where the same is asked.
+/// The checkpoint is part of the hash, so that an answer on one branch is not valid for the same question on
+/// another.
 pub(super) fn marked(question: &Question, content: &Value, began: Origin, node: &NodeName) -> String {
     let Origin { checkpoint, step, slot, .. } = began;
     let mut hash = blake3::Hasher::new();
@@ -41,7 +42,7 @@ pub(super) fn marked(question: &Question, content: &Value, began: Origin, node: 
     format!("{place}{MARK}{}", &hash[..DIGITS])
 }
 
-/// Whether `id` is that of another question which the same task asks, or asked, under the same key.
+/// Returns whether `id` belongs to another question of the same task under the same key.
 pub(super) fn is_other(id: &str, than: &str) -> bool {
     id != than
         && matches!((taken_apart(id), taken_apart(than)), (Some((one, _)), Some((other, _))) if one == other)

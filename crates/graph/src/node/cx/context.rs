@@ -1,4 +1,4 @@
-//! What a caller gives one run along, beside the state.
+//! The caller's context of one run.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -17,11 +17,11 @@ impl RunConfig {
 }
 
 impl Cx {
-    /// What the caller gave this run along with [`RunConfig::context`], as a `T`; `null` if it gave nothing, so that an
-    /// `Option<T>` is `None` then.
+    /// Returns the caller's [`RunConfig::context`] as a `T`; without one it is `null`, so that an `Option<T>`
+    /// is `None`.
     ///
     /// # Errors
-    /// If it does not fit `T`. No other attempt can mend that, so the error is fatal.
+    /// If it does not fit `T`. The error is fatal, because a retry cannot help.
     ///
     /// # Example
     /// ```

@@ -6,14 +6,14 @@ use crate::{
 };
 
 impl Cx {
-    /// What was put into the thread's inbox after the item with this number, oldest first; 0 is for all. Nothing without a
-    /// checkpointer, and nothing in a subgraph, which has a thread of its own.
+    /// Returns the items in the thread's inbox after the item with this number, oldest first; 0 returns all.
+    /// Empty without a checkpointer, and in a subgraph, which has a thread of its own.
     ///
-    /// Nothing is taken out: keep the number of the last one in a channel, so that it is read once on each branch of the
-    /// thread, and again by a node that is run again.
+    /// Items are not removed: store the number of the last one in a channel. Each branch of the thread then
+    /// reads it once, and a repeated node reads it again.
     ///
     /// # Errors
-    /// What the checkpointer reports.
+    /// Those of the checkpointer.
     pub async fn inbox(&self, after: u64) -> Result<Vec<Posted>, CheckpointError> {
         let Some((checkpointer, thread)) = &self.run.standing.place else { return Ok(Vec::new()) };
         self.needs_records();

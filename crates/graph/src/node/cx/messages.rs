@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::{CheckpointId, Cx, MessageKind, StreamMode, stream::message_events::Said};
 
 impl Cx {
-    /// Sends the next piece of a message to whoever streams the run with [`StreamMode::Messages`]. Does nothing, at no cost,
-    /// if nobody does.
+    /// Emits the next piece of a message to streams with [`StreamMode::Messages`]. Does nothing, at no cost,
+    /// if the mode is not streamed.
     ///
     /// `id` names the message; [`Cx::id`] makes ids that stay the same when the node runs again.
     ///
@@ -18,9 +18,10 @@ impl Cx {
         self.say(id, MessageKind::Chunk, chunk);
     }
 
-    /// Sends a whole message; does nothing if this attempt of the task has sent it already, in pieces or whole.
+    /// Emits a whole message; does nothing if this attempt of the task has already sent it, in pieces or
+    /// whole.
     ///
-    /// So a node need not know whether its model streams: it sends the pieces, if there are any, and then the message.
+    /// A node therefore need not know whether its model streams: it sends any pieces, and then the message.
     ///
     /// # Panics
     /// If `message` has no JSON form.
@@ -28,9 +29,11 @@ impl Cx {
         self.say(id, MessageKind::Full, message);
     }
 
-    /// Says that what was sent of a message is void, because whoever wrote it failed half-way. Does nothing if nothing was.
+    /// Emits that the earlier pieces of a message are void, because its source failed. Does nothing if there
+    /// were none.
     ///
-    /// What a failed attempt of the node itself sent is told apart by its attempt; this is for those that a node makes.
+    /// Pieces of a failed attempt of the node are identified by the attempt number; this is for retries
+    /// inside a node.
     pub fn discard_message(&self, id: &str) {
         self.say(id, MessageKind::Discarded, ());
     }

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// What is wrong with a use of [`Cx::once`].
+/// An invalid use of [`Cx::once`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OnceError {
     #[error(
@@ -31,24 +31,26 @@ pub(crate) enum OnceError {
 }
 
 impl Cx {
-    /// Does something outside once, however often the node runs: its result is stored before this returns, and given
-    /// instead of doing it again when the task is tried again, or is resumed after an interrupt, a cancel or a crash.
+    /// Runs an effect once, for any number of runs of the node: its result is stored before this returns. It
+    /// is then returned instead of running the effect again, when the task is retried, or resumed after an
+    /// interrupt, a cancellation or a crash.
     ///
-    /// `name` tells apart what one task does; two calls under one name at the same time do it once. `effect` is handed a key
-    /// that is the same for every time this task may do it and for nothing else: give it to services that take an
-    /// idempotency key. They need it, because a crash after the effect and before its result is stored cannot be told from
-    /// one before the effect. The result is kept with the update, for a [`Replay`](crate::Replay), unless the run does not record.
+    /// `name` distinguishes the effects of one task; two concurrent calls under one name run it once.
+    /// `effect` receives a unique key that is the same for every repetition: pass it to services with
+    /// idempotency keys. It is needed, because a crash between the effect and the storage of its result looks
+    /// like a crash before the effect. The result is stored with the update, for a [`Replay`](crate::Replay),
+    /// unless the run does not record.
     ///
-    /// An error of `effect` is not stored. To a node that went on all the same a replay gives one with the same words, causes
-    /// and data, which is as fatal, but not of its type. A fork of the thread does everything afresh. Without a checkpointer
-    /// results live as long as the run.
+    /// An error of `effect` is not stored as a result. If the node continued after it, a replay returns an
+    /// error with the same messages, causes, data and fatality, but not of its type. A fork of the thread
+    /// runs all effects again. Without a checkpointer results live as long as the run.
     ///
     /// # Errors
-    /// Those of `effect`. Fatal: a result that has no JSON form or cannot be read back as a `T`, so it is not stored; a
-    /// stored result that an older program stored and that is no `T` any more; and use by work that outlives its task, which
-    /// has nowhere to store it.
+    /// Those of `effect`. Fatal: a result that has no JSON form or cannot be read back as a `T`, and is not
+    /// stored; a stored result of an older program that is not a `T`; and use by work that outlives its task,
+    /// which cannot store it.
     ///
-    /// # Example: a charge that is not made twice although the node asks somebody in between
+    /// # Example: a charge that is not repeated after an interrupt
     /// ```
     /// # use superstep_graph::*;
     /// # #[derive(State, Clone, Debug, Default)]
@@ -120,14 +122,14 @@ impl Cx {
 }
 
 impl Cx {
-    /// Waits until everything that the thread has stored survives a power failure as well as a crash: before an effect that must
-    /// not happen again unsaid, and of which the thread has noted that it begins.
+    /// Waits until all stored data of the thread survives a power failure as well as a crash. Use it before
+    /// an effect that must not be repeated silently and whose start the thread has recorded.
     ///
-    /// That takes as long as the disk takes; several tasks, or parts of one, that wait at the same time wait once. It returns at
-    /// once without a checkpointer, if everything is written at once anyway, and in a [`Replay`](crate::Replay).
+    /// It takes the time of a disk sync; concurrent waits share one sync. It returns immediately without a
+    /// checkpointer, if every write is synced anyway, and in a [`Replay`](crate::Replay).
     pub async fn durable(&self) {
         if let Given::Nothing | Given::Live(_) = self.run.tape.given(self.task) {
-            // Work that outlives its task has nothing stored to wait for.
+            // Work that outlives its task has no stored data to wait for.
             let _ = self.run.ledger.sync(self.task).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Effects that a replay is given again.
+//! Effects whose results are replayed.
 
 use std::future::{Future, pending};
 
@@ -20,13 +20,12 @@ impl Cx {
         &self.run.tape
     }
 
-    /// Does something outside whose outcome the update depends on, and records the outcome with the update: a
-    /// [`Replay`](crate::Replay) gives it again instead of doing it. `name` tells apart what one task does; under a name that it
-    /// uses several times, as in a loop, the first it begins is the first again, and so on. A name is not also one of
-    /// [`once`](Self::once).
+    /// Runs an effect and records its result with the update: a [`Replay`](crate::Replay) returns the result
+    /// instead of running it. `name` distinguishes the effects of one task; repeated uses of a name, as in a
+    /// loop, are matched in the order of their starts. Do not use a name of [`once`](Self::once) here.
     ///
-    /// Unlike [`once`](Self::once) it is done again when the node runs again. What it does by way of `cx` inside is part of it
-    /// and not recorded for itself.
+    /// Unlike [`once`](Self::once), it runs again when the node runs again. Its own uses of `cx` are part of
+    /// it and not recorded separately.
     ///
     /// ```
     /// # use superstep_graph::*;
@@ -41,7 +40,7 @@ impl Cx {
     /// # graph.add_node("look_up", look_up);
     /// ```
     ///
-    /// An outcome that cannot be stored as JSON and read back fails the task, if the run records.
+    /// A result that cannot be stored as JSON and read back fails the task, if the run records.
     pub async fn recorded<T, F>(&self, name: &str, effect: impl FnOnce() -> F) -> T
     where
         T: Serialize + DeserializeOwned,
@@ -67,8 +66,8 @@ impl Cx {
         outcome
     }
 
-    /// Like [`recorded`](Self::recorded), of something that is known at once: returns `value`, or in a replay what it was. The
-    /// default value costs nothing.
+    /// Like [`recorded`](Self::recorded), for an immediate value: returns `value`, or the recorded value in a
+    /// replay. A default value is not stored.
     ///
     /// ```
     /// # use superstep_graph::Cx;
@@ -105,9 +104,9 @@ impl Cx {
         value
     }
 
-    /// Records what the node is about to do: a replay in which it is about to do something else says so, and the node goes no
-    /// further. `what` gives what tells one from the other, [fingerprints](crate::fingerprint) of what is large; it is not called
-    /// if nothing is recorded. What cannot be stored as JSON fails the task.
+    /// Records a planned action: a replay with a different action diverges there, and the node does not
+    /// continue. `what` returns the identifying data, with [fingerprints](crate::fingerprint) of large parts;
+    /// it is not called without recording. Data that cannot be stored as JSON fails the task.
     pub async fn compared<T: Serialize>(&self, name: &str, what: impl FnOnce() -> T) {
         if !self.tape().is_on() {
             return;
@@ -134,7 +133,7 @@ impl Cx {
         });
     }
 
-    /// What was recorded under a name, read as a `T`; the node goes no further if that is not possible.
+    /// Returns the recorded value of a name as a `T`; suspends the node if that is not possible.
     pub(crate) async fn given_result<T: DeserializeOwned>(&self, name: &str, recorded: Option<&Value>) -> T {
         let effect = name.to_owned();
         let astray = match recorded {
@@ -153,15 +152,15 @@ impl Cx {
         });
     }
 
-    /// Says at the desk that a task whose records are not known needs them, so that it is given up when it waits next or
-    /// returns. For what cannot wait itself; see [`astray`](Self::astray).
+    /// Reports that a task without recorded inputs needs them, so that it is given up when it waits or
+    /// returns. For functions that cannot wait themselves; see [`astray`](Self::astray).
     pub(crate) fn needs_records(&self) {
         if self.tape().replays && matches!(self.tape().given(self.task), Given::Unknown) {
             self.say_at_desk([Asked::Astray(Astray::Unknown)]);
         }
     }
 
-    /// Leaves the node for good: like an interrupt, it is nothing that the node could catch.
+    /// Leaves the node permanently: like an interrupt, the node cannot catch it.
     pub(crate) async fn astray<T>(&self, astray: Astray) -> T {
         self.say_at_desk([Asked::Astray(astray)]);
         pending().await
