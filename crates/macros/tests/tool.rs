@@ -12,7 +12,7 @@ use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolReply, tool
 /// Only of today.
 #[tool]
 async fn weather(
-    /// Where.
+    /// The city.
     city: String,
     /// In degrees.
     #[serde(default)]
@@ -40,7 +40,7 @@ async fn parameters_are_arguments_and_the_call_itself_is_none() {
         json!({
             "type": "object",
             "properties": {
-                "city": { "type": "string", "description": "Where." },
+                "city": { "type": "string", "description": "The city." },
                 "digits": {
                     "type": ["integer", "null"], "format": "uint32", "minimum": 0, "maximum": 3,
                     "description": "In degrees.", "default": null,

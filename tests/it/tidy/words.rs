@@ -9,10 +9,13 @@ use super::{root, sources};
 
 /// The doc comments with a banned opening, and the banned words in doc comments: ceilings per crate.
 ///
-/// The numbers may only fall. To lower one, rewrite the comments that a failing test lists and enter the new count.
-/// A crate without a row may have no more than 15 banned openings in 1,000 doc comments, and no banned word.
-const CEILINGS: &[(&str, usize, usize)] =
-    &[("agent", 352, 295), ("cli", 148, 81), ("graph", 387, 271), ("macros", 0, 1), ("tests", 166, 149)];
+/// The numbers may only fall. To lower one, set it to 0, rewrite comments that the failing test lists, and enter the
+/// remaining count. A crate without a row may have up to 15 banned openings in 1,000 doc comments, and no banned word.
+#[rustfmt::skip] // One line per crate.
+const CEILINGS: &[(&str, usize, usize)] = &[
+    ("agent", 352, 295),
+    ("cli", 148, 81),
+];
 
 /// First words that turn a description into a question or a riddle.
 const OPENINGS: [&str; 13] = [
