@@ -1,4 +1,4 @@
-//! The program at a terminal, where the user can be asked.
+//! The program at a terminal, where the user can answer questions.
 
 use std::{
     fs::File,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolReply, tool};
 
-/// Looks at the weather
+/// Returns the weather
 /// of a city.
 ///
 /// Only of today.

@@ -13,8 +13,9 @@ use super::{root, sources};
 /// remaining count. A crate without a row may have up to 15 banned openings in 1,000 doc comments, and no banned word.
 #[rustfmt::skip] // One line per crate.
 const CEILINGS: &[(&str, usize, usize)] = &[
-    ("agent", 352, 295),
-    ("cli", 148, 81),
+    ("agent", 9, 20),
+    ("memory", 9, 20),
+    ("tools", 9, 20),
 ];
 
 /// First words that turn a description into a question or a riddle.
@@ -35,7 +36,6 @@ const BANNED: [&str; 24] = [
     "for real",
     "goes on with",
     "heard",
-    "is none",
     "keeper",
     "kept",
     "look at",
@@ -46,6 +46,7 @@ const BANNED: [&str; 24] = [
     "somebody",
     "tell",
     "tells",
+    "that is none",
     "told",
     "whatever",
     "whoever",
@@ -131,7 +132,8 @@ fn opening(comment: &str) -> Option<&'static str> {
 /// Returns the banned words outside of code, once for each occurrence.
 fn banned(comment: &str) -> impl Iterator<Item = &'static str> {
     let prose = comment.split('`').step_by(2).collect::<Vec<_>>().join("`");
-    let words = prose.split(|sign: char| !sign.is_alphanumeric()).filter(|word| !word.is_empty());
+    let words =
+        prose.split(|sign: char| !sign.is_alphanumeric() && sign != '_').filter(|word| !word.is_empty());
     let prose = format!(" {} ", words.collect::<Vec<_>>().join(" ").to_lowercase());
     BANNED.into_iter().flat_map(move |word| {
         let count = prose.matches(&format!(" {word} ")).count();

@@ -255,7 +255,7 @@ pub(crate) fn asking_record(
 #[derive(Default)]
 pub(crate) struct Desk {
     inner: Mutex<Papers>,
-    /// `true` if any question was asked; a shortcut for most tasks.
+    /// `true` if a task of the run had a question; a shortcut for most tasks.
     used: AtomicBool,
 }
 
