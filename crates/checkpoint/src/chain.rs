@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-/// An error with its causes in one line, for records and terminals.
+/// Formats an error with its causes in one line, for records and terminals.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -106,11 +106,11 @@ pub trait Checkpointer: Send + Sync + 'static {
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>>;
 
-    /// The heads of all threads, newest first by [`CheckpointMeta::created_ms`], then by name. Those of subgraphs are not
-    /// among them.
+    /// Returns the heads of all threads, newest first by [`CheckpointMeta::created_ms`], then by name. Those
+    /// of subgraphs are not among them.
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>>;
 
-    /// The names of those threads, in order; also of those whose head cannot be read.
+    /// Returns the names of those threads, in order; also of those whose head cannot be read.
     fn names(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
         Box::pin(async {
             let mut names: Vec<_> = self.threads().await?.into_iter().map(|(thread, _)| thread).collect();
@@ -169,7 +169,7 @@ fn drawn() -> Result<String, CheckpointError> {
 pub struct Lease(#[expect(dead_code, reason = "held for its Drop")] Box<dyn Any + Send + Sync>);
 
 impl Lease {
-    /// A lease that lasts as long as `guard` is not dropped.
+    /// Creates a lease that lasts until `guard` is dropped.
     pub fn new(guard: impl Any + Send + Sync) -> Self {
         Self(Box::new(guard))
     }

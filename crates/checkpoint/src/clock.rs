@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A source of the current time for a run.
 pub trait Clock: Send + Sync + 'static {
-    /// UTC milliseconds since 1970.
+    /// Returns the UTC time in milliseconds since 1970.
     fn now_ms(&self) -> i64;
 }
 

@@ -1,4 +1,4 @@
-//! Checkpoints as they are stored and loaded.
+//! Checkpoints in their stored and loaded form.
 //!
 //! Start at [`Commit`].
 
@@ -30,7 +30,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The name that is stored and shown.
+    /// Returns the name that is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -63,20 +63,20 @@ pub struct CheckpointMeta {
 
 /// The driver's own entries in the metadata of a checkpoint, which are hidden from users.
 pub mod own {
-    /// Of a called graph's input: for which task it was accepted.
+    /// On a called graph's input: the task for which it was accepted.
     pub const TASK: &str = "$task";
     /// Of the same: that the graph began with the state of the graph that called it, which is not stored with it.
     pub const SEEDED: &str = "$seeded";
-    /// Of a superstep whose tasks' effects are recorded: the fingerprints of the channels that it wrote.
+    /// On a superstep with recorded inputs: the fingerprints of the written channels.
     pub const STATE: &str = "$state";
-    /// Of an update from outside: where the tasks began that it left to be run, see `Origins`.
+    /// On an external update: the origins of the tasks that it left pending, see `Origins`.
     pub const ORIGINS: &str = "$origins";
-    /// Of any checkpoint of a thread whose tasks called subgraphs that live on over them: at which of their checkpoints the
-    /// next tasks find them, see `Memories`.
+    /// On any checkpoint whose tasks called subgraphs with persistent threads: the positions of those
+    /// subgraphs for the next tasks, see `Memories`.
     pub const MEMORIES: &str = "$memories";
     /// On such a subgraph's input: the checkpoints of its caller refer to it.
     pub const BOUND: &str = "$bound";
-    /// Of an update of such a subgraph from outside: the checkpoint of its caller that it was made at.
+    /// On an external update of such a subgraph: the checkpoint of its caller at that time.
     pub const EDITED: &str = "$edited";
     /// On an external command: whether it contained a write. Such a write has no author node.
     pub const OUTSIDE: &str = "$outside";
@@ -94,7 +94,7 @@ pub mod own {
 }
 
 impl CheckpointMeta {
-    /// The same, as it is shown.
+    /// Removes the driver's own metadata, for display.
     #[doc(hidden)]
     pub fn shown(mut self) -> Self {
         self.metadata.retain(|name, _| !own::ALL.contains(&name.as_str()));
@@ -177,8 +177,8 @@ impl fmt::Display for GraphId {
 }
 
 impl CheckpointMeta {
-    /// The graph that stored it, as a [`Checkpointer`](crate::Checkpointer) has it. `None` if an older program did, and in
-    /// what graphs show of their threads: those are their own.
+    /// Returns the graph that stored it, from the metadata in a [`Checkpointer`](crate::Checkpointer). `None`
+    /// if an older program stored it, and in the checkpoints that graphs show of their own threads.
     pub fn graph(&self) -> Option<GraphId> {
         let text = |entry| self.metadata.get(entry).and_then(Value::as_str).map(str::to_owned);
         Some(GraphId { name: text(GRAPH)?, version: text(VERSION) })

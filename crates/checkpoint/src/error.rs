@@ -60,7 +60,7 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    /// A commit that follows a checkpoint which the thread does not have.
+    /// Creates the error of a commit whose parent does not exist.
     pub fn no_parent(thread: &ThreadId, parent: CheckpointId) -> Self {
         Self::Storage {
             what: format!(
@@ -70,7 +70,7 @@ impl CheckpointError {
         }
     }
 
-    /// A commit that applies a task as recorded which has no finished record.
+    /// Creates the error of a commit with a task that has no finished record.
     pub fn not_recorded(thread: &ThreadId, parent: Option<CheckpointId>, slot: u32) -> Self {
         let parent = parent.map_or(0, |id| id.0);
         Self::Storage {
@@ -90,7 +90,7 @@ impl CheckpointError {
         }
     }
 
-    /// A prune that would leave a checkpoint without its state.
+    /// Creates the error of a prune that would leave a checkpoint without its state.
     pub fn no_way_back(thread: &ThreadId, kept: CheckpointId) -> Self {
         Self::Storage {
             what: format!(

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct ThreadId(Arc<str>);
 
 impl ThreadId {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -51,7 +51,7 @@ pub struct MemoryCheckpointer {
 }
 
 impl MemoryCheckpointer {
-    /// A store without threads.
+    /// Creates a store without threads.
     pub fn new() -> Self {
         Self::default()
     }
@@ -84,7 +84,7 @@ impl Checkpointer for MemoryCheckpointer {
         Box::pin(ready(recorded))
     }
 
-    /// Counted, so that equal runs have equal histories.
+    /// Returns a counter, so that equal runs have equal histories.
     fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
         let nonce = self.deleted.get(thread).map(|deleted| deleted.to_string());
         Box::pin(ready(Ok(nonce)))

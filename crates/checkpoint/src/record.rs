@@ -50,7 +50,7 @@ pub enum FailureKind {
 }
 
 impl NodeFailure {
-    /// A failure without causes, data and item.
+    /// Creates a failure without causes, data and item.
     #[doc(hidden)]
     pub fn new(node: NodeName, attempts: u32, kind: FailureKind, message: String) -> Self {
         Self { node, attempts, kind, message, causes: Vec::new(), data: None, item: None }
@@ -266,7 +266,7 @@ pub struct Interrupt {
     pub schema: Option<Value>,
 }
 
-/// A question as it is stored with its task.
+/// The stored form of a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// The key of the question.

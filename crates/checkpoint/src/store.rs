@@ -92,10 +92,7 @@ pub trait Store: Send + Sync + 'static {
         self.put_with(namespace, key, value, PutOptions::default())
     }
 
-    /// As [`put`](Self::put), with options.
-    ///
-    /// # Errors
-    /// See [`put`](Self::put).
+    /// Puts a value like [`put`](Self::put), with options.
     fn put_with(
         &self,
         namespace: &Namespace,
@@ -228,9 +225,9 @@ pub enum Ttl {
     /// As long as the store is set up for: see [`StoreOptions::ttl`].
     #[default]
     Usual,
-    /// For ever.
+    /// No expiry.
     Never,
-    /// So long. Parts of a millisecond count as a whole one.
+    /// Expiry after this duration. Parts of a millisecond count as a whole one.
     After(Duration),
 }
 
@@ -288,23 +285,23 @@ pub enum Query {
 }
 
 impl Search {
-    /// The first ten items of this namespace and of those below it.
+    /// Creates a search for the first ten items of this namespace and of those below it.
     pub fn within(namespace: &Namespace) -> Self {
         Self { within: Some(namespace.clone()), ..Self::everywhere() }
     }
 
-    /// The first ten items of the store.
+    /// Creates a search for the first ten items of the store.
     pub fn everywhere() -> Self {
         Self { within: None, filter: Vec::new(), query: None, limit: 10, offset: 0, refresh: None }
     }
 
-    /// The same search for items with at least one of these words.
+    /// Sets a query for items with at least one of these words.
     #[must_use]
     pub fn words(self, text: impl Into<String>) -> Self {
         Self { query: Some(Query::Words(text.into())), ..self }
     }
 
-    /// The same search for items whose meaning is near that of this text.
+    /// Sets a query for items whose meaning is near that of this text.
     #[must_use]
     pub fn meaning(self, text: impl Into<String>) -> Self {
         Self { query: Some(Query::Meaning(text.into())), ..self }
@@ -363,7 +360,7 @@ fn first<T>(answers: Vec<Answer>, read: fn(Answer) -> Option<T>) -> Result<T, St
 }
 
 impl Answer {
-    /// The item, if this answers [`Operation::Get`].
+    /// Returns the item, if this answers [`Operation::Get`].
     pub fn into_item(self) -> Option<Option<Item>> {
         match self {
             Self::Item(item) => Some(item),
@@ -379,7 +376,7 @@ impl Answer {
         }
     }
 
-    /// The namespaces, if this answers [`Operation::ListNamespaces`].
+    /// Returns the namespaces, if this answers [`Operation::ListNamespaces`].
     pub fn into_namespaces(self) -> Option<Vec<Namespace>> {
         match self {
             Self::Namespaces(namespaces) => Some(namespaces),

@@ -68,7 +68,7 @@ impl ThreadId {
         }
     }
 
-    /// The thread of the graph that called the subgraph, and how; `None` if it is of no subgraph.
+    /// Returns the thread of the graph that called the subgraph, and how; `None` if it is of no subgraph.
     pub fn parent(&self) -> Option<(Self, Segment)> {
         let (parent, segment) = self.as_str().rsplit_once(SEPARATOR)?;
         Some((parent.into(), Segment::parse(segment)))
@@ -80,15 +80,15 @@ impl ThreadId {
         rest.is_some_and(|rest| rest.starts_with(SEPARATOR))
     }
 
-    /// The checkpoint of `thread` that this thread is there for: the one whose task called the subgraph. `None` if it is
-    /// not under that thread, or is there for all of its checkpoints.
+    /// Returns the checkpoint of `thread` that this thread is there for: the one whose task called the
+    /// subgraph. `None` if it is not under that thread, or is there for all of its checkpoints.
     pub fn caller_under(&self, thread: &Self) -> Option<CheckpointId> {
         let rest = self.as_str().strip_prefix(thread.as_str())?.strip_prefix(SEPARATOR)?;
         let segment = rest.split(SEPARATOR).next()?;
         Segment::parse(segment).task.map(|(_, checkpoint)| checkpoint)
     }
 
-    /// The name of a thread under `from` as it would be under `to`.
+    /// Returns the name of a thread under `from`, moved to `to`.
     #[must_use]
     pub fn moved(&self, from: &Self, to: &Self) -> Self {
         match self.as_str().strip_prefix(from.as_str()) {

@@ -83,7 +83,7 @@ impl TopologyBuilder {
         problems
     }
 
-    /// Nodes that are deferred although no plan ever has them wait.
+    /// Returns problems for deferred nodes that no plan can defer.
     fn deferral_problems(&self) -> Vec<Problem> {
         let deferred = self.nodes.iter().filter(|node| node.deferred);
         let problem = |node: &NodeSpec| {

@@ -123,7 +123,7 @@ impl Drawing {
 }
 
 impl Topology {
-    /// The graph, to be drawn.
+    /// Returns a drawing of the graph.
     pub fn drawing(&self) -> Drawing {
         let order = self.order();
         let end = order.len();
@@ -198,22 +198,22 @@ impl Topology {
         drawing
     }
 
-    /// The graph in Mermaid's flowchart language; see [`Drawing::mermaid`].
+    /// Returns the graph in Mermaid's flowchart language; see [`Drawing::mermaid`].
     pub fn mermaid(&self) -> String {
         self.drawing().mermaid()
     }
 
-    /// The graph in Graphviz' DOT language; see [`Drawing::dot`].
+    /// Returns the graph in Graphviz' DOT language; see [`Drawing::dot`].
     pub fn dot(&self) -> String {
         self.drawing().dot()
     }
 
-    /// The graph as one line per arrow; see [`Drawing::text`].
+    /// Returns the graph as one line per arrow; see [`Drawing::text`].
     pub fn text(&self) -> String {
         self.drawing().text()
     }
 
-    /// The graph as a picture; see [`Drawing::svg`].
+    /// Returns the graph as a picture; see [`Drawing::svg`].
     pub fn svg(&self) -> String {
         self.drawing().svg()
     }

@@ -16,7 +16,7 @@ pub const END: &str = "__end__";
 pub struct NodeName(Arc<str>);
 
 impl NodeName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for NodeName {
 pub struct NodeIndex(pub(crate) u32);
 
 impl NodeIndex {
-    /// The index as a position in lists that have one entry per node.
+    /// Returns the index as a position in lists that have one entry per node.
     pub fn position(self) -> usize {
         self.0 as usize
     }
@@ -108,32 +108,32 @@ impl ChannelSet {
         self.0 == 0
     }
 
-    /// The channels in both sets.
+    /// Returns the channels in both sets.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The channels in either set.
+    /// Returns the channels in either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The set of a state that has these channels from position `start` on, and others before them.
+    /// Returns the set of a state that has these channels from position `start` on, and others before them.
     #[must_use]
     pub fn moved(self, start: usize) -> Self {
         Self(u32::try_from(start).ok().and_then(|by| self.0.checked_shl(by)).unwrap_or(0))
     }
 
-    /// The channels at these positions, as the set of a state that has no others.
+    /// Returns the channels at these positions, as the set of a state that has no others.
     #[must_use]
     pub fn part(self, positions: Range<usize>) -> Self {
         let inside = self.iter().filter(|position| positions.contains(position));
         inside.map(|position| position - positions.start).collect()
     }
 
-    /// The positions in the set, ascending.
+    /// Returns the positions in the set, ascending.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {

@@ -15,7 +15,7 @@
 //!
 //! The driver executes the requested tasks and reports each one. It folds their writes in the order of
 //! [`Commit::order`] and stores the folded state together with [`Run::control`] in one transaction. Only then
-//! it sends [`Input::Committed`]. Starting a run *is* restoring one: the input is the finished task of
+//! does it send [`Input::Committed`]. Starting a run *is* restoring one: the input is the finished task of
 //! [`START`].
 //!
 //! Start at [`Run`].

@@ -85,7 +85,7 @@ impl<'b> Ways<'b> {
         Self { builder, start, from, joins: joins.collect() }
     }
 
-    /// All nodes, with the start.
+    /// Returns all nodes, with the start.
     fn nodes(&self) -> std::ops::RangeInclusive<usize> {
         0..=self.start
     }
@@ -109,7 +109,7 @@ impl<'b> Ways<'b> {
         self.from[node].iter().filter_map(|way| way.to).chain(joined)
     }
 
-    /// The nodes that can be reached from these, with themselves, over edges that are not `without`.
+    /// Returns the nodes reachable from these, including themselves, over edges that are not `without`.
     fn reached(&self, from: impl IntoIterator<Item = usize>, without: impl Fn(usize) -> bool) -> Vec<bool> {
         let mut reached = vec![false; self.start + 1];
         let mut left: Vec<usize> = from.into_iter().collect();

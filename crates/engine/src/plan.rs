@@ -103,8 +103,8 @@ impl Topology {
 }
 
 impl TopologyNode {
-    /// Returns the workers to which it has sent all their items, or none; excluding workers of its own sends
-    /// if it took another route.
+    /// Returns the workers to which it has sent all their items, or none. The workers of its own sends are
+    /// excluded if it took another route.
     fn fanned_out(&self, targets: &[Target]) -> impl Iterator<Item = NodeIndex> {
         let goes = |target: &Target| match *target {
             Target::Node(to) => self.gotos.iter().any(|(_, goto)| *goto == Some(to)),

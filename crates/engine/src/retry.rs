@@ -24,7 +24,7 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Three attempts, 0.5 s doubling up to 128 s, and up to 1 s of jitter.
+    /// Returns three attempts, 0.5 s doubling up to 128 s, and up to 1 s of jitter.
     fn default() -> Self {
         Self {
             max_attempts: 3,

@@ -242,7 +242,7 @@ impl Run {
         slot.report.is_none().then(|| slot.attempt - 1)
     }
 
-    /// The task at `slot` of the present superstep.
+    /// Returns the task at `slot` of the present superstep.
     pub fn task(&self, slot: u32) -> TaskId {
         TaskId { step: self.step, slot }
     }

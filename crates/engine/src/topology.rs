@@ -14,7 +14,7 @@ use crate::{NodeIndex, NodeName, START};
 /// A location in the user's code.
 pub type Place = &'static Location<'static>;
 
-/// A node as it is declared.
+/// A declared node.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
     /// Its name.
@@ -59,7 +59,7 @@ pub enum Endpoint {
     Foreign,
 }
 
-/// An edge as it is declared.
+/// A declared edge.
 #[derive(Clone, Debug)]
 pub struct Edge {
     /// The source.
@@ -197,12 +197,12 @@ pub(crate) struct TopologyNode {
 }
 
 impl Topology {
-    /// The index of the node that was declared as the `declared`-th, from 0.
+    /// Returns the index of the node that was declared as the `declared`-th, from 0.
     pub fn declared(&self, declared: usize) -> Option<NodeIndex> {
         self.declared.get(declared).copied()
     }
 
-    /// The index of [`START`].
+    /// Returns the index of [`START`].
     pub fn start(&self) -> NodeIndex {
         self.start
     }
@@ -217,7 +217,7 @@ impl Topology {
         self.nodes.len() == 1
     }
 
-    /// A node's name.
+    /// Returns a node's name.
     pub fn name(&self, node: NodeIndex) -> &NodeName {
         &self.nodes[node.position()].name
     }
@@ -237,7 +237,7 @@ impl Topology {
         self.nodes[node.position()].worker
     }
 
-    /// The graph that a node runs, if it is a subgraph.
+    /// Returns the graph that a node runs, if it is a subgraph.
     pub fn subgraph(&self, node: NodeIndex) -> Option<&Arc<Topology>> {
         self.nodes[node.position()].subgraph.as_ref()
     }
@@ -247,13 +247,13 @@ impl Topology {
         &self.nodes[node.position()].calls
     }
 
-    /// The node of this name.
+    /// Returns the node of this name.
     pub fn find(&self, name: &str) -> Option<NodeIndex> {
         let position = self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()?;
         Some(NodeIndex(u32::try_from(position).expect("a graph has fewer than 2^32 nodes")))
     }
 
-    /// The names of all nodes in order, without [`START`].
+    /// Returns the names of all nodes in order, without [`START`].
     pub fn names(&self) -> impl Iterator<Item = &NodeName> {
         self.nodes.iter().map(|node| &node.name).filter(|name| name.as_str() != START)
     }

@@ -27,7 +27,8 @@ pub struct ChangedQuestion {
     pub id: String,
 }
 
-/// Both questions, for the error about an answer to the first one: as much of them as shows where they differ.
+/// Formats both questions for the error about an answer to the first one: the part that shows their
+/// difference.
 pub(crate) fn changed(answered: Option<&str>, asks: &str) -> String {
     let Some(answered) = answered else {
         return format!(

@@ -459,7 +459,7 @@ pub enum RunError {
         #[source]
         source: serde_json::Error,
     },
-    /// Something was to wait, or to time out, on a runtime without timers.
+    /// A delay or a time limit on a runtime without timers.
     #[error(transparent)]
     NoTimers(#[from] NoTimers),
     /// The checkpointer failed.

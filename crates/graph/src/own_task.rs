@@ -78,7 +78,7 @@ impl Future for Poller {
 }
 
 impl Drop for Poller {
-    /// The runtime drops its tasks when it shuts down.
+    /// Drops the future. The runtime does this when it shuts down.
     fn drop(&mut self) {
         self.0.drop_future();
     }

@@ -26,7 +26,7 @@ pub(crate) fn sleep(duration: Duration) -> Result<Sleep, NoTimers> {
     catch_unwind(AssertUnwindSafe(|| time::sleep(duration))).map_err(|_| NoTimers)
 }
 
-/// The same until a moment.
+/// Creates a sleep until a moment.
 pub(crate) fn sleep_until(moment: Instant) -> Result<Sleep, NoTimers> {
     catch_unwind(AssertUnwindSafe(|| time::sleep_until(moment))).map_err(|_| NoTimers)
 }

@@ -117,7 +117,7 @@ impl ArgumentCheck {
     }
 }
 
-/// One problem: the field, what it should be, what it is. Never the value, which may be long.
+/// Describes one problem: the field, its expected and its actual type. Never the value, which may be long.
 fn describe(error: &ValidationError<'_>) -> String {
     let problem = match error.kind() {
         ValidationErrorKind::Required { property } => {

@@ -156,7 +156,7 @@ impl Assembler {
         call.nesting.push(arguments);
     }
 
-    /// The call a piece with this index and id continues.
+    /// Returns the call a piece with this index and id continues.
     fn find(&self, index: usize, id: Option<&str>) -> Option<usize> {
         let latest = self.latest.get(&index).copied();
         let Some(id) = id else { return latest };
@@ -170,7 +170,7 @@ impl Assembler {
         self.calls.len()
     }
 
-    /// The name of the call that the last piece belongs to, and how long its arguments are and how far nested.
+    /// Returns the name of the last piece's call, with the length and nesting of its arguments.
     pub(crate) fn newest(&self) -> Option<(&str, usize, usize)> {
         let call = self.calls.get(self.newest)?;
         Some((call.name.as_deref().unwrap_or_default(), call.arguments.len(), call.nesting.most))
@@ -181,12 +181,13 @@ impl Assembler {
         self.finish.is_some()
     }
 
-    /// The text as far as it has arrived.
+    /// Returns the text as far as it has arrived.
     pub fn text(&self) -> &str {
         &self.content
     }
 
-    /// The names and the arguments of the calls as far as they have arrived, in the order of [`partial`](Self::partial).
+    /// Returns the names and the arguments of the calls as far as they have arrived, in the order of
+    /// [`partial`](Self::partial).
     pub fn calls(&self) -> impl Iterator<Item = (&str, &str)> {
         let calls = self.in_order().into_iter();
         calls.map(|call| (call.name.as_deref().unwrap_or_default(), call.arguments.as_str()))
@@ -292,7 +293,7 @@ pub(crate) fn is_json_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// The error of a stream that simply stops.
+/// Creates the error of a stream without a finish reason.
 pub(crate) fn truncated() -> ModelError {
     ModelError::new(
         ModelErrorKind::TruncatedStream,

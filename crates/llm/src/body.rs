@@ -98,7 +98,7 @@ const OWN_FIELDS: [&str; 9] = [
 ];
 
 impl WireConfig {
-    /// The first extra field that would write a field twice.
+    /// Returns the first extra field that would write a field twice.
     pub fn conflict(&self) -> Option<&str> {
         let chooses = self.lists_called_tools.then_some("tool_choice");
         let mut fields = self.extra.keys().map(String::as_str);
@@ -167,7 +167,7 @@ impl WireConfig {
         }
     }
 
-    /// The media of the results of a round, behind the last of them.
+    /// Returns a message with the media of a round, after its last result.
     fn media_behind<'a>(&self, messages: &'a [Message], at: usize) -> Option<WireMessage<'a>> {
         let is_result = |message: &Message| message.role == Role::Tool;
         if !is_result(&messages[at]) || messages.get(at + 1).is_some_and(is_result) {
@@ -341,7 +341,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// The names of the tools that a conversation calls.
+/// Returns the names of the tools that a conversation calls.
 fn called(messages: &[WireMessage<'_>]) -> BTreeSet<String> {
     let calls = messages.iter().flat_map(|message| &message.tool_calls);
     calls.map(|call| call.function.name.clone().into_owned()).collect()

@@ -38,7 +38,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// The error that the chunk is, if it is one.
+    /// Returns the error in the chunk, if it is an error.
     fn error(&mut self) -> Option<Value> {
         let says = |text: &Option<Value>| text.as_ref().is_some_and(|text| !text.is_null());
         match self.error.take() {
@@ -288,7 +288,7 @@ fn finish_reason(reason: String) -> FinishReason {
     }
 }
 
-/// The error of a chunk that cannot be read.
+/// Creates the error of an unreadable chunk.
 pub(crate) fn malformed(cause: &str, data: &str) -> ModelError {
     let message = format!("the server sent a chunk that is no chat completion ({cause}): {}", excerpt(data));
     ModelError::new(ModelErrorKind::Malformed, message)

@@ -19,7 +19,7 @@ pub struct ModelError {
 }
 
 impl ModelError {
-    /// An error of `kind` without a status.
+    /// Creates an error of `kind` without a status.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, status: None, message: message.into(), retry_after: None }
     }

@@ -53,7 +53,7 @@ where
 }
 
 impl<Args, F> FnTool<Args, F> {
-    /// The same tool, to be treated like this.
+    /// Sets the execution requirements.
     #[must_use]
     pub fn with_behaviour(self, behaviour: Behaviour) -> Self {
         Self { behaviour, ..self }
@@ -74,7 +74,7 @@ impl<Args, F> FnTool<Args, F> {
         Self { subject: Some(Arc::new(subject)), ..self }
     }
 
-    /// The same tool, with how it is made for another folder: see [`Tool::in_folder`].
+    /// Sets the function that binds the tool to another folder: see [`Tool::in_folder`].
     #[must_use]
     pub fn with_folder(
         self,

@@ -40,7 +40,8 @@ pub struct AnswerLimits {
 }
 
 impl Default for AnswerLimits {
-    /// 4 MiB of 128 MiB received, lines and arguments of 1 MiB, 128 calls, a depth of 64, 16 KiB of an error, half an hour.
+    /// Returns 4 MiB of 128 MiB received, lines and arguments of 1 MiB, 128 calls, a depth of 64, 16 KiB of
+    /// an error, half an hour.
     fn default() -> Self {
         const MIB: usize = 1024 * 1024;
         Self {
@@ -56,7 +57,7 @@ impl Default for AnswerLimits {
     }
 }
 
-/// The error of an answer that passed the bound `setting`.
+/// Creates the error of an answer that exceeded the bound `setting`.
 pub(crate) fn over(what: &str, setting: &str, value: impl fmt::Display) -> ModelError {
     let message = format!(
         "{what}, the limit `{setting}` of an answer is {value}: the model or its server does not end by itself; raise \

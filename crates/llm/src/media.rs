@@ -76,7 +76,7 @@ pub struct Accepts {
 const HEAD: usize = 12;
 
 impl MediaType {
-    /// The type with this MIME type, whose parameters do not count.
+    /// Returns the type with this MIME type, whose parameters do not count.
     pub fn of(mime: &str) -> Option<Self> {
         let essence = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         Some(match essence.as_str() {
@@ -90,7 +90,7 @@ impl MediaType {
         })
     }
 
-    /// The MIME type as text.
+    /// Returns the MIME type as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Png => "image/png",
@@ -139,13 +139,13 @@ impl Media {
         }
     }
 
-    /// The same as the resource at this address.
+    /// Sets the address of the resource.
     #[must_use]
     pub fn at(self, uri: impl Into<String>) -> Self {
         Self { uri: Some(uri.into()), ..self }
     }
 
-    /// The base64 text.
+    /// Returns the base64 text.
     pub fn base64(&self) -> &str {
         &self.data
     }
@@ -174,7 +174,7 @@ impl fmt::Debug for Media {
     }
 }
 
-/// A number with a comma before each three digits.
+/// Formats a number with a comma before each three digits.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -92,19 +92,19 @@ impl Message {
         Self::new(Role::Assistant, content.into())
     }
 
-    /// The result of the tool call `call_id`.
+    /// Creates the result of the tool call `call_id`.
     pub fn tool(call_id: impl Into<String>, content: impl Into<String>) -> Self {
         Self { tool_call_id: call_id.into(), ..Self::new(Role::Tool, content.into()) }
     }
 
-    /// The same message with tool calls.
+    /// Sets the tool calls.
     #[must_use]
     pub fn with_tool_calls(mut self, calls: impl IntoIterator<Item = ToolCall>) -> Self {
         self.tool_calls = calls.into_iter().collect();
         self
     }
 
-    /// The same message under an id.
+    /// Sets the id.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();
@@ -124,7 +124,7 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// A call of `name` with `arguments`, a JSON text.
+    /// Creates a call of `name` with `arguments`, a JSON text.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self { id: id.into(), name: name.into(), arguments: arguments.into() }
     }

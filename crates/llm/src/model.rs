@@ -143,7 +143,7 @@ pub type ResponseStream<'a> = BoxStream<'a, Result<Delta, ModelError>>;
 /// Dropping the stream cancels the request. Implementations do not retry; wrap them in
 /// [`Retrying`](crate::Retrying).
 pub trait ChatModel: Send + Sync {
-    /// The model's name, for people.
+    /// Returns the model's name, for people.
     fn name(&self) -> &str;
 
     /// Sends `request` and streams the answer.

@@ -92,7 +92,7 @@ impl OpenAiModel {
         Ok(Self { config: Arc::new(config), client, http, clock: Arc::new(system_clock) })
     }
 
-    /// The same model with another clock.
+    /// Sets the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -159,7 +159,7 @@ fn system_clock() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The error of a request that got no stream.
+/// Converts the error of a request without a stream.
 fn refused(error: OpenAIError) -> ModelError {
     match error {
         OpenAIError::Boxed(error) => match error.downcast::<ModelError>() {

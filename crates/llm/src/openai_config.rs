@@ -51,7 +51,7 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
-    /// 10 s, 5 min and 2 min.
+    /// Returns 10 s, 5 min and 2 min.
     fn default() -> Self {
         let secs = Duration::from_secs;
         Self { connect: secs(10), response: secs(300), idle: secs(120) }

@@ -81,7 +81,8 @@ impl Reader<'_> {
         Some(Ok(delta))
     }
 
-    /// The calls in the text. Only tools that were offered count, so an answer without tools stays one.
+    /// Returns the calls in the text. Only tools that were offered count, so that a request without tools has
+    /// no calls.
     fn calls(&self, reason: &FinishReason) -> Option<TextCalls> {
         use FinishReason::{ContentFilter, Length, Refusal};
         let is_whole = !matches!(reason, Length | ContentFilter | Refusal);

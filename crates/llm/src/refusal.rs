@@ -116,7 +116,7 @@ impl Said {
     }
 }
 
-/// A text or a number, if it is not empty.
+/// Returns a text or a number as text, if it is not empty.
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
@@ -152,7 +152,7 @@ fn problem(entry: &Value) -> Option<String> {
     Some(format!("`{}`: {message}", place.join(".")))
 }
 
-/// The title of an HTML page.
+/// Returns the title of an HTML page.
 fn title(page: &str) -> Option<&str> {
     let is_page = page.trim_start().starts_with('<');
     let at = page.find("<title").filter(|_| is_page)?;

@@ -51,7 +51,7 @@ pub enum RegistryError {
 }
 
 impl ToolRegistry {
-    /// No tools.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
@@ -91,9 +91,7 @@ impl ToolRegistry {
         self.tools.remove(name);
     }
 
-    /// The same tools, those that work in a folder bound to this one: see [`Tool::in_folder`].
-    ///
-    /// # Errors    A tool cannot use the folder.
+    /// Binds the tools that work in a folder to this one: see [`Tool::in_folder`].
     pub fn in_folder(&self, folder: &Path) -> io::Result<Self> {
         let mut moved = self.clone();
         for registered in moved.tools.values_mut() {
@@ -104,7 +102,7 @@ impl ToolRegistry {
         Ok(moved)
     }
 
-    /// The tool named `name`.
+    /// Returns the tool named `name`.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name).map(|registered| &registered.tool)
     }
@@ -119,7 +117,7 @@ impl ToolRegistry {
         self.tools.values().map(|registered| registered.tool.spec().clone()).collect()
     }
 
-    /// The names, sorted.
+    /// Returns the names, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.tools.keys().map(String::as_str)
     }

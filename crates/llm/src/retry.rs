@@ -122,7 +122,8 @@ fn from_optional_ms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 }
 
 impl Default for ModelRetry {
-    /// 4 attempts; 1, 2, 4 s, at most 30 s, plus up to a quarter; `Retry-After` up to a minute; five minutes in all.
+    /// Returns 4 attempts; 1, 2, 4 s, at most 30 s, plus up to a quarter; `Retry-After` up to a minute; five
+    /// minutes in all.
     fn default() -> Self {
         Self {
             max_attempts: 4,
@@ -138,18 +139,18 @@ impl Default for ModelRetry {
 }
 
 impl ModelRetry {
-    /// One attempt only.
+    /// Returns a policy without retries.
     pub fn never() -> Self {
         Self { max_attempts: 1, ..Self::default() }
     }
 
-    /// The wait after the failed attempt `failed`, counted from 1, without jitter.
+    /// Returns the delay after the failed attempt `failed`, counted from 1, without jitter.
     pub fn backoff(&self, failed: u32) -> Duration {
         let factor = self.factor.saturating_pow(failed.saturating_sub(1));
         self.base.saturating_mul(factor).min(self.cap)
     }
 
-    /// The most that is added to [`ModelRetry::backoff`].
+    /// Returns the maximum addition to [`ModelRetry::backoff`].
     pub fn most_jitter(&self, failed: u32) -> Duration {
         match self.jitter {
             Jitter::None => Duration::ZERO,
@@ -223,7 +224,7 @@ impl ModelErrorKind {
 /// A source of jitter: receives the maximum in milliseconds and returns the addition.
 pub type JitterSource = Arc<dyn Fn(u64) -> u64 + Send + Sync>;
 
-/// Evenly distributed jitter, the same sequence for the same seed.
+/// Creates evenly distributed jitter, with the same sequence for the same seed.
 pub fn seeded_jitter(seed: u64) -> JitterSource {
     let rng = Mutex::new(StdRng::seed_from_u64(seed));
     Arc::new(move |most| rng.lock().unwrap_or_else(PoisonError::into_inner).random_range(0..=most))

@@ -37,7 +37,7 @@ impl<M: ChatModel> Retrying<M> {
         Self { model, fallbacks: Vec::new(), policy, jitter: seeded_jitter(0) }
     }
 
-    /// The same model with jitter from `source`, such as [`seeded_jitter`].
+    /// Sets the source of jitter, such as [`seeded_jitter`].
     #[must_use]
     pub fn with_jitter(mut self, source: JitterSource) -> Self {
         self.jitter = source;
@@ -195,7 +195,7 @@ impl Attempts<'_> {
         Ok(Delta::Fallback { from, to: next.name().to_owned(), status, reason })
     }
 
-    /// The error of the last model, with what was wrong with the others.
+    /// Returns the error of the last model, with the errors of the others.
     fn with_those_before(&self, error: ModelError) -> ModelError {
         if self.failed.is_empty() {
             return error;

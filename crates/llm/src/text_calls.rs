@@ -164,7 +164,7 @@ impl Checks {
 /// Calls, each as an object with a name and arguments, and what follows them.
 type Objects<'a> = (Vec<Map<String, Value>>, &'a str);
 
-/// The calls at the beginning of `text` that something marks.
+/// Returns the marked calls at the beginning of `text`.
 fn marked<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
     for (open, close) in TAGS {
         let Some(inside) = text.strip_prefix(open) else { continue };
@@ -187,7 +187,7 @@ fn marked<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
     function(text, offered).or_else(|| mistral(text))
 }
 
-/// JSON objects one after the other, or lists of them.
+/// Parses consecutive JSON objects, or lists of them.
 fn objects(text: &str) -> Option<Objects<'_>> {
     let doubled = text.strip_prefix('{').filter(|inside| inside.trim_start().starts_with('{'));
     let mut rest = doubled.unwrap_or(text).trim_start();
@@ -212,7 +212,7 @@ fn objects(text: &str) -> Option<Objects<'_>> {
     (!objects.is_empty()).then_some((objects, rest))
 }
 
-/// `<function=NAME>` with JSON in it, or with parameters in tags of their own.
+/// Parses `<function=NAME>` with JSON in it, or with parameters in tags of their own.
 fn function<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
     let (mut calls, mut rest) = (Vec::new(), text);
     while let Some(inside) = rest.strip_prefix(FUNCTION).filter(|_| calls.len() <= MOST_CALLS) {
@@ -256,7 +256,7 @@ fn typed(value: &str, tool: &str, key: &str, offered: &[ToolSpec]) -> Value {
     }
 }
 
-/// `[TOOL_CALLS]` with a list behind it, or with a name and the arguments.
+/// Parses `[TOOL_CALLS]`, followed by a list, or by a name and the arguments.
 fn mistral(text: &str) -> Option<Objects<'_>> {
     let (mut calls, mut rest) = (Vec::new(), text);
     while let Some(inside) = rest.strip_prefix(MISTRAL).filter(|_| calls.len() <= MOST_CALLS) {
@@ -330,7 +330,7 @@ mod tests {
         ]
     }
 
-    /// The prose, and the names and arguments of the calls.
+    /// Returns the prose, and the names and arguments of the calls.
     fn split(text: &str) -> Option<(String, Vec<String>)> {
         let found = text_calls(text, &tools())?;
         let calls = found.calls.into_iter().map(|call| format!("{}{}", call.name, call.arguments));

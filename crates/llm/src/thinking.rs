@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::FinishReason;
 
-    /// The reasoning and the text of a stream of these pieces.
+    /// Returns the reasoning and the text of a stream of these pieces.
     fn split(pieces: &[&str]) -> (String, String) {
         let deltas = pieces.iter().map(|piece| Ok(Delta::Text((*piece).into())));
         let end = [Ok(Delta::Finish(FinishReason::Stop))];

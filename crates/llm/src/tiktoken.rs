@@ -24,7 +24,7 @@ pub struct Tiktoken {
 }
 
 impl Tiktoken {
-    /// The vocabulary of GPT-4o, GPT-5 and gpt-oss.
+    /// Creates a counter with the vocabulary of GPT-4o, GPT-5 and gpt-oss.
     pub fn o200k() -> Self {
         Self { vocabulary: o200k_base_singleton }
     }

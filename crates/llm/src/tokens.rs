@@ -18,7 +18,7 @@ const SOUND: usize = 250;
 /// A count is exact for one family of models at most. To estimate the size of a request, start from the
 /// provider's count of the last one, and count only the additions.
 pub trait TokenCounter: Send + Sync {
-    /// The tokens of a text.
+    /// Returns the tokens of a text.
     fn text(&self, text: &str) -> u64;
 
     /// Returns the tokens of an image or audio clip: 1,500 for an image of any size, and one for each 250
@@ -27,26 +27,26 @@ pub trait TokenCounter: Send + Sync {
         if media.mime.is_audio() { wide(media.bytes().div_ceil(SOUND)) } else { IMAGE }
     }
 
-    /// The tokens of a message in a request. Its reasoning is not counted: most providers do not get it back. Nor are its
-    /// media, which not every model gets: see [`TokenCounter::media`].
+    /// Returns the tokens of a message in a request. Its reasoning is not counted: most providers do not
+    /// receive it. Nor are its media, which not every model receives: see [`TokenCounter::media`].
     fn message(&self, message: &Message) -> u64 {
         let calls = message.tool_calls.iter();
         let calls = calls.map(|call| FRAME + self.text(&call.name) + self.text(&call.arguments));
         FRAME + self.text(&message.content) + calls.sum::<u64>()
     }
 
-    /// The tokens of a tool that is offered.
+    /// Returns the tokens of an offered tool.
     fn tool(&self, tool: &ToolSpec) -> u64 {
         let parameters = self.text(&tool.parameters.to_string());
         FRAME + self.text(&tool.name) + self.text(&tool.description) + parameters
     }
 
-    /// As many tokens as a message can have, and maybe more, without the work of counting them.
+    /// Returns an upper bound of a message's tokens, without the cost of counting them.
     fn message_at_most(&self, message: &Message) -> u64 {
         self.message(message)
     }
 
-    /// As many tokens as a tool can have.
+    /// Returns an upper bound of a tool's tokens.
     fn tool_at_most(&self, tool: &ToolSpec) -> u64 {
         self.tool(tool)
     }

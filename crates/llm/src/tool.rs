@@ -95,7 +95,7 @@ pub enum ToolError {
 }
 
 impl ToolError {
-    /// A failure with any message.
+    /// Creates a failure with any message.
     pub fn failed(message: impl Into<Cow<'static, str>>) -> Self {
         Self::Failed(message.into().into_owned())
     }
@@ -114,12 +114,12 @@ pub struct ToolReply {
 }
 
 impl ToolReply {
-    /// A text for the model.
+    /// Creates a text for the model.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// The same reply with images and audio.
+    /// Sets images and audio.
     #[must_use]
     pub fn with_media(self, media: impl IntoIterator<Item = Media>) -> Self {
         Self { media: media.into_iter().collect(), ..self }
@@ -159,7 +159,7 @@ pub type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Option<Result<String,
 
 /// Something a model may call.
 pub trait Tool: Send + Sync {
-    /// Name, description and argument schema.
+    /// Returns the name, description and argument schema.
     fn spec(&self) -> &ToolSpec;
 
     /// Returns the execution requirements.
@@ -167,7 +167,7 @@ pub trait Tool: Send + Sync {
         Behaviour::default()
     }
 
-    /// The sequence that its calls belong to; `None` if their order does not matter.
+    /// Returns the sequence that its calls belong to; `None` if their order does not matter.
     fn sequence(&self) -> Option<Sequence<'_>> {
         None
     }

@@ -150,13 +150,13 @@ impl ToolCx {
         Self { output: Some(Arc::new(listen)), ..self }
     }
 
-    /// The same, with a function that is called when the tool reports that the call was [sent](Self::sent).
+    /// Sets the function that is called when the tool reports that the call was [sent](Self::sent).
     #[must_use]
     pub fn with_sent(self, sent: impl Fn() + Send + Sync + 'static) -> Self {
         Self { sent: Some(Arc::new(sent)), ..self }
     }
 
-    /// The same, with something that tools may want. There is one of each type.
+    /// Adds a value for tools. There is one value of each type.
     #[must_use]
     pub fn with_given<T: Any + Send + Sync>(mut self, value: T) -> Self {
         self.given.insert(TypeId::of::<T>(), Arc::new(value));

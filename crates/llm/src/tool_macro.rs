@@ -14,7 +14,7 @@ use crate::{Subject, ToolError, ToolReply};
     note = "return text, something that is `Serialize`, a `ToolReply`, or a `Result` of these"
 )]
 pub trait IntoReply {
-    /// Text as it is, everything else as JSON.
+    /// Converts text as it is, and any other value to JSON.
     fn into_reply(self) -> Result<ToolReply, ToolError>;
 }
 
@@ -34,12 +34,12 @@ impl<T: Serialize> IntoReply for T {
     }
 }
 
-/// The reply of a tool that cannot fail.
+/// Converts the result of an infallible tool.
 pub fn plain<R: IntoReply>(returned: R) -> Result<ToolReply, ToolError> {
     returned.into_reply()
 }
 
-/// The reply of a tool that can.
+/// Converts the result of a fallible tool.
 pub fn fallible<R: IntoReply, E: Display + Any>(returned: Result<R, E>) -> Result<ToolReply, ToolError> {
     returned
         .map_err(|error| match (&error as &dyn Any).downcast_ref::<ToolError>() {
@@ -62,7 +62,7 @@ pub enum Stands {
     Text,
 }
 
-/// The subject of an argument of a call, or of the default that its schema has for it.
+/// Returns the subject of an argument of a call, or of the default that its schema has for it.
 pub fn subject(stands: &[(&str, Stands)], schema: &Value, argument: &str, args: &Value) -> Option<Subject> {
     let (_, stands) = stands.iter().find(|(name, _)| *name == argument)?;
     let given = match &args[argument] {

@@ -97,7 +97,7 @@ impl Channel {
         Ok(Self { ident, name, ty: field.ty, was, version, required, untracked, rule })
     }
 
-    /// The fields of a `Channel` that are about what was stored before.
+    /// Returns the fields of a `Channel` about earlier stored data.
     pub(crate) fn history(&self) -> TokenStream {
         let Self { was, required, untracked, .. } = self;
         let (version, migrate) = match &self.version {
@@ -120,7 +120,7 @@ impl Channel {
         quote_spanned!(first=> <#path as #home::Reducer<#ty>>)
     }
 
-    /// The reducer that is made of a function, if it is.
+    /// Returns the generated reducer of a function, if there is one.
     pub(crate) fn made(&self, vis: &Visibility, home: &Home) -> Option<TokenStream> {
         let Rule::FoldWith { path, reducer } = &self.rule else { return None };
         let write = inside_option(&self.ty)?;
@@ -151,7 +151,7 @@ impl Channel {
         })
     }
 
-    /// The type of what is written to it.
+    /// Returns the type of its writes.
     pub(crate) fn write(&self, home: &Home) -> TokenStream {
         let reducer = self.reducer(home);
         quote_spanned!(self.span().1=> #reducer::Write)
@@ -194,7 +194,7 @@ impl Channel {
         }
     }
 
-    /// The default value of its type.
+    /// Returns the default value of its type.
     pub(crate) fn default(&self) -> TokenStream {
         let (first, last) = self.span();
         let ty = &self.ty;
@@ -212,15 +212,15 @@ impl Channel {
         (!exclusive).then(|| ["clear", "set"].map(|verb| format_ident!("{verb}_{}", self.name, span = span)))
     }
 
-    /// The place of the type, for generated code that the compiler may find fault with.
+    /// Returns the place of the type, for errors in generated code.
     pub(crate) fn place(&self) -> Span {
         self.span().0
     }
 
-    /// The places of the first and the last token of the type.
+    /// Returns the places of the first and the last token of the type.
     ///
-    /// Stable Rust cannot join spans, but the compiler joins those of the first and the last token of an expression.
-    /// The code there stays generated code, which lints leave alone.
+    /// Stable Rust cannot join spans, but the compiler joins those of the first and the last token of an
+    /// expression. The code there stays generated code, which lints leave alone.
     fn span(&self) -> (Span, Span) {
         let tokens = self.ty.to_token_stream().into_iter();
         let mut places = tokens.map(|token| Span::call_site().located_at(token.span()));
@@ -229,7 +229,7 @@ impl Channel {
     }
 }
 
-/// The channels whose method on the update the `clear_..` or `set_..` of another channel would hide.
+/// Returns the channels whose method on the update the `clear_..` or `set_..` of another channel would hide.
 pub(crate) fn same_methods(channels: &[Channel], flats: &[Flat]) -> impl Iterator<Item = Error> {
     let methods =
         |cleared| Channel::clear_methods(cleared).into_iter().flatten().map(move |it| (cleared, it));
@@ -254,7 +254,7 @@ impl Rule {
         Self::BuiltIn { ident: Ident::new("LastValue", span), exclusive: true }
     }
 
-    /// The reducer's path, with `home` as the crate of the built-in ones.
+    /// Returns the reducer's path, with `home` as the crate of the built-in ones.
     fn path(&self, home: &Home) -> TokenStream {
         match self {
             Self::BuiltIn { ident, .. } => {
@@ -267,7 +267,7 @@ impl Rule {
     }
 }
 
-/// The names of other channels, present or past, that a channel claims to have had.
+/// Returns errors for former names of a channel that belong to another one, now or formerly.
 pub(crate) fn same_names(channels: &[Channel]) -> impl Iterator<Item = Error> {
     let mut names: Vec<String> = channels.iter().map(|channel| channel.name.clone()).collect();
     channels.iter().flat_map(|channel| &channel.was).filter_map(move |was| {
@@ -343,12 +343,12 @@ impl Said {
     }
 }
 
-/// The `T` of an `Option<T>`, if the type is written so.
+/// Returns the `T` of an `Option<T>`, if the type is written so.
 fn inside_option(ty: &Type) -> Option<&Type> {
     is_one_of(ty, &["Option"]).then(|| only_argument(ty)).flatten()
 }
 
-/// The `T` of a type that is written `Name<T>`.
+/// Returns the `T` of a type that is written `Name<T>`.
 fn only_argument(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else { return None };
@@ -408,7 +408,7 @@ fn is_number(ty: &Type) -> bool {
     is_one_of(ty, &NUMBERS)
 }
 
-/// A name that a channel can have had.
+/// Returns a name that a channel can have had.
 fn name(was: LitStr) -> Result<LitStr> {
     let value = was.value();
     if Ident::parse_any.parse_str(&value).is_err() || value == "clear" {

@@ -38,12 +38,12 @@ impl Flat {
         Ok(Self { ident, ty: field.ty, fields_before: channels, flats_before })
     }
 
-    /// The type of its updates.
+    /// Returns the type of its updates.
     pub(crate) fn update(&self, home: &Home) -> TokenStream {
         update_of(&self.ty, home)
     }
 
-    /// The positions of its channels in the outer state.
+    /// Returns the positions of its channels in the outer state.
     pub(crate) fn positions(&self, home: &Home) -> TokenStream {
         let start = position(self.fields_before, &self.flats_before, home);
         let update = self.update(home);

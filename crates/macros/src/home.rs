@@ -31,7 +31,7 @@ impl Home {
         Err(Error::new(Span::call_site(), message))
     }
 
-    /// The path of the crate, for code that belongs to the place at `span`.
+    /// Returns the path of the crate, for code that belongs to the place at `span`.
     pub(crate) fn at(&self, span: Span) -> TokenStream {
         let name = Ident::new(&self.0, span);
         quote_spanned!(span=> ::#name)

@@ -363,7 +363,7 @@ impl Input {
         let Code { home, idents, names, positions, reducers, defaults, flats, .. } = code;
         let FlatCode { idents: inner, types, updates, positions: ranges } = flats;
         quote! {
-            /// The part that is folded last.
+            /// Returns the part that is folded last.
             fn __last(&mut self) -> &mut Self {
                 if self.__later.is_empty() { self } else { self.__later.last_mut() }
             }
@@ -592,7 +592,7 @@ impl Input {
         }
     }
 
-    /// The JSON form: entries for the written channels, those of flattened states among them.
+    /// Returns the JSON form: entries for the written channels, those of flattened states among them.
     fn json(&self, code: &Code<'_>) -> TokenStream {
         let update = &self.update;
         let home = &code.home;
@@ -783,8 +783,8 @@ impl Input {
     }
 }
 
-/// A mention of every reducer that the compiler sees before all others, so that its first word about a reducer which
-/// does not fit the type of the field is about this field.
+/// Returns a use of every reducer before all other code, so that the first error about a reducer that does
+/// not fit its field's type is about this field.
 fn fitting(channels: &[Channel], code: &Code<'_>) -> TokenStream {
     let mentions = channels.iter().zip(&code.writes).map(|(channel, write)| {
         quote_spanned! {channel.place()=>

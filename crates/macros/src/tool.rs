@@ -184,7 +184,7 @@ fn check_docs(item: &ItemFn) -> Result<()> {
     Ok(())
 }
 
-/// The parameters, and what is wrong with them.
+/// Returns the parameters and their errors.
 fn params(item: &ItemFn) -> (Vec<Param>, Vec<Error>) {
     let (mut params, mut wrong) = (Vec::new(), Vec::new());
     for input in &item.sig.inputs {
@@ -254,7 +254,7 @@ fn param(input: &FnArg) -> Result<Param> {
     Ok(Param::Argument { name, ty, attributes: attrs.clone() })
 }
 
-/// The text of doc comments: lines of a paragraph are joined, paragraphs stay apart.
+/// Returns the text of doc comments: lines of a paragraph are joined, paragraphs remain separate.
 fn docs(attributes: &[Attribute]) -> String {
     let mut text = String::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
@@ -272,7 +272,7 @@ fn docs(attributes: &[Attribute]) -> String {
     text.trim_end().to_owned()
 }
 
-/// The path of the crate that exports the types of tools.
+/// Returns the path of the crate that exports the types of tools.
 fn home() -> Result<TokenStream> {
     for (package, library, path) in HOMES {
         let name = match crate_name(package) {
@@ -347,7 +347,7 @@ impl Expansion<'_> {
         deps.unzip()
     }
 
-    /// The type of the arguments, and its definition if the tool has parameters for them.
+    /// Returns the type of the arguments, and its definition if the tool has parameters for them.
     fn args(&self) -> (TokenStream, TokenStream) {
         let whole = self.params.iter().find_map(|param| match param {
             Param::Arguments { ty, .. } => Some(ty.to_token_stream()),
@@ -375,7 +375,7 @@ impl Expansion<'_> {
         (quote!(__Args), item)
     }
 
-    /// The function itself, under a name that its parameters do not have.
+    /// Returns the function itself, under a name that differs from its parameters.
     fn run(&self) -> ItemFn {
         let mut run = self.item.clone();
         run.attrs.retain(|attribute| !attribute.path().is_ident("doc"));

@@ -132,7 +132,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The state that `#[view(of = State)]` names.
+/// Returns the state that `#[view(of = State)]` names.
 fn of(ident: &Ident, attributes: &[Attribute], word: &str) -> Result<Path> {
     let mut of = None;
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident(word)) {

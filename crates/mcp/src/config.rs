@@ -99,7 +99,7 @@ pub enum McpConfigError {
 }
 
 impl McpConfig {
-    /// A program, with the default for everything else.
+    /// Creates the configuration of a program, with defaults.
     pub fn program<S: Into<String>>(command: S, args: impl IntoIterator<Item = S>) -> Self {
         let args = args.into_iter().map(Into::into).collect();
         Self::at(Place::Program { command: command.into(), args, env: BTreeMap::new(), cwd: None })

@@ -156,7 +156,7 @@ async fn in_time<E: std::fmt::Display>(
     }
 }
 
-/// The values with the variables of this program's environment that they name, and what is secret about them.
+/// Resolves the environment variables in the values. Returns the results and the secrets among them.
 fn looked_up(values: &BTreeMap<String, String>) -> Result<(Vec<(String, String)>, Secrets), String> {
     let mut secrets = Secrets::default();
     let mut found = Vec::new();

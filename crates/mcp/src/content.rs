@@ -10,10 +10,8 @@ pub(crate) const MOST: usize = 1 << 20;
 /// The maximum number of bytes shown of an invalid result.
 const LONGEST_SHOWN: usize = 500;
 
-/// The result: texts as they are, images and audio, and a description in the place of these and of everything else.
-///
-/// # Errors
-/// The result is an error, of which only the text is returned.
+/// Converts a result: texts unchanged, images and audio, and a description in place of these and of all other
+/// content.
 pub(crate) fn reply(mut result: Value) -> Result<ToolReply, ToolError> {
     let mut media = Vec::new();
     let mut parts: Vec<String> = match result.get_mut("content").map(Value::take) {
@@ -91,7 +89,7 @@ fn hidden(kind: &str, mime_type: &str, base64: &str, why: MediaError) -> String 
     format!("[{kind}: {mime_type}, {bytes} bytes, not shown: {why}]")
 }
 
-/// So many bytes of a text of the server at the most.
+/// Truncates a text of the server to this number of bytes.
 pub(crate) fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
         let omitted = text.len() - text.floor_char_boundary(most);

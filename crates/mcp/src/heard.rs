@@ -183,7 +183,7 @@ impl Ears {
         }
     }
 
-    /// The same as a line, cut if it is long.
+    /// Sends the text as a line, truncated if it is long.
     pub(crate) fn tell_line(&self, text: String) {
         self.tell(line(text));
     }

@@ -176,7 +176,7 @@ async fn read(
     })
 }
 
-/// The events of a body, none of which has more than this many bytes.
+/// Returns the events of a body, none of which has more than this many bytes.
 fn events(response: Response, most: usize) -> Events {
     let mut size = EventSize::default();
     let bounded = move |part: reqwest::Result<tokio_util::bytes::Bytes>| {
@@ -189,7 +189,7 @@ fn events(response: Response, most: usize) -> Events {
     until_error(SseStream::from_bytes_stream(response.bytes_stream().map(bounded))).map_ok(readable).boxed()
 }
 
-/// The stream up to its first error.
+/// Returns the stream up to its first error.
 fn until_error<T, E>(stream: impl Stream<Item = Result<T, E>>) -> impl Stream<Item = Result<T, E>> {
     stream.scan(false, |has_failed, item| {
         let goes_on = !std::mem::replace(has_failed, item.is_err());
@@ -197,7 +197,7 @@ fn until_error<T, E>(stream: impl Stream<Item = Result<T, E>>) -> impl Stream<It
     })
 }
 
-/// The event, with an error in the place of a message that has too many values to be read.
+/// Returns the event, with an error in place of a message that has too many values to be read.
 fn readable(event: Sse) -> Sse {
     let refused = event.data.as_deref().and_then(|data| message::overfull(data.as_bytes(), &[]));
     match refused {
@@ -218,7 +218,7 @@ struct EventSize {
 }
 
 impl EventSize {
-    /// The largest size that an event has reached within the next bytes.
+    /// Returns the maximum size that an event reaches within the next bytes.
     fn most_in(&mut self, bytes: &[u8]) -> usize {
         let mut most = self.event;
         for byte in bytes {

@@ -58,7 +58,7 @@ impl std::fmt::Display for Unusable {
     }
 }
 
-/// All tools, page by page.
+/// Requests all tools, page by page.
 pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, Unusable>>, String> {
     let (mut tools, mut cursor, mut pages) = (Vec::new(), None, 0);
     let (mut bytes, mut values) = (0, 0);
@@ -98,7 +98,7 @@ pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, U
     }
 }
 
-/// A result as the server wrote it.
+/// Returns a result as the server wrote it.
 pub(crate) fn raw(result: ServerResult) -> Value {
     match result {
         ServerResult::CustomResult(result) => result.0,

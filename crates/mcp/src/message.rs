@@ -116,7 +116,7 @@ fn only(out: &[RequestId]) -> Option<RequestId> {
     }
 }
 
-/// The id that a server returns, which some write as a text or as a float.
+/// Parses the id of an answer, which some servers write as a text or as a float.
 fn id(id: &Value) -> Option<RequestId> {
     let number = match id {
         Value::Number(number) => {
@@ -128,7 +128,7 @@ fn id(id: &Value) -> Option<RequestId> {
     number.map(NumberOrString::Number)
 }
 
-/// The result as it is: which kinds of results there are is of no interest to the calls of tools.
+/// Returns the result unchanged: its kind does not matter for the calls of tools.
 fn result_of(result: Value) -> ServerResult {
     if result.get("protocolVersion").is_some()
         && let Ok(initialized) = serde_json::from_value(result.clone())
@@ -224,7 +224,7 @@ mod tests {
         ids.iter().copied().map(NumberOrString::Number).collect()
     }
 
-    /// The id that is answered and what the answer is, or why it is noise.
+    /// Returns the answered id and the answer, or the reason why it is noise.
     fn said(line: &[u8], ids: &[i64]) -> (Option<i64>, String) {
         let message = match read(line, &out(ids)) {
             Said::Noise(why) => return (None, why),

@@ -202,7 +202,7 @@ impl fmt::Debug for McpServer {
 }
 
 impl Offered {
-    /// Those of them that can be used, and why the others cannot.
+    /// Separates the usable tools from the reasons why others are not usable.
     fn of(link: &Arc<Link>, taken: Vec<Result<Listed, Unusable>>) -> (Self, Vec<String>) {
         let (mut tools, mut by_name, mut left_out) = (Vec::new(), ToolRegistry::new(), Vec::new());
         let names = names(&link.name, taken.iter().flatten().map(|tool| &*tool.name));
@@ -225,7 +225,7 @@ impl Offered {
 }
 
 impl Link {
-    /// The connection as it is, or a new one if it broke.
+    /// Returns the connection, or a new one if it broke.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, String> {
         let mut connection = self.connection.lock().await;
         if let Some(whole) = connection.as_ref().filter(|it| is_whole(it)) {
@@ -257,7 +257,7 @@ impl Link {
         }
     }
 
-    /// The connection, if there is one.
+    /// Returns the connection, if there is one.
     async fn open(&self) -> Option<Arc<Connection>> {
         self.connection.lock().await.clone().filter(|it| is_whole(it))
     }
@@ -269,7 +269,7 @@ impl Link {
         listed.map_err(|problem| without_secrets(&self.config, problem))
     }
 
-    /// Those of the server's tools that the configuration wants, in its order.
+    /// Returns the configured tools of the server, in its order.
     fn taken(
         &self,
         listed: Vec<Result<Listed, Unusable>>,
@@ -285,7 +285,7 @@ impl Link {
         }
     }
 
-    /// The same, of which some may be missing.
+    /// Selects the configured tools, of which some may be missing.
     fn still_there(&self, listed: Vec<Result<Listed, Unusable>>) -> Vec<Result<Listed, Unusable>> {
         let Some(wanted) = &self.config.tools else { return listed };
         let find = |name: &String| listed.iter().find(|tool| name_of(tool) == name.as_str()).cloned();

@@ -219,7 +219,8 @@ impl Tool for McpTool {
         Behaviour { idempotent, timeout, ..Behaviour::default() }
     }
 
-    /// A server gets the calls of one answer in their order, and those that do more than read one at a time.
+    /// Returns one sequence per server: it receives the calls of one answer in order, and those that are not
+    /// read-only one at a time.
     fn sequence(&self) -> Option<Sequence<'_>> {
         Some(Sequence { name: &self.link.sequence, overlaps: self.hints.only_reads })
     }

@@ -250,13 +250,13 @@ impl ThreadRow {
 pub(crate) struct ThreadKey(i64);
 
 impl ThreadKey {
-    /// The thread's key, however damaged its row is.
+    /// Returns the thread's key, however damaged its row is.
     pub(crate) fn find_any(connection: &Connection, thread: &ThreadId) -> rusqlite::Result<Option<Self>> {
         let mut find = connection.prepare_cached("SELECT key FROM threads NOT INDEXED WHERE name = ?1")?;
         find.query_row([thread.as_str()], |row| row.get(0).map(Self)).optional()
     }
 
-    /// The threads of a thread's subgraphs, by name, as the table has them.
+    /// Returns the threads of a thread's subgraphs, by name, from the table.
     pub(crate) fn under(
         connection: &Connection,
         thread: &ThreadId,
@@ -302,28 +302,28 @@ impl ThreadKey {
         Ok(())
     }
 
-    /// The key of the thread itself.
+    /// Returns the key of the thread itself.
     pub(crate) fn number(self) -> i64 {
         self.0
     }
 
-    /// The key of a checkpoint; `None` if no thread can have it.
+    /// Returns the key of a checkpoint; `None` if no thread can have it.
     pub(crate) fn checkpoint(self, id: CheckpointId) -> Option<i64> {
         u32::try_from(id.0).ok().map(|id| self.first() | i64::from(id))
     }
 
-    /// The least key that a checkpoint of this thread can have.
+    /// Returns the least key that a checkpoint of this thread can have.
     pub(crate) fn first(self) -> i64 {
         self.0 << 32
     }
 
-    /// The greatest.
+    /// Returns the greatest key of this thread.
     pub(crate) fn last(self) -> i64 {
         self.first() | i64::from(u32::MAX)
     }
 }
 
-/// The id of the checkpoint with this key.
+/// Returns the id of the checkpoint with this key.
 pub(crate) fn id_of(key: i64) -> CheckpointId {
     CheckpointId((key & i64::from(u32::MAX)).unsigned_abs())
 }

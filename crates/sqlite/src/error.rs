@@ -7,12 +7,12 @@ use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
 use crate::location::Place;
 
-/// An error of SQLite while opening a database.
+/// Converts an error of SQLite while opening a database.
 pub(crate) fn opening(place: &Place, cause: rusqlite::Error) -> CheckpointError {
     explained(place, format!("cannot open {place}"), cause)
 }
 
-/// An error of SQLite while doing `action`.
+/// Converts an error of SQLite during `action`.
 pub(crate) fn database(place: &Place, action: &str, cause: rusqlite::Error) -> CheckpointError {
     explained(place, format!("cannot {action} in {place}"), cause)
 }
@@ -74,12 +74,12 @@ pub(crate) fn is_busy(error: &CheckpointError) -> bool {
     }
 }
 
-/// The same, of the cause of an error.
+/// Returns the same for the cause of an error.
 pub(crate) fn is_busy_cause(cause: &(dyn Error + Send + Sync + 'static)) -> bool {
     cause.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.busy)
 }
 
-/// An error of the operating system while opening the database at `path`.
+/// Creates the error of the operating system while opening the database at `path`.
 pub(crate) fn cannot_open(path: &Path, advice: &str, cause: Option<io::Error>) -> CheckpointError {
     CheckpointError::Storage {
         what: format!("cannot open database `{}`: {advice}", path.display()),
@@ -87,12 +87,12 @@ pub(crate) fn cannot_open(path: &Path, advice: &str, cause: Option<io::Error>) -
     }
 }
 
-/// A file that is a database, and not one that this program can use.
+/// Creates the error of a database of another program.
 pub(crate) fn not_ours(path: &Path, advice: String) -> CheckpointError {
     cannot_open(path, &advice, None)
 }
 
-/// A checkpoint with something in it that this program did not write.
+/// Creates the error of a checkpoint with data that this program did not write.
 pub(crate) fn damaged(
     place: &Place,
     thread: &ThreadId,
@@ -110,7 +110,7 @@ pub(crate) fn damaged(
 /// The error text of a row whose checksum differs.
 pub(crate) const CHECKSUM: &str = "the row is not what was stored: its checksum does not fit";
 
-/// A part of a checkpoint, or a task of it, whose row was changed since it was stored.
+/// Creates the error of a part of a checkpoint, or a task of it, whose row was changed since it was stored.
 pub(crate) fn changed(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
     let what = format!(
         "checkpoint {id} of thread `{thread}` in {place} is damaged: {part}; go on from an older checkpoint, or restore \
@@ -119,7 +119,7 @@ pub(crate) fn changed(place: &Place, thread: &ThreadId, id: CheckpointId, part: 
     corrupt(what, CHECKSUM)
 }
 
-/// A thread whose own row is damaged.
+/// Creates the error of a thread whose own row is damaged.
 pub(crate) fn damaged_thread(
     place: &Place,
     thread: &ThreadId,
@@ -144,7 +144,7 @@ pub(crate) fn damaged_thread_row(
     )
 }
 
-/// A table of threads that lost rows, or whose index did.
+/// Creates the error of a table of threads that lost rows, or whose index did.
 pub(crate) fn damaged_threads(place: &Place) -> CheckpointError {
     let what = format!(
         "the table `threads` in {place} is damaged: it has not as many rows as the index of names; restore the file from \
@@ -165,7 +165,7 @@ pub(crate) fn cannot_sync(place: &Place, cause: io::Error) -> CheckpointError {
     storage(format!("cannot write {place} to the disk; check the disk"), cause)
 }
 
-/// A checkpoint that refers to something that is not there.
+/// Creates the error of a checkpoint with a dangling reference.
 pub(crate) fn missing(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
     CheckpointError::Corrupt {
         what: format!(
@@ -176,12 +176,12 @@ pub(crate) fn missing(place: &Place, thread: &ThreadId, id: CheckpointId, part: 
     }
 }
 
-/// A value that should be stored as JSON and is not JSON.
+/// Creates the error of a value that should be stored as JSON and is not JSON.
 pub(crate) fn not_json(thread: &ThreadId, part: &str, cause: serde_json::Error) -> CheckpointError {
     storage(format!("cannot store {part} of thread `{thread}`: it is not JSON"), cause)
 }
 
-/// A thread that has as many checkpoints as can be counted.
+/// Creates the error of a thread with the maximum number of checkpoints.
 pub(crate) fn too_long(thread: &ThreadId) -> CheckpointError {
     CheckpointError::Storage {
         what: format!(
@@ -192,7 +192,7 @@ pub(crate) fn too_long(thread: &ThreadId) -> CheckpointError {
     }
 }
 
-/// A write to a database that was opened for reading.
+/// Creates the error of a write to a database that was opened for reading.
 pub(crate) fn read_only(place: &Place) -> CheckpointError {
     CheckpointError::Storage {
         what: format!("{place} was opened for reading only; open it for writing"),

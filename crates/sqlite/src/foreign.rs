@@ -64,7 +64,7 @@ fn objects(connection: &Connection) -> rusqlite::Result<Vec<(String, Object)>> {
     rows.collect()
 }
 
-/// The objects of all databases that versions of this program made.
+/// Returns the objects of all databases that versions of this program created.
 fn known() -> &'static Known {
     static KNOWN: OnceLock<Known> = OnceLock::new();
     KNOWN.get_or_init(|| {
@@ -93,7 +93,7 @@ fn known() -> &'static Known {
     })
 }
 
-/// SQL without its comments, and with one space between words.
+/// Returns SQL without its comments, and with one space between words.
 fn plain(sql: &str) -> String {
     let lines = sql.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
     lines.flat_map(str::split_ascii_whitespace).collect::<Vec<_>>().join(" ")

@@ -82,7 +82,7 @@ impl LockFile {
         Err(CheckpointError::Busy { thread: thread.clone() })
     }
 
-    /// `None` if the file was removed between its being opened and its being locked.
+    /// Locks the file. Returns `None` if it was removed between opening and locking it.
     fn lock(file: File, path: &Path, thread: &ThreadId) -> Result<Option<Self>, CheckpointError> {
         match file.try_lock() {
             Ok(()) if is_at(&file, path) => Ok(Some(Self { path: path.to_path_buf(), file: Some(file) })),
@@ -114,7 +114,7 @@ fn folder(database: &Path) -> PathBuf {
     folder.into()
 }
 
-/// `None` if the last writer of another thread removed the folder between its being made and its being used.
+/// Opens the file. Returns `None` if the last writer of another thread removed the folder meanwhile.
 fn open(folder: &Path, path: &Path) -> io::Result<Option<File>> {
     match fs::create_dir(folder) {
         Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
@@ -153,10 +153,7 @@ fn file_name(thread: &ThreadId) -> String {
     format!("{readable}.{:032x}.lock", fnv(thread.as_str()))
 }
 
-/// The hash of a name, equal on every machine and in every version of this program.
-///
-/// # Source
-/// FNV-1a with 128 bits, as in draft-eastlake-fnv.
+/// Hashes a name, equally on every machine and in every version of this program.
 fn fnv(name: &str) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

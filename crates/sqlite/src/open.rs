@@ -177,7 +177,8 @@ fn connect(
     Ok((connection, file))
 }
 
-/// The real name of a file. Two names of one must lead to the same locks, and a full path has no special meaning to SQLite.
+/// Returns the real name of a file. Two names of one must lead to the same locks, and a full path has no
+/// special meaning to SQLite.
 fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     let file = fs::canonicalize(path).map_err(|cause| match cause.kind() {
         ErrorKind::NotFound => error::cannot_open(path, "there is no such file; use another one", None),
@@ -192,7 +193,7 @@ fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
 #[derive(PartialEq, Eq)]
 enum Content {
     Nothing,
-    /// Those of schema [`OLD`].
+    /// The tables of schema [`OLD`].
     Old,
     Tables,
 }

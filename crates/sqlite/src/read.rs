@@ -15,7 +15,7 @@ use crate::{
     stored,
 };
 
-/// The columns of a [`CheckpointMeta`], in the order in which [`meta`] reads them.
+/// Returns the columns of a [`CheckpointMeta`], in the order in which [`meta`] reads them.
 fn history() -> String {
     format!(
         "SELECT key, parent, source, created_ms, control, metadata, parent_pruned, checksum IS {CHECKPOINT},
@@ -32,7 +32,7 @@ fn roots() -> String {
     )
 }
 
-/// The checkpoint with a key and those before it.
+/// Returns the checkpoint with a key and those before it.
 fn way_back() -> String {
     format!(
         "SELECT key, parent, applied, snapshot, checksum IS {CHECKPOINT} AND content_checksum IS {CONTENT}
@@ -108,7 +108,7 @@ impl Database {
         Reader { connection: &transaction, place: &place, thread, row }.history(range)
     }
 
-    /// The heads of the threads, newest first.
+    /// Returns the heads of the threads, newest first.
     pub(crate) fn threads(&mut self) -> Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError> {
         let place = self.place.clone();
         let refused = |cause| error::database(&place, "list the threads", cause);
@@ -124,7 +124,7 @@ impl Database {
         Ok(found)
     }
 
-    /// The names alone, so that damaged heads do not matter.
+    /// Returns the names alone, so that damaged heads do not matter.
     pub(crate) fn names(&mut self) -> Result<Vec<ThreadId>, CheckpointError> {
         let roots = roots_of(&self.connection, &self.place)?;
         Ok(roots.into_iter().map(|(thread, _)| thread).collect())
@@ -271,7 +271,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The nearest snapshot, and the updates since, oldest first.
+    /// Returns the nearest snapshot, and the updates since, oldest first.
     fn way_back(&self, from: CheckpointId) -> Result<Way, CheckpointError> {
         let mut statement = self.prepare(&way_back())?;
         let mut way = Way::default();
@@ -324,7 +324,7 @@ impl Reader<'_> {
         Ok(way)
     }
 
-    /// The updates that the checkpoint `id` folded in.
+    /// Returns the updates that the checkpoint `id` folded.
     fn updates(
         &self,
         id: CheckpointId,
@@ -498,7 +498,7 @@ fn is_intact(row: &Row<'_>, column: usize) -> bool {
     row.get::<_, Option<bool>>(column).is_ok_and(|intact| intact == Some(true))
 }
 
-/// A column with text.
+/// Returns a column with text.
 fn text<'row>(row: &'row Row<'_>, column: usize) -> rusqlite::Result<&'row [u8]> {
     Ok(row.get_ref(column)?.as_bytes()?)
 }

@@ -130,10 +130,7 @@ impl SqliteCheckpointer {
         Self::open_with(path, SqliteOptions::default())
     }
 
-    /// As [`open`](Self::open), with options.
-    ///
-    /// # Errors
-    /// See [`open`](Self::open).
+    /// Opens like [`open`](Self::open), with options.
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, CheckpointError> {
         if open::is_memory(path.as_ref()) {
             return Self::in_memory();

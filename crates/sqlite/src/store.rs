@@ -81,10 +81,7 @@ impl SqliteStore {
         Self::open_with(path, SqliteOptions::default(), StoreOptions::default())
     }
 
-    /// As [`open`](Self::open), with options.
-    ///
-    /// # Errors
-    /// See [`open`](Self::open).
+    /// Opens like [`open`](Self::open), with options.
     pub fn open_with(
         path: impl AsRef<Path>,
         sqlite: SqliteOptions,
@@ -123,10 +120,7 @@ impl SqliteStore {
         Self::in_memory_with(StoreOptions::default())
     }
 
-    /// As [`in_memory`](Self::in_memory), with options.
-    ///
-    /// # Errors
-    /// See [`in_memory`](Self::in_memory).
+    /// Opens like [`in_memory`](Self::in_memory), with options.
     pub fn in_memory_with(options: StoreOptions) -> Result<Self, StoreError> {
         Self::start(open::in_memory()?, Place::Memory, &SqliteOptions::default(), options)
     }
@@ -221,7 +215,7 @@ fn is_small(batch: &Batch) -> bool {
         && batch.steps.iter().map(bytes).sum::<Option<usize>>().is_some_and(|bytes| bytes <= SMALL)
 }
 
-/// About how many bytes a value has.
+/// Returns about how many bytes a value has.
 fn weight(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,

@@ -88,7 +88,7 @@ impl NewRecord {
 
 /// A request with a known size.
 pub(crate) trait Bytes {
-    /// About how many bytes it stores.
+    /// Returns about how many bytes it stores.
     fn bytes(&self) -> usize;
 }
 
@@ -326,7 +326,7 @@ pub(crate) fn source(name: &str) -> Result<Source, String> {
         .ok_or_else(|| format!("unknown source `{name}`"))
 }
 
-/// A field that is there, even if it is `null`.
+/// Deserializes an existing field, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(deserializer).map(Some)
 }

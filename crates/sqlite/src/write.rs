@@ -175,7 +175,7 @@ fn exists(connection: &Connection, thread: ThreadKey, id: CheckpointId) -> rusql
     connection.prepare_cached("SELECT 1 FROM checkpoints WHERE key = ?1")?.exists([thread.checkpoint(id)])
 }
 
-/// The first of some slots under which `parent` has no record of a finished task.
+/// Returns the first of some slots under which `parent` has no record of a finished task.
 fn unfinished(
     connection: &Connection,
     thread: ThreadKey,

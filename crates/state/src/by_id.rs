@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 /// An item with an id.
 pub trait HasId {
-    /// The id; empty if it has none yet.
+    /// Returns the id; empty if it has none yet.
     fn id(&self) -> &str;
 
     /// Sets the id.
@@ -23,7 +23,7 @@ pub trait HasId {
 /// Access to the ids of a list's items, for item types of another crate. [`OwnId`] uses the items' own
 /// [`HasId`].
 pub trait IdOf<T>: Send + Sync + 'static {
-    /// The item's id; empty if it has none yet.
+    /// Returns the item's id; empty if it has none yet.
     fn id(item: &T) -> &str;
 
     /// Sets the id of the item.
@@ -167,7 +167,7 @@ impl<T, const N: usize> From<[Merge<T>; N]> for Merges<T> {
 pub struct UnknownId(pub String);
 
 impl<T: Clone, K: IdOf<T>> ById<T, K> {
-    /// A list without items.
+    /// Creates a list without items.
     pub fn new() -> Self {
         Self { items: VectorSync::new_sync(), positions: HashTrieMapSync::new_sync(), ids: PhantomData }
     }
@@ -182,7 +182,7 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
         self.items.is_empty()
     }
 
-    /// The item with this id.
+    /// Returns the item with this id.
     pub fn get(&self, id: &str) -> Option<&T> {
         self.positions.get(id).and_then(|&position| self.items.get(position))
     }
@@ -192,12 +192,12 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
         self.positions.get(id).copied()
     }
 
-    /// The newest item.
+    /// Returns the newest item.
     pub fn last(&self) -> Option<&T> {
         self.items.last()
     }
 
-    /// The items in their order.
+    /// Returns the items in their order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         self.items.iter()
     }
@@ -238,7 +238,7 @@ impl<T: Clone, K: IdOf<T>> ById<T, K> {
         Ok(())
     }
 
-    /// An id that depends on the items alone, so that a replay finds the same.
+    /// Returns an id that depends on the items alone, so that a replay finds the same.
     fn unused_id(&self) -> String {
         let mut number = self.len();
         loop {

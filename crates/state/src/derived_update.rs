@@ -32,7 +32,7 @@ pub trait Fixed: Default {
     /// All names under which they are or were stored.
     const NAMES: &'static [&'static str];
 
-    /// They, by position.
+    /// Returns the channels, by position.
     fn channels() -> &'static [Channel];
 
     /// See [`State::written`](crate::State::written).
@@ -56,7 +56,7 @@ pub trait Fixed: Default {
     /// If the value does not fit, or the channel already has a write.
     fn read_entry<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error>;
 
-    /// The channels that start over, without what follows this update.
+    /// Returns the cleared channels, without those of following updates.
     fn cleared(&self) -> ChannelSet;
 
     /// Clears a channel, so that it starts from its default.
@@ -71,7 +71,7 @@ pub trait Fixed: Default {
     /// If a write has no such form.
     fn write_later<Q: SerializeSeq>(&self, list: &mut Q) -> Result<(), Q::Error>;
 
-    /// The channels to which another update writes something else, as far as their types can be compared.
+    /// Returns the channels whose writes differ in another update, as far as their types can be compared.
     fn differing(&self, other: &Self) -> ChannelSet;
 
     /// Returns the following updates, except those that only a flattened state has.
@@ -132,10 +132,7 @@ pub fn read<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     }
 }
 
-/// An update as JSON: an entry for each write, `clear`, and `$then`.
-///
-/// # Errors
-/// If a write has no such form.
+/// Writes an update as JSON: an entry for each write, `clear`, and `$then`.
 pub fn serialize<U: Fixed, S: Serializer>(update: &U, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     write_first(update, &mut map)?;

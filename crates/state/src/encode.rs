@@ -90,7 +90,7 @@ fn write<S: State>(state: &S, update: &S::Update, written: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// The first channel whose write panics when it is written by itself.
+/// Returns the first channel whose write panics when it is encoded alone.
 fn panicking<S: State>(state: &S, update: &S::Update) -> Option<String> {
     let written = state.written(update);
     let panics = |position: usize| {
@@ -111,7 +111,8 @@ pub fn unpanicked<T>(of: &str, work: impl FnOnce() -> serde_json::Result<T>) -> 
     })
 }
 
-/// Makes the path begin with the channel. For a chain of updates it first says which of them it is in.
+/// Prefixes the path with the channel. For a chain of updates, the path starts with the position in the
+/// chain.
 fn of_channel(mut unstorable: Unstorable) -> Unstorable {
     if unstorable.path.first().is_some_and(|step| step.starts_with('$')) {
         unstorable.path.drain(..unstorable.path.len().min(2));
@@ -155,7 +156,7 @@ fn survives<S: State>(state: &S, update: &S::Update, json: &[u8]) -> Result<(), 
     }
 }
 
-/// An update that cannot be read back.
+/// Returns the error of an update that cannot be read back.
 fn unreadable<U: Serialize>(update: &U, path: Vec<String>, error: serde_json::Error) -> Unstorable {
     match checked::write(update, Mode::Strict, &mut Vec::new()) {
         Err(unstorable) => unstorable,
@@ -181,7 +182,7 @@ pub fn read_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<(T, Strin
     Ok((read, String::from_utf8(json).expect("JSON is UTF-8")))
 }
 
-/// The full value of every channel, and their versions.
+/// Returns the full value of every channel, and their versions.
 ///
 /// # Errors
 /// The first channel that cannot be encoded.
@@ -196,7 +197,7 @@ pub fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChann
     channels.chain(schema_evolution::versions(state.channels()).map(Ok)).collect()
 }
 
-/// The value of a channel, as it is stored.
+/// Returns the stored form of a channel's value.
 fn encode_channel<S: State>(state: &S, channel: usize) -> Result<Vec<u8>, serde_json::Error> {
     let value = |state: &S, mode, json: &mut Vec<u8>| {
         let json = &mut serde_json::Serializer::new(json);

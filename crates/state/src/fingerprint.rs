@@ -40,7 +40,7 @@ pub(crate) fn exact(serialize: impl FnOnce(Printer<'_>) -> Result<u64, Error>) -
     serialize(Printer { room: &room, begun: None, exact: true }).ok()
 }
 
-/// The same of a value.
+/// Returns the exact fingerprint of a value.
 pub(crate) fn exact_of(value: &(impl Serialize + ?Sized)) -> Option<u64> {
     exact(|printer| value.serialize(printer))
 }
@@ -48,7 +48,7 @@ pub(crate) fn exact_of(value: &(impl Serialize + ?Sized)) -> Option<u64> {
 /// Returns the fingerprint of about the first `most` bytes of a value, together with the length of the whole.
 ///
 /// # Shape
-/// Of a list, a text or a struct, the beginning is read. Of a larger map, whose order is ignored, only the
+/// The beginning of a list, a text or a struct is read. For a larger map, whose order is ignored, only the
 /// number of entries is used. Equal values have equal outlines.
 ///
 /// `None` if the value does not serialize.
@@ -148,7 +148,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// The elements of a list as far as they are read.
+/// The elements of a list, as far as they were read.
 pub struct List<'a> {
     printer: Printer<'a>,
     variant: Option<&'static str>,
@@ -176,13 +176,13 @@ impl List<'_> {
     }
 }
 
-/// The entries of a map, or the fields of a struct, as far as they are read.
+/// The entries of a map or the fields of a struct, as far as they were read.
 pub struct Entries<'a> {
     printer: Printer<'a>,
     variant: Option<&'static str>,
     read: u64,
     key: u64,
-    /// Of all entries, so that their order does not count.
+    /// The sum over all entries, so that their order does not count.
     sum: u64,
 }
 

@@ -56,19 +56,19 @@ use crate::{Channel, State};
     note = "add one to the state: `#[channel(flatten)] name: {T}`"
 )]
 pub trait Flattens<T: State>: State {
-    /// The state inside.
+    /// Returns the state inside.
     fn part(&self) -> &T;
 
-    /// The same, without a copy.
+    /// Converts into the inner state without a copy.
     fn into_part(self) -> T {
         self.part().clone()
     }
 
-    /// An update of the state inside, as one of this state.
+    /// Converts an update of the inner state to one of this state.
     fn lift(update: T::Update) -> Self::Update;
 }
 
-/// All channels in the order of their positions.
+/// Returns all channels in the order of their positions.
 pub fn in_order<const N: usize, const M: usize>(
     own: [(usize, Channel); N],
     flattened: [(Range<usize>, &'static [Channel]); M],
@@ -81,7 +81,7 @@ pub fn in_order<const N: usize, const M: usize>(
     channels.into_iter().map(|(_, channel)| channel).collect()
 }
 
-/// Several lists as one, of which `N` is the length.
+/// Joins several lists into one of length `N`.
 pub const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
     let mut all = [""; N];
     let (mut list, mut at) = (0, 0);
@@ -103,7 +103,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// The first name that two channels claim.
+    /// Returns the first name that two channels claim.
     pub const fn twice(state: &str, names: &[&str]) -> Option<Self> {
         let mut one = 0;
         while one < names.len() {
@@ -131,7 +131,7 @@ impl Problem {
         self
     }
 
-    /// The words.
+    /// Returns the words.
     pub const fn text(&self) -> &str {
         match std::str::from_utf8(self.text.split_at(self.length).0) {
             Ok(text) => text,

@@ -76,7 +76,7 @@ struct Spec {
 }
 
 impl Spec {
-    /// The channel with this name.
+    /// Returns the channel with this name.
     fn position(&self, name: &str) -> Option<usize> {
         self.channels.binary_search_by(|channel| (*channel.name).cmp(name)).ok()
     }
@@ -99,7 +99,8 @@ impl JsonState {
         self.held(channel).and_then(Held::to_value)
     }
 
-    /// The items of a list: of a channel that appends, merges by id or is a topic. Empty for any other.
+    /// Returns the items of a list: of a channel that appends, merges by id or is a topic. Empty for any
+    /// other.
     pub fn items(&self, channel: &str) -> Box<dyn Iterator<Item = &Value> + '_> {
         match self.held(channel) {
             Some(Held::List(list)) => Box::new(list.iter()),
@@ -109,14 +110,14 @@ impl JsonState {
         }
     }
 
-    /// The state as an object: every channel that has a value.
+    /// Returns the state as an object: every channel that has a value.
     pub fn to_value(&self) -> Value {
         let values =
             self.entries().filter_map(|(channel, held)| Some((channel.name.to_string(), held.to_value()?)));
         Value::Object(values.collect())
     }
 
-    /// Some of the channels, as [`to_value`](Self::to_value) has them.
+    /// Returns some of the channels, in the form of [`to_value`](Self::to_value).
     pub fn pick(&self, channels: &[&str]) -> Value {
         let value = |name: &&str| Some(((*name).to_owned(), self.get(name)?));
         Value::Object(channels.iter().filter_map(value).collect::<Map<_, _>>())
@@ -130,7 +131,7 @@ impl JsonState {
         self.spec.channels.iter().zip(self.values.iter())
     }
 
-    /// The channels that a part of an update writes or clears; undeclared ones are not among them.
+    /// Returns the channels that a part of an update writes or clears; undeclared ones are not among them.
     fn set<'a>(&self, names: impl Iterator<Item = &'a String>) -> ChannelSet {
         names.filter_map(|name| self.spec.position(name)).collect()
     }
@@ -277,7 +278,7 @@ impl fmt::Debug for JsonState {
 }
 
 impl Serialize for JsonState {
-    /// As it would be stored: without what is untracked.
+    /// Serializes the stored form, without untracked channels.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let stored = self.entries().filter(|(channel, _)| !channel.untracked);
         serializer.collect_map(stored.filter_map(|(channel, held)| Some((&channel.name, held.to_value()?))))

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Log<T>(VectorSync<T>);
 
 impl<T> Log<T> {
-    /// A log without items.
+    /// Creates a log without items.
     pub fn new() -> Self {
         Self(VectorSync::new_sync())
     }
@@ -27,17 +27,17 @@ impl<T> Log<T> {
         self.0.is_empty()
     }
 
-    /// The item at `index`, from 0.
+    /// Returns the item at `index`, from 0.
     pub fn get(&self, index: usize) -> Option<&T> {
         self.0.get(index)
     }
 
-    /// The newest item.
+    /// Returns the newest item.
     pub fn last(&self) -> Option<&T> {
         self.0.last()
     }
 
-    /// The items, oldest first.
+    /// Returns the items, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         self.0.iter()
     }

@@ -10,7 +10,7 @@ use std::any::Any;
 pub struct Panicked(pub String);
 
 impl Panicked {
-    /// The text of a panic, as far as it has one.
+    /// Returns the message of a panic, if it has one.
     pub fn from_payload(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

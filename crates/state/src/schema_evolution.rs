@@ -325,7 +325,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// The names of the channels.
+    /// Returns the names of the channels.
     pub fn channels(&self) -> Vec<String> {
         let objects = [&self.values].into_iter().chain(&self.updates).chain(self.tasks.values());
         let names: BTreeSet<String> = objects.flat_map(Object::channels).collect();
@@ -344,7 +344,7 @@ impl Kept {
         self.tasks.retain(|slot, _| carried(*slot));
     }
 
-    /// The entry of a snapshot for it, if there is anything.
+    /// Returns the entry of a snapshot for it, if there is anything.
     pub fn entry(&self) -> Option<ChannelValue> {
         if self.values.is_empty() && self.updates.is_empty() {
             return None;
@@ -375,7 +375,7 @@ impl Object {
         self.versions.is_empty() && self.entries.keys().all(is_present) && later()
     }
 
-    /// One without others after it.
+    /// Reads an update without following ones.
     fn single(mut entries: BTreeMap<String, Box<RawValue>>) -> serde_json::Result<Self> {
         let versions = entries.remove(VERSIONS);
         let versions = versions.map(|json| serde_json::from_str(json.get())).transpose()?;
@@ -447,7 +447,7 @@ pub(crate) fn write_versions(channels: &[Channel], written: ChannelSet, json: &m
     }
 }
 
-/// The entry of a snapshot with the versions of all channels, if any of them is not 1.
+/// Returns the entry of a snapshot with the versions of all channels, if any of them is not 1.
 pub(crate) fn versions(channels: &[Channel]) -> Option<ChannelValue> {
     let versions = channels.iter().filter(|channel| channel.version != 1);
     let versions: BTreeMap<_, _> = versions.map(|channel| (&*channel.name, channel.version)).collect();
@@ -459,7 +459,7 @@ fn version_of(versions: &Versions, name: &str) -> u32 {
     versions.get(name).copied().unwrap_or(1)
 }
 
-/// The stored channel that has this name now.
+/// Returns the stored channel that has this name now.
 fn position(channels: &[Channel], name: &str) -> Option<usize> {
     channels.iter().position(|channel| channel.name == name && !channel.untracked)
 }
@@ -470,7 +470,7 @@ fn find<'a>(channels: &'a [Channel], name: &str) -> Option<(usize, &'a Channel)>
     channels.iter().enumerate().find(|(_, channel)| channel.is_called(name) && !channel.untracked)
 }
 
-/// The JSON in the present version of the channel. A migration that panics fails.
+/// Returns the JSON in the present version of the channel. A migration that panics fails.
 fn migrate(
     channel: &Channel,
     from: u32,

@@ -31,10 +31,10 @@ pub trait State: Clone + Default + Send + Sync + 'static {
         Self::Update::default()
     }
 
-    /// The channels, in the order of the fields. They are the same for every state of a graph.
+    /// Returns the channels, in the order of the fields. They are the same for every state of a graph.
     fn channels(&self) -> &[Channel];
 
-    /// The channels that `update` writes or clears.
+    /// Returns the channels that `update` writes or clears.
     fn written(&self, update: &Self::Update) -> ChannelSet;
 
     /// Returns the written channels that accept one write per superstep.
@@ -51,7 +51,7 @@ pub trait State: Clone + Default + Send + Sync + 'static {
         Ok(())
     }
 
-    /// The part of `update` that is stored, if its serialized form is not that already.
+    /// Returns the part of `update` that is stored, if its serialized form is not that already.
     fn stored<'a>(&self, update: &'a Self::Update) -> Cow<'a, Self::Update> {
         Cow::Borrowed(update)
     }
@@ -85,7 +85,7 @@ pub trait State: Clone + Default + Send + Sync + 'static {
     /// The first reducer that fails. The state is then partly folded and must be dropped.
     fn fold(&mut self, update: Self::Update) -> Result<(), FoldError>;
 
-    /// The value of a channel as JSON.
+    /// Returns the value of a channel as JSON.
     ///
     /// # Errors
     /// If the value has no JSON form, such as a map whose keys are structs, or the channel is untracked.
@@ -161,12 +161,12 @@ pub enum WriteError {
 pub struct FoldError {
     /// The channel's name.
     pub channel: Cow<'static, str>,
-    /// The reducer's reason.
+    /// The error of the reducer.
     #[source]
     pub source: ReduceError,
 }
 
-/// The state after a superstep in which `updates` were made, in this order.
+/// Returns the state after a superstep in which `updates` were made, in this order.
 ///
 /// # Errors
 /// [`FoldError`] with the first reducer that refuses; `state` is as before in any case.
@@ -236,7 +236,7 @@ impl<U> Cleared<U> {
         self.0.is_empty()
     }
 
-    /// The channels as a set.
+    /// Returns the channels as a set.
     pub fn channels(&self) -> ChannelSet {
         self.0
     }

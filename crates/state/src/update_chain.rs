@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Update;
 
-/// The updates that are folded right after the one that has this list. Nearly always there are none, which is a null
-/// pointer.
+/// The updates that are folded right after the one that has this list. Nearly always the list is empty, which
+/// is a null pointer.
 ///
 /// Its JSON form is the list, as the entry `$then` of the first update.
 pub struct Later<U>(
@@ -30,7 +30,7 @@ impl<U> Later<U> {
         self.0.as_mut().and_then(|list| list.last_mut()).expect("there are later updates")
     }
 
-    /// Each in order.
+    /// Iterates over the updates in order.
     pub fn iter(&self) -> slice::Iter<'_, U> {
         self.0.as_deref().map_or(&[][..], Vec::as_slice).iter()
     }

@@ -48,7 +48,8 @@ fn main() {
     });
 }
 
-/// From the question to the first piece of the answer, in microseconds: on a bare connection, and with an agent.
+/// Measures the time from the question to the first piece of the answer, in microseconds: on a bare
+/// connection, and with an agent.
 async fn first_token() -> (f64, f64) {
     let script = (0..2 * TURNS + 2).map(|_| txt("hello"));
     let server = WireServer::start(Script::new(script)).await.expect("a loopback port is free");

@@ -123,7 +123,7 @@ impl Work {
     }
 }
 
-/// The cases whose name contains `only`.
+/// Returns the cases whose name contains `only`.
 pub(crate) fn cases(runtime: &Arc<Runtime>, only: &str) -> Vec<Case> {
     let all = Kept::ALL.iter().flat_map(|&kept| Work::ALL.map(|work| (kept, work)));
     // Bare tasks store nothing.

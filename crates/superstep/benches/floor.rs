@@ -83,13 +83,13 @@ async fn count(state: Arc<State>) -> Update {
     Update { count: Some(state.count + 1), ..Update::default() }
 }
 
-/// One node that counts and leads to itself.
+/// Builds one node that counts and leads to itself.
 pub(crate) fn looped(steps: i64) -> Graph {
     let again = move |state: &State| if state.count < steps { vec![0] } else { vec![] };
     Graph(vec![node(count, again)])
 }
 
-/// As many nodes as steps.
+/// Builds a chain of one node per step.
 pub(crate) fn chain(steps: usize) -> Graph {
     let counter = |position| {
         let after = position + 1;
@@ -120,7 +120,7 @@ pub(crate) fn bare_tasks(width: usize) -> Graph {
     Graph(vec![node(spawn, |_| vec![])])
 }
 
-/// A node that starts the stopwatch, then one that appends a message `steps` times.
+/// Builds a node that starts the stopwatch, then one that appends a message `steps` times.
 pub(crate) fn appends(steps: i64, stopwatch: Stopwatch) -> Graph {
     let begin = move |_| {
         stopwatch.start();

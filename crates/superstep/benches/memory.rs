@@ -22,7 +22,7 @@ const ENTRIES: usize = 100_000;
 /// The number of different words; the nth of them occurs with a probability of 1 / n.
 const VOCABULARY: usize = 20_000;
 
-/// Twelve words.
+/// Generates twelve words.
 fn text(chance: &mut StdRng, sums: &[f64]) -> String {
     let word = |_| {
         let at = chance.random::<f64>() * sums[VOCABULARY - 1];
@@ -31,7 +31,7 @@ fn text(chance: &mut StdRng, sums: &[f64]) -> String {
     (0..12).map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// A memory with as many entries, of so many users.
+/// Fills a memory with the entries of `users` users.
 async fn filled(store: SqliteStore, users: usize) -> StoreMemory {
     let mut chance = StdRng::seed_from_u64(7);
     let sums = (1..=VOCABULARY).scan(0.0, |sum, nth| {

@@ -24,7 +24,7 @@ async fn count(state: Work, _: Cx) -> WorkUpdate {
     Work::update().count(state.count + 1)
 }
 
-/// One node that counts and leads to itself.
+/// Builds one node that counts and leads to itself.
 pub(crate) fn looped(steps: i64) -> CompiledGraph<Work> {
     let mut graph = StateGraph::new("loop");
     let node = graph.add_node("count", count);
@@ -39,7 +39,7 @@ pub(crate) fn looped(steps: i64) -> CompiledGraph<Work> {
     graph.compile().expect("the graph is whole")
 }
 
-/// As many nodes as steps.
+/// Builds a chain of one node per step.
 pub(crate) fn chain(steps: usize) -> CompiledGraph<Work> {
     let mut graph = StateGraph::new("chain");
     let mut last = START;
@@ -68,7 +68,7 @@ pub(crate) fn fan_out(width: usize) -> CompiledGraph<Work> {
     graph.compile().expect("the graph is whole")
 }
 
-/// A node that starts the stopwatch, then one that appends a message `steps` times.
+/// Builds a node that starts the stopwatch, then one that appends a message `steps` times.
 pub(crate) fn appends(steps: i64, stopwatch: Stopwatch) -> CompiledGraph<Work> {
     let mut graph = StateGraph::new("appends");
     let begin = graph.add_node_with("begin", stopwatch, async |stopwatch: Stopwatch, _: Work, _: Cx| {

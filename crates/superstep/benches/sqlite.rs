@@ -45,7 +45,7 @@ impl Rows {
     }
 }
 
-/// A checkpointer on a new database at `path`.
+/// Opens a checkpointer on a new database at `path`.
 pub(crate) fn open(path: &Path) -> Arc<dyn Checkpointer> {
     Arc::new(SqliteCheckpointer::open(path).expect("a database can be made"))
 }

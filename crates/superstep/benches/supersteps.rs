@@ -57,7 +57,7 @@ impl Stopwatch {
     }
 }
 
-/// The runtime of both sides.
+/// Builds the runtime of both sides.
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime can be built")
 }

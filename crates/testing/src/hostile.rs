@@ -167,7 +167,7 @@ impl HostileServer {
         Ok(Self { address, sent, requests, accepting })
     }
 
-    /// The base URL, as in `http://127.0.0.1:4711/v1`.
+    /// Returns the base URL, as in `http://127.0.0.1:4711/v1`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }

@@ -89,12 +89,12 @@ impl Mem0Server {
         Ok(Self { address, state, accepting })
     }
 
-    /// Its address, as in `http://127.0.0.1:4711`.
+    /// Returns its address, as in `http://127.0.0.1:4711`.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn received(&self) -> Vec<Received> {
         self.state().received.clone()
     }
@@ -104,7 +104,7 @@ impl Mem0Server {
         self.state().memories.iter().map(|memory| (memory.user_id.clone(), memory.text.clone())).collect()
     }
 
-    /// From now on its model fails, or does no more.
+    /// Sets whether its model fails from now on.
     pub fn fail(&self, fails: bool) {
         self.state().fails = fails;
     }
@@ -174,7 +174,7 @@ impl State {
         }
     }
 
-    /// The memories that a model would make of messages.
+    /// Returns the memories extracted from messages.
     fn made(&mut self, body: &Value) -> Result<Vec<Memory>, Reply> {
         let user_id = body["user_id"].as_str().map(str::trim).unwrap_or_default().to_owned();
         if user_id.is_empty() {
@@ -340,7 +340,7 @@ fn shown(memory: &Memory) -> Value {
     json!({ "id": id, "memory": text, "user_id": user_id, "metadata": metadata, "created_at": "2026-01-15T10:30:00Z" })
 }
 
-/// The share of the question's words that a text has.
+/// Returns the share of the question's words that a text has.
 fn score(query: &str, text: &str) -> f64 {
     let words = |text: &str| -> Vec<String> {
         text.to_lowercase()
@@ -355,7 +355,7 @@ fn score(query: &str, text: &str) -> f64 {
     hits as f64 / asked.len().max(1) as f64
 }
 
-/// One parameter of an address, decoded.
+/// Returns one parameter of an address, decoded.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let pair =
         |pair: &str| pair.split_once('=').filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned());

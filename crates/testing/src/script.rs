@@ -34,7 +34,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// A script of these answers.
+    /// Creates a script of these answers.
     pub fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self { answers: answers.into_iter().collect() }
     }
@@ -88,17 +88,17 @@ pub enum Reads {
     Bytewise,
 }
 
-/// `TXT`: a text, finish reason `stop`, `[DONE]`.
+/// Creates `TXT`: a text, finish reason `stop`, `[DONE]`.
 pub fn txt(text: &str) -> Answer {
     Answer::stream().text([text]).end("stop").done()
 }
 
-/// `CALL`: one tool call, finish reason `tool_calls`, `[DONE]`.
+/// Creates `CALL`: one tool call, finish reason `tool_calls`, `[DONE]`.
 pub fn call(id: &str, name: &str, arguments: &str) -> Answer {
     calls([(id, name, arguments)])
 }
 
-/// `CALLS`: tool calls of (id, name, arguments), finish reason `tool_calls`, `[DONE]`.
+/// Creates `CALLS`: tool calls of (id, name, arguments), finish reason `tool_calls`, `[DONE]`.
 pub fn calls<'a>(calls: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -> Answer {
     let answer = calls
         .into_iter()
@@ -107,7 +107,7 @@ pub fn calls<'a>(calls: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>) -
     answer.end("tool_calls").done()
 }
 
-/// `HTTP`: a status with headers and a body.
+/// Creates `HTTP`: a status with headers and a body.
 pub fn http(status: u16, headers: &[(&str, &str)], body: &str) -> Answer {
     let headers = headers.iter().map(|(name, value)| (name.to_lowercase(), value.to_string())).collect();
     Answer::Http { status, headers, body: body.to_owned() }
@@ -119,12 +119,12 @@ impl Answer {
         Self::Stream { pieces: Vec::new(), reads: Reads::default() }
     }
 
-    /// A stream of the events of `text`, each `data: …` and a blank line.
+    /// Creates a stream of the events of `text`, each `data: …` and a blank line.
     pub fn sse(text: &str) -> Self {
         text.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).fold(Self::stream(), Self::data)
     }
 
-    /// `T`: pieces of text.
+    /// Adds `T`: pieces of text.
     #[must_use]
     pub fn text<'a>(self, pieces: impl IntoIterator<Item = &'a str>) -> Self {
         pieces.into_iter().enumerate().fold(self, |answer, (at, text)| {
@@ -133,7 +133,7 @@ impl Answer {
         })
     }
 
-    /// `K`: a piece of reasoning.
+    /// Adds `K`: a piece of reasoning.
     #[must_use]
     pub fn reasoning(self, text: &str) -> Self {
         self.chunk(&format!(r#"{{"reasoning_content":{}}}"#, quoted(text)), None)
@@ -158,7 +158,7 @@ impl Answer {
         arguments.into_iter().fold(opened, |answer, text| answer.arguments(index, text))
     }
 
-    /// A further piece of the arguments of the call at `index`.
+    /// Adds a further piece of the arguments of the call at `index`.
     #[must_use]
     pub fn arguments(self, index: usize, text: &str) -> Self {
         let text = quoted(text);
@@ -174,7 +174,7 @@ impl Answer {
         self.chunk("{}", Some(reason))
     }
 
-    /// `U`: usage, in a chunk without choices.
+    /// Adds `U`: usage, in a chunk without choices.
     #[must_use]
     pub fn usage(self, prompt: u64, completion: u64) -> Self {
         let total = prompt + completion;
@@ -183,13 +183,13 @@ impl Answer {
         ))
     }
 
-    /// `DONE`.
+    /// Adds `DONE`.
     #[must_use]
     pub fn done(self) -> Self {
         self.data("[DONE]")
     }
 
-    /// `CUT`: the connection breaks.
+    /// Adds `CUT`: the connection breaks.
     #[must_use]
     pub fn cut(self) -> Self {
         self.piece(Piece::Cut)
@@ -207,7 +207,7 @@ impl Answer {
         self.piece(Piece::Delay(Duration::from_millis(ms)))
     }
 
-    /// One chunk with this delta, a JSON text.
+    /// Adds one chunk with this delta, a JSON text.
     #[must_use]
     pub fn chunk(self, delta: &str, finish: Option<&str>) -> Self {
         let finish = finish.map_or("null".to_owned(), quoted);
@@ -216,19 +216,19 @@ impl Answer {
         ))
     }
 
-    /// One event with any payload.
+    /// Adds one event with any payload.
     #[must_use]
     pub fn data(self, payload: &str) -> Self {
         self.piece(Piece::Data(payload.to_owned()))
     }
 
-    /// The same stream, cut into network reads at these byte positions only.
+    /// Splits the stream into network reads at these byte positions only.
     #[must_use]
     pub fn split_at(self, positions: impl IntoIterator<Item = usize>) -> Self {
         self.read(Reads::At(positions.into_iter().collect()))
     }
 
-    /// The same stream, one byte at a time.
+    /// Splits the stream into single bytes.
     #[must_use]
     pub fn byte_by_byte(self) -> Self {
         self.read(Reads::Bytewise)
@@ -292,7 +292,7 @@ impl Progress {
         &self.rules
     }
 
-    /// The answer to a question with this body: 400 if a provider would refuse it.
+    /// Returns the answer to a request with this body: 400 if a provider would reject it.
     pub(crate) fn answer(&mut self, body: &Value) -> Answer {
         if let Err(refused) = self.rules.check(body) {
             let error = json!({"error": {"message": refused.to_string(), "type": "invalid_request_error"}});

@@ -36,12 +36,12 @@ struct State {
 }
 
 impl ScriptedModel {
-    /// A model that plays `script`, and refuses what providers refuse.
+    /// Creates a model that plays `script`, and rejects the requests that providers reject.
     pub fn new(script: Script) -> Self {
         Self::with_rules(script, Rules::default())
     }
 
-    /// A model that plays `script`, and refuses what these rules forbid.
+    /// Creates a model that plays `script`, and rejects requests that violate these rules.
     pub fn with_rules(script: Script, rules: Rules) -> Self {
         let state = State { progress: Progress::new(script, rules), requests: Vec::new(), times: Vec::new() };
         Self { started: Instant::now(), accepts: Accepts::NOTHING, state: Arc::new(Mutex::new(state)) }
@@ -61,7 +61,7 @@ impl ScriptedModel {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn requests(&self) -> Vec<Request> {
         self.state().requests.clone()
     }
@@ -76,7 +76,7 @@ impl ScriptedModel {
         self.state().progress.unused()
     }
 
-    /// The requests that were refused.
+    /// Returns the requests that were refused.
     pub fn refused(&self) -> Vec<Refused> {
         self.state().progress.refused()
     }

@@ -46,7 +46,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// These seeds, in memory, with no answers and the usual settings.
+    /// Creates settings with these seeds, in memory, without answers and with default settings.
     pub fn seeds(seeds: Range<u64>) -> Self {
         let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
         let config = RunConfig::default();
@@ -55,7 +55,7 @@ impl Options {
 }
 
 impl Default for Options {
-    /// 2,000 seeds, otherwise as [`Options::seeds`].
+    /// Returns 2,000 seeds, otherwise like [`Options::seeds`].
     fn default() -> Self {
         Self::seeds(0..2_000)
     }

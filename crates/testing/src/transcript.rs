@@ -99,7 +99,7 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("an update has a JSON form")
 }
 
-/// The channels in the order of the state's fields.
+/// Returns the channels in the order of the state's fields.
 fn values<S: State>(state: &S) -> String {
     let channel = |(position, channel): (usize, &superstep_graph::Channel)| {
         let value = state.encode(position).expect("a channel has a JSON form");

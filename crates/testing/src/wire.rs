@@ -79,17 +79,17 @@ impl WireServer {
         lock(&self.state)
     }
 
-    /// The base URL, as in `http://127.0.0.1:4711/v1`.
+    /// Returns the base URL, as in `http://127.0.0.1:4711/v1`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// The bodies of all requests so far.
+    /// Returns the bodies of all requests so far.
     pub fn requests(&self) -> Vec<Value> {
         self.state().received.iter().map(|received| received.body.clone()).collect()
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn received(&self) -> Vec<Received> {
         self.state().received.clone()
     }
@@ -99,7 +99,7 @@ impl WireServer {
         self.state().progress.unused()
     }
 
-    /// The requests that were refused.
+    /// Returns the requests that were refused.
     pub fn refused(&self) -> Vec<Refused> {
         self.state().progress.refused()
     }
@@ -239,7 +239,7 @@ impl Cutter {
         Self { reads, sent: 0, held: Vec::new() }
     }
 
-    /// The parts that are complete with `bytes`.
+    /// Returns the parts that are complete with `bytes`.
     fn push(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut parts = Vec::new();
         match &self.reads {

@@ -41,7 +41,7 @@ use superstep_graph::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Wrapper: Send + Sync + 'static {
-    /// The store behind it.
+    /// Returns the store behind it.
     fn store(&self) -> &dyn Checkpointer;
 
     /// See [`Checkpointer::lease`].

@@ -40,7 +40,7 @@ impl Thread {
         self.checkpoints.last().map(|head| head.id)
     }
 
-    /// The checkpoints there are.
+    /// Returns the checkpoints there are.
     pub(super) fn ids(&self) -> BTreeSet<CheckpointId> {
         self.checkpoints.iter().map(|stored| stored.id).collect()
     }

@@ -61,32 +61,32 @@ const OPERATORS: [(&str, Compare); 6] = [
 ];
 
 impl Filter {
-    /// The field is this.
+    /// Creates the condition that the field equals this value.
     pub fn eq(field: impl Into<String>, with: impl Into<Value>) -> Self {
         Self { field: field.into(), compare: Compare::Eq, with: with.into() }
     }
 
-    /// The field is not this.
+    /// Creates the condition that the field differs from this value.
     pub fn ne(field: impl Into<String>, with: impl Into<Value>) -> Self {
         Self { compare: Compare::Ne, ..Self::eq(field, with) }
     }
 
-    /// The field is greater than this.
+    /// Creates the condition that the field is greater than this value.
     pub fn gt(field: impl Into<String>, with: impl Into<Value>) -> Self {
         Self { compare: Compare::Gt, ..Self::eq(field, with) }
     }
 
-    /// The field is this or greater.
+    /// Creates the condition that the field is greater than or equal to this value.
     pub fn gte(field: impl Into<String>, with: impl Into<Value>) -> Self {
         Self { compare: Compare::Gte, ..Self::eq(field, with) }
     }
 
-    /// The field is less than this.
+    /// Creates the condition that the field is less than this value.
     pub fn lt(field: impl Into<String>, with: impl Into<Value>) -> Self {
         Self { compare: Compare::Lt, ..Self::eq(field, with) }
     }
 
-    /// The field is this or less.
+    /// Creates the condition that the field is less than or equal to this value.
     pub fn lte(field: impl Into<String>, with: impl Into<Value>) -> Self {
         Self { compare: Compare::Lte, ..Self::eq(field, with) }
     }
@@ -135,7 +135,7 @@ impl Filter {
     }
 }
 
-/// The field of a value with this name; see [`Filter`].
+/// Returns the field of a value with this name; see [`Filter`].
 pub(super) fn field<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     let fields = value.as_object()?;
     if let Some(found) = fields.get(name) {

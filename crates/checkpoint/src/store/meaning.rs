@@ -14,10 +14,11 @@ pub type EmbedError = Box<dyn Error + Send + Sync>;
 /// Set it with [`StoreOptions::embed`](super::StoreOptions::embed). It is called once for all texts of a
 /// batch, before any operation of the batch.
 pub trait Embed: Send + Sync + 'static {
-    /// The name of the model, which is stored with its vectors: those of another model are never compared with them.
+    /// Returns the name of the model, which is stored with its vectors: those of another model are never
+    /// compared with them.
     fn model(&self) -> &str;
 
-    /// One vector for each text, in order, all equally long, of finite numbers.
+    /// Returns one vector for each text, in order, all equally long, of finite numbers.
     ///
     /// # Errors
     /// Anything; the batch fails with [`StoreError::Embedding`].
@@ -34,7 +35,7 @@ pub struct Vector {
 }
 
 impl Vector {
-    /// The cosine between two, from -1 to 1; `None` if they cannot be compared.
+    /// Returns the cosine of two vectors, from -1 to 1; `None` if they cannot be compared.
     pub fn cosine(&self, other: &Self) -> Option<f64> {
         let comparable = self.model == other.model && self.direction.len() == other.direction.len();
         comparable.then(|| {

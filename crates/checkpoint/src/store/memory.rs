@@ -23,12 +23,12 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty store that is set up like this.
+    /// Creates an empty store with these options.
     pub fn with(options: StoreOptions) -> Self {
         Self { options, items: Mutex::default() }
     }
@@ -202,7 +202,7 @@ impl Items {
     }
 }
 
-/// From which one on the last [`LOOKED_AT`] were put.
+/// Returns the number of the first of the last [`LOOKED_AT`] puts.
 fn last_put(puts: impl Iterator<Item = u64>) -> u64 {
     let mut puts: Vec<_> = puts.collect();
     puts.sort_unstable_by_key(|nth| std::cmp::Reverse(*nth));

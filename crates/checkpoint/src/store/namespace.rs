@@ -62,7 +62,7 @@ impl Namespace {
         if joined.is_empty() { Self::new::<&str>([]) } else { Self::new(joined.split('.')) }
     }
 
-    /// The namespace with one more label.
+    /// Returns the namespace with one more label.
     ///
     /// # Errors
     /// See [`new`](Self::new).
@@ -70,12 +70,12 @@ impl Namespace {
         Self::new(self.labels().chain([label]))
     }
 
-    /// The labels, the general ones first.
+    /// Returns the labels, the general ones first.
     pub fn labels(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('.')
     }
 
-    /// The labels, joined with `.`.
+    /// Returns the labels, joined with `.`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -97,7 +97,7 @@ impl Namespace {
         pattern.iter().rev().all(|wanted| labels.next().is_some_and(|label| wanted == "*" || wanted == label))
     }
 
-    /// The first `depth` labels, which are at least one.
+    /// Returns the first `depth` labels, which are at least one.
     pub(super) fn cut(&self, depth: usize) -> Self {
         match self.0.match_indices('.').nth(depth - 1) {
             Some((end, _)) => Self(self.0[..end].into()),

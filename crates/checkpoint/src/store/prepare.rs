@@ -26,7 +26,7 @@ pub struct StoreOptions {
 }
 
 impl Default for StoreOptions {
-    /// The machine's clock, items that live for ever, no search by meaning.
+    /// Returns the machine's clock, no expiry, and no embedding.
     fn default() -> Self {
         Self { clock: Arc::new(SystemClock), ttl: None, refresh_on_read: false, embed: None }
     }
@@ -191,7 +191,7 @@ struct Text {
 }
 
 impl NewItem {
-    /// The words of its text.
+    /// Returns the words of its text.
     pub fn words(&self) -> Words {
         Words::of(&self.text)
     }

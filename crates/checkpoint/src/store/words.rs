@@ -49,7 +49,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// The words of a text.
+    /// Counts the words of a text.
     pub fn of(text: &str) -> Self {
         let mut counts = BTreeMap::new();
         let mut len = 0_u32;
@@ -72,7 +72,7 @@ impl Words {
     }
 }
 
-/// The first [`QUERY_WORDS`] different words of a query: those that count.
+/// Returns the first [`QUERY_WORDS`] different words of a query: those that count.
 pub fn terms(query: &str) -> Vec<String> {
     let mut terms = Vec::new();
     for word in words(query) {
@@ -185,7 +185,7 @@ pub fn bm25(found: &[(Vec<u32>, u32)], having: &[u64], scope: Scope) -> Vec<f64>
     found.iter().map(score).collect()
 }
 
-/// In how many of these each word is, of items as in [`bm25`].
+/// Returns the number of items with each word, for items as in [`bm25`].
 pub fn having(counts: &[(Vec<u32>, u32)], terms: usize) -> Vec<u64> {
     let having = |term: usize| counts.iter().filter(|(counts, _)| counts[term] > 0).count() as u64;
     (0..terms).map(having).collect()

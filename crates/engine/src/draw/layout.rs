@@ -127,7 +127,7 @@ fn turned(nodes: usize, lines: &[Line]) -> Vec<bool> {
     turned
 }
 
-/// Each node below all that lead to it.
+/// Assigns each node to a layer below all its predecessors.
 fn layers(nodes: usize, lines: &[Line], turned: &[bool]) -> Vec<usize> {
     let mut layers = vec![0; nodes];
     // No cycle is left, so this terminates.
@@ -226,11 +226,7 @@ fn spread(things: &mut [Thing], rows: &[Vec<usize>]) {
     }
 }
 
-/// The places nearest to those that are wanted, in order and at least [`GAP`] apart.
-///
-/// # Source
-/// The pool-adjacent-violators algorithm: Ayer and others, "An Empirical Distribution Function for Sampling with Incomplete
-/// Information" (1955).
+/// Returns the places nearest to the wanted ones, in order and at least [`GAP`] apart.
 fn apart(wanted: &[f64], widths: &[f64]) -> Vec<f64> {
     let mut offsets = Vec::new();
     let mut offset = 0.0;

@@ -173,13 +173,13 @@ fn written(x: f64, y: f64, color: &str, text: &str) -> String {
     format!("<text x=\"{x:.0}\" y=\"{:.0}\" text-anchor=\"middle\" fill=\"{color}\">{text}</text>", y + 4.0)
 }
 
-/// About how wide a text is; letters of East Asian scripts and emoji are as wide as two.
+/// Returns the approximate width of a text; letters of East Asian scripts and emoji count as two.
 fn wide(text: &str) -> f64 {
     let letters: u32 = text.chars().map(|c| if c >= '\u{1100}' { 2 } else { 1 }).sum();
     f64::from(letters) * LETTER
 }
 
-/// As text of XML, without characters that it cannot have.
+/// Escapes a text for XML, and removes characters that XML does not allow.
 fn escape(text: &str) -> String {
     let allowed = |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}');
     let text: String = text.chars().filter(allowed).collect();

@@ -36,7 +36,8 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     problems
 }
 
-/// The pairs of tasks that can be in one superstep, the lesser node first; a worker can be paired with itself.
+/// Returns the pairs of tasks that can be in one superstep, the lesser node first; a worker can be paired
+/// with itself.
 fn together(ways: &Ways<'_>) -> BTreeSet<(usize, usize)> {
     let leads_to: Vec<Vec<bool>> = ways.nodes().map(|node| ways.reached([node], |_| false)).collect();
     let mut pairs = BTreeSet::new();

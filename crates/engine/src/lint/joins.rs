@@ -1,4 +1,4 @@
-//! Joins that wait for ever.
+//! Joins that wait forever.
 
 use super::{Ways, When};
 use std::collections::BTreeMap;

@@ -53,7 +53,7 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// The tasks in the order in which their writes are folded.
+    /// Returns the tasks in the order in which their writes are folded.
     pub fn order(self) -> impl ExactSizeIterator<Item = TaskId> {
         (0..self.width).map(move |slot| TaskId { step: self.step, slot })
     }

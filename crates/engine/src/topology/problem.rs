@@ -172,7 +172,7 @@ impl ProblemKind {
         self.lint().is_some()
     }
 
-    /// The kind of suspicion, if the graph could run all the same.
+    /// Returns the lint, if the graph can run in spite of the problem.
     pub fn lint(&self) -> Option<Lint> {
         match self {
             Self::Unreachable(_) => Some(Lint::Unreachable),

@@ -72,7 +72,7 @@ impl World {
         Arc::new(builder.build(place).expect("random graphs are valid").0)
     }
 
-    /// Some number for this task and question.
+    /// Returns a pseudorandom number for this task and question.
     fn draw(&self, task: TaskId, question: u64) -> u64 {
         let mut z = self.seed ^ (task.step as u64) << 40 ^ u64::from(task.slot) << 20 ^ question;
         for _ in 0..2 {

@@ -13,7 +13,7 @@ pub(crate) fn graph(lines: &str) -> Topology {
     build(lines, |_| {})
 }
 
-/// The same, with something changed in its nodes.
+/// Builds a graph with modified nodes.
 pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topology {
     let place = Location::caller();
     let mut builder = TopologyBuilder::default();

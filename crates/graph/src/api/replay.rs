@@ -238,7 +238,7 @@ impl<S: State> Replay<S> {
         })
     }
 
-    /// The checkpoints that lead to the last one, oldest first.
+    /// Returns the path of checkpoints to the last one, oldest first.
     async fn branch(&self, stored: &dyn Checkpointer) -> Result<Vec<CheckpointMeta>, ReplayError> {
         let all = stored.history(&self.thread, History::default()).await.map_err(RunError::from)?;
         let thread = self.thread.clone();
@@ -353,8 +353,8 @@ impl<S: State> Replay<S> {
         }
     }
 
-    /// Refuses a thread whose head has still something to run: half of that may be done, on threads and under keys that are
-    /// named after that checkpoint, so that it cannot be gone on with from another one.
+    /// Rejects a thread with pending tasks: a part of their work may be done, on threads and under keys that
+    /// are named after that checkpoint, so that no other checkpoint can continue it.
     async fn check_finished(&self, stored: &dyn Checkpointer, head: CheckpointId) -> Result<(), ReplayError> {
         let loaded = stored.load(&self.thread, Some(head)).await.map_err(RunError::from)?;
         match loaded.map(|loaded| loaded.meta.control) {
@@ -418,7 +418,7 @@ impl<S: State> Replay<S> {
         }
     }
 
-    /// The input that a checkpoint accepted.
+    /// Returns the input that a checkpoint accepted.
     pub(crate) async fn input(
         &self,
         stored: &dyn Checkpointer,

@@ -52,7 +52,8 @@ pub struct TaskSnapshot<S: State> {
 }
 
 impl<S: State> Restored<S> {
-    /// `live` folds in what finished tasks wrote before their superstep ended.
+    /// Converts for the caller. With `live`, it folds the writes of finished tasks of an incomplete
+    /// superstep.
     pub(crate) fn into_snapshot(self, live: bool, topology: &Topology) -> Result<StateSnapshot<S>, RunError> {
         let Self { meta, state: mut values, tasks: mut records, kept, .. } = self;
         if live {
@@ -143,7 +144,7 @@ impl<S: State> CompiledGraph<S> {
         }
     }
 
-    /// The thread's checkpoints without their states, newest first.
+    /// Returns the thread's checkpoints without their states, newest first.
     ///
     /// # Errors
     /// [`RunError::OtherGraph`], or what the checkpointer reports.

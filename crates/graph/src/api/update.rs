@@ -19,8 +19,8 @@ use crate::{
     },
 };
 
-/// See [`CompiledGraph::bulk_update_state`](crate::CompiledGraph::bulk_update_state). The caller has the lease. `seed` is the
-/// state that a subgraph began with.
+/// Implements [`CompiledGraph::bulk_update_state`](crate::CompiledGraph::bulk_update_state). The caller has
+/// the lease. `seed` is the initial state of a subgraph.
 pub(crate) async fn update_states<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
@@ -90,7 +90,7 @@ pub(crate) async fn update_states<S: State>(
     Ok(parent.expect("there is at least one superstep"))
 }
 
-/// See [`CompiledGraph::fork`](crate::CompiledGraph::fork).
+/// Implements [`CompiledGraph::fork`](crate::CompiledGraph::fork).
 pub(crate) async fn fork<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
@@ -121,7 +121,7 @@ pub(crate) async fn fork<S: State>(
     Ok(checkpointer.commit(thread, Some(restored.head), commit).await?)
 }
 
-/// The nodes that ran last before a checkpoint, in fold order; none if that is not stored any more.
+/// Returns the nodes that ran last before a checkpoint, in fold order; empty if that is not stored any more.
 async fn last_run<S: State>(
     topology: &Topology,
     checkpointer: &Arc<dyn Checkpointer>,

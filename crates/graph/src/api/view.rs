@@ -5,10 +5,8 @@
 use crate::{CompiledGraph, Outcome, RunConfig, RunError, State, View};
 
 impl<S: State> CompiledGraph<S> {
-    /// Like [`invoke`](Self::invoke), with an input and an outcome that have a part of the state only.
-    ///
-    /// # Errors
-    /// Those of [`invoke`](Self::invoke).
+    /// Runs the graph like [`invoke`](Self::invoke), with an input and an outcome that have a part of the
+    /// state only.
     pub async fn invoke_as<I, V>(&self, input: I, config: RunConfig) -> Result<Outcome<V>, RunError>
     where
         I: Into<S::Update>,

@@ -45,7 +45,7 @@ impl<S: State> StateGraph<S> {
     }
 }
 
-/// The channels of a state, for the engine.
+/// Returns the channels of a state, for the engine.
 pub(super) fn channels<S: State>(state: &S) -> Vec<(String, bool)> {
     state.channels().iter().map(|channel| (channel.name.to_string(), channel.exclusive)).collect()
 }

@@ -183,7 +183,7 @@ impl<S: State> StateGraph<S> {
         self.caches.push((declared, policy));
     }
 
-    /// The position of a node's declaration.
+    /// Returns the position of a node's declaration.
     #[track_caller]
     pub(crate) fn declared(&self, node: NodeRef, what: &str) -> usize {
         match self.endpoint(node) {
@@ -192,7 +192,7 @@ impl<S: State> StateGraph<S> {
         }
     }
 
-    /// After `from`, `to` runs.
+    /// Runs `to` after `from`.
     #[track_caller]
     pub fn add_edge(&mut self, from: impl Into<NodeRef>, to: impl Into<NodeRef>) {
         let (from, to) = (self.endpoint(from.into()), self.endpoint(to.into()));
@@ -262,10 +262,10 @@ impl<S: State> StateGraph<S> {
         self.routers.push((from, router, targets));
     }
 
-    /// Checks the graph and makes it runnable.
+    /// Validates the graph and makes it runnable.
     ///
     /// # Errors
-    /// [`CompileError`] with every problem and its place. [`CompiledGraph::warnings`] has what is only suspicious.
+    /// [`CompileError`] with every problem and its place. [`CompiledGraph::warnings`] has the warnings.
     #[track_caller]
     pub fn compile(mut self) -> Result<CompiledGraph<S>, CompileError> {
         self.topology.channels = checks::channels(&self.initial);

@@ -60,8 +60,8 @@ impl<S: State> StateGraph<S> {
     }
 
     /// Like [`add_subgraph`](Self::add_subgraph), for a graph whose nodes may [`leave`](Cx::leave) it with a
-    /// command for this one. [`add_routes`](Self::add_routes) says where the routes `R` lead; plain edges are
-    /// followed as well, and only they if the graph completes.
+    /// command for this one. [`add_routes`](Self::add_routes) declares the targets of the routes `R`; plain
+    /// edges are followed as well, and only they if the graph completes.
     #[track_caller]
     pub fn add_routing_subgraph<R: Route>(&mut self, name: &str, graph: &CompiledGraph<S>) -> RoutingRef<R> {
         let called = graph.clone();

@@ -99,7 +99,7 @@ impl<S: State> CompiledGraph<S> {
         self.inner.nodes.iter().filter_map(|node| node.cache.as_ref()).for_each(NodeCache::clear);
     }
 
-    /// The graph's name.
+    /// Returns the graph's name.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -114,7 +114,7 @@ impl<S: State> CompiledGraph<S> {
         &self.inner.warnings
     }
 
-    /// The shape of the graph; it draws itself as Mermaid, DOT, text and SVG.
+    /// Returns the shape of the graph; it draws itself as Mermaid, DOT, text and SVG.
     pub fn topology(&self) -> &Topology {
         &self.inner.topology
     }

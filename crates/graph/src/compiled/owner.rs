@@ -41,7 +41,7 @@ impl<S: State> Inner<S> {
         GraphId { name: self.name.clone(), version: self.version.clone() }
     }
 
-    /// The mark of this graph on a thread that has this nonce.
+    /// Returns the mark of this graph on a thread that has this nonce.
     pub(crate) fn mark(&self, nonce: Option<String>) -> Mark {
         Mark { graph: Some(self.id()), nonce }
     }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl<S: State> Inner<S> {
-    /// The node of this handle; `None` if it belongs to another graph.
+    /// Returns the node of this handle; `None` if it belongs to another graph.
     pub(crate) fn find(&self, node: NodeRef) -> Option<NodeIndex> {
         match endpoint(self.stamp, node) {
             Endpoint::Node(declared) => self.topology.declared(declared),

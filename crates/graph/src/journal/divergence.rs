@@ -57,7 +57,7 @@ pub enum At {
 }
 
 impl At {
-    /// The channel, if it is one.
+    /// Returns the channel, if a channel differs.
     pub fn channel(&self) -> Option<&str> {
         match self {
             Self::Channel(name) | Self::State(name) => Some(name),

@@ -76,7 +76,7 @@ pub(crate) struct Request {
 }
 
 impl Pages {
-    /// `None` if the task's superstep is over, or the run is.
+    /// Returns the page of a task; `None` if the task's superstep or the run has ended.
     fn page(&mut self, task: TaskId) -> Option<&mut Page> {
         if self.closed || task.step < self.step {
             return None;
@@ -145,7 +145,7 @@ impl Ledger {
         std::mem::take(&mut self.pages().requests)
     }
 
-    /// The results of a task, by name, as JSON.
+    /// Returns the results of a task, by name, as JSON.
     pub(crate) fn results(&self, task: TaskId) -> BTreeMap<String, String> {
         let pages = self.pages();
         let page = pages.tasks.get(&task.slot).filter(|_| pages.step == task.step);

@@ -40,7 +40,7 @@ mod id;
 pub struct Answers(BTreeMap<String, Result<Value, String>>);
 
 impl Answers {
-    /// No answers.
+    /// Creates an empty set of answers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -156,7 +156,7 @@ pub(crate) fn answer_key(question: &Question) -> String {
     }
 }
 
-/// A question as it is shown: of a task that began there.
+/// Converts a question of a task with this origin to its public form, with the key of its answer.
 pub(crate) fn into_asking(asked: Question, began: Origin, node: NodeName) -> Asking {
     let read = |json: &String| serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.clone()));
     let question = read(&asked.question);
@@ -167,12 +167,12 @@ pub(crate) fn into_asking(asked: Question, began: Origin, node: NodeName) -> Ask
     Asking { key: answer_key(&asked), interrupt, question: asked }
 }
 
-/// A question as it is shown.
+/// Converts a question to its public form.
 pub(crate) fn into_interrupt(asked: Question, began: Origin, node: NodeName) -> Interrupt {
     into_asking(asked, began, node).interrupt
 }
 
-/// A question as it is stored with its answer.
+/// Converts a question to the form that is stored with its answer.
 fn answered(question: &Question) -> Question {
     Question { schema: None, replaces: None, ..question.clone() }
 }
@@ -201,7 +201,8 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// The error for an answer to `name`, which was the id of another question of the same task and key.
+    /// Creates the error of an answer to `name`, which was the id of another question of the same task and
+    /// key.
     fn is_changed(&self, name: &str) -> RunError {
         let replaced = self.question.replaces.as_ref().filter(|replaced| replaced.id == name);
         RunError::ChangedQuestion(Box::new(ChangedQuestion {
@@ -357,7 +358,7 @@ impl Desk {
         self.papers().answers.entry(step).or_default().entry(slot).or_default().insert(key, answered);
     }
 
-    /// The answer to this question of a task, if there is one under the key.
+    /// Returns the answer to this question of a task, if there is one under the key.
     ///
     /// # Errors
     /// [`Refusal::Changed`] if the answer under the key is for another question.
@@ -374,7 +375,7 @@ impl Desk {
         Some(self.papers().of(task)?.get(key)?.question.as_ref()?.question.clone())
     }
 
-    /// The answers of a task that are for a graph which it calls.
+    /// Returns the answers of a task for a called graph.
     pub(crate) fn given(&self, task: TaskId, call: &str) -> Vec<Given> {
         let (papers, called) = (self.papers(), called(call));
         let answers = papers.of(task).into_iter().flatten();
@@ -394,7 +395,7 @@ impl Desk {
         });
     }
 
-    /// The answers of a task.
+    /// Returns the answers of a task.
     pub(crate) fn answers_of(&self, task: TaskId) -> BTreeMap<String, Answered> {
         self.papers().of(task).cloned().unwrap_or_default()
     }

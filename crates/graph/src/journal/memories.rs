@@ -102,7 +102,7 @@ pub(crate) fn bound(meta: &CheckpointMeta) -> Bound {
     meta.metadata.get(MEMORIES).and_then(|stored| Bound::deserialize(stored).ok()).unwrap_or_default()
 }
 
-/// The same metadata, with where subgraphs are found.
+/// Adds the positions of subgraphs to the metadata.
 pub(crate) fn with_memories(mut metadata: Map<String, Value>, bound: &Bound) -> Map<String, Value> {
     if !bound.is_empty() {
         let bound = serde_json::to_value(bound).expect("numbers have a JSON form");
@@ -150,7 +150,7 @@ struct Branch {
 }
 
 impl Branch {
-    /// `history` is newest first.
+    /// Reads the branch of `here` from `history`, which is newest first.
     fn of(history: &[CheckpointMeta], here: CheckpointId) -> Self {
         let (mut checkpoints, mut next) = (BTreeSet::new(), Some(here));
         for meta in history.iter().filter(|meta| meta.id <= here) {
@@ -167,7 +167,8 @@ impl Branch {
     }
 }
 
-/// The checkpoint of the caller at which a subgraph was changed from outside; `None` if an older program did it.
+/// Returns the checkpoint of the caller at an external update of a subgraph; `None` if an older program made
+/// it.
 fn edited_at(update: &CheckpointMeta) -> Option<CheckpointId> {
     update.metadata.get(EDITED)?.as_u64().map(CheckpointId)
 }
@@ -192,12 +193,12 @@ async fn unbound(
     Ok(Some(before.max(inputs[last].id)))
 }
 
-/// The task that an input was accepted for: its slot, and the checkpoint that it began at.
+/// Returns the task of an accepted input: its slot, and the checkpoint of its origin.
 pub(crate) fn caller(input: &CheckpointMeta) -> Option<(u32, CheckpointId)> {
     Segment::parse(input.metadata.get(TASK)?.as_str()?).task
 }
 
-/// The newest input of a thread.
+/// Returns the newest input of a thread.
 pub(crate) async fn last_input(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
@@ -206,7 +207,7 @@ pub(crate) async fn last_input(
     Ok(checkpointer.history(thread, range).await?.pop())
 }
 
-/// The head of a thread.
+/// Returns the head of a thread.
 pub(crate) async fn head(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,

@@ -42,7 +42,7 @@ pub(crate) fn unpack(json: Value, beside: &Value) -> Result<Value, serde_json::E
     }
 }
 
-/// `left` is how many bytes may still be put in; `None` if there were more.
+/// Restores the texts. `left` is the number of bytes that may still be restored; `None` if there were more.
 fn put_in(json: Value, beside: &Value, left: &Cell<Option<usize>>) -> Value {
     match json {
         Value::Array(items) => items.into_iter().map(|item| put_in(item, beside, left)).collect(),
@@ -62,7 +62,7 @@ fn put_in(json: Value, beside: &Value, left: &Cell<Option<usize>>) -> Value {
     }
 }
 
-/// The same object with other values.
+/// Applies a function to the values of an object.
 fn inside(json: Value, change: impl Fn(Value) -> Value) -> Value {
     match json {
         Value::Object(entries) => {

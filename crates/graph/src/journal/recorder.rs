@@ -155,7 +155,7 @@ struct Pages {
     tasks: BTreeMap<u32, Page>,
 }
 
-/// Of one task.
+/// The recorder's data of one task.
 struct Page {
     given: Given,
     learned: Recorded,
@@ -228,7 +228,7 @@ impl Tape {
         Page { given, ..Page::default() }
     }
 
-    /// The pages of the superstep of a task; `None` if there are none to be written or read, as for work that outlived its
+    /// Returns the pages of the superstep of a task; `None` if there are none, as for work that outlived its
     /// superstep.
     fn pages_with(&self, task: TaskId) -> Option<MutexGuard<'_, Pages>> {
         if !self.is_on() {

@@ -59,7 +59,7 @@ pub(crate) struct Expected {
 /// The stored data of a task.
 #[derive(Default)]
 pub(crate) struct ExpectedTask {
-    /// Its update as it is stored, if it finished.
+    /// The stored form of its update, if it finished.
     pub(crate) update: Option<String>,
     /// The recorded inputs; `None` if they were not recorded.
     pub(crate) recorded: Option<Arc<Recorded>>,
@@ -217,7 +217,7 @@ impl Script {
         Ok(expected)
     }
 
-    /// The update that was the next input of a thread.
+    /// Returns the update that was the next input of a thread.
     pub(crate) async fn input(&self, thread: &ThreadId) -> Result<Option<String>, CheckpointError> {
         let (_, next) = self.place(thread);
         let Some(next) = next.filter(|next| next.source == Source::Input) else { return Ok(None) };

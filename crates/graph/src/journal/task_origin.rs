@@ -41,7 +41,7 @@ impl Origins {
         Self::new(meta.id, meta.created_ms, meta.control.step, carried)
     }
 
-    /// Of a checkpoint that is about to be stored, after superstep `step`.
+    /// Creates the origins of a checkpoint that is about to be stored, after superstep `step`.
     pub(crate) fn new(checkpoint: CheckpointId, since_ms: i64, step: i64, carried: Carried) -> Self {
         Self { here: Origin { checkpoint, since_ms, step: step + 1, slot: 0 }, carried }
     }
@@ -57,7 +57,7 @@ impl Origins {
     }
 }
 
-/// The same metadata, with where tasks began.
+/// Adds the origins of tasks to the metadata.
 pub(crate) fn with_origins(mut metadata: Map<String, Value>, carried: &Carried) -> Map<String, Value> {
     if !carried.is_empty() {
         let carried = serde_json::to_value(carried).expect("numbers have a JSON form");

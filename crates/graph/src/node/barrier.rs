@@ -71,12 +71,12 @@ impl<R: Route> Barrier<R> {
         self.arrived.contains(&name.index())
     }
 
-    /// Those that have arrived, in the order of the variants.
+    /// Returns the arrived variants, in their order.
     pub fn arrived(&self) -> impl Iterator<Item = R> {
         R::ALL.iter().copied().filter(|name| self.has(*name))
     }
 
-    /// Those that have not, in the order of the variants.
+    /// Returns the missing variants, in their order.
     pub fn missing(&self) -> impl Iterator<Item = R> {
         R::ALL.iter().copied().filter(|name| !self.has(*name))
     }

@@ -111,7 +111,7 @@ impl<S: State> NodeCache<S> {
         Self { results: Cache::new(policy.capacity), policy, era: AtomicU64::new(0) }
     }
 
-    /// The result for this state and item, if there is one that is still good.
+    /// Returns the valid result for this state and item, if any.
     ///
     /// # Errors
     /// If the policy panics.

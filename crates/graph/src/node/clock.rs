@@ -14,7 +14,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that shows `start_ms` now.
+    /// Creates a clock that shows `start_ms` now.
     pub fn starting_at(start_ms: i64) -> Self {
         Self { start: Instant::now(), start_ms }
     }

@@ -67,7 +67,7 @@ impl<S: State, R> Command<S, R> {
         Self { update: None, goto: Vec::new() }
     }
 
-    /// A command that writes `update`.
+    /// Creates a command that writes `update`.
     pub fn update(update: S::Update) -> Self {
         Self { update: Some(update), goto: Vec::new() }
     }

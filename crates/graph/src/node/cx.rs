@@ -127,7 +127,7 @@ impl RunCx {
         self.events.as_deref().filter(|events| events.wants(mode))
     }
 
-    /// Ready unless so many events wait that their consumer should go first.
+    /// Returns ready, unless so many events wait that their consumer should go first.
     pub(crate) fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
         self.events.as_ref().map_or(Poll::Ready(()), |events| events.poll_room(context, patience))
     }
@@ -140,7 +140,7 @@ impl RunCx {
 }
 
 impl Cx {
-    /// The node's name.
+    /// Returns the node's name.
     pub fn node(&self) -> &NodeName {
         self.run.topology.name(self.node)
     }
@@ -183,7 +183,7 @@ impl Cx {
         self.run.standing.store.clone().ok_or_else(|| NoStore { node: self.node().clone() })
     }
 
-    /// The superstep, counted from 0 on each thread; the first node runs in superstep 1.
+    /// Returns the superstep, counted from 0 on each thread; the first node runs in superstep 1.
     pub fn step(&self) -> i64 {
         self.task.step
     }
@@ -203,7 +203,7 @@ impl Cx {
         self.steps_left
     }
 
-    /// UTC milliseconds since 1970, by the clock of the run.
+    /// Returns the UTC time in milliseconds since 1970, by the clock of the run.
     pub fn now_ms(&self) -> i64 {
         self.needs_records();
         let clock = || self.run.clock.now_ms();

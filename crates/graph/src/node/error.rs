@@ -20,19 +20,19 @@ pub struct NodeError {
 }
 
 impl NodeError {
-    /// A failure with this text or this cause.
+    /// Creates a failure with this text or this cause.
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: cause.into(), fatal: false, data: None }
     }
 
-    /// The same failure, never to be retried.
+    /// Forbids retries of the failure.
     #[must_use]
     pub fn fatal(self) -> Self {
         Self { fatal: true, ..self }
     }
 
-    /// The same failure with something that its error handler can read: [`NodeFailure::data`](crate::NodeFailure::data). Of what is
-    /// nested too deep to be stored, it reads only that.
+    /// Adds data for the error handler: [`NodeFailure::data`](crate::NodeFailure::data). If the failure is
+    /// nested too deep to be stored, the handler reads only the data.
     #[must_use]
     pub fn with_data(self, data: impl Into<Value>) -> Self {
         let data = data.into();
@@ -138,10 +138,7 @@ impl fmt::Display for NodeError {
 
 /// Marks failures that no other attempt can mend.
 pub trait Fatal<T> {
-    /// The same result, its error never to be retried.
-    ///
-    /// # Errors
-    /// The error of `self`.
+    /// Forbids retries of the result's error.
     fn fatal(self) -> Result<T, NodeError>;
 }
 

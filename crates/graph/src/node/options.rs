@@ -32,7 +32,7 @@ pub struct NodeOptions {
 }
 
 impl Default for NodeOptions {
-    /// No retries, no timeout, dropped when the run is cancelled.
+    /// Returns no retries, no timeout, and dropping when the run is cancelled.
     fn default() -> Self {
         Self {
             retry: Retries::default(),

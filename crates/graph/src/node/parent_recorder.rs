@@ -24,7 +24,7 @@ pub(crate) struct Above {
 }
 
 impl Above {
-    /// The same for a graph that `task` of this one calls.
+    /// Creates the recorder for a graph called by `task` of this one.
     pub(crate) fn inside(&self, task: TaskId, key: &str) -> Self {
         let way = self.way.iter().cloned().chain([self.name(task)]).collect();
         Self { run: self.run.clone(), task: self.task, way, key: key.to_owned() }

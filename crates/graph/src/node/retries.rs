@@ -40,7 +40,7 @@ impl Retries {
         Self(vec![Rule { fits: Arc::new(fits), policy }])
     }
 
-    /// These rules, then the others.
+    /// Appends the other rules after these.
     #[must_use]
     pub fn or(mut self, others: impl Into<Self>) -> Self {
         self.0.extend(others.into().0);

@@ -10,9 +10,9 @@ pub trait Route: Copy + Send + Sync + 'static {
     /// Every route, in the order of the variants.
     const ALL: &'static [Self];
 
-    /// The position of this route in [`Route::ALL`].
+    /// Returns the position of this route in [`Route::ALL`].
     fn index(self) -> usize;
 
-    /// The variant's name, for drawings.
+    /// Returns the variant's name, for drawings.
     fn label(self) -> &'static str;
 }

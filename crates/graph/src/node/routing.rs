@@ -28,7 +28,7 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// These, and then the others.
+    /// Appends the other targets.
     pub(crate) fn followed_by(mut self, others: Self) -> Self {
         if self.ends.is_empty() {
             return others;

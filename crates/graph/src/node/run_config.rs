@@ -217,7 +217,7 @@ pub struct Breakpoints {
 }
 
 impl RunConfig {
-    /// A run on this thread with everything else as usual.
+    /// Creates the settings of a run on this thread, with defaults.
     pub fn thread(id: impl Into<ThreadId>) -> Self {
         Self { thread: Some(id.into()), ..Self::default() }
     }

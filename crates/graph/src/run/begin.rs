@@ -237,7 +237,7 @@ impl<S: State> Driver<S> {
         Ok(begin)
     }
 
-    /// The error for finished tasks that led to nodes which the graph does not have.
+    /// Creates the error of finished tasks with target nodes that the graph does not have.
     pub(super) fn lost(&self, step: i64, nodes: Vec<NodeName>) -> RunError {
         RunError::Restore {
             graph: self.graph.name.clone(),

@@ -41,7 +41,7 @@ pub(crate) fn set_back_refused<S: State>(
     }
 }
 
-/// The node of a task, or the error handler that had it over.
+/// Returns the node of a task, or its error handler if that ran instead.
 fn written_by<S: State>(topology: &Topology, control: &Control, task: &RestoredTask<S>) -> NodeName {
     let handler = match &task.record {
         TaskRecord::Finished { failure: Some(failure), .. } => failure.handler(topology),
@@ -51,7 +51,8 @@ fn written_by<S: State>(topology: &Topology, control: &Control, task: &RestoredT
     handler.map(|handler| topology.name(handler).clone()).or_else(planned).unwrap_or_else(|| "?".into())
 }
 
-/// The channels that several of the tasks wrote, though one of them had to be alone, with the positions of the writers.
+/// Returns the channels with several writers, one of which wrote exclusively, with the positions of the
+/// writers.
 fn clashes<S: State>(state: &S, tasks: &[RestoredTask<S>]) -> Vec<(usize, Vec<usize>)> {
     let written = |task: &RestoredTask<S>| task.update.as_ref().map(|update| state.written(update));
     let alone = tasks.iter().filter_map(|task| Some(state.exclusive(task.update.as_ref()?)));

@@ -180,7 +180,7 @@ pub(super) struct Done<S: State> {
     pub(super) node: NodeIndex,
     /// `None` when it is folded, which happens early for a task that is alone in its superstep.
     pub(super) update: Option<S::Update>,
-    /// The update as it is stored; empty without a checkpointer.
+    /// The stored form of the update; empty without a checkpointer.
     pub(super) json: Vec<u8>,
     /// The items that it sends to workers, as JSON.
     pub(super) items: Vec<String>,

@@ -72,8 +72,8 @@ impl Queue {
         self.waiting.is_empty() && self.at_work.get_mut().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Ready whenever a write is over; never if there are none. After a failure the others are dropped, for they build on
-    /// the one that failed.
+    /// Polls the writes: ready after each write, never without any. After a failure the others are dropped,
+    /// because they depend on the failed one.
     pub(crate) fn poll(
         &mut self,
         checkpointer: &Arc<dyn Checkpointer>,

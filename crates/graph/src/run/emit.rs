@@ -107,7 +107,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// `result` returns the differences from a task without effects.
+    /// Sends a debug event. `result` returns the differences from a task without effects.
     fn debug_result(&self, task: Task, result: impl FnOnce() -> Value) {
         self.debug(task.id.step, DebugKind::TaskResult, || {
             let mut payload = json!({
@@ -133,7 +133,7 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// As JSON; a graph without a checkpointer may have values that have none.
+/// Converts to JSON, with a replacement for values of graphs without a checkpointer that have no JSON form.
 fn shown(value: impl Serialize) -> Value {
     unpanicked("Serialize", || serde_json::to_value(value))
         .unwrap_or_else(|error| format!("has no JSON form: {error}").into())

@@ -97,7 +97,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// The nodes that a command from outside names, and the items that it sends.
+    /// Returns the nodes that an external command names, and its items.
     fn destinations(&self, goto: Vec<Goto<NodeName>>) -> Result<Targets, RunError> {
         let graph = &self.graph;
         let refuse = |node: &str, why| {

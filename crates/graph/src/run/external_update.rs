@@ -115,8 +115,9 @@ impl<S: State> Change<S> {
         Self { state, step, before, origins: None, done, pending, applied, finished, items, led, ends: false }
     }
 
-    /// With `live`, it includes the writes of finished tasks of the head, and the records of the others, so
-    /// that they are not lost; a fork from an older checkpoint leaves them to the other branch.
+    /// Creates the change. With `live`, it includes the writes of finished tasks of the head, and the records
+    /// of the others, so that they are not lost; a fork from an older checkpoint leaves them to the other
+    /// branch.
     pub(crate) fn after(
         graph: &Inner<S>,
         before: Option<(CheckpointMeta, S, Vec<RestoredTask<S>>)>,
@@ -195,7 +196,7 @@ impl<S: State> Change<S> {
         Ok(())
     }
 
-    /// The tasks of a node that have not ended, and those that it has over as an error handler, by slot.
+    /// Returns the unfinished tasks of a node, including those that it runs as an error handler, by slot.
     fn unfinished(&self, graph: &Inner<S>, node: NodeIndex) -> Vec<u32> {
         let name = graph.topology.name(node);
         let handler = |task: &&RestoredTask<S>| match &task.record {
@@ -293,7 +294,7 @@ impl<S: State> Change<S> {
         fold(&mut self.state, update).map_err(refused)
     }
 
-    /// The checkpoint `id`, and the change that may follow it.
+    /// Returns the checkpoint `id`, and the change that may follow it.
     pub(crate) fn into_commit(
         self,
         graph: &Inner<S>,

@@ -49,7 +49,7 @@ pub(super) fn node_failure(
     failure
 }
 
-/// The error for a task whose update a handler wrote that the graph does not have any more.
+/// Creates the error of a task whose update was written by a handler that the graph no longer has.
 pub(crate) fn lost_handler(failure: &NodeFailure, graph: &str, step: i64, slot: u32) -> RunError {
     let detail = format!(
         "the error handler of node `{}` wrote it, and the graph has none for that node any more; add it again",
@@ -123,7 +123,8 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// The share of the jitter that a failed attempt waits: drawn from the seed, so that a replay waits the same.
+    /// Returns the share of the jitter for a failed attempt: drawn from the seed, so that a replay waits
+    /// equally.
     pub(super) fn chance(&self, task: Task) -> f64 {
         let attempt = (task.id.step as u64) << 32 ^ u64::from(task.id.slot) << 16 ^ u64::from(task.attempt);
         // Spread over all bits, so that seeds and attempts that are close to each other do not meet.

@@ -184,7 +184,7 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// An update as it is stored.
+/// Returns the stored form of an update.
 ///
 /// # Errors
 /// [`RunError::UndeclaredChannel`], [`RunError::UnfitWrite`] and [`RunError::Encode`], in the name of `node`.
@@ -223,10 +223,7 @@ fn refused_write(error: WriteError, step: i64, node: &NodeName) -> RunError {
     }
 }
 
-/// The full value of every channel, and their versions.
-///
-/// # Errors
-/// [`RunError::EncodeChannel`].
+/// Returns the full value of every channel, and their versions.
 pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
     encode::snapshot(state).map_err(|refused| RunError::EncodeChannel {
         channel: refused.channel,

@@ -196,7 +196,7 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// The nodes at which the run stops: where every run of the graph does, and where the caller wants it.
+/// Returns the nodes at which the run stops: those of the graph, and those of the caller.
 pub(super) fn breakpoints<S: State>(
     graph: &Inner<S>,
     wanted: &run_config::Breakpoints,

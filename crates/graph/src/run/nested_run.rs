@@ -236,10 +236,8 @@ impl Cx {
         }
     }
 
-    /// Like [`call`](Self::call), for a graph whose nodes may [`leave`](Self::leave) it with a command for this one.
-    ///
-    /// # Errors
-    /// Those of [`call`](Self::call); [`CallError::Left`] if the command is one on another state, or with other routes.
+    /// Calls a graph like [`call`](Self::call), whose nodes may [`leave`](Self::leave) it with a command for
+    /// this one.
     pub async fn call_or_left<T: State, S: State, R: Route>(
         &self,
         key: &str,
@@ -592,7 +590,7 @@ impl Calls {
     }
 }
 
-/// A graph that is at work, as long as it is not dropped.
+/// A running graph, as long as this is not dropped.
 struct AtWork<'a> {
     calls: &'a Calls,
     task: TaskId,

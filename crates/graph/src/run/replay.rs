@@ -193,7 +193,8 @@ impl<S: State> Driver<S> {
         self.expected(task.id.slot).map_or(Given::Unknown, |expected| expected.given(live))
     }
 
-    /// A task that is over before its node runs, for it did not run either when it was stored.
+    /// Returns the result of a task whose node does not run, because it did not run when it was stored
+    /// either.
     pub(super) fn over_before(&self, task: Task, given: &Given) -> Option<RunTask<S>> {
         self.along()?;
         if let (Given::Recorded(recorded) | Given::Live(recorded), false) =
@@ -342,7 +343,7 @@ impl<S: State> Driver<S> {
         let folded = self.fingerprints();
         let Some(stored) = next.metadata.get(STATE).and_then(Value::as_object) else { return Ok(()) };
         let position = |channel: &str| self.state.channels().iter().position(|known| *known.name == *channel);
-        // Of a channel that the state has no more, what was written to it is compared.
+        // For a channel that the state no longer has, the writes are compared.
         let different = stored.iter().find_map(|(channel, value)| {
             let is_different = folded.get(channel) != Some(value);
             is_different.then(|| Some((position(channel)?, channel, value)))?
@@ -406,7 +407,8 @@ impl<S: State> Driver<S> {
         self.divergence(node, At::Route, shown(expected), shown(got))
     }
 
-    /// The fingerprints of the channels that this superstep wrote, of large ones by how they begin and how long they are.
+    /// Returns the fingerprints of the channels that this superstep wrote, for large ones by their beginning
+    /// and length.
     pub(super) fn fingerprints(&self) -> Map<String, Value> {
         let (state, channels) = (&self.state, self.state.channels());
         let written = self.written.iter().filter(|position| !channels[*position].untracked);
@@ -419,7 +421,7 @@ impl<S: State> Driver<S> {
         written.filter_map(print).collect()
     }
 
-    /// The task that wrote a channel last in this superstep.
+    /// Returns the task that wrote a channel last in this superstep.
     fn writer(&self, channel: usize) -> NodeName {
         let name = &self.state.channels()[channel].name;
         let wrote = |done: &&Done<S>| {
@@ -479,7 +481,7 @@ impl<S: State> Driver<S> {
         read.map_err(|unfit| unfit_error(unfit, &thread, checkpoint, "an update"))
     }
 
-    /// The writes of an update, by channel, as they are stored.
+    /// Returns the writes of an update in their stored form, by channel.
     fn channels(&self, update: &S::Update) -> Map<String, Value> {
         match serde_json::to_value(&*self.state.stored(update)) {
             Ok(Value::Object(entries)) => entries,
@@ -487,7 +489,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    /// The first entry that is different, in the order of the channels.
+    /// Returns the first different entry, in the order of the channels.
     fn differ(
         &self,
         mut expected: Map<String, Value>,

@@ -173,7 +173,7 @@ pub(crate) fn require<S: State>(
     }
 }
 
-/// The error for `what` that cannot be read, which a thread has at a checkpoint.
+/// Creates the error of unreadable data of a thread's checkpoint.
 pub(crate) fn unfit_error(unfit: Unfit, thread: &ThreadId, checkpoint: CheckpointId, what: &str) -> RunError {
     let (thread, what) = (thread.clone(), what.to_owned());
     match unfit {
@@ -273,7 +273,8 @@ pub(crate) async fn left_by<S: State>(
 mod tests {
     use super::*;
 
-    /// After how many commits of `update` bytes there are snapshots of a state of so many bytes.
+    /// Returns the numbers of commits after which there are snapshots, for updates of `update` bytes and
+    /// states of the given sizes.
     fn snapshots(commits: usize, update: usize, state: impl Fn(usize) -> usize) -> Vec<usize> {
         let mut since = SinceSnapshot::default();
         let mut taken = Vec::new();

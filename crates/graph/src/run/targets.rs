@@ -8,7 +8,7 @@ use superstep_engine::{END, NodeName, Target, Topology};
 
 use crate::{RecordedTarget, RunError, State, compiled::node::CompiledNode, node::routing::Targets};
 
-/// Stored targets as the graph has them now, and the nodes that it lost.
+/// Returns the stored targets that the graph still has, and the names of the missing ones.
 pub(crate) fn recorded_targets(
     topology: &Topology,
     recorded: Vec<RecordedTarget>,
@@ -50,7 +50,7 @@ pub(crate) fn targets<S: State>(
     node.targets(state).map_err(|source| RunError::Router { node: name.clone(), step, source })
 }
 
-/// The items of the last of `next` tasks, by slot: those that were sent, in the order in which they were.
+/// Returns the items of the last of `next` tasks, by slot, in sending order.
 pub(crate) fn items(next: usize, sent: Vec<String>) -> BTreeMap<u32, String> {
     let first = next - sent.len();
     (first..).map(slot_number).zip(sent).collect()

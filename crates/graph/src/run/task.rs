@@ -73,7 +73,7 @@ impl<S: State> RunTask<S> {
         Self { task, node, deadlines, lookup, patience: None, bell }
     }
 
-    /// A task that is over without having run its node.
+    /// Creates a task that has ended without a run of its node.
     pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
         let node = Box::pin(future::ready(result));
         Self { task, node, deadlines: None, lookup, patience: None, bell: None }
@@ -187,7 +187,7 @@ struct Limit {
 }
 
 impl<S: State> Tasks<S> {
-    /// At most `limit` tasks at a time, and of some nodes fewer.
+    /// Creates a scheduler of at most `limit` concurrent tasks, and fewer of some nodes.
     pub(crate) fn new(limit: usize, limits: impl Iterator<Item = (NodeIndex, usize)>) -> Self {
         let limits = limits.map(|(node, most)| (node, Limit { most, spawned: 0, held: VecDeque::new() }));
         Self {
@@ -212,7 +212,7 @@ impl<S: State> Tasks<S> {
         Ok(())
     }
 
-    /// Those that are not over.
+    /// Returns the unfinished tasks.
     pub(crate) fn at_work(&self) -> impl Iterator<Item = Task> {
         let inline = self.inline.iter().map(|alone| alone.task);
         let running = self.running.iter().map(|(task, _)| *task);
@@ -242,7 +242,7 @@ impl<S: State> Tasks<S> {
         self.running.len() < self.limit && !self.waiting.is_empty()
     }
 
-    /// The next task that may begin.
+    /// Returns the next task that may start.
     fn next(&mut self) -> Option<Task> {
         loop {
             let task = self.waiting.pop_front()?;

@@ -83,7 +83,7 @@ impl Hold {
         }
     }
 
-    /// From now on, nodes run.
+    /// Begins the run of nodes.
     pub(crate) fn begin(&mut self, durability: Durability) {
         self.writes = match durability {
             Durability::Sync => Writes::Now,
@@ -113,13 +113,13 @@ impl Hold {
         self.at.map(|(id, _)| id)
     }
 
-    /// The error for a part of that checkpoint which is not what this program stored.
+    /// Creates the error of a part of that checkpoint that this program did not store.
     pub(crate) fn unreadable(&self, what: String, source: Box<dyn Error + Send + Sync>) -> RunError {
         let checkpoint = self.at().unwrap_or(CheckpointId(0));
         RunError::Decode { thread: self.thread.clone(), checkpoint, what, source }
     }
 
-    /// The same, and when it was made.
+    /// Returns the run's current checkpoint and its time.
     pub(crate) fn place(&self) -> Option<(CheckpointId, i64)> {
         self.at
     }

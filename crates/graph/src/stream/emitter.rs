@@ -24,7 +24,8 @@ pub(crate) trait Sink<S: State>: Send + Sync {
     /// Sends an event without waiting.
     fn send(&self, event: Event<S>);
 
-    /// Ready if more events may come; otherwise so many wait that their consumer should go first.
+    /// Polls for space: ready if more events may come; otherwise so many wait that their consumer should go
+    /// first.
     fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
 
     /// Returns the maximum number of waiting events.
@@ -139,7 +140,7 @@ impl<S: State> Events<S> {
         Self { sink, below: None, modes: modes.into(), keys, subgraphs, sent, staged }
     }
 
-    /// Those of a graph that a task called.
+    /// Creates the events of a called graph.
     pub(crate) fn inside(below: Arc<dyn Below>, namespace: Namespace) -> Self {
         let sink = Arc::new(Inside { below: below.clone(), namespace: namespace.clone() });
         let (modes, below) = (below.modes(), Some((below, namespace)));

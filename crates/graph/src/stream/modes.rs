@@ -41,7 +41,7 @@ pub struct Streaming {
 }
 
 impl Default for Streaming {
-    /// No mode, no subgraphs, all channels, 4,096 events.
+    /// Returns no mode, no subgraphs, all channels, 4,096 events.
     fn default() -> Self {
         Self { modes: Vec::new(), subgraphs: false, output_keys: None, buffer: 4_096 }
     }

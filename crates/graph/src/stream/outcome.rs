@@ -37,7 +37,7 @@ pub enum Status {
 }
 
 impl<S: State> Outcome<S> {
-    /// The same outcome, with a part of the state only.
+    /// Converts the outcome to one with a part of the state.
     pub fn view<V: View<S>>(self) -> Outcome<V> {
         let Self { state, status, checkpoint, interrupts, drained } = self;
         Outcome { state: V::view(&state), status, checkpoint, interrupts, drained }

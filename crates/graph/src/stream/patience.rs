@@ -27,7 +27,7 @@ pub(crate) struct Patience {
 
 enum Until {
     Over(Pin<Box<Sleep>>),
-    /// So many turns are left.
+    /// The number of turns left.
     Turns(u32),
 }
 
@@ -37,7 +37,7 @@ impl Patience {
         Self { taken, until: sleep.map_or(Until::Turns(TURNS), |sleep| Until::Over(Box::pin(sleep))) }
     }
 
-    /// Ready at its end.
+    /// Polls the wait: ready at its end.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.until {
             Until::Over(sleep) => sleep.as_mut().poll(context),

@@ -80,7 +80,7 @@ pub struct RunStream<S: State> {
 }
 
 impl<S: State> RunStream<S> {
-    /// The run that `run` makes of where its events go.
+    /// Creates the stream of the run that `run` makes from its event sink.
     pub(crate) fn new<R>(streaming: Streaming, run: impl FnOnce(Events<S>) -> R) -> Self
     where
         R: Future<Output = Result<Outcome<S>, RunError>> + Send + 'static,

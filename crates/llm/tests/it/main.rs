@@ -32,7 +32,7 @@ async fn served_as(
     (server, model)
 }
 
-/// A question.
+/// Creates a request.
 fn hi() -> Request {
     Request { messages: vec![Message::user("hi")], ..Request::default() }
 }
@@ -42,7 +42,7 @@ async fn drain(model: &dyn ChatModel, request: Request) -> Vec<Result<Delta, Mod
     model.stream(request).collect().await
 }
 
-/// The text deltas among them.
+/// Returns the text deltas among them.
 fn texts(deltas: &[Result<Delta, ModelError>]) -> Vec<&str> {
     let text = |delta| match delta {
         &Ok(Delta::Text(ref text)) => Some(text.as_str()),

@@ -32,12 +32,12 @@ fn no_jitter() -> JitterSource {
     Arc::new(|_| 0)
 }
 
-/// The waits of opencode: `min(1000·2^(n-1), 10000)`, plus up to a second after the cap.
+/// Returns the delays of opencode: `min(1000·2^(n-1), 10000)`, plus up to a second after the cap.
 fn opencode() -> ModelRetry {
     ModelRetry { cap: ms(10_000), jitter: Jitter::UpTo(ms(1000)), ..ModelRetry::default() }
 }
 
-/// The waits of cococat: 1000, 2000, no jitter.
+/// Returns the delays of cococat: 1000, 2000, no jitter.
 fn cococat() -> ModelRetry {
     ModelRetry { max_attempts: 3, jitter: Jitter::None, ..ModelRetry::default() }
 }

@@ -6,8 +6,8 @@ use quote::{quote, quote_spanned};
 use super::{Code, Input};
 
 impl Input {
-    /// The function that finds the stored channels to which two updates write something else, as far as the compiler finds that their
-    /// types can be compared.
+    /// Returns the function that finds the stored channels whose writes differ between two updates, as far as
+    /// the compiler finds that their types can be compared.
     pub(super) fn differing(&self, code: &Code<'_>) -> TokenStream {
         let Code { home, positions, idents, stored, places, flats, .. } = code;
         let fixed = quote!(#home::__private::Fixed);

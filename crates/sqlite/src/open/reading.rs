@@ -18,9 +18,9 @@ const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 /// The modes of opening a file, in the order of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// As one of several programs.
+    /// With other programs at the same time.
     Shared,
-    /// So that SQLite brings in what a killed process left: a rollback journal, or a log.
+    /// With SQLite's recovery from a killed process: of a rollback journal, or a log.
     Mended,
     /// On read-only media: without locks, and without new files.
     Alone {

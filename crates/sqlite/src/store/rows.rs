@@ -23,7 +23,7 @@ pub(super) fn check(place: &Place, row: &Row<'_>, column: usize) -> Result<(), S
     }
 }
 
-/// A row that is not what was stored.
+/// Creates the error of a row that was changed.
 pub(super) fn changed(place: &Place, id: Option<i64>) -> StoreError {
     let row = id.map_or_else(|| "a row".to_owned(), |id| format!("row {id}"));
     StoreError::Corrupt {

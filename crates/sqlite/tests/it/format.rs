@@ -22,8 +22,8 @@ pub(crate) const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fix
 /// The fixture of the current schema.
 const PRESENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v2.db");
 
-/// One of everything: a run with a parallel superstep and a snapshot, a worker with its item, a fork, a failed task, a
-/// thread with an odd name.
+/// Stores one of everything: a run with a parallel superstep and a snapshot, a worker with its item, a fork,
+/// a failed task, a thread with an odd name.
 async fn write_fixture(path: &Path) {
     let store = SqliteCheckpointer::open(path).unwrap();
     let thread = ThreadId::from("chat");
@@ -107,7 +107,7 @@ pub(crate) fn assert_written_as_in(fixture: &str, written: &Path) {
     assert_eq!(whole, "ok");
 }
 
-/// Every row, as text.
+/// Returns every row, as text.
 fn dump(path: &Path) -> String {
     let connection = rusqlite::Connection::open(path).unwrap();
     let mut dump = String::new();

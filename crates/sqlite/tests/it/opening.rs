@@ -7,7 +7,7 @@ use superstep_sqlite::{SCHEMA, SqliteCheckpointer, SqliteOptions, SqliteStore, S
 
 use crate::support::{Folder, line, load, superstep, updates};
 
-/// Why the database of the folder cannot be opened.
+/// Returns the error of opening the folder's database.
 fn refusal(folder: &Folder) -> String {
     folder.text(&SqliteCheckpointer::open(folder.db()).expect_err("it cannot be opened"))
 }

@@ -31,7 +31,7 @@ fn failure(json: serde_json::Value) -> Box<NodeFailure> {
     Box::new(serde_json::from_value(json).expect("that is what handlers are told"))
 }
 
-/// One task of each kind, in the order of their slots.
+/// Returns one task of each kind, in the order of their slots.
 fn records() -> Vec<TaskRecord> {
     let question = |key: &str, schema: Option<&str>, within| Question {
         key: key.into(),

@@ -22,14 +22,14 @@ struct Chat {
     turns: i64,
 }
 
-/// A message of 1 KB.
+/// Creates a message of 1 KB.
 fn message(role: &str, turn: i64) -> Message {
     let text = format!("In turn {turn} the {role} said what there was to be said. ");
     let content = text.chars().cycle().take(1_000).collect();
     Message { id: format!("{role}-{turn}"), role: role.to_owned(), content }
 }
 
-/// One node answers.
+/// Creates a graph with one node that answers.
 fn short() -> StateGraph<Chat> {
     let mut graph = StateGraph::<Chat>::new("chat");
     let answer = graph.add_node("answer", async |chat: Chat, _: Cx| {
@@ -40,7 +40,7 @@ fn short() -> StateGraph<Chat> {
     graph
 }
 
-/// One node reads the input and another one answers.
+/// Creates a graph with one node that reads the input and another one that answers.
 fn long() -> StateGraph<Chat> {
     let mut graph = StateGraph::<Chat>::new("chat");
     let listen = graph.add_node("listen", async |chat: Chat, _: Cx| Chat::update().turns(chat.turns + 1));

@@ -31,12 +31,12 @@ impl Folder {
         SqliteCheckpointer::open(self.db()).expect("the database opens")
     }
 
-    /// A plain connection to the database, as another program has it.
+    /// Opens a plain connection to the database, as another program has it.
     pub(crate) fn sql(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.db()).expect("the database opens")
     }
 
-    /// An error as a user reads it, with the folder's path as `DIR`.
+    /// Formats an error for a user, with the folder's path as `DIR`.
     pub(crate) fn text(&self, error: &CheckpointError) -> String {
         let mut text = error.to_string();
         let mut cause = error.source();
@@ -50,7 +50,7 @@ impl Folder {
     }
 }
 
-/// A superstep with one task that was not recorded.
+/// Creates a superstep with one task without a record.
 pub(crate) fn superstep(parent: Option<CheckpointId>, update: &str) -> Commit {
     let step = parent.map_or(-1, |id| i64::try_from(id.0).expect("a small id") - 1);
     Commit {
@@ -78,7 +78,7 @@ pub(crate) async fn load(store: &dyn Checkpointer, thread: &ThreadId) -> Loaded 
     store.load(thread, None).await.expect("the thread can be loaded").expect("the thread exists")
 }
 
-/// The updates of a loaded checkpoint, as text.
+/// Returns the updates of a loaded checkpoint, as text.
 pub(crate) fn updates(loaded: &Loaded) -> Vec<String> {
     loaded.commits.concat().into_iter().map(|update| String::from_utf8(update).expect("it is text")).collect()
 }

@@ -114,10 +114,7 @@ pub fn to_string(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
     Ok(String::from_utf8(written).expect("JSON is UTF-8"))
 }
 
-/// The same as a [`Value`].
-///
-/// # Errors
-/// See [`to_string`].
+/// Converts to a [`Value`] under the same rules as [`to_string`].
 pub fn to_value(value: &(impl Serialize + ?Sized)) -> Result<Value, Error> {
     let written = serialize(serde_json::value::Serializer, Mode::Strict, |checked| value.serialize(checked));
     written.map(|(value, _)| value).map_err(|error| error.into_error(0))

@@ -79,12 +79,12 @@ pub struct BadChannels {
 }
 
 impl JsonChannels {
-    /// No channels.
+    /// Creates a description without channels.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same channels and one more, or another one under its name.
+    /// Adds a channel, or replaces the one of this name.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, channel: impl Into<JsonChannel>) -> Self {
         self.0.insert(name.into(), channel.into());
@@ -128,7 +128,7 @@ impl JsonChannels {
         if problems.is_empty() { Ok(channels) } else { Err(BadChannels { problems }) }
     }
 
-    /// Checks the description and makes it ready.
+    /// Validates the description and converts it.
     pub(super) fn spec(&self) -> Result<Spec, BadChannels> {
         let mut spec = Spec::default();
         let mut problems = Vec::new();
@@ -190,7 +190,7 @@ impl From<JsonReducer> for JsonChannel {
     }
 }
 
-/// The schema of a property, with what it may refer to in the schema around it.
+/// Returns the schema of a property, with what it may refer to in the schema around it.
 fn with_definitions(part: &Value, whole: &Value) -> Value {
     let Value::Object(part) = part else { return part.clone() };
     let mut schema: Map<String, Value> = part.clone();

@@ -106,7 +106,7 @@ impl Rule {
         self.read(default)
     }
 
-    /// A whole value, from a snapshot or a default.
+    /// Reads a whole value, from a snapshot or a default.
     pub(super) fn read(&self, value: Value) -> Result<Held, String> {
         let fits = match self {
             Self::Replace => true,
@@ -181,7 +181,7 @@ impl Rule {
         Ok(())
     }
 
-    /// A write in the form that the value has, which is what a schema describes.
+    /// Converts a write to the form of the value, which a schema describes.
     pub(super) fn described<'a>(&self, write: &'a Value) -> Cow<'a, Value> {
         match self {
             Self::ById => {
@@ -195,7 +195,7 @@ impl Rule {
         }
     }
 
-    /// The names in a write to a barrier.
+    /// Returns the names in a write to a barrier.
     fn names<'a>(&self, names: &[String], write: &'a Value) -> Result<Vec<&'a str>, ReduceError> {
         let name = |item: &'a Value| match item.as_str() {
             Some(name) if names.iter().any(|known| known == name) => Ok(name),

@@ -58,12 +58,12 @@ impl JsonUpdate {
         self.clear(channel.clone()).write(channel, value)
     }
 
-    /// The part that is folded last.
+    /// Returns the part that is folded last.
     fn last(&mut self) -> &mut Self {
         if self.later.is_empty() { self } else { self.later.last_mut() }
     }
 
-    /// The parts in the order in which they are folded.
+    /// Returns the parts in the order in which they are folded.
     pub(super) fn parts(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.later.iter())
     }
@@ -83,10 +83,7 @@ impl JsonUpdate {
         }
     }
 
-    /// Under the present names of its channels.
-    ///
-    /// # Errors
-    /// If one has none, or is written under two names.
+    /// Renames its channels to their current names.
     pub(super) fn renamed(self, name: &impl Fn(&str) -> Option<String>) -> serde_json::Result<Self> {
         let find = |old: &str| {
             name(old).ok_or_else(|| serde_json::Error::custom(format!("unknown channel `{old}`")))

@@ -45,7 +45,8 @@ impl ChatModel for Scripted {
     }
 }
 
-/// So many rounds of one call each, its argument of `characters` characters and its result of ten times as many.
+/// Builds `calls` rounds of one call each, with an argument of `characters` characters and a result of ten
+/// times as many.
 pub(crate) fn run(calls: usize, characters: usize, saver: Saver) -> Run {
     let spec = ToolSpec {
         name: "search".into(),

@@ -57,7 +57,7 @@ pub(crate) fn sequential(nodes: usize, saver: Saver) -> Run {
     })
 }
 
-/// A node that adds one to a number, and a conditional edge back to it.
+/// Builds a node that adds one to a number, and a conditional edge back to it.
 pub(crate) fn looped(times: i64, saver: Saver) -> Run {
     let mut graph = StateGraph::new("loop");
     let step = graph.add_node("step", async |state: Counter, _: Cx| Counter::update().n(state.n + 1));

@@ -14,7 +14,7 @@ fn message(cx: &str, role: &str, letter: &str) -> MessagesUpdate {
     Messages::update().messages([Message { id, role: role.into(), content: letter.repeat(1_000) }])
 }
 
-/// So many turns of a message of 1,000 characters and a reply as long.
+/// Builds `turns` turns of a message of 1,000 characters and a reply of the same length.
 pub(crate) fn run(turns: usize, saver: Saver) -> Run {
     let mut graph = StateGraph::new("chat");
     let reply = graph.add_node("reply", async |_: Messages, cx: Cx| message(&cx.id("reply"), "ai", "r"));

@@ -17,7 +17,7 @@ struct Item {
     i: i64,
 }
 
-/// So many sends to a worker that doubles its number.
+/// Builds `items` sends to a worker that doubles its number.
 pub(crate) fn run(items: i64, saver: Saver) -> Run {
     let mut graph = StateGraph::new("send-flat");
     let work =

@@ -148,7 +148,7 @@ fn cpu_us() -> f64 {
     used.tv_sec as f64 * 1e6 + used.tv_nsec as f64 / 1e3
 }
 
-/// The medians of a workload, and what a run of it leaves in the database, as one JSON line.
+/// Returns the medians of a workload, and the size of a run in the database, as one JSON line.
 #[expect(clippy::print_stdout, reason = "the numbers are what was asked for")]
 fn measure(runtime: &Runtime, name: &str, workload: Workload, opened: Opened) {
     let run = workload(opened.saver.clone());

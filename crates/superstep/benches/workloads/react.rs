@@ -36,7 +36,7 @@ enum Next {
     End,
 }
 
-/// An id as long as a UUID.
+/// Returns an id of the length of a UUID.
 fn id(number: usize) -> String {
     format!("{number:08x}-0000-4000-8000-000000000000")
 }
@@ -65,7 +65,8 @@ fn next(state: &Conversation) -> Next {
     }
 }
 
-/// So many calls, each with an argument of 3,600 characters and a result of 36,180; then an answer of 600.
+/// Builds `calls` calls, each with an argument of 3,600 characters and a result of 36,180; then an answer of
+/// 600.
 pub(crate) fn run(calls: usize, saver: Saver) -> Run {
     let script: Vec<_> = (0..calls)
         .map(|call| Call { id: id(call).into(), query: id(call + calls).repeat(100).into() })

@@ -59,7 +59,7 @@ fn again(state: &Joke) -> Next {
     if state.jokes[0].ends_with(&" a".repeat(10)) { Next::Enough } else { Next::Again }
 }
 
-/// Twelve supersteps.
+/// Builds a graph of twelve supersteps.
 fn joke() -> CompiledGraph<Joke> {
     let mut graph = StateGraph::new("joke");
     let edit = graph.add_node("edit", edit);
@@ -76,7 +76,7 @@ fn joke() -> CompiledGraph<Joke> {
     graph.compile().expect("the graph is whole")
 }
 
-/// So many sends, each of 1,000 letters that are 5,000 characters as text.
+/// Builds `subjects` sends, each of 1,000 letters that are 5,000 characters as text.
 pub(crate) fn run(subjects: usize, saver: Saver) -> Run {
     let joke = joke();
     let mut graph = StateGraph::new("jokes");

@@ -133,7 +133,7 @@ async fn six(state: Wide, _: Cx) -> WideUpdate {
     Wide::update().messages(all(&state.responses))
 }
 
-/// One message: `outer` objects of `inner` lists of 25 values.
+/// Creates one message: `outer` objects of `inner` lists of 25 values.
 fn seed(outer: usize, inner: usize) -> Any {
     let values = [json!("hi?".repeat(10)), json!(true), json!(1), json!(6_327_816_386_138_i64), Value::Null];
     let list = Value::Array(values.iter().cycle().take(25).cloned().collect());
@@ -143,7 +143,7 @@ fn seed(outer: usize, inner: usize) -> Any {
     Arc::new((0..outer).map(|number| (name(number), object.clone())).collect())
 }
 
-/// Round and round until there are more than `most` messages; texts are as long as that.
+/// Builds a cycle that runs until there are more than `most` messages; texts are of the same length.
 pub(crate) fn run(most: usize, outer: usize, inner: usize, saver: Saver) -> Run {
     let letters = Letters { length: most, random: Arc::new(Mutex::new(SmallRng::seed_from_u64(7))) };
     let mut graph = StateGraph::new("wide");

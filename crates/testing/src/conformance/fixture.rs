@@ -29,7 +29,7 @@ pub(super) fn plain(parent: Option<CheckpointId>) -> Commit {
     }
 }
 
-/// A commit of a superstep that applied these updates, one task each.
+/// Creates a commit of a superstep that applied these updates, one task each.
 pub(super) fn superstep(parent: Option<CheckpointId>, updates: &[&str]) -> Commit {
     let applied = (0..).zip(updates).map(|(slot, update)| applied(slot, update)).collect();
     Commit { applied, ..plain(parent) }
@@ -77,7 +77,7 @@ pub(super) fn started(attempts: u32, results: u32) -> TaskRecord {
     TaskRecord::Started { attempts, once: once(results) }
 }
 
-/// So many results.
+/// Creates this number of effect results.
 pub(super) fn once(results: u32) -> BTreeMap<String, String> {
     (0..results).map(|n| (format!("the \"{n}\"\n"), format!("{{\"n\": {n}}}"))).collect()
 }
@@ -121,7 +121,7 @@ pub(super) async fn history(store: &Store, thread: &ThreadId) -> Vec<CheckpointM
     store.history(thread, History::default()).await.expect("a history can be read")
 }
 
-/// The updates of a loaded checkpoint as text.
+/// Returns the updates of a loaded checkpoint as text.
 pub(super) fn updates(loaded: &Loaded) -> Vec<Vec<&str>> {
     let text = |update| std::str::from_utf8(update).expect("an update is text");
     loaded.commits.iter().map(|commit| commit.iter().map(|update| text(update)).collect()).collect()

@@ -20,7 +20,7 @@ cases![
     a_number_and_its_digits_name_the_same_thread,
 ];
 
-/// Three runs of S->a->b: 12 checkpoints.
+/// Runs S->a->b three times: 12 checkpoints.
 async fn three_runs(store: &Store, thread: &ThreadId) {
     let mut head = None;
     for step in -1..=10 {

@@ -27,7 +27,7 @@ cases![
 
 const FOUR: CheckpointId = CheckpointId(4);
 
-/// 1 ─ 2 ─ 3, and 4 on a branch from 2 with a task that failed.
+/// Stores 1 ─ 2 ─ 3, and 4 on a branch from 2 with a failed task.
 async fn branched(store: &Store, thread: &ThreadId) {
     line(store, thread, &["\"one\"", "\"two\""]).await;
     record(store, &task(thread, TWO, 0), finished("\"three\"", &["x"])).await;

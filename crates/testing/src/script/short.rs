@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Answer, Piece, Script};
 
 impl fmt::Display for Script {
-    /// `R1 = …`, an answer a line.
+    /// Writes `R1 = …`, one answer per line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (1..).zip(&self.answers).try_for_each(|(n, answer)| writeln!(f, "R{n} = {answer}"))
     }

@@ -85,7 +85,7 @@ impl Course {
     }
 }
 
-/// The values of a state, channel by channel.
+/// Returns the values of a state, channel by channel.
 ///
 /// # Errors
 /// If a value has no JSON form.
@@ -112,7 +112,7 @@ fn first<T: PartialEq>(what: &str, here: &[T], there: &[T], show: impl Fn(&T) ->
     })
 }
 
-/// Without forks, a thread is one line.
+/// Checks that a thread without forks is one line.
 fn check_ids(newest_first: &[CheckpointMeta]) -> Result<(), String> {
     let mut before = None;
     for meta in newest_first.iter().rev() {

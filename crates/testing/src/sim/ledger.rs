@@ -108,7 +108,7 @@ impl Ledger {
         self.heads.get("").is_some_and(|head| !head.asking.is_empty())
     }
 
-    /// The superstep whose tasks are running on a thread.
+    /// Returns the superstep whose tasks are running on a thread.
     pub(super) fn step(&self, thread: &ThreadId) -> i64 {
         self.heads.get(&thread.namespace().to_string()).map_or(0, |head| head.control.step + 1)
     }

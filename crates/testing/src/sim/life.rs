@@ -67,7 +67,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         report
     }
 
-    /// One process after the other until the thread is finished.
+    /// Runs one process after the other until the thread is finished.
     fn live(&self, mut fate: Fate, thread: &ThreadId, name: &mut String) -> Life {
         let mut crashes = Vec::new();
         let course = loop {

@@ -70,7 +70,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// The same place, in the subgraph whose thread this is.
+    /// Returns the place in the subgraph of this thread.
     pub(super) fn on(self, thread: &ThreadId) -> Self {
         if !thread.is_child() {
             return self;
@@ -193,12 +193,12 @@ impl Crashes {
 }
 
 impl Fate {
-    /// No waits and no crashes.
+    /// Creates a fate without waits and crashes.
     pub(super) fn plain() -> Self {
         Self::new(None, Crashes::None)
     }
 
-    /// A plain run passes so many `places`.
+    /// Creates the fate of a seed. A plain run passes `places` places.
     pub(super) fn of(seed: u64, places: u64) -> Self {
         let mut chance = StdRng::seed_from_u64(seed);
         let crashes = match seed % 4 {

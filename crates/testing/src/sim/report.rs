@@ -47,7 +47,7 @@ pub struct Failure {
 }
 
 impl Report {
-    /// The places at which no seed crashed: none, if there were enough of them.
+    /// Returns the places at which no seed crashed: empty if there were enough seeds.
     pub fn never_crashed_at(&self) -> Vec<&Place> {
         self.places.iter().filter(|(_, passes)| passes.crashed == 0).map(|(place, _)| place).collect()
     }

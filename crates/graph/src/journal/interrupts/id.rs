@@ -48,13 +48,13 @@ pub(super) fn is_other(id: &str, than: &str) -> bool {
         && matches!((taken_apart(id), taken_apart(than)), (Some((one, _)), Some((other, _))) if one == other)
 }
 
-/// The place and the hash.
+/// Returns the place and the hash.
 fn taken_apart(id: &str) -> Option<(&str, &str)> {
     id.rsplit_once(MARK)
         .filter(|(_, hash)| hash.len() == DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// The same value with the entries of all maps in order, in which a build of `serde_json` need not have them.
+/// Returns the value with the entries of all maps sorted, independent of the build of `serde_json`.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(sorted).collect(),

@@ -5,10 +5,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{Cx, NodeError, RunConfig};
 
 impl RunConfig {
-    /// The same run with this [`context`](Self::context): a value of the type that the nodes expect, or a map like it.
-    ///
-    /// # Panics
-    /// If `context` has no JSON form.
+    /// Sets the [`context`](Self::context): a value of the type that the nodes expect, or an equivalent map.
     #[must_use]
     pub fn with_context(self, context: impl Serialize) -> Self {
         let context = serde_json::to_value(context).expect("a context has a JSON form");

@@ -87,7 +87,7 @@ pub(super) async fn search(store: &Arc<dyn Store>, search: Search) -> Vec<Found>
     store.search(search).await.expect("a store can be searched")
 }
 
-/// The keys that a search finds, separated by spaces.
+/// Returns the keys that a search finds, separated by spaces.
 pub(super) async fn keys(store: &Arc<dyn Store>, which: Search) -> String {
     let found = search(store, which).await;
     found.iter().map(|found| found.item.key.as_str()).collect::<Vec<_>>().join(" ")
