@@ -39,8 +39,8 @@ use self::{
 };
 use crate::{
     Agent, AgentBuilder, AgentDeps, AgentError, AgentOutcome, AgentState, HistoryPlace, MemoryFiles, Next,
-    ReactConfig, TurnHistory, add_agent, add_finalize, add_init_state, add_tools, has_agent::finishes,
-    memory, should_continue,
+    ReactConfig, TurnHistory, add_agent, add_finalize, add_init_state, add_tools, memory, should_continue,
+    state::has_agent::finishes,
 };
 
 pub use self::{

@@ -12,7 +12,7 @@ use superstep_llm::{Message, Role};
 use superstep_tools::internal::{PATIENCE, ThreadFolders, blocking, patiently};
 
 use self::file::HistoryFile;
-use crate::{AgentOutcome, AgentState, nodes::steered::is_steered, plain_name::plain};
+use crate::{AgentOutcome, AgentState, plain_name::plain, transcript::steering::is_steered};
 
 pub use file::{HistoryPlace, Unread};
 

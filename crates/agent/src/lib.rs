@@ -15,70 +15,72 @@ mod agent;
 mod approval;
 mod config;
 mod context;
+mod deps;
 #[cfg(feature = "workspace-tools")]
 mod dream;
 mod events;
-mod extract;
 mod facades;
-mod folder;
 mod graph;
-mod has_agent;
 mod history;
 mod hooks;
-mod knowledge;
-mod marks;
 mod memory;
-mod models;
-mod msg;
 mod nodes;
-mod parts;
 mod plain_name;
-mod retrieved;
+mod presets;
 mod state;
-mod steer;
-mod sub_agent;
-mod texts;
-mod trust;
+mod transcript;
 
-mod tool_sources;
-
-pub use agent::{Agent, AgentBuilder, AgentError, Reply};
-pub use approval::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
-pub use config::{
-    AfterEmpty, ApprovalConfig, AtLimit, Breaker, Budget, ConfigError, ContextBudget, ContextConfig,
-    ContextLayer, Cost, EmptyPolicy, Exhausted, Finish, FinishBy, Keep, LengthPolicy, Limit, LimitUnit,
-    LoopAction, LoopRule, MediaConfig, OutputMode, PRESETS, PermissionRule, Permit, Preset, ReactConfig,
-    Repeat, ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate,
-};
-pub use context::{ContextView, RequestSize};
+pub use agent::builder::{AgentBuilder, AgentError};
+pub use agent::extract::ExtractError;
+pub use agent::handle::{Agent, Reply};
+pub use agent::steer::{SteerError, steer};
+pub use approval::approver::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
+pub use approval::trust::Trust;
+pub use config::answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy};
+pub use config::approval::ApprovalConfig;
+pub use config::budget::{Budget, Cost};
+pub use config::context::{Breaker, ContextBudget, ContextConfig, ContextLayer};
+pub use config::finish::{Finish, FinishBy, OutputMode};
+pub use config::limit::{AtLimit, Limit, LimitUnit};
+pub use config::loops::{LoopAction, LoopRule, Repeat};
+pub use config::media::MediaConfig;
+pub use config::permissions::{PermissionRule, Permit};
+pub use config::react_config::{ConfigError, ReactConfig};
+pub use config::retrieve::Retrieve;
+pub use config::tools::{ResultOrder, ToolErrors, ToolMode};
+pub use config::truncate::{Truncate, TruncateSide};
+pub use deps::agent_deps::AgentDeps;
+pub use deps::knowledge::{Knowledge, Passage};
+pub use deps::models::Models;
+pub use deps::replay_tools::ReplayTools;
+pub use deps::sub_agent::SubAgent;
 #[cfg(feature = "workspace-tools")]
 pub use dream::{
     Dream, DreamConfig, DreamCursor, DreamError, DreamState, DreamStateUpdate, Dreams, Dreamt, Due, LastDream,
 };
-pub use extract::ExtractError;
-pub use facades::{FacadeError, agentscope, cococat, harness, opencode};
-pub use graph::{
-    AgentDeps, Next, ReactNodes, add_agent, add_compact, add_finalize, add_init_state, add_memory_trigger,
-    add_record, add_retrieve, add_tools, react_graph, react_graph_as, should_continue,
+pub use facades::facade::FacadeError;
+pub use facades::{agentscope, cococat, harness, opencode};
+pub use graph::react_graph::{
+    Next, ReactNodes, add_agent, add_compact, add_finalize, add_init_state, add_memory_trigger, add_record,
+    add_retrieve, add_tools, react_graph, react_graph_as, should_continue,
 };
-pub use has_agent::HasAgent;
 pub use history::{HistoryPlace, TurnHistory, TurnRecord, Unread};
-pub use hooks::{Acting, Around, HookError, HookFailure, Hooked, Hooks, Printed, Steps, ToolFailure};
-pub use knowledge::{Knowledge, Passage};
+pub use hooks::around::{Acting, Around, HookError, Hooked, Hooks, Printed, Steps, ToolFailure};
+pub use hooks::tool_check::{OnToolCheck, OnToolError, ToolCheck};
 pub use memory::{
     LONGEST_MEMORY, LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFiles, MemoryFuture,
     MemoryTrigger, StoreMemory, memory_tools,
 };
 #[cfg(feature = "mem0")]
 pub use memory::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
-pub use models::Models;
-pub use msg::Msg;
-pub use nodes::offered::{ReplayTools, ToolDifference};
-pub use parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
-pub use state::{
+pub use nodes::offered::ToolDifference;
+pub use presets::named::{PRESETS, Preset};
+pub use state::agent_state::{
     AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,
     Refusal, ToolCallRecord,
 };
-pub use steer::{SteerError, steer};
-pub use sub_agent::SubAgent;
-pub use trust::Trust;
+pub use state::has_agent::HasAgent;
+pub use state::hook_failure::HookFailure;
+pub use state::parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
+pub use state::view::{ContextView, RequestSize};
+pub use transcript::msg::Msg;

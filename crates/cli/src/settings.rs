@@ -231,7 +231,7 @@ pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
         }
         return show::print(&format!("{}\n", table.trim_fmt()));
     };
-    let unknown = || ConfigError::UnknownPreset { name: name.clone() };
+    let unknown = || ConfigError::unknown_preset(name);
     let config = ReactConfig::preset(name).ok_or_else(|| Failure::usage(unknown().to_string()))?;
     if args.json {
         return show::print(&show::lines([serde_json::json!({ "preset": name, "config": config })]));

@@ -18,7 +18,7 @@ pub struct Budget {
     /// Maximum time since the turn began in milliseconds, including waits for approvals. Tool and model calls
     /// that exceed it are stopped. A [reserved](Self::reserve_final) call may take a quarter of it in
     /// addition.
-    #[serde(rename = "wall_ms", with = "super::optional_ms")]
+    #[serde(rename = "wall_ms", with = "super::millis::optional")]
     pub wall: Option<Duration>,
     /// Maximum cost.
     pub cost: Option<Cost>,

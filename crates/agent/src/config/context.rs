@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Truncate;
-use crate::texts;
+use super::{prompts, truncate::Truncate};
 
 /// The size of requests, and the reduction of larger ones.
 ///
@@ -92,7 +91,7 @@ fn target() -> f64 {
 }
 
 fn prompt() -> String {
-    texts::CONSOLIDATE.into()
+    prompts::CONSOLIDATE.into()
 }
 
 impl Default for ContextConfig {

@@ -60,3 +60,6 @@ impl Limit {
         self.max.saturating_sub(used)
     }
 }
+
+/// Maximum number of times that such messages extend a turn. Later ones are read in the next turn.
+pub(crate) const MOST_STEERED: u32 = 100;

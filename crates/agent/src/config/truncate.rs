@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 /// splits a character.
 ///
 /// ```
-/// # use superstep_agent::{Keep, Truncate};
-/// let short = Truncate { keep: Keep::HeadTail, ..Truncate::chars(4, "[{omitted} of {total}]") };
+/// # use superstep_agent::{TruncateSide, Truncate};
+/// let short = Truncate { keep: TruncateSide::HeadTail, ..Truncate::chars(4, "[{omitted} of {total}]") };
 /// assert_eq!(short.apply("abcdefgh".into()), "ab[4 of 8]gh");
 /// assert_eq!(short.apply("abcd".into()), "abcd");
 /// ```
@@ -25,7 +25,7 @@ pub struct Truncate {
     /// Maximum number of lines.
     pub max_lines: Option<usize>,
     /// The part that is retained.
-    pub keep: Keep,
+    pub keep: TruncateSide,
     /// The text that replaces the omitted part. `{omitted}` is the omitted amount, `{total}` the original
     /// amount and `{limit}` the limit, all in `{unit}`: `chars`, `bytes` or `lines`, whichever limit omits
     /// the most.
@@ -38,7 +38,7 @@ pub struct Truncate {
 /// The part of a long text that is retained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Keep {
+pub enum TruncateSide {
     /// Its beginning.
     #[default]
     Head,
@@ -132,10 +132,10 @@ impl Unit {
     }
 
     /// Returns the bytes to omit from a text of `total` units, so that `limit` units stay.
-    fn omitted(self, text: &str, total: usize, limit: usize, keep: Keep) -> Range<usize> {
+    fn omitted(self, text: &str, total: usize, limit: usize, keep: TruncateSide) -> Range<usize> {
         let tail = match keep {
-            Keep::Head => 0,
-            Keep::HeadTail => limit / 2,
+            TruncateSide::Head => 0,
+            TruncateSide::HeadTail => limit / 2,
         };
         let start = self.place(text, limit - tail);
         let end = match (tail, self) {
@@ -179,7 +179,7 @@ mod tests {
 
     fn both(truncate: Truncate, text: &str) -> (String, String) {
         let truncate = Truncate { marker: SAYS.into(), ..truncate };
-        let ends = Truncate { keep: Keep::HeadTail, ..truncate.clone() };
+        let ends = Truncate { keep: TruncateSide::HeadTail, ..truncate.clone() };
         (truncate.apply(text.into()), ends.apply(text.into()))
     }
 

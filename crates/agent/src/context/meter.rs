@@ -2,11 +2,14 @@
 
 use superstep_llm::{Accepts, Message, TokenCounter, ToolSpec};
 
-use super::{Change, RequestSize, Shown, summary};
+use super::{
+    frame::{Frame, synthetic_text},
+    shown::Shown,
+    summary,
+};
 use crate::{
-    AgentDeps, AgentState, ContextConfig, ContextView,
-    config::share,
-    nodes::request::{Frame, synthetic_text},
+    AgentDeps, AgentState, ContextConfig, ContextView, RequestSize, config::context::share,
+    state::view::Change,
 };
 
 /// Counts the tokens of one agent's requests.

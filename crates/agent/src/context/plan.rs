@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use superstep_llm::{Message, Role};
+use superstep_llm::{Message, Request, Role};
 
-use super::{ContextView, Meter, Shown, shown::is_of_user, summary};
-use crate::{AgentState, ContextLayer, config::share};
+use super::{
+    conversation_text::conversation_text,
+    meter::Meter,
+    shown::{Shown, is_of_user},
+};
+use crate::{AgentState, ContextLayer, ContextView, config::context::share, state::view::Change};
 
 /// The next step before the model call.
 #[derive(Debug)]
@@ -20,17 +24,6 @@ pub(crate) enum Step {
     Consolidate(Consolidation),
     /// No space for any conversation: the system prompt and the tools take `overhead` tokens of `limit`.
     NoRoom { overhead: u64, limit: u64 },
-}
-
-/// A new view and its gain.
-#[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub(crate) view: ContextView,
-    /// Tokens of the request before and after.
-    pub(crate) before: u64,
-    pub(crate) after: u64,
-    /// Number of messages omitted or changed.
-    pub(crate) dropped: usize,
 }
 
 /// A planned summary.
@@ -235,7 +228,7 @@ impl<'a> Plan<'a> {
         let wanted = self.shown.messages.len().saturating_sub(keep_recent);
         let fits = |start: usize| self.overhead.saturating_add(self.rest(start)) <= target;
         let start = self.begin(wanted, fits)?;
-        let conversation = summary::conversation(&self.shown, start, self.kept(start));
+        let conversation = conversation_text(&self.shown, start, self.kept(start));
         let mut change = self.begun_at(start);
         let summary = change.view.summary.take().map_or(0, |summary| self.meter.summary(&summary));
         change.after = change.after.saturating_sub(summary);
@@ -304,6 +297,13 @@ impl<'a> Plan<'a> {
 }
 
 impl Consolidation {
+    /// Creates the summary request. It offers no tools and contains the conversation as text, so that the model
+    /// does not follow instructions in it.
+    pub(crate) fn request(&self) -> Request {
+        let Consolidation { prompt, conversation, .. } = self;
+        Request { messages: vec![Message::system(prompt), Message::user(conversation)], ..Request::default() }
+    }
+
     /// Returns the view with the summary; `None` if it does not gain enough.
     pub(crate) fn with(self, summary: &str, meter: Meter<'_>) -> Option<Change> {
         let mut change = self.change;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use superstep_llm::{Message, Role};
 
-use super::{ContextView, summary};
-use crate::{Messages, Truncate, texts};
+use super::summary;
+use crate::{ContextView, Messages, Truncate, config::prompts};
 
 /// A conversation under a view. Messages are referenced by their positions.
 pub(crate) struct Shown<'a> {
@@ -129,7 +129,7 @@ fn without_media(message: Cow<'_, Message>) -> Cow<'_, Message> {
 /// Returns the message without its first `n` media, as stated in its text.
 pub(crate) fn without_first_media(mut message: Message, n: usize) -> Message {
     message.media.drain(..n);
-    message.content = format!("{}\n{}", message.content, texts::media_left_out(n));
+    message.content = format!("{}\n{}", message.content, prompts::media_left_out(n));
     message
 }
 

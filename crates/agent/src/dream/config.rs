@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AtLimit, Budget, ContextConfig, ContextLayer, Limit, LimitUnit, PermissionRule, Permit, ReactConfig,
-    ToolMode, Unread, texts,
+    ToolMode, Unread, config::prompts,
 };
 
 use super::cursor::DreamCursor;
@@ -26,7 +26,7 @@ pub struct DreamConfig {
     pub turns: usize,
     /// Age in milliseconds of the oldest waiting turn that makes a dream due. It is also the minimum delay
     /// after a failed dream.
-    #[serde(rename = "after_ms", with = "crate::config::ms")]
+    #[serde(rename = "after_ms", with = "crate::config::millis::required")]
     pub after: Duration,
     /// Maximum number of turns of one dream. The others wait for the next one.
     pub most_turns: usize,
@@ -50,7 +50,7 @@ impl Default for DreamConfig {
             most_bytes: 64 << 10,
             steps: 20,
             budget: Budget { tokens: Some(200_000), ..Budget::default() },
-            prompt: texts::DREAM.to_owned(),
+            prompt: prompts::DREAM.to_owned(),
         }
     }
 }

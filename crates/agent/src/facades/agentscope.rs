@@ -7,7 +7,7 @@ use std::sync::Arc;
 use superstep_graph::{AsNode, MemoryCheckpointer, RunConfig, RunError, State, ThreadId};
 use superstep_llm::{Message, Role};
 
-use super::{Facade, FacadeError};
+use super::facade::{Facade, FacadeError};
 use crate::{
     Agent, AgentBuilder, AgentError, AgentState, AgentStateUpdate, Hooks, Msg, Printed, ReactConfig,
 };

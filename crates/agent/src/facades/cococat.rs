@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use superstep_graph::{RunConfig, State};
 use superstep_llm::Message;
 
-use super::{Facade, FacadeError};
+use super::facade::{Facade, FacadeError};
 use crate::{Agent, AgentBuilder, AgentError, AgentState, ReactConfig};
 #[cfg(feature = "workspace-tools")]
 use crate::{Dreams, memory::owner};

@@ -8,11 +8,12 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep_graph::{Merge, Merges, RunConfig, State};
-use superstep_llm::{Message, Tool};
+use superstep_llm::Message;
 
-use super::{Facade, FacadeError};
+use super::facade::{Facade, FacadeError};
 use crate::{
-    Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, ToolFailure, folder, hooks::caught,
+    Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, ToolCheck, deps::folder,
+    hooks::around::caught,
 };
 
 /// Maximum number of characters of a tool result sent to the model.
@@ -25,7 +26,7 @@ pub const TOOL_RESULT_MAX_CHARS: usize = 16_000;
 ///
 /// ```
 /// # use std::{future::ready, sync::Arc};
-/// # use superstep_agent::{Agent, harness::{AgentLoop, Check}};
+/// # use superstep_agent::{Agent, ToolCheck, harness::AgentLoop};
 /// # use superstep_llm::ChatModel;
 /// use serde_json::{Value, json};
 ///
@@ -37,7 +38,7 @@ pub const TOOL_RESULT_MAX_CHARS: usize = 16_000;
 ///         let asked = json!({ "role": "user", "content": msg });
 ///         ready(Ok([&[system], history, &[asked]].concat()))
 ///     },
-///     |check: Check| ready(if check.name == "shell" { Err("no shell here".to_owned()) } else { Ok(()) }),
+///     |check: ToolCheck| ready(if check.name == "shell" { Err("no shell here".to_owned()) } else { Ok(()) }),
 ///     |error, context| eprintln!("{context}: {error}"),
 /// )?;
 /// let turn = agent.run(&"What is 2 + 3?".to_owned(), &[], None).await?;
@@ -57,24 +58,6 @@ type BuildContext<M> =
     dyn Fn(&M, &[Value]) -> BoxFuture<'static, Result<Vec<Value>, HookError>> + Send + Sync;
 type OnError = dyn Fn(&(dyn Error + 'static), &str) + Send + Sync;
 type OnEvent = dyn Fn(&str, Value) -> BoxFuture<'static, ()> + Send + Sync;
-
-/// Decides whether a call may run; the model receives the reason of an `Err`.
-pub type OnToolCheck = Arc<dyn Fn(Check) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
-
-/// Receives the failures of tools.
-pub type OnToolError = Arc<dyn Fn(&ToolFailure) + Send + Sync>;
-
-/// The argument of a permission check, made for every call of a known tool with valid arguments, whatever its
-/// source.
-#[derive(Clone)]
-pub struct Check {
-    /// The tool's name.
-    pub name: String,
-    /// The tool.
-    pub tool: Arc<dyn Tool>,
-    /// The arguments.
-    pub args: Value,
-}
 
 /// A receiver of events.
 pub trait EventEmitter: Send + Sync {
@@ -111,7 +94,7 @@ impl<M> AgentLoop<M> {
     pub fn new<B, C>(
         mut agent: AgentBuilder,
         on_build_context: impl Fn(&M, &[Value]) -> B + Send + Sync + 'static,
-        on_tool_check: impl Fn(Check) -> C + Send + Sync + 'static,
+        on_tool_check: impl Fn(ToolCheck) -> C + Send + Sync + 'static,
         on_error: impl Fn(&(dyn Error + 'static), &str) + Send + Sync + 'static,
     ) -> Result<Self, AgentError>
     where

@@ -9,7 +9,7 @@ use serde_json::Value;
 use superstep_graph::{RunConfig, State};
 use superstep_llm::Message;
 
-use super::{Facade, FacadeError, Turn};
+use super::facade::{Facade, FacadeError, Turn};
 use crate::{AgentBuilder, AgentState, AgentStateUpdate, Part, ReactConfig};
 
 /// A model with tools for a single round: it may call tools in parallel, and then replies.

@@ -7,14 +7,14 @@ use superstep_llm::Message;
 
 use super::{
     budget::of_turn,
-    exchange::{Exchange, stop},
+    fit_request::{Room, summary_due},
     loops,
-    make_room::{Room, summary_due},
+    model_turn::{Exchange, stop},
     next_call::{NextCall, Plan},
     request::{request, synthetic},
-    steered::{Steered, steered},
+    steering_input::{Steered, steered},
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, events, texts};
+use crate::{AgentDeps, AgentState, AgentStateUpdate, config::prompts, events};
 
 /// Calls the model, unless the turn is over: the checks come first, then the call, streamed token by token.
 ///
@@ -77,13 +77,13 @@ fn check<'a>(
             return Ok(Break(stop("loop_detected")));
         }
         (call.tools, call.reason) = (false, "loop_detected");
-        call.hint(state, Some(texts::loop_end(&found.tool, found.n).into()));
+        call.hint(state, Some(prompts::loop_end(&found.tool, found.n).into()));
         return Ok(Continue(call));
     }
     if let Some(found) = loops::warns(deps, state) {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         // The text at the limit stays the last message.
-        call.hints.insert(0, texts::loop_warning(&found.tool, found.n).into());
+        call.hints.insert(0, prompts::loop_warning(&found.tool, found.n).into());
     }
     Ok(Continue(call))
 }

@@ -8,16 +8,20 @@ use superstep_llm::{Assembler, Delta, FinishReason, Message, ModelError, Request
 use tokio::task::coop::consume_budget;
 
 use super::{
-    asked::by_model,
     budget::{Spent, expired, of_turn},
-    exchange::is_guessed,
-    heard::Print,
-    make_room::{may_summarise, newest},
+    fit_request::{may_summarise, newest},
+    model_call::by_model,
+    model_turn::is_guessed,
+    recorded_response::Print,
 };
 use crate::{
     AgentDeps, AgentState, AgentStateUpdate, ContextView, RequestSize,
-    context::{Change, Meter, Step, plan, summary},
+    context::{
+        meter::Meter,
+        plan::{Step, plan},
+    },
     events,
+    state::view::Change,
 };
 
 /// Reduces the next request. A failed summary is not an error: then the remaining layers apply.
@@ -36,7 +40,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
     }
     let summaries = may_summarise(&deps, &state, &cx);
     if let Step::Consolidate(consolidation) = plan(meter, &state, summaries) {
-        let request = summary::request(&consolidation);
+        let request = consolidation.request();
         cx.compared("summary", || Print::of(&request)).await;
         let sent = request.messages.clone();
         let summed: Summed = cx.recorded("summary", || ask(&deps, &state, request, &cx)).await;

@@ -3,11 +3,12 @@
 use superstep_graph::{Cx, State};
 use superstep_llm::{Message, Role};
 
-use super::{
-    finish::{Finishing, INVALID, response},
-    memory_trigger::make_sure,
+use super::memory_trigger::make_sure;
+use crate::{
+    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata,
+    config::prompts,
+    context::finish::{Finishing, INVALID, response},
 };
-use crate::{AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata, texts};
 
 /// Takes the reply from the model's last message in this turn, or from the configuration for other ends, and
 /// makes the metadata.
@@ -46,7 +47,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
             AgentOutcome::ToolFailed => tool_failure(&state),
             _ => state.error.as_ref().map(|error| error.message.as_str()),
         };
-        texts::explain(&state.stop_reason, error.or(hook.as_deref()))
+        prompts::explain(&state.stop_reason, error.or(hook.as_deref()))
     } else {
         reply
     };
@@ -77,7 +78,7 @@ fn is_said(state: &AgentState, reply: &str) -> bool {
 /// Returns the result of the failed tool, as the model would have received it.
 fn tool_failure(state: &AgentState) -> Option<&str> {
     let results = state.messages.iter().rev().take_while(|message| message.role == Role::Tool);
-    results.map(|result| result.content.as_str()).filter(|result| texts::is_failure(result)).last()
+    results.map(|result| result.content.as_str()).filter(|result| prompts::is_failure(result)).last()
 }
 
 /// Returns the model's last text in this turn; after tools that answer the user, their text.

@@ -4,8 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use superstep_graph::{Cx, NodeError, State, chain};
 
-use super::{budget::of_turn, finish::problem};
-use crate::{AgentState, AgentStateUpdate, ContextView, LastAnswer, Metadata, ReactConfig, folder};
+use super::budget::of_turn;
+use crate::{
+    AgentState, AgentStateUpdate, Breaker, ContextView, LastAnswer, Metadata, ReactConfig,
+    context::finish::problem, deps::folder,
+};
 
 /// Resets the channels of one turn; the conversation stays.
 ///
@@ -31,7 +34,7 @@ pub(crate) async fn init_state(
     if state.output.is_some() || !state.output_problem.is_empty() {
         update = update.output(None).output_problem("");
     }
-    let context = ContextView::for_turn(&state, &config.context.breaker);
+    let context = view_for_turn(&state, &config.context.breaker);
     if context != state.context {
         update = update.context(context);
     }
@@ -69,3 +72,19 @@ struct NoSchema(String);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct NoFolder(String);
+
+/// Returns the view at the start of a turn. It equals the last turn's final view, unless the conversation
+/// was replaced since.
+fn view_for_turn(state: &AgentState, breaker: &Breaker) -> ContextView {
+    let view = &state.context;
+    let is_gone = |id: &String| !id.is_empty() && state.messages.position(id).is_none();
+    if [&view.start, &view.shortened, &view.pruned, &view.without_media].into_iter().any(is_gone) {
+        return ContextView::default();
+    }
+    let mut view = ContextView { due: false, overflows: 0, refused: None, over: 0, ..view.clone() };
+    if std::mem::take(&mut view.paused) {
+        // One more attempt; its failure disables summaries again.
+        view.ineffective = breaker.max_ineffective.saturating_sub(1);
+    }
+    view
+}

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use superstep_llm::Role;
 
-use super::repaired_call;
-use crate::{AgentDeps, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord, texts};
+use crate::{
+    AgentDeps, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord, config::prompts,
+    transcript::repaired_call,
+};
 
 /// A loop that a rule detected.
 #[derive(Clone, Debug)]
@@ -60,7 +62,7 @@ impl<'a> Calls<'a> {
     /// Returns the result that the model read; `None` if the call is pending or was refused as a repetition.
     fn result(&self, at: usize) -> Option<&'a str> {
         let result = self.state.tool_result_history.get(at)?.as_str();
-        (!texts::is_loop_warning(result)).then_some(result)
+        (!prompts::is_loop_warning(result)).then_some(result)
     }
 
     /// Returns the positions of the counted calls, newest first.
@@ -126,7 +128,7 @@ impl<'a> Calls<'a> {
             _ => true,
         };
         // Another spelling of a failed call is another attempt.
-        let failed = results.into_iter().flatten().any(texts::is_failure);
+        let failed = results.into_iter().flatten().any(prompts::is_failure);
         like && if failed { one == other } else { alike_values(one, other, threshold) }
     }
 
@@ -174,7 +176,7 @@ pub(super) fn warns(deps: &AgentDeps, state: &AgentState) -> Option<Found> {
     // A tool's result is the last message after every round; anything else was answered since.
     let last = state.messages.last().filter(|last| last.role == Role::Tool)?;
     // The result of a refused call has reported it already.
-    if texts::is_loop_warning(&last.content) {
+    if prompts::is_loop_warning(&last.content) {
         return None;
     }
     let calls = Calls::all(deps, state);

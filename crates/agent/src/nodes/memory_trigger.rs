@@ -7,13 +7,14 @@ use superstep_graph::{Cx, ThreadId};
 use superstep_llm::Message;
 use tokio::time::sleep;
 
-use super::steered::is_steered;
 use crate::{
-    AgentDeps, AgentState, MemoryTrigger, ReactConfig, events,
+    AgentDeps, AgentState, MemoryTrigger, ReactConfig,
+    config::prompts,
+    events,
     history::said_in_turn,
     memory::{BegunWish, NOBODY, owner},
     plain_name::hash_of,
-    texts,
+    transcript::steering::is_steered,
 };
 
 /// Starts to store the user's message if it is a memory request, without waiting: the state is unchanged, and
@@ -65,7 +66,7 @@ impl Wish {
         let panic = match catch_unwind(AssertUnwindSafe(|| (trigger.asks)(&message.content))) {
             Ok(true) => None,
             Ok(false) => return None,
-            Err(panic) => Some(texts::panic(&*panic)),
+            Err(panic) => Some(prompts::panic(&*panic)),
         };
         let thread = cx.thread().map_or("", ThreadId::as_str);
         let key = format!("{thread}/{}/{}", message.id, hash_of(&message.content));
@@ -95,7 +96,7 @@ impl Wish {
                 Ok(Ok(_)) => events::memory_stored(&cx),
                 Ok(Err(error)) => events::memory_failed(&cx, &error.to_string()),
                 Err(panic) => {
-                    events::memory_failed(&cx, &format!("the store panicked: {}", texts::panic(&*panic)))
+                    events::memory_failed(&cx, &format!("the store panicked: {}", prompts::panic(&*panic)))
                 }
             }
         });

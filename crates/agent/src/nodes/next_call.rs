@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{budget::Spent, finish::Finishing};
-use crate::{AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig};
+use super::budget::Spent;
+use crate::{AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig, context::finish::Finishing};
 
 /// The next step of the agent node.
 pub(super) enum Plan<'a> {

@@ -9,7 +9,7 @@ use superstep_llm::{
     Behaviour, Request, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolRegistry, ToolSpec,
 };
 
-use crate::{AgentDeps, AgentState};
+use crate::{AgentDeps, AgentState, ReplayTools};
 
 /// Name of the recorded tools of older threads, and of all in comparisons.
 const TOOLS: &str = "tools";
@@ -19,16 +19,6 @@ const OFFERED: &str = "offered";
 
 /// Number of characters that older versions stored of a tool's fingerprint.
 const SHORT: usize = 8;
-
-/// The source tools of a replay: see [`ToolSource`](superstep_llm::ToolSource).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReplayTools {
-    /// Those that the thread recorded, whatever the sources have now.
-    #[default]
-    Recorded,
-    /// Those that the sources have now: the replay ends where they differ from the recorded ones.
-    Current,
-}
 
 /// The difference between tools and those that a thread recorded: their names, each in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -4,7 +4,7 @@ use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{Message, Role, ToolCall};
 
-use crate::{AgentState, IllegalTransition, Part, PartKind, ToolEvent, ToolState, texts};
+use crate::{AgentState, IllegalTransition, Part, PartKind, ToolEvent, ToolState, config::prompts};
 
 /// Returns the parts of a model's message in order. Calls that were `cut_off` stay pending, because their
 /// arguments are incomplete. Those of an interrupted message are complete, and have failed.
@@ -57,7 +57,7 @@ pub(super) fn ended(
 }
 
 fn failed(call: ToolState) -> ToolState {
-    let end = ToolEvent::Failed(texts::INTERRUPTED.to_owned());
+    let end = ToolEvent::Failed(prompts::INTERRUPTED.to_owned());
     call.after(end).expect("a running call may fail")
 }
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{Assembler, Delta, partial_json};
 
-use super::{finish::Finishing, parts};
-use crate::{AgentDeps, AgentState, events};
+use super::parts;
+use crate::{AgentDeps, AgentState, context::finish::Finishing, events};
 
 /// A growing response.
 pub(super) struct Progress<'a> {

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use superstep_graph::Cx;
 use superstep_llm::{Message, Request, Response};
 
-use super::repair::repaired;
-use crate::{AgentDeps, HookFailure, events};
+use crate::{AgentDeps, HookFailure, events, transcript::repair::repaired};
 
 /// Runs the hooks on the request and repairs the result. A cancellation leaves it unchanged.
 pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Request, HookFailure> {

@@ -3,13 +3,18 @@
 use std::borrow::Cow;
 
 use superstep_graph::Cx;
-use superstep_llm::{Accepts, Media, Message, Request, Role, ToolSpec};
+use superstep_llm::{Accepts, Media, Message, Request};
 
-use super::{finish::Finishing, next_call::NextCall, repair::repaired};
+use super::next_call::NextCall;
 use crate::{
     AgentDeps, AgentState, ContextView, MediaConfig, OutputMode,
-    context::{Shown, without_first_media},
-    texts,
+    config::prompts,
+    context::{
+        finish::Finishing,
+        frame::{Frame, synthetic_text},
+        shown::{Shown, without_first_media},
+    },
+    transcript::repair::repaired,
 };
 
 /// Creates a request: the view of the conversation, its `new` messages, and the messages of this request
@@ -26,7 +31,7 @@ pub(super) fn request(
     let Frame { system, tools } = Frame::of(deps, state);
     // Without tools there is no finish tool either, so the reply has to be a text.
     let instead =
-        schema.as_ref().filter(|_| mode == OutputMode::Tool && !call.tools).map(texts::output_schema);
+        schema.as_ref().filter(|_| mode == OutputMode::Tool && !call.tools).map(prompts::output_schema);
     let shown = Shown::new(&state.messages, view, deps.config.context.micro());
     let order = deps.config.result_order;
     let mut conversation = repaired(shown.messages().chain(new.iter().map(Cow::Borrowed)), order);
@@ -58,33 +63,7 @@ fn fit_media(conversation: &mut [Message], accepts: Accepts, config: &MediaConfi
     }
 }
 
-/// The parts of a request around the conversation.
-pub(crate) struct Frame {
-    pub(crate) system: Option<Message>,
-    pub(crate) tools: Vec<ToolSpec>,
-}
-
-impl Frame {
-    pub(crate) fn of(deps: &AgentDeps, state: &AgentState) -> Self {
-        let finishing = Finishing::of(&deps.config, state);
-        let prompted = finishing.of_text().filter(|_| finishing.mode() == OutputMode::Prompted);
-        let prompted = prompted.as_ref().map(texts::output_schema);
-        let system = [Some(deps.config.system_prompt.as_str()), prompted.as_deref()];
-        let system: Vec<&str> = system.into_iter().flatten().filter(|text| !text.is_empty()).collect();
-        let system = Some(system.join("\n\n")).filter(|prompt| !prompt.is_empty()).map(Message::system);
-        let tools = deps.tools.specs().into_iter().chain(finishing.tool());
-        Self { system, tools: tools.collect() }
-    }
-}
-
 /// Returns the configured message after a round of tools, if any. It joins the conversation.
 pub(super) fn synthetic(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option<Message> {
     Some(Message::synthetic(synthetic_text(deps, state)?).with_id(cx.id("synthetic")))
-}
-
-pub(crate) fn synthetic_text<'a>(deps: &'a AgentDeps, state: &AgentState) -> Option<&'a str> {
-    let text = deps.config.synthetic_after_tools.as_ref()?;
-    // A model that continues a response has received it already.
-    state.messages.last().filter(|last| last.role == Role::Tool)?;
-    Some(text)
 }

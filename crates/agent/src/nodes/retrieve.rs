@@ -10,9 +10,11 @@ use superstep_llm::{Message, Role};
 use tokio::time::timeout;
 
 use crate::{
-    AgentDeps, AgentState, AgentStateUpdate, MemoryFuture, Passage, Retrieve, events,
+    AgentDeps, AgentState, AgentStateUpdate, MemoryFuture, Passage, Retrieve,
+    config::prompts,
+    context::retrieved,
+    events,
     memory::{NOBODY, owner},
-    retrieved, texts,
 };
 
 /// Maximum number of characters of a query.
@@ -97,7 +99,7 @@ impl Search<'_> {
             found = search => match found {
                 Ok(Ok(Ok(found))) => Ok(found),
                 Ok(Ok(Err(error))) => Err(error.to_string()),
-                Ok(Err(panic)) => Err(format!("the search panicked: {}", texts::panic(&*panic))),
+                Ok(Err(panic)) => Err(format!("the search panicked: {}", prompts::panic(&*panic))),
                 Err(_) => Err(format!("no answer in {} ms", limit.as_millis())),
             },
         }

@@ -1,18 +1,22 @@
 //! The fourth node: executes the called tools. It calls no model.
 
+mod answer;
+mod at_work;
 mod discarded;
 mod execute;
+mod executor;
 mod finish;
 mod hooks;
 mod order;
 mod output;
 mod pending;
+mod permission;
 mod permit;
 mod questions;
 mod shorten;
 mod snapshots;
 mod sub_agents;
-mod writes;
+mod tool_updates;
 
 use std::sync::{Mutex, OnceLock};
 
@@ -24,18 +28,21 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::discarded::discarded;
 use self::{
-    execute::{Answer, Executor},
+    answer::Answer,
+    at_work::AtWork,
+    executor::Executor,
     order::Order,
     pending::{Pending, refuse},
-    questions::AtWork,
 };
 use super::{
-    asked::by_model,
     budget::{Spent, of_turn},
-    finish::settle,
-    steered::is_waiting,
+    model_call::by_model,
+    steering_input::is_waiting,
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors, has_agent::timers};
+use crate::{
+    AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors, context::finish::settle,
+    state::has_agent::timers,
+};
 
 /// Executes the calls of the last message and answers each one. Updates of tools are folded in call order,
 /// before the agent's own.
@@ -124,7 +131,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
 /// Returns the updates of the tools in call order.
 fn written<S: HasAgent>(state: &S, answers: &[Answer]) -> Result<S::Update, NodeError> {
     let updates = answers.iter().filter_map(|answer| answer.done.update.as_ref());
-    updates.map(|update| writes::read(state, update)).try_fold(S::update(), |all, update| {
+    updates.map(|update| tool_updates::read(state, update)).try_fold(S::update(), |all, update| {
         // It was checked when the tool returned; only another version of the program can fail here.
         let update = update.map_err(|error| NodeError::new(Unreadable(error)).fatal())?;
         Ok(all.then(update))

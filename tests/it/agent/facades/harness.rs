@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use superstep::{
     MemoryCheckpointer,
     agent::{
-        Agent, AgentBuilder, AgentOutcome, FacadeError, ReactConfig, SubAgent, ToolErrors,
-        harness::{AgentLoop, Check, EventEmitter, TOOL_RESULT_MAX_CHARS, TurnResult},
+        Agent, AgentBuilder, AgentOutcome, FacadeError, ReactConfig, SubAgent, ToolCheck, ToolErrors,
+        harness::{AgentLoop, EventEmitter, TOOL_RESULT_MAX_CHARS, TurnResult},
     },
     llm::{RefreshFuture, Tool, ToolCx, ToolRegistry, ToolSource, ToolSpec, tool_fn},
 };
@@ -93,7 +93,7 @@ fn d26_at_the_limit_the_content_is_fixed_and_the_history_ends_with_a_tool() {
 /// Adds a check that denies `{"x":"no"}`, immediately or after a delay.
 fn checking(builder: AgentBuilder, waits: bool, seen: &Arc<Mutex<Vec<Value>>>) -> AgentLoop<String> {
     let seen = seen.clone();
-    let check = move |check: Check| {
+    let check = move |check: ToolCheck| {
         assert_eq!((check.name.as_str(), check.tool.spec().name.as_str()), ("echo", "echo"));
         seen.lock().unwrap().push(check.args.clone());
         async move {
@@ -154,7 +154,7 @@ fn s2_03_a_check_is_asked_about_tools_of_sources_and_sub_agents() {
         let helper = SubAgent::new("helper", "Helps.", &helper);
         let agent = asked.agent.tool_source(Arc::new(Elsewhere(Arc::new(far)))).sub_agent(helper);
         let context = |msg: &String, history: &[Value]| ready(Ok(context(msg, history)));
-        let no = |check: Check| ready(Err(format!("no {}", check.tool.spec().name)));
+        let no = |check: ToolCheck| ready(Err(format!("no {}", check.tool.spec().name)));
         let agent = AgentLoop::new(agent, context, no, |_, _| {}).unwrap();
         agent.run(&"go".to_owned(), &[], None).await.unwrap()
     });

@@ -3,12 +3,8 @@
 use superstep_graph::{Discarded, State, Update};
 use superstep_llm::{Message, Role};
 
-use super::{
-    execute::{Done, begun},
-    permit::granting,
-    writes,
-};
-use crate::{AgentState, HasAgent, ToolEvent, texts};
+use super::{answer::Done, execute::begun, permit::granting, tool_updates};
+use crate::{AgentState, HasAgent, ToolEvent, config::prompts};
 
 /// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
 /// other calls are answered as interrupted, or in doubt if they had begun.
@@ -19,15 +15,15 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
     };
     let done = |position: usize| match task.did::<Done>(&format!("call.{position}")) {
         Some(done) => done,
-        None if task.did::<()>(&begun(position, 0)).is_some() => Done::said(texts::IN_DOUBT.to_owned()),
-        None => Done::said(texts::INTERRUPTED.to_owned()),
+        None if task.did::<()>(&begun(position, 0)).is_some() => Done::said(prompts::IN_DOUBT.to_owned()),
+        None => Done::said(prompts::INTERRUPTED.to_owned()),
     };
     let mut written = S::update();
     let (mut messages, mut parts, mut permissions) = (Vec::new(), Vec::new(), Vec::new());
     for (position, call) in message.tool_calls.iter().enumerate() {
         let Done { result, returned, rule, update, .. } = done(position);
         // Updates for another state type are lost.
-        if let Some(update) = update.and_then(|update| writes::read(outer, &update).ok()) {
+        if let Some(update) = update.and_then(|update| tool_updates::read(outer, &update).ok()) {
             written = written.then(update);
         }
         permissions.extend(rule);

@@ -1,19 +1,14 @@
 //! Execution of one call.
 
 use std::{
-    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, OnceLock},
+    sync::Arc,
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use superstep_graph::{Cx, NodeError};
-use superstep_llm::{
-    Behaviour, Media, Message, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolQuestion, ToolReply,
-    Usage,
-};
+use superstep_graph::NodeError;
+use superstep_llm::{Behaviour, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolQuestion, ToolReply};
 use tokio::{
     task::JoinError,
     time::{Instant, timeout},
@@ -21,140 +16,20 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    Pending,
-    finish::Finish,
-    order::Order,
+    answer::{Answer, Answered, Done},
+    at_work::Counted,
+    executor::Executor,
     output::Output,
-    permit::Permission,
-    questions::{Answered, AtWork, Counted},
+    pending::Pending,
+    permission::Permission,
     shorten::shorten,
-    writes::Outer,
 };
 use crate::{
-    AgentDeps, AgentState, HookFailure, Part, PermissionRule, ToolErrors, ToolEvent, ToolFailure, ToolMode,
-    events, folder,
-    nodes::{finish::Finishing, parts},
-    texts,
+    Part, ToolErrors, ToolEvent, ToolFailure, config::prompts, context::finish::Finishing, deps::folder,
+    events, nodes::parts,
 };
 
-/// The result of a call for the model.
-pub(super) struct Answer {
-    call_id: String,
-    pub(super) name: String,
-    /// It is the reply to the user.
-    pub(super) is_final: bool,
-    /// The call's state, if the agent records parts.
-    pub(super) part: Option<Part>,
-    pub(super) done: Done,
-}
-
-impl Answer {
-    pub(super) fn message(&self, id: String) -> Message {
-        let message = Message::tool(&self.call_id, &self.done.result).with_id(id);
-        Message { media: self.done.media.clone(), ..message }
-    }
-}
-
-/// The stored result of a call, which prevents a second execution when the node runs again.
-#[derive(Default, Serialize, Deserialize)]
-pub(super) struct Done {
-    pub(super) result: String,
-    pub(super) executed: bool,
-    /// The images and audio of the result.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) media: Vec<Media>,
-    /// The path of the full text, as the result states it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) kept_at: Option<String>,
-    /// The tool returned a result, as opposed to an error.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) returned: bool,
-    /// The tool failed, panicked or timed out.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) failed: bool,
-    /// The user denied the call.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) denied: bool,
-    /// The rule that was granted permanently with it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) rule: Option<PermissionRule>,
-    /// The tool's update of the state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) update: Option<Value>,
-    /// The failed hook, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) hook_error: Option<HookFailure>,
-    /// The usage of a sub-agent, in total and by model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) usage: Option<Usage>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) usage_by_model: BTreeMap<String, Usage>,
-    /// The parsed reply, if the call is one of the finish tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) finish: Option<Finish>,
-}
-
-impl Done {
-    /// Returns the result of a call that ran no tool.
-    pub(super) fn said(result: String) -> Self {
-        Self { result, ..Self::default() }
-    }
-
-    /// Returns the result without the path of its full text, for comparisons.
-    pub(super) fn compared(&self) -> String {
-        match &self.kept_at {
-            Some(path) => self.result.replace(path.as_str(), ""),
-            None => self.result.clone(),
-        }
-    }
-}
-
-pub(super) struct Executor {
-    pub(super) deps: AgentDeps,
-    pub(super) cx: Cx,
-    /// The agent's state at the start of the round.
-    pub(super) state: AgentState,
-    /// The state of the graph, which may have more channels.
-    pub(super) outer: Box<dyn Outer>,
-    /// The permanent grants of this thread before this round.
-    pub(super) granted: Vec<PermissionRule>,
-    /// The permanent grants including later ones.
-    pub(super) permissions: Mutex<Vec<PermissionRule>>,
-    /// Held during a question to the approver, so that there is one at a time.
-    pub(super) asking: tokio::sync::Mutex<()>,
-    /// The order of calls within a sequence.
-    pub(super) order: Order,
-    /// The running calls, which a question waits for.
-    pub(super) at_work: AtWork,
-    /// Number of sub-agent calls in the round, which share the remaining budget.
-    pub(super) sub_calls: usize,
-    /// The end of the turn's time.
-    pub(super) out_of_time: Option<Instant>,
-    /// The first hook that failed.
-    pub(super) failed: OnceLock<HookFailure>,
-    /// Fires when a tool fails, if that ends the turn.
-    pub(super) tool_failed: CancellationToken,
-}
-
 impl Executor {
-    /// Returns the maximum number of parallel calls.
-    pub(super) fn at_once(&self) -> usize {
-        match self.deps.config.tool_mode {
-            ToolMode::Sequential => 1,
-            ToolMode::Parallel { max } => max.max(1),
-        }
-    }
-
-    /// Returns whether this call must run alone.
-    pub(super) fn is_alone(&self, call: &Pending) -> bool {
-        let may_run = call.refused.is_none() && matches!(call.checked, Some(Ok(_)));
-        may_run && self.behaviour(call).exclusive
-    }
-
-    fn behaviour(&self, call: &Pending) -> Behaviour {
-        self.deps.tools.get(&call.name).map(|tool| tool.behaviour()).unwrap_or_default()
-    }
-
     /// Answers the call at `position` of its batch, once: if the node runs again, the answer is stored.
     pub(super) async fn answer(&self, position: usize, pending: Pending) -> Result<Answer, NodeError> {
         let _answered = self.order.until_answered(position);
@@ -163,7 +38,7 @@ impl Executor {
         let (call_id, name) = (pending.call.id.clone(), pending.name.clone());
         let cancelled = format!("cancelled.{position}");
         let refused = match self.cx.noted(&cancelled, self.cx.cancel().is_cancelled()) {
-            true => Some((texts::INTERRUPTED.to_owned(), "cancelled")),
+            true => Some((prompts::INTERRUPTED.to_owned(), "cancelled")),
             false => pending.refused.clone(),
         };
         let done = match refused {
@@ -216,23 +91,23 @@ impl Executor {
         let (name, call_id) = (pending.name.clone(), pending.call.id.clone());
         if self.failed.get().is_some() {
             events::tool_skipped(&self.cx, &name, &call_id, "hook_error");
-            return Ok(Done::said(texts::HOOK_FAILED.to_owned()));
+            return Ok(Done::said(prompts::HOOK_FAILED.to_owned()));
         }
         if self.tool_failed.is_cancelled() {
             events::tool_skipped(&self.cx, &name, &call_id, "tool_error");
-            return Ok(Done::said(texts::TOOL_FAILED.to_owned()));
+            return Ok(Done::said(prompts::TOOL_FAILED.to_owned()));
         }
         // While it waited for others.
         if self.cx.cancel().is_cancelled() {
             events::tool_skipped(&self.cx, &name, &call_id, "cancelled");
-            return Ok(Done::said(texts::INTERRUPTED.to_owned()));
+            return Ok(Done::said(prompts::INTERRUPTED.to_owned()));
         }
         let finish = self.finish(&pending);
         let questions = self.questions(position).await;
         let was_begun = self.was_begun(position, questions.len(), behaviour).await;
         if finish.is_none() && self.is_late(&pending) && !was_begun {
             events::tool_skipped(&self.cx, &name, &call_id, "budget");
-            return Ok(Done::said(texts::BUDGET.to_owned()));
+            return Ok(Done::said(prompts::BUDGET.to_owned()));
         }
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
         let done = match finish {
@@ -259,15 +134,15 @@ impl Executor {
         let (Some(tool), Some(checked)) = (self.deps.tools.get(name), &pending.checked) else {
             let finish = Finishing::of(&self.deps.config, &self.state).tool();
             let names = self.deps.tools.names().chain(finish.as_ref().map(|tool| tool.name.as_str()));
-            return Ok(Done::said(texts::unknown_tool(name, names)));
+            return Ok(Done::said(prompts::unknown_tool(name, names)));
         };
         let args = match checked {
             Ok(args) => args.clone(),
-            Err(ToolCallError::NotJson { detail }) => return Ok(Done::said(texts::bad_json(name, detail))),
-            Err(error) => return Ok(Done::said(texts::bad_args(name, &error.to_string()))),
+            Err(ToolCallError::NotJson { detail }) => return Ok(Done::said(prompts::bad_json(name, detail))),
+            Err(error) => return Ok(Done::said(prompts::bad_args(name, &error.to_string()))),
         };
         if let Some(reason) = pending.denied() {
-            return Ok(Done::said(texts::denied(reason)));
+            return Ok(Done::said(prompts::denied(reason)));
         }
         let (args, notice, asked, rule) =
             match self.permission(position, &**tool, pending, args.clone()).await? {
@@ -279,7 +154,7 @@ impl Executor {
             };
         // While an approver was asked.
         if self.is_late(pending) && !was_begun {
-            return Ok(Done::said(texts::BUDGET.to_owned()));
+            return Ok(Done::said(prompts::BUDGET.to_owned()));
         }
         if notice.is_some()
             && let Some(refused) = self.recheck(position, pending, &args).await?
@@ -347,7 +222,7 @@ impl Executor {
         let known = tool.reconcile(&self.key(call)).await;
         Ok(Some(match known {
             Some(result) => self.done(&tool.spec().name, Ok(result.map(ToolReply::from))),
-            None => Done { executed: true, ..Done::said(texts::IN_DOUBT.to_owned()) },
+            None => Done { executed: true, ..Done::said(prompts::IN_DOUBT.to_owned()) },
         }))
     }
 
@@ -400,9 +275,9 @@ impl Executor {
                     _ => Err(question),
                 };
             }
-            () = self.cx.cancel().cancelled() => (texts::INTERRUPTED.to_owned(), false),
-            () = expire(limit) => (texts::timed_out(name, limit.unwrap_or_default().as_millis()), true),
-            () = until(self.out_of_time) => (texts::BUDGET_STOPPED.to_owned(), false),
+            () = self.cx.cancel().cancelled() => (prompts::INTERRUPTED.to_owned(), false),
+            () = expire(limit) => (prompts::timed_out(name, limit.unwrap_or_default().as_millis()), true),
+            () = until(self.out_of_time) => (prompts::BUDGET_STOPPED.to_owned(), false),
         };
         cancel.cancel();
         if timeout(self.deps.config.cancel_grace, &mut task)
@@ -453,7 +328,7 @@ impl Executor {
         // A missing update is `null`; nothing else is stored as `null`.
         let update = update.filter(|update| !update.is_null());
         match update.as_ref().map(|update| self.outer.check(update)) {
-            Some(Err(problem)) => Done { failed: true, ..done(texts::failed(name, &problem)) },
+            Some(Err(problem)) => Done { failed: true, ..done(prompts::failed(name, &problem)) },
             Some(Ok(())) | None => Done { update, media, returned: true, ..done(text) },
         }
     }
@@ -490,16 +365,16 @@ pub(super) async fn until(end: Option<Instant>) {
 fn reply(name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> Result<ToolReply, String> {
     match ended {
         Ok(Ok(reply)) => Ok(reply),
-        Ok(Err(ToolError::Denied(reason))) => Err(texts::denied(&reason)),
-        Ok(Err(ToolError::InvalidArguments(detail))) => Err(texts::bad_args(name, &detail)),
-        Ok(Err(error)) => Err(texts::failed(name, &error.to_string())),
+        Ok(Err(ToolError::Denied(reason))) => Err(prompts::denied(&reason)),
+        Ok(Err(ToolError::InvalidArguments(detail))) => Err(prompts::bad_args(name, &detail)),
+        Ok(Err(error)) => Err(prompts::failed(name, &error.to_string())),
         Err(ended) => {
             let why = match ended.try_into_panic() {
-                Ok(panic) => texts::tool_panicked(&*panic),
+                Ok(panic) => prompts::tool_panicked(&*panic),
                 // The task is not aborted while its result is awaited, except by a runtime that shuts down.
                 Err(_) => "the program is shutting down".to_owned(),
             };
-            Err(texts::failed(name, &why))
+            Err(prompts::failed(name, &why))
         }
     }
 }

@@ -1,13 +1,7 @@
 //! Calls of the finish tool, which is not in the registry.
 
-use super::{Executor, Pending};
-use crate::{
-    nodes::finish::{Finished, Finishing},
-    texts,
-};
-
-/// The parsed call of the finish tool.
-pub(super) type Finish = Result<Finished, String>;
+use super::{answer::Finish, executor::Executor, pending::Pending};
+use crate::{config::prompts, context::finish::Finishing};
 
 impl Executor {
     /// Returns the result for the model and the parsed reply of a finish tool call; `None` for another tool.
@@ -18,11 +12,11 @@ impl Executor {
         };
         let finish = Finishing::of(&self.deps.config, &self.state).called(&pending.name, &arguments)?;
         if let Some(reason) = pending.denied() {
-            return Some((texts::denied(reason), None));
+            return Some((prompts::denied(reason), None));
         }
         let text = match &finish {
-            Ok(_) => texts::FINISHED.to_owned(),
-            Err(problem) => texts::bad_finish(problem),
+            Ok(_) => prompts::FINISHED.to_owned(),
+            Err(problem) => prompts::bad_finish(problem),
         };
         Some((text, Some(finish)))
     }

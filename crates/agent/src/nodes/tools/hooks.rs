@@ -3,8 +3,8 @@
 use serde_json::Value;
 use superstep_graph::NodeError;
 
-use super::{Executor, Pending, execute::Done};
-use crate::{Acting, HookFailure, harness::Check, hooks::caught, texts};
+use super::{answer::Done, executor::Executor, pending::Pending};
+use crate::{Acting, HookFailure, ToolCheck, config::prompts, hooks::around::caught};
 
 impl Executor {
     /// Runs the pre hooks on a call; refuses it if one of them fails. The result is stored: if the node runs
@@ -44,7 +44,7 @@ impl Executor {
             }
             Err(failure) => {
                 self.fail(failure);
-                pending.refused = Some((texts::HOOK_FAILED.to_owned(), "hook_error"));
+                pending.refused = Some((prompts::HOOK_FAILED.to_owned(), "hook_error"));
             }
         }
         Ok(pending)
@@ -65,13 +65,13 @@ impl Executor {
         let mark = format!("edited.{position}");
         let hooked = tokio::select! {
             biased;
-            () = self.cx.cancel().cancelled() => return Ok(Some(Done::said(texts::INTERRUPTED.to_owned()))),
+            () = self.cx.cancel().cancelled() => return Ok(Some(Done::said(prompts::INTERRUPTED.to_owned()))),
             hooked = self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.checked(given.clone()).await)) => hooked?,
         };
         let refused = match hooked {
-            Ok(acting) => acting.denied.map(|reason| Done::said(texts::denied(&reason))),
+            Ok(acting) => acting.denied.map(|reason| Done::said(prompts::denied(&reason))),
             Err(failure) => {
-                Some(Done { hook_error: Some(failure), ..Done::said(texts::HOOK_FAILED.to_owned()) })
+                Some(Done { hook_error: Some(failure), ..Done::said(prompts::HOOK_FAILED.to_owned()) })
             }
         };
         pending.acting = Some(given);
@@ -88,7 +88,7 @@ impl Executor {
         let (Some(tool), Some(Ok(args))) = (self.deps.tools.get(&acting.tool), checked) else {
             return Ok(acting);
         };
-        let check = Check { name: acting.tool.clone(), tool: tool.clone(), args };
+        let check = ToolCheck { name: acting.tool.clone(), tool: tool.clone(), args };
         match caught(|| on_tool_check(check)).await {
             Ok(Ok(())) => Ok(acting),
             Ok(Err(reason)) => Ok(acting.denied(reason)),

@@ -3,7 +3,7 @@
 use superstep_llm::Sequence;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Pending;
+use super::pending::Pending;
 use crate::AgentDeps;
 
 /// The positions of a response's calls in the sequences of their tools.

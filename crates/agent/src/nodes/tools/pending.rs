@@ -4,11 +4,9 @@ use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{ToolCall, ToolCallError};
 
-use super::permit::Verdict;
 use crate::{
-    Acting, AgentDeps, AgentState, Approval, Refusal, ToolCallRecord, events,
-    nodes::{finish::Finishing, loops, repaired_call},
-    texts,
+    Acting, AgentDeps, AgentState, Approval, Refusal, ToolCallRecord, config::prompts,
+    context::finish::Finishing, events, nodes::loops, transcript::repaired_call,
 };
 
 /// A call that must be answered.
@@ -80,11 +78,11 @@ pub(super) fn refuse(
     let finishes = |call: &Pending| finish.as_ref() == Some(&call.name);
     for call in &mut *pending {
         call.refused = match state.answer.refused {
-            _ if state.answer.cut_off => Some((texts::cut_off(&call.name), "cut_off")),
+            _ if state.answer.cut_off => Some((prompts::cut_off(&call.name), "cut_off")),
             // Calls that end the turn need no further checks.
             _ if finishes(call) => None,
-            Some(Refusal::StepLimit) => Some((texts::STEP_LIMIT.to_owned(), "step_limit")),
-            Some(Refusal::Budget) => Some((texts::BUDGET.to_owned(), "budget")),
+            Some(Refusal::StepLimit) => Some((prompts::STEP_LIMIT.to_owned(), "step_limit")),
+            Some(Refusal::Budget) => Some((prompts::BUDGET.to_owned(), "budget")),
             None => None,
         };
     }
@@ -96,7 +94,7 @@ pub(super) fn refuse(
         if !ends {
             events::loop_detected(cx, found.rule, &found.tool, found.n);
         }
-        pending[position].refused = Some((texts::loop_warning(&found.tool, found.n), "loop_detected"));
+        pending[position].refused = Some((prompts::loop_warning(&found.tool, found.n), "loop_detected"));
     }
     if let Some(most) = deps.config.budget.tool_calls {
         let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
@@ -104,8 +102,19 @@ pub(super) fn refuse(
         let is_usable = |call: &Pending| matches!(call.checked, Some(Ok(_))) || !deps.hooks.acting.is_empty();
         let may_run = |call: &&mut Pending| call.refused.is_none() && !finishes(call) && is_usable(call);
         for call in pending.iter_mut().filter(may_run).skip(left) {
-            call.refused = Some((texts::BUDGET.to_owned(), "budget"));
+            call.refused = Some((prompts::BUDGET.to_owned(), "budget"));
         }
     }
     stop
+}
+
+/// The decision on a valid call.
+#[derive(Clone)]
+pub(super) enum Verdict {
+    /// It runs.
+    Run,
+    /// Requires approval with this question.
+    Ask(String),
+    /// It does not run; the model receives this text.
+    Refuse(String),
 }

@@ -10,56 +10,24 @@ use serde_json::{Value, json};
 use superstep_graph::{Cx, NodeError};
 use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec, printable_line};
 
-use super::{Executor, Pending, questions};
+use super::{
+    executor::Executor,
+    pending::{Pending, Verdict},
+    permission::Permission,
+    questions,
+};
 use crate::{
     AgentDeps, AgentState, AgentStateUpdate, Approval, ApprovalRequest, Approvals, PermissionRule, Permit,
     Trust,
-    config::{decided, denying},
-    events, texts,
+    config::{
+        permissions::{decided, denying},
+        prompts,
+    },
+    events,
 };
 
 /// The prefix of the turn's folder in a question.
 const IN_FOLDER: &str = "\nin the folder ";
-
-/// The decision on a valid call.
-#[derive(Clone)]
-pub(super) enum Verdict {
-    /// It runs.
-    Run,
-    /// Requires approval with this question.
-    Ask(String),
-    /// It does not run; the model receives this text.
-    Refuse(String),
-}
-
-/// The result of a permission check.
-pub(super) enum Permission {
-    /// It runs.
-    Go {
-        args: Value,
-        /// A notice before the result.
-        notice: Option<String>,
-        /// Approval was requested.
-        asked: bool,
-        /// The rule that was granted permanently.
-        rule: Option<PermissionRule>,
-    },
-    /// It does not run, but this is its result.
-    Answer(String),
-    /// It does not run.
-    No {
-        /// The text for the model.
-        text: String,
-        /// The user denied it.
-        denied: bool,
-    },
-}
-
-impl Permission {
-    fn no(text: String) -> Self {
-        Self::No { text, denied: false }
-    }
-}
 
 impl Executor {
     /// Decides on a call with these arguments before any approval: by the rules, by the thread's grants and,
@@ -75,11 +43,11 @@ impl Executor {
         let permit = combined(configured, remembered);
         match permit {
             Some(Permit::Allow) => return Verdict::Run,
-            Some(Permit::Deny) => return Verdict::Refuse(texts::denied("a rule forbids it")),
+            Some(Permit::Deny) => return Verdict::Refuse(prompts::denied("a rule forbids it")),
             Some(Permit::Ask) | None => {}
         }
         match (question(), permit) {
-            (Err(panic), _) => Verdict::Refuse(texts::failed(name, &panic)),
+            (Err(panic), _) => Verdict::Refuse(prompts::failed(name, &panic)),
             (Ok(Some(question)), _) => Verdict::Ask(question),
             (Ok(None), Some(_)) => Verdict::Ask(self.here(format!("Run {name} with {args}?"))),
             (Ok(None), None) => Verdict::Run,
@@ -228,7 +196,7 @@ impl Executor {
                 if matches!(self.deps.approvals, Approvals::Allow) && request.form.is_none() {
                     // The arguments were edited: the model's original ones do not run.
                     return unusable.map_or(Approval::Approve, |problem: String| {
-                        Approval::Deny(texts::edit_unusable(&problem))
+                        Approval::Deny(prompts::edit_unusable(&problem))
                     });
                 }
                 self.at_work.end().await;
@@ -246,7 +214,7 @@ impl Executor {
                     if request.form.is_none() {
                         request.question = self.fresh_question(&request);
                     }
-                    Some(texts::FOREIGN_DECISION.to_owned())
+                    Some(prompts::FOREIGN_DECISION.to_owned())
                 }
             };
             if request.problem.is_none() {
@@ -305,7 +273,7 @@ impl Executor {
                 let unfit = self.deps.tools.check(tool, &args.to_string())?.err();
                 unfit.map(|error| error.to_string()).or_else(|| self.forbids(tool, args))
             }
-            Approval::Answer(_) | Approval::Cancel => Some(texts::NOT_A_DECISION.to_owned()),
+            Approval::Answer(_) | Approval::Cancel => Some(prompts::NOT_A_DECISION.to_owned()),
             other => other.rule(tool)?.problem(),
         }
     }
@@ -317,7 +285,7 @@ impl Executor {
         let tool = self.deps.tools.get(name).map(|tool| &**tool);
         let rules = [&self.deps.config.permissions, &granted];
         let rule = rules.into_iter().find_map(|rules| denying(rules, name, tool, args))?;
-        Some(texts::forbidden(&rule.to_string()))
+        Some(prompts::forbidden(&rule.to_string()))
     }
 
     /// Asks the approver. The decision is stored, so that it is not requested again if the node runs again.
@@ -358,7 +326,7 @@ impl Executor {
             biased;
             () = self.cx.cancel().cancelled() => None,
             decision = AssertUnwindSafe(asked).catch_unwind() => Some(decision.unwrap_or_else(|panic| {
-                Approval::Deny(format!("whoever was asked panicked: {}", texts::panic(&*panic)))
+                Approval::Deny(format!("whoever was asked panicked: {}", prompts::panic(&*panic)))
             })),
         }
     }
@@ -393,16 +361,16 @@ impl Executor {
                 self.ask_once(&format!("decision.{position}"), &request).await?
             }
             (None, Approvals::Deny | Approvals::Interrupt | Approvals::Allow) => {
-                return Ok(Permission::no(texts::denied("nobody is there to approve it")));
+                return Ok(Permission::no(prompts::denied("nobody is there to approve it")));
             }
         };
-        let Some(decision) = decision else { return Ok(Permission::no(texts::INTERRUPTED.to_owned())) };
+        let Some(decision) = decision else { return Ok(Permission::no(prompts::INTERRUPTED.to_owned())) };
         if let Some(problem) = self.problem_of(name, &decision) {
             return Ok(Permission::no(match decision {
                 Approval::Edit(args) if self.forbids(name, &args).is_none() => {
-                    texts::bad_args(name, &problem)
+                    prompts::bad_args(name, &problem)
                 }
-                _ => texts::denied(&problem),
+                _ => prompts::denied(&problem),
             }));
         }
         let rule = decision.rule(name);
@@ -411,9 +379,9 @@ impl Executor {
                 Permission::Go { args, notice: None, asked: true, rule }
             }
             Approval::Edit(args) => {
-                Permission::Go { notice: Some(texts::edited(&args)), args, asked: true, rule }
+                Permission::Go { notice: Some(prompts::edited(&args)), args, asked: true, rule }
             }
-            Approval::Deny(reason) => Permission::No { text: texts::denied(&reason), denied: true },
+            Approval::Deny(reason) => Permission::No { text: prompts::denied(&reason), denied: true },
             Approval::Respond(text) => Permission::Answer(text),
             Approval::Answer(_) | Approval::Cancel => unreachable!("they are no decision about a call"),
         })
@@ -476,7 +444,7 @@ impl ApprovalRequest {
 
 /// Returns the tool's question before a call, or the message of its panic.
 fn question(tool: &dyn Tool, args: &Value) -> Result<Option<String>, String> {
-    catch_unwind(AssertUnwindSafe(|| tool.approval(args))).map_err(|panic| texts::tool_panicked(&*panic))
+    catch_unwind(AssertUnwindSafe(|| tool.approval(args))).map_err(|panic| prompts::tool_panicked(&*panic))
 }
 
 /// Returns the rules that were granted on the thread, without untrusted ones and those granted for another

@@ -13,71 +13,21 @@ use std::{
 use serde_json::{Value, json};
 use superstep_graph::NodeError;
 use superstep_llm::{AnswerFuture, ArgumentCheck, Tool, ToolAnswer, ToolError, ToolQuestion, ToolSpec};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::{
-    Executor, Pending,
-    execute::{Done, NotBegun},
+    answer::{Answered, Done},
+    execute::NotBegun,
+    executor::Executor,
+    pending::Pending,
 };
-use crate::{Approval, ApprovalRequest, Approvals, texts};
+use crate::{Approval, ApprovalRequest, Approvals, config::prompts};
 
 /// Maximum number of questions of one call, whose tool is called once more for each.
 const MOST: usize = 16;
 
 /// Maximum number of attempts to get a valid answer from an approver.
 const ROUNDS: usize = 3;
-
-/// A question and its answer.
-pub(super) type Answered = (ToolQuestion, ToolAnswer);
-
-/// The running calls. An interrupt ends the node, so a question waits until there are none, and none begins
-/// after it.
-#[derive(Default)]
-pub(super) struct AtWork(watch::Sender<Count>);
-
-#[derive(Default)]
-struct Count {
-    working: usize,
-    has_asked: bool,
-}
-
-/// Adds or removes one call from the count until it is dropped.
-pub(super) struct Counted<'a> {
-    at_work: &'a AtWork,
-    is_pause: bool,
-}
-
-impl AtWork {
-    /// Counts a call that starts running. Does not return once the node is about to end.
-    pub(super) async fn begin(&self) -> Counted<'_> {
-        if self.0.borrow().has_asked {
-            pending::<()>().await;
-        }
-        self.0.send_modify(|count| count.working += 1);
-        Counted { at_work: self, is_pause: false }
-    }
-
-    /// Excludes a call that waits for an answer.
-    fn pause(&self) -> Counted<'_> {
-        self.0.send_modify(|count| count.working -= 1);
-        Counted { at_work: self, is_pause: true }
-    }
-
-    /// Waits until no call is running, and prevents new ones.
-    pub(super) async fn end(&self) {
-        let over = self.0.subscribe().wait_for(|count| count.working == 0).await.map(drop);
-        over.expect("the sender lives as long as this");
-        self.0.send_modify(|count| count.has_asked = true);
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        let is_pause = self.is_pause;
-        let change = |count: &mut Count| if is_pause { count.working += 1 } else { count.working -= 1 };
-        self.at_work.0.send_modify(change);
-    }
-}
 
 impl Executor {
     /// Runs the call, and again after each answer to a question of its tool.
@@ -99,7 +49,7 @@ impl Executor {
             match run.await {
                 Ok(done) if questions.is_empty() => return Ok(done),
                 Ok(done) => {
-                    let result = format!("{}\n{}", texts::sent_again(questions.len() + 1), done.result);
+                    let result = format!("{}\n{}", prompts::sent_again(questions.len() + 1), done.result);
                     return Ok(Done { result, ..done });
                 }
                 Err(question) => {
@@ -161,7 +111,7 @@ impl Executor {
 
     fn about_question(&self, pending: &Pending, args: &Value, question: &ToolQuestion) -> ApprovalRequest {
         let repeatable = self.deps.tools.get(&pending.name).is_some_and(|tool| tool.behaviour().idempotent);
-        let text = texts::question(&pending.name, args, question, repeatable);
+        let text = prompts::question(&pending.name, args, question, repeatable);
         ApprovalRequest { form: Some(question.clone()), ..ApprovalRequest::new(pending, args, text) }
     }
 
@@ -239,13 +189,13 @@ pub(super) fn misfit(question: &ToolQuestion, decision: &Approval) -> Option<Str
         Approval::Answer(content) => content,
         Approval::Deny(_) | Approval::Cancel => return None,
         Approval::Edit(_) | Approval::Respond(_) | Approval::Always | Approval::AlwaysFor(_) => {
-            return Some(texts::NOT_AN_ANSWER.to_owned());
+            return Some(prompts::NOT_AN_ANSWER.to_owned());
         }
     };
     let check = ArgumentCheck::new(&values(question)).map_err(|problem| format!("the schema {problem}"));
     let problem =
         check.and_then(|check| check.check(&content.to_string()).map_err(|error| error.to_string()));
-    problem.err().map(|problem| texts::bad_answer(&problem))
+    problem.err().map(|problem| prompts::bad_answer(&problem))
 }
 
 /// Converts a valid decision to an answer.

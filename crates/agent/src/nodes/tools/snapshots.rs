@@ -3,7 +3,7 @@
 use superstep_graph::NodeError;
 use superstep_llm::FileChanges;
 
-use super::{Executor, Pending};
+use super::{executor::Executor, pending::Pending};
 use crate::events;
 
 /// Takes a snapshot before anything runs, once: a resumed round is compared with the files at its beginning.

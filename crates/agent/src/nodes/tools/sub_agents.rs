@@ -14,10 +14,12 @@ use superstep_graph::{Seen, State, chain};
 use superstep_llm::{Message, Usage};
 
 use super::{
-    Executor, Pending,
-    execute::{Done, expire, until},
+    answer::Done,
+    execute::{expire, until},
+    executor::Executor,
+    pending::Pending,
 };
-use crate::{AgentOutcome, AgentState, SubAgent, nodes::budget::Spent, texts};
+use crate::{AgentOutcome, AgentState, SubAgent, config::prompts, nodes::budget::Spent};
 
 impl Executor {
     /// Returns whether a call is one of a sub-agent.
@@ -54,14 +56,14 @@ impl Executor {
         let text = tokio::select! {
             biased;
             // First, because a cancelled graph would end this node as well.
-            () = self.cx.cancel().cancelled() => texts::INTERRUPTED.to_owned(),
+            () = self.cx.cancel().cancelled() => prompts::INTERRUPTED.to_owned(),
             () = watched.while_at_work(expire(limit)) => {
-                texts::timed_out(name, limit.unwrap_or_default().as_millis())
+                prompts::timed_out(name, limit.unwrap_or_default().as_millis())
             }
-            () = watched.while_at_work(until(self.out_of_time)) => texts::BUDGET_STOPPED.to_owned(),
+            () = watched.while_at_work(until(self.out_of_time)) => prompts::BUDGET_STOPPED.to_owned(),
             ended = self.cx.call_watched(&key, &agent.graph, input, watch) => match ended {
                 Ok(state) => return reply(name, state),
-                Err(error) => texts::failed(name, &chain(error.cause())),
+                Err(error) => prompts::failed(name, &chain(error.cause())),
             },
         };
         Done { executed: true, ..watched.done(text) }
@@ -107,7 +109,7 @@ impl Watched {
 /// Returns the result of a turn for the caller's model, with the cost of the turn.
 fn reply(name: &str, state: AgentState) -> Done {
     let failed = matches!(state.outcome, Some(AgentOutcome::LlmError | AgentOutcome::HookFailed));
-    let text = if failed { texts::failed(name, &state.final_reply) } else { state.final_reply };
+    let text = if failed { prompts::failed(name, &state.final_reply) } else { state.final_reply };
     let (usage, usage_by_model) = (Some(state.usage), state.usage_by_model);
     Done { executed: true, usage, usage_by_model, ..Done::said(text) }
 }

@@ -1,0 +1,418 @@
+//! Construction of an agent from models, tools and a configuration.
+//!
+//! Start at [`AgentBuilder`].
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use superstep_graph::{Checkpointer, CompileError, IntoShared, Store, chain};
+use superstep_llm::{
+    ChatModel, JitterSource, RegistryError, Retrying, Snapshots, Spill, TokenCounter, Tool, ToolRegistry,
+    ToolSource, default_counter, seeded_jitter,
+};
+
+use crate::{
+    Agent, AgentDeps, Approvals, Approver, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig,
+    ReplayTools, Steps, SubAgent, Trust, TurnHistory,
+    context::finish,
+    deps::tool_sources::ToolSources,
+    hooks::tool_check::{OnToolCheck, OnToolError},
+    react_graph_as,
+};
+
+/// Builds an [`Agent`].
+#[derive(Clone)]
+pub struct AgentBuilder {
+    models: Models,
+    fallbacks: Vec<Arc<dyn ChatModel>>,
+    tools: Vec<Arc<dyn Tool>>,
+    tool_sources: Vec<Arc<dyn ToolSource>>,
+    replay_tools: ReplayTools,
+    sub_agents: Vec<SubAgent>,
+    approvals: Approvals,
+    trust: Option<Arc<dyn Trust>>,
+    memory: Option<MemoryTrigger>,
+    pub(crate) history: Option<TurnHistory>,
+    knowledge: Vec<Arc<dyn Knowledge>>,
+    spill: Option<Arc<dyn Spill>>,
+    snapshots: Option<Arc<dyn Snapshots>>,
+    pub(crate) hooks: Hooks,
+    pub(crate) check: Option<OnToolCheck>,
+    steps: Option<Arc<dyn Steps>>,
+    pub(crate) on_tool_error: Option<OnToolError>,
+    counter: Arc<dyn TokenCounter>,
+    /// The configuration; `None` for the preset `default`, or that of a facade.
+    pub(crate) config: Option<ReactConfig>,
+    max_steps: Option<u32>,
+    pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
+    store: Option<Arc<dyn Store>>,
+    jitter: JitterSource,
+}
+
+impl fmt::Debug for AgentBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentBuilder").field("model", &self.models.main.name()).finish_non_exhaustive()
+    }
+}
+
+/// An agent that cannot be built.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// Two tools have the same name, or a schema is not valid.
+    #[error(transparent)]
+    Tools(#[from] RegistryError),
+    /// The graph does not compile.
+    #[error(transparent)]
+    Graph(#[from] CompileError),
+    /// A permission rule has an invalid pattern.
+    #[error("a permission rule for `{tool}` has a pattern that is none: {problem}")]
+    Permission {
+        /// The rule's pattern for tools.
+        tool: String,
+        /// The problem.
+        problem: String,
+    },
+    /// Two models have the same name, so replies could not be attributed; see
+    /// [`Named`](superstep_llm::Named).
+    #[error("two models are called `{name}`; give one of them a `name` of its own")]
+    ModelName {
+        /// Their name.
+        name: String,
+    },
+    /// [`Finish::schema`](crate::Finish::schema) cannot be used.
+    #[error("the schema of replies, `finish.schema`, {problem}")]
+    ReplySchema {
+        /// The problem.
+        problem: String,
+    },
+    /// A cost budget without the prices of the model.
+    #[error(
+        "a budget of money needs the prices of the model; give `per_million_input` and `per_million_output`"
+    )]
+    UnknownPrice,
+}
+
+/// Formats the error like [`chain`], so that `main` can return it.
+impl fmt::Debug for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
+    }
+}
+
+impl AgentBuilder {
+    /// Adds a fallback model, called when those before it fail: their retries are exhausted, or the error is
+    /// specific to them. The model that replied is called first for the rest of the turn; the next turn
+    /// starts with the main one.
+    #[must_use]
+    pub fn fallback(mut self, model: Arc<dyn ChatModel>) -> Self {
+        self.fallbacks.push(model);
+        self
+    }
+
+    /// Sets the model for summaries; a small model suffices. Defaults to the main model.
+    #[must_use]
+    pub fn compaction_model(mut self, model: Arc<dyn ChatModel>) -> Self {
+        self.models.compaction = Some(model);
+        self
+    }
+
+    /// Adds tools.
+    #[must_use]
+    pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
+        self.tools.extend(tools);
+        self
+    }
+
+    /// Adds a dynamic source of tools. The model may call the tools that the source has when a superstep
+    /// begins.
+    #[must_use]
+    pub fn tool_source(mut self, source: Arc<dyn ToolSource>) -> Self {
+        self.tool_sources.push(source);
+        self
+    }
+
+    /// Sets the source tools that a replay uses. Defaults to those that the thread recorded.
+    #[must_use]
+    pub fn replay_tools(self, replay_tools: ReplayTools) -> Self {
+        Self { replay_tools, ..self }
+    }
+
+    /// Adds an agent that the model calls as a tool. Its costs count as this agent's; its approvals become
+    /// interrupts of the run.
+    #[must_use]
+    pub fn sub_agent(mut self, agent: SubAgent) -> Self {
+        self.sub_agents.push(agent);
+        self
+    }
+
+    /// Sets the approver of tool calls. Without one, calls that require approval are denied.
+    #[must_use]
+    pub fn approver(self, approver: Arc<dyn Approver>) -> Self {
+        Self { approvals: Approvals::Ask(approver), ..self }
+    }
+
+    /// Interrupts the turn before calls that require approval, until the run is resumed with an
+    /// [`Approval`](crate::Approval) as the answer to each call's interrupt, whose key is the call's id.
+    /// Requires a checkpointer.
+    #[must_use]
+    pub fn approve_by_interrupt(self) -> Self {
+        Self { approvals: Approvals::Interrupt, ..self }
+    }
+
+    /// Sets which stored grants and approvals of a thread are valid, for databases from an untrusted source.
+    /// Defaults to all.
+    #[must_use]
+    pub fn trust(self, trust: Arc<dyn Trust>) -> Self {
+        Self { trust: Some(trust), ..self }
+    }
+
+    /// Runs every call that requires approval, like a rule that allows it; see [`Approvals::Allow`].
+    #[must_use]
+    pub fn approve_all(self) -> Self {
+        Self { approvals: Approvals::Allow, ..self }
+    }
+
+    /// Sets the long-term memory: memory requests of users are stored in it, and [`ReactConfig::retrieve`]
+    /// configures the search.
+    #[must_use]
+    pub fn memory(self, memory: MemoryTrigger) -> Self {
+        Self { memory: Some(memory), ..self }
+    }
+
+    /// Sets the history in which each ended turn is stored; adds the node `record` to the graph.
+    #[must_use]
+    pub fn history(self, history: TurnHistory) -> Self {
+        Self { history: Some(history), ..self }
+    }
+
+    /// Adds a knowledge that is searched for each new user message, if [`ReactConfig::retrieve`] is set.
+    #[must_use]
+    pub fn knowledge(mut self, knowledge: Arc<dyn Knowledge>) -> Self {
+        self.knowledge.push(knowledge);
+        self
+    }
+
+    /// Sets the storage for the full text of truncated tool results; see
+    /// [`Truncate::spill`](crate::Truncate::spill).
+    #[must_use]
+    pub fn spill(self, spill: Arc<dyn Spill>) -> Self {
+        Self { spill: Some(spill), ..self }
+    }
+
+    /// Sets the file snapshots, taken before and after each round of tools; see
+    /// [`FileChanges`](superstep_llm::FileChanges).
+    #[must_use]
+    pub fn snapshots(self, snapshots: Arc<dyn Snapshots>) -> Self {
+        Self { snapshots: Some(snapshots), ..self }
+    }
+
+    /// Sets the hooks before and after model calls and tool calls.
+    #[must_use]
+    pub fn hooks(self, hooks: Hooks) -> Self {
+        Self { hooks, ..self }
+    }
+
+    /// Sets the implementation of model calls and tool calls, in place of calling the model and running the
+    /// tool.
+    #[must_use]
+    pub fn steps(self, steps: Arc<dyn Steps>) -> Self {
+        Self { steps: Some(steps), ..self }
+    }
+
+    /// Sets the token counter of requests; defaults to [`default_counter`].
+    #[must_use]
+    pub fn counter(self, counter: Arc<dyn TokenCounter>) -> Self {
+        Self { counter, ..self }
+    }
+
+    /// Sets the configuration.
+    #[must_use]
+    pub fn config(self, config: ReactConfig) -> Self {
+        Self { config: Some(config), ..self }
+    }
+
+    /// Sets the step limit of a turn, overriding the configuration.
+    #[must_use]
+    pub fn max_steps(self, max: u32) -> Self {
+        Self { max_steps: Some(max), ..self }
+    }
+
+    /// Sets the checkpointer that stores threads.
+    #[must_use]
+    pub fn checkpointer(self, checkpointer: impl IntoShared<dyn Checkpointer>) -> Self {
+        Self { checkpointer: Some(checkpointer.into_shared()), ..self }
+    }
+
+    /// Sets the store that tools access with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn
+    /// Store>`, and your own nodes with [`Cx::store`](superstep_graph::Cx::store).
+    #[must_use]
+    pub fn store(self, store: impl IntoShared<dyn Store>) -> Self {
+        Self { store: Some(store.into_shared()), ..self }
+    }
+
+    /// Sets the RNG for the jitter between two requests. By default every agent waits alike; a program that
+    /// runs many copies should set its own seed, see [`seeded_jitter`].
+    #[must_use]
+    pub fn jitter(self, jitter: JitterSource) -> Self {
+        Self { jitter, ..self }
+    }
+
+    /// Builds an agent with the same models for dreams: with these tools and this configuration, without
+    /// approver, memory or hooks.
+    #[cfg(feature = "workspace-tools")]
+    pub(crate) fn dreaming(self, tools: Vec<Arc<dyn Tool>>, config: ReactConfig) -> Self {
+        let Self { models, fallbacks, counter, checkpointer, jitter, .. } = self;
+        let bare = Agent::builder(models.main.clone());
+        Self { models, fallbacks, counter, checkpointer, jitter, tools, config: Some(config), ..bare }
+    }
+
+    /// Builds the agent.
+    ///
+    /// # Errors    [`AgentError`] if two tools have the same name, or the configuration is not valid.
+    pub fn build(self) -> Result<Agent, AgentError> {
+        self.build_as()
+    }
+
+    /// Builds the agent on a state with additional channels.
+    ///
+    /// # Errors    Those of [`build`](Self::build).
+    pub fn build_as<S: HasAgent>(mut self) -> Result<Agent<S>, AgentError> {
+        let (checkpointer, store) = (self.checkpointer.take(), self.store.take());
+        let deps = self.deps()?;
+        let config = deps.config.clone();
+        let graph = react_graph_as(deps).compile()?;
+        let graph = match checkpointer {
+            Some(checkpointer) => graph.with_checkpointer(checkpointer),
+            None => graph,
+        };
+        let graph = match store {
+            Some(store) => graph.with_store(store),
+            None => graph,
+        };
+        Ok(Agent::of(graph, &config))
+    }
+
+    /// Returns the dependencies of the agent's nodes, for a custom graph. That graph sets the checkpointer
+    /// and the store.
+    ///
+    /// # Errors    Those of [`build`](Self::build), except for compiling a graph.
+    pub fn deps(self) -> Result<AgentDeps, AgentError> {
+        let Self {
+            models,
+            fallbacks,
+            tools,
+            tool_sources: sources,
+            replay_tools,
+            sub_agents,
+            approvals,
+            trust,
+            memory,
+            history,
+            knowledge,
+            spill,
+            snapshots,
+            hooks,
+            check,
+            steps,
+            on_tool_error,
+            counter,
+            jitter,
+            ..
+        } = self;
+        let mut config = self.config.unwrap_or_default();
+        config.limit.max = self.max_steps.unwrap_or(config.limit.max);
+        if !config.budget.has_prices() {
+            return Err(AgentError::UnknownPrice);
+        }
+        for rule in &config.permissions {
+            if let Some(problem) = rule.problem() {
+                return Err(AgentError::Permission { tool: rule.tool.clone(), problem });
+            }
+        }
+        if let Some(problem) = config.finish.schema.as_ref().and_then(finish::problem) {
+            return Err(AgentError::ReplySchema { problem });
+        }
+        let mut registry = ToolRegistry::new();
+        for tool in tools {
+            registry.insert(tool)?;
+        }
+        let mut by_name = BTreeMap::new();
+        for agent in sub_agents {
+            registry.insert(Arc::new(agent.clone()))?;
+            by_name.insert(agent.spec().name.clone(), agent);
+        }
+        let sourced: Vec<_> = sources.iter().map(|source| source.tools()).collect();
+        let names = registry.names().chain(sourced.iter().flat_map(|tools| tools.names()));
+        // Later additions of a source cannot fail: a name stays with its first owner.
+        if let Some(name) = first_repeated(names.chain([&*config.finish.tool]).collect()) {
+            return Err(RegistryError::Duplicate { name: name.to_owned() }.into());
+        }
+        let retrying = |model| Retrying::new(model, config.retry).with_jitter(jitter.clone());
+        let main = retrying(models.main).with_fallbacks(fallbacks);
+        if let Some(name) = first_repeated(main.names()) {
+            return Err(AgentError::ModelName { name: name.to_owned() });
+        }
+        let compaction = models.compaction.map(|model| Arc::new(retrying(model)) as Arc<dyn ChatModel>);
+        let models = Models { main: Arc::new(main), compaction };
+        let deps = AgentDeps::new(models, registry, config);
+        let sources: Vec<Arc<dyn ToolSource>> = match sources.is_empty() {
+            true => sources,
+            false => vec![Arc::new(ToolSources::new(sources))],
+        };
+        Ok(AgentDeps {
+            sources,
+            replay_tools,
+            approvals,
+            trust,
+            memory,
+            history,
+            knowledge: knowledge.into(),
+            spill,
+            snapshots,
+            hooks,
+            check,
+            steps,
+            on_tool_error,
+            counter,
+            sub_agents: Arc::new(by_name),
+            ..deps
+        })
+    }
+}
+
+impl Agent {
+    /// Creates a builder with this model. The agent retries requests by its configuration; the model need
+    /// not.
+    pub fn builder(model: Arc<dyn ChatModel>) -> AgentBuilder {
+        AgentBuilder {
+            models: model.into(),
+            fallbacks: Vec::new(),
+            tools: Vec::new(),
+            tool_sources: Vec::new(),
+            replay_tools: ReplayTools::default(),
+            sub_agents: Vec::new(),
+            approvals: Approvals::Deny,
+            trust: None,
+            memory: None,
+            history: None,
+            knowledge: Vec::new(),
+            spill: None,
+            snapshots: None,
+            hooks: Hooks::default(),
+            check: None,
+            steps: None,
+            on_tool_error: None,
+            counter: default_counter(),
+            config: None,
+            max_steps: None,
+            checkpointer: None,
+            store: None,
+            jitter: seeded_jitter(0),
+        }
+    }
+}
+
+/// Returns the first repeated name.
+fn first_repeated(names: Vec<&str>) -> Option<&str> {
+    names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| *name)
+}

@@ -1,0 +1,9 @@
+//! The agent that a program builds and calls.
+//!
+//! Start at [`handle::Agent`].
+
+pub(crate) mod builder;
+pub(crate) mod extract;
+pub(crate) mod handle;
+pub(crate) mod steer;
+pub(crate) mod sub_agent;

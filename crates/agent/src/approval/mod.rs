@@ -1,0 +1,6 @@
+//! Approval of tool calls, and trust in stored decisions.
+//!
+//! Start at [`approver::Approvals`].
+
+pub(crate) mod approver;
+pub(crate) mod trust;

@@ -1,0 +1,20 @@
+//! The configuration of an agent, and its prompts.
+//!
+//! Start at [`react_config::ReactConfig`].
+
+pub(crate) mod answers;
+pub(crate) mod approval;
+pub(crate) mod budget;
+pub(crate) mod context;
+pub(crate) mod delimiters;
+pub(crate) mod finish;
+pub(crate) mod limit;
+pub(crate) mod loops;
+pub(crate) mod media;
+pub(crate) mod millis;
+pub(crate) mod permissions;
+pub(crate) mod prompts;
+pub(crate) mod react_config;
+pub(crate) mod retrieve;
+pub(crate) mod tools;
+pub(crate) mod truncate;

@@ -1,0 +1,402 @@
+//! The form of a turn's reply, and its validation.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use superstep_llm::{ArgumentCheck, Message, ToolSpec};
+
+use crate::{
+    AgentState, AgentStateUpdate, Finish, FinishBy, LastAnswer, OutputMode, ReactConfig, config::prompts,
+    transcript::repaired_call,
+};
+
+/// The stop reason of a turn without a valid reply.
+pub(crate) const INVALID: &str = "structured_output_invalid";
+
+/// The finish tool's arguments: the text for the user, and the value if it is not an object.
+const RESPONSE: &str = "response";
+const RESULT: &str = "result";
+
+/// The form of this turn's reply.
+pub(crate) struct Finishing<'a> {
+    finish: &'a Finish,
+    schema: Option<&'a Value>,
+}
+
+/// A given reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Finished {
+    /// The text for the user.
+    reply: String,
+    /// The structured value.
+    output: Option<Value>,
+}
+
+/// The meaning of a text without tool calls.
+pub(crate) enum Said {
+    /// The end of the turn.
+    Reply(Option<Value>),
+    /// A call of the finish tool with these arguments.
+    Call(String),
+    /// Not a reply; with the message for the model.
+    Wrong { problem: String, told: String },
+}
+
+impl<'a> Finishing<'a> {
+    pub(crate) fn of(config: &'a ReactConfig, state: &'a AgentState) -> Self {
+        Self {
+            finish: &config.finish,
+            schema: state.output_schema.as_ref().or(config.finish.schema.as_ref()),
+        }
+    }
+
+    /// Returns the tool whose call ends the turn, if it ends that way.
+    pub(crate) fn tool(&self) -> Option<ToolSpec> {
+        let by_tool = match self.schema {
+            Some(_) => self.finish.output == OutputMode::Tool,
+            None => self.finish.by == FinishBy::Tool,
+        };
+        by_tool.then(|| ToolSpec {
+            name: self.finish.tool.clone(),
+            description: prompts::FINISH_TOOL.into(),
+            parameters: parameters(self.schema),
+        })
+    }
+
+    /// Returns the schema of a reply that is the text of a response, if the provider enforces it.
+    pub(crate) fn of_text(&self) -> Option<Value> {
+        self.schema.map(text_schema)
+    }
+
+    pub(crate) fn mode(&self) -> OutputMode {
+        self.finish.output
+    }
+
+    /// Returns the reply of a finish tool call, or its problem. `None` for another tool.
+    pub(crate) fn called(&self, name: &str, arguments: &str) -> Option<Result<Finished, String>> {
+        let tool = self.tool().filter(|tool| tool.name == name)?;
+        Some(read(&tool, arguments).map(|given| self.finished(given, None)))
+    }
+
+    /// Returns the meaning of a text without tool calls. `had_tools` is whether tools were offered.
+    pub(crate) fn said(&self, text: &str, had_tools: bool) -> Said {
+        let tool = self.tool().filter(|_| had_tools);
+        let Some(tool) = tool else {
+            return match self.of_text() {
+                None => Said::Reply(None),
+                Some(schema) => match read_text(&spec("the reply", schema), text) {
+                    Ok(given) => Said::Reply(self.finished(given, Some(text)).output),
+                    Err(problem) => Said::Wrong { told: prompts::wrong_output(&problem), problem },
+                },
+            };
+        };
+        if text.trim().is_empty() && self.schema.is_none() {
+            return Said::Reply(None);
+        }
+        // With a schema, only valid text is a reply: any prose would match one that requires nothing.
+        let arguments = match self.schema {
+            Some(_) => text.to_owned(),
+            None => json!({ RESPONSE: text }).to_string(),
+        };
+        let as_call = read_text(&tool, &arguments).is_ok().then_some(arguments);
+        match as_call.filter(|_| self.finish.convert_text) {
+            Some(arguments) => Said::Call(arguments),
+            None => Said::Wrong {
+                problem: format!("a text instead of a call of `{}`", tool.name),
+                told: prompts::call_finish(&tool.name),
+            },
+        }
+    }
+
+    /// Returns whether the reply has a schema.
+    pub(crate) fn has_schema(&self) -> bool {
+        self.schema.is_some()
+    }
+
+    /// Returns the value of a partial reply: a call's, or a text's.
+    pub(crate) fn output(&self, given: Value, is_text: bool) -> Option<Value> {
+        let is_there = !self.schema.is_some_and(wraps) || given.get(RESULT).is_some();
+        if is_there { self.finished(given, is_text.then_some("")).output } else { None }
+    }
+
+    fn finished(&self, given: Value, text: Option<&str>) -> Finished {
+        let Value::Object(mut fields) = given else { return Finished { reply: String::new(), output: None } };
+        let own_response = self.schema.is_some_and(|schema| !wraps(schema) && has_field(schema, RESPONSE));
+        let response = fields.get(RESPONSE).and_then(Value::as_str).map(str::to_owned);
+        // A text has no separate `response` beside the fields.
+        if !own_response && text.is_none() {
+            fields.remove(RESPONSE);
+        }
+        let output = self.schema.map(|schema| match wraps(schema) {
+            true => fields.remove(RESULT).unwrap_or_default(),
+            false => Value::Object(fields),
+        });
+        let whole = || output.as_ref().map(Value::to_string).unwrap_or_default();
+        Finished {
+            reply: text.map(str::to_owned).or(response).unwrap_or_else(whole),
+            output: output.filter(|output| !output.is_null()),
+        }
+    }
+}
+
+/// Returns the problem of a reply schema, as the end of a sentence that begins with it.
+pub(crate) fn problem(schema: &Value) -> Option<String> {
+    ArgumentCheck::new(&spec("the reply", text_schema(schema))).err()
+}
+
+/// Writes the result of a round with finish tool calls: `calls` has how each was read.
+pub(crate) fn settle<'a>(
+    finish: &Finish,
+    state: &AgentState,
+    calls: impl IntoIterator<Item = &'a Option<Result<Finished, String>>>,
+    update: AgentStateUpdate,
+) -> AgentStateUpdate {
+    let (mut given, mut wrong, mut others) = (None, None, false);
+    for read in calls {
+        match read {
+            Some(Ok(finished)) => given = given.or(Some(finished)),
+            Some(Err(problem)) => wrong = wrong.or(Some(problem)),
+            None => others = true,
+        }
+    }
+    let before = state.answer;
+    match (given, wrong) {
+        (Some(Finished { reply, output }), _) => {
+            let update = update.answer(LastAnswer { finished: true, ..before }).stop(true).stop_reason("");
+            let update = update.final_reply(reply.clone()).output(output.clone()).output_problem("");
+            // Giving the reply does not count as a step.
+            if others { update } else { update.current_step(state.current_step) }
+        }
+        (None, Some(problem)) => {
+            let answer = LastAnswer { invalid: before.invalid + 1, ..before };
+            let update = update.answer(answer).output_problem(problem.clone());
+            if answer.invalid > finish.retries { update.stop(true).stop_reason(INVALID) } else { update }
+        }
+        (None, None) => update,
+    }
+}
+
+/// Returns the text for the user of this message's finish tool call, even if the call is not valid.
+pub(crate) fn response(finish: &Finish, message: &Message) -> Option<String> {
+    let call = message.tool_calls.iter().find(|call| call.name == finish.tool)?;
+    let arguments: Value = serde_json::from_str(&call.arguments).ok()?;
+    arguments[RESPONSE].as_str().map(str::to_owned)
+}
+
+/// Returns the parameters of the finish tool.
+fn parameters(schema: Option<&Value>) -> Value {
+    let response = json!({ "type": "string", "description": prompts::FINISH_RESPONSE });
+    let Some(schema) = schema else {
+        return json!({ "type": "object", "properties": { RESPONSE: response }, "required": [RESPONSE] });
+    };
+    let mut schema = text_schema(schema);
+    if !has_field(&schema, RESPONSE)
+        && let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut)
+    {
+        fields.insert(RESPONSE.into(), response);
+    }
+    schema
+}
+
+/// Returns the schema as one of named fields: any other becomes the field `result`.
+fn text_schema(schema: &Value) -> Value {
+    if !wraps(schema) {
+        return schema.clone();
+    }
+    let mut inner = schema.clone();
+    let mut definitions = Map::new();
+    // References start at the root, unless the schema has its own id, which is their base then.
+    let hoisted = inner.as_object_mut().filter(|inner| !inner.contains_key("$id"));
+    if let Some(inner) = hoisted {
+        let named = ["$defs", "definitions"].into_iter();
+        definitions.extend(named.filter_map(|name| Some((name.to_owned(), inner.remove(name)?))));
+        let mut name = RESULT.to_owned();
+        while definitions.get("$defs").is_some_and(|defs| defs.get(&name).is_some()) {
+            name.push('_');
+        }
+        let (mut whole, place) = (Value::Object(inner.clone()), format!("#/$defs/{name}"));
+        let defined = definitions.values_mut().filter_map(Value::as_object_mut).flat_map(Map::values_mut);
+        if refer_all([&mut whole].into_iter().chain(defined), &place) {
+            let defs = definitions.entry("$defs").or_insert_with(|| Value::Object(Map::new()));
+            // Anything else is not a schema, and rejected as such.
+            if let Some(defs) = defs.as_object_mut() {
+                defs.insert(name, whole);
+                *inner = Map::from_iter([("$ref".to_owned(), place.into())]);
+            }
+        }
+    }
+    let mut outer = json!({ "type": "object", "properties": { RESULT: inner }, "required": [RESULT] });
+    if let Some(outer) = outer.as_object_mut() {
+        outer.extend(definitions);
+    }
+    outer
+}
+
+/// Rewrites references to the root, except to its definitions, into ones to `place`. Returns whether there
+/// were any.
+fn refer(schema: &mut Value, place: &str) -> bool {
+    let fields = match schema {
+        Value::Object(fields) => fields,
+        Value::Array(schemas) => return refer_all(schemas, place),
+        _ => return false,
+    };
+    let mut any = false;
+    for (keyword, value) in fields {
+        any |= match (keyword.as_str(), value) {
+            ("$ref", Value::String(target)) => match target.strip_prefix('#').filter(|path| is_own(path)) {
+                Some(path) => {
+                    *target = format!("{place}{path}");
+                    true
+                }
+                None => false,
+            },
+            // Not schemas, whatever they look like.
+            ("const" | "enum" | "default" | "examples", _) => false,
+            (
+                "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions",
+                Value::Object(by_name),
+            ) => refer_all(by_name.values_mut(), place),
+            (_, value) => refer(value, place),
+        };
+    }
+    any
+}
+
+fn refer_all<'a>(schemas: impl IntoIterator<Item = &'a mut Value>, place: &str) -> bool {
+    let mut any = false;
+    for schema in schemas {
+        any |= refer(schema, place);
+    }
+    any
+}
+
+/// Returns whether a path refers to the root itself, or to something in it that is not a definition.
+fn is_own(path: &str) -> bool {
+    let is_definition = path.starts_with("/$defs/") || path.starts_with("/definitions/");
+    path.is_empty() || (path.starts_with('/') && !is_definition)
+}
+
+/// Returns whether the schema describes something else than an object with named fields. A map is included:
+/// it may have any key, so nothing can be added beside them.
+fn wraps(schema: &Value) -> bool {
+    let names = schema.get("properties").and_then(Value::as_object).is_some_and(|fields| !fields.is_empty());
+    let is_open = schema.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false));
+    let is_object = schema.get("type").and_then(Value::as_str) == Some("object");
+    !is_object || !names || is_open || schema.get("patternProperties").is_some()
+}
+
+fn has_field(schema: &Value, name: &str) -> bool {
+    schema.get("properties").is_some_and(|fields| fields.get(name).is_some())
+}
+
+fn spec(name: &str, parameters: Value) -> ToolSpec {
+    ToolSpec { name: name.to_owned(), description: String::new(), parameters }
+}
+
+/// Parses the value of a text, which may be fenced or otherwise wrapped.
+fn read(spec: &ToolSpec, text: &str) -> Result<Value, String> {
+    let check =
+        ArgumentCheck::new(spec).map_err(|problem| format!("the schema of `{}` {problem}", spec.name))?;
+    check.check(text).or_else(|error| {
+        let unwrapped = repaired_call::arguments(text).and_then(|text| check.check(&text).ok());
+        unwrapped.ok_or_else(|| error.to_string())
+    })
+}
+
+/// Parses the value of a response. An empty one has no value, even if nothing is required; arguments may be
+/// omitted.
+fn read_text(spec: &ToolSpec, text: &str) -> Result<Value, String> {
+    let given = read(spec, text)?;
+    if text.trim().is_empty() { Err("expected an object, got nothing".into()) } else { Ok(given) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finishing<'a>(finish: &'a Finish, schema: Option<&'a Value>) -> Finishing<'a> {
+        Finishing { finish, schema }
+    }
+
+    const FINISH: &str = "generate_response";
+
+    fn given(reply: &str, output: Option<Value>) -> Option<Result<Finished, String>> {
+        Some(Ok(Finished { reply: reply.into(), output }))
+    }
+
+    #[test]
+    fn s4_04_a_turn_without_a_schema_ends_with_a_response() {
+        let finish = Finish { by: FinishBy::Tool, ..Finish::default() };
+        let finishing = finishing(&finish, None);
+        assert_eq!(finishing.called(FINISH, r#"{"response":"x"}"#), given("x", None));
+        let missing = Some(Err("`response` is missing".to_owned()));
+        assert_eq!(finishing.called(FINISH, "{}"), missing);
+        assert_eq!(finishing.called("echo", "{}"), None);
+        assert!(Finishing { finish: &Finish::default(), schema: None }.tool().is_none());
+    }
+
+    #[test]
+    fn g39_the_fields_of_a_schema_stand_beside_the_response() {
+        let finish = Finish::default();
+        let object =
+            json!({"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"]});
+        let finishing_object = finishing(&finish, Some(&object));
+        let output = Some(json!({"answer": 42}));
+        assert_eq!(
+            finishing_object.called(FINISH, r#"{"response":"x","answer":42}"#),
+            given("x", output.clone())
+        );
+        assert_eq!(finishing_object.called(FINISH, r#"{"answer":42}"#), given(r#"{"answer":42}"#, output));
+        let problem = finishing_object.called(FINISH, r#"{"response":"x","answer":"many"}"#);
+        assert_eq!(problem, Some(Err("`answer`: expected integer, got a string".into())));
+
+        let own =
+            json!({"type":"object","properties":{"response":{"type":"string"}},"required":["response"]});
+        let read = finishing(&finish, Some(&own)).called(FINISH, r#"{"response":"x"}"#);
+        assert_eq!(read, given("x", Some(json!({"response": "x"}))));
+    }
+
+    #[test]
+    fn what_is_no_object_becomes_a_field_and_finds_its_definitions() {
+        let finish = Finish::default();
+        let list = json!({
+            "type": "array", "items": {"$ref": "#/$defs/N"}, "$defs": {"N": {"type": "integer"}},
+        });
+        let finishing = finishing(&finish, Some(&list));
+        assert_eq!(finishing.called(FINISH, r#"{"result":[1,2]}"#), given("[1,2]", Some(json!([1, 2]))));
+        let problem = finishing.called(FINISH, r#"{"result":[1,"b"]}"#);
+        assert_eq!(problem, Some(Err("`result.1`: expected integer, got a string".into())));
+    }
+
+    #[test]
+    fn references_to_the_whole_of_what_becomes_a_field_go_on_to_mean_it() {
+        // A tree of numbers in each notation: from the root, from a definition, by a path, and with the older
+        // keywords.
+        let tree = |of: Value| json!({"type": ["array", "integer"], "items": of});
+        let n = json!({"type": "integer"});
+        for schema in [
+            tree(json!({"$ref": "#"})),
+            json!({"anyOf": [n, {"$ref": "#/$defs/result"}], "$defs": {"result": {"type": "array", "items": {"$ref": "#"}}}}),
+            json!({"anyOf": [n, {"type": "array", "items": {"anyOf": [{"$ref": "#/anyOf/0"}, {"$ref": "#/anyOf/1"}]}}]}),
+            json!({"$ref": "#/definitions/t", "definitions": {"t": tree(json!({"$ref": "#/definitions/t"}))}}),
+            json!({"$id": "urn:tree", "$ref": "#/$defs/t", "$defs": {"t": tree(json!({"$ref": "#/$defs/t"}))}}),
+        ] {
+            let finish = Finish::default();
+            let finishing = finishing(&finish, Some(&schema));
+            let read = finishing.called(FINISH, r#"{"result":[1,[2,[]]]}"#);
+            assert_eq!(read, given("[1,[2,[]]]", Some(json!([1, [2, []]]))), "{schema}");
+            let wrong = finishing.called(FINISH, r#"{"result":[1,[2,["b"]]]}"#);
+            assert!(matches!(wrong, Some(Err(_))), "{schema}: {wrong:?}");
+        }
+        // A value is not a reference, and a field may have any name.
+        let schema = json!({
+            "anyOf": [{"const": {"$ref": "#"}}, {"type": "object", "properties": {"default": {"$ref": "#"}}}],
+        });
+        let finish = Finish::default();
+        let read =
+            finishing(&finish, Some(&schema)).called(FINISH, r##"{"result":{"default":{"$ref":"#"}}}"##);
+        assert_eq!(
+            read.and_then(Result::ok).and_then(|read| read.output),
+            Some(json!({"default": {"$ref": "#"}}))
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! What the nodes work with.
+//!
+//! Start at [`AgentDeps`].
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use superstep_llm::{
+    ReadsTextCalls, Snapshots, Spill, TokenCounter, ToolRegistry, ToolSource, default_counter,
+};
+
+use super::{knowledge::Knowledge, models::Models, replay_tools::ReplayTools, sub_agent::SubAgent};
+use crate::{
+    Approvals, Hooks, MemoryTrigger, ReactConfig, Steps, Trust, TurnHistory,
+    hooks::tool_check::{OnToolCheck, OnToolError},
+};
+
+/// The dependencies of the nodes. Cheap to clone.
+#[derive(Clone)]
+pub struct AgentDeps {
+    /// The models.
+    pub models: Models,
+    /// The registered tools.
+    pub tools: Arc<ToolRegistry>,
+    /// The dynamic sources of tools. A name belongs to `tools`, or to the first source that has it.
+    pub sources: Vec<Arc<dyn ToolSource>>,
+    /// The source tools that a replay uses.
+    pub replay_tools: ReplayTools,
+    /// The source of approvals.
+    pub approvals: Approvals,
+    /// The trust in stored decisions; `None` trusts all.
+    pub trust: Option<Arc<dyn Trust>>,
+    /// The memory and its trigger.
+    pub memory: Option<MemoryTrigger>,
+    /// The history of turns, if any.
+    pub history: Option<TurnHistory>,
+    /// The knowledge sources.
+    pub knowledge: Arc<[Arc<dyn Knowledge>]>,
+    /// The storage for long tool results, if any.
+    pub spill: Option<Arc<dyn Spill>>,
+    /// The file snapshots, if any.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
+    /// The hooks before and after model calls and tool calls.
+    pub hooks: Hooks,
+    /// The check of each call, after its pre hooks; `None` allows all.
+    pub check: Option<OnToolCheck>,
+    /// The program's own implementation of the steps, if any.
+    pub steps: Option<Arc<dyn Steps>>,
+    /// The receiver of tool failures, if any.
+    pub on_tool_error: Option<OnToolError>,
+    /// The token counter of requests.
+    pub counter: Arc<dyn TokenCounter>,
+    /// The tools that are agents themselves, by name.
+    pub sub_agents: Arc<BTreeMap<String, SubAgent>>,
+    /// The configuration.
+    pub config: Arc<ReactConfig>,
+}
+
+impl AgentDeps {
+    /// Creates dependencies with models and tools only: calls that require approval are denied, and there is
+    /// no memory.
+    pub fn new(models: impl Into<Models>, tools: ToolRegistry, config: ReactConfig) -> Self {
+        let mut models = models.into();
+        if config.text_calls {
+            models.main = Arc::new(ReadsTextCalls(models.main));
+        }
+        let (tools, config) = (Arc::new(tools), Arc::new(config));
+        let (approvals, hooks, counter) = (Approvals::Deny, Hooks::default(), default_counter());
+        Self {
+            models,
+            tools,
+            sources: Vec::new(),
+            replay_tools: ReplayTools::default(),
+            approvals,
+            trust: None,
+            memory: None,
+            history: None,
+            knowledge: Arc::default(),
+            spill: None,
+            snapshots: None,
+            hooks,
+            check: None,
+            steps: None,
+            on_tool_error: None,
+            counter,
+            sub_agents: Arc::default(),
+            config,
+        }
+    }
+
+    /// Returns whether retrieval is configured and has a source.
+    pub(crate) fn retrieves(&self) -> bool {
+        self.config.retrieve.is_some() && (self.memory.is_some() || !self.knowledge.is_empty())
+    }
+}

@@ -1,0 +1,153 @@
+//! The folder of a turn, if its input names one.
+//!
+//! Tools, file snapshots and long results are made for a folder. If the input names another one, they are
+//! bound to it in each round, so that permission rules, approval questions and calls refer to one folder.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde_json::{Map, Value};
+use superstep_graph::{Cx, NodeError, chain};
+
+use super::agent_deps::AgentDeps;
+use crate::AgentState;
+
+/// Its key in the context of a run.
+pub(crate) const KEY: &str = "cwd";
+
+/// A folder that a turn cannot work in.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot work in the folder `{}`; name another one as `cwd`", .folder.display())]
+pub(crate) struct FolderError {
+    /// The folder, as it was named.
+    pub(crate) folder: PathBuf,
+    /// Why.
+    pub(crate) source: io::Error,
+}
+
+/// Returns the folder without links in its path.
+///
+/// # Errors    It is missing, not a folder, or its path is not UTF-8 and could not be stored.
+pub(crate) fn real(folder: &Path) -> Result<PathBuf, FolderError> {
+    let failed = |source| FolderError { folder: folder.to_owned(), source };
+    let real = folder.canonicalize().map_err(failed)?;
+    if !real.is_dir() {
+        return Err(failed(io::Error::new(io::ErrorKind::NotADirectory, "it is not a folder")));
+    }
+    match real.to_str() {
+        Some(_) => Ok(real),
+        None => Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "its path is not UTF-8"))),
+    }
+}
+
+/// Returns the folder in the context of a run.
+pub(crate) fn named(context: &Value) -> Option<&Path> {
+    context.get(KEY)?.as_str().map(Path::new)
+}
+
+impl AgentDeps {
+    /// Binds the dependencies to the folder of the turn.
+    ///
+    /// # Errors    The folder is not usable, differs from the one of the run, or comes from an untrusted
+    /// thread.
+    pub(crate) fn in_folder_of(self, state: &AgentState, cx: &Cx) -> Result<Self, NodeError> {
+        let Some(folder) = &state.cwd else { return Ok(self) };
+        let moved = self.moved(folder, cx);
+        let problem = cx.noted(KEY, moved.as_ref().err().map(ToString::to_string));
+        match (problem, moved) {
+            (Some(problem), _) => Err(NodeError::new(Unusable(problem)).fatal()),
+            (None, Ok(moved)) => Ok(moved),
+            // The results of a replayed round are recorded: nothing runs, and the folder may not exist.
+            (None, Err(_)) => Ok(self),
+        }
+    }
+
+    fn moved(&self, folder: &Path, cx: &Cx) -> Result<Self, Problem> {
+        let context = cx.context::<Map<String, Value>>().map(Value::Object).unwrap_or_default();
+        let named = named(&context).map(real).transpose()?;
+        if let Some(named) = named.as_ref().filter(|named| *named != folder) {
+            return Err(Problem::Another { folder: folder.to_owned(), named: named.clone() });
+        }
+        let is_untrusted = || self.trust.as_ref().is_some_and(|trust| !trust.is_folder(cx.thread(), folder));
+        if named.is_none() && is_untrusted() {
+            return Err(Problem::Untrusted(folder.to_owned()));
+        }
+        let now = real(folder)?;
+        if now != folder {
+            return Err(Problem::Replaced { folder: folder.to_owned(), now });
+        }
+        let unusable = |source| FolderError { folder: folder.to_owned(), source };
+        let tools = self.tools.in_folder(folder).map_err(unusable)?;
+        let snapshots = match &self.snapshots {
+            Some(snapshots) => snapshots.in_folder(folder).map_err(unusable)?,
+            None => None,
+        };
+        let spill = match &self.spill {
+            Some(spill) => spill.in_folder(folder).map_err(unusable)?,
+            None => None,
+        };
+        Ok(Self {
+            tools: Arc::new(tools),
+            snapshots: snapshots.or_else(|| self.snapshots.clone()),
+            spill: spill.or_else(|| self.spill.clone()),
+            ..self.clone()
+        })
+    }
+}
+
+/// The reason why the tools cannot work in the folder of a turn.
+enum Problem {
+    Unusable(FolderError),
+    /// The run has another folder.
+    Another {
+        folder: PathBuf,
+        named: PathBuf,
+    },
+    /// Only the untrusted thread has it.
+    Untrusted(PathBuf),
+    /// Its path contains a link by now.
+    Replaced {
+        folder: PathBuf,
+        now: PathBuf,
+    },
+}
+
+impl From<FolderError> for Problem {
+    fn from(error: FolderError) -> Self {
+        Self::Unusable(error)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable(error) => f.write_str(&chain(error)),
+            Self::Another { folder, named } => write!(
+                f,
+                "the turn works in the folder `{}`, but this run names `{}` as `cwd`; name the same one, or none",
+                folder.display(),
+                named.display()
+            ),
+            Self::Untrusted(folder) => write!(
+                f,
+                "only the thread says that its turn works in the folder `{0}`; name `{0}` as `cwd` in the context of the run to \
+                 work there",
+                folder.display()
+            ),
+            Self::Replaced { folder, now } => write!(
+                f,
+                "the folder `{}` of the turn leads to `{}` now; put it back, or begin the turn again",
+                folder.display(),
+                now.display()
+            ),
+        }
+    }
+}
+
+/// The folder of a turn is not usable.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Unusable(String);

@@ -1,0 +1,11 @@
+//! The dependencies of the nodes, and the traits that a program implements for them.
+//!
+//! Start at [`agent_deps::AgentDeps`].
+
+pub(crate) mod agent_deps;
+pub(crate) mod folder;
+pub(crate) mod knowledge;
+pub(crate) mod models;
+pub(crate) mod replay_tools;
+pub(crate) mod sub_agent;
+pub(crate) mod tool_sources;

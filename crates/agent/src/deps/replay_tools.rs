@@ -1,0 +1,11 @@
+//! The tools that a replayed turn is offered.
+
+/// The source tools of a replay: see [`ToolSource`](superstep_llm::ToolSource).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplayTools {
+    /// Those that the thread recorded, whatever the sources have now.
+    #[default]
+    Recorded,
+    /// Those that the sources have now: the replay ends where they differ from the recorded ones.
+    Current,
+}

@@ -1,0 +1,187 @@
+//! The agent graph: its five nodes and their edges.
+
+use superstep_graph::{END, NodeRef, Route, START, StateGraph};
+use superstep_llm::Role;
+
+use crate::{
+    AgentDeps, AgentState, HasAgent,
+    nodes::{
+        agent::agent,
+        compact::compact,
+        finalize::finalize,
+        init_state::init_state,
+        memory_trigger::memory_trigger,
+        record::record,
+        retrieve::retrieve,
+        tools::{discarded, tools},
+    },
+    state::has_agent::{add_node, finishes},
+};
+
+/// The route after a model call.
+#[derive(Route, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// To the called tools.
+    Tools,
+    /// To the model again: its response was empty or partial.
+    Agent,
+    /// To the summary of the overflowing conversation; without that node, to the model again.
+    Compact,
+    /// To the end.
+    Finalize,
+}
+
+/// References to the nodes, in a graph without edges yet. Copies refer to the same nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReactNodes {
+    /// Begins a turn: resets the channels of the one before.
+    pub init_state: NodeRef,
+    /// Sends memory requests to the memory.
+    pub memory_trigger: NodeRef,
+    /// Calls the model once.
+    pub agent: NodeRef,
+    /// Executes the called tools.
+    pub tools: NodeRef,
+    /// Makes the reply.
+    pub finalize: NodeRef,
+    /// Summarizes the overflowing conversation; `None` if not configured.
+    pub compact: Option<NodeRef>,
+    /// Stores the turn in the history, after `finalize`; `None` if not configured.
+    pub record: Option<NodeRef>,
+    /// Retrieves entries for the user's message, before `memory_trigger`; `None` if not configured.
+    pub retrieve: Option<NodeRef>,
+}
+
+impl ReactNodes {
+    /// Adds the nodes without edges. A graph that replaces one of them calls [`add_agent`] and the others
+    /// instead.
+    #[track_caller]
+    pub fn add<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> Self {
+        Self {
+            init_state: add_init_state(graph, deps),
+            memory_trigger: add_memory_trigger(graph, deps),
+            agent: add_agent(graph, deps),
+            tools: add_tools(graph, deps),
+            finalize: add_finalize(graph, deps),
+            compact: deps.config.context.consolidates().then(|| add_compact(graph, deps)),
+            record: deps.history.is_some().then(|| add_record(graph, deps)),
+            retrieve: deps.retrieves().then(|| add_retrieve(graph, deps)),
+        }
+    }
+
+    /// Returns the target of a route in [`react_graph`].
+    pub fn target(self, next: Next) -> NodeRef {
+        match next {
+            Next::Tools => self.tools,
+            Next::Agent => self.agent,
+            Next::Compact => self.compact.unwrap_or(self.agent),
+            Next::Finalize => self.finalize,
+        }
+    }
+}
+
+/// Adds the node `init_state`, which resets the channels of the turn before.
+#[track_caller]
+pub fn add_init_state<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "init_state", deps.config.clone(), init_state)
+}
+
+/// Adds the node `memory_trigger`, which sends memory requests to the memory.
+#[track_caller]
+pub fn add_memory_trigger<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "memory_trigger", deps.clone(), memory_trigger)
+}
+
+/// Adds the node `agent`, which calls the model once. [`should_continue`] chooses the next node.
+#[track_caller]
+pub fn add_agent<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "agent", deps.clone(), agent)
+}
+
+/// Adds the node `tools`, which executes the called tools and answers every call.
+#[track_caller]
+pub fn add_tools<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    let node = graph.add_node_with("tools", deps.clone(), tools);
+    for (name, agent) in &*deps.sub_agents {
+        graph.calls(node, name, agent.graph());
+    }
+    graph.on_discard(node, discarded::<S>);
+    finishes(graph, node)
+}
+
+/// Adds the node `finalize`, which makes the reply and its metadata.
+#[track_caller]
+pub fn add_finalize<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "finalize", deps.clone(), finalize)
+}
+
+/// Adds the node `compact`, which summarizes the part of the conversation that exceeds the context budget.
+#[track_caller]
+pub fn add_compact<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "compact", deps.clone(), compact)
+}
+
+/// Adds the node `record`, which stores the turn in the history. It comes after `finalize`.
+#[track_caller]
+pub fn add_record<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "record", deps.clone(), record)
+}
+
+/// Adds the node `retrieve`, which searches entries for the user's message. It comes before `memory_trigger`,
+/// so that it does not find the message itself, and before the first model call.
+#[track_caller]
+pub fn add_retrieve<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
+    add_node(graph, "retrieve", deps.clone(), retrieve)
+}
+
+/// Returns the agent graph: `init_state → memory_trigger → agent ⇄ tools → finalize`, and the optional nodes
+/// that are configured.
+#[track_caller]
+pub fn react_graph(deps: AgentDeps) -> StateGraph<AgentState> {
+    react_graph_as(deps)
+}
+
+/// Returns the same graph on a state with additional channels. It has all edges; for other edges, see
+/// [`ReactNodes`].
+#[track_caller]
+pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
+    let mut graph = StateGraph::new("react");
+    let nodes = ReactNodes::add(&mut graph, &deps);
+    graph.add_edge(START, nodes.init_state);
+    match nodes.retrieve {
+        // Before the message is stored; otherwise it would be retrieved as an earlier one.
+        Some(retrieve) => {
+            graph.add_edge(nodes.init_state, retrieve);
+            graph.add_edge(retrieve, nodes.memory_trigger);
+        }
+        None => graph.add_edge(nodes.init_state, nodes.memory_trigger),
+    }
+    graph.add_edge(nodes.memory_trigger, nodes.agent);
+    graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
+    graph.add_edge(nodes.tools, nodes.agent);
+    if let Some(compact) = nodes.compact {
+        graph.add_edge(compact, nodes.agent);
+    }
+    match nodes.record {
+        Some(record) => {
+            graph.add_edge(nodes.finalize, record);
+            graph.add_edge(record, END);
+        }
+        None => graph.add_edge(nodes.finalize, END),
+    }
+    graph
+}
+
+/// Chooses the route after a model call: pending tool calls, another model call, a summary, or the end.
+pub fn should_continue<S: HasAgent>(state: &S) -> Next {
+    let state = state.agent();
+    let calls =
+        state.messages.last().filter(|last| last.role == Role::Assistant && !last.tool_calls.is_empty());
+    match calls {
+        _ if state.stop => Next::Finalize,
+        _ if state.context.due => Next::Compact,
+        _ if state.answer.again => Next::Agent,
+        Some(_) => Next::Tools,
+        None => Next::Finalize,
+    }
+}

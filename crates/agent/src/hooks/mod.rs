@@ -1,0 +1,6 @@
+//! Hooks: code of the program before, after and in place of the agent's steps.
+//!
+//! Start at [`around::Hooks`].
+
+pub(crate) mod around;
+pub(crate) mod tool_check;

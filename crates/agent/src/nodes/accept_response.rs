@@ -1,0 +1,209 @@
+//! Handling of a response of the model.
+
+use serde_json::{Map, Value};
+use superstep_graph::{Cx, State};
+use superstep_llm::{FinishReason, Message, Response, ToolCall};
+
+use super::{budget::Spent, next_call::NextCall};
+use crate::{
+    AfterEmpty, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy, ReactConfig, Refusal,
+    ToolCallRecord,
+    config::prompts,
+    context::finish::{Finishing, INVALID, Said},
+    events,
+};
+
+/// A response and its changes beside the conversation.
+pub(super) struct Accepted {
+    /// The message for the conversation; `None` if the response is discarded.
+    pub(super) message: Option<Message>,
+    /// The streamed text is discarded, because it repeated an earlier text.
+    pub(super) repeats: bool,
+    /// The message that asks the model to try again.
+    pub(super) told: Option<Message>,
+    /// The facts about the response.
+    pub(super) answer: LastAnswer,
+    /// The response is the reply: the turn is over unless the user sent another message.
+    pub(super) is_reply: bool,
+    pub(super) update: AgentStateUpdate,
+}
+
+/// Accepts a response as a message, as a part of one, or rejects it.
+pub(super) fn accept(
+    config: &ReactConfig,
+    state: &AgentState,
+    response: Response,
+    call: &NextCall<'_>,
+    spent: &Spent,
+    cx: &Cx,
+) -> Accepted {
+    let Response { mut message, finish, .. } = response;
+    let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
+    let refuses = finish == FinishReason::Refusal;
+    let says_nothing = message.content.trim().is_empty();
+    let is_empty = says_nothing && message.tool_calls.is_empty();
+    let begun = state.messages.last().filter(|_| state.answer.continuing);
+    if let (EmptyPolicy::Retry { max, then, .. }, true, None) = (&config.empty, is_empty, begun)
+        && withheld(&finish).is_none()
+    {
+        return discard(state, *max, *then, call);
+    }
+    let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
+    if !call.tools || refuses {
+        // No tools were offered, or they were refused. Calls in the response must not lead to the tools.
+        update = update.ignored_tool_calls(std::mem::take(&mut message.tool_calls));
+    }
+    let has_calls = !message.tool_calls.is_empty();
+    // Repeating the same text is no progress.
+    let repeats = finish == FinishReason::Length
+        && !has_calls
+        && begun.is_some_and(|begun| begun.content.trim_end().ends_with(message.content.trim()));
+    if repeats {
+        message.content.clear();
+    }
+    let mut message = whole(message, begun, cx);
+    let before = state.answer;
+    let mut reason = if call.completes && !says_nothing { "" } else { call.reason };
+    let mut continuing = false;
+    if cut_off && !has_calls {
+        match config.length {
+            LengthPolicy::Continue { max, .. }
+                if finish == FinishReason::Length && !says_nothing && !repeats =>
+            {
+                continuing = before.continuations < max;
+                if !continuing {
+                    reason = "length_limit";
+                }
+            }
+            LengthPolicy::Continue { .. } if repeats && !says_nothing => reason = "length_limit",
+            _ if finish == FinishReason::Length => events::truncated_answer(cx),
+            _ => {}
+        }
+    }
+    let withheld = withheld(&finish).filter(|_| !has_calls);
+    reason = withheld.unwrap_or(reason);
+    if !continuing && !reason.is_empty() {
+        update = update.stop_reason(reason);
+    }
+    let mut answer = LastAnswer {
+        cut_off,
+        // The reason for a call without tools applies until its response is complete.
+        cut_rounds: match (cut_off && has_calls, continuing) {
+            (true, _) => before.cut_rounds + 1,
+            (false, true) => before.cut_rounds,
+            (false, false) => 0,
+        },
+        continuing,
+        continuations: before.continuations + u32::from(continuing),
+        empty: if continuing { before.empty } else { 0 },
+        again: continuing,
+        refused: match spent.exhausts(&config.budget) {
+            Some(_) => Some(Refusal::Budget),
+            None => call.last.then_some(Refusal::StepLimit),
+        },
+        ..before
+    };
+    let (mut told, mut stopped) = (None, false);
+    if !continuing && !has_calls && withheld.is_none() {
+        match Finishing::of(config, state).said(&message.content, call.tools) {
+            Said::Reply(None) => {}
+            Said::Reply(output) => update = update.output(output),
+            Said::Call(arguments) => {
+                message.tool_calls = vec![ToolCall::new(cx.id("finish"), &config.finish.tool, arguments)];
+                // The call is complete, whatever its text is.
+                answer.cut_off = false;
+            }
+            Said::Wrong { problem, told: text } => {
+                answer.invalid += 1;
+                answer.again = answer.invalid <= config.finish.retries;
+                if answer.again {
+                    told = Some(Message::synthetic(text).with_id(cx.id("told")));
+                } else {
+                    stopped = true;
+                    update = update.stop(true).stop_reason(INVALID);
+                }
+                update = update.output_problem(problem);
+            }
+        }
+    }
+    let is_reply = message.tool_calls.is_empty() && !answer.again && reason.is_empty() && !stopped;
+    Accepted { message: Some(message), repeats, told, answer, is_reply, update }
+}
+
+/// Joins the message with its earlier parts.
+fn whole(mut message: Message, begun: Option<&Message>, cx: &Cx) -> Message {
+    match begun {
+        Some(begun) => {
+            message.id = begun.id.clone();
+            message.content.insert_str(0, &begun.content);
+            message.reasoning.insert_str(0, &begun.reasoning);
+        }
+        None => message.id = cx.id("message"),
+    }
+    message
+}
+
+/// Returns the stop reason of a response that was withheld completely or partially.
+fn withheld(finish: &FinishReason) -> Option<&'static str> {
+    match finish {
+        FinishReason::Refusal => Some("refusal"),
+        FinishReason::ContentFilter => Some("content_filter"),
+        _ => None,
+    }
+}
+
+/// The reason why a response broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broke {
+    /// The model failed.
+    Failed,
+    /// The turn ended: it was cancelled, or its time was over.
+    Stopped,
+}
+
+/// Returns the stored message of a response that broke off: its text, and, if the turn was stopped, its
+/// complete calls.
+pub(super) fn kept(
+    config: &ReactConfig,
+    state: &AgentState,
+    mut partial: Message,
+    broke: Broke,
+    cx: &Cx,
+) -> Option<Message> {
+    let keeps = config.keep_partial || (config.keep_interrupted && broke == Broke::Stopped);
+    let is_whole = |call: &ToolCall| {
+        !call.name.is_empty() && serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok()
+    };
+    partial.tool_calls.retain(|call| broke == Broke::Stopped && is_whole(call));
+    if !keeps || (partial.content.trim().is_empty() && partial.tool_calls.is_empty()) {
+        return None;
+    }
+    let begun = state.messages.last().filter(|_| state.answer.continuing);
+    Some(whole(Message { interrupted: true, ..partial }, begun, cx))
+}
+
+/// Converts a complete call to its record in the histories.
+pub(super) fn record(call: &ToolCall) -> ToolCallRecord {
+    let args = serde_json::from_str(&call.arguments).unwrap_or_else(|_| call.arguments.clone().into());
+    ToolCallRecord { name: call.name.clone(), args }
+}
+
+/// Returns the results of a stopped response's calls: none of them is executed.
+pub(super) fn interrupted(message: &Message, cx: &Cx) -> Vec<Message> {
+    let calls = message.tool_calls.iter().enumerate();
+    let results = calls.map(|(position, call)| {
+        events::tool_skipped(cx, &call.name, &call.id, "cancelled");
+        Message::tool(&call.id, prompts::INTERRUPTED).with_id(cx.id(format_args!("interrupted.{position}")))
+    });
+    results.collect()
+}
+
+/// Handles an empty response: the model is called again up to the limit.
+fn discard(state: &AgentState, max: u32, then: AfterEmpty, call: &NextCall<'_>) -> Accepted {
+    let before = state.answer;
+    let again = before.empty < max || (then == AfterEmpty::NoToolsCall && call.tools);
+    let update = AgentState::update();
+    let update = if again { update } else { update.stop(true).stop_reason("empty_response") };
+    let answer = LastAnswer { empty: before.empty + 1, again, ..before };
+    Accepted { message: None, repeats: false, told: None, answer, is_reply: false, update }
+}

@@ -1,0 +1,160 @@
+//! The agent's reduction of requests that are too large, beside the node `compact`.
+
+use superstep_graph::{Cx, State};
+use superstep_llm::{Message, ModelErrorKind, Usage};
+
+use super::{
+    budget::Spent,
+    loops,
+    next_call::{NextCall, Plan},
+};
+use crate::{
+    AgentDeps, AgentState, AgentStateUpdate, ContextView, ModelFailure, RequestSize,
+    context::{
+        meter::Meter,
+        plan::{Step, plan},
+        shown::Shown,
+    },
+    events,
+};
+
+/// Returns the update that routes to the node `compact`, if a summary is due.
+pub(super) fn summary_due(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Option<AgentStateUpdate> {
+    let context = &deps.config.context;
+    if state.stop || state.context.due || !context.consolidates() {
+        return None;
+    }
+    if cx.noted("cancelled.before", cx.cancel().is_cancelled()) {
+        return None;
+    }
+    let summaries = may_summarise(deps, state, cx);
+    let Step::Consolidate(_) = plan(Meter::new(deps, state), state, summaries) else { return None };
+    let Plan::Call(call) = NextCall::plan(&deps.config, state, cx.now_ms()) else { return None };
+    let ends = call.tools && loops::ends(deps, state).is_some_and(|(_, answers)| !answers);
+    let view = ContextView { due: true, ..state.context.clone() };
+    (!ends).then(|| AgentState::update().context(view))
+}
+
+/// Returns whether a model may be called for a summary.
+pub(super) fn may_summarise(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> bool {
+    !state.context.paused && Spent::of(state, cx.now_ms()).exhausts(&deps.config.budget).is_none()
+}
+
+/// The view of one model call, and its size.
+pub(super) struct Room<'a> {
+    pub(super) view: ContextView,
+    meter: Meter<'a>,
+    deps: &'a AgentDeps,
+    state: &'a AgentState,
+    /// The newest message of the request.
+    newest: String,
+    /// Its tokens, if they were counted.
+    size: Option<u64>,
+}
+
+impl<'a> Room<'a> {
+    /// Reduces the request without a model.
+    ///
+    /// # Errors    If it cannot be reduced enough.
+    pub(super) fn make(
+        deps: &'a AgentDeps,
+        state: &'a AgentState,
+        new: &[Message],
+        cx: &Cx,
+    ) -> Result<Self, ModelFailure> {
+        let meter = Meter::new(deps, state).saying(new);
+        let newest = newest(state);
+        let is_settled = !newest.is_empty() && state.context.settled == newest;
+        let over = if is_settled { state.context.over } else { 0 };
+        let view = ContextView { due: false, over, ..state.context.clone() };
+        let last = new.last().map_or_else(|| newest.clone(), |last| last.id.clone());
+        let room = Self { view, meter, deps, state, newest: last, size: None };
+        match plan(meter, state, false) {
+            Step::Send | Step::Consolidate(_) => Ok(room),
+            Step::TooLarge(over) => Ok(Self { view: ContextView { over, ..room.view }, ..room }),
+            Step::Change(change) => {
+                events::compacted(cx, &change, meter.over(&change));
+                let view = ContextView { due: false, settled: newest, ..change.view };
+                Ok(Self { view, size: Some(change.after), ..room })
+            }
+            Step::NoRoom { overhead, limit } => Err(ModelFailure {
+                kind: ModelErrorKind::ContextOverflow,
+                status: None,
+                message: format!(
+                    "the system prompt and the tools take {overhead} tokens of the {limit} that a request may have; \
+                     shorten them, offer fewer tools, or raise `context`"
+                ),
+                retry_after_ms: None,
+                retry_at_ms: None,
+            }),
+        }
+    }
+
+    /// Estimates the tokens of the call, if the provider does not report them.
+    pub(super) fn estimate(&mut self, call: &NextCall<'_>, answer: &Message) -> Usage {
+        let counter = &self.deps.counter;
+        let size = self.size.unwrap_or_else(|| self.measure());
+        // The continued message will be longer in the next request.
+        if !self.state.answer.continuing {
+            self.size = Some(size);
+        }
+        let hints = call.hints.iter().map(AsRef::as_ref).chain(self.state.hints.iter().map(String::as_str));
+        let hints = hints.map(|hint| counter.message(&Message::user(hint)));
+        Usage {
+            input_tokens: hints.fold(size, u64::saturating_add),
+            output_tokens: counter.message(answer).saturating_add(counter.text(&answer.reasoning)),
+        }
+    }
+
+    /// Records that the model has responded, and the size of the request as the provider reports it.
+    pub(super) fn fitted(&mut self, call: &NextCall<'_>, usage: Option<Usage>) {
+        self.view.overflows = 0;
+        if self.deps.config.context.layers.is_empty() {
+            return;
+        }
+        // The size of a request without tools does not apply to the next one, which has tools; and the
+        // continued message will be longer.
+        if (call.tools || self.deps.tools.is_empty()) && !self.state.answer.continuing {
+            let told = usage.map(|usage| usage.input_tokens).filter(|tokens| *tokens > 0);
+            self.size = told.or(self.size);
+        }
+    }
+
+    /// Returns whether to retry with a smaller view after this error, and prepares the retry.
+    pub(super) fn retries(&mut self, error: ModelErrorKind) -> bool {
+        let retries = error == ModelErrorKind::ContextOverflow
+            && self.view.overflows == 0
+            && self.deps.config.context.retry_overflow
+            && !self.deps.config.context.layers.is_empty();
+        if retries {
+            let refused = self.size.unwrap_or_else(|| self.measure());
+            self.view = ContextView {
+                due: true,
+                overflows: 1,
+                refused: Some(refused),
+                settled: String::new(),
+                ..self.view.clone()
+            };
+        }
+        retries
+    }
+
+    /// Writes the changes.
+    pub(super) fn write(self, update: AgentStateUpdate) -> AgentStateUpdate {
+        let update = match self.size {
+            Some(tokens) => update.request_size(RequestSize { message: self.newest, tokens }),
+            None => update,
+        };
+        if self.view == self.state.context { update } else { update.context(self.view) }
+    }
+
+    fn measure(&self) -> u64 {
+        let shown = Shown::new(&self.state.messages, &self.view, self.deps.config.context.micro());
+        self.meter.size(&shown, &self.state.request_size)
+    }
+}
+
+/// Returns the id of the newest message.
+pub(super) fn newest(state: &AgentState) -> String {
+    state.messages.last().map(|last| last.id.clone()).unwrap_or_default()
+}

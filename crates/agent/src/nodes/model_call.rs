@@ -1,0 +1,136 @@
+//! A call of the models.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::StreamExt;
+use superstep_graph::Cx;
+use superstep_llm::{Assembler, Delta, ModelError, Request, Usage};
+use tokio::{task::coop::consume_budget, time::Instant};
+
+use super::{
+    chunk::Chunk,
+    progress::Progress,
+    recorded_response::{End, Heard},
+};
+use crate::{AgentDeps, AgentState, events};
+
+/// A call of the models, and its progress.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// The id of the response's message.
+    message: String,
+    pub(super) answer: Assembler,
+    /// Number of failed attempts that were retried.
+    retries: u32,
+    /// The end of the wait before the next attempt.
+    waits: Option<Instant>,
+    /// The current attempt has streamed something.
+    pub(super) streamed: bool,
+    /// The called model; `None` for the main one.
+    pub(super) model: Option<String>,
+    /// Tokens of the current attempt, of earlier attempts with the same model, and of other models.
+    current: Usage,
+    spent: Usage,
+    others: BTreeMap<String, Usage>,
+}
+
+impl Asked {
+    pub(super) fn new(message: String) -> Self {
+        Self { message, ..Self::default() }
+    }
+
+    /// Calls the models, starting with the one that replied last in this turn.
+    pub(super) async fn ask(
+        &mut self,
+        deps: &AgentDeps,
+        state: &AgentState,
+        request: Request,
+        progress: &mut Progress<'_>,
+        cx: &Cx,
+    ) -> Result<(), ModelError> {
+        let model = &deps.models.main;
+        self.model = model.names().into_iter().find(|name| *name == state.model).map(str::to_owned);
+        let request = Request { ask_first: self.model.clone(), ..request };
+        let mut stream = match &deps.steps {
+            Some(steps) => steps.reasoning(request, &**model),
+            None => model.stream(request),
+        };
+        while let Some(delta) = stream.next().await {
+            let delta = delta?;
+            if let Some(chunk) = Chunk::of(&delta) {
+                cx.emit_message(&self.message, chunk);
+            }
+            self.waits = None;
+            match &delta {
+                Delta::Text(token) => events::llm_token(cx, token, ""),
+                Delta::Reasoning(token) => events::llm_token(cx, "", token),
+                Delta::Retry { attempt, delay_ms, status, reason } => {
+                    self.retries += 1;
+                    self.waits = Some(Instant::now() + Duration::from_millis(*delay_ms));
+                    events::retry(cx, *attempt, *delay_ms, *status, reason);
+                }
+                Delta::Fallback { from, to, status, reason } => {
+                    self.retries += 1;
+                    let spent = std::mem::take(&mut self.spent);
+                    self.others.insert(from.clone(), spent);
+                    self.model = Some(to.clone());
+                    events::model_fallback(cx, from, to, *status, reason);
+                }
+                Delta::AttemptDiscarded { attempt } => {
+                    self.spent = self.spent + std::mem::take(&mut self.current);
+                    events::attempt_discarded(cx, *attempt);
+                    cx.discard_message(&self.message);
+                }
+                Delta::TextCalls { n } => {
+                    events::text_calls(cx, *n);
+                    cx.discard_message(&self.message);
+                }
+                Delta::Usage(usage) => self.current = *usage,
+                Delta::ToolCall { .. } | Delta::Finish(_) => {}
+            }
+            self.streamed = match delta {
+                Delta::Text(_) | Delta::Reasoning(_) => true,
+                Delta::AttemptDiscarded { .. } => false,
+                _ => self.streamed,
+            };
+            self.answer.push(&delta);
+            progress.tell(&delta, &self.answer, &self.message, cx);
+            // A stream that is always ready must not starve the receivers of events.
+            consume_budget().await;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of sent requests. A request that waits for its retry was not sent.
+    pub(super) fn sent(&self) -> u32 {
+        let waits = self.waits.is_some_and(|until| Instant::now() < until);
+        1 + self.retries - u32::from(waits)
+    }
+
+    /// Returns the result.
+    pub(super) fn heard(self, end: End, requests: u32, streamed: bool) -> Heard {
+        let Self { model, current, spent, others, .. } = self;
+        Heard { end, requests, streamed, model, usage: spent + current, others }
+    }
+}
+
+/// Returns the tokens of the turn by model, including these. Empty as long as only the main model was called,
+/// except for a sub-agent, whose caller cannot know that model.
+pub(super) fn by_model(
+    state: &AgentState,
+    main: &str,
+    spent: Vec<(String, Usage)>,
+) -> BTreeMap<String, Usage> {
+    let mut sum = state.usage_by_model.clone();
+    if sum.is_empty() {
+        if state.granted.is_none() && spent.iter().all(|(model, _)| model == main) {
+            return sum;
+        }
+        sum.insert(main.to_owned(), state.usage);
+    }
+    for (model, usage) in spent {
+        let of_model = sum.entry(model).or_default();
+        *of_model = *of_model + usage;
+    }
+    sum
+}

@@ -1,0 +1,271 @@
+//! One model call and the handling of its result.
+
+use std::time::Duration;
+
+use superstep_graph::{CheckpointError, Cx, State};
+use superstep_llm::{Message, Request, Response, Usage};
+
+use super::{
+    accept_response::{self, Broke},
+    budget::{Spent, expired},
+    chunk::{message_id, tell_message},
+    fit_request::Room,
+    model_call::{Asked, by_model},
+    next_call::NextCall,
+    offered, parts,
+    progress::Progress,
+    reasoning_hooks,
+    recorded_response::{Answered, End, Heard, Print, failure},
+    steering_input::is_waiting,
+};
+use crate::{
+    AgentDeps, AgentState, AgentStateUpdate, HookFailure, LastAnswer, config::limit::MOST_STEERED, events,
+};
+
+/// The fraction of a turn's time available to a reserved call after that time is over.
+const RESERVED_SHARE: u32 = 4;
+
+/// A planned model call.
+pub(super) struct Exchange<'a> {
+    pub(super) deps: &'a AgentDeps,
+    pub(super) state: &'a AgentState,
+    pub(super) cx: &'a Cx,
+    pub(super) call: NextCall<'a>,
+    pub(super) room: Room<'a>,
+    /// The new messages of this request. They join the conversation after the response.
+    pub(super) new: Vec<Message>,
+    /// The number of the last steering message among them.
+    pub(super) steered: u64,
+}
+
+/// The streamed part of a response.
+struct Streamed {
+    /// The id of its message.
+    message: String,
+    /// Number of requests sent for it.
+    requests: u32,
+    /// Something was streamed.
+    any: bool,
+    /// Number of its tool calls.
+    calls: usize,
+}
+
+impl Exchange<'_> {
+    /// Calls the model and returns the update.
+    ///
+    /// # Errors    If the check for steering messages fails.
+    pub(super) async fn run(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
+        let (deps, state, cx) = (self.deps, self.state, self.cx);
+        offered::compared(&sent, cx).await;
+        cx.compared("model", || Print::of(&sent)).await;
+        let mut heard: Heard = cx.recorded("model", || self.ask(sent)).await;
+        let message = message_id(state, cx);
+        let (requests, any) = (heard.requests, heard.streamed);
+        let streamed = |calls| Streamed { message, requests, any, calls };
+        let mut guess = Usage::default();
+        let update = match heard.end.take() {
+            End::Unasked(failure) => return Ok(hook_failed(failure)),
+            End::Answered(answered) => {
+                let (calls, response) = (answered.calls, answered.into_response(requests));
+                guess = self.guess(&response);
+                let spent = state.usage + heard.spent() + guess;
+                self.answered(response, streamed(calls), heard.model.as_deref(), spent).await?
+            }
+            End::Unheard { failure, calls } => self.unanswered(None, streamed(calls), hook_failed(failure)),
+            End::Failed { error, partial } => {
+                let streamed = streamed(partial.tool_calls.len());
+                let kept = accept_response::kept(&deps.config, state, partial, Broke::Failed, cx);
+                let update = match kept.is_none() && self.room.retries(error.kind) {
+                    true => AgentState::update(),
+                    false => stop("llm_error").error(error),
+                };
+                self.unanswered(kept, streamed, update)
+            }
+            End::Cancelled { partial } => {
+                let streamed = streamed(partial.tool_calls.len());
+                let kept = accept_response::kept(&deps.config, state, partial, Broke::Stopped, cx);
+                self.unanswered(kept, streamed, stop("cancelled"))
+            }
+            End::OutOfTime { partial } => {
+                let streamed = streamed(partial.tool_calls.len());
+                if deps.config.budget.reserve_final && !self.call.reason.starts_with("budget_") {
+                    // The next call is the reserved one.
+                    let answer = LastAnswer { again: true, ..state.answer };
+                    self.unanswered(None, streamed, AgentState::update().answer(answer))
+                } else {
+                    let kept = accept_response::kept(&deps.config, state, partial, Broke::Stopped, cx);
+                    self.unanswered(kept, streamed, stop("budget_wall"))
+                }
+            }
+        };
+        let (main, usage) = (deps.models.main.name(), heard.spent() + guess);
+        let by_model = by_model(state, main, heard.usage_by_model(main, guess));
+        let update = self.room.write(update);
+        let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
+        Ok(if by_model.is_empty() { update } else { update.usage_by_model(by_model) })
+    }
+
+    /// Calls the models, between the hooks.
+    async fn ask(&self, sent: Request) -> Heard {
+        let (deps, state, cx) = (self.deps, self.state, self.cx);
+        let sent = match reasoning_hooks::before(deps, sent, cx).await {
+            Ok(sent) => sent,
+            Err(failure) => return Heard::unasked(failure),
+        };
+        // Only hooks read it again, and copies of long conversations are expensive.
+        let read_again = (!deps.hooks.reasoning.is_empty()).then(|| sent.clone());
+        let message = message_id(state, cx);
+        let mut asked = Asked::new(message.clone());
+        let mut progress = Progress::new(deps, state, self.call.tools);
+        let mut out_of_time = false;
+        let patience = self.patience();
+        let ended = tokio::select! {
+            biased;
+            () = cx.cancel().cancelled() => None,
+            ended = asked.ask(deps, state, sent, &mut progress, cx) => Some(ended),
+            () = expired(patience) => {
+                out_of_time = true;
+                None
+            }
+        };
+        let requests = asked.sent();
+        let partial = asked.answer.partial();
+        let streamed = asked.streamed || progress.has_told();
+        let end = match ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish())) {
+            Some(Ok(response)) => {
+                let calls = response.message.tool_calls.len();
+                let about = (&*message, requests);
+                match reasoning_hooks::after(deps, read_again.as_ref(), response, about, cx).await {
+                    Ok(response) => End::Answered(Answered::new(response, calls)),
+                    Err(failure) => End::Unheard { failure, calls },
+                }
+            }
+            Some(Err(error)) => End::Failed { error: failure(error, cx), partial },
+            None if out_of_time => End::OutOfTime { partial },
+            None => End::Cancelled { partial },
+        };
+        asked.heard(end, requests, streamed)
+    }
+
+    /// Returns the time limit of the model, if the turn has one.
+    fn patience(&self) -> Option<Duration> {
+        let wall = self.deps.config.budget.wall?;
+        let left = wall.saturating_sub(Spent::of(self.state, self.cx.now_ms()).time);
+        Some(if left.is_zero() { wall / RESERVED_SHARE } else { left })
+    }
+
+    /// Returns whether tokens are estimated: none were reported in this turn, or the budget requires them.
+    fn is_guessed(&self, response: &Response) -> bool {
+        response.usage.is_none() && is_guessed(self.deps, self.state)
+    }
+
+    /// Estimates unreported tokens.
+    fn guess(&mut self, response: &Response) -> Usage {
+        match self.is_guessed(response) {
+            true => self.room.estimate(&self.call, &response.message),
+            false => Usage::default(),
+        }
+    }
+
+    /// Handles a response; `usage` is the turn's tokens including it.
+    async fn answered(
+        &mut self,
+        response: Response,
+        streamed: Streamed,
+        model: Option<&str>,
+        usage: Usage,
+    ) -> Result<AgentStateUpdate, CheckpointError> {
+        let (deps, cx) = (self.deps, self.cx);
+        let Streamed { message, requests, any, calls } = streamed;
+        self.room.fitted(&self.call, response.usage);
+        let spent = Spent { usage, ..Spent::of(self.state, cx.now_ms()) };
+        let mut state = self.state.clone();
+        state.answer.estimated |= self.is_guessed(&response);
+        if let Some((budget, percent)) = spent.nears(&deps.config.budget)
+            && !std::mem::replace(&mut state.answer.budget_warned, true)
+        {
+            events::budget_warning(cx, budget, percent);
+        }
+        let mut accepted = accept_response::accept(&deps.config, &state, response, &self.call, &spent, cx);
+        tell_message(cx, &message, accepted.message.as_ref(), calls);
+        if any && (accepted.message.is_none() || accepted.repeats) {
+            events::attempt_discarded(cx, requests);
+        }
+        if accepted.is_reply && accepted.answer.steered < MOST_STEERED && is_waiting(self.steered, cx).await?
+        {
+            accepted.answer.again = true;
+            accepted.answer.steered += 1;
+        }
+        let mut update = accepted.update.answer(accepted.answer);
+        if let Some(model) = model {
+            update = update.model(model);
+        }
+        if accepted.message.is_some() && !state.hints.is_empty() {
+            update = update.clear_hints();
+        }
+        let messages = accepted.message.into_iter().chain(accepted.told).collect();
+        Ok(self.said(update, messages, accepted.answer.cut_off))
+    }
+
+    /// Handles a failed response, or the stored part of one.
+    fn unanswered(
+        &mut self,
+        kept: Option<Message>,
+        streamed: Streamed,
+        update: AgentStateUpdate,
+    ) -> AgentStateUpdate {
+        let Streamed { message, requests, any, calls } = streamed;
+        if any && kept.is_none() {
+            // The streamed text is not a message, so subscribers must discard it.
+            events::attempt_discarded(self.cx, requests);
+        }
+        tell_message(self.cx, &message, kept.as_ref(), calls);
+        let results =
+            kept.as_ref().map(|kept| accept_response::interrupted(kept, self.cx)).unwrap_or_default();
+        for result in &results {
+            self.cx.emit_full_message(&result.id, result);
+        }
+        let update = match &kept {
+            Some(kept) if !results.is_empty() => {
+                let records: Vec<_> = kept.tool_calls.iter().map(accept_response::record).collect();
+                let results: Vec<_> = results.iter().map(|result| result.content.clone()).collect();
+                update.tool_call_history(records).tool_result_history(results)
+            }
+            _ => update,
+        };
+        self.said(update, kept.into_iter().chain(results).collect(), true)
+    }
+
+    /// Adds the request's new messages and the response to the conversation; nothing without a response.
+    fn said(&mut self, update: AgentStateUpdate, answer: Vec<Message>, cut_off: bool) -> AgentStateUpdate {
+        let mut update = update;
+        if answer.is_empty() {
+            return update;
+        }
+        if self.steered > self.state.steered {
+            update = update.steered(self.steered);
+        }
+        if self.deps.config.parts {
+            let parts = answer.iter().flat_map(|message| parts::of_message(message, cut_off, self.cx));
+            update = update.parts(parts.inspect(|part| events::part(self.cx, part)).collect::<Vec<_>>());
+        }
+        update.messages(std::mem::take(&mut self.new).into_iter().chain(answer).collect::<Vec<_>>())
+    }
+}
+
+/// Returns whether unreported tokens are estimated: a provider that reported some of the turn is trusted,
+/// unless there is a limit.
+pub(super) fn is_guessed(deps: &AgentDeps, state: &AgentState) -> bool {
+    let is_told = state.usage != Usage::default() && !state.answer.estimated;
+    !is_told || !deps.config.budget.is_unbounded()
+}
+
+/// Ends the turn for this reason.
+pub(super) fn stop(reason: &str) -> AgentStateUpdate {
+    AgentState::update().stop(true).stop_reason(reason)
+}
+
+/// Ends the turn because a hook failed.
+pub(super) fn hook_failed(failure: HookFailure) -> AgentStateUpdate {
+    stop("hook_error").hook_error(failure)
+}

@@ -1,0 +1,89 @@
+//! The answer to a tool call, as it is stored.
+//!
+//! Start at [`Answer`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use superstep_llm::{Media, Message, ToolAnswer, ToolQuestion, Usage};
+
+use crate::{HookFailure, Part, PermissionRule, context::finish::Finished};
+
+/// The result of a call for the model.
+pub(super) struct Answer {
+    pub(super) call_id: String,
+    pub(super) name: String,
+    /// It is the reply to the user.
+    pub(super) is_final: bool,
+    /// The call's state, if the agent records parts.
+    pub(super) part: Option<Part>,
+    pub(super) done: Done,
+}
+
+impl Answer {
+    pub(super) fn message(&self, id: String) -> Message {
+        let message = Message::tool(&self.call_id, &self.done.result).with_id(id);
+        Message { media: self.done.media.clone(), ..message }
+    }
+}
+
+/// The stored result of a call, which prevents a second execution when the node runs again.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Done {
+    pub(super) result: String,
+    pub(super) executed: bool,
+    /// The images and audio of the result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) media: Vec<Media>,
+    /// The path of the full text, as the result states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kept_at: Option<String>,
+    /// The tool returned a result, as opposed to an error.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) returned: bool,
+    /// The tool failed, panicked or timed out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) failed: bool,
+    /// The user denied the call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) denied: bool,
+    /// The rule that was granted permanently with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rule: Option<PermissionRule>,
+    /// The tool's update of the state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) update: Option<Value>,
+    /// The failed hook, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hook_error: Option<HookFailure>,
+    /// The usage of a sub-agent, in total and by model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) usage_by_model: BTreeMap<String, Usage>,
+    /// The parsed reply, if the call is one of the finish tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) finish: Option<Finish>,
+}
+
+impl Done {
+    /// Returns the result of a call that ran no tool.
+    pub(super) fn said(result: String) -> Self {
+        Self { result, ..Self::default() }
+    }
+
+    /// Returns the result without the path of its full text, for comparisons.
+    pub(super) fn compared(&self) -> String {
+        match &self.kept_at {
+            Some(path) => self.result.replace(path.as_str(), ""),
+            None => self.result.clone(),
+        }
+    }
+}
+
+/// The parsed call of the finish tool.
+pub(super) type Finish = Result<Finished, String>;
+
+/// A question and its answer.
+pub(super) type Answered = (ToolQuestion, ToolAnswer);

@@ -1,0 +1,34 @@
+//! The decision about a call: whether it may run, and with which arguments.
+
+use serde_json::Value;
+
+use crate::PermissionRule;
+
+/// The result of a permission check.
+pub(super) enum Permission {
+    /// It runs.
+    Go {
+        args: Value,
+        /// A notice before the result.
+        notice: Option<String>,
+        /// Approval was requested.
+        asked: bool,
+        /// The rule that was granted permanently.
+        rule: Option<PermissionRule>,
+    },
+    /// It does not run, but this is its result.
+    Answer(String),
+    /// It does not run.
+    No {
+        /// The text for the model.
+        text: String,
+        /// The user denied it.
+        denied: bool,
+    },
+}
+
+impl Permission {
+    pub(super) fn no(text: String) -> Self {
+        Self::No { text, denied: false }
+    }
+}

@@ -1,0 +1,7 @@
+//! Presets: named configurations, and reading a configuration that is based on one.
+//!
+//! Start at [`named::PRESETS`].
+
+pub(crate) mod named;
+pub(crate) mod read;
+pub(crate) mod single_round;

@@ -1,0 +1,367 @@
+//! The state of the agent.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use superstep_graph::{ById, IdOf, Log, State};
+use superstep_llm::{FileChanges, Message, ModelErrorKind, ToolCall, Usage};
+
+use super::{
+    hook_failure::HookFailure,
+    parts::Parts,
+    view::{ContextView, RequestSize},
+};
+use crate::{Budget, PermissionRule};
+
+/// Selects the id of a [`Message`].
+#[derive(Clone, Copy, Debug)]
+pub enum MessageIds {}
+
+impl IdOf<Message> for MessageIds {
+    fn id(message: &Message) -> &str {
+        &message.id
+    }
+
+    fn set_id(message: &mut Message, id: String) {
+        message.id = id;
+    }
+}
+
+/// The conversation.
+pub type Messages = ById<Message, MessageIds>;
+
+/// The state of the agent graph.
+///
+/// `messages`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `permissions` and
+/// `permitted_in` last as long as the thread, `hints` until they are sent, `user_id` and `cwd` until another
+/// input writes them. Every other channel belongs to one turn and is reset at the next one.
+#[derive(State, Clone, Debug, Default, PartialEq)]
+pub struct AgentState {
+    /// The conversation: messages of users, the model and tools, without the system prompt.
+    #[channel(merge_by_id)]
+    pub messages: Messages,
+    /// User messages added to the end of the next request only, not to the conversation. They stay until that
+    /// request is answered.
+    #[channel(append)]
+    pub hints: Log<String>,
+    /// The parts of the model's responses, in order; empty unless
+    /// [`ReactConfig::parts`](crate::ReactConfig::parts) is on.
+    #[channel(merge_by_id)]
+    pub parts: Parts,
+    /// The file changes of the last round of tools with snapshots; see [`Snapshots`](superstep_llm::Snapshots).
+    pub files: Option<FileChanges>,
+    /// The number of the last message in the conversation that was sent while a turn ran, see
+    /// [`steer`](crate::steer()).
+    pub steered: u64,
+    /// The user whose memory is used, see [`LongTermMemory`](crate::LongTermMemory); empty for the thread's
+    /// own. It stays until another input writes it.
+    pub user_id: String,
+    /// The tools' folder, if it differs from the one they were made for: given with the input of a turn, and
+    /// of a sub-agent by its caller. Canonical once the turn has begun.
+    pub cwd: Option<PathBuf>,
+    /// An additional budget of the turn: given with the input by an agent that calls this one.
+    pub granted: Option<Budget>,
+    /// Number of tool rounds in this turn.
+    pub current_step: u32,
+    /// Maximum number of rounds.
+    pub max_steps: u32,
+    /// Number of accepted model responses in this turn.
+    pub llm_calls: u32,
+    /// Number of model requests sent in this turn, including retries.
+    pub model_requests: u32,
+    /// Tokens of this turn; estimated where the provider did not report them, see [`LastAnswer::estimated`].
+    pub usage: Usage,
+    /// Tokens by model, once another model than the main one was called in this turn, also by sub-agents;
+    /// empty before that. A sub-agent's turn always reports them.
+    pub usage_by_model: BTreeMap<String, Usage>,
+    /// The name of the fallback model that gave this turn's last response; it is called first for the next
+    /// one. Empty for the main model.
+    pub model: String,
+    /// The start of the turn in UTC milliseconds by the clock of the run, if its time is limited.
+    pub started_ms: i64,
+    /// The answered tool calls of this turn, in call order.
+    #[channel(append)]
+    pub tool_call_history: Log<ToolCallRecord>,
+    /// Their results, in the same order, without the paths of full texts.
+    #[channel(append)]
+    pub tool_result_history: Log<String>,
+    /// The executed tools of this turn, in call order, with repetitions.
+    #[channel(append)]
+    pub tools_used: Log<String>,
+    /// Calls of a model that was offered no tools; never executed.
+    #[channel(append)]
+    pub ignored_tool_calls: Log<ToolCall>,
+    /// Facts about the model's last response beside its message.
+    pub answer: LastAnswer,
+    /// The sent part of the conversation.
+    pub context: ContextView,
+    /// The size of the last request.
+    pub request_size: RequestSize,
+    /// The rules granted permanently on this thread.
+    #[channel(append)]
+    pub permissions: Log<PermissionRule>,
+    /// The `cwd` of the turn in which they were granted. In a turn with another one, allowing rules do not
+    /// apply.
+    pub permitted_in: Option<PathBuf>,
+    /// The source tools as recorded by the last superstep in which they changed: a JSON text each, with the
+    /// specification. A replay offers them again, see [`ReplayTools`](crate::ReplayTools).
+    pub offered: Log<String>,
+    /// The turn ends now.
+    pub stop: bool,
+    /// The reason why the turn ended before the model was done; empty if it was done.
+    pub stop_reason: String,
+    /// The outcome of the turn.
+    pub outcome: Option<AgentOutcome>,
+    /// The failure of the model.
+    pub error: Option<ModelFailure>,
+    /// The failed hook, if any.
+    pub hook_error: Option<HookFailure>,
+    /// The JSON Schema of this turn's reply, if it differs from the configuration. Given with the input;
+    /// removed at the end of the turn.
+    pub output_schema: Option<Value>,
+    /// The structured reply; `None` if there is no schema, or no matching reply.
+    pub output: Option<Value>,
+    /// The problem of the last invalid reply; empty if there was none.
+    pub output_problem: String,
+    /// The reply to the user, made at the end of the turn.
+    pub final_reply: String,
+    /// The summary of the turn.
+    pub metadata: Metadata,
+}
+
+/// Facts about the model's last response, and about consecutive ones before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastAnswer {
+    /// It was truncated, so its tool calls must not be executed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cut_off: bool,
+    /// Number of consecutive truncated responses with tool calls.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cut_rounds: u32,
+    /// It is a part of a message, which the model is called to finish.
+    #[serde(skip_serializing_if = "is_default")]
+    pub continuing: bool,
+    /// Number of continuations in this turn.
+    #[serde(skip_serializing_if = "is_default")]
+    pub continuations: u32,
+    /// Number of consecutive empty responses that were not accepted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub empty: u32,
+    /// The model must be called again before anything else.
+    #[serde(skip_serializing_if = "is_default")]
+    pub again: bool,
+    /// The reason why its tool calls must not be executed, if no more are allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
+    /// The reply was given by a call of the finish tool.
+    #[serde(skip_serializing_if = "is_default")]
+    pub finished: bool,
+    /// Number of invalid replies in this turn.
+    #[serde(skip_serializing_if = "is_default")]
+    pub invalid: u32,
+    /// Number of times that a user message extended the turn.
+    #[serde(skip_serializing_if = "is_default")]
+    pub steered: u32,
+    /// The budget warning was emitted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub budget_warned: bool,
+    /// Some tokens of the turn were estimated.
+    #[serde(skip_serializing_if = "is_default")]
+    pub estimated: bool,
+}
+
+/// The reason why complete tool calls are not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The step limit was reached before the call.
+    StepLimit,
+    /// The budget of the turn is used up.
+    Budget,
+}
+
+/// A tool call as the histories store it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCallRecord {
+    /// The tool's name as the model wrote it.
+    pub name: String,
+    /// The arguments; a string with the model's text if they are not valid JSON.
+    pub args: Value,
+}
+
+/// The summary of a turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// Number of tool rounds.
+    pub steps_taken: u32,
+    /// The executed tools, in call order, with repetitions.
+    pub tools_used: Vec<String>,
+    /// The reason why the turn ended before the model was done; empty if it was done.
+    pub stop_reason: String,
+    /// Number of accepted model responses.
+    pub llm_calls: u32,
+    /// The turn was cancelled.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub is_interrupted: bool,
+    /// The name of the fallback model that replied; empty for the main one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub model: String,
+    /// Tokens by model, if another than the main one was called.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub usage_by_model: BTreeMap<String, Usage>,
+    /// Calls of the model although it was offered no tools; never executed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ignored_tool_calls: Vec<ToolCall>,
+    /// Number of tokens by which the last request exceeded its limit, because it could not be reduced.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub over_context: u64,
+}
+
+impl AgentState {
+    /// Returns the summary of the turn so far; [`metadata`](Self::metadata) has it at the end.
+    pub fn taken(&self) -> Metadata {
+        Metadata {
+            steps_taken: self.current_step,
+            tools_used: self.tools_used.iter().cloned().collect(),
+            stop_reason: self.stop_reason.clone(),
+            llm_calls: self.llm_calls,
+            is_interrupted: false,
+            model: self.model.clone(),
+            usage_by_model: self.usage_by_model.clone(),
+            ignored_tool_calls: self.ignored_tool_calls.iter().cloned().collect(),
+            over_context: self.context.over,
+        }
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The outcome of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AgentOutcome {
+    /// The model completed its reply.
+    Completed,
+    /// The step limit was reached.
+    Limit,
+    /// The model repeated itself.
+    LoopDetected,
+    /// The turn was cancelled.
+    Cancelled,
+    /// The model was unavailable.
+    LlmError,
+    /// A hook of the program failed.
+    #[serde(rename = "hook_error", alias = "hook_failed")]
+    HookFailed,
+    /// The model returned only empty responses.
+    #[serde(rename = "empty_response", alias = "empty")]
+    Empty,
+    /// The output limit truncated the responses.
+    #[serde(rename = "length_limit", alias = "length")]
+    Length,
+    /// The model refused; the reply is its text.
+    #[serde(rename = "refusal")]
+    Refused,
+    /// The provider's content filter withheld the response, or the rest of it.
+    ContentFilter,
+    /// The budget was used up.
+    Budget,
+    /// The reply does not match its schema.
+    #[serde(rename = "structured_output_invalid", alias = "invalid_output")]
+    InvalidOutput,
+    /// The user denied a tool call, which ends the turn by configuration.
+    Denied,
+    /// A tool failed, which ends the turn by configuration.
+    #[serde(rename = "tool_error")]
+    ToolFailed,
+    /// It has not ended: calls wait for approval.
+    AwaitingApproval,
+}
+
+impl AgentOutcome {
+    /// Returns whether the turn broke off: resuming it calls the model again.
+    pub fn is_unanswered(self) -> bool {
+        matches!(self, Self::Cancelled | Self::LlmError | Self::HookFailed)
+    }
+
+    /// Returns the name that is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Limit => "limit",
+            Self::LoopDetected => "loop_detected",
+            Self::Cancelled => "cancelled",
+            Self::LlmError => "llm_error",
+            Self::HookFailed => "hook_error",
+            Self::Empty => "empty_response",
+            Self::Length => "length_limit",
+            Self::Refused => "refusal",
+            Self::ContentFilter => "content_filter",
+            Self::Budget => "budget",
+            Self::InvalidOutput => "structured_output_invalid",
+            Self::Denied => "denied",
+            Self::ToolFailed => "tool_error",
+            Self::AwaitingApproval => "awaiting_approval",
+        }
+    }
+}
+
+/// The stored failure of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelFailure {
+    /// The kind of failure.
+    pub kind: ModelErrorKind,
+    /// The HTTP status, if there was one.
+    pub status: Option<u16>,
+    /// The error message. Never contains a key.
+    pub message: String,
+    /// The provider's requested wait in milliseconds, if any.
+    pub retry_after_ms: Option<u64>,
+    /// The end of that wait in UTC milliseconds, by the clock of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at_ms: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_has_one_name_and_is_read_by_its_older_ones() {
+        use AgentOutcome::*;
+        let all = [
+            Completed,
+            Limit,
+            LoopDetected,
+            Cancelled,
+            LlmError,
+            HookFailed,
+            Empty,
+            Length,
+            Refused,
+            ContentFilter,
+            Budget,
+            InvalidOutput,
+            Denied,
+            ToolFailed,
+            AwaitingApproval,
+        ];
+        for outcome in all {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
+        }
+        let older = [
+            ("hook_failed", HookFailed),
+            ("empty", Empty),
+            ("length", Length),
+            ("invalid_output", InvalidOutput),
+        ];
+        for (name, outcome) in older {
+            assert_eq!(serde_json::from_value::<AgentOutcome>(name.into()).unwrap(), outcome);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The state of the agent: its channels and the types stored in them.
+//!
+//! Start at [`agent_state::AgentState`].
+
+pub(crate) mod agent_state;
+pub(crate) mod has_agent;
+pub(crate) mod hook_failure;
+pub(crate) mod parts;
+pub(crate) mod view;
