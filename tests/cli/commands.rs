@@ -240,7 +240,7 @@ async fn read_only(place: &Place, wanted: impl Fn(&Case) -> End) {
 /// A user without any rights.
 const NOBODY: u32 = 65_534;
 
-/// A folder and all that is below it.
+/// Returns a folder and all that is below it.
 fn everything(folder: PathBuf) -> Vec<PathBuf> {
     let below: BTreeSet<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     let below = below.into_iter().flat_map(|path| {

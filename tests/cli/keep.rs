@@ -5,7 +5,7 @@ use superstep_testing::script::{Answer, call, txt};
 
 use crate::support::{Place, received, serve};
 
-/// A place with finished threads of 8 checkpoints each.
+/// Creates a place with finished threads of 8 checkpoints each.
 async fn with_threads(threads: &[&str]) -> Place {
     let place = Place::new();
     for thread in threads {

@@ -9,7 +9,7 @@ use crate::support::{Place, received, serve};
 
 const THREAD: &str = "t";
 
-/// A turn with three rounds of tools.
+/// Creates a turn with three rounds of tools.
 fn turn() -> Vec<Answer> {
     vec![
         calls([
@@ -38,7 +38,7 @@ fn stalled(answer: Answer, pieces: usize) -> Answer {
     }
 }
 
-/// The same answer, so slow that a kill meets the run where it was when the kill was decided.
+/// Slows the answer, so that a kill meets the run at the place where the kill was decided.
 fn slow(answer: Answer) -> Answer {
     match answer {
         Answer::Stream { pieces, reads } => {

@@ -9,7 +9,7 @@ use crate::support::{Place, Ran, ended, serve};
 
 const KEY: &str = "m0-very-secret-key";
 
-/// The table for a server, whose key is in the variable `MY_KEY`.
+/// Returns the table for a server, whose key is in the variable `MY_KEY`.
 fn table(server: &Mem0Server, form: &str) -> String {
     let url = server.base_url();
     format!(

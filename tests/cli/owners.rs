@@ -1,4 +1,4 @@
-//! Threads of graphs that are none of the program's.
+//! Threads of graphs that do not belong to the program.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use crate::support::{Place, Ran};
 /// A small model on two busy cores is slow.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The base URL of a server that is healthy.
+/// Returns the base URL of a server that is healthy.
 async fn served(variable: &str, usual: &str) -> Option<String> {
     let url = env::var(variable).unwrap_or_else(|_| usual.to_owned());
     let host = url.strip_prefix("http://")?.split('/').next()?.to_owned();

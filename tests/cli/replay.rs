@@ -8,7 +8,7 @@ use superstep_testing::{
 
 use crate::support::{Place, serve};
 
-/// A turn with a tool call, and one without, of a model that is gone afterwards.
+/// Records a turn with a tool call, and one without, of a model that is unavailable afterwards.
 async fn recorded(place: &Place) {
     let read = call("c1", "read_file", r#"{"path":"notes.txt"}"#);
     let server = serve([read, txt("It has three lines."), txt("You are welcome.")]).await;

@@ -24,7 +24,7 @@ fn read(place: &Place, name: &str) -> Option<String> {
     fs::read_to_string(place.work().join(name)).ok()
 }
 
-/// The id of the newest checkpoint.
+/// Returns the id of the newest checkpoint.
 async fn head(place: &Place) -> String {
     place.state("t").await["checkpoint"]["id"].to_string()
 }

@@ -5,7 +5,7 @@ use superstep_testing::script::{Answer, call, txt};
 
 use crate::support::{Place, Ran, serve};
 
-/// The example of `docs/structured.md`.
+/// Returns the example of `docs/structured.md`.
 fn schema() -> &'static str {
     let page = include_str!("../../docs/structured.md");
     let (_, example) = page.split_once("```toml\n").unwrap();

@@ -61,7 +61,7 @@ impl Place {
         fs::write(self.work().join(name), content).unwrap();
     }
 
-    /// The folder with what is the user's own, on this machine.
+    /// Returns the user's state folder on this machine.
     pub(crate) fn state_folder(&self) -> PathBuf {
         self.beside("state")
     }
@@ -70,7 +70,7 @@ impl Place {
         self.work().join(".superstep/threads.db")
     }
 
-    /// The program in the folder, without anything of the environment that it heeds.
+    /// Returns the program's command in the folder, without environment variables that it reads.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.bare(Path::new(env!("CARGO_BIN_EXE_superstep")));
         command.args(args);
@@ -84,7 +84,7 @@ impl Place {
         command
     }
 
-    /// Any program in the folder.
+    /// Returns the command of any program in the folder.
     pub(crate) fn bare(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command
@@ -143,7 +143,7 @@ impl Ran {
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// The same, if it went well.
+    /// Asserts success.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -162,12 +162,12 @@ impl Ran {
         self
     }
 
-    /// The lines of stdout as JSON.
+    /// Parses the lines of stdout as JSON.
     pub(crate) fn lines(&self) -> Vec<Value> {
         self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The thread that a `final` line names.
+    /// Returns the thread of the `final` line.
     pub(crate) fn thread(&self) -> String {
         let last = self.lines().pop().unwrap();
         last["data"]["thread"].as_str().unwrap().to_owned()

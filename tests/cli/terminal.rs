@@ -144,7 +144,7 @@ async fn what_was_typed_before_a_question_was_shown_is_no_answer_to_it() {
     terminal.types("n");
     assert_eq!(terminal.ends().await.ok().stdout, "done\n");
     assert!(!made(&place, "one"));
-    // So it is with what cannot be undone.
+    // The same applies to changes that cannot be undone.
     let mut terminal = Terminal::typed_ahead("y\n", &mut place.command(&["delete", "t"]));
     terminal.sees("This will delete thread `t`, with every checkpoint.").await;
     terminal.sees("Go on? [y/n]").await;

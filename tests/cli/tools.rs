@@ -7,7 +7,7 @@ use superstep_testing::script::{call, calls, txt};
 
 use crate::support::{Place, ended, serve};
 
-/// The results of the calls of one round, which are all approved.
+/// Returns the results of the calls of one round, which are all approved.
 async fn round(place: &Place, calls_made: &[(&str, &str, &str)]) -> Vec<String> {
     let server = serve([calls(calls_made.iter().copied()), txt("ok")]).await;
     let url = server.base_url();

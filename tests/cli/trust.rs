@@ -84,7 +84,7 @@ async fn a_thread_on_which_somebody_else_permitted_everything_asks() {
     }
 }
 
-/// A thread of two calls, the first of which a user has approved.
+/// Creates a thread of two calls, the first of which a user has approved.
 async fn half_approved(user: &str) -> (Place, WireServer) {
     let place = Place::new();
     let two = [

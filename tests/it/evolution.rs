@@ -22,7 +22,7 @@ impl Left {
         Self(Arc::new(MemoryCheckpointer::new()), None)
     }
 
-    /// One superstep with a task for each update, and a snapshot after it, if there is one.
+    /// Stores one superstep with a task for each update, and a snapshot after it, if given.
     async fn superstep(mut self, updates: &[&str], snapshot: Option<Value>) -> Self {
         let applied = (0..).zip(updates).map(|(slot, update)| {
             let update = update.as_bytes().to_vec();
@@ -78,7 +78,7 @@ impl Left {
         self.graph::<S>().get_state(&"t".into(), None).await
     }
 
-    /// The updates of the checkpoint that is the head now.
+    /// Returns the updates of the current head.
     async fn last_update(&self) -> String {
         let loaded = self.0.load(&"t".into(), None).await.unwrap().unwrap();
         String::from_utf8(loaded.commits.last().unwrap().concat()).unwrap()

@@ -52,7 +52,7 @@ impl Small {
         config
     }
 
-    /// The same with a variable of its environment.
+    /// Adds a variable of its environment.
     fn with(&self, name: &str, value: &str) -> McpConfig {
         let mut config = self.config();
         let Place::Program { env, .. } = &mut config.place else { unreachable!("it is a program") };

@@ -63,7 +63,7 @@ fn crashed_everywhere(report: &Report) {
     }
 }
 
-/// A node that waits, may stop, and says its name and the random values of its context.
+/// Waits, may stop, and says its name and the random values of its context.
 async fn draw(sim: Sim, state: Work, cx: Cx) -> WorkUpdate {
     let name = cx.node().to_string();
     sim.pause(&name).await;
@@ -107,7 +107,8 @@ enum Again {
     Enough,
 }
 
-/// `work` and `watch` side by side, round after round; `work` fails its first two attempts in every other round.
+/// Builds `work` and `watch` in parallel, round after round; `work` fails its first two attempts in every
+/// other round.
 fn retrying_loop(sim: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("retrying_loop");
     let begin = graph.add_node_with("begin", sim.clone(), async |sim: Sim, state: Work, _| {
@@ -152,7 +153,8 @@ fn appends(sim: &Sim) -> CompiledGraph<Work> {
     graph.compile().unwrap()
 }
 
-/// `START → (a → aa → aaa, b, c → cc)`, of which `meet` waits for `aaa`, `b` and `cc`, and `tidy` for everything.
+/// Builds `START → (a → aa → aaa, b, c → cc)`; `meet` waits for `aaa`, `b` and `cc`, and `tidy` for all
+/// nodes.
 fn joins(sim: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("joins");
     let nodes = ["a", "aa", "aaa", "b", "c", "cc", "meet", "tidy"];
@@ -171,8 +173,8 @@ fn joins(sim: &Sim) -> CompiledGraph<Work> {
     graph.compile().unwrap()
 }
 
-/// Three nodes that ask at the same time, one of them twice and one after a side effect, in parallel to one
-/// that does not.
+/// Builds three nodes that ask at the same time, one of them twice and one after a side effect, in parallel
+/// to one that does not.
 fn asking(sim: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("asking");
     let ask = async |sim: Sim, state: Work, cx: Cx| {

@@ -25,13 +25,13 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// The log as text.
+    /// Returns the log as text.
     pub(crate) fn said(&self) -> String {
         self.log.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// An update that adds a word to the log.
+/// Creates an update that adds a word to the log.
 pub(crate) fn say(word: &str) -> PlainUpdate {
     Plain::update().log([word.to_owned()])
 }
@@ -59,7 +59,7 @@ pub(crate) fn places(asked: &[Interrupt]) -> Vec<&str> {
     asked.iter().map(|asked| asked.id.rsplit_once('~').expect("an id has a hash").0).collect()
 }
 
-/// The id of the question at a place.
+/// Returns the id of the question at a place.
 pub(crate) fn id_at(asked: &[Interrupt], place: &str) -> String {
     let at = places(asked).into_iter().position(|other| other == place);
     asked[at.unwrap_or_else(|| panic!("{place}: {:?}", places(asked)))].id.clone()
@@ -101,7 +101,7 @@ impl Backend {
         Self::Sqlite(tempfile::tempdir().unwrap())
     }
 
-    /// The store as a new process finds it: a database is opened again.
+    /// Opens the store as in a new process: a database is opened again.
     pub(crate) fn open(&self) -> Arc<dyn Checkpointer> {
         match self {
             Self::Memory(store) => store.clone(),
@@ -113,7 +113,7 @@ impl Backend {
         }
     }
 
-    /// The graph with its threads in this store, as a new process finds it.
+    /// Sets this store, as in a new process.
     pub(crate) fn keep<S: State>(&self, graph: CompiledGraph<S>) -> CompiledGraph<S> {
         graph.with_checkpointer(self.open())
     }
@@ -141,12 +141,12 @@ macro_rules! on_every_store {
 }
 pub(crate) use on_every_store;
 
-/// The thread of most scenarios.
+/// Returns a run on the thread of most scenarios.
 pub(crate) fn t() -> RunConfig {
     RunConfig::thread("t")
 }
 
-/// The head of the thread.
+/// Returns the head of the thread.
 pub(crate) async fn head<S: State>(graph: &CompiledGraph<S>) -> StateSnapshot<S> {
     graph.get_state(&"t".into(), None).await.unwrap()
 }
@@ -158,7 +158,7 @@ pub(crate) fn entry(meta: &CheckpointMeta) -> Entry {
     (meta.source.as_str(), meta.control.step, names(&meta.control.next))
 }
 
-/// The thread's history, newest first.
+/// Returns the thread's history, newest first.
 pub(crate) async fn h<S: State>(graph: &CompiledGraph<S>) -> Vec<Entry> {
     let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
     history.iter().map(|snapshot| entry(snapshot.checkpoint.as_ref().unwrap())).collect()
@@ -169,12 +169,12 @@ pub(crate) fn entries(expected: &[(&'static str, i64, &str)]) -> Vec<Entry> {
     expected.iter().map(|(source, step, next)| (*source, *step, (*next).to_owned())).collect()
 }
 
-/// Names separated by spaces.
+/// Joins names with spaces.
 pub(crate) fn names(nodes: &[superstep::NodeName]) -> String {
     nodes.iter().map(superstep::NodeName::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// A task as `(node, result or null, error or "")`.
+/// Formats a task as `(node, result or null, error or "")`.
 pub(crate) fn task<S: State>(task: &TaskSnapshot<S>) -> (String, Value, String) {
     let result = task.result.as_ref().map_or(Value::Null, json);
     (task.node.to_string(), result, task.error.clone().unwrap_or_default())
@@ -184,7 +184,7 @@ pub(crate) fn json(value: &impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap()
 }
 
-/// An error with its causes, one a line.
+/// Formats an error with its causes, one per line.
 pub(crate) fn text(error: &(dyn std::error::Error + 'static)) -> String {
     let mut lines = error.to_string();
     let mut cause = error.source();
@@ -200,7 +200,7 @@ pub(crate) fn failed<T>(result: Result<T, RunError>) -> RunError {
     result.err().expect("the run fails")
 }
 
-/// Every event of a run in one line each, and how it ended.
+/// Returns the events of a run, one per line, and its end.
 pub(crate) async fn told(
     graph: &CompiledGraph<Plain>,
     input: PlainUpdate,
@@ -250,7 +250,7 @@ pub(crate) fn line_of(event: &Event<Plain>) -> String {
 pub(crate) struct Stuck(Arc<Notify>);
 
 impl Stuck {
-    /// The body of the node.
+    /// Runs the body of the node.
     pub(crate) async fn here(&self) {
         self.0.notify_one();
         std::future::pending().await

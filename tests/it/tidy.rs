@@ -65,7 +65,7 @@ fn metadata() -> Metadata {
     MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec().unwrap()
 }
 
-/// With everything that is linked in on this machine's platform.
+/// Returns the metadata with all dependencies of this machine's platform.
 fn metadata_of_all() -> Metadata {
     let version = Command::new("rustc").arg("-vV").output().unwrap().stdout;
     let version = String::from_utf8(version).unwrap();

@@ -22,7 +22,7 @@ pub enum WirePolicy {
     /// As `{"_raw":"…"}`, and `_` for what may not be in a name: many servers refuse a whole conversation for one broken call.
     #[default]
     Wrap,
-    /// As it is.
+    /// Unchanged.
     Verbatim,
 }
 

@@ -159,7 +159,7 @@ pub struct ChunkReader {
     finished: bool,
     /// Finished without an error: later data cannot invalidate the answer.
     complete: bool,
-    /// `true` if there was text; likewise for tool calls.
+    /// `true` if there was text, and if there were tool calls.
     has_text: bool,
     has_calls: bool,
     /// `true` if the text is a refusal.

@@ -1,4 +1,4 @@
-//! Characters that a terminal shows as they are.
+//! Characters that a terminal shows unchanged.
 
 use icu_properties::{
     CodePointMapData, CodePointSetData,

@@ -131,7 +131,7 @@ impl Ask {
     }
 }
 
-/// A server as it is written down.
+/// The serialized form of a server.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields {

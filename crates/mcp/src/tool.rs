@@ -47,7 +47,7 @@ impl McpTool {
         match self.attempt(args.clone(), cx).await? {
             Some(reply) => Ok(reply),
             None => {
-                // The protocol does not tell which of several calls asks the user something.
+                // The protocol does not identify which of several calls asks the user something.
                 let _turn = self.link.heard.turn.lock().await;
                 let reply = self.attempt(args, cx).await?;
                 reply.ok_or_else(|| {

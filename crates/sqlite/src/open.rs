@@ -227,7 +227,7 @@ fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointErro
     }
 }
 
-/// Makes of what is there the tables of the present schema.
+/// Creates or migrates the tables of the current schema.
 fn make_tables(connection: &Connection, found: Content) -> rusqlite::Result<()> {
     match found {
         Content::Nothing => connection.execute_batch(SCHEMA)?,

@@ -15,7 +15,7 @@ use superstep_state::ChannelValue;
 
 use crate::error;
 
-/// A checkpoint as it is stored, made outside of the thread that stores it.
+/// The stored form of a checkpoint, created outside of the storing thread.
 pub(crate) struct NewCheckpoint {
     pub(crate) thread: ThreadId,
     pub(crate) expected: Option<CheckpointId>,
@@ -73,7 +73,7 @@ impl NewCheckpoint {
     }
 }
 
-/// A record as it is stored.
+/// The stored form of a record.
 pub(crate) struct NewRecord {
     pub(crate) task: TaskKey,
     pub(crate) text: String,

@@ -61,7 +61,7 @@ enum Work {
     FanOut(usize),
     /// A fan-out, compared with bare tasks that do nothing.
     BareTasks(usize),
-    /// So many messages are there before the first of a hundred more.
+    /// The number of messages before a hundred further ones.
     Appends(usize),
 }
 

@@ -133,7 +133,7 @@ pub trait Wrapper: Send + Sync + 'static {
     }
 }
 
-/// The checkpointer that a [`Wrapper`] makes of the one behind it.
+/// The checkpointer of a [`Wrapper`].
 #[derive(Clone, Debug)]
 pub struct Wrapped<W>(pub W);
 

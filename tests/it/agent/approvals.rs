@@ -6,7 +6,7 @@ use superstep_testing::script::{call, calls, txt};
 
 use super::{Cancel, Scenario, kit::Decide};
 
-/// A call that needs approval and one that does not.
+/// Creates a call that needs approval and one that does not.
 fn asking(decide: Option<Decide>) -> Scenario {
     let two = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)]);
     Scenario { decide, ..Scenario::new([two, txt("ok")]).tools(&["echo", "send"]) }

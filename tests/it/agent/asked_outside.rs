@@ -23,7 +23,7 @@ use crate::support::{Backend, h, head, on_every_store, t};
 const NOBODY: &str = "Error: Permission denied: nobody is there to approve it";
 const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before repeating it.";
 
-/// A program that was just started on a store.
+/// Starts a program on a store.
 pub(super) fn program(
     scenario: &Scenario,
     kit: &Kit,

@@ -40,7 +40,7 @@ fn agent(
     (agent.build().unwrap(), model)
 }
 
-/// The state of a turn that is cancelled at its nth event, and whether it has one.
+/// Returns the state of a turn that is cancelled at its nth event, and whether it has one.
 async fn cancelled(agent: &Agent, config: RunConfig, nth: usize) -> (AgentState, bool) {
     let token = config.cancel.clone();
     let mut stream = agent.process_message_stream("go", config, [StreamMode::Custom]);
@@ -56,7 +56,7 @@ async fn cancelled(agent: &Agent, config: RunConfig, nth: usize) -> (AgentState,
     (stream.outcome().await.unwrap().state, seen > nth)
 }
 
-/// The message without its id, which is that of a place on one thread.
+/// Removes the id of a message, which belongs to a place on one thread.
 fn nameless(message: &Message) -> Message {
     message.clone().with_id("")
 }

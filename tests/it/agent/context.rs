@@ -28,7 +28,8 @@ fn result(id: &str) -> Message {
     Message::tool(id, format!("r:{id}"))
 }
 
-/// `u1, a1:[c1,c2], t1, t2, a2`: with the system prompt and the second message of the user that is 700.
+/// Returns `u1, a1:[c1,c2], t1, t2, a2`: 700 tokens with the system prompt and the second message of the
+/// user.
 fn history() -> Vec<Message> {
     vec![Message::user("u1"), calls(&["c1", "c2"]), result("c1"), result("c2"), Message::assistant("x")]
 }
@@ -47,7 +48,7 @@ pub(super) fn context(budget: u64, layers: impl IntoIterator<Item = ContextLayer
     ContextConfig { budget: ContextBudget::Tokens(budget), layers, ..ContextConfig::default() }
 }
 
-/// F36 with these answers, of which the first calls `c3`.
+/// Creates F36 with these answers, of which the first calls `c3`.
 pub(super) fn f36(answers: impl IntoIterator<Item = Answer>) -> Scenario {
     let scenario = Scenario { history: history(), tokens: Some(hundred), ..Scenario::new(answers) };
     scenario.turns(&["u2"]).config(|config| ReactConfig {
@@ -58,7 +59,7 @@ pub(super) fn f36(answers: impl IntoIterator<Item = Answer>) -> Scenario {
     })
 }
 
-/// A request as its roles and texts; calls by their ids.
+/// Formats a request as its roles and texts; calls by their ids.
 pub(super) fn sent(request: &Value) -> String {
     let messages = request["messages"].as_array().unwrap().iter();
     let shown = messages.map(|message| {
@@ -235,7 +236,7 @@ fn s0_18_the_newest_words_of_the_user_stay_when_all_else_is_left_out() {
     assert_eq!(sent(&ran.requests[4]), "user:go assistant:[c3] tool:r:c3 assistant:[c4] tool:r:c4");
 }
 
-/// As many tokens as bytes.
+/// Counts bytes as tokens.
 fn bytes(message: &Message) -> u64 {
     u64::try_from(message.content.len()).unwrap()
 }

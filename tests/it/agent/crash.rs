@@ -52,7 +52,7 @@ pub(crate) struct Lives {
     /// `true` if it stopped: tests try places until one is not reached.
     pub(crate) stopped: bool,
     pub(crate) reply: Reply,
-    /// The agent of the last program.
+    /// Returns the agent of the last program.
     pub(crate) agent: Agent,
 }
 
@@ -121,7 +121,7 @@ pub(crate) async fn cancelled_at(n: usize, agent: &Agent) -> Option<Value> {
     last
 }
 
-/// The state of the thread, whose conversation is whole.
+/// Returns the state of the thread, whose conversation is whole.
 pub(crate) async fn state(agent: &Agent) -> AgentState {
     let state = head(agent.graph()).await.values;
     check::calls_are_answered(state.messages.iter());

@@ -61,7 +61,8 @@ impl Thread {
     }
 }
 
-/// A round of which one call waits, decided like this: how the turn ended, what was executed, and all results.
+/// Runs a round with one waiting call and this decision; returns the end of the turn, the executed calls, and
+/// all results.
 fn after(decision: &Approval, answers: &[Answer]) -> (Option<AgentOutcome>, (usize, usize), Vec<String>) {
     let script = [&[calls([ASKS, ASKS_NOT])], answers].concat();
     let (made, sent) = both(&script, async |asked: Asked| {

@@ -96,7 +96,7 @@ impl Bed {
     }
 }
 
-/// A run at this time.
+/// Creates a run at this time.
 fn at(ms: i64) -> RunConfig {
     RunConfig { clock: Arc::new(TokioClock::starting_at(ms)), ..RunConfig::default() }
 }

@@ -35,7 +35,7 @@ fn edit(x: &str) -> Approval {
     Approval::Edit(json!({ "x": x }))
 }
 
-/// The call that waits, and what is wrong with the answer before.
+/// Returns the waiting call, and the problem of the previous answer.
 fn waits(reply: &Reply) -> (&str, &Value) {
     assert_eq!((reply.outcome, reply.interrupts.len()), (Some(AgentOutcome::AwaitingApproval), 1));
     (&reply.interrupts[0].key, &reply.interrupts[0].question["problem"])

@@ -45,7 +45,7 @@ fn note(text: impl Into<String>) -> DeskUpdate {
     Desk::update().notes([text.into()])
 }
 
-/// The usual edges, but for those into and out of `agent` and out of `tools`.
+/// Adds the usual edges, except those into and out of `agent` and out of `tools`.
 fn begin(graph: &mut StateGraph<Desk>, nodes: ReactNodes, first: NodeRef) {
     graph.add_edge(START, nodes.init_state);
     graph.add_edge(nodes.init_state, nodes.memory_trigger);
@@ -106,7 +106,7 @@ async fn an_agent_on_a_state_of_its_own_gives_a_value_of_a_type() {
     assert_eq!(agent.extract::<Vec<u32>>("numbers", RunConfig::default()).await.unwrap(), [1, 2]);
 }
 
-/// A guard before `agent`, a review after `tools`, and a node that reads and writes channels of both.
+/// Builds a guard before `agent`, a review after `tools`, and a node that reads and writes channels of both.
 fn guarded(deps: &AgentDeps) -> CompiledGraph<Desk> {
     let mut graph = StateGraph::<Desk>::new("guarded");
     let nodes = ReactNodes::add(&mut graph, deps);
@@ -200,7 +200,7 @@ enum Own {
     End,
 }
 
-/// Own routes out of `agent`, an own node in place of `finalize`, and no `memory_trigger`.
+/// Builds custom routes out of `agent`, a custom node in place of `finalize`, and no `memory_trigger`.
 fn escalating(deps: &AgentDeps) -> CompiledGraph<Desk> {
     let mut graph = StateGraph::<Desk>::new("escalating");
     let (init, model, tools) =
@@ -284,7 +284,7 @@ async fn the_limit_of_a_turn_is_its_own_in_a_graph_with_more_nodes() {
     assert_eq!((reply.outcome, reply.final_reply.as_str()), (Some(AgentOutcome::Limit), "enough"));
 }
 
-/// A user's graph with the agent in it, on the state that it flattens.
+/// Builds a user's graph with the agent in it, on the state that it flattens.
 fn inside(deps: AgentDeps) -> CompiledGraph<Desk> {
     let agent = react_graph_as::<Desk>(deps).compile().unwrap();
     let mut graph = StateGraph::<Desk>::new("office");

@@ -86,7 +86,7 @@ fn sent(requests: &[serde_json::Value], kit: &Kit) -> Sent {
     }
 }
 
-/// A preset whose retries cost no time.
+/// Returns a preset whose retries have no delay.
 fn at_once(preset: ReactConfig) -> ReactConfig {
     let retry = ModelRetry { base: std::time::Duration::ZERO, jitter: Jitter::None, ..preset.retry };
     ReactConfig { retry, ..preset }

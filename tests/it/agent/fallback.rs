@@ -13,7 +13,7 @@ use superstep_testing::{
 
 use super::{Cancel, Scenario, kit::Kit};
 
-/// Two attempts of each model, its waits exact and counted in `base`.
+/// Sets two attempts of each model, with exact delays in units of `base`.
 fn retrying(scenario: Scenario, base: u64) -> Scenario {
     let base = Duration::from_millis(base);
     let retry = ModelRetry { base, max_attempts: 2, jitter: Jitter::None, ..ModelRetry::default() };

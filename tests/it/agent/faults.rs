@@ -13,7 +13,7 @@ use super::{Cancel, Ran, Scenario};
 const CUTOFF: &str =
     "Error: the call to 'echo' was cut off by the output limit and was not executed. Send smaller arguments.";
 
-/// The default policy, its waits exact and counted in `base`.
+/// Sets the default policy, with exact delays in units of `base`.
 fn retrying(scenario: Scenario, base: u64) -> Scenario {
     let base = Duration::from_millis(base);
     let retry = ModelRetry { base, jitter: Jitter::None, ..ModelRetry::default() };
@@ -218,7 +218,7 @@ fn c23_a_text_that_is_cut_off_is_accepted() {
     assert_eq!(ran.messages(), r#"u:"go", a:"The answer ""#);
 }
 
-/// A call, complete or not, in an answer that ended for `reason`.
+/// Runs a call, complete or not, in an answer that ended for `reason`.
 fn cut_call(arguments: &str, reason: &str) -> Ran {
     let cut = Answer::stream().call(0, "c1", "echo", [arguments]).end(reason).done();
     Scenario::new([cut, call("c2", "echo", r#"{"x":"1"}"#), txt("ok")]).play()

@@ -44,7 +44,7 @@ impl Places {
         places
     }
 
-    /// A folder, canonical.
+    /// Returns a folder's canonical path.
     fn at(&self, name: &str) -> PathBuf {
         self.dir.path().canonicalize().unwrap().join(name)
     }
@@ -53,7 +53,7 @@ impl Places {
         fs::read_to_string(self.at(path)).ok()
     }
 
-    /// An agent as a new process has it.
+    /// Creates an agent as in a new process.
     fn agent(&self, answers: impl IntoIterator<Item = Answer>, rules: &[PermissionRule]) -> AgentBuilder {
         let home = Workspace::open(&self.at("home")).unwrap();
         let config = ReactConfig { permissions: rules.to_vec(), ..preset() };
@@ -70,7 +70,7 @@ impl Places {
     }
 }
 
-/// The loop of the preset `harness` around an agent.
+/// Creates the loop of the preset `harness` around an agent.
 fn harness(agent: AgentBuilder) -> AgentLoop<String> {
     let context = |msg: &String, history: &[Value]| {
         ready(Ok([history, &[json!({"role": "user", "content": msg})]].concat()))

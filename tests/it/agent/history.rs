@@ -58,7 +58,7 @@ fn a_turn() -> [Answer; 2] {
     [call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]
 }
 
-/// The agent's events of a turn, by name.
+/// Returns the agent's events of a turn, by name.
 async fn told(agent: &Agent, text: &str, config: RunConfig, name: &str) -> Vec<Value> {
     let mut stream = agent.process_message_stream(text, config, StreamMode::Custom);
     let mut told = Vec::new();

@@ -370,7 +370,7 @@ fn a_turn_whose_hook_failed_is_resumed_from_its_last_model_call() {
     });
 }
 
-/// A hook that has everything sent to `b`, and notes what it saw.
+/// Creates a hook that redirects messages to `b`, and records its observations.
 fn redirecting(kit: &Kit) -> Hooks {
     let mut hooks = Hooks::default();
     let (pre, post) = (kit.clone(), kit.clone());

@@ -35,7 +35,8 @@ struct Seen {
 }
 
 impl Kit {
-    /// A kit whose `search` finds these, one after the other, and whose `slow` is so many times as fast.
+    /// Creates a kit whose `search` returns these results, one after the other, and whose `slow` is `hurry`
+    /// times as fast.
     pub(crate) fn new(results: &[&'static str], hurry: u64) -> Self {
         let results = results.iter().rev().copied().collect();
         Self(Arc::new(Mutex::new(Seen { results, hurry, ..Seen::default() })))
@@ -45,7 +46,7 @@ impl Kit {
         names.iter().map(|name| Arc::new(Scripted::new(name, self.clone())) as Arc<dyn Tool>).collect()
     }
 
-    /// n(tool): how often it ran.
+    /// Returns the number of runs of a tool.
     pub(crate) fn n(&self, tool: &str) -> usize {
         self.0.lock().unwrap().ran.get(tool).copied().unwrap_or_default()
     }
@@ -54,12 +55,12 @@ impl Kit {
         self.0.lock().unwrap().ran.clone()
     }
 
-    /// The idempotency keys of all executions, in their order.
+    /// Returns the idempotency keys of all executions, in order.
     pub(crate) fn keys(&self) -> Vec<String> {
         self.effects().into_iter().map(|(_, key)| key).collect()
     }
 
-    /// The same, each with its tool.
+    /// Returns the idempotency keys of all executions, each with its tool.
     pub(crate) fn effects(&self) -> Vec<(String, String)> {
         self.0.lock().unwrap().keys.clone()
     }

@@ -26,7 +26,8 @@ fn look() -> Arc<dyn Tool> {
     }))
 }
 
-/// The requests of a turn with three rounds under a budget of tokens: how many images each result has, and its last line.
+/// Returns the requests of a turn with three rounds under a budget of tokens: the number of images of each
+/// result, and its last line.
 async fn requests(budget: u64, accepts: Accepts) -> Vec<Vec<(usize, String)>> {
     let answers = ["c1", "c2", "c3"].map(|id| call(id, "look", "{}")).into_iter().chain([txt("I see.")]);
     let model = ScriptedModel::new(Script::new(answers)).accepting(accepts);

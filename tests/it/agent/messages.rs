@@ -11,7 +11,7 @@ use superstep_testing::{
 
 use super::{Scenario, kit::Kit};
 
-/// Every message event of a turn, one a line.
+/// Returns the message events of a turn, one per line.
 async fn told(answers: impl IntoIterator<Item = Answer>) -> Vec<String> {
     let scenario = Scenario::new([]);
     let model = Arc::new(ScriptedModel::new(Script::new(answers)));

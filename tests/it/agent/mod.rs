@@ -93,7 +93,7 @@ use superstep_testing::{
 };
 use tokio::{runtime, time::Instant};
 
-/// The preset `graph` with five rounds and waits that are exact.
+/// Returns the preset `graph` with five rounds and exact delays.
 pub(crate) fn preset() -> ReactConfig {
     let preset = ReactConfig::graph(5);
     ReactConfig { retry: ModelRetry { jitter: Jitter::None, ..preset.retry }, ..preset }
@@ -135,7 +135,7 @@ pub(crate) struct Scenario {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cancel {
     Never,
-    /// So many milliseconds after its beginning.
+    /// At this number of milliseconds after its start.
     At(u64),
     /// At this event of this call.
     On(&'static str, &'static str),
@@ -281,7 +281,7 @@ impl Scenario {
         Rules { verbatim: self.wire.arguments == WirePolicy::Verbatim, ..Rules::default() }
     }
 
-    /// The wire and the script of each model, the main one first.
+    /// Returns the wire and the script of each model, the main one first.
     fn models(&self) -> impl Iterator<Item = (WireConfig, Script)> {
         let fallbacks = self.fallbacks.iter().enumerate().map(|(at, script)| {
             (WireConfig { model: format!("f{}", at + 1), ..self.wire.clone() }, script.clone())
@@ -289,7 +289,7 @@ impl Scenario {
         [(self.wire.clone(), self.script.clone())].into_iter().chain(fallbacks)
     }
 
-    /// The agent of the scenario around any model.
+    /// Creates the agent of the scenario around any model.
     pub(crate) fn agent(&self, model: Arc<dyn ChatModel>, kit: &Kit) -> AgentBuilder {
         let mut agent = Agent::builder(model).tools(kit.tools(&self.tools)).config(self.config.clone());
         agent = agent.hooks((self.hooks)(kit));
@@ -383,7 +383,7 @@ impl Scenario {
 }
 
 impl Ran {
-    /// The last turn.
+    /// Returns the last turn.
     pub(crate) fn turn(&self) -> &Turn {
         self.turns.last().unwrap()
     }
@@ -396,7 +396,7 @@ impl Ran {
         self.turn().shown()
     }
 
-    /// All messages of the thread.
+    /// Returns all messages of the thread.
     pub(crate) fn messages(&self) -> String {
         show::messages(self.state().messages.iter())
     }
@@ -409,7 +409,7 @@ impl Ran {
         self.state().outcome.unwrap()
     }
 
-    /// The result of a call, as the model reads it.
+    /// Returns the result of a call, as the model reads it.
     pub(crate) fn result(&self, call: &str) -> &str {
         let answer = self.state().messages.iter().find(|message| message.tool_call_id == call);
         &answer.expect("the call was answered").content
@@ -433,7 +433,7 @@ impl Turn {
         self.told.iter().filter(|told| told.name == name).map(|told| told.at).collect()
     }
 
-    /// The updates of a node, as they are stored.
+    /// Returns the updates of a node, as they are stored.
     pub(crate) fn updates(&self, of: &str) -> Vec<Value> {
         let update = |event: &Event<AgentState>| match event {
             Event::Update { node, update, .. } if node.as_str() == of => {
@@ -444,7 +444,7 @@ impl Turn {
         self.events.iter().filter_map(update).collect()
     }
 
-    /// The nodes that ran, in their order.
+    /// Returns the nodes that ran, in their order.
     pub(crate) fn nodes(&self) -> String {
         let node = |event: &Event<AgentState>| match event {
             Event::Update { node, .. } => Some(node.to_string()),
@@ -476,7 +476,7 @@ impl ChatModel for Wired {
     }
 }
 
-/// A state without the words of the transport, and without its time.
+/// Removes the transport's texts and the time from a state.
 fn comparable(state: &AgentState) -> AgentState {
     let mut state = state.clone();
     if let Some(error) = &mut state.error {

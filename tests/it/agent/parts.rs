@@ -24,7 +24,7 @@ fn status(part: &Part) -> Option<ToolStatus> {
     part.state.as_ref().map(|state| state.status)
 }
 
-/// The tool parts of a run: what was called, and what became of it.
+/// Returns the tool parts of a run: the calls and their states.
 fn tools(ran: &Ran) -> Vec<(&str, ToolStatus, &str)> {
     let tools = ran.state().parts.iter().filter_map(|part| {
         let state = part.state.as_ref()?;

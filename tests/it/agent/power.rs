@@ -55,7 +55,7 @@ impl Disk {
         folder
     }
 
-    /// A command, which is not to be run twice.
+    /// Creates a command that must not run twice.
     fn tool(&self) -> Arc<dyn Tool> {
         let disk = self.clone();
         let spec = ToolSpec::of::<Args>("command", "Runs a command.");

@@ -221,7 +221,7 @@ fn c25_an_empty_answer_is_asked_for_again() {
     }
 }
 
-/// Three calls that are equal but for the order of their fields.
+/// Creates three calls that are equal except for the order of their fields.
 fn identical() -> Vec<Answer> {
     let args = [r#"{"x":"a","y":1}"#, r#"{"y":1,"x":"a"}"#, r#"{ "x":"a", "y":1 }"#];
     (1..).zip(args).map(|(n, args)| call(&format!("c{n}"), "echo", args)).chain([txt("sorry")]).collect()

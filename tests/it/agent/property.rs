@@ -53,7 +53,7 @@ fn holds(case: &Case) -> Lived {
     lived
 }
 
-/// R3.
+/// Asserts R3.
 fn is_bounded(case: &Case, state: &AgentState) {
     let limit = &case.scenario.config.limit;
     let (used, over) = match limit.unit {

@@ -55,7 +55,7 @@ fn k5_an_unknown_tool_is_a_result_that_says_which_there_are() {
     assert_eq!(ran.reply(), "sorry");
 }
 
-/// A model that never stops calling tools unless it may not.
+/// Creates a model that calls tools as long as it may.
 fn endless(rounds: u32) -> Vec<Answer> {
     let echo = |n| call(&format!("c{n}"), "echo", &format!(r#"{{"x":"{n}"}}"#));
     (0..rounds).map(echo).chain([txt("I need more steps.")]).collect()

@@ -21,7 +21,7 @@ use superstep_testing::{
 
 use super::{Scenario, check, kit::Kit, paused};
 
-/// Two calls and a reply.
+/// Creates two calls and a reply.
 fn scenario() -> Scenario {
     let both = calls([("c1", "add", r#"{"a":2,"b":3}"#), ("c2", "echo", r#"{"x":"five"}"#)]);
     Scenario::new([both, txt("It is five, which is the sum of two and three.")])
@@ -170,7 +170,7 @@ fn a_tool_more_and_a_tool_less_are_seen_by_the_model() {
     });
 }
 
-/// The agent's nodes, wired as a change wants it.
+/// Connects the agent's nodes with a change.
 fn wired(
     store: &Arc<MemoryCheckpointer>,
     wire: fn(&mut StateGraph<AgentState>, ReactNodes),

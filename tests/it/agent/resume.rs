@@ -280,7 +280,7 @@ on_every_store! {
         let first = format!(r#"u:"go", a:[c1 send{{"to":"a"}}], {interrupted}, u:"hello?""#);
         assert_eq!(show::messages(&requests[0].messages), first);
         check::requests_extend(&requests, 0);
-        // So is what is stored, and not only what was sent.
+        // The stored messages contain it, not only the sent ones.
         let stored = state(&agent).await.messages;
         let stored = show::messages(stored.iter());
         assert_eq!(stored, format!(r#"{first}, a:"hi", u:"more", a:"bye""#));
@@ -384,7 +384,7 @@ async fn resuming_a_thread_that_never_ran_is_an_error() {
     assert!(matches!(error, RunError::EmptyThread { .. }), "{error}");
 }
 
-/// A fresh store of the same kind.
+/// Creates a fresh store of the same kind.
 fn another(backend: &Backend) -> Backend {
     match backend {
         Backend::Memory(_) => Backend::memory(),

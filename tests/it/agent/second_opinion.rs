@@ -85,7 +85,7 @@ impl Mock {
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
     }
 
-    /// The agent's reply to `prompt` while the server behaves like this; every behaviour is used.
+    /// Returns the agent's reply to `prompt` with these behaviours of the server; every behaviour is used.
     async fn reply(&self, prompt: &str, behaviors: Value) -> Reply {
         self.ask("POST", "scenario", json!({ "behaviors": behaviors })).await;
         let quick = |ms| Duration::from_millis(ms);

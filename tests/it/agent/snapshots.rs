@@ -56,7 +56,7 @@ impl Place {
         fs::read_to_string(self.at().join(name)).ok()
     }
 
-    /// An agent with the tools of the folder, all of which may run.
+    /// Creates an agent with the tools of the folder, all of which may run.
     fn agent(&self, model: Arc<dyn ChatModel>, backend: &Backend) -> Agent {
         self.watched_by(self.files.clone(), model, backend)
     }
@@ -85,7 +85,7 @@ fn shown(changes: &FileChanges) -> Vec<(&str, FileChangeKind)> {
     changes.changes.iter().map(|change| (change.path.as_str(), change.kind)).collect()
 }
 
-/// The agent's events of a turn, by name.
+/// Returns the agent's events of a turn, by name.
 async fn told(agent: &Agent, name: &str) -> Vec<Value> {
     let mut stream = agent.process_message_stream("go", t(), StreamMode::Custom);
     let mut told = Vec::new();

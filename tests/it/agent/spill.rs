@@ -22,7 +22,7 @@ use superstep_testing::{
 use super::{check, kit::Kit, paused, show::Told};
 use crate::support::Backend;
 
-/// An agent that works in a folder, on a store.
+/// Creates an agent that works in a folder, on a store.
 fn agent(dir: &Path, store: &Backend, answers: Vec<Answer>, spill: Option<Arc<dyn Spill>>) -> Agent {
     let model = Arc::new(ScriptedModel::new(Script::new(answers)));
     let read = tools::read_file(&Workspace::open(dir).unwrap());

@@ -15,7 +15,8 @@ use superstep_testing::{
 
 use super::{kit::Kit, preset, real, show, show::Told, stream::ADD_CALL};
 
-/// Plays `first` as it is, cut in two at every byte, and byte by byte; each time followed by `rest`. All runs are alike.
+/// Plays `first` unchanged, split at every byte, and byte by byte; each time followed by `rest`. All runs are
+/// equal.
 fn play_all_cuts(first: Answer, rest: &[Answer]) -> (String, AgentState) {
     let length = first.bytes().len();
     let cuts = (1..length).map(|at| first.clone().split_at([at]));

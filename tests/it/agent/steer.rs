@@ -74,7 +74,7 @@ impl Steered {
         (state, told)
     }
 
-    /// The last message of each request.
+    /// Returns the last message of each request.
     fn asked(&self) -> Vec<String> {
         let last = |request: &superstep::llm::Request| request.messages.last().unwrap().content.clone();
         self.model.requests().iter().map(last).collect()

@@ -30,7 +30,7 @@ use crate::support::{on_every_store, t};
 struct Caller {
     who: &'static str,
     rounds: Vec<Vec<(&'static str, &'static str)>>,
-    /// The requests, each with its number of tools.
+    /// Returns the requests, each with its number of tools.
     asked: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -247,7 +247,7 @@ async fn a_sub_agent_has_the_time_of_a_tool_or_what_it_is_given_itself() {
     }
 }
 
-/// The budget of the boss, and how much of it the digger may have.
+/// Creates the boss with a budget, and the share of the digger.
 fn thrifty(kit: &Kit, boss: &Caller, digger: &Caller, tokens: u64, share: f64) -> Agent {
     let budget = Budget { tokens: Some(tokens), reserve_final: true, ..Budget::default() };
     let patient = ReactConfig { loops: Vec::new(), ..preset() };

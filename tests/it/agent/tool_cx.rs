@@ -39,7 +39,7 @@ fn spec(name: &str) -> ToolSpec {
     ToolSpec::of::<Args>(name, name)
 }
 
-/// A tool that does `run` with its argument.
+/// Creates a tool that calls `run` with its argument.
 fn tool<F, R>(name: &str, run: F) -> Arc<dyn Tool>
 where
     F: Fn(&str, &ToolCx) -> R + Clone + Send + Sync + 'static,
@@ -199,7 +199,7 @@ fn k11_a_tool_may_permit_and_has_the_store_if_there_is_one() {
     });
 }
 
-/// The events of a turn with one call of `tool`.
+/// Returns the events of a turn with one call of `tool`.
 fn told(tool: Arc<dyn Tool>, config: ReactConfig) -> Vec<show::Told> {
     paused(async {
         let name = tool.spec().name.clone();

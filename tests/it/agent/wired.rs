@@ -21,7 +21,7 @@ fn slow(tool_mode: ToolMode) -> Scenario {
     scenario.config(|config| ReactConfig { tool_mode, ..config })
 }
 
-/// The results as they were stored, and as the model reads them.
+/// Returns the results in their stored form, as the model reads them.
 fn results(ran: &Ran) -> Vec<String> {
     let messages = ran.requests[1]["messages"].as_array().unwrap();
     let read = messages.iter().filter(|message| message["role"] == "tool");

@@ -74,7 +74,7 @@ impl Wrapper for Watched {
     }
 }
 
-/// A store, watched at its `n`-th write from now on.
+/// Watches a store's `n`-th write from now on.
 pub(crate) fn watched(
     store: Arc<dyn Checkpointer>,
     at: At,

@@ -42,7 +42,7 @@ fn amount(x: i64) -> <Plain as State>::Update {
     Plain::update().x(x)
 }
 
-/// The one question that waits.
+/// Returns the only pending question.
 async fn waits(graph: &CompiledGraph<Plain>) -> Interrupt {
     let [asked] = &head(graph).await.tasks[0].interrupts[..] else { panic!("one question") };
     asked.clone()

@@ -128,7 +128,7 @@ on_every_store! {
         assert_eq!(end.state.said(), "Bo");
     }
 
-    /// `a` and `b` run side by side; only at its first call `a` writes the channel that `b` writes.
+    /// `a` and `b` run in parallel; only at its first call `a` writes the channel that `b` writes.
     async fn h1_what_its_superstep_refuses_is_not_cached(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");

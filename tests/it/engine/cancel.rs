@@ -11,8 +11,8 @@ use superstep::{
 
 use crate::support::{Calls, Plain, Stuck, entries, h, head, json, names, on_every_store, say, t, task};
 
-/// A line of nodes; those in `finishing` may finish although the run is cancelled, and the one called `stop` cancels
-/// it.
+/// Builds a line of nodes; those in `finishing` may finish although the run is cancelled, and the one called
+/// `stop` cancels it.
 fn nodes(names: &[&str], finishing: &[&str], calls: &Calls) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let mut last = START;

@@ -121,7 +121,7 @@ on_every_store! {
         assert_eq!(make().resume(answer(&id_at(&second.interrupts, "ask:2.0:ok"), "two")).await.unwrap().state.said(), "one two");
     }
 
-    /// An update takes `a` along, and the slots of the workers' tasks decrease.
+    /// An update includes `a`, and the slots of the workers' tasks decrease.
     async fn d5_an_answer_is_for_the_item_that_asked_it(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");

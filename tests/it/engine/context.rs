@@ -15,7 +15,7 @@ struct User {
     age: u8,
 }
 
-/// A node that says the name of the user, read from the context as `T`.
+/// Builds a node that says the name of the user, read from the context as `T`.
 fn greet<T: for<'de> Deserialize<'de> + 'static>(show: fn(T) -> String) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", move |_: Plain, cx: Cx| async move {

@@ -12,7 +12,7 @@ enum Next {
     Finalize,
 }
 
-/// A loop with an exit, a fan-out, and names that drawing languages must escape.
+/// Builds a loop with an exit, a fan-out, and names that drawing languages must escape.
 fn react() -> superstep::CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("react");
     let agent = sayer(&mut graph, "agent");
@@ -58,7 +58,7 @@ fn a_graph_draws_itself_as_svg() {
     insta::assert_snapshot!("svg", svg);
 }
 
-/// A graph of which every arrow is of another kind, and some go back, far, or nowhere.
+/// Builds a graph with an arrow of every kind, some of which lead back, far, or nowhere.
 fn odd() -> superstep::CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("odd");
     let [a, b, c, join, own] =
@@ -109,7 +109,7 @@ fn odd_graphs_are_drawn_whole() {
     assert_well_formed(&crate::support::line(&[]).drawing().svg());
 }
 
-/// The corners of the nodes.
+/// Returns the corners of the nodes.
 fn boxes(svg: &str) -> Vec<[f64; 4]> {
     let number = |text: &str, name: &str| -> f64 {
         let rest = text.split(&format!(" {name}=\"")).nth(1).unwrap();

@@ -23,7 +23,7 @@ use crate::support::{Backend, Plain, say, sayer};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many updates without a name in one superstep.
+    /// This number of updates without a name in one superstep.
     Edit(usize),
     /// Two without a name, one behind the other.
     EditTwice,

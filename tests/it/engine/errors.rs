@@ -26,7 +26,7 @@ fn kept<S: State>(graph: CompiledGraph<S>) -> CompiledGraph<S> {
     graph.with_checkpointer(Arc::new(MemoryCheckpointer::new()))
 }
 
-/// A graph with one node.
+/// Builds a graph with one node.
 fn one<S: State>(
     node: impl Fn(S) -> Result<S::Update, NodeError> + Clone + Send + Sync + 'static,
 ) -> CompiledGraph<S> {
@@ -41,7 +41,7 @@ enum Next {
     End,
 }
 
-/// A graph with one node and a router behind it.
+/// Builds a graph with one node and a router behind it.
 fn routed(router: fn(&Plain) -> Vec<Next>) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("example");
     let a = sayer(&mut graph, "a");

@@ -161,7 +161,7 @@ on_every_store! {
         assert_eq!(without_b.resume(t()).await.unwrap().state.said(), "in a c");
     }
 
-    /// `a` has reached the join; the new graph has it wait for one more.
+    /// `a` has reached the join; in the new graph the join has an additional source.
     async fn c28_a_thread_that_reached_a_join_which_is_gone_is_refused_by_name(backend: Backend) {
         let graph = |more: bool| {
             let mut graph = StateGraph::<Plain>::new("g");

@@ -4,7 +4,7 @@ use superstep::{CheckpointId, History, RunConfig, RunError, Source};
 
 use crate::support::{Plain, entries, failed, h, head, json, line, on_every_store, say, sayer, t, task};
 
-/// The checkpoint of the superstep, the newest of that number.
+/// Returns the newest checkpoint of the superstep.
 async fn at(graph: &superstep::CompiledGraph<Plain>, step: i64) -> CheckpointId {
     let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
     let found = history.iter().filter_map(|snapshot| snapshot.checkpoint.as_ref());

@@ -11,7 +11,7 @@ use crate::support::{Backend, Plain, PlainUpdate, json, on_every_store, say, t};
 struct Tasks(Arc<Mutex<Vec<String>>>);
 
 impl Tasks {
-    /// A task: its result is remembered with the workflow.
+    /// Runs a task, whose result is stored with the workflow.
     async fn run(&self, cx: &Cx, name: &str, result: i64) -> Result<i64, NodeError> {
         let task = async |_: String| {
             self.0.lock().unwrap().push(format!("{name}:{result}"));
@@ -39,7 +39,7 @@ where
     graph.compile().unwrap()
 }
 
-/// Two tasks at the same time, a question, and a third.
+/// Creates two concurrent tasks, a question, and a third task.
 fn asks(backend: &Backend, tasks: &Tasks) -> CompiledGraph<Plain> {
     let tasks = tasks.clone();
     backend.keep(workflow(move |state, cx| {

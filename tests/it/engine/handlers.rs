@@ -309,7 +309,7 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h", "a"));
     }
 
-    /// The node may finish after a cancel and fails; its handler may not, and waits.
+    /// The node may finish after a cancellation and fails; its handler may not, and waits.
     async fn a_handler_that_a_cancel_keeps_from_starting_is_left_to_run(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");

@@ -191,7 +191,7 @@ on_every_store! {
     }
 }
 
-/// The state after each update in turn.
+/// Returns the state after each update in turn.
 fn after(description: Value, updates: &[Value]) -> Result<Value, String> {
     let mut state = state(description);
     for json in updates {

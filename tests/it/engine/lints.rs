@@ -19,7 +19,7 @@ enum Next {
     Done,
 }
 
-/// The warnings of a graph, without their places, which are in this file.
+/// Returns the warnings of a graph, without their places in this file.
 fn warned<S: State>(graph: &CompiledGraph<S>) -> Vec<String> {
     let text = |problem: &superstep::Problem| {
         let by_sayer = matches!(problem.kind, ProblemKind::Unreachable(_));

@@ -14,7 +14,7 @@ use superstep_testing::wrapped::{Wrapped, Wrapper};
 
 use crate::support::{Plain, failed, on_every_store, say, t};
 
-/// A graph that retains its inputs, with an inner graph `deep` that does the same.
+/// Builds a graph that retains its inputs, with an inner graph `deep` that does the same.
 fn keeping(asks: bool) -> CompiledGraph<Plain> {
     let last = |state: &Plain| say(state.log.last().unwrap());
     let mut deep = StateGraph::<Plain>::new("deep");

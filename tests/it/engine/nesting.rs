@@ -25,7 +25,7 @@ fn on_a_small_stack<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 's
     thread::Builder::new().stack_size(2 << 20).spawn(body).unwrap().join().unwrap();
 }
 
-/// A graph that calls itself to the depth in its state, where it asks or waits if configured.
+/// Builds a graph that calls itself to the depth in its state, where it asks or waits if configured.
 fn recursive(
     persistence: Persistence,
     bottom: fn(Cx) -> futures::future::BoxFuture<'static, ()>,

@@ -41,7 +41,7 @@ async fn charge(cx: &Cx, outside: &Outside, what: &str) -> Result<String, NodeEr
     cx.once(what, done).await
 }
 
-/// A graph with one node `a`, tried three times without waits.
+/// Builds a graph with one node `a`, with three attempts without delays.
 fn one<Fut>(node: impl Fn(Cx) -> Fut + Send + Sync + 'static) -> CompiledGraph<Plain>
 where
     Fut: Future<Output = Result<PlainUpdate, NodeError>> + Send + 'static,
@@ -55,7 +55,7 @@ where
     graph.compile().unwrap()
 }
 
-/// The record of the head's first task.
+/// Returns the record of the head's first task.
 async fn record(backend: &Backend) -> Option<TaskRecord> {
     let head = backend.open().load(&"t".into(), None).await.unwrap().unwrap();
     head.tasks.into_iter().next().map(|(_, record)| record)

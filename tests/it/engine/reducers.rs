@@ -70,7 +70,8 @@ struct Every {
     pairs: Option<String>,
 }
 
-/// The same channels without types. A function cannot be described, so `pairs` exists only to be ignored.
+/// Returns the same channels without types. A function cannot be described, so `pairs` exists only to be
+/// ignored.
 fn described() -> JsonState {
     let channels: JsonChannels = serde_json::from_value(json!({
         "value": {},
@@ -123,7 +124,7 @@ fn task() -> impl Strategy<Value = EveryUpdate> {
         .prop_map(|all| all.into_iter().fold(Every::update(), |update, later| update.then(later)))
 }
 
-/// The state after supersteps with these tasks.
+/// Returns the state after supersteps with these tasks.
 fn after<S: State>(state: S, supersteps: &[Vec<S::Update>]) -> S {
     supersteps.iter().fold(state, |state, tasks| reduce(&state, tasks.clone()).unwrap())
 }

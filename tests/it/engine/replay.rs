@@ -51,7 +51,7 @@ pub(super) async fn replayed<S: State>(graph: &CompiledGraph<S>) -> Replayed {
     Replay::of(graph, "t").run().await.unwrap()
 }
 
-/// The first difference.
+/// Returns the first divergence.
 pub(super) async fn found<S: State>(graph: &CompiledGraph<S>) -> Divergence {
     replayed(graph).await.divergence.expect("the graph is another one")
 }
@@ -234,7 +234,7 @@ async fn a_run_that_failed_and_was_resumed_is_one_line() {
     assert_eq!(outside.times(), 3);
 }
 
-/// A graph in a graph with this persistence, each with questions and recorded inputs.
+/// Builds a graph in a graph with this persistence, each with questions and recorded inputs.
 fn nested(persistence: Persistence, outside: &Outside) -> CompiledGraph<Plain> {
     let mut inner = StateGraph::<Plain>::new("inner");
     let work = inner.add_node_with("work", outside.clone(), async |outside: Outside, _: Plain, cx: Cx| {
@@ -382,7 +382,7 @@ enum Way {
     C,
 }
 
-/// A node that leaves by a command only, to `c`.
+/// Builds a node that routes by a command only, to `c`.
 fn leaving(
     node: impl Fn(Cx) -> futures::future::BoxFuture<'static, &'static str> + Clone + Send + Sync + 'static,
 ) -> StateGraph<Plain> {

@@ -78,7 +78,7 @@ async fn c9_attempts_wait_as_the_policy_and_the_seed_say() {
     assert_ne!(waits(2).await, first);
 }
 
-/// A node that needs 500 ms in its first two attempts, with 50 ms to do it in.
+/// Builds a node that needs 500 ms in its first two attempts, with a limit of 50 ms.
 fn slow(retry: Retries) -> superstep::CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, cx: Cx| {

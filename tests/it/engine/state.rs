@@ -33,7 +33,7 @@ async fn a1_nodes_see_what_the_nodes_before_them_wrote() {
     assert_eq!(end.state, Plain { x: 2, log: Log::new() });
 }
 
-/// Two nodes that both write `x`.
+/// Builds two nodes that both write `x`.
 fn rivals() -> superstep::CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Plain::update().x(1));
@@ -238,7 +238,7 @@ struct Talk {
     messages: ById<Message>,
 }
 
-/// The messages as `id=text` after each write in turn.
+/// Returns the messages as `id=text` after each write in turn.
 fn talk<const N: usize>(writes: [Merges<Message>; N]) -> Result<String, superstep::FoldError> {
     let mut state = Talk::default();
     for write in writes {
@@ -327,7 +327,7 @@ struct Shares {
     sum: i64,
 }
 
-/// `a` and `b` side by side, each writing its number.
+/// Builds `a` and `b` in parallel, each writing its number.
 fn shares(a: i64, b: i64) -> superstep::CompiledGraph<Shares> {
     let mut graph = StateGraph::<Shares>::new("g");
     for (name, number) in [("a", a), ("b", b)] {

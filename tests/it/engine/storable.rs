@@ -204,7 +204,7 @@ fn check(way: Way, levels: usize, objects: bool, backend: &Backend) {
                     "the inbox",
                 ];
                 assert!(names.iter().any(|name| text.contains(name)), "{text}");
-                // The thread is as it was, and can be gone on with.
+                // The thread is unchanged, and can be resumed.
                 if backend.open().load(&"t".into(), None).await.unwrap().is_some() {
                     head(&graph()).await;
                     let fresh = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
@@ -458,7 +458,7 @@ async fn items_questions_and_results_are_refused_alike() {
     }
 }
 
-/// An amount, as a question has it.
+/// Creates an amount in the form of a question.
 fn json_of(amount: Option<f64>) -> BTreeMap<&'static str, Option<f64>> {
     BTreeMap::from([("amount", amount)])
 }

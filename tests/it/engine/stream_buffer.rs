@@ -29,7 +29,7 @@ enum Turn {
     Over,
 }
 
-/// A node that emits its number `says` times, `turns` times over; then `last` is notified.
+/// Builds a node that emits its number `says` times, `turns` times over; then `last` is notified.
 fn counting(turns: u64, says: u64, last: Arc<Notify>) -> CompiledGraph<Count> {
     let mut graph = StateGraph::<Count>::new("counting");
     let turn = graph.add_node("turn", move |state: Count, cx: Cx| async move {
@@ -109,7 +109,7 @@ async fn a_consumer_that_listens_hears_each_event_of_a_wide_superstep() {
     }
 }
 
-/// As many words from one node, one at a time.
+/// Builds a node that emits this number of words, one at a time.
 fn talking(words: u64) -> CompiledGraph<Count> {
     let mut graph = StateGraph::<Count>::new("talking");
     let talk = graph.add_node("talk", move |_: Count, cx: Cx| async move {

@@ -1,4 +1,4 @@
-//! E, B6: subgraphs as they are seen and reached from outside: events, state, commands, breakpoints, cancel.
+//! E, B6: external access to subgraphs: events, state, commands, breakpoints, cancellation.
 
 use futures::StreamExt;
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::support::{
     Calls, Plain, PlainUpdate, Stuck, failed, head, line, names, on_every_store, places, say, sayer, t,
 };
 
-/// An event as `(namespace) what node`.
+/// Formats an event as `(namespace) what node`.
 fn short(event: &Event<Plain>) -> String {
     let short = |event: serde_json::Value| {
         let data = &event["data"];

@@ -18,7 +18,7 @@ fn seen(snapshot: &StateSnapshot<Plain>) -> String {
     format!("{log} {} {:?} {meta} {tasks}", snapshot.values.x, snapshot.next)
 }
 
-/// Every checkpoint, newest first.
+/// Lists the checkpoints, newest first.
 async fn all(graph: &CompiledGraph<Plain>, thread: &str) -> Vec<String> {
     let history = graph.get_state_history(&thread.into(), History::default()).await.unwrap();
     history.iter().map(seen).collect()
@@ -29,7 +29,8 @@ async fn ids(graph: &CompiledGraph<Plain>) -> Vec<u64> {
     history.iter().map(|meta| meta.id.0).collect()
 }
 
-/// Two turns of `a → b`, and a branch from the first one's checkpoint 3: ids 1 to 8, 9 and 10 on the branch.
+/// Runs two turns of `a → b`, and a branch from the first one's checkpoint 3: ids 1 to 8, 9 and 10 on the
+/// branch.
 async fn two_turns_and_a_branch(graph: &CompiledGraph<Plain>) {
     graph.invoke(say("1"), t()).await.unwrap();
     graph.invoke(say("2"), t()).await.unwrap();

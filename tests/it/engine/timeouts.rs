@@ -29,7 +29,7 @@ fn patient() -> Retries {
     RetryPolicy { initial: second, factor: 1.0, jitter: Duration::ZERO, ..RetryPolicy::default() }.into()
 }
 
-/// A graph with one node `a`.
+/// Builds a graph with one node `a`.
 fn one<Fut>(node: impl Fn(Cx) -> Fut + Send + Sync + 'static, options: NodeOptions) -> CompiledGraph<Plain>
 where
     Fut: Future<Output = Result<PlainUpdate, NodeError>> + Send + 'static,

@@ -202,7 +202,7 @@ on_every_store! {
         assert_eq!((names(&found.next).as_str(), found.tasks[0].interrupts.len()), ("p", 0));
     }
 
-    /// `w` is who ran last, and one of its items waits and another failed.
+    /// `w` ran last; one of its items waits and another failed.
     async fn an_update_without_a_name_keeps_the_tasks_of_the_node_that_ran_last(backend: Backend) {
         for (nth, words) in [vec![vec!["U"]], vec![vec!["U", "V"]], vec![vec!["U"], vec!["V"]]].into_iter().enumerate() {
             let graph = |broken: bool| {
@@ -237,7 +237,7 @@ on_every_store! {
         }
     }
 
-    /// All of what `split` led to waits: it is who ran last, and has sent its items.
+    /// All successors of `split` wait: it ran last, and has sent its items.
     async fn an_update_without_a_name_sends_no_item_a_second_time(backend: Backend) {
         for (nth, supersteps) in [vec![1], vec![2], vec![1, 1]].into_iter().enumerate() {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -265,7 +265,7 @@ on_every_store! {
         }
     }
 
-    /// `b` has reached the join that is about to run; the next turn's `a` is not to find it there.
+    /// `b` has reached the join that is about to run; the next turn's `a` must not count for it.
     async fn an_update_without_a_name_reaches_no_join_a_second_time(backend: Backend) {
         #[derive(Route, Clone, Copy)]
         enum Next { Again, End }
@@ -308,7 +308,7 @@ on_every_store! {
         assert_eq!(graph().resume(t()).await.unwrap().state.said(), "U V");
     }
 
-    /// The update is the handler's, which finished last, and not the failed node's.
+    /// The update belongs to the handler, which finished last, and not to the failed node.
     async fn a_handler_that_finished_is_who_ran_last(backend: Backend) {
         let graph = || {
             let mut graph = StateGraph::<Plain>::new("g");

@@ -18,7 +18,7 @@ use crate::agent::{
 
 const IN_DOUBT: &str = "Error: the outcome of this call is unknown";
 
-/// Two calls with an effect and one without in one round, and one more in the next.
+/// Creates two calls with an effect and one without in one round, and one more in the next.
 fn answers() -> Vec<Answer> {
     let round = calls([
         ("c0", "small_note", r#"{"what":"a"}"#),

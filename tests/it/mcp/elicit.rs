@@ -104,7 +104,7 @@ fn main_account() -> Approval {
     Approval::Answer(json!({"account": "main"}))
 }
 
-/// The results of the calls, as the model reads them.
+/// Returns the results of the calls, as the model reads them.
 async fn results(agent: &Agent) -> Vec<String> {
     let messages = agent.graph().get_state(&"t".into(), None).await.unwrap().values.messages;
     let results = messages.iter().filter(|message: &&Message| message.role == Role::Tool);
@@ -379,7 +379,7 @@ async fn someone_who_is_there_answers_at_once() {
     assert_eq!((&*reply.final_reply, bank.seen().last().unwrap().as_str()), ("ok", ACCEPTED));
 }
 
-/// A bank at an address, which notes the answers that it gets.
+/// Starts a bank at an address, which records the answers that it receives.
 async fn far() -> (String, watch::Receiver<Vec<Value>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());

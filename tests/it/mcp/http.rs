@@ -37,7 +37,7 @@ pub(super) async fn serve() -> (String, Asked) {
     (url, asked)
 }
 
-/// A schema with what gets lost most easily.
+/// Returns a schema with the parts that are lost most easily.
 fn schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -108,7 +108,7 @@ async fn answer(stream: TcpStream, asked: Asked) {
     }
 }
 
-/// The head of a request by name, and its body.
+/// Reads a request: its headers by name, and its body.
 pub(super) async fn request(
     stream: &mut BufReader<TcpStream>,
 ) -> Option<(BTreeMap<String, String>, Vec<u8>)> {

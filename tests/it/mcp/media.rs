@@ -24,7 +24,7 @@ const BOTH: Accepts = Accepts { images: true, audio: true };
 const GIF: &str = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7";
 const WAV: &str = "UklGRi4uLi5XQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
-/// An image, audio, and resources that are a text, an image and a document.
+/// Creates an image, audio, and resources that are a text, an image and a document.
 fn content() -> Value {
     json!([
         {"type": "text", "text": "This is it:"},
@@ -62,7 +62,7 @@ fn scripted(answers: Vec<Answer>, accepts: Accepts) -> ScriptedModel {
     ScriptedModel::new(Script::new(answers)).accepting(accepts)
 }
 
-/// As a server of models gets it.
+/// Returns the wire form of a request.
 fn wire(request: &Request, accepts: Accepts) -> Value {
     serde_json::to_value(WireConfig { accepts, ..WireConfig::default() }.body(request)).unwrap()
 }

@@ -19,7 +19,7 @@ use super::{Small, http, notices::allowed};
 
 const CALLS: usize = 12;
 
-/// One answer with calls of a server's tools, one after the other, and the final answer.
+/// Creates one answer with calls of a server's tools, one after the other, and the final answer.
 fn model(tools: &[&str]) -> Arc<dyn ChatModel> {
     let ids: Vec<_> = (0..CALLS).map(|n| (format!("c{n}"), format!(r#"{{"what":"{n:02}"}}"#))).collect();
     let answer = ids.iter().zip(tools.iter().cycle()).map(|((id, args), tool)| (&**id, *tool, &**args));

@@ -28,7 +28,8 @@ use tokio::{
 use super::{call, notices::allowed};
 use crate::support::reserved_port;
 
-/// A program that `just mcp` installed, or that is in one of the folders of `SUPERSTEP_MCP_SERVERS` or on the `PATH`.
+/// Finds a program that `just mcp` installed, or that is in one of the folders of `SUPERSTEP_MCP_SERVERS` or
+/// on the `PATH`.
 pub(super) fn found(program: &str) -> Option<PathBuf> {
     let installed = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mcp"));
     let installed = ["node_modules/.bin", "venv/bin"].map(|folder| installed.join(folder));

@@ -145,7 +145,7 @@ async fn the_name_that_sqlite_has_for_it_is_a_database_in_memory() {
     assert!(!std::path::Path::new(":memory:").exists());
 }
 
-/// Leaves a database as it is when its process was killed.
+/// Leaves a database as after a kill of its process.
 type Begin = fn(&Folder);
 
 /// Kills during the creation of the first database leave these files.

@@ -1,4 +1,4 @@
-//! Commits, records, and what a load makes of them.
+//! Commits, records, and the resulting loads.
 
 use serde_json::json;
 use superstep_graph::{

@@ -34,7 +34,7 @@ pub(super) fn ok(body: &Value) -> Answer {
     http(200, &[("content-type", "application/json")], &body.to_string())
 }
 
-/// The requests, each with a head that belongs to it.
+/// Returns the requests, each with its relevant header.
 fn sent(server: &WireServer, kind: Mem0Kind) -> Vec<(String, Value)> {
     server.check().unwrap();
     let received = server.received();

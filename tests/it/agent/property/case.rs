@@ -28,18 +28,19 @@ const TURNS: [&str; 3] = ["go", "go on", "remember that I like añ😀b"];
 /// One change of a preset, by its name.
 pub(super) type Change = (&'static str, fn(&mut ReactConfig));
 
-/// As a vocabulary would: tools have none, so that a context has room for some messages.
+/// Counts tokens like a vocabulary, except that tools have none, so that a context has space for some
+/// messages.
 fn tokens(message: &Message) -> u64 {
     10 + u64::try_from(message.content.len()).unwrap_or(u64::MAX) / 20
 }
 
-/// A context that is soon full.
+/// Sets a small context.
 fn tight(config: &mut ReactConfig, tokens: u64, layers: Vec<ContextLayer>) {
     config.context =
         ContextConfig { budget: ContextBudget::Tokens(tokens), layers, ..ContextConfig::default() };
 }
 
-/// A reply that has a schema.
+/// Sets a schema of the reply.
 fn schema(config: &mut ReactConfig, output: OutputMode) {
     let answer =
         json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]});

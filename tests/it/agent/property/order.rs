@@ -149,7 +149,7 @@ impl Case {
     }
 }
 
-/// The calls that ran, in the order in which they began.
+/// Returns the calls that ran, in the order of their starts.
 fn ran(kit: &Kit) -> Vec<usize> {
     let call = |(_, key): (String, String)| {
         let id = key.rsplit('/').next().unwrap();

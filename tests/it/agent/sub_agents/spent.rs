@@ -13,7 +13,7 @@ fn of(requests: usize) -> Usage {
     Usage { input_tokens: 40 * requests, output_tokens: 10 * requests }
 }
 
-/// A run on the clock of the test.
+/// Creates a run on the clock of the test.
 fn timed() -> RunConfig {
     RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..t() }
 }

@@ -44,7 +44,8 @@ async fn a_replay_goes_on_where_runs_stopped() {
     assert_eq!((found.node.as_str(), found.at), ("c", At::Channel("log".into())));
 }
 
-/// A graph that calls another one, and continues with this one if it fails or takes longer than a second.
+/// Builds a graph that calls another one, and continues with this one if it fails or takes longer than a
+/// second.
 pub(super) fn calls(inner: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
     let mut outer = StateGraph::<Plain>::new("outer");
     let inner = inner.clone();
