@@ -4,7 +4,7 @@
 
 use superstep_engine::NodeName;
 
-/// The most characters of a question that an error shows.
+/// The maximum number of characters of a question in an error.
 const SHOWN: usize = 200;
 
 /// See [`RunError::ChangedQuestion`](crate::RunError::ChangedQuestion).
@@ -23,7 +23,7 @@ pub struct ChangedQuestion {
     pub answered: Option<String>,
     /// The current question, as JSON.
     pub asks: String,
-    /// The id of the interrupt with which it waits.
+    /// The id of the pending interrupt.
     pub id: String,
 }
 

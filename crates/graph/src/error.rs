@@ -24,7 +24,7 @@ pub enum RunError {
         step: i64,
         /// The number of attempts.
         attempts: u32,
-        /// Why it failed the last time.
+        /// The last error.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
@@ -57,7 +57,7 @@ pub enum RunError {
         /// The channel.
         channel: Cow<'static, str>,
     },
-    /// A reducer refused a write.
+    /// A reducer rejected a write.
     #[error("SS103: superstep {step}: the write of node `{node}` cannot be folded")]
     Fold {
         /// The node.
@@ -79,7 +79,7 @@ pub enum RunError {
     /// A router panicked.
     #[error("SS116: superstep {step}: a conditional edge of node `{node}` failed")]
     Router {
-        /// The node that was left.
+        /// The node before the conditional edge.
         node: NodeName,
         /// The superstep.
         step: i64,
@@ -87,7 +87,7 @@ pub enum RunError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The run has made as many supersteps as it may.
+    /// The run reached its maximum number of supersteps.
     #[error(
         "SS105: {limit} superstep{} did not finish the run, {} would be next; raise `step_limit`, or check that the \
          graph's cycles end", if *.limit == 1 { "" } else { "s" }, names(.next)
@@ -118,7 +118,7 @@ pub enum RunError {
         step: i64,
         /// The limit.
         limit: Duration,
-        /// The nodes of the tasks that were dropped.
+        /// The nodes of the dropped tasks.
         unfinished: Vec<NodeName>,
     },
     /// A value has no JSON form, or one that is read back as another value, so it cannot be stored.
@@ -153,7 +153,7 @@ pub enum RunError {
     /// `step_limit` is 0.
     #[error("SS107: a `step_limit` of 0 lets nothing run; use at least 1")]
     ZeroStepLimit,
-    /// The graph has a checkpointer, the run no thread.
+    /// The graph has a checkpointer, but the run has no thread.
     #[error("SS108: graph `{graph}` has a checkpointer, so a run needs a thread; use `RunConfig::thread`")]
     NoThread {
         /// The graph.
@@ -181,7 +181,7 @@ pub enum RunError {
         /// The requested checkpoint.
         checkpoint: CheckpointId,
     },
-    /// A new input for a thread that still has tasks to run.
+    /// A new input for a thread with pending tasks.
     #[error(
         "SS112: thread `{thread}` is not finished, {} still to run; resume it, or discard that with \
          `OnUnfinished::Discard`", names(.next)
@@ -192,7 +192,7 @@ pub enum RunError {
         /// The pending nodes.
         next: Vec<NodeName>,
     },
-    /// The state has no such channel to stream.
+    /// A streamed channel that the state does not have.
     #[error("SS160: the state has no channel `{key}` whose values could be streamed; it has {}", list(.channels))]
     UnknownOutputKey {
         /// The requested name.
@@ -224,14 +224,14 @@ pub enum RunError {
         /// The error handler.
         node: String,
     },
-    /// A command from outside names a node that cannot be entered so.
+    /// An external command with a target that cannot be entered directly.
     #[error("SS140: a command cannot lead to node `{node}` of graph `{graph}`: {why}")]
     NoWayIn {
         /// The graph.
         graph: String,
         /// The node.
         node: String,
-        /// Why not, and what to do.
+        /// The reason, and a remedy.
         why: &'static str,
     },
     /// The checkpoint does not fit the graph.
@@ -249,7 +249,7 @@ pub enum RunError {
     Decode {
         /// The thread.
         thread: ThreadId,
-        /// The checkpoint that was loaded.
+        /// The loaded checkpoint.
         checkpoint: CheckpointId,
         /// The part of the stored data.
         what: String,
@@ -265,18 +265,18 @@ pub enum RunError {
     UnknownInterrupt {
         /// The name in the answer.
         name: String,
-        /// The ids of the interrupts that wait.
+        /// The ids of the pending interrupts.
         waiting: Vec<String>,
     },
-    /// An answer that could be for several questions, or two answers for one.
+    /// An answer for several questions, or two answers for one.
     #[error("SS119: it is not clear which interrupt the answer `{name}` is for; answer once, by the id: {}", list(.meant))]
     AmbiguousAnswer {
         /// The name in the answer.
         name: String,
-        /// The ids it could mean.
+        /// The ids of the matching interrupts.
         meant: Vec<String>,
     },
-    /// An answer of the wrong type. The question still waits.
+    /// An answer of the wrong type. The question remains pending.
     #[error(
         "SS120: superstep {step}: the answer to `{key}` is not what node `{node}` asked for; answer it again"
     )]
@@ -316,10 +316,10 @@ pub enum RunError {
     AmbiguousUpdate {
         /// The thread.
         thread: ThreadId,
-        /// The nodes, by name.
+        /// The names of the nodes.
         nodes: Vec<NodeName>,
     },
-    /// An update in the name of a node that has more tasks which have not ended than there are updates for them.
+    /// An update in the name of a node with more unfinished tasks than updates.
     #[error(
         "SS198: thread `{thread}`: {} tasks of node `{node}` have not ended, and {updates} of the updates are in its name, so \
          it is not clear which of them stay ({}); give one update for each, name another node, or none",
@@ -333,7 +333,7 @@ pub enum RunError {
         node: NodeName,
         /// The number of updates for it.
         updates: usize,
-        /// Its tasks that have not ended: the superstep and the slot, and the ids of the questions with which they wait.
+        /// Its unfinished tasks: the superstep and the slot, and the ids of their pending questions.
         tasks: Vec<String>,
     },
     /// A bulk update without updates.
@@ -347,7 +347,7 @@ pub enum RunError {
     /// A run with both an input and answers.
     #[error("SS122: a run takes an input or answers, not both; `resume` with the answers first")]
     InputAndAnswers,
-    /// A node wrote a channel that the state does not have.
+    /// A node wrote an unknown channel.
     #[error(
         "SS133: superstep {step}: node `{node}` wrote `{channel}`, which is no channel of the state; {}",
         if .declared.is_empty() { "it has none".to_owned() } else { format!("it has {}", list(.declared)) }
@@ -387,11 +387,11 @@ pub enum RunError {
     NewerChannel {
         /// The thread.
         thread: ThreadId,
-        /// The checkpoint that was loaded.
+        /// The loaded checkpoint.
         checkpoint: CheckpointId,
         /// The channel.
         channel: Cow<'static, str>,
-        /// The version that is stored.
+        /// The stored version.
         stored: u32,
         /// The version of this program.
         known: u32,
@@ -404,7 +404,7 @@ pub enum RunError {
     MissingChannel {
         /// The channel.
         channel: Cow<'static, str>,
-        /// The thread and the checkpoint that was loaded; `None` if the thread is new.
+        /// The loaded thread and checkpoint; `None` if the thread is new.
         stored: Option<(ThreadId, CheckpointId)>,
     },
     /// A run on the thread of a subgraph.
@@ -416,7 +416,7 @@ pub enum RunError {
         /// The thread.
         thread: ThreadId,
     },
-    /// A thread that another graph began.
+    /// A thread of another graph.
     #[error(
         "SS176: thread `{thread}` belongs to graph {stored}, and this is graph {graph}; use that graph, or another thread, or \
          make the thread this graph's with `adopt_thread`"
@@ -424,9 +424,9 @@ pub enum RunError {
     OtherGraph {
         /// The thread.
         thread: ThreadId,
-        /// The graph that it belongs to.
+        /// The graph of the thread.
         stored: Box<GraphId>,
-        /// The graph that was to use it.
+        /// The graph of the operation.
         graph: Box<GraphId>,
     },
     /// A subgraph that cannot be read.
@@ -488,7 +488,7 @@ pub(crate) fn names(nodes: &[NodeName]) -> String {
     list(nodes)
 }
 
-/// Its code, message, help and causes, not its fields: what `main` shows of it.
+/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
 impl fmt::Debug for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&chain(self))

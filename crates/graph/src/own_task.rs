@@ -40,7 +40,7 @@ enum Place {
     Here(BoxFuture<'static, ()>),
     /// Being polled on this OS thread.
     Polled(ThreadId),
-    /// Being polled, and to be dropped after that.
+    /// Being polled, to be dropped after that.
     Unwanted,
     /// Dropped.
     Gone,
@@ -63,7 +63,7 @@ impl Drop for OwnTask {
     }
 }
 
-/// The task: polls the future where it lies.
+/// The task that polls the future in its place.
 struct Poller(Arc<Slot>);
 
 impl Future for Poller {

@@ -1,4 +1,4 @@
-//! Timers, which a runtime may have been built without.
+//! Timers, which a runtime may lack.
 //!
 //! Start at [`sleep`].
 

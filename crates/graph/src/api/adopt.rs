@@ -52,7 +52,7 @@ impl<S: State> CompiledGraph<S> {
     }
 }
 
-/// Changes the mark of each checkpoint of a thread. Returns whether there is such a thread.
+/// Changes the mark of each checkpoint of a thread. Returns whether the thread exists.
 pub(crate) async fn mark_all(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,

@@ -1,4 +1,4 @@
-//! Pictures of a graph and of what a thread did on it.
+//! Drawings of a graph and of a thread's path.
 
 use superstep_engine::Drawing;
 

@@ -1,4 +1,4 @@
-//! Posts to threads that run.
+//! Posts to running threads.
 //!
 //! Start at [`CompiledGraph::post`].
 

@@ -1,4 +1,4 @@
-//! Runs, as callers begin them.
+//! Runs, as callers start them.
 //!
 //! Start at [`CompiledGraph::invoke`].
 

@@ -90,7 +90,7 @@ pub struct Replayed {
     pub left: usize,
     /// The fork on which live nodes ran, if there were any.
     pub fork: Option<CheckpointId>,
-    /// The first difference.
+    /// The first divergence.
     pub divergence: Option<Divergence>,
 }
 
@@ -139,7 +139,7 @@ pub enum ReplayError {
     Own {
         /// The thread.
         thread: ThreadId,
-        /// The node that calls.
+        /// The calling node.
         node: NodeName,
     },
     /// An unknown name of a live node.
@@ -153,7 +153,7 @@ pub enum ReplayError {
         /// The graph.
         graph: String,
     },
-    /// The thread or the graph cannot be read or run at all.
+    /// An error of the thread or the graph before the replay.
     #[error(transparent)]
     Run(#[from] RunError),
 }
@@ -324,7 +324,7 @@ impl<S: State> Replay<S> {
         let mark = Mark::of(&meta);
         let mut metadata = asked_as(&all, at);
         mark.put(&mut metadata);
-        // Its supersteps are counted like those of the thread, so that ids are the same.
+        // Its supersteps have the numbers of the thread's, so that ids are equal.
         let fork = Commit {
             parent: Some(at),
             source: Source::Fork,
@@ -412,7 +412,7 @@ impl<S: State> Replay<S> {
         match ran {
             Ok(()) | Err(RunError::Diverged) => Ok(false),
             Err(RunError::Stuck) => Ok(true),
-            // It was noted as a difference.
+            // It was recorded as a divergence.
             Err(_) if script.found().is_some() => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -506,7 +506,7 @@ impl<S: State> fmt::Debug for Replay<S> {
     }
 }
 
-/// Its code, message, help and causes, not its fields: what `main` shows of it.
+/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
 impl fmt::Debug for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&chain(self))

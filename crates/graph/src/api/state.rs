@@ -1,4 +1,4 @@
-//! States of threads, as callers read them.
+//! States of threads, for callers.
 //!
 //! Start at [`StateSnapshot`].
 
@@ -18,10 +18,10 @@ use crate::{
 /// The state of a thread at a checkpoint.
 #[derive(Clone, Debug)]
 pub struct StateSnapshot<S: State> {
-    /// The state. At the head it has the updates of tasks that finished before their superstep did; those that cannot be
-    /// folded there are an error of their tasks.
+    /// The state. At the head it includes the updates of finished tasks of an incomplete superstep; updates
+    /// that cannot be folded are errors of their tasks.
     pub values: S,
-    /// The nodes still to run.
+    /// The pending nodes.
     pub next: Vec<NodeName>,
     /// The checkpoint's tasks and their records.
     pub tasks: Vec<TaskSnapshot<S>>,
@@ -41,7 +41,7 @@ pub struct TaskSnapshot<S: State> {
     pub node: NodeName,
     /// Its update, if it is finished.
     pub result: Option<S::Update>,
-    /// Why it failed, if it did.
+    /// Its error, if it failed.
     pub error: Option<String>,
     /// Its pending interrupts.
     pub interrupts: Vec<Interrupt>,

@@ -78,7 +78,7 @@ impl<S: State> CompiledGraph<S> {
         Ok(id)
     }
 
-    /// Refuses the thread of a subgraph that works on its caller's state, which is not stored with it.
+    /// Rejects the thread of a subgraph that works on its caller's state, which is not stored with it.
     pub(crate) async fn refuse_seeded(&self, thread: &ThreadId) -> Result<(), RunError> {
         if !thread.is_child() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Changing a thread from outside.
+//! Updates of a thread by its callers.
 //!
 //! Start at [`update_states`].
 

@@ -28,7 +28,7 @@ impl fmt::Display for CompileError {
 
 impl Error for CompileError {}
 
-/// Its code, message, help and causes, not its fields: what `main` shows of it.
+/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
 impl fmt::Debug for CompileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&chain(self))

@@ -1,4 +1,4 @@
-//! Graphs that are being built, and what is found wrong with them.
+//! The builder of graphs and its checks.
 //!
 //! Start at [`state_graph::StateGraph`].
 

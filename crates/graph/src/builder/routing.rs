@@ -1,4 +1,4 @@
-//! Nodes that decide themselves what runs next.
+//! Routing nodes: nodes that choose the next nodes.
 
 use std::{future::Future, panic::Location};
 

@@ -51,7 +51,7 @@ pub struct StateGraph<S: State> {
     caches: Vec<(usize, CachePolicy<S>)>,
     pub(crate) discards: Vec<(usize, OnDiscard<S>)>,
     pub(super) stops: Stops,
-    /// By the position of their declaration.
+    /// The subgraphs, by the position of their declaration.
     pub(super) subgraphs: Vec<(usize, Arc<dyn Subgraph<S>>)>,
 }
 

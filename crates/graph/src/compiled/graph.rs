@@ -1,4 +1,4 @@
-//! A graph that runs.
+//! A runnable graph.
 //!
 //! Start at [`CompiledGraph`].
 
@@ -39,7 +39,7 @@ pub(crate) struct Inner<S: State> {
     /// The builder's stamp, which distinguishes its handles from those of other graphs.
     pub(crate) stamp: u64,
     pub(crate) topology: Arc<Topology>,
-    /// By index in the topology.
+    /// The nodes, by index in the topology.
     pub(crate) nodes: Vec<CompiledNode<S>>,
     /// The nodes with a concurrency limit, and the limits.
     pub(crate) limits: Vec<(NodeIndex, usize)>,
@@ -67,7 +67,8 @@ impl<S: State> CompiledGraph<S> {
         Self { keepers: Keepers { checkpointer, ..self.keepers }, ..self }
     }
 
-    /// Returns the same graph with `store` for what its nodes remember across threads: see [`Cx::store`](crate::Cx::store).
+    /// Returns the same graph with `store` for data shared by its threads: see
+    /// [`Cx::store`](crate::Cx::store).
     ///
     /// Several graphs may share an `Arc` of one.
     #[must_use]

@@ -26,14 +26,14 @@ pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<String>) -> serde_json::Resu
 
 /// A node of a compiled graph.
 pub(crate) struct CompiledNode<S: State> {
-    /// `None` for the start, whose task is the input.
+    /// The function; `None` for the start, whose task is the input.
     pub(crate) run: Option<NodeFn<S>>,
     /// The declared writes; `None` without a declaration.
     pub(crate) writes: Option<ChannelSet>,
     /// The targets of its own routes.
     pub(crate) routes: Vec<Target>,
     pub(crate) routers: Vec<(Router<S>, Vec<Target>)>,
-    /// Each with the worker that its items go to.
+    /// The fan-outs, each with its worker.
     pub(crate) fan_outs: Vec<(FanOut<S>, NodeIndex)>,
     pub(crate) retry: Retries,
     pub(crate) timeout: Option<Duration>,

@@ -24,7 +24,7 @@ pub(crate) enum At {
 /// The remaining part of a path to a subgraph.
 pub(crate) struct Down {
     pub(crate) checkpointer: Arc<dyn Checkpointer>,
-    /// The nodes still to go down through.
+    /// The remaining nodes of the path.
     pub(crate) path: std::vec::IntoIter<String>,
 }
 

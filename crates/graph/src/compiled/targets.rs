@@ -1,4 +1,4 @@
-//! The nodes that commands name.
+//! The targets of commands.
 //!
 //! Start at [`Inner::gotos`].
 

@@ -1,4 +1,4 @@
-//! The first difference between a thread and its replay.
+//! The first divergence of a replay.
 //!
 //! Start at [`Divergence`].
 
@@ -14,10 +14,10 @@ use crate::{CheckpointId, Namespace};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Divergence {
-    /// The graph, if it is one that another one called.
+    /// The path of the graph, if it is a called one.
     #[serde(skip_serializing_if = "Namespace::is_root")]
     pub namespace: Namespace,
-    /// The checkpoint whose task it was.
+    /// The checkpoint of the task.
     pub checkpoint: CheckpointId,
     /// The superstep.
     pub step: i64,
@@ -50,7 +50,7 @@ pub enum At {
     Effect(String),
     /// The question under this key.
     Question(String),
-    /// The graph that it called under this key.
+    /// The call under this key.
     Call(String),
     /// The failure of the task, or of the superstep.
     Failure,
@@ -98,7 +98,7 @@ impl fmt::Display for Divergence {
 }
 
 impl Divergence {
-    /// Leaves only the part that differs of what is compared.
+    /// Reduces the compared values to the differing part.
     pub(crate) fn narrowed(self) -> Self {
         let (mut expected, mut got, mut place) = (self.expected, self.got, self.place);
         loop {
@@ -151,17 +151,17 @@ fn shown(value: &Value, other: &Value) -> String {
 /// An action of a task with which a replay cannot continue.
 #[derive(Clone, Debug)]
 pub(crate) enum Astray {
-    /// It needs what was not recorded.
+    /// A required input was not recorded.
     Unknown,
-    /// It did something under this name that it had not done, or left what it had.
+    /// An effect under this name is new, or a recorded one is missing.
     New { effect: String },
     /// The recorded value under this name does not fit its current type.
     Unfit { effect: String, recorded: Value },
-    /// It was about to do something else.
+    /// A compared value differs.
     Other { effect: String, expected: Value, got: Value },
     /// The question is new or differs from the recorded one.
     Question { key: String, question: Value },
-    /// It called a graph that it had not called.
+    /// A call is new.
     Call { key: String },
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Ledger {
 
 #[derive(Default)]
 struct Pages {
-    /// The superstep whose tasks these are.
+    /// The superstep of these tasks.
     step: i64,
     tasks: BTreeMap<u32, Page>,
     requests: Vec<Request>,
@@ -69,7 +69,7 @@ struct Page {
 /// A task that waits until its results are stored.
 pub(crate) struct Request {
     pub(crate) task: TaskId,
-    /// Dropped if they cannot be, because the task is over.
+    /// Dropped if they cannot be stored, because the task has ended.
     pub(crate) stored: oneshot::Sender<()>,
     /// `true` if they must survive a power failure.
     pub(crate) durable: bool,
@@ -128,7 +128,7 @@ impl Ledger {
         waiting.await.ok()
     }
 
-    /// Waits until the driver has written all that is stored to the disk; `None` if it cannot.
+    /// Waits until the driver has synced all stored data to the disk; `None` if it cannot.
     pub(crate) async fn sync(&self, task: TaskId) -> Option<()> {
         let waiting = {
             let mut pages = self.pages();
@@ -164,7 +164,7 @@ impl Ledger {
         page.is_some_and(|page| page.stored.len() < page.results.len())
     }
 
-    /// Notes that the results of a task are stored that these are.
+    /// Records that these results of a task are stored.
     pub(crate) fn is_stored(&self, task: TaskId, results: &BTreeMap<String, String>) {
         if let Some(page) = self.pages().page(task) {
             page.stored.extend(results.keys().cloned());

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{CheckpointError, CheckpointId, Checkpointer, History, Segment, ThreadId};
 
-/// Something that was put into a thread's inbox.
+/// An item of a thread's inbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Posted {
     /// The number of the item: the first of a thread is 1, and later ones have greater numbers.

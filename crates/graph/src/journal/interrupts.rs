@@ -54,12 +54,12 @@ impl Answers {
         self
     }
 
-    /// Returns the answer that was added under this name.
+    /// Returns the answer added under this name.
     pub fn get(&self, interrupt: &str) -> Option<&Value> {
         self.0.get(interrupt)?.as_ref().ok()
     }
 
-    /// Adds the other answers to these, in place of answers under the same names.
+    /// Adds the other answers and replaces those under the same names.
     pub(crate) fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
@@ -115,7 +115,7 @@ impl Answers {
 /// The answers by slot and [`Asking::key`].
 pub(crate) type Resolved = BTreeMap<u32, BTreeMap<String, Answered>>;
 
-/// An answer, and the question that it is for.
+/// An answer with its question.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) answer: Value,
@@ -224,7 +224,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Reads what [`answer_key`] wrote for a call.
+    /// Parses the output of [`answer_key`] for a call.
     fn parse(key: &str, answered: &Answered) -> Option<Self> {
         let mut parts = key.splitn(3, SEPARATOR);
         let (step, slot) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -290,13 +290,13 @@ pub(crate) enum Asked {
 /// The reason why an answer is not accepted.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It is not of the type that the node wants.
+    /// It has another type than the node requires.
     BadType(serde_json::Error),
     /// It is for another question.
     Changed,
 }
 
-/// Two questions of one task that one answer would be for.
+/// Two questions of one task that would share an answer.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "SS124: a task of node `{node}` asks two questions under the key `{key}` at the same time; give each of its questions \

@@ -28,15 +28,15 @@ use crate::{
 /// The checkpoints of subgraphs, by the last segment of their threads.
 pub(crate) type Bound = BTreeMap<String, CheckpointId>;
 
-/// The subgraphs that a run's tasks call.
+/// The subgraphs called by a run's tasks.
 #[derive(Default)]
 pub(crate) struct Memories(Mutex<Book>);
 
 #[derive(Default)]
 struct Book {
-    /// As the tasks of the present superstep find them.
+    /// The positions at the start of the current superstep.
     at: Bound,
-    /// As those left them that called them.
+    /// The positions after the calls of the current superstep.
     left: Bound,
     /// The checkpoint of the caller from which the run continues, and the one that it forks, or itself;
     /// `None` on a new thread.
@@ -60,7 +60,7 @@ impl Memories {
         Place { bound: book.at.get(&segment.to_string()).copied(), here, since }
     }
 
-    /// Notes where a task left a subgraph.
+    /// Records the position of a subgraph after a task.
     pub(crate) fn leave(&self, segment: &Segment, at: CheckpointId) {
         self.book().left.insert(segment.to_string(), at);
     }
@@ -81,7 +81,7 @@ pub(crate) struct Place {
     pub(crate) bound: Option<CheckpointId>,
     /// The checkpoint of the caller.
     pub(crate) here: CheckpointId,
-    /// The one that it is a fork of, or itself.
+    /// The checkpoint that it forks, or itself.
     pub(crate) since: CheckpointId,
 }
 

@@ -8,7 +8,7 @@ use std::{cell::Cell, collections::BTreeMap};
 use serde::de::Error;
 use serde_json::{Map, Value};
 
-/// Shorter texts cost no more than a pointer to them.
+/// The minimum length of a replaced text: a shorter one costs no more than a pointer.
 const SHORTEST: usize = 40;
 
 /// The maximum number of bytes of restored texts.
@@ -29,10 +29,10 @@ pub(crate) fn pack(json: Value, beside: &[u8]) -> Value {
     replace(json, &texts)
 }
 
-/// Puts them in again.
+/// Restores the texts.
 ///
 /// # Errors
-/// If that were more than [`LARGEST`]: a few bytes could otherwise fill the memory.
+/// If they would exceed [`LARGEST`]: a few bytes could otherwise fill the memory.
 pub(crate) fn unpack(json: Value, beside: &Value) -> Result<Value, serde_json::Error> {
     let left = Cell::new(Some(LARGEST));
     let unpacked = put_in(json, beside, &left);

@@ -77,7 +77,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Recorded {
-    /// Adds itself to an update that is stored, in which it need not repeat long texts.
+    /// Adds itself to a stored update, whose long texts it references.
     ///
     /// # Errors
     /// If it is nested too deep to be read again.
@@ -255,7 +255,7 @@ impl Tape {
     pub(crate) fn begin(&self, task: TaskId, given: Given) {
         let Some(mut pages) = self.pages_with(task) else { return };
         if matches!(given, Given::Nothing) && !self.replays {
-            // A page costs more than many a node, and few need one.
+            // A page is expensive compared with many nodes, and few need one.
             pages.tasks.remove(&task.slot);
         } else {
             pages.tasks.insert(task.slot, Page { given, ..Page::default() });
@@ -346,7 +346,7 @@ impl Tape {
         })?
     }
 
-    /// Notes the last item that a task found in the inbox.
+    /// Records the last item that a task read from the inbox.
     pub(crate) fn found(&self, task: TaskId, last: u64) {
         self.page(task, |page| page.learned.inbox.push((page.reads.saturating_sub(1), last)));
     }

@@ -10,6 +10,6 @@ use crate::{ThreadId, journal::replay_script::Script};
 #[derive(Clone)]
 pub(crate) struct Along {
     pub(crate) script: Arc<Script>,
-    /// The thread whose records count; another one than the run's if that is a fork.
+    /// The thread whose records are replayed; it differs from the run's if that is a fork.
     pub(crate) thread: ThreadId,
 }

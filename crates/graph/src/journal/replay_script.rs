@@ -20,7 +20,7 @@ use crate::{
     journal::recorder::{Given, Recorded},
 };
 
-/// A thread that is replayed, with those of the graphs that it called.
+/// A replayed thread, with those of its called graphs.
 pub(crate) struct Script {
     pub(crate) store: Arc<dyn Checkpointer>,
     /// The live nodes.
@@ -85,7 +85,7 @@ pub(crate) enum Called {
     Yes,
     /// It is not stored.
     Never,
-    /// Something is stored that no superstep made.
+    /// The next checkpoint is not a superstep.
     Otherwise,
 }
 

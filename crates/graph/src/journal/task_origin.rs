@@ -15,15 +15,15 @@ use crate::{CheckpointId, CheckpointMeta};
 /// after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Origin {
-    /// The checkpoint that planned it, and when that was made.
+    /// The checkpoint that planned it, and its time.
     pub(crate) checkpoint: CheckpointId,
     pub(crate) since_ms: i64,
-    /// The superstep and the slot that it had there.
+    /// Its original superstep and slot.
     pub(crate) step: i64,
     pub(crate) slot: u32,
 }
 
-/// Those of the tasks that began at an earlier checkpoint, by slot.
+/// The origins of tasks that started at an earlier checkpoint, by slot.
 pub(crate) type Carried = BTreeMap<u32, Origin>;
 
 /// The origins of a checkpoint's tasks: usually that checkpoint.

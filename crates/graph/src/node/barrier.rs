@@ -36,7 +36,7 @@ use crate::{ReduceError, Reducer, Route};
 /// # Ok::<(), superstep_graph::FoldError>(())
 /// ```
 pub struct Barrier<R> {
-    /// By position in [`Route::ALL`].
+    /// The arrived variants, by position in [`Route::ALL`].
     arrived: BTreeSet<usize>,
     names: PhantomData<fn() -> R>,
 }
@@ -47,7 +47,7 @@ pub struct Barrier<R> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrived<R>(pub Vec<R>);
 
-/// Arrivals are noted; see [`Barrier`].
+/// Records arrivals; see [`Barrier`].
 #[derive(Debug)]
 pub enum Arrive {}
 

@@ -1,4 +1,4 @@
-//! Results of nodes that need not be made again.
+//! Cached results of nodes.
 //!
 //! Start at [`CachePolicy`].
 

@@ -1,4 +1,4 @@
-//! Tasks that wait until what is stored is on the disk.
+//! Tasks that wait for a commit.
 //!
 //! Start at [`Settling`].
 
@@ -24,8 +24,8 @@ impl Default for Settling {
 }
 
 impl Settling {
-    /// Waits until the checkpoint that has the present tasks to run is stored. The run must not be [`Durability::Sync`](crate::Durability::Sync),
-    /// where it always is.
+    /// Waits until the checkpoint with the current tasks is stored. Not needed with
+    /// [`Durability::Sync`](crate::Durability::Sync), where it always is.
     pub(crate) async fn settle(&self) {
         let (stored, told) = oneshot::channel();
         match &mut *self.asked() {

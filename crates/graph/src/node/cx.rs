@@ -113,7 +113,7 @@ pub(crate) struct Standing {
     pub(crate) keys: Option<String>,
     /// The drain request of the outermost run.
     pub(crate) drain: Drain,
-    /// The pulse of the task that called, to which everything that happens here is a sign of life.
+    /// The heartbeat of the calling task; all activity of this run counts for it.
     pub(crate) pulse: Option<Arc<Pulse>>,
     /// The replayed thread, in a replay.
     pub(crate) along: Option<Along>,
@@ -213,7 +213,7 @@ impl Cx {
             .unwrap_or_else(clock)
     }
 
-    /// Waits, but in a replay.
+    /// Waits for a duration; returns immediately in a replay.
     pub async fn sleep(&self, duration: Duration) {
         if self.is_for_real() {
             timers::sleep_in_node(duration).await;
@@ -299,7 +299,8 @@ impl Cx {
         })
     }
 
-    /// Fires when the run is cancelled. Only nodes with [`OnCancel::Finish`](crate::OnCancel::Finish) live to see it.
+    /// Returns the token that fires when the run is cancelled. Only nodes with
+    /// [`OnCancel::Finish`](crate::OnCancel::Finish) can observe it.
     pub fn cancel(&self) -> &CancellationToken {
         &self.run.cancel
     }
@@ -377,7 +378,7 @@ impl Cx {
         std::future::pending().await
     }
 
-    /// Returns whether a question can wait for its answer: the run is stored, and can be resumed.
+    /// Returns whether a question can be answered later: the run is stored, and can be resumed.
     pub fn can_interrupt(&self) -> bool {
         self.run.standing.place.is_some()
     }

@@ -1,4 +1,4 @@
-//! Tasks that are left behind.
+//! Discarded tasks.
 //!
 //! Start at [`Discarded`].
 

@@ -1,4 +1,4 @@
-//! Ending a run between two supersteps.
+//! Drains: requests to end a run between two supersteps.
 //!
 //! Start at [`Drain`].
 

@@ -136,7 +136,7 @@ impl fmt::Display for NodeError {
     }
 }
 
-/// Marks failures that no other attempt can mend.
+/// Marks failures that a retry cannot fix.
 pub trait Fatal<T> {
     /// Forbids retries of the result's error.
     fn fatal(self) -> Result<T, NodeError>;

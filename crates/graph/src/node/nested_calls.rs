@@ -1,4 +1,4 @@
-//! The graphs that the tasks of a run call, counted.
+//! Counters of the graphs that a run's tasks call.
 //!
 //! Start at [`Calls`].
 

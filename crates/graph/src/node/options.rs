@@ -1,4 +1,4 @@
-//! Settings of a node.
+//! The options of nodes.
 //!
 //! Start at [`NodeOptions`].
 
@@ -11,7 +11,7 @@ use crate::Retries;
 /// The options of a node.
 #[derive(Clone)]
 pub struct NodeOptions {
-    /// After which failures it runs again, and how often.
+    /// The retry rules.
     pub retry: Retries,
     /// The time limit of one attempt. It takes effect when the node waits: code that blocks its thread cannot
     /// be stopped.

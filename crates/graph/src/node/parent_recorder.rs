@@ -1,4 +1,4 @@
-//! The record of a called graph, in that of its caller.
+//! The recorder of a called graph, which belongs to its caller.
 //!
 //! Start at [`Above`].
 
@@ -18,7 +18,7 @@ use crate::{
 pub(crate) struct Above {
     pub(crate) run: Arc<RunCx>,
     pub(crate) task: TaskId,
-    /// The tasks between that one and the call, outermost first.
+    /// The tasks between the recording one and the call, outermost first.
     pub(crate) way: Vec<String>,
     pub(crate) key: String,
 }
@@ -46,7 +46,7 @@ impl Above {
         if let Some(found) = recorded.inner(&self.whole_name(task)) {
             return Some(found);
         }
-        // Older programs recorded it with the task that called its graph.
+        // Older programs recorded it with the direct caller.
         let caller = self.way.iter().try_fold(recorded, |recorded, name| recorded.inner.get(name));
         caller?.inner.get(&self.name(task)).cloned()
     }

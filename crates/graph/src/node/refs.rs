@@ -1,4 +1,4 @@
-//! References to nodes, as a builder hands them out.
+//! References to nodes, returned by the builder.
 //!
 //! Start at [`NodeRef`].
 
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use superstep_engine::Endpoint;
 
-/// A node of a [`StateGraph`](crate::StateGraph), as its `add_node` returned it. Valid in that graph only.
+/// A node of a [`StateGraph`](crate::StateGraph), returned by `add_node`. Valid in that graph only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeRef {
     pub(crate) graph: u64,
@@ -43,7 +43,8 @@ pub(crate) fn endpoint(stamp: u64, node: NodeRef) -> Endpoint {
     if node.graph == 0 || node.graph == stamp { node.end } else { Endpoint::Foreign }
 }
 
-/// A node of a [`StateGraph`](crate::StateGraph) that chooses among the routes `R` itself, as `add_routing_node` returned it.
+/// A node of a [`StateGraph`](crate::StateGraph) that chooses among the routes `R`, returned by
+/// `add_routing_node`.
 pub struct RoutingRef<R> {
     pub(crate) node: NodeRef,
     routes: PhantomData<fn(R)>,

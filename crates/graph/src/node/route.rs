@@ -1,6 +1,6 @@
 //! The routes of conditional edges.
 
-/// An enum without fields whose variants are the routes out of a node. Write `#[derive(Route)]`.
+/// An enum without fields whose variants are the routes of a node. Write `#[derive(Route)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no route",
     label = "does not implement `Route`",

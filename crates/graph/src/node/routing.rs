@@ -14,7 +14,7 @@ pub trait Routes {
     /// `true` if it is always exactly one.
     const ONE: bool = false;
 
-    /// Hands over each route in order.
+    /// Passes each route to `take`, in order.
     fn each(self, take: impl FnMut(Self::Route));
 }
 

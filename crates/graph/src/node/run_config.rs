@@ -21,7 +21,7 @@ macro_rules! run_options {
             $self
         }
 
-        /// Adds the answer to an interrupt, by the interrupt's id, or by its key if only one question has it. Any
+        /// Adds the answer to an interrupt, by the interrupt's id, or by its key if that is unique. Any
         /// serializable value is an answer; one that cannot be serialized is reported when the run starts.
         pub fn answer(mut $self, interrupt: impl Into<String>, value: impl serde::Serialize) -> Self {
             $config.answers = $config.answers.answer(interrupt, value);
@@ -34,19 +34,19 @@ macro_rules! run_options {
             $self
         }
 
-        /// Limits how many supersteps run nodes; at least 1.
+        /// Sets the maximum number of supersteps that run nodes; at least 1.
         pub fn step_limit(mut $self, supersteps: u32) -> Self {
             $config.step_limit = supersteps;
             $self
         }
 
-        /// Limits how deep graphs call each other; at 0 no graph calls another.
+        /// Sets the maximum nesting of called graphs; at 0 no graph calls another.
         pub fn depth_limit(mut $self, graphs: usize) -> Self {
             $config.depth_limit = graphs;
             $self
         }
 
-        /// Limits how many tasks of a graph run at the same time; 0 counts as 1.
+        /// Sets the maximum number of concurrent tasks of a graph; 0 counts as 1.
         pub fn max_concurrency(mut $self, tasks: usize) -> Self {
             $config.max_concurrency = Some(tasks);
             $self
@@ -58,7 +58,7 @@ macro_rules! run_options {
             $self
         }
 
-        /// Decides about a new input while the thread has pending tasks.
+        /// Sets the treatment of a new input on a thread with pending tasks.
         pub fn on_unfinished(mut $self, what: crate::OnUnfinished) -> Self {
             $config.on_unfinished = what;
             $self
@@ -106,19 +106,20 @@ macro_rules! run_options {
             $self
         }
 
-        /// Stores the full state with every so many supersteps; 0 counts as 1.
+        /// Sets the number of supersteps between full states; 0 counts as 1.
         pub fn snapshot_every(mut $self, supersteps: usize) -> Self {
             $config.snapshot_every = Some(supersteps);
             $self
         }
 
-        /// Decides when the run's supersteps are stored.
+        /// Sets when the run's supersteps are stored.
         pub fn durability(mut $self, durability: crate::Durability) -> Self {
             $config.durability = durability;
             $self
         }
 
-        /// Stores the inputs that nodes read from outside, for a [`Replay`](crate::Replay); on by default.
+        /// Sets whether the external inputs of nodes are stored, for a [`Replay`](crate::Replay); on by
+        /// default.
         pub fn recording(mut $self, on: bool) -> Self {
             $config.recording = on;
             $self
@@ -148,7 +149,7 @@ pub(crate) use run_options;
 /// ```
 #[derive(Clone)]
 pub struct RunConfig {
-    /// The thread to run on; needed if the graph has a checkpointer.
+    /// The thread of the run; required if the graph has a checkpointer.
     pub thread: Option<ThreadId>,
     /// Continue from this checkpoint, on a new branch, instead of from the head of the thread. Its tasks run
     /// afresh.
@@ -170,7 +171,7 @@ pub struct RunConfig {
     pub step_timeout: Option<Duration>,
     /// The treatment of a new input on a thread with pending tasks.
     pub on_unfinished: OnUnfinished,
-    /// Answers to what the thread waits for.
+    /// The answers to pending questions.
     pub answers: Answers,
     /// The breakpoints at which the run stops.
     pub breakpoints: Breakpoints,
@@ -178,7 +179,7 @@ pub struct RunConfig {
     pub drain: Drain,
     /// Cancels the run; shared by clones.
     pub cancel: CancellationToken,
-    /// The time, for checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
+    /// The clock of checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
     pub clock: Arc<dyn Clock>,
     /// The value of [`Cx::context`](crate::Cx::context): the user, tenant or permissions of this run. It is
     /// not stored.
@@ -186,8 +187,8 @@ pub struct RunConfig {
     /// The base RNG seed, for retries and [`Cx::rng`](crate::Cx::rng), mixed with the thread id. Runs without
     /// a thread that have equal seeds draw equal numbers.
     pub seed: u64,
-    /// Store the full state with every so many supersteps, 0 counting as 1; `None` for as rarely as pays, which is the
-    /// more rarely the larger the state is. A checkpoint is loaded from the last full state before it.
+    /// The number of supersteps between full states, 0 counting as 1; `None` for an adaptive interval, which
+    /// grows with the size of the state. A checkpoint is loaded from the last full state before it.
     pub snapshot_every: Option<usize>,
     /// The time at which the run's results are stored.
     pub durability: Durability,
@@ -200,7 +201,7 @@ pub struct RunConfig {
 /// The treatment of a new input on a thread with pending tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnfinished {
-    /// Refuse it with [`RunError::Unfinished`](crate::RunError::Unfinished).
+    /// Reject it with [`RunError::Unfinished`](crate::RunError::Unfinished).
     #[default]
     Refuse,
     /// Drop the tasks, emit [`Event::Discarded`](crate::Event::Discarded), and start at `START`.
@@ -210,9 +211,9 @@ pub enum OnUnfinished {
 /// Nodes at which a run stops, by name; `*` is every node. A run that starts at a breakpoint passes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakpoints {
-    /// Stop before any of these runs. An error handler is in no plan, so it cannot be among them.
+    /// The nodes before which it stops. An error handler is never planned, so it cannot be among them.
     pub before: Vec<String>,
-    /// Stop after any of these has run.
+    /// The nodes after which it stops.
     pub after: Vec<String>,
 }
 
@@ -224,7 +225,7 @@ impl RunConfig {
 
     run_options!(self, self);
 
-    /// Refuses metadata that could be stored and not be read again.
+    /// Rejects metadata that could be stored but not read back.
     pub(crate) fn check_metadata(&self) -> Result<(), RunError> {
         let unstorable = |name: &str| {
             format!(

@@ -47,7 +47,7 @@ pub enum TimeoutKind {
 #[derive(Debug)]
 pub(crate) struct Pulse {
     begun: Instant,
-    /// Nanoseconds after that.
+    /// Nanoseconds since the start.
     last: AtomicU64,
     /// The heartbeat of the calling task, if it has an idle timeout.
     above: Option<Arc<Pulse>>,
@@ -72,7 +72,7 @@ impl Pulse {
     }
 }
 
-/// The limits of an attempt that has any.
+/// The time limits of an attempt.
 pub(crate) struct Deadlines {
     begun: Instant,
     run: Option<Duration>,

@@ -115,7 +115,7 @@ impl<S: State> Driver<S> {
     pub(super) fn accept(&mut self, input: S::Update, control: Control) -> Result<Begin, RunError> {
         let (node, step) = (self.graph.topology.start(), control.step + 1);
         let json = self.encode(&input, node, step)?;
-        // An input that cannot be folded or leads nowhere is refused here, before anything of it is stored.
+        // An input that cannot be folded or has no target is rejected here, before it is stored.
         let report = self.finish(TaskId { step, slot: 0 }, node, input, json, Targets::default(), true)?;
         let led = self.graph.topology.check(node, &report.targets);
         led.map_err(|error| RunError::Route { step, error })?;
@@ -200,13 +200,13 @@ impl<S: State> Driver<S> {
                     None if update.is_some() => {
                         return Err(lost_handler(&failure, &self.graph.name, begin.control.step, slot));
                     }
-                    // The program has no handler any more, so that the node is tried again.
+                    // The program no longer has a handler, so that the node is retried.
                     None => continue,
                 }
             }
             match (record, update) {
                 (TaskRecord::Finished { update: json, targets, .. }, Some(update)) => {
-                    // The engine reports nodes that the graph lost.
+                    // The engine reports nodes that the graph no longer has.
                     let Some(node) = node else { continue };
                     let (Targets { ends, items }, gone) = recorded_targets(&self.graph.topology, targets);
                     lost.extend(gone);

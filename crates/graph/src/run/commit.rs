@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl<S: State> Driver<S> {
-    /// Stores a superstep that is folded.
+    /// Stores a folded superstep.
     pub(super) async fn store_superstep(&mut self, mut control: Control) -> Result<(), RunError> {
         control.items.clone_from(&self.items);
         let mut applied = Vec::with_capacity(self.done.len());
@@ -58,7 +58,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Stores what the run has not stored yet.
+    /// Stores all remaining data of the run.
     pub(super) async fn flush(&mut self) -> Result<(), RunError> {
         let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
         let Some(hold) = &mut self.hold else { return Ok(()) };

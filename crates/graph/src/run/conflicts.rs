@@ -15,7 +15,7 @@ pub(crate) fn set_back_refused<S: State>(
     state: &S,
     tasks: &mut [RestoredTask<S>],
 ) {
-    // An input that is refused is not stored.
+    // A rejected input is not stored.
     let is_input = control.next.first().is_some_and(|node| node.as_str() == START);
     if is_input || tasks.iter().all(|task| task.update.is_none()) {
         return;
@@ -65,10 +65,10 @@ fn clashes<S: State>(state: &S, tasks: &[RestoredTask<S>]) -> Vec<(usize, Vec<us
     alone.iter().map(writers).filter(|(_, writers)| writers.len() > 1).collect()
 }
 
-/// Tries what the tasks wrote.
+/// Folds the writes of the tasks as a test.
 ///
 /// # Errors
-/// The position of the first whose write is refused, and why.
+/// The position of the first rejected write, and the reason.
 fn fold_all<S: State>(state: &S, tasks: &[RestoredTask<S>]) -> Result<(), (usize, FoldError)> {
     let mut state = state.clone();
     state.clear_ephemeral();

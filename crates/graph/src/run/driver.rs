@@ -135,7 +135,7 @@ pub(super) struct Driver<S: State> {
     pub(super) done: Vec<Option<Done<S>>>,
     /// Cache entries to insert after the superstep commits.
     pub(super) to_keep: Vec<(NodeIndex, Missing, Written<S>)>,
-    /// The buffer that updates are encoded in.
+    /// The encoding buffer of updates.
     pub(super) scratch: Vec<u8>,
     /// The last failure of a task, until it is known whether the task runs again.
     pub(super) failure: Option<(Task, Box<dyn std::error::Error + Send + Sync>)>,
@@ -145,13 +145,13 @@ pub(super) struct Driver<S: State> {
     pub(super) waiting: BTreeMap<u32, Vec<Asking>>,
     /// The command with which a node left the graph.
     pub(super) left: Option<Box<dyn Any + Send + Sync>>,
-    /// The questions with which tasks of this superstep waited when the run began, by slot.
+    /// The questions of this superstep's tasks at the start of the run, by slot.
     pub(super) asked: BTreeMap<u32, Vec<Question>>,
     /// The interrupt whose answer was rejected.
     pub(super) refused: Option<String>,
     /// `true` if no retry can help after the last failure.
     pub(super) fatal: bool,
-    /// The superstep in which the run ended.
+    /// The superstep at the end of the run.
     pub(super) last_step: i64,
     /// Additional data of a nested run.
     pub(super) inside: Option<Inside<S>>,
@@ -175,7 +175,7 @@ impl Drop for EndOfRun {
     }
 }
 
-/// A finished task whose superstep is not over.
+/// A finished task of an incomplete superstep.
 pub(super) struct Done<S: State> {
     pub(super) node: NodeIndex,
     /// `None` when it is folded, which happens early for a task that is alone in its superstep.
@@ -477,11 +477,11 @@ impl<S: State> Driver<S> {
 enum Woken {
     /// Tasks wait until their effects are stored.
     Asked(Vec<Request>),
-    /// A task is over or may begin, or the run is cancelled.
+    /// A task has ended or may start, or the run is cancelled.
     Again,
-    /// A write of the queue is over.
+    /// A queued write has completed.
     Stored(Result<Option<CheckpointMeta>, RunError>),
-    /// Tasks need their checkpoint stored.
+    /// Tasks wait for their checkpoint to be stored.
     Settle(Vec<oneshot::Sender<()>>),
     /// The superstep exceeds its time limit.
     TooLong,

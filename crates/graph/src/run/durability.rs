@@ -19,7 +19,7 @@ use crate::{
 
 /// The destination of a run's writes.
 pub(crate) enum Writes {
-    /// To the checkpointer.
+    /// The checkpointer, directly.
     Now,
     /// The checkpointer, one write after the other, while the run continues.
     Queued(Queue),
@@ -27,7 +27,7 @@ pub(crate) enum Writes {
     Held(Held),
 }
 
-/// Writes that wait for those before them.
+/// Writes in the order of their requests.
 #[derive(Default)]
 pub(crate) struct Queue {
     waiting: VecDeque<Write>,
@@ -97,7 +97,7 @@ impl Queue {
     }
 }
 
-/// The supersteps since the last checkpoint that is stored.
+/// The supersteps since the last stored checkpoint.
 #[derive(Default)]
 pub(crate) struct Held {
     pub(crate) superstep: Option<HeldSuperstep>,
@@ -107,7 +107,7 @@ pub(crate) struct Held {
 
 /// The last of them.
 pub(crate) struct HeldSuperstep {
-    /// The checkpoint that is stored before them, and how many tasks it had.
+    /// The stored checkpoint before them, and its number of tasks.
     pub(crate) parent: Option<CheckpointId>,
     pub(crate) width: u32,
     pub(crate) control: Control,
@@ -117,9 +117,9 @@ pub(crate) struct HeldSuperstep {
 }
 
 impl Held {
-    /// Puts a superstep in the place of the one before it.
+    /// Replaces the previous superstep.
     pub(crate) fn put(&mut self, mut next: HeldSuperstep) {
-        // Only the checkpoint before it has the records that its tasks refer to, and that is not stored.
+        // Only the previous checkpoint has the records of its tasks, and it is not stored.
         next.applied.iter_mut().for_each(|task| task.recorded = false);
         if let Some(HeldSuperstep { parent, width, .. }) = self.superstep.take() {
             (next.parent, next.width) = (parent, width);

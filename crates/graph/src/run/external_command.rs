@@ -51,7 +51,7 @@ impl<S: State> Driver<S> {
         let records = changed.records();
         let Changed { state, control: after, applied, carried, origins } = changed;
         self.state = state;
-        // The tasks have other slots now; their questions have the ids that they had.
+        // The tasks have new slots; their questions retain their ids.
         let mut translated = Answers::new();
         for (before, task) in &carried {
             let Some(given) = answers.remove(before) else { continue };

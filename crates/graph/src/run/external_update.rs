@@ -17,19 +17,19 @@ use crate::{
     run::{fail::lost_handler, finish::encode, restore::RestoredTask, targets},
 };
 
-/// In whose name the state is updated from outside. Made of a node's name, or of `None`.
+/// The author of an external update. Converts from a node's name, or from `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AsNode {
-    /// The node that ran last: whose updates made the state of the checkpoint, or, at the head, who has finished since.
-    /// On a thread without checkpoints it is an input. All tasks that have not ended stay to be run, those of this node
-    /// too, and so do their questions. As long as there are any, the node sends no items again, and reaches no join again;
-    /// its conditional edges may lead to more nodes.
+    /// The node that ran last: the author of the checkpoint's state, or, at the head, a node that has
+    /// finished since. On a thread without checkpoints it is an input. All unfinished tasks remain pending,
+    /// including those of this node, and so do their questions. While there are any, the node sends no items
+    /// again, and reaches no join again; its conditional edges may lead to more nodes.
     #[default]
     LastRun,
     /// The node with this name. The update replaces the unfinished task of that node, if there is one; the
     /// tasks of other nodes remain.
     Named(String),
-    /// An input: what follows the start runs next. Also by the name `__start__`.
+    /// An input: the successors of the start run next. Also by the name `__start__`.
     Input,
     /// The end: no pending tasks. Also by the name `__end__`.
     End,
@@ -70,7 +70,7 @@ impl From<Option<&str>> for AsNode {
 pub(crate) enum As {
     /// The node; the update replaces its unfinished tasks.
     Node(NodeIndex),
-    /// The update adds to what the node wrote. Tasks of it that have not ended stay to be run.
+    /// The update adds to the node's writes. Its unfinished tasks remain pending.
     LastRun(NodeIndex),
     End,
     Nobody,
@@ -86,7 +86,7 @@ impl As {
     }
 }
 
-/// A superstep made by hand: what finished tasks wrote, then the updates.
+/// An external superstep: the writes of finished tasks, then the updates.
 pub(crate) struct Change<S: State> {
     pub(crate) state: S,
     step: i64,
@@ -94,7 +94,7 @@ pub(crate) struct Change<S: State> {
     before: Option<Control>,
     /// The origins of its tasks; `None` if they start anew.
     origins: Option<Origins>,
-    /// The tasks of it that need not run any more, by slot.
+    /// The tasks that need not run any more, by slot.
     done: Vec<u32>,
     /// Unfinished tasks with records.
     pending: Vec<RestoredTask<S>>,
@@ -354,7 +354,7 @@ impl<S: State> Change<S> {
     }
 }
 
-/// A thread after a superstep made by hand.
+/// A thread after an external superstep.
 pub(crate) struct Changed<S: State> {
     pub(crate) state: S,
     pub(crate) control: Control,

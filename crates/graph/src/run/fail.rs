@@ -59,7 +59,7 @@ pub(crate) fn lost_handler(failure: &NodeFailure, graph: &str, step: i64, slot: 
 }
 
 impl<S: State> Driver<S> {
-    /// Has the engine decide about a failure.
+    /// Passes a failure to the engine, which decides about it.
     pub(super) async fn fail_task(
         &mut self,
         run: &mut Run,
@@ -95,7 +95,8 @@ impl<S: State> Driver<S> {
                 let wrote = |done: &Done<S>| {
                     done.update.as_ref().is_some_and(|update| self.state.written(update).contains(channel))
                 };
-                // Not these two alone: the next run would find the others, though their nodes may write something else now.
+                // All conflicts are reported, because the next run would find the others, although their
+                // nodes may write other values now.
                 let slots = (0..).zip(&self.done);
                 let blamed = slots.filter(|(_, done)| done.as_ref().is_some_and(wrote));
                 let blamed = blamed.map(|(slot, _)| slot).collect();
@@ -127,7 +128,7 @@ impl<S: State> Driver<S> {
     /// equally.
     pub(super) fn chance(&self, task: Task) -> f64 {
         let attempt = (task.id.step as u64) << 32 ^ u64::from(task.id.slot) << 16 ^ u64::from(task.attempt);
-        // Spread over all bits, so that seeds and attempts that are close to each other do not meet.
+        // Spread over all bits, so that similar seeds and attempts do not collide.
         StdRng::seed_from_u64(self.cx.seed ^ attempt.wrapping_mul(0xD1B5_4A32_D192_ED03)).random()
     }
 }

@@ -1,4 +1,4 @@
-//! Finished tasks: what they wrote is folded, and where they lead is found.
+//! Finished tasks: folding their writes and finding their targets.
 
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ impl<S: State> Driver<S> {
                 Refused { error: RunError::Fold { node, step: plan.step, source }, blamed: vec![task.slot] }
             })?;
         }
-        // Only what was accepted, or it would be refused again and again.
+        // Only accepted results, because others would be rejected again and again.
         for (node, missing, written) in self.to_keep.drain(..) {
             if let Some(cache) = &self.graph.nodes[node.position()].cache {
                 cache.keep(missing, written, self.cx.clock.now_ms());
@@ -201,7 +201,7 @@ pub(crate) fn encode<S: State>(
     })
 }
 
-/// Refuses an update that does not fit the state.
+/// Rejects an update that does not fit the state.
 fn check<S: State>(state: &S, update: &S::Update, step: i64, node: &NodeName) -> Result<(), RunError> {
     state.check(update).map_err(|error| refused_write(error, step, node))
 }

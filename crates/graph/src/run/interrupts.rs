@@ -28,7 +28,7 @@ pub(super) struct Waiting {
     pub(super) node: NodeName,
     pub(super) questions: Vec<Question>,
     pub(super) answers: BTreeMap<String, String>,
-    /// The questions that those are for.
+    /// The questions of the answers.
     pub(super) asked: BTreeMap<String, Question>,
 }
 
@@ -207,7 +207,7 @@ pub(super) fn breakpoints<S: State>(
             return Ok(topology.names().filter_map(|name| topology.find(name.as_str())).collect());
         }
         let unknown = |name: &String| RunError::UnknownNode { graph: graph.name.clone(), node: name.clone() };
-        // The others are in graphs that nodes of this one call.
+        // The others are in called graphs.
         let here = names.iter().filter(|name| topology.find(name).is_some() || !is_inside(topology, name));
         here.map(|name| topology.find(name).ok_or_else(|| unknown(name))).collect()
     };

@@ -1,4 +1,4 @@
-//! Updates in the name of tasks that are left behind.
+//! Updates in the name of discarded tasks.
 //!
 //! Start at [`left_behind`].
 

@@ -1,4 +1,4 @@
-//! A run inside a task of another.
+//! Nested runs.
 
 use std::{any::Any, sync::Arc};
 
@@ -28,12 +28,12 @@ use crate::{
 /// A graph call of a task.
 pub(crate) struct Call<T: State> {
     pub(crate) graph: Arc<Inner<T>>,
-    /// If the thread lives on over the tasks that call: where it is found.
+    /// The position of the thread, if the graph has a persistent one.
     pub(crate) own: Option<Place>,
     pub(crate) input: T::Update,
     /// The state before the input.
     pub(crate) seed: Option<T>,
-    /// All that was answered so far.
+    /// All answers so far.
     pub(crate) answers: Vec<Given>,
     /// The sink of its events, and its namespace there.
     pub(crate) events: Option<(Arc<dyn Below>, Namespace)>,
@@ -67,7 +67,7 @@ pub(crate) enum Called<T: State> {
     Suspended,
     Cancelled,
     Drained,
-    /// A node left it, with this command for the caller.
+    /// A node left it with this command for the caller.
     Left(Box<dyn Any + Send + Sync>),
 }
 
@@ -123,7 +123,7 @@ impl<S: State> Driver<S> {
             Some(seed) => load_seeded(&self.graph, seed, &checkpointer, &thread).await?,
             None => load(&self.graph, &checkpointer, &thread, None, given).await?,
         };
-        // Its root's lease is this run's.
+        // This run uses the lease of its root.
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
         let mut hold = Hold::new(checkpointer.clone(), thread.clone(), None, clock, mark);
         hold.snapshot_every = config.snapshot_every;
@@ -200,7 +200,7 @@ impl<S: State> Driver<S> {
         self.accept_and_store(input, Some(meta.control.step), config).await
     }
 
-    /// Finds the graphs that live on over the tasks of this one.
+    /// Reads the positions of the called graphs with persistent threads.
     async fn stand_at(
         &self,
         checkpointer: &dyn Checkpointer,

@@ -48,7 +48,7 @@ use crate::{
 pub enum Returned<T, S: State, R> {
     /// It completed with this state.
     State(T),
-    /// One of its nodes left it, with this command.
+    /// One of its nodes left it with this command.
     Command(Command<S, R>),
 }
 
@@ -78,17 +78,17 @@ enum How<T> {
 enum Ran<T: State> {
     Completed {
         state: T,
-        /// The updates that were made in it, if it began with its caller's state.
+        /// The updates in it, if it started with its caller's state.
         made: Vec<T::Update>,
     },
     Left(Box<dyn Any + Send + Sync>),
 }
 
-/// A call that cannot be made.
+/// An invalid call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// Two calls of one task have one key.
+    /// Two calls of one task with equal keys.
     #[error(
         "SS151: a task of node `{node}` calls under the key `{key}` twice; give each of its calls another key"
     )]
@@ -98,7 +98,7 @@ pub enum CallError {
         /// The key.
         key: String,
     },
-    /// Two tasks call a graph that has one thread.
+    /// Two tasks that call a graph with one thread.
     #[error(
         "SS152: two tasks of node `{node}` call a graph with `Persistence::Own` in one superstep, and it has one thread \
          for both; use `Persistence::Inherited`, or let one superstep come after the other"
@@ -128,7 +128,7 @@ pub enum CallError {
         /// The key.
         key: String,
     },
-    /// Graphs that call each other, one inside of the other, deeper than they may.
+    /// Nested calls beyond the depth limit.
     #[error(
         "SS177: node `{node}` calls a graph inside of {limit} others; end the recursion, or raise `RunConfig::depth_limit`"
     )]
@@ -153,7 +153,7 @@ pub enum CallError {
          `add_routing_subgraph` or `call_or_left`, with the state and the routes of the command"
     )]
     Left {
-        /// The node that called.
+        /// The calling node.
         node: NodeName,
     },
 }
@@ -275,7 +275,7 @@ impl Cx {
         pending().await
     }
 
-    /// Runs a graph of the same state inside this task, from this state, and returns what it wrote.
+    /// Runs a graph of the same state inside this task, from this state, and returns its updates.
     pub(crate) async fn call_from<S: State>(
         &self,
         graph: &CompiledGraph<S>,
@@ -322,7 +322,7 @@ impl Cx {
             return Err(fatal(CallError::TooDeep { node: self.node().clone(), limit }));
         }
         let at_work = self.run.calls.begin(self, key, graph.persistence()).map_err(fatal)?;
-        // The thread is named after the checkpoint, and the keys of all its tasks.
+        // The names of the thread and of all its tasks' keys derive from the checkpoint.
         self.settle().await;
         let (seed, watch) = match how {
             How::Plain => (None, None),
@@ -511,7 +511,7 @@ impl Cx {
         })
     }
 
-    /// Those that are in graphs which this node calls.
+    /// Returns the breakpoints in graphs that this node calls.
     fn breakpoints(&self) -> Breakpoints {
         let Breakpoints { before, after } = &self.run.standing.config.breakpoints;
         let inner = |names: &[String]| {
@@ -527,7 +527,7 @@ impl Cx {
 /// depth.
 async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     const LEVELS: usize = 2;
-    // Graphs in graphs in graphs would otherwise be one ever larger future.
+    // Nested graphs would otherwise form one ever larger future.
     let depth = call.standing.namespace.0.len();
     let run = Box::pin(nested_driver::call(call));
     if !depth.is_multiple_of(LEVELS) || Handle::try_current().is_err() {
@@ -535,7 +535,7 @@ async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     }
     let run = if in_effect() { Either::Left(effect(run)) } else { Either::Right(run) };
     let (told, ended) = oneshot::channel();
-    // Dropped with this, and the graph with it.
+    // Dropped together with this future, and the graph with it.
     let _task = OwnTask::spawn(Box::pin(async move {
         // The caller may be gone.
         let _ = told.send(AssertUnwindSafe(run).catch_unwind().await);
@@ -543,7 +543,7 @@ async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     match ended.await {
         Ok(Ok(called)) => called,
         Ok(Err(panic)) => resume_unwind(panic),
-        // The runtime is shut down, and drops this as well.
+        // The runtime is shutting down, and drops this as well.
         Err(_) => pending().await,
     }
 }

@@ -61,7 +61,7 @@ impl<S: State> Driver<S> {
         self.failures.get(&slot).map(Arc::as_ref)
     }
 
-    /// Stores how the tasks of a superstep ended that will not be committed.
+    /// Stores the results of the tasks of a superstep that will not be committed.
     pub(super) async fn record_stop(
         &mut self,
         run: &Run,
@@ -122,7 +122,7 @@ impl<S: State> Driver<S> {
         self.finish(task.id, task.node, update, json, gotos, false).ok()
     }
 
-    /// Folds what tasks wrote whose superstep is not over, as [`get_state`](crate::CompiledGraph::get_state) does.
+    /// Folds the writes of an incomplete superstep, as [`get_state`](crate::CompiledGraph::get_state) does.
     pub(super) fn fold_early(&mut self) {
         let name = |done: &Option<Done<S>>| match done {
             Some(done) => self.graph.topology.name(done.node).clone(),
@@ -160,8 +160,8 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Stores what a finished task wrote before its superstep is over; should that fail or crash, the task is not to run
-    /// again.
+    /// Stores the writes of a finished task before its superstep ends, so that the task does not run again
+    /// after a failure or a crash.
     pub(super) async fn record(&mut self, run: &Run, slot: u32) -> Result<(), RunError> {
         if let Some(report) = run.report(slot) {
             let record = self.record_of(slot, report);

@@ -93,7 +93,7 @@ impl<S: State> Driver<S> {
         self.cx.standing.along.as_ref()
     }
 
-    /// Notes a run that ended before the line did, which would otherwise pass for a thread that was replayed.
+    /// Records that a run ended before its line, which would otherwise count as a complete replay.
     fn end_along(&self) {
         let Some(Along { script, thread }) = self.along() else { return };
         if script.place(thread).1.is_some() && !script.is_over() {
@@ -120,7 +120,7 @@ impl<S: State> Driver<S> {
         self.expect().await
     }
 
-    /// Compares an input with the one that is stored.
+    /// Compares an input with the stored one.
     pub(super) async fn compare_input(&mut self) -> Result<(), RunError> {
         let Some(Along { script, thread }) = self.along().cloned() else { return Ok(()) };
         let node: NodeName = START.into();
@@ -208,7 +208,7 @@ impl<S: State> Driver<S> {
         let expected = self.expected(task.id.slot)?;
         match (given, &expected.error) {
             (Given::Recorded(recorded), _) if recorded.cached => {
-                // Without a node that the graph has lost it leads elsewhere, which is found.
+                // Without a missing node the targets differ, which is detected.
                 let (went, _) = recorded_targets(&self.graph.topology, recorded.went.clone());
                 let written = Written { went: Some(went), ..self.stored(expected)? };
                 Some(RunTask::over(task, Ok(written), Lookup::Hit))
@@ -442,7 +442,7 @@ impl<S: State> Driver<S> {
         }
         let is_stored = |slot: &u32| self.expected(*slot).is_some_and(|expected| expected.update.is_some());
         if self.inside.is_some() && !self.replaying.expected.tasks.keys().any(is_stored) {
-            // It failed then, too; what became of that is its caller's update.
+            // It failed at that time, too; the result is in its caller's update.
             return;
         }
         let blamed = refused.blamed.first().and_then(|slot| self.done.get(*slot as usize)?.as_ref());

@@ -1,4 +1,4 @@
-//! From what a checkpointer stores back to a typed state, by the same folds that made it.
+//! Restoring a typed state from stored data, by the same folds that made it.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::{
     },
 };
 
-/// A checkpoint as the driver works with it.
+/// A checkpoint in the driver's form.
 pub(crate) struct Restored<S: State> {
     pub(crate) meta: CheckpointMeta,
     pub(crate) head: CheckpointId,
-    /// The slots and nodes whose updates made it.
+    /// The slots and nodes of the updates that made it.
     pub(crate) applied: Vec<(u32, NodeName)>,
     pub(crate) state: S,
     pub(crate) tasks: Vec<RestoredTask<S>>,
@@ -43,30 +43,31 @@ pub(crate) struct RestoredTask<S: State> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SinceSnapshot {
     commits: usize,
-    /// Those of them that folded updates: all but those that accept an input or begin a fork.
+    /// The number of commits that folded updates: all except inputs and forks.
     folded: usize,
     bytes: usize,
-    /// The size of the last snapshot, or of the largest commit if that is more: the next one is hardly smaller.
+    /// The size of the last snapshot, or of the largest commit if that is more: the next one is hardly
+    /// smaller.
     snapshot_bytes: usize,
     /// `true` if the commit counted last is to have a snapshot.
     is_due: bool,
-    /// The weight at which one was due last, and was too large to be worth it.
+    /// The weight at which the last snapshot was due, and was not worth its size.
     tried: usize,
 }
 
 impl SinceSnapshot {
-    /// The fewest commits between two snapshots.
+    /// The minimum number of commits between two snapshots.
     const EVERY: usize = 50;
     /// The factor between the size of a snapshot and the amount of data stored without one. Snapshots then
     /// cost a constant share of each commit, for any length of the history. The updates of a state that only
     /// grows are as good as a snapshot: such a state seldom has one.
     const WEIGHT: usize = 4;
-    /// The size of a snapshot that is small enough to be stored whenever it is due.
+    /// The size of a snapshot that is always worth storing when it is due.
     const SMALL: usize = 16 << 10;
     /// The cost of folding one commit at a load, in bytes that take the same time.
     const COMMIT_BYTES: usize = 256;
 
-    /// Counts a commit; whether it `folded` anything, and how much.
+    /// Counts a commit, its size, and whether it `folded` updates.
     pub(crate) fn count(&mut self, folded: bool, update_bytes: usize) {
         self.commits += 1;
         self.folded += usize::from(folded);
@@ -154,7 +155,7 @@ pub(crate) async fn load_seeded<S: State>(
     restore(reader, thread, loaded, ChannelSet::EMPTY).map(Some)
 }
 
-/// Refuses a state without its required channels.
+/// Rejects a state without its required channels.
 ///
 /// # Errors
 /// [`RunError::MissingChannel`] with the first that is not in `present`.
@@ -187,8 +188,8 @@ pub(crate) fn unfit_error(unfit: Unfit, thread: &ThreadId, checkpoint: Checkpoin
 /// Folds a loaded checkpoint.
 ///
 /// # Errors
-/// [`RunError::Decode`] if something stored does not fit the state, [`RunError::NewerChannel`] if a newer program stored
-/// it.
+/// [`RunError::Decode`] if stored data does not fit the state, [`RunError::NewerChannel`] if a newer program
+/// stored it.
 fn restore<S: State>(
     mut reader: Reader<S>,
     thread: &ThreadId,

@@ -23,7 +23,7 @@ pub(crate) struct Found<T: State> {
     pub(crate) thread: ThreadId,
     /// The position on its thread.
     pub(crate) at: At,
-    /// The state of its caller, if it works on that.
+    /// The state of its caller, if it works on that state.
     pub(crate) seed: Option<T>,
 }
 

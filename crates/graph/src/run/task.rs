@@ -1,4 +1,4 @@
-//! Running the tasks of a superstep.
+//! Execution of a superstep's tasks.
 
 use std::{
     any::Any,
@@ -40,7 +40,7 @@ pub(crate) enum TaskResult<S: State> {
     Interrupted(Vec<Asked>),
 }
 
-/// One attempt of a task: its node, its time-outs, its panic.
+/// One attempt of a task: its node, its timeouts, its panic.
 pub(crate) struct RunTask<S: State> {
     task: Task,
     node: BoxFuture<'static, Result<Written<S>, NodeError>>,
@@ -161,20 +161,20 @@ fn panicked(payload: &(dyn Any + Send)) -> NodeError {
     NodeError::new(Panicked::from_payload(payload)).fatal()
 }
 
-/// The tasks of a superstep that are not over. A task alone runs inside the run's own future; several are spawned.
+/// The unfinished tasks of a superstep. A single task runs inside the run's own future; several are spawned.
 pub(crate) struct Tasks<S: State> {
-    /// Those that may begin, in the order in which they do.
+    /// The tasks that may start, in order.
     waiting: VecDeque<Task>,
-    /// Those that failed and wait before another attempt.
+    /// The failed tasks that wait for a retry.
     resting: Vec<(Task, Pin<Box<Sleep>>)>,
     /// The spawned ones.
     running: VecDeque<(Task, AbortHandle)>,
     dropped: Vec<Task>,
-    /// The one that runs alone.
+    /// The task that runs inline.
     inline: Option<RunTask<S>>,
     spawned: JoinSet<TaskEnd<S>>,
     limit: usize,
-    /// Those of single nodes.
+    /// The concurrency limits of single nodes.
     limits: BTreeMap<NodeIndex, Limit>,
 }
 
@@ -182,7 +182,7 @@ pub(crate) struct Tasks<S: State> {
 struct Limit {
     most: usize,
     spawned: usize,
-    /// Those that could begin, but for this.
+    /// The tasks that wait for this limit.
     held: VecDeque<Task>,
 }
 

@@ -22,11 +22,11 @@ use crate::{
     },
 };
 
-/// The thread that a run writes: it alone, as long as it lives.
+/// The exclusive writer of a thread, for the lifetime of a run.
 pub(crate) struct Hold {
     checkpointer: Arc<dyn Checkpointer>,
     thread: ThreadId,
-    /// `None` for a graph that another one called, and for a replay: the lease of the thread's root is its caller's.
+    /// `None` for a nested run and for a replay: the lease of the root's thread belongs to the caller.
     _lease: Option<Lease>,
     clock: Arc<dyn Clock>,
     /// The destination of writes; the checkpointer until [`Hold::begin`].
@@ -220,7 +220,7 @@ impl Hold {
         Ok(stored)
     }
 
-    /// Has what is stored written to the disk.
+    /// Syncs all stored data to the disk.
     pub(crate) async fn sync(&self) -> Result<(), RunError> {
         Ok(self.checkpointer.sync().await?)
     }

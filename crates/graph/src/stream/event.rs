@@ -42,10 +42,10 @@ use crate::{CheckpointId, CheckpointMeta, Interrupt, MessageKind, Namespace, Sta
 #[serde(tag = "event", content = "data", rename_all = "snake_case", bound = "")]
 #[non_exhaustive]
 pub enum Event<S: State> {
-    /// The state after the input or a superstep was applied. [`StreamMode::Values`](crate::StreamMode::Values).
+    /// The state after the input or a superstep. [`StreamMode::Values`](crate::StreamMode::Values).
     #[serde(serialize_with = "serialize_values")]
     Values {
-        /// The superstep; 0 is the input's.
+        /// The superstep; 0 for the input.
         step: i64,
         /// The state. Channels that were not requested have their defaults.
         state: S,
@@ -74,24 +74,24 @@ pub enum Event<S: State> {
         /// The data of the event.
         data: Value,
     },
-    /// A node sent a message or a piece of one, with [`Cx::emit_message`](crate::Cx::emit_message) and its neighbours.
-    /// [`StreamMode::Messages`](crate::StreamMode::Messages).
+    /// A node sent a message or a piece of one, with [`Cx::emit_message`](crate::Cx::emit_message) or a
+    /// related method. [`StreamMode::Messages`](crate::StreamMode::Messages).
     Message {
         /// The superstep.
         step: i64,
         /// The node.
         node: NodeName,
-        /// The task's place among those of the superstep.
+        /// The slot of the task in its superstep.
         slot: u32,
         /// The attempt of the task, from 1. Messages of a failed attempt are void.
         attempt: u32,
-        /// The checkpoint whose task it is; `None` without a checkpointer.
+        /// The checkpoint of the task; `None` without a checkpointer.
         checkpoint: Option<CheckpointId>,
-        /// The message. Ids are unique within an attempt of a task.
+        /// The id of the message, unique within an attempt of a task.
         id: String,
         /// The part of the message.
         kind: MessageKind,
-        /// The piece, or all of it.
+        /// The piece, or the whole message.
         data: Value,
     },
     /// An attempt of a task starts. [`StreamMode::Tasks`](crate::StreamMode::Tasks).
@@ -103,7 +103,7 @@ pub enum Event<S: State> {
         /// The attempt, from 1.
         attempt: u32,
     },
-    /// An attempt of a task is over. [`StreamMode::Tasks`](crate::StreamMode::Tasks).
+    /// An attempt of a task has ended. [`StreamMode::Tasks`](crate::StreamMode::Tasks).
     TaskEnd {
         /// The superstep.
         step: i64,
@@ -111,7 +111,7 @@ pub enum Event<S: State> {
         node: NodeName,
         /// The attempt, from 1.
         attempt: u32,
-        /// Why it failed, if it did.
+        /// Its error, if it failed.
         error: Option<String>,
     },
     /// A checkpoint was stored. [`StreamMode::Checkpoints`](crate::StreamMode::Checkpoints).
@@ -145,7 +145,7 @@ pub enum Event<S: State> {
     /// A new input replaced unfinished tasks. Sent in every mode, and never lost; for a subgraph it is an
     /// [`Event::Subgraph`], if those are requested.
     Discarded {
-        /// The tasks that will not run.
+        /// The nodes of the discarded tasks.
         nodes: Vec<NodeName>,
     },
 }
@@ -160,7 +160,7 @@ pub enum DebugKind {
     /// An attempt of a task starts: `slot`, `node`, `attempt`, and `input`, which is the item of a worker and
     /// the state of any other node.
     Task,
-    /// It is over: `slot`, `node`, `attempt`, and `update`, `error` or `interrupts`.
+    /// An attempt has ended: `slot`, `node`, `attempt`, and `update`, `error` or `interrupts`.
     TaskResult,
 }
 

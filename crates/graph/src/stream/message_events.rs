@@ -1,4 +1,4 @@
-//! Messages that nodes stream: piece by piece, or whole.
+//! Messages that nodes stream, in pieces or whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::CheckpointId;
 pub enum MessageKind {
     /// The next piece.
     Chunk,
-    /// All of it; there were no pieces.
+    /// The whole message; there were no pieces.
     Full,
     /// No part: the pieces so far are void, and the message may start again.
     Discarded,
@@ -36,7 +36,7 @@ pub(crate) struct Said<'a> {
 #[derive(Default)]
 pub(super) struct Sent {
     step: i64,
-    /// By slot and attempt.
+    /// The ids, by slot and attempt.
     ids: BTreeMap<(u32, u32), BTreeSet<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs that are listened to: events, their modes, and the buffer between a run and its consumer.
+//! Streamed runs: events, their modes, and the buffer between a run and its consumer.
 //!
 //! Start at [`run_stream::RunStream`].
 

@@ -33,8 +33,8 @@ pub struct Streaming {
     pub modes: Vec<StreamMode>,
     /// `true` to stream the events of subgraphs as well.
     pub subgraphs: bool,
-    /// The channels that updates and values have, by name; `None` for all. A task that wrote none of them has an empty
-    /// update.
+    /// The channels in updates and values, by name; `None` for all. A task that wrote none of them has an
+    /// empty update.
     pub output_keys: Option<Vec<String>>,
     /// The maximum number of events that wait for the consumer; 0 counts as 1.
     pub buffer: usize,

@@ -7,8 +7,8 @@ use crate::{CheckpointId, Interrupt, State, View};
 /// The result of a run that did not fail.
 #[derive(Clone, Debug)]
 pub struct Outcome<S> {
-    /// The state after the last superstep. If the run stopped in the middle of one, it has what tasks wrote that were over, as
-    /// [`StateSnapshot::values`](crate::StateSnapshot::values) has it.
+    /// The state after the last superstep. If the run stopped in the middle of one, it includes the writes of
+    /// finished tasks, like [`StateSnapshot::values`](crate::StateSnapshot::values).
     pub state: S,
     /// The status of the run.
     pub status: Status,
@@ -16,7 +16,7 @@ pub struct Outcome<S> {
     pub checkpoint: Option<CheckpointId>,
     /// The pending interrupts, if it was interrupted, or cancelled with some pending.
     pub interrupts: Vec<Interrupt>,
-    /// Why it was drained, if it was.
+    /// The reason of the drain, if it was drained.
     pub drained: Option<String>,
 }
 

@@ -55,7 +55,7 @@ impl Cx {
     }
 }
 
-/// A context that is not what a node expects.
+/// A context of another type than the node expects.
 #[derive(Debug, thiserror::Error)]
 #[error("SS166: the context of this run is no `{wanted}`; give it another with `RunConfig::context`")]
 struct BadContext {

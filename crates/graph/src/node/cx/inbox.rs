@@ -1,4 +1,4 @@
-//! Posts to a thread, as its tasks read them.
+//! The inbox of a thread, for its tasks.
 
 use crate::{
     CheckpointError, Cx, Posted,

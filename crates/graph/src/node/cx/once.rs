@@ -1,4 +1,4 @@
-//! Effects that are not done twice.
+//! Effects that are not repeated.
 
 use std::{error::Error, future::Future, iter};
 
@@ -97,7 +97,7 @@ impl Cx {
                 NodeError::new(OnceError::Unfit { name: name.to_owned(), source }).fatal()
             })?,
             None => {
-                // The key is named after the checkpoint.
+                // The key is derived from the checkpoint.
                 self.settle().await;
                 let key = format!("{}/{name}", self.key());
                 let result = recorder::effect(Box::pin(effect(key))).await.map_err(|error| {
@@ -108,14 +108,14 @@ impl Cx {
                     error
                 })?;
                 let unstorable = |source| OnceError::Unstorable { name: name.to_owned(), source };
-                // Read back, so that the first time is like every other.
+                // Read back, so that the first result equals later ones.
                 let read = encode::read_back(&result);
                 let (read, json) = read.map_err(|source| NodeError::new(unstorable(source)).fatal())?;
                 ledger.put(task, name, json);
                 read
             }
         };
-        // Not lost if this is dropped meanwhile: every later record of the task has it.
+        // Not lost if this is dropped meanwhile: every later record of the task contains it.
         ledger.store(task, name).await.ok_or_else(over)?;
         Ok(result)
     }
