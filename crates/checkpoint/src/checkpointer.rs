@@ -46,7 +46,8 @@ pub trait Checkpointer: Send + Sync + 'static {
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>>;
 
-    /// Stores how a task of the head ended before its superstep is over. Storing it again replaces it.
+    /// Stores the record of a task of the head before its superstep ends. Replaces an earlier record of the
+    /// task.
     ///
     /// # Errors
     /// [`CheckpointError::Conflict`] if the task's checkpoint is not the head.

@@ -15,17 +15,17 @@ use crate::{
     record::TaskRecord,
 };
 
-/// Why a checkpoint exists.
+/// The reason for a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// An input was accepted.
     Input,
-    /// A superstep ended.
+    /// A superstep was committed.
     Loop,
     /// An external update of the state.
     Update,
-    /// A run went on from an older checkpoint.
+    /// A run continued from an older checkpoint.
     Fork,
 }
 
@@ -46,14 +46,14 @@ impl Source {
 pub struct CheckpointMeta {
     /// Its id.
     pub id: CheckpointId,
-    /// The checkpoint it follows; `None` for the first.
+    /// The previous checkpoint; `None` for the first.
     pub parent: Option<CheckpointId>,
     /// `true` if the parent was pruned.
     #[serde(default, skip_serializing_if = "is_false")]
     pub parent_pruned: bool,
     /// Why it exists.
     pub source: Source,
-    /// Its superstep, and what runs next.
+    /// The superstep and the pending nodes.
     pub control: Control,
     /// The time of creation: UTC milliseconds, by the clock of the run.
     pub created_ms: i64,
@@ -65,7 +65,7 @@ pub struct CheckpointMeta {
 pub mod own {
     /// On a called graph's input: the task for which it was accepted.
     pub const TASK: &str = "$task";
-    /// Of the same: that the graph began with the state of the graph that called it, which is not stored with it.
+    /// On such an input: the graph started with the state of its caller, which is not stored with it.
     pub const SEEDED: &str = "$seeded";
     /// On a superstep with recorded inputs: the fingerprints of the written channels.
     pub const STATE: &str = "$state";
@@ -102,37 +102,37 @@ impl CheckpointMeta {
     }
 }
 
-/// A checkpoint to be stored.
+/// A checkpoint to store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {
-    /// The checkpoint it follows.
+    /// The previous checkpoint.
     pub parent: Option<CheckpointId>,
     /// Why it exists.
     pub source: Source,
     /// The control record of the thread.
     pub control: Control,
-    /// UTC milliseconds, by the clock of the run.
+    /// The time of creation: UTC milliseconds, by the clock of the run.
     pub created_ms: i64,
     /// The metadata of the checkpoint.
     pub metadata: Map<String, Value>,
-    /// The tasks whose updates make this state out of its parent's, in the order in which they are folded.
+    /// The tasks whose updates make this state from its parent's, in fold order.
     pub applied: Vec<AppliedTask>,
-    /// The full value of every channel after them, on some commits.
+    /// The full value of every channel after these updates, on some commits.
     pub snapshot: Option<Vec<ChannelValue>>,
-    /// Records of tasks of this new checkpoint: an accepted input is the finished task of `START`.
+    /// The records of tasks of this new checkpoint: an accepted input is the finished task of `START`.
     pub records: Vec<(u32, TaskRecord)>,
 }
 
-/// A task that a commit folds in.
+/// A task whose update a commit folds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedTask {
-    /// Its slot among the tasks of the parent checkpoint.
+    /// The slot in the parent checkpoint.
     pub slot: u32,
     /// `true` if its record is already stored under the parent and need not be stored again.
     pub recorded: bool,
-    /// The node that ran, or in whose name the update was made.
+    /// The node that ran, or the author of an external update.
     pub node: NodeName,
-    /// Its update as JSON.
+    /// The update as JSON.
     pub update: Vec<u8>,
 }
 

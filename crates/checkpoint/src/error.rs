@@ -8,7 +8,7 @@ use crate::{CheckpointId, ThreadId, chain};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// Another run writes the thread.
+    /// The thread has another writer.
     #[error(
         "SS301: thread `{thread}` is busy, another run is working on it; wait for it to end or use another thread"
     )]
@@ -16,7 +16,7 @@ pub enum CheckpointError {
         /// The thread.
         thread: ThreadId,
     },
-    /// The thread went on in the meantime.
+    /// The thread has a newer head.
     #[error(
         "SS302: thread `{thread}` was changed by someone else: its head is not checkpoint {} any more; \
          load it again", .expected.map_or_else(|| "0".to_owned(), |id| id.to_string())
@@ -24,10 +24,10 @@ pub enum CheckpointError {
     Conflict {
         /// The thread.
         thread: ThreadId,
-        /// The head that the writer had seen; `None` if the thread was new to it.
+        /// The head that the writer expected; `None` for a new thread.
         expected: Option<CheckpointId>,
     },
-    /// There is a thread of that name already.
+    /// The thread already exists.
     #[error("SS310: there is a thread `{thread}` already; use another name, or delete that thread first")]
     ThreadExists {
         /// The thread.
@@ -102,7 +102,7 @@ impl CheckpointError {
     }
 }
 
-/// Its code, message, help and causes, not its fields: what `main` shows of it.
+/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
 impl fmt::Debug for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&chain(self))

@@ -19,17 +19,17 @@ use crate::{CheckpointId, CheckpointMeta, Source};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// At most this many; `None` for all.
+    /// The maximum number; `None` for all.
     pub limit: Option<usize>,
-    /// Only checkpoints older than this one.
+    /// Selects checkpoints older than this one.
     pub before: Option<CheckpointId>,
-    /// Only checkpoints that exist for this reason.
+    /// Selects checkpoints with this source.
     pub source: Option<Source>,
-    /// Only checkpoints of this superstep. Branches count alike, so that there may be several.
+    /// Selects checkpoints of this superstep. Each branch may have one.
     pub step: Option<i64>,
-    /// Only checkpoints that have this node to run.
+    /// Selects checkpoints at which this node is pending.
     pub next: Option<NodeName>,
-    /// Only checkpoints whose metadata has all of these entries.
+    /// Selects checkpoints whose metadata has all of these entries.
     pub metadata: Map<String, Value>,
 }
 
@@ -48,11 +48,11 @@ impl History {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Keep {
-    /// The newest of this many.
+    /// Retains this number of newest checkpoints.
     Last(usize),
-    /// Those made at this time or later: UTC milliseconds, by the clock of their runs.
+    /// Retains checkpoints created at this time or later: UTC milliseconds, by the clock of their runs.
     Since(i64),
-    /// The last one of each branch.
+    /// Retains the last checkpoint of each branch.
     Leaves,
     /// These.
     Only(BTreeSet<CheckpointId>),

@@ -217,7 +217,7 @@ impl MemoryCheckpointer {
     }
 }
 
-/// A thread and those of its subgraphs.
+/// A thread with the threads of its subgraphs.
 #[derive(Clone, Debug, Default)]
 struct Family {
     root: Thread,
@@ -267,7 +267,7 @@ impl Family {
     }
 }
 
-/// The threads that have a writer.
+/// The threads with a writer.
 #[derive(Debug, Default)]
 struct Leased(Mutex<BTreeSet<ThreadId>>);
 

@@ -25,7 +25,7 @@ pub struct NodeFailure {
     pub kind: FailureKind,
     /// The message of the last failure.
     pub message: String,
-    /// Why, from the nearest cause to the farthest.
+    /// The causes, from the nearest to the farthest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
     /// Additional data of the node: `NodeError::with_data`.
@@ -103,7 +103,7 @@ impl TaskRecord {
             | Self::Failed { once, .. }
             | Self::Interrupted { once, .. }
             | Self::Cancelled { once } => once,
-            // A handler did something else.
+            // The results belong to the handler.
             Self::Finished { .. } | Self::Handled { .. } => BTreeMap::new(),
         }
     }
@@ -133,7 +133,7 @@ impl TaskRecord {
 pub struct TaskKey {
     /// The thread.
     pub thread: ThreadId,
-    /// The checkpoint that has it to run.
+    /// The checkpoint at which it is pending.
     pub checkpoint: CheckpointId,
     /// Its slot, the position in [`Control::next`](superstep_engine::Control::next).
     pub slot: u32,
@@ -143,7 +143,7 @@ pub struct TaskKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum TaskRecord {
-    /// It is done and will not run again.
+    /// It is finished and will not run again.
     Finished {
         /// Its update, a JSON text.
         update: String,
@@ -153,7 +153,7 @@ pub enum TaskRecord {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Box<NodeFailure>>,
     },
-    /// It began, did something that is not to be done twice, and is not over; it will run again.
+    /// It started, had an effect that must not be repeated, and is unfinished; it will run again.
     Started {
         /// The number of failed attempts so far.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -185,7 +185,7 @@ pub enum TaskRecord {
         /// The number of failed attempts since, as in `Failed`.
         #[serde(default, skip_serializing_if = "is_zero")]
         attempts: u32,
-        /// The error of the last time, if it failed since.
+        /// The last error, if it failed since.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
         /// The results of its earlier effects.
@@ -249,7 +249,7 @@ fn is_zero(attempts: &u32) -> bool {
     *attempts == 0
 }
 
-/// A question that waits for its answer.
+/// A pending question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interrupt {
     /// The id of the question, unique on the thread for the question and its content. It stays the same when

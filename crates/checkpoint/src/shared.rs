@@ -1,4 +1,4 @@
-//! Backends that are passed by value or shared.
+//! Backends passed by value or shared.
 
 use std::sync::Arc;
 

@@ -138,7 +138,7 @@ pub trait Store: Send + Sync + 'static {
 /// A request to a [`Store`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// Answered with [`Answer::Item`].
+    /// Returns the item. Answered with [`Answer::Item`].
     Get {
         /// The namespace of the item.
         namespace: Namespace,
@@ -147,7 +147,7 @@ pub enum Operation {
         /// `true` to restart the item's lifetime; the store's default if `None`.
         refresh: Option<bool>,
     },
-    /// Answered with [`Answer::Done`].
+    /// Puts an item. Answered with [`Answer::Done`].
     Put {
         /// The namespace of the item.
         namespace: Namespace,
@@ -158,23 +158,23 @@ pub enum Operation {
         /// The options of the put.
         options: PutOptions,
     },
-    /// Answered with [`Answer::Done`].
+    /// Deletes an item. Answered with [`Answer::Done`].
     Delete {
         /// The namespace of the item.
         namespace: Namespace,
         /// The key of the item.
         key: String,
     },
-    /// Answered with [`Answer::Found`].
+    /// Searches for items. Answered with [`Answer::Found`].
     Search(Search),
-    /// Answered with [`Answer::Namespaces`].
+    /// Lists namespaces. Answered with [`Answer::Namespaces`].
     ListNamespaces(ListNamespaces),
 }
 
 /// An answer of a [`Store`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The item, if there is one.
+    /// The item, if it exists.
     Item(Option<Item>),
     /// It is done.
     Done,
@@ -201,7 +201,7 @@ pub struct Item {
     pub expires_ms: Option<i64>,
 }
 
-/// An item that a search found.
+/// An item in the result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// The item.
@@ -215,14 +215,14 @@ pub struct Found {
 pub struct PutOptions {
     /// The lifetime of the item.
     pub ttl: Ttl,
-    /// By what it can be found.
+    /// The searchable part of the value.
     pub index: Index,
 }
 
 /// The lifetime of an item after a put or refresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ttl {
-    /// As long as the store is set up for: see [`StoreOptions::ttl`].
+    /// The default of the store: see [`StoreOptions::ttl`].
     #[default]
     Usual,
     /// No expiry.
@@ -234,10 +234,10 @@ pub enum Ttl {
 /// The part of a value that queries search, by words or by meaning. Filters see the whole value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Index {
-    /// Every text and number in it.
+    /// All texts and numbers.
     #[default]
     Everything,
-    /// Those in these fields; see [`Filter`] for their names.
+    /// The texts and numbers of these fields; see [`Filter`] for their names.
     Fields(Vec<String>),
     /// No part, so that no query finds the item.
     Nothing,
@@ -258,9 +258,9 @@ pub struct Search {
     pub filter: Vec<Filter>,
     /// The query. Items without a match are left out, the others are ordered best first.
     pub query: Option<Query>,
-    /// At most this many; 10 by default.
+    /// The maximum number of results; 10 by default.
     pub limit: usize,
-    /// Leave out so many of the first ones.
+    /// The number of results to skip.
     pub offset: usize,
     /// `true` to restart the lifetime of the returned items; the store's default if `None`.
     pub refresh: Option<bool>,
@@ -279,8 +279,8 @@ pub enum Query {
     Words(String),
     /// Items whose meaning is near that of this text, by the store's [`Embed`].
     ///
-    /// The score is the cosine between the two, from -1 to 1. Items that were put when the store had another model, or
-    /// none, are left out.
+    /// The score is the cosine between the two, from -1 to 1. Items that were put with another model, or
+    /// without one, are left out.
     Meaning(String),
 }
 
@@ -323,9 +323,9 @@ pub struct ListNamespaces {
     pub suffix: Vec<String>,
     /// The maximum number of labels. Longer namespaces are cut and listed once. 0 counts as 1.
     pub max_depth: Option<usize>,
-    /// At most this many; 100 by default.
+    /// The maximum number of results; 100 by default.
     pub limit: usize,
-    /// Leave out so many of the first ones.
+    /// The number of results to skip.
     pub offset: usize,
 }
 

@@ -16,10 +16,10 @@ use superstep_engine::NodeName;
 
 use crate::{CheckpointId, ThreadId, ids::SEPARATOR};
 
-/// One step from a graph to a subgraph: which task called it, under which key.
+/// One step from a graph to a subgraph: the calling task and the key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Segment {
-    /// The node whose task called it.
+    /// The node of the calling task.
     pub node: NodeName,
     /// The task: its slot and the checkpoint where it is pending. The first such checkpoint, if external
     /// updates left the task to later ones; 0 if no checkpoint is stored. `None` for a subgraph with one
@@ -129,7 +129,7 @@ impl fmt::Display for Segment {
         let Self { node, task, key } = self;
         match task {
             Some((slot, checkpoint)) => write!(f, "{node}:{slot}@{checkpoint}")?,
-            // A second colon where a slot would be.
+            // A second colon in place of a slot.
             None if !key.is_empty() => write!(f, "{node}:")?,
             None => write!(f, "{node}")?,
         }
@@ -144,7 +144,7 @@ impl Serialize for Namespace {
     }
 }
 
-/// The segments, with `/` between them.
+/// Writes the segments, separated by `/`.
 impl fmt::Display for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, segment) in self.0.iter().enumerate() {
@@ -154,7 +154,7 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// The name; for the thread of a subgraph, its root's name and the namespace, with `/` between.
+/// Writes the name; for the thread of a subgraph, its root's name and the path, separated by `/`.
 impl fmt::Display for ThreadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.as_str().split_once(SEPARATOR) {

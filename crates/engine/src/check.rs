@@ -133,7 +133,7 @@ impl TopologyBuilder {
                     problems
                         .push(Problem { kind: ProblemKind::NoRoutes(node.name.clone()), place: node.place });
                 }
-                // The first route again: routes of one enum have names of their own.
+                // The first route again: routes of one enum have unique names.
                 Some(first) => problems.extend(said.filter(|edge| edge.kind == first.kind).map(|again| {
                     let kind = ProblemKind::RoutesTwice(node.name.clone(), first.place);
                     Problem { kind, place: again.place }

@@ -16,7 +16,7 @@ pub struct Control {
     /// The items of tasks that have one, by slot, as JSON. Opaque to the engine; the driver fills them in.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub items: BTreeMap<u32, String>,
-    /// For each join that some of its sources have reached, which.
+    /// The sources that have reached each join, for joins with any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arrived: BTreeMap<String, Vec<NodeName>>,
     /// Deferred nodes, which run when no other task is left.
@@ -58,7 +58,7 @@ pub enum RestoreError {
         /// The missing nodes.
         nodes: Vec<NodeName>,
     },
-    /// The graph lost joins that some nodes have reached.
+    /// Pending joins that the graph no longer has.
     #[error(
         "at the checkpoint of superstep {step} nodes have reached {}, which the graph does not have; add it again with the \
          same sources, or update the thread as another node", .joins.iter().map(|join| show_join(join)).collect::<Vec<_>>().join(", ")
@@ -66,10 +66,10 @@ pub enum RestoreError {
     UnknownJoins {
         /// The superstep of the checkpoint.
         step: i64,
-        /// The names of the missing joins: their sources, and behind a colon their target.
+        /// The names of the missing joins: their sources, and after a colon their target.
         joins: Vec<String>,
     },
-    /// A record names a task that is not among the ones to run, or routes to where its node has no edge.
+    /// A record of a task that is not pending, or with a target to which its node has no edge.
     #[error("the record of task {slot} does not fit the checkpoint of superstep {step}: {detail}")]
     BadRecord {
         /// The superstep of the checkpoint.

@@ -1,4 +1,4 @@
-//! Pictures of a topology: Mermaid, DOT, SVG, and plain lines for a terminal.
+//! Drawings of a topology: Mermaid, DOT, SVG, and plain lines for a terminal.
 //!
 //! Start at [`Drawing`].
 

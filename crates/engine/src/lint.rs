@@ -22,13 +22,13 @@ pub(crate) fn look(builder: &TopologyBuilder) -> Vec<Problem> {
     problems
 }
 
-/// The edges of a graph, whose nodes are numbers: [`START`](crate::START) is the last.
+/// The edges of a graph with numbered nodes; [`START`](crate::START) is the last.
 struct Ways<'b> {
     builder: &'b TopologyBuilder,
     start: usize,
-    /// Those that leave each node.
+    /// The outgoing edges of each node.
     from: Vec<Vec<Way>>,
-    /// Each with its sources and its target.
+    /// The joins, each with its sources and its target.
     joins: Vec<(Vec<usize>, usize, Place)>,
 }
 

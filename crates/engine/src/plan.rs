@@ -11,7 +11,7 @@ use crate::{Control, EngineError, NodeIndex, RestoreError, Target, Topology, top
 pub struct Before<'a> {
     /// Its control record.
     pub control: &'a Control,
-    /// The tasks of it that are done in the superstep, by slot.
+    /// The slots of its tasks that are done in the superstep.
     pub done: &'a [u32],
     /// The slots of tasks that have started and are not finished. They continue together with any added
     /// tasks, even if their node is deferred.
@@ -119,14 +119,14 @@ impl TopologyNode {
 /// Targets that were reached and do not run yet.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// For each join, which of its sources have arrived; empty if none has at any.
+    /// The arrived sources of each join; empty if no source of any join has arrived.
     arrived: Vec<Vec<bool>>,
     /// Sorted.
     deferred: Vec<NodeIndex>,
 }
 
 impl Waiting {
-    /// Leaves out what the topology does not have, see [`Topology::fits`].
+    /// Restores the arrivals, without joins that the topology lacks, see [`Topology::fits`].
     pub(crate) fn restore(topology: &Topology, control: &Control) -> Self {
         let mut waiting = Self::default();
         waiting.deferred.extend(control.deferred.iter().filter_map(|name| topology.find(name.as_str())));
@@ -140,7 +140,7 @@ impl Waiting {
         waiting
     }
 
-    /// Notes that `node` has reached a join.
+    /// Records that `node` has reached a join.
     fn arrive(&mut self, topology: &Topology, position: usize, node: NodeIndex) {
         if self.arrived.is_empty() {
             self.arrived = topology.joins.iter().map(|join| vec![false; join.sources.len()]).collect();
@@ -253,7 +253,7 @@ fn plan_with<'a>(
         }
         lead(targets, next);
     }
-    // A worker that got no item is done with all of its items.
+    // A worker without items is done with all of its items.
     if !empty.is_empty() {
         let to_run: Vec<_> = sent.iter().chain(&*next).copied().collect();
         empty.retain(|worker| !to_run.contains(worker));
@@ -277,7 +277,7 @@ fn plan_with<'a>(
         std::mem::swap(next, &mut waiting.deferred);
     }
     if next.is_empty() {
-        // The thread is finished: what waits at a join now would wait for another turn's nodes.
+        // The thread is finished: remaining arrivals would count for another turn's nodes.
         waiting.arrived.clear();
     }
 }

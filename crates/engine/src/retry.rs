@@ -13,11 +13,11 @@ use std::time::Duration;
 pub struct RetryPolicy {
     /// The maximum number of attempts, including the first. 1 never retries.
     pub max_attempts: u32,
-    /// The wait before the second attempt.
+    /// The delay before the second attempt.
     pub initial: Duration,
-    /// By how much each wait is longer than the one before it.
+    /// The factor between consecutive delays.
     pub factor: f64,
-    /// The longest wait, before jitter.
+    /// The maximum delay, before jitter.
     pub cap: Duration,
     /// The maximum random addition to a delay.
     pub jitter: Duration,

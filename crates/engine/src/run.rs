@@ -43,7 +43,7 @@ pub struct Run {
 
 #[derive(Debug)]
 struct Slot {
-    /// The node whose task it is.
+    /// The node of the task.
     of: NodeIndex,
     /// The node that runs: the task's node, or its error handler.
     node: NodeIndex,
@@ -65,11 +65,11 @@ pub struct Records {
     /// Tasks whose node permanently failed, with the error handler that runs instead. The other fields then
     /// describe the handler.
     pub handled: Vec<(u32, NodeIndex)>,
-    /// Tasks that are done.
+    /// Finished tasks.
     pub finished: Vec<(u32, Report)>,
     /// The number of failed attempts, by slot.
     pub failed: Vec<(u32, u32)>,
-    /// Tasks that wait for an answer which is still not there.
+    /// Tasks that still wait for an answer.
     pub interrupted: Vec<u32>,
 }
 
@@ -87,9 +87,9 @@ pub struct RunLimits {
 /// Nodes at which a run stops. A run that starts at a breakpoint passes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakpoints {
-    /// Stop before any of these runs.
+    /// The nodes before which it stops.
     pub before: Vec<NodeIndex>,
-    /// Stop after any of these has run.
+    /// The nodes after which it stops.
     pub after: Vec<NodeIndex>,
 }
 

@@ -1,4 +1,4 @@
-//! The fixed shape of a graph: its nodes, its edges and what is wrong with them.
+//! The fixed shape of a graph: its nodes, its edges and their problems.
 //!
 //! Start at [`TopologyBuilder`].
 
@@ -29,7 +29,7 @@ pub struct NodeSpec {
     pub handles: Option<Endpoint>,
     /// `true` if it waits until no other task is left.
     pub deferred: bool,
-    /// The graph that it runs, if it is a subgraph.
+    /// The topology of the subgraph, if it is one.
     pub subgraph: Option<Arc<Topology>>,
     /// The location of its declaration.
     pub place: Place,
@@ -49,7 +49,7 @@ pub enum OnCancel {
 /// One end of an edge of a graph under construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
-    /// The beginning of every run.
+    /// The start of every run.
     Start,
     /// The node declared as the `n`-th, from 0.
     Node(usize),
@@ -154,7 +154,7 @@ pub struct Topology {
     pub(crate) nodes: Vec<TopologyNode>,
     pub(crate) joins: Vec<Join>,
     start: NodeIndex,
-    /// For each declared node, its index.
+    /// The index of each declared node.
     declared: Vec<NodeIndex>,
 }
 
@@ -177,9 +177,9 @@ pub(crate) struct TopologyNode {
     pub(crate) routes: Vec<(String, Option<NodeIndex>)>,
     /// The routes that it can take itself, in the same form.
     pub(crate) gotos: Vec<(String, Option<NodeIndex>)>,
-    /// The workers it can send items to.
+    /// The workers that it can send items to.
     pub(crate) fan_outs: Vec<NodeIndex>,
-    /// Those of them to which only the node itself sends, and not a function of the state.
+    /// The workers that receive items only from the node's own sends, not from a fan-out.
     pub(crate) sends: Vec<NodeIndex>,
     /// The nodes that are reached only by a plain edge of this node.
     pub(crate) only_way_to: Vec<NodeIndex>,

@@ -9,7 +9,7 @@ use syn::{
 
 use crate::{flatten::Flat, home::Home};
 
-/// The built-in reducers, by the word that chooses them: the type, and whether only one task may write.
+/// The built-in reducers, by keyword: the type, and whether the channel accepts one write per superstep.
 const BUILT_IN: [(&str, &str, bool); 9] = [
     ("append", "Append", false),
     ("merge_by_id", "MergeById", false),
@@ -26,13 +26,13 @@ const BUILT_IN: [(&str, &str, bool); 9] = [
 pub(crate) struct Channel {
     /// The field.
     pub(crate) ident: Ident,
-    /// The field's name as checkpoints have it, without `r#`.
+    /// The field's name in checkpoints, without `r#`.
     pub(crate) name: String,
     /// The field's type.
     pub(crate) ty: Type,
-    /// The names it had before.
+    /// The former names.
     pub(crate) was: Vec<LitStr>,
-    /// The version of what is stored of it, with the function that migrates older ones.
+    /// The version of the stored data, with the migration of older ones.
     version: Option<(LitInt, Path)>,
     /// `true` if a thread must have a value of it.
     required: bool,
@@ -51,9 +51,9 @@ enum Rule {
         /// `true` if the channel accepts one write per superstep.
         exclusive: bool,
     },
-    /// One of the user's own.
+    /// A custom reducer.
     With(Path),
-    /// A function of the value and the write, and the name of the reducer that is made of it.
+    /// A function of the value and the write, and the name of the generated reducer.
     FoldWith { path: Path, reducer: Ident },
 }
 

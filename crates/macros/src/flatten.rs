@@ -1,4 +1,4 @@
-//! A field that is itself a state, whose channels are channels of the state that it is in.
+//! A field that is itself a state, whose channels belong to the outer state.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};

@@ -8,7 +8,7 @@ use syn::{Error, Result};
 /// The packages that export the traits at their root, each with the name of its library.
 const HOMES: [(&str, &str); 2] = [("superstep", "superstep"), ("superstep-graph", "superstep_graph")];
 
-/// The crate that exports the traits, under the name it has in the user's manifest.
+/// The crate that exports the traits, under its name in the user's manifest.
 pub(crate) struct Home(String);
 
 impl Home {
@@ -19,7 +19,7 @@ impl Home {
     pub(crate) fn find() -> Result<Self> {
         for (package, library) in HOMES {
             match crate_name(package) {
-                // Its tests and examples see the library under its name; the library itself through
+                // Its tests and examples refer to the library by its name; the library itself through
                 // `extern crate self`.
                 Ok(FoundCrate::Itself) => return Ok(Self(library.to_owned())),
                 Ok(FoundCrate::Name(name)) => return Ok(Self(name)),

@@ -83,7 +83,7 @@ pub fn derive_state(input: TokenStream) -> TokenStream {
     state::expand(input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Makes an enum without fields a route.
+/// Implements `Route` for an enum without fields.
 ///
 /// The enum must be `Copy`. The label of a route is the name of its variant.
 ///
@@ -109,26 +109,26 @@ pub fn derive_route(input: TokenStream) -> TokenStream {
     route::expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Makes a struct with named fields a view of a state, which `#[view(of = State)]` names.
+/// Implements `View` for a struct with named fields; `#[view(of = State)]` names the state.
 ///
-/// Each field is a channel of the state under the same name and of the same type; the view has a clone of its value. A
-/// field with `#[view(flatten)]` is a view of the flattened state under its name.
+/// Each field is a channel of the state under the same name and of the same type; the view has a clone of its
+/// value. A field with `#[view(flatten)]` is a view of the flattened state under its name.
 ///
 /// # Errors
-/// At compile time: anything but such a struct; a field that the state does not have, or has with another type.
+/// At compile time: any other item; a field that the state does not have, or has with another type.
 #[proc_macro_derive(View, attributes(view))]
 pub fn derive_view(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     view::expand_view(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Makes a struct with named fields an input for a state, which `#[input(of = State)]` names: it converts into an update
-/// that writes every field to the channel of that name. A field with `#[input(flatten)]` is an update of the flattened state
-/// under its name, or converts into one, as an input of that state does.
+/// Makes a struct with named fields an input of a state, named by `#[input(of = State)]`: it converts into an
+/// update that writes every field to the channel of that name. A field with `#[input(flatten)]` is an update
+/// of the flattened state under its name, or converts into one, like an input of that state.
 ///
 /// # Errors
-/// At compile time: anything but such a struct; a field that the state does not have, or whose type does not convert into
-/// what is written to the channel.
+/// At compile time: any other item; a field that the state does not have, or whose type does not convert into
+/// the channel's write.
 #[proc_macro_derive(Input, attributes(input))]
 pub fn derive_input(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -21,7 +21,8 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let code = Code::new(Home::find()?, &channels, &positions, &flats);
     let capacity = state.capacity(&code);
     let fitting = fitting(&channels, &code);
-    // The compiler reports in this order, and this part speaks plainest of a type that is not serializable.
+    // The compiler reports errors in this order, and this part gives the clearest error about a type that is
+    // not serializable.
     let impl_state = state.impl_state(&code);
     let impl_update = state.impl_update(&code);
     let update = state.update_type(&code, &channels);
@@ -32,7 +33,7 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     Ok(quote!(#made #capacity #fitting #impl_state #impl_update #update #builders #flattens))
 }
 
-/// A struct that is a state.
+/// The derive's input: a struct that is a state.
 struct Input {
     vis: Visibility,
     ident: Ident,
@@ -99,20 +100,20 @@ fn parse(input: DeriveInput) -> Result<(Input, Parts)> {
 /// Code about the channels that is used more than once: a column for each kind, a row for each channel.
 struct Code<'a> {
     home: Home,
-    /// As constant expressions.
+    /// The positions, as constant expressions.
     positions: Vec<TokenStream>,
     idents: Vec<&'a Ident>,
     names: Vec<&'a str>,
     types: Vec<&'a Type>,
-    /// Such as `<Sum as Reducer<i64>>`.
+    /// The reducers, such as `<Sum as Reducer<i64>>`.
     reducers: Vec<TokenStream>,
-    /// The types of what is written.
+    /// The types of writes.
     writes: Vec<TokenStream>,
-    /// The default values of the types.
+    /// The default values.
     defaults: Vec<TokenStream>,
-    /// The names they had, their versions and migrations, and whether they are required or untracked.
+    /// The former names, versions and migrations, and whether channels are required or untracked.
     history: Vec<TokenStream>,
-    /// The names they had.
+    /// The former names.
     was: Vec<&'a [LitStr]>,
     /// The places of their types.
     places: Vec<Span>,
@@ -123,7 +124,7 @@ struct Code<'a> {
     flats: FlatCode<'a>,
 }
 
-/// The same of the flattened states.
+/// The code of the flattened states.
 struct FlatCode<'a> {
     idents: Vec<&'a Ident>,
     types: Vec<&'a Type>,
@@ -201,9 +202,9 @@ impl Input {
             #vis struct #update {
                 #(#fields)*
                 #(#flattened)*
-                /// The channels that start over before the writes of this update are folded.
+                /// The channels cleared before the writes of this update are folded.
                 #vis clear: #home::__private::Cleared<#update>,
-                // As visible as the others, so that `..Default::default()` can be written.
+                // As visible as the others, so that `..Default::default()` compiles.
                 #[doc(hidden)]
                 #vis __later: #home::__private::Later<#update>,
             }
@@ -299,7 +300,7 @@ impl Input {
             }
         });
         quote! {
-            // Not every program writes or clears every channel.
+            // A program may use only some of the methods.
             #[allow(dead_code)]
             impl #update {
                 #all_channels

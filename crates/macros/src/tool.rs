@@ -19,7 +19,7 @@ use self::subject::Subjects;
 /// The maximum length of a tool name that providers accept.
 const LONGEST_NAME: usize = 64;
 
-/// The packages that export the types of tools, and where.
+/// The packages that export the types of tools, and the paths.
 const HOMES: [(&str, &str, &str); 2] =
     [("superstep", "superstep", "::llm"), ("superstep-llm", "superstep_llm", "")];
 
@@ -45,7 +45,7 @@ enum Ask {
 
 /// A parameter of the function.
 enum Param {
-    /// One argument of the model.
+    /// An argument from the model.
     Argument { name: PatIdent, ty: Type, attributes: Vec<Attribute> },
     /// All of them.
     Arguments { name: PatIdent, ty: Type },
@@ -405,7 +405,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// Calls the function, and makes what it returns a reply.
+    /// Generates the call of the function, and the conversion of its result.
     fn answer(&self, cx: &Ident) -> TokenStream {
         let home = &self.home;
         let values = self.params.iter().map(|param| match param {
@@ -421,7 +421,7 @@ impl Expansion<'_> {
         // Errors about a result are errors about its type.
         let run = Ident::new("__run", span);
         let returned = quote_spanned!(span=> #run(#(#values),*).await);
-        // An alias such as `std::io::Result` is one as well, and every other type is what the model reads.
+        // An alias such as `std::io::Result` counts as one too; any other type is the text for the model.
         let into = if is_result { quote_spanned!(span=> fallible) } else { quote_spanned!(span=> plain) };
         quote_spanned!(span=> #home::__private::#into(#returned))
     }

@@ -313,12 +313,12 @@ fn a_state_may_have_no_channels() {
 mod elsewhere {
     use superstep_graph::{Log, State};
 
-    // The traits are in scope under no name, and common names mean something else.
+    // The traits are in scope without names, and common names have other meanings.
     type Option = ();
     #[expect(dead_code, reason = "only its name matters")]
     struct Vec;
 
-    /// A state that others see, with a field they do not.
+    /// A public state with a private field.
     #[derive(State, Clone, Debug, Default)]
     pub(crate) struct Hidden {
         #[channel(append)]

@@ -53,10 +53,10 @@ pub enum Place {
         /// Additional environment variables, besides the few that every program needs (`PATH`, `HOME`, the
         /// language …).
         env: BTreeMap<String, String>,
-        /// The folder that it works in; `None` for that of this program.
+        /// The folder of the program; that of this program if `None`.
         cwd: Option<PathBuf>,
     },
-    /// It is at an address, which is spoken to by "streamable HTTP".
+    /// An address with the "streamable HTTP" transport.
     Http {
         /// The address.
         url: String,

@@ -1,4 +1,4 @@
-//! Beginning to speak to a server.
+//! Connecting to a server.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -141,7 +141,7 @@ pub(crate) fn without_secrets(config: &McpConfig, problem: String) -> String {
     let (Place::Program { env: given, .. } | Place::Http { headers: given, .. }) = &config.place;
     match looked_up(given) {
         Ok((_, secrets)) => secrets.short(problem),
-        // It was connected with variables that are gone.
+        // The variables of its connection no longer exist.
         Err(gone) => gone,
     }
 }
@@ -185,7 +185,7 @@ impl Secrets {
     fn add(&mut self, value: &str, name: &str) {
         if value.len() >= SHORTEST_SECRET {
             self.0.push((value.to_owned(), format!("${name}")));
-            // One may be a part of another one.
+            // One secret may be a part of another one.
             self.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
         }
     }

@@ -9,7 +9,8 @@ use superstep_llm::{ToolAnswer, ToolQuestion};
 
 use crate::heard::{Asking, Ears};
 
-/// The largest question, message and schema together, in bytes: a user must be able to see all of it.
+/// The maximum size of a question, message and schema together, in bytes: a user must be able to see all of
+/// it.
 const LARGEST: usize = 16 << 10;
 
 /// The error that a server receives if its question belongs to one of several calls.

@@ -26,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// The maximum number of log messages stored for a later call.
 const MOST_KEPT: usize = 100;
 
-/// The longest message, in bytes.
+/// The maximum size of a message, in bytes.
 const LONGEST: usize = 4_096;
 
 /// The state that survives a reconnection.
@@ -92,13 +92,13 @@ pub(crate) struct Ears {
 #[derive(Default)]
 struct Calls {
     out: Vec<Listening>,
-    /// The number of calls that were ever out.
+    /// The number of calls so far.
     begun: u64,
     /// The progress of calls without a listener, or before they have one.
     early: VecDeque<(ProgressToken, Reached)>,
 }
 
-/// A call that is out.
+/// A running call.
 struct Listening {
     number: u64,
     /// The progress token, known after the request is sent.
@@ -114,7 +114,7 @@ struct Listening {
 
 /// The call that a question of the server belongs to.
 pub(crate) enum Asking {
-    /// This one, and what fires when it is over.
+    /// This call, and the token that fires at its end.
     Call(ToolCx, CancellationToken),
     Nobody,
     Several,
@@ -241,7 +241,7 @@ impl Reached {
 }
 
 impl Attention {
-    /// Notes that the call was sent, with this token.
+    /// Records that the call was sent, with this token.
     pub(crate) fn is_sent(&self, token: &ProgressToken) {
         let mut calls = lock(&self.ears.calls);
         let Calls { out, early, .. } = &mut *calls;
@@ -261,7 +261,7 @@ impl Drop for Attention {
 impl ClientHandler for Ears {
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new("superstep", env!("CARGO_PKG_VERSION"));
-        // Later versions have another beginning than the one that is spoken here.
+        // Later protocol versions begin differently than this one.
         let mut capabilities = ClientCapabilities::default();
         let form = FormElicitationCapability::new().with_schema_validation(true);
         capabilities.elicitation = Some(ElicitationCapability::new().with_form(form));
@@ -276,7 +276,7 @@ impl ClientHandler for Ears {
         self.elicit(request, context).await
     }
 
-    /// Refuses what is not spoken here, among it questions to the user in a form that the protocol does not have.
+    /// Rejects unsupported requests, including questions to the user in an unknown form.
     async fn on_custom_request(
         &self,
         request: CustomRequest,

@@ -1,4 +1,4 @@
-//! Speaking to an address: HTTP whose answers are bounded, in bytes and in values, before they are read.
+//! The HTTP transport, whose answers are bounded, in bytes and in values, before they are parsed.
 
 use std::{collections::HashMap, io, sync::Arc};
 
@@ -27,10 +27,10 @@ use crate::{
     message::{self, Said},
 };
 
-/// The largest body of a refusal that is read, in bytes.
+/// The maximum size of an error body, in bytes.
 const LARGEST_REFUSAL: usize = 64 << 10;
 
-/// An HTTP client that reads no more of an answer than a message may have.
+/// An HTTP client that reads no more of an answer than the maximum message size.
 #[derive(Clone)]
 pub(crate) struct Bounded(pub(crate) Client);
 
@@ -209,7 +209,7 @@ fn readable(event: Sse) -> Sse {
     }
 }
 
-/// The size of the event that a stream of bytes is at.
+/// The size of the current event in a stream of bytes.
 #[derive(Default)]
 struct EventSize {
     event: usize,

@@ -23,5 +23,5 @@ pub use config::{Ask, McpConfig, McpConfigError, Place};
 pub use running::{all_ended, kill_all};
 pub use server::{McpError, McpServer};
 
-/// The largest message of a server, in bytes.
+/// The maximum size of a server's message, in bytes.
 pub(crate) const LARGEST_MESSAGE: usize = 8 << 20;

@@ -12,16 +12,16 @@ use crate::{
     message::{self, MOST_VALUES},
 };
 
-/// The most tools of a server; models cannot choose among more.
+/// The maximum number of tools of a server; models cannot choose among more.
 const MOST_TOOLS: usize = 1_000;
 
-/// The largest schema of a tool, in bytes.
+/// The maximum size of a tool's schema, in bytes.
 const LARGEST_SCHEMA: usize = 64 << 10;
 
-/// The largest schemas of all tools together, in bytes.
+/// The maximum size of all tools' schemas together, in bytes.
 const LARGEST_SCHEMAS: usize = 4 << 20;
 
-/// The longest name, and how much is shown of a longer one, in bytes.
+/// The maximum size of a name, also of the excerpt of a longer one, in bytes.
 const LONGEST_NAME: usize = 200;
 
 /// The maximum number of characters of a tool's description.

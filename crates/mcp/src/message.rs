@@ -23,11 +23,11 @@ const NOT_UTF8: &str = "[the server sent bytes that are not UTF-8; \u{fffd} stan
 /// The kind of a server's line.
 pub(crate) enum Said {
     Message(Box<RxJsonRpcMessage<RoleClient>>),
-    /// Not a message, and why not.
+    /// Not a message, with the reason.
     Noise(String),
 }
 
-/// Reads a line of a server that has not answered the requests that are `out`.
+/// Reads a line of a server; `out` has the unanswered requests.
 pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
     if let Some(refused) = overfull(line, out) {
         return refused;
@@ -71,7 +71,7 @@ pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
 
 /// Returns the kind of a line with too many values to be parsed; `None` for other lines.
 pub(crate) fn overfull(line: &[u8], out: &[RequestId]) -> Option<Said> {
-    // Each value has a byte at least, and most messages have fewer than these.
+    // Each value has at least one byte, and most messages have fewer bytes than this.
     if line.len() <= MOST_VALUES {
         return None;
     }
@@ -81,7 +81,7 @@ pub(crate) fn overfull(line: &[u8], out: &[RequestId]) -> Option<Said> {
     (scan.values > MOST_VALUES).then(|| unreadable(scan.found(), &why, out))
 }
 
-/// Counts the values of a text that is JSON.
+/// Counts the values of a JSON text.
 pub(crate) fn values(json: &[u8]) -> usize {
     let mut scan = IdScan::default();
     scan.feed(json);

@@ -28,7 +28,7 @@ pub(crate) struct Overheard<T> {
     unanswered: Arc<Unanswered>,
 }
 
-/// The requests of the server that are not answered.
+/// The unanswered requests of the server.
 #[derive(Default)]
 struct Unanswered {
     ids: Mutex<HashSet<RequestId>>,
@@ -92,7 +92,7 @@ impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Ov
             self.unanswered.are_few().await;
             let message = self.transport.receive().await?;
             match &message {
-                // One that has the id of another one that waits cannot be answered.
+                // A request with the id of an unanswered one cannot be answered.
                 JsonRpcMessage::Request(asked) if !self.unanswered.ids().insert(asked.id.clone()) => continue,
                 JsonRpcMessage::Notification(said) => match &said.notification {
                     ServerNotification::CancelledNotification(cancelled) => {
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that pings, and does not read.
+    /// A server that sends pings, and does not read.
     struct Deaf(i64);
 
     impl Transport<RoleClient> for Deaf {

@@ -1,4 +1,4 @@
-//! Speaking to a program: one message a line, over its stdin and stdout.
+//! The transport to a program: one message per line, over its stdin and stdout.
 
 use std::{
     io,
@@ -26,12 +26,12 @@ use crate::{
 /// The maximum number of bytes shown of a line that is not a message.
 const LONGEST_NOISE: usize = 200;
 
-/// A program that is spoken to. Dropped, it is ended.
+/// A connected program. Dropping it ends it.
 pub(crate) struct Program {
     /// Closed before the program is ended.
     stdin: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
     lines: Lines<ChildStdout>,
-    /// The requests that are not answered.
+    /// The unanswered requests.
     out: Arc<Mutex<Vec<RequestId>>>,
     heard: Arc<Heard>,
     running: Running,
@@ -127,7 +127,7 @@ struct Lines<R> {
 
 enum Line {
     Whole(Vec<u8>),
-    /// With the id that it has, if that was found.
+    /// The id of a line that is too long, if found.
     TooLong(Option<RequestId>),
 }
 

@@ -22,7 +22,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// The interval of checks whether a process of a group is left.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The programs of this process that have not ended, by the ids of their groups.
+/// The running programs of this process, by the ids of their groups.
 static RUNNING: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::Sender::new(()));
 static GROUPS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
@@ -35,7 +35,7 @@ pub async fn all_ended() {
     while !groups().is_empty() && running.changed().await.is_ok() {}
 }
 
-/// Kills all servers that were started as programs and have not ended, for a process that is about to exit.
+/// Kills all running servers that were started as programs, for a process that is about to exit.
 pub fn kill_all() {
     for group in groups().iter() {
         signal(*group, Signal::Kill);
@@ -50,7 +50,7 @@ fn groups() -> MutexGuard<'static, BTreeSet<u32>> {
 /// runtime.
 pub(crate) struct Running(Option<Group>);
 
-/// The program and what it started. Dropped, it is killed.
+/// The process group of a program. Dropping it kills it.
 struct Group {
     id: u32,
     leader: Child,
@@ -86,7 +86,7 @@ impl Running {
 
     /// Ends the program after its input was closed.
     pub(crate) async fn end(&mut self) {
-        // It stays here until it has ended, should this be dropped.
+        // It remains here until it has ended, in case this future is dropped.
         if let Some(group) = &mut self.0 {
             group.end().await;
         }

@@ -46,23 +46,23 @@ pub struct McpServer {
     offered: Mutex<Offered>,
 }
 
-/// The tools that it has.
+/// The current tools.
 #[derive(Clone)]
 struct Offered {
     /// The tools, in the server's order.
     tools: Vec<Arc<dyn Tool>>,
     by_name: Arc<ToolRegistry>,
-    /// As of which change of its list.
+    /// The change of the list to which they belong.
     changes: u64,
     /// The number of failed requests for the list of a later change.
     tries: usize,
 }
 
-/// A server that cannot be used.
+/// The error of a server that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum McpError {
-    /// It cannot be reached, or does not speak the protocol.
+    /// It cannot be reached, or does not support the protocol.
     #[error("MCP server `{server}`: {problem}")]
     Connect {
         /// The server.
@@ -78,19 +78,19 @@ pub enum McpError {
         /// The problem. Never contains a secret of the configuration.
         problem: String,
     },
-    /// A tool that is wanted is not there.
+    /// A configured tool does not exist.
     #[error("MCP server `{server}` has no tool `{tool}`; it has {}", .has.join(", "))]
     NoSuchTool {
         /// The server.
         server: String,
         /// The tool.
         tool: String,
-        /// Those that it has.
+        /// The existing tools.
         has: Vec<String>,
     },
 }
 
-/// The connection to a server, made anew when it breaks.
+/// The connection to a server, renewed when it breaks.
 pub(crate) struct Link {
     pub(crate) name: String,
     /// The name of the sequence that orders its calls.
@@ -119,7 +119,7 @@ impl McpServer {
         let offered = listed.and_then(|taken| {
             let (offered, left_out) = Offered::of(&link, taken);
             match left_out.first() {
-                // It was named, so that its user counts on it.
+                // It was configured, so that the user relies on it.
                 Some(why) if link.config.tools.is_some() => return Err(unlisted(why.clone())),
                 _ => link.heard.warn(&left_out),
             }
@@ -239,7 +239,7 @@ impl Link {
         Ok(new)
     }
 
-    /// Leaves a connection that is of no use to the calls that still have it.
+    /// Drops a broken connection, which running calls may still use.
     pub(crate) async fn forget(&self, useless: &Arc<Connection>) {
         let mut connection = self.connection.lock().await;
         if connection.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, useless)) {

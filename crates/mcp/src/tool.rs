@@ -30,7 +30,7 @@ use crate::{
 pub(crate) struct McpTool {
     link: Arc<Link>,
     spec: ToolSpec,
-    /// The server's own name for it.
+    /// The server's name of the tool.
     name: String,
     hints: Hints,
 }
@@ -76,7 +76,7 @@ impl McpTool {
             Err(problem) => return failed(format!("the MCP server `{server}` cannot be reached: {problem}")),
         };
         let limit = self.link.config.call_timeout;
-        // Dropped before it is over, it is cancelled at the server, too.
+        // A dropped call is cancelled at the server, too.
         let result = tokio::select! {
             biased;
             () = cx.cancel.cancelled() => return failed("cancelled".to_owned()),
@@ -130,7 +130,7 @@ impl McpTool {
         self.hints.only_reads || self.hints.idempotent
     }
 
-    /// Leaves a connection that broke while a call was out.
+    /// Drops a connection that broke during a call.
     async fn lost(&self, connection: &Arc<Connection>, cause: &str) -> ToolError {
         self.link.forget(connection).await;
         ToolError::failed(format!(
@@ -174,7 +174,7 @@ impl McpTool {
     }
 }
 
-/// A call that is out. Dropped, it is cancelled.
+/// A running call. Dropping it cancels it.
 struct Out {
     connection: Arc<Connection>,
     id: Option<RequestId>,

@@ -1,4 +1,4 @@
-//! Messages that did not get to a server, or to which it had no answer.
+//! Messages that did not reach a server, or got no answer.
 
 use std::{
     error::Error,
@@ -12,7 +12,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 const TOKEN: &str =
     "put a token into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
 
-/// The longest cause, in bytes.
+/// The maximum size of a cause, in bytes.
 const LONGEST: usize = 300;
 
 /// The reason why a message was not sent. It leaves out the server's text and address: both may contain
@@ -28,7 +28,7 @@ pub(crate) struct Unsent {
 pub(crate) enum Fate {
     /// The server is available and rejected it.
     Refused,
-    /// It did not get to the server.
+    /// It did not reach the server.
     NotThere,
     /// Unknown.
     InDoubt,

@@ -20,7 +20,7 @@ pub(crate) struct Database {
     pub(crate) place: Arc<Place>,
     busy_timeout: Duration,
     waits: bool,
-    /// About how many bytes the write-ahead log has that are not in the database yet.
+    /// The approximate number of bytes in the write-ahead log.
     log: usize,
     sync: Synced,
 }
@@ -28,17 +28,17 @@ pub(crate) struct Database {
 /// The data that is known to survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Synced {
-    /// Everything, always.
+    /// All data, always.
     Always,
-    /// Everything so far.
+    /// All data so far.
     Done,
-    /// Not what was written last.
+    /// All data but the last writes.
     Due,
 }
 
 impl Database {
     pub(crate) fn new(connection: Connection, place: Arc<Place>, options: &SqliteOptions) -> Self {
-        // As many as there are different statements, with room for more.
+        // One for each statement, with a reserve.
         connection.set_prepared_statement_cache_capacity(48);
         let sync = match (&*place, options.synchronous) {
             (Place::File(_), Synchronous::Effects) => Synced::Due,
@@ -47,7 +47,7 @@ impl Database {
         Self { connection, place, busy_timeout: options.busy_timeout, waits: true, log: 0, sync }
     }
 
-    /// Refuses what a database that was opened for reading cannot do, and notes that something is written otherwise.
+    /// Rejects a write to a database that was opened for reading; otherwise marks it as written.
     pub(crate) fn writable(&mut self) -> Result<(), CheckpointError> {
         if self.place.is_read_only() {
             return Err(error::read_only(&self.place));
@@ -81,7 +81,7 @@ impl Database {
         }
     }
 
-    /// Counts what a transaction wrote.
+    /// Counts the bytes of a transaction.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.log += bytes + PAGE;
     }
@@ -90,7 +90,7 @@ impl Database {
         self.log > LONG_LOG
     }
 
-    /// Brings the write-ahead log into the database if it is long, so that it does not grow.
+    /// Folds the write-ahead log into the database if it is long, so that it does not grow.
     pub(crate) fn fold_long_log(&mut self) {
         if self.log_is_long() {
             self.log = 0;
@@ -138,7 +138,7 @@ impl ThreadRow {
             Some(Ok((_, row))) => Ok(Some(row)),
             Some(Err(cause)) => Err(error::damaged_thread(place, thread, cause)),
             None => {
-                // The index may have lost what the table still has.
+                // The index may lack rows of the table.
                 let there = connection
                     .prepare_cached("SELECT 1 FROM threads NOT INDEXED WHERE name = ?1")
                     .and_then(|mut there| there.exists([thread.as_str()]));
@@ -150,7 +150,7 @@ impl ThreadRow {
         }
     }
 
-    /// Reads the name, and the row, of a query like that of [`find`](Self::find).
+    /// Reads the name and the row from a query like that of [`find`](Self::find).
     pub(crate) fn read(row: &Row<'_>) -> Result<(ThreadId, Self), Box<dyn std::error::Error + Send + Sync>> {
         if row.get::<_, Option<bool>>(5)? != Some(true) {
             return Err(error::CHECKSUM.into());
@@ -164,7 +164,7 @@ impl ThreadRow {
         Ok((row.get::<_, String>(1)?.into(), found))
     }
 
-    /// Refuses a table of threads that has not as many rows as the index of their names.
+    /// Rejects a table of threads whose number of rows differs from that of its index.
     pub(crate) fn check_all(connection: &Connection, place: &Place) -> Result<(), CheckpointError> {
         let refused = |cause| error::database(place, "count the threads", cause);
         let counts = connection.prepare_cached(
@@ -176,7 +176,7 @@ impl ThreadRow {
         }
     }
 
-    /// Adds a thread that has no checkpoint yet.
+    /// Adds a thread without checkpoints.
     pub(crate) fn add(connection: &Connection, thread: &ThreadId) -> rusqlite::Result<Self> {
         let key: i64 = connection
             .prepare_cached("SELECT coalesce(max(key), 0) + 1 FROM threads")?
@@ -186,7 +186,7 @@ impl ThreadRow {
         Ok(row)
     }
 
-    /// Notes that a checkpoint was added to the thread, and is its head.
+    /// Records a new checkpoint of the thread as its head.
     pub(crate) fn grow(
         &mut self,
         connection: &Connection,
@@ -200,7 +200,7 @@ impl ThreadRow {
         self.store(connection, thread)
     }
 
-    /// Counts the thread's checkpoints again.
+    /// Recounts the thread's checkpoints.
     pub(crate) fn recount(mut self, connection: &Connection, thread: &ThreadId) -> rusqlite::Result<()> {
         self.checkpoints =
             self.count(connection, "SELECT count(*) FROM checkpoints WHERE key BETWEEN ?1 AND ?2")?;
@@ -245,7 +245,7 @@ impl ThreadRow {
     }
 }
 
-/// The rows of one thread: its checkpoints have the keys `base + id`.
+/// The key of a thread's rows: its checkpoints have the keys `base + id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadKey(i64);
 
@@ -283,7 +283,8 @@ impl ThreadKey {
         thread: &ThreadId,
         by: &str,
     ) -> rusqlite::Result<Vec<(Self, ThreadId)>> {
-        // Names that begin with the thread's and the separator of subgraphs, which is right before the space.
+        // Names that begin with the thread's name and the separator of subgraphs, which directly precedes the
+        // space.
         let [first, end] = ['\u{1f}', ' '].map(|end| format!("{}{end}", thread.as_str()));
         let sql = format!("SELECT key, name FROM threads {by} WHERE name >= ?1 AND name < ?2 ORDER BY name");
         let mut find = connection.prepare_cached(&sql)?;
@@ -292,7 +293,7 @@ impl ThreadKey {
         found.collect()
     }
 
-    /// Deletes the thread, and not those under it.
+    /// Deletes the thread without its subgraphs.
     pub(crate) fn delete(self, connection: &Connection) -> rusqlite::Result<()> {
         let range = [self.first(), self.last()];
         connection.execute("DELETE FROM tasks WHERE checkpoint BETWEEN ?1 AND ?2", range)?;

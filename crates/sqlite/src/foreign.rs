@@ -34,7 +34,7 @@ pub(crate) fn distrust(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cell_size_check", true)
 }
 
-/// Refuses a database with anything in it that no version of this program put there.
+/// Rejects a database with objects that no version of this program created.
 pub(crate) fn check(connection: &Connection, file: &Path) -> Result<(), CheckpointError> {
     let place = Place::File(file.to_owned());
     let found = objects(connection).map_err(|cause| error::opening(&place, cause))?;
@@ -69,7 +69,7 @@ fn known() -> &'static Known {
     static KNOWN: OnceLock<Known> = OnceLock::new();
     KNOWN.get_or_init(|| {
         let mut known = Known::new();
-        // The first databases had a table that is laid out otherwise.
+        // The first databases had a table with another layout.
         let first = SCHEMA_1.replacen(
             "PRIMARY KEY (checkpoint, slot)\n) STRICT;",
             "PRIMARY KEY (checkpoint, slot)\n) STRICT, WITHOUT ROWID;",

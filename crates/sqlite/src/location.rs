@@ -1,4 +1,4 @@
-//! The place of a database, as messages name it.
+//! The location of a database, for messages.
 //!
 //! Start at [`Place`].
 

@@ -20,14 +20,14 @@ use crate::{error, location::Place};
 /// The number of attempts while other processes create and remove the file.
 const TRIES: u32 = 1000;
 
-/// The threads that have a writer.
+/// The threads with a writer.
 #[derive(Debug)]
 pub(crate) struct Locks {
     place: Arc<Place>,
     held: Mutex<BTreeSet<ThreadId>>,
 }
 
-/// Makes its owner the writer of a thread.
+/// The lock that makes its owner the writer of a thread.
 pub(crate) struct Held {
     locks: Arc<Locks>,
     thread: ThreadId,
@@ -140,7 +140,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     (file.dev(), file.ino()) == (named.dev(), named.ino())
 }
 
-/// Files are not removed here.
+/// Returns true: files are not removed on this platform.
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> bool {
     true

@@ -1,4 +1,4 @@
-//! Opening a database: checks first, changes after.
+//! Opening a database: checks first, changes later.
 
 mod reading;
 
@@ -19,10 +19,11 @@ use crate::{SqliteOptions, Synchronous, checksum, error, foreign, location::Plac
 /// A promise: databases that this version wrote can be read by later ones.
 pub const SCHEMA: &str = include_str!("schema.sql");
 
-/// The same of the first schema, whose rows had no checksums.
+/// The tables of the first schema, whose rows had no checksums.
 pub(crate) const SCHEMA_1: &str = include_str!("schema_1.sql");
 
-/// The number of [`SCHEMA`], stored as `PRAGMA user_version`. No two numbers of schemas differ in one bit.
+/// The number of [`SCHEMA`], stored as `PRAGMA user_version`. Any two numbers of schemas differ in more than
+/// one bit.
 const VERSION: i64 = 2;
 
 /// The version of [`SCHEMA_1`].
@@ -85,7 +86,7 @@ pub(crate) fn for_reading(
     let (connection, file) = reading::connect(path, options)?;
     match check(&connection, &file)? {
         Content::Tables => Ok((connection, file)),
-        // A process was killed that was about to make the tables.
+        // A process was killed before it created the tables.
         Content::Nothing => Ok((in_memory()?, file)),
         Content::Old => {
             let place = Place::ReadOnly(file.clone());
@@ -97,7 +98,7 @@ pub(crate) fn for_reading(
     }
 }
 
-/// Copies a database into memory, where its tables can be brought up to date.
+/// Copies a database into memory, where it can be migrated.
 pub(crate) fn copy(
     connection: &Connection,
     place: &Place,
@@ -257,7 +258,7 @@ fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
             }
             done => return done,
         }
-        // This change does not wait for others who are just opening the file; a transaction does.
+        // This change does not wait for other processes that are opening the file; a transaction does.
         connection.execute_batch("BEGIN IMMEDIATE; COMMIT")?;
     }
 }

@@ -1,4 +1,4 @@
-//! Load, history, threads.
+//! Loads, histories, threads.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use superstep_checkpoint::{
@@ -175,7 +175,7 @@ impl Reader<'_> {
         let Some(meta) = self.meta(id)? else {
             return match at.filter(|_| !self.row.is_whole() && id < head) {
                 Some(_) => {
-                    // It was pruned, if no more are missing than were.
+                    // The checkpoint was pruned, if the number of missing ones is correct.
                     self.history(&History::default())?;
                     Ok(None)
                 }
@@ -238,7 +238,7 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    /// Refuses a thread of which any row is damaged, before rows are written anew from what they have.
+    /// Rejects a thread with a damaged row, before its rows are rewritten.
     pub(crate) fn check(&self) -> Result<(), CheckpointError> {
         self.history(&History::default())?;
         let range = [self.row.key.first(), self.row.key.last()];
@@ -385,7 +385,7 @@ impl Reader<'_> {
         Ok(tasks)
     }
 
-    /// Adds the tasks that a superstep folded in without their having been recorded.
+    /// Adds tasks without records that a superstep folded.
     fn add_applied(
         &self,
         parent: CheckpointId,
@@ -414,7 +414,7 @@ impl Reader<'_> {
             .and_then(|json| stored::applied(json).map_err(|cause| cause.to_string()))
             .map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
         for task in applied {
-            // Those without an update are among the records.
+            // Tasks without an update are among the records.
             let Some(update) = task.update else { continue };
             let finished =
                 TaskRecord::Finished { update: update.get().to_owned(), targets: Vec::new(), failure: None };

@@ -31,7 +31,7 @@ use crate::{
 /// The maximum number of requests that wait for the database; further ones wait for space in the queue.
 const QUEUE: usize = 256;
 
-/// The size in bytes up to which a commit or record is small.
+/// The maximum size of a small commit or record, in bytes.
 const SMALL: usize = 64 * 1024;
 
 /// A checkpointer in an SQLite database.
@@ -91,7 +91,7 @@ type Job = Box<dyn FnOnce(&mut Database) + Send>;
 pub struct SqliteOptions {
     /// The maximum wait for another program that is writing. 5 s by default.
     pub busy_timeout: Duration,
-    /// The size the database may have, in bytes; commits that do not fit are refused. Unlimited by default.
+    /// The maximum size of the database in bytes; commits that exceed it fail. Unlimited by default.
     pub max_bytes: Option<u64>,
     /// The time at which commits are written to the disk.
     pub synchronous: Synchronous,
@@ -195,7 +195,7 @@ impl SqliteCheckpointer {
         self.place.file().map(Path::to_path_buf)
     }
 
-    /// Does a request in its turn.
+    /// Executes a request in its turn.
     async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Database) -> Result<T, CheckpointError> + Send + 'static,

@@ -26,7 +26,7 @@ pub(crate) struct NewCheckpoint {
     pub(crate) metadata: Option<String>,
     pub(crate) applied: String,
     pub(crate) snapshot: Option<String>,
-    /// The slots of the applied tasks that are stored under the parent.
+    /// The slots of the applied tasks with records under the parent.
     pub(crate) recorded: Vec<u32>,
     pub(crate) records: Vec<(u32, String)>,
 }

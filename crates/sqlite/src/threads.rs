@@ -101,7 +101,7 @@ fn copy_rows(connection: &Connection, source: ThreadRow, to: &ThreadId) -> rusql
     copy.recount(connection, to)
 }
 
-/// Sums up the checksums of a thread's tasks again.
+/// Recomputes the sum of a thread's task checksums.
 fn sum_tasks(connection: &Connection, thread: ThreadKey) -> rusqlite::Result<()> {
     let range = [thread.first(), thread.last()];
     connection.execute("DELETE FROM task_sums WHERE checkpoint BETWEEN ?1 AND ?2", range)?;

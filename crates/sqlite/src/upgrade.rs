@@ -1,4 +1,4 @@
-//! Databases that an older superstep wrote.
+//! Databases of an older superstep.
 
 use rusqlite::Connection;
 

@@ -1,4 +1,4 @@
-//! Commit, record, delete.
+//! Commits, records, deletion.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
@@ -43,7 +43,7 @@ impl Database {
         Ok(CheckpointId(id.into()))
     }
 
-    /// Adds all of them or none.
+    /// Appends all checkpoints or none.
     pub(crate) fn commit_all(&mut self, all: &Vec<NewCheckpoint>) -> Result<(), CheckpointError> {
         self.writable()?;
         let Some(first) = all.first() else { return Ok(()) };
@@ -112,7 +112,7 @@ impl Database {
     }
 }
 
-/// Adds a checkpoint with its records in a transaction.
+/// Appends a checkpoint with its records in a transaction.
 fn add(
     transaction: &Connection,
     place: &Place,
@@ -160,7 +160,7 @@ fn insert(connection: &Connection, key: i64, new: &NewCheckpoint) -> rusqlite::R
     Ok(())
 }
 
-/// Stores a record in place of another one of the same task, if there is one.
+/// Stores a record and replaces an earlier one of the same task.
 fn upsert(connection: &Connection, checkpoint: i64, slot: u32, record: &str) -> rusqlite::Result<()> {
     let share = format!("SELECT {TASK_SHARE} FROM tasks WHERE checkpoint = ?1 AND slot = ?2");
     let mut share = connection.prepare_cached(&share)?;

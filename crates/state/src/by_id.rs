@@ -1,6 +1,6 @@
 //! A list whose items have ids, cheap to clone at any length.
 //!
-//! Start at [`ById`]; [`Merges`] is what is written to it.
+//! Start at [`ById`]; [`Merges`] is the type of its writes.
 
 use std::{fmt, marker::PhantomData, ops::Index};
 
@@ -30,7 +30,7 @@ pub trait IdOf<T>: Send + Sync + 'static {
     fn set_id(item: &mut T, id: String);
 }
 
-/// The items implement [`HasId`].
+/// The ids of items that implement [`HasId`].
 #[derive(Clone, Copy, Debug)]
 pub enum OwnId {}
 
@@ -161,7 +161,7 @@ impl<T, const N: usize> From<[Merge<T>; N]> for Merges<T> {
     }
 }
 
-/// An operation that does not fit the items.
+/// The error of an operation on an unknown id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no item has the id `{0}`, so it cannot be removed")]
 pub struct UnknownId(pub String);

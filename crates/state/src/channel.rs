@@ -9,15 +9,15 @@ use serde_json::Value;
 pub struct Channel {
     /// The field's name. Checkpoints refer to channels by name.
     pub name: Cow<'static, str>,
-    /// The names it had before: what is stored under them is read, and stored under the present one from then on.
+    /// The former names: data stored under them is read, and stored under the current name from then on.
     pub was: Cow<'static, [Cow<'static, str>]>,
     /// `true` if it accepts one write per superstep.
     pub exclusive: bool,
     /// `true` if only the next superstep sees its writes.
     pub ephemeral: bool,
-    /// The version of what is stored of it, from 1.
+    /// The version of its stored data, from 1.
     pub version: u32,
-    /// Brings what an older version stored to the present one; there if `version` is not 1.
+    /// The migration from older versions to the current one; set if `version` is not 1.
     pub migrate: Option<Migrate>,
     /// `true` if a thread must have a value of it.
     pub required: bool,
@@ -45,9 +45,9 @@ pub type Migrate = fn(Value, u32, Stored) -> Result<Value, Box<dyn Error + Send 
 /// The two stored forms of a channel. Their JSON may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stored {
-    /// The value, as snapshots have it.
+    /// The value, in the form of snapshots.
     Value,
-    /// One write, as updates have it; it is folded after it is migrated.
+    /// One write, in the form of updates; it is folded after its migration.
     Write,
 }
 

@@ -29,7 +29,7 @@ pub trait Fixed: Default {
     /// The number of channels.
     const COUNT: usize;
 
-    /// All names under which they are or were stored.
+    /// All current and former names of the channels.
     const NAMES: &'static [&'static str];
 
     /// Returns the channels, by position.
@@ -44,10 +44,10 @@ pub trait Fixed: Default {
     /// See [`State::restrict`](crate::State::restrict).
     fn restrict(&mut self, channels: ChannelSet);
 
-    /// Writes an entry for each write, without what follows this update.
+    /// Writes an entry for each write, without following updates.
     ///
     /// # Errors
-    /// If a write has no such form.
+    /// If a write has no JSON form.
     fn write_entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 
     /// Reads the next value if `name` names a channel. Returns whether it does.
@@ -65,10 +65,10 @@ pub trait Fixed: Default {
     /// Returns whether other updates follow.
     fn goes_on(&self) -> bool;
 
-    /// Writes the updates that follow, in their order.
+    /// Writes the following updates, in order.
     ///
     /// # Errors
-    /// If a write has no such form.
+    /// If a write has no JSON form.
     fn write_later<Q: SerializeSeq>(&self, list: &mut Q) -> Result<(), Q::Error>;
 
     /// Returns the channels whose writes differ in another update, as far as their types can be compared.
@@ -78,7 +78,7 @@ pub trait Fixed: Default {
     fn later(&mut self) -> &mut Later<Self>;
 }
 
-/// Two values of one type, to be compared if that can be: `(&Pair(a, b)).differ()` finds [`Comparable`] first.
+/// Two values of one type, compared if possible: `(&Pair(a, b)).differ()` finds [`Comparable`] first.
 pub struct Pair<'a, T>(pub &'a T, pub &'a T);
 
 /// Values that can be compared.
@@ -95,7 +95,7 @@ impl<T: PartialEq> Comparable for Pair<'_, T> {
 
 /// Values of any type.
 pub trait Incomparable {
-    /// They may be equal.
+    /// Returns `false`, because they may be equal.
     fn differ(&self) -> bool;
 }
 
@@ -108,7 +108,7 @@ impl<T> Incomparable for &Pair<'_, T> {
 /// Writes the entry of a channel, if there is a write.
 ///
 /// # Errors
-/// If the write has no such form.
+/// If the write has no JSON form.
 pub fn write<T: Serialize, M: SerializeMap>(
     write: &Option<T>,
     name: &'static str,
@@ -117,10 +117,10 @@ pub fn write<T: Serialize, M: SerializeMap>(
     write.as_ref().map_or(Ok(()), |write| map.serialize_entry(name, write))
 }
 
-/// Reads the entry of a channel. It is there: `null` is the write `None` then, and not the absence of a write.
+/// Reads the entry of a channel. `null` is the write `None`, not the absence of a write.
 ///
 /// # Errors
-/// If it does not fit, or there is a write already.
+/// If it does not fit, or if there is a write already.
 pub fn read<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     write: &mut Option<T>,
     name: &'static str,
@@ -148,13 +148,13 @@ fn write_first<U: Fixed, M: SerializeMap>(update: &U, map: &mut M) -> Result<(),
     if cleared.is_empty() { Ok(()) } else { map.serialize_entry(CLEAR, &Names::<U>(cleared, PhantomData)) }
 }
 
-/// An update without what follows it.
+/// An update without following ones.
 pub struct First<'a, U>(pub &'a U);
 
 /// The entries that follow an update.
 struct Rest<'a, U>(&'a U);
 
-/// The names of those channels that are stored.
+/// The names of the stored channels.
 struct Names<U>(ChannelSet, PhantomData<fn() -> U>);
 
 impl<U: Fixed> Serialize for First<'_, U> {

@@ -31,7 +31,7 @@ pub const READABLE: usize = 126;
 pub enum Unencoded {
     /// It does not fit the state.
     Write(WriteError),
-    /// It has no JSON that is read as what it was.
+    /// It cannot be read back as equal from its JSON.
     Json {
         /// The channel at fault, if known.
         channel: Option<Cow<'static, str>>,
@@ -40,7 +40,7 @@ pub enum Unencoded {
     },
 }
 
-/// A channel whose value has no JSON that is read as what it was.
+/// A channel whose value cannot be read back as equal from its JSON.
 #[derive(Debug)]
 pub struct UnencodedChannel {
     /// The channel.
@@ -70,7 +70,7 @@ pub fn encode<S: State>(state: &S, update: &S::Update, scratch: &mut Vec<u8>) ->
     Ok(scratch.as_slice().to_vec())
 }
 
-/// Writes the JSON form of an update behind what is written already.
+/// Appends the JSON form of an update.
 fn write<S: State>(state: &S, update: &S::Update, written: &mut Vec<u8>) -> Result<(), Unstorable> {
     let begin = written.len();
     let panics = |error| {
@@ -103,7 +103,7 @@ fn panicking<S: State>(state: &S, update: &S::Update) -> Option<String> {
     Some(state.channels()[found].name.to_string())
 }
 
-/// Does what a user's `Serialize` or `Deserialize` has a part in; that of a panic is an error like any other.
+/// Runs code with a user's `Serialize` or `Deserialize`, and converts a panic into an error.
 pub fn unpanicked<T>(of: &str, work: impl FnOnce() -> serde_json::Result<T>) -> serde_json::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let panicked = Panicked::from_payload(&*panic);
@@ -120,7 +120,7 @@ fn of_channel(mut unstorable: Unstorable) -> Unstorable {
     unstorable
 }
 
-/// Refuses an update that is read back as another one.
+/// Rejects an update that is not equal when read back.
 fn survives<S: State>(state: &S, update: &S::Update, json: &[u8]) -> Result<(), Unstorable> {
     let read = state.read_update(json);
     let is_same = |written: &S::Update, read: &S::Update| {
@@ -151,7 +151,7 @@ fn survives<S: State>(state: &S, update: &S::Update, json: &[u8]) -> Result<(), 
     }
     match read {
         Err(error) => Err(unreadable(update, Vec::new(), error)),
-        // Each by itself is what it was.
+        // Each channel alone is read back as equal.
         Ok(_) => Ok(()),
     }
 }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_float_is_read_as_it_was_written() {
-        // Digits that are read one off by a parser that is quick rather than exact.
+        // Digits that a fast, inexact parser reads one off.
         let written = 0.10003720659228472_f64;
         let json = serde_json::to_vec(&written).expect("a float has a JSON form");
         let read: f64 = serde_json::from_slice(&json).expect("it was just written");

@@ -62,7 +62,7 @@ fn shown(print: u64) -> String {
     format!("{print:016x}")
 }
 
-/// Makes a number of a value.
+/// A serializer that computes the fingerprint of a value.
 #[derive(Clone, Copy)]
 pub struct Printer<'a> {
     /// The number of bytes that may still be read.
@@ -141,7 +141,7 @@ impl<'a> Printer<'a> {
         Entries { printer: self, variant: None, read: 0, key: 0, sum: 0 }
     }
 
-    /// `{variant: content}`.
+    /// Returns the fingerprint of `{variant: content}`.
     fn variant(self, variant: &str, content: u64) -> Result<u64, Error> {
         let key = self.inner().bytes(Kind::Text, variant.as_bytes())?;
         Ok(Entries { printer: self, variant: None, read: 1, key, sum: mixed(key, content) }.print())

@@ -1,4 +1,4 @@
-//! Values that become an update.
+//! Values that convert into an update.
 //!
 //! Start at [`IntoUpdate`].
 
@@ -37,7 +37,7 @@ impl<S: State, O: IntoUpdate<S, E>, X: Into<E>, E> IntoUpdate<S, E> for Result<O
     }
 }
 
-/// An object is an update; see [`JsonUpdate`].
+/// Accepts an object as an update; see [`JsonUpdate`].
 impl<E: Refuses> IntoUpdate<JsonState, E> for Value {
     fn into_update(self) -> Result<JsonUpdate, E> {
         JsonUpdate::try_from(self).map_err(E::refuse)

@@ -5,7 +5,8 @@ use std::{fmt, ops::Index};
 use rpds::VectorSync;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An append-only list with structural sharing: a clone costs the same at any length, and so does an append.
+/// An append-only list with structural sharing: the costs of a clone and of an append do not depend on its
+/// length.
 ///
 /// The usual type of an append channel.
 #[derive(Clone)]

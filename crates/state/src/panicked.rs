@@ -1,4 +1,4 @@
-//! A panic of the user's code, as an error.
+//! Panics of user code, as errors.
 //!
 //! Start at [`Panicked`].
 

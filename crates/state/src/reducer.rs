@@ -9,16 +9,17 @@ use std::{
 
 use crate::{ById, IdOf, Log, Merges};
 
-/// Why a reducer refuses a write.
+/// The error of a reducer that rejects a write.
 pub type ReduceError = Box<dyn Error + Send + Sync>;
 
 /// A rule by which writes fold into a channel of type `T`.
 ///
-/// Choose one per field with `#[channel(..)]`; implement it for a rule of your own and name it with
+/// Choose one per field with `#[channel(..)]`; for a custom rule, implement this trait and name the type with
 /// `#[channel(with = MyRule)]`.
 ///
 /// # Determinism
-/// The result depends on the value and the write only. Stored writes are folded again when a checkpoint is loaded.
+/// The result depends on the value and the write only. Stored writes are folded again when a checkpoint is
+/// loaded.
 #[diagnostic::on_unimplemented(
     message = "the reducer `{Self}` does not fit a channel of type `{T}`",
     label = "not for a channel of this type",
@@ -43,7 +44,7 @@ pub trait Reducer<T> {
     fn reduce(value: &mut T, write: Self::Write) -> Result<(), ReduceError>;
 }
 
-/// The write replaces the value; one write per superstep. The default.
+/// Replaces the value by the write; one write per superstep. The default.
 #[derive(Debug)]
 pub enum LastValue {}
 
@@ -139,7 +140,7 @@ impl<T: Clone, K: IdOf<T>> Reducer<ById<T, K>> for MergeById {
     }
 }
 
-/// Writes are added up. Integers stay integers; a sum that does not fit is an error.
+/// Adds up writes. Integers stay integers; a sum that does not fit is an error.
 #[derive(Debug)]
 pub enum Sum {}
 

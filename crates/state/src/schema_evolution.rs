@@ -40,9 +40,9 @@ type Versions = BTreeMap<String, u32>;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
-/// Reads a thread, part by part in the order in which the parts were stored.
+/// A decoder of a thread's stored parts, in the order in which they were stored.
 pub struct Reader<S: State> {
-    /// The state as far as it is read.
+    /// The state decoded so far.
     pub state: S,
     /// The data of channels that the state does not have.
     pub kept: Kept,
@@ -54,13 +54,13 @@ pub struct Reader<S: State> {
     versioned: ChannelSet,
 }
 
-/// Why something stored cannot be read.
+/// The reason why stored data cannot be read.
 pub enum Unfit {
     /// A program with a later version of the channel stored it.
     Newer {
         /// The channel.
         channel: Cow<'static, str>,
-        /// The version that stored it.
+        /// The stored version.
         stored: u32,
         /// The version of this program.
         known: u32,
@@ -79,7 +79,7 @@ struct MigrateError {
     source: Cause,
 }
 
-/// A value as a snapshot has it.
+/// A value in the form of snapshots.
 struct ChannelJson {
     name: String,
     version: u32,
@@ -143,13 +143,13 @@ impl<S: State> Reader<S> {
         Ok(())
     }
 
-    /// Folds an update of a superstep that is over.
+    /// Folds an update of a committed superstep.
     pub fn update(&mut self, json: &[u8]) -> Result<(), Unfit> {
         let (update, rest) = self.read(json)?;
         self.fold(update, rest)
     }
 
-    /// Reads the update of a finished task whose superstep is not over.
+    /// Decodes the update of a finished task of an incomplete superstep.
     pub fn record(&mut self, slot: u32, json: &[u8]) -> Result<S::Update, Unfit> {
         let (update, rest) = self.read(json)?;
         self.present = self.present.union(self.state.written(&update));
@@ -224,8 +224,8 @@ impl<S: State> Reader<S> {
         }
     }
 
-    /// Reads an update in which the channels of `listed` are in their present version, and all others in version 1.
-    /// `None` if that is not the present version of each.
+    /// Reads an update in which the channels of `listed` have their current version, and all others version
+    /// 1. `None` if one of these is not the channel's current version.
     fn read_present(&self, listed: ChannelSet, json: &[u8]) -> serde_json::Result<Option<S::Update>> {
         let update = unpanicked("Deserialize", || self.state.read_update(json))?;
         let written = self.state.written(&update);
@@ -359,7 +359,7 @@ impl Kept {
 struct Object {
     versions: Versions,
     entries: BTreeMap<String, Box<RawValue>>,
-    /// In an update, what is folded after it.
+    /// The following updates, of an update.
     then: Vec<Object>,
 }
 
@@ -422,7 +422,7 @@ impl<'de> Deserialize<'de> for Object {
         let then = entries.remove(THEN);
         let mut object = Self::single(entries).map_err(D::Error::custom)?;
         if let Some(then) = then {
-            // Those in the list have no list of their own, so that what is stored decides about no recursion.
+            // Updates in the list cannot contain lists, so that stored data does not control recursion.
             let then: Vec<_> = serde_json::from_str(then.get()).map_err(D::Error::custom)?;
             let then: Result<_, _> = then.into_iter().map(Self::single).collect();
             object.then = then.map_err(D::Error::custom)?;
@@ -512,7 +512,7 @@ impl<S: State> Made<S> {
         self.last = self.updates.len();
     }
 
-    /// Adds an update that was folded.
+    /// Adds a folded update.
     pub fn push(&mut self, update: S::Update) {
         self.updates.push(update);
     }

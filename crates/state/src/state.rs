@@ -40,7 +40,7 @@ pub trait State: Clone + Default + Send + Sync + 'static {
     /// Returns the written channels that accept one write per superstep.
     fn exclusive(&self, update: &Self::Update) -> ChannelSet;
 
-    /// Drops what `update` writes to, or clears of, any channel but these.
+    /// Drops the writes and clears of `update` for all channels but these.
     fn restrict(&self, update: &mut Self::Update, channels: ChannelSet);
 
     /// Checks that every write fits the state, before an update is folded for the first time.
@@ -56,10 +56,10 @@ pub trait State: Clone + Default + Send + Sync + 'static {
         Cow::Borrowed(update)
     }
 
-    /// Reads an update that was stored.
+    /// Reads a stored update.
     ///
     /// # Errors
-    /// If it does not fit the types, or has a channel that the state does not have.
+    /// If it does not fit the types, or has an unknown channel.
     fn read_update(&self, json: &[u8]) -> Result<Self::Update, serde_json::Error> {
         serde_json::from_slice(json)
     }
@@ -141,7 +141,7 @@ pub enum WriteError {
     Undeclared {
         /// The channel.
         channel: String,
-        /// Those that it has.
+        /// The declared channels.
         declared: Vec<String>,
     },
     /// The value does not fit the channel's schema.
@@ -155,7 +155,7 @@ pub enum WriteError {
     },
 }
 
-/// A write that a reducer refused.
+/// A write that a reducer rejected.
 #[derive(Debug, thiserror::Error)]
 #[error("channel `{channel}` refused a write")]
 pub struct FoldError {
@@ -194,7 +194,7 @@ pub fn clear_ephemeral<S: State>(state: &mut S) -> Result<(), FoldError> {
     })
 }
 
-/// Folds one update; a reducer that panics refuses the write.
+/// Folds one update; a panic of a reducer becomes an error.
 pub fn fold<S: State>(state: &mut S, update: S::Update) -> Result<(), FoldError> {
     let written = state.written(&update);
     catch_unwind(AssertUnwindSafe(|| state.fold(update))).unwrap_or_else(|panic| {
@@ -207,7 +207,7 @@ pub fn fold<S: State>(state: &mut S, update: S::Update) -> Result<(), FoldError>
     })
 }
 
-/// The channels of an update that start over from their default value before its writes are folded.
+/// The channels that an update clears before its writes are folded.
 pub struct Cleared<U>(ChannelSet, PhantomData<fn() -> U>);
 
 impl<U> Cleared<U> {
@@ -221,12 +221,12 @@ impl<U> Cleared<U> {
         self.0.contains(position)
     }
 
-    /// Adds those of another update.
+    /// Adds the channels of another update.
     pub fn extend(&mut self, other: &Self) {
         self.0 = self.0.union(other.0);
     }
 
-    /// Leaves out all but these.
+    /// Retains only these channels.
     pub fn retain(&mut self, channels: ChannelSet) {
         self.0 = self.0.intersection(channels);
     }

@@ -1,4 +1,4 @@
-//! Parts of a state.
+//! Views: parts of a state.
 //!
 //! Start at [`View`].
 

@@ -9,7 +9,7 @@ use crate::{
     TaskKey, TaskRecord, ThreadId,
 };
 
-/// The checkpoints of a thread by id, which count up from 1 and are all there, if none were pruned.
+/// The checkpoints of a thread by id. Ids count up from 1 without gaps, unless checkpoints were pruned.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
     checkpoints: Vec<Stored>,
@@ -20,9 +20,9 @@ pub(super) struct Thread {
 struct Stored {
     id: CheckpointId,
     commit: Arc<Commit>,
-    /// By slot. They grow while the checkpoint is the head.
+    /// The records by slot. They grow while the checkpoint is the head.
     records: Vec<(u32, TaskRecord)>,
-    /// The newest checkpoint of a superstep that folded its tasks in.
+    /// The newest checkpoint of a superstep that folded its tasks.
     applied_by: Option<CheckpointId>,
 }
 
@@ -183,10 +183,10 @@ impl Thread {
 pub(super) struct Way {
     meta: CheckpointMeta,
     head: CheckpointId,
-    /// Newest first; the last one has the snapshot, if there is any.
+    /// The commits, newest first; the last one has the snapshot, if there is any.
     commits: Vec<Arc<Commit>>,
     records: Vec<(u32, TaskRecord)>,
-    /// The superstep that folded the checkpoint's own tasks in.
+    /// The superstep that folded the checkpoint's own tasks.
     applied: Option<Arc<Commit>>,
 }
 
@@ -209,7 +209,7 @@ impl Way {
     }
 }
 
-/// Adds the tasks that a superstep folded in without their having been recorded.
+/// Adds tasks without records that a superstep folded.
 fn add_applied(tasks: &mut Vec<(u32, TaskRecord)>, superstep: Option<&Commit>) {
     for task in superstep.iter().flat_map(|commit| &commit.applied) {
         if !is_finished(tasks, task.slot) {

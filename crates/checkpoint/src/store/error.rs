@@ -11,7 +11,7 @@ use crate::{CheckpointError, chain};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Labels that make no namespace.
+    /// Labels that do not form a valid namespace.
     #[error("SS305: `{namespace}` is no namespace: {why}")]
     Namespace {
         /// The labels, joined with `.`.
@@ -19,7 +19,7 @@ pub enum StoreError {
         /// The problem and a remedy.
         why: &'static str,
     },
-    /// A filter that cannot be understood.
+    /// An invalid filter.
     #[error("SS306: {what}")]
     Filter {
         /// The problem and a remedy.
@@ -42,7 +42,7 @@ pub enum StoreError {
         #[source]
         source: Option<EmbedError>,
     },
-    /// A value that cannot be stored so that it can be read again.
+    /// A value that cannot be stored and read back as equal.
     #[error("SS309: the value of item `{key}` in `{namespace}` cannot be stored; give it another form")]
     Unstorable {
         /// The namespace of the item.
@@ -104,7 +104,7 @@ impl From<CheckpointError> for StoreError {
     }
 }
 
-/// Its code, message, help and causes, not its fields: what `main` shows of it.
+/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
 impl fmt::Debug for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&chain(self))

@@ -37,17 +37,17 @@ pub struct Filter {
 /// A comparison of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// `$eq`: the same value.
+    /// `$eq`: an equal value.
     Eq,
-    /// `$ne`: another value.
+    /// `$ne`: a different value.
     Ne,
     /// `$gt`: greater.
     Gt,
-    /// `$gte`: greater, or the same.
+    /// `$gte`: a greater or equal value.
     Gte,
     /// `$lt`: less.
     Lt,
-    /// `$lte`: less, or the same.
+    /// `$lte`: a less or equal value.
     Lte,
 }
 
@@ -169,7 +169,7 @@ fn order(a: &Value, b: &Value) -> Option<Ordering> {
     }
 }
 
-/// Compares numbers by value. Integers stay integers: 2^53 and 2^53 + 1 are two numbers.
+/// Compares numbers by value. Integers stay integers: 2^53 and 2^53 + 1 differ.
 fn number_order(a: &Number, b: &Number) -> Option<Ordering> {
     match (integer(a), integer(b)) {
         (Some(a), Some(b)) => Some(a.cmp(&b)),

@@ -1,4 +1,4 @@
-//! Finding items by their meaning.
+//! Searches by meaning.
 
 use std::error::Error;
 
@@ -25,10 +25,10 @@ pub trait Embed: Send + Sync + 'static {
     fn embed<'a>(&'a self, texts: &'a [String]) -> BoxFuture<'a, Result<Vec<Vec<f32>>, EmbedError>>;
 }
 
-/// The meaning of a text.
+/// The embedding of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vector {
-    /// The model that found it.
+    /// The model that computed it.
     pub model: String,
     /// The direction, of length 1; of length 0 if the model returned only zeros.
     pub direction: Vec<f32>,

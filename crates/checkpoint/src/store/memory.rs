@@ -66,7 +66,7 @@ struct Items {
 
 #[derive(Debug)]
 struct Stored {
-    /// It was the nth that was put.
+    /// The sequence number of its put.
     nth: u64,
     value: Value,
     created_ms: i64,
@@ -179,7 +179,7 @@ impl Items {
                 scored.map(|((place, _), score)| (Some(score), place)).collect()
             }
         };
-        // Stable, and they are in order: of two that fit equally well the first one stays first.
+        // Stable, and the input is ordered: of two equal scores the first one stays first.
         scored.sort_by(|(a, _), (b, _)| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0)));
         let page = scored.into_iter().skip(search.offset).take(search.limit);
         page.map(|(score, place)| (score, place.clone())).collect()

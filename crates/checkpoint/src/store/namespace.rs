@@ -12,7 +12,7 @@ pub const RESERVED_LABEL: &str = "superstep";
 /// The order of namespaces is that of their labels joined with `.`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Namespace(
-    /// The labels, joined with `.`, which none of them has.
+    /// The labels, joined with `.`, which no label contains.
     Arc<str>,
 );
 
@@ -54,7 +54,7 @@ impl Namespace {
         }
     }
 
-    /// Reads what [`as_str`](Self::as_str) wrote.
+    /// Parses the output of [`as_str`](Self::as_str).
     ///
     /// # Errors
     /// See [`new`](Self::new).

@@ -51,7 +51,7 @@ pub struct Batch {
     pub steps: Vec<Step>,
 }
 
-/// An [`Operation`] that is ready to be done.
+/// A prepared [`Operation`].
 #[derive(Debug)]
 pub enum Step {
     /// Return the item and restart its lifetime if requested.
@@ -102,12 +102,12 @@ pub struct NewItem {
     pub ttl_ms: Option<i64>,
 }
 
-/// A [`Query`] that is ready to be compared.
+/// A prepared [`Query`].
 #[derive(Debug)]
 pub enum ReadyQuery {
     /// Different words, in lower case.
     Words(Vec<String>),
-    /// The meaning of the query's text.
+    /// The embedding of the query's text.
     Meaning(Vector),
 }
 
@@ -186,7 +186,7 @@ impl StoreOptions {
 /// The text of an operation.
 struct Text {
     plain: String,
-    /// The same if its meaning is needed.
+    /// The text, if its embedding is needed.
     embed: Option<String>,
 }
 

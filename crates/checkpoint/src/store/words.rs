@@ -1,4 +1,4 @@
-//! Finding items by their words.
+//! Searches by words.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -41,7 +41,7 @@ fn stands_alone(c: char) -> bool {
         | '\u{20000}'..='\u{3ffff}')
 }
 
-/// The words of an item, counted.
+/// The counted words of an item.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {
     counts: BTreeMap<String, u32>,

@@ -42,7 +42,7 @@ pub(super) struct PlacedLine {
     pub(super) label: (f64, f64),
 }
 
-/// Something in a layer: a node, or a piece of an arrow.
+/// An element of a layer: a node, or a piece of an arrow.
 #[derive(Clone, Debug)]
 struct Thing {
     layer: usize,
@@ -236,7 +236,7 @@ fn apart(wanted: &[f64], widths: &[f64]) -> Vec<f64> {
         }
         offsets.push(offset);
     }
-    // Blocks that move together: their mean, and how many they are.
+    // Blocks that move together: their mean, and their number.
     let mut blocks: Vec<(f64, usize)> = Vec::new();
     for (wanted, offset) in wanted.iter().zip(&offsets) {
         blocks.push((wanted - offset, 1));

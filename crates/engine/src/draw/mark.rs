@@ -1,4 +1,4 @@
-//! Marking what a run has used.
+//! Marks for the nodes and arrows that a run has used.
 
 use super::{ArrowKind, Drawing, DrawnKind};
 use crate::{NodeName, START};
@@ -38,7 +38,7 @@ impl Drawing {
             })
             .collect();
         let mut taken = std::collections::BTreeSet::new();
-        // A node that failed is not among those that ran: its error handler is.
+        // A failed node is not among those that ran: its error handler is.
         let used = |arrow: &&mut super::DrawnArrow| ran[arrow.from] > 0 || arrow.kind == ArrowKind::Error;
         for arrow in self.arrows.iter_mut().filter(used) {
             let times = match &arrow.kind {

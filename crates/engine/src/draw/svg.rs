@@ -1,4 +1,4 @@
-//! Drawings as pictures, without any other program.
+//! Drawings as SVG pictures, without external programs.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::{
     text::is_round,
 };
 
-/// The width of a letter of the font, which is one where all are equally wide, and the heights of lines and nodes.
+/// The width of a letter of the monospaced font, and the heights of lines and nodes.
 const LETTER: f64 = 7.3;
 const LINE: f64 = 18.0;
 const NODE: f64 = 34.0;
@@ -153,7 +153,7 @@ impl Drawing {
         let first = y - LINE * (stroke.label.len() as f64 - 1.0) / 2.0;
         for (at, line) in stroke.label.iter().enumerate() {
             let (width, y) = (wide(line), first + LINE * at as f64);
-            // So that it can be read where it lies on its arrow.
+            // Makes the label readable on top of its arrow.
             let _ = writeln!(
                 out,
                 "<rect x=\"{:.0}\" y=\"{:.0}\" width=\"{width:.0}\" height=\"14\" fill=\"#ffffff\"/>{}",

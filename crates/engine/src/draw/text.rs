@@ -1,4 +1,4 @@
-//! Drawings in languages that others draw, and in none.
+//! Drawings in Mermaid, DOT and plain text.
 
 use std::fmt::Write as _;
 

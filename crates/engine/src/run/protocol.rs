@@ -9,7 +9,7 @@ use crate::{ChannelSet, NodeIndex, NodeName, RetryPolicy, TaskId};
 /// The next action of the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Run a task, after its delay, and report how it ended.
+    /// Run a task, after its delay, and report its result.
     Execute(Task),
     /// Fold the writes of the tasks in the order of [`Commit::order`] and store the state together with
     /// [`Run::control`](crate::Run::control) in one transaction. Then send [`Input::Committed`].
@@ -70,7 +70,7 @@ pub enum Input {
         task: TaskId,
         /// The retry policy; `None` if a retry makes no sense.
         retry: Option<RetryPolicy>,
-        /// The share of the jitter to wait, in `0.0..=1.0`.
+        /// The share of the jitter, in `0.0..=1.0`.
         chance: f64,
     },
     /// A task was interrupted. It runs again in another run, when the answer is available.
@@ -85,7 +85,7 @@ pub enum Input {
     Drain,
 }
 
-/// A task and what it left behind.
+/// A finished task with its report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// The task.
@@ -131,14 +131,14 @@ pub enum Failure {
         /// The other one.
         second: TaskId,
     },
-    /// As many supersteps ran as were allowed, and the thread is not finished.
+    /// The run reached its maximum number of supersteps, and the thread is not finished.
     StepLimit {
         /// The nodes that would have run.
         next: Vec<NodeName>,
     },
 }
 
-/// A driver that breaks the contract.
+/// A violation of the driver's contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -154,15 +154,15 @@ pub enum EngineError {
     /// A conditional edge was taken that the graph does not have.
     #[error("node `{node}` was routed to `{to}`, to which it has no conditional edge")]
     UnknownRoute {
-        /// The node that was left.
+        /// The node before the conditional edge.
         node: NodeName,
         /// The target of the route.
         to: String,
     },
-    /// An item was sent to a worker that the node does not name.
+    /// An item was sent to a worker that the node does not declare.
     #[error("node `{node}` sent an item to {to}, to which it may not send; declare it with `add_sends`")]
     UnknownSend {
-        /// The node that was left.
+        /// The sending node.
         node: NodeName,
         /// The worker.
         to: String,

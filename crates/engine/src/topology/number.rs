@@ -1,4 +1,4 @@
-//! From what was declared to the shape that runs.
+//! The conversion of a declared graph into a topology.
 
 use super::{EdgeKind, Endpoint, Join, OnCancel, Topology, TopologyBuilder, TopologyNode};
 use crate::{NodeIndex, NodeName, START};

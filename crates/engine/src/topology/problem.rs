@@ -7,7 +7,7 @@ use std::fmt;
 use super::Place;
 use crate::NodeName;
 
-/// Something wrong with a graph, found when it is compiled.
+/// A problem of a graph, found when it is compiled.
 #[derive(Clone, Debug)]
 pub struct Problem {
     /// The kind of the problem.
@@ -20,7 +20,7 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// Two nodes have one name.
+    /// Two nodes with one name.
     #[error("SS001: node `{0}` is declared twice, first at {1}; give one of them another name")]
     DuplicateNode(NodeName, Place),
     /// A name that is reserved for the engine.
@@ -29,18 +29,18 @@ pub enum ProblemKind {
     /// A name that is invalid in checkpoints and drawings.
     #[error("SS003: node name `{0}` is empty or has `|`, `:` or a control character; choose another")]
     BadName(NodeName),
-    /// A name that means something else where nodes are named.
+    /// A name with another meaning in breakpoints or paths.
     #[error(
         "SS018: node name `{0}` reads as a pattern or a path: `*` stands for every node, `/` leads into a subgraph, and names \
          that begin with `$` are superstep's own; choose one without `*`, `?`, `[`, `]`, `/`, `\\`, and no `$` in front"
     )]
     PatternName(NodeName),
-    /// No edge leaves [`START`](crate::START).
+    /// A graph without an edge that leaves [`START`](crate::START).
     #[error(
         "SS004: no edge leaves START, so nothing would ever run; add an edge from START to the first node"
     )]
     NoStart,
-    /// An edge uses a node of another graph.
+    /// An edge of a node of another graph.
     #[error(
         "SS005: the edge {0} uses a node of another graph; use the handles that this graph's `add_node` returned"
     )]
@@ -48,13 +48,13 @@ pub enum ProblemKind {
     /// An edge with [`END`](crate::END) as its source.
     #[error("SS006: an edge leaves END, where a branch is over; remove it")]
     OutOfEnd,
-    /// An edge enters [`START`](crate::START).
+    /// An edge with [`START`](crate::START) as its target.
     #[error("SS007: an edge enters START, which only begins a run; lead it to the first node instead")]
     IntoStart,
-    /// A join of less than two nodes, of which none is a worker.
+    /// A join of less than two nodes, none of which is a worker.
     #[error("SS010: a join to `{0}` waits for less than two nodes; use `add_edge`, or add its other sources")]
     LonelyJoin(String),
-    /// A plain edge or a route leads to a worker.
+    /// A plain edge or a route to a worker.
     #[error(
         "SS009: node `{0}` takes an item, so only a fan-out can lead to it; use `add_fan_out`, or `add_node`"
     )]
@@ -67,7 +67,7 @@ pub enum ProblemKind {
     /// Two maps for the routes of a node.
     #[error("SS012: the routes of node `{0}` are declared twice, first at {1}; remove one of the two")]
     RoutesTwice(NodeName, Place),
-    /// An edge leads to an error handler.
+    /// An edge to an error handler.
     #[error(
         "SS013: node `{0}` handles the failures of another, so only these can lead to it; remove the edge, or lead it to a \
          node of `add_node`"
@@ -109,12 +109,12 @@ pub enum ProblemKind {
     RunsTwice {
         /// The node.
         node: NodeName,
-        /// A node that leads to it.
+        /// The node whose edge is taken first.
         early: NodeName,
-        /// Another one, which does so later.
+        /// The node whose edge is taken in a later superstep.
         late: NodeName,
     },
-    /// A join waits for nodes that never all run.
+    /// A join whose sources never all run.
     #[error("SS021: the join to `{join}` never completes: {}", match .why {
         WhyDead::Unreachable(source) => format!("no edge leads to `{source}`; add one, or remove it from the join"),
         WhyDead::Exclusive { router, first, second } => format!(
@@ -125,7 +125,7 @@ pub enum ProblemKind {
     DeadJoin {
         /// The node that would run after all of them.
         join: NodeName,
-        /// Why they never do.
+        /// The reason.
         why: WhyDead,
     },
     /// Nodes in a cycle without an exit.
@@ -147,7 +147,7 @@ pub enum ProblemKind {
     ConcurrentWrites {
         /// One node.
         first: NodeName,
-        /// The other; the same if it is a worker.
+        /// The second node; the same if it is a worker.
         second: NodeName,
         /// The channel.
         channel: String,
@@ -161,7 +161,7 @@ pub enum ProblemKind {
         node: String,
         /// The declared channel.
         channel: String,
-        /// The channels that there are.
+        /// The existing channels.
         known: String,
     },
 }
@@ -209,7 +209,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A kind of suspicion.
+/// A lint: a kind of suspicion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Lint {
@@ -217,7 +217,7 @@ pub enum Lint {
     Unreachable,
     /// SS020: a node runs more than once because its plain edges are taken in different supersteps.
     RunsTwice,
-    /// SS021: a join waits for nodes that never all run.
+    /// SS021: the sources of a join never all run.
     DeadJoin,
     /// SS022: nodes form a cycle without an exit.
     Cycle,
@@ -230,10 +230,10 @@ pub enum Lint {
 pub enum Level {
     /// No report.
     Allow,
-    /// It is a warning of the compiled graph.
+    /// A warning of the compiled graph.
     #[default]
     Warn,
-    /// The graph does not compile.
+    /// An error at compile time of the graph.
     Deny,
 }
 

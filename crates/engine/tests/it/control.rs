@@ -1,4 +1,4 @@
-//! The record that is stored with every checkpoint, and records that do not fit.
+//! The control record that is stored with every checkpoint, and records that do not fit.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Nodes that choose themselves where they go.
+//! Nodes that choose the next nodes.
 
 use std::sync::Arc;
 

@@ -51,7 +51,7 @@ fn a_failure_that_is_handled_stays_handled_in_the_next_run() {
     let handled = || Records { handled: vec![(0, h)], ..Records::default() };
     let restored = |records| Machine::restore_from(&topology, &beside(), records, limits());
     assert_eq!(restored(handled()).log(), ["execute 1.0 h #1", "execute 1.1 b #1"]);
-    // The failures that are left are the handler's.
+    // The remaining failures belong to the handler.
     let again = Records { failed: vec![(0, 1)], ..handled() };
     assert_eq!(restored(again).log(), ["execute 1.0 h #2", "execute 1.1 b #1"]);
     let asks = Records { interrupted: vec![0], finished: vec![(1, Report::default())], ..handled() };

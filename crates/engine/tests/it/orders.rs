@@ -83,7 +83,7 @@ impl World {
 
     fn report(&self, topology: &Topology, task: TaskId, name: &str) -> Report {
         let drawn = self.draw(task, 1);
-        // Two exclusive channels that are seldom written, and two that everybody may write.
+        // Two exclusive channels that are seldom written, and two shared ones.
         let exclusive: ChannelSet = (0..2).filter(|channel| drawn >> (channel * 4) & 15 == 0).collect();
         let shared: ChannelSet = (2..4).filter(|channel| drawn >> (channel * 4) & 1 == 0).collect();
         let node = match name.split_at(1) {
@@ -283,7 +283,7 @@ proptest! {
                 let (a, b) = (&reports[first.slot as usize], &reports[second.slot as usize]);
                 prop_assert!(a.written.contains(*channel) && b.written.contains(*channel));
                 let own = a.exclusive.contains(*channel) || b.exclusive.contains(*channel);
-                // The blamed one may share the channel that a third one has for itself.
+                // The named report may share the channel that a third one wrote exclusively.
                 prop_assert!(own || reports[..expected].iter().any(|report| report.exclusive.contains(*channel)));
             }
             other => prop_assert!(false, "{:?}", other),

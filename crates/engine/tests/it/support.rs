@@ -1,4 +1,4 @@
-//! A run driven by hand, with every output as a line of text.
+//! A manually driven run, with every output as a line of text.
 
 use std::{panic::Location, sync::Arc};
 
@@ -79,7 +79,7 @@ pub(crate) fn wrote(exclusive: &[usize], shared: &[usize]) -> Report {
     Report { written, exclusive, targets: Vec::new() }
 }
 
-/// A run and the graph it is on.
+/// A run with its graph.
 pub(crate) struct Machine {
     pub(crate) topology: Arc<Topology>,
     run: Run,

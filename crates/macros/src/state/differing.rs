@@ -1,4 +1,4 @@
-//! Comparing an update with what is read back of it.
+//! Comparison of an update with the one read back from its JSON.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};

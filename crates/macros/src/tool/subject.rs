@@ -14,7 +14,7 @@ use super::Param;
 
 /// The subjects of the arguments.
 pub(super) enum Subjects {
-    /// Some of them, by name.
+    /// Named arguments.
     Named(Vec<Named>),
     /// A function of an argument's name and the arguments.
     Path(ExprPath),
@@ -58,7 +58,7 @@ impl Subjects {
         Ok(Self::Named(named.into_iter().collect()))
     }
 
-    /// Checks that the function has the parameters that are named.
+    /// Checks that the function has the named parameters.
     pub(super) fn check(&self, params: &[Param]) -> Result<()> {
         let Self::Named(all) = self else { return Ok(()) };
         // The names in the schema may differ from those in the function.

@@ -80,13 +80,13 @@ fn open(file: &Path, mode: Mode, options: &SqliteOptions) -> rusqlite::Result<Co
         }
         Mode::Alone { log: true } => {
             let connection = Connection::open_with_flags_and_vfs(file, read_only, c"unix-none")?;
-            // The index of the log is in memory then, and in no file.
+            // The index of the log is then in memory, not in a file.
             connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
             connection
         }
     };
     prepare(&connection, options)?;
-    // SQLite opens the file only now.
+    // SQLite opens the file only at the first query.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
 }

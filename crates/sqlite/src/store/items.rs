@@ -8,7 +8,7 @@ use superstep_checkpoint::store::{
 use super::rows::{self, ITEM, SUM};
 use crate::{error, location::Place};
 
-/// The items of a database, as its present transaction sees them.
+/// The items of a database in its current transaction.
 pub(super) struct Items<'t> {
     pub(super) connection: &'t Connection,
     pub(super) place: &'t Place,
@@ -20,7 +20,7 @@ pub(super) const IN_SCOPE: &str =
     "namespace >= :low AND namespace < :high AND (namespace = :low OR namespace >= :dot)
     AND (expires_ms IS NULL OR expires_ms > :now)";
 
-/// An item without its value.
+/// The times of an item.
 #[derive(Clone, Copy)]
 struct Times {
     id: i64,
@@ -35,7 +35,7 @@ impl Times {
     }
 }
 
-/// The item with this id, and its score.
+/// The id of an item, and its score.
 pub(super) type Hit = (i64, Option<f64>);
 
 impl Items<'_> {
@@ -96,7 +96,7 @@ impl Items<'_> {
             Some(found) if found.lives(now_ms) => self.load(now_ms, found.id, refresh).map(Some),
             Some(_) => Ok(None),
             None => {
-                // The index of keys may have lost what another one has.
+                // The index of keys may lack rows of another one.
                 let there =
                     "SELECT id FROM store_items INDEXED BY store_scopes WHERE namespace = ?1 AND key = ?2";
                 let there = self.query(there, (namespace.as_str(), key), |row| self.column::<i64>(row, 0))?;
@@ -204,7 +204,7 @@ impl Items<'_> {
         if !refresh {
             return Ok(item);
         }
-        // `min` because SQLite makes a float of what is too great.
+        // `min`, because SQLite converts large integers to floats.
         let sql =
             "UPDATE store_items SET expires_ms = ?2 + min(ttl_ms, ?3) WHERE id = ?1 AND ttl_ms IS NOT NULL";
         self.execute(sql, (id, now_ms, i64::MAX - now_ms.max(0)))?;

@@ -1,4 +1,4 @@
-//! The tables of a store, and which of them a database has.
+//! The tables of a store, and those that a database has.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use superstep_checkpoint::{CheckpointError, store::StoreError};
@@ -21,15 +21,15 @@ pub const STORE_SCHEMA: &str = concat!(
 pub(crate) const SCHEMAS: [&str; 3] =
     [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
-/// The name under which the schema is noted in `parts`.
+/// The name of the schema in `parts`.
 const PART: &str = "store";
 
-/// Returns whether the tables are up to date. Databases of a newer schema are refused.
+/// Returns whether the tables are current. Rejects databases of a newer schema.
 pub(super) fn are_made(connection: &Connection, place: &Place) -> Result<bool, StoreError> {
     missing(connection, place).map(<[_]>::is_empty)
 }
 
-/// Brings the tables up to date. Databases of a newer schema are refused.
+/// Creates or migrates the tables. Rejects databases of a newer schema.
 pub(super) fn make(connection: &mut Connection, place: &Place) -> Result<(), StoreError> {
     if missing(connection, place)?.is_empty() {
         return Ok(());

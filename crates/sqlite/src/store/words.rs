@@ -12,7 +12,7 @@ use super::{
     rows,
 };
 
-/// Those among the items of a scope whose time is over, but that are still counted.
+/// The expired items of a scope that are still counted.
 #[derive(Default)]
 struct Over {
     items: u64,
@@ -166,7 +166,7 @@ impl Items<'_> {
             found.extend(self.candidate(search, row, terms, finding)?);
             Ok(true)
         })?;
-        // Those that were put last.
+        // Items that were put last.
         found.sort_by_key(|found| Reverse(found.id));
         found.truncate(usize::try_from(LOOKED_AT).unwrap_or(usize::MAX));
         Ok(found)

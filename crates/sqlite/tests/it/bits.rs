@@ -22,7 +22,7 @@ fn bits(bytes: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Threads with a branch, a snapshot, a question, a subgraph; and one of which a part was pruned.
+/// Creates threads with a branch, a snapshot, a question, a subgraph; and a partly pruned one.
 async fn threads(folder: &Folder) {
     let store = folder.open();
     let id = |number| Some(CheckpointId(number));

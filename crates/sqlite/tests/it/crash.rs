@@ -12,7 +12,7 @@ use superstep_graph::{CheckpointError, CheckpointId, Checkpointer, TaskKey, Task
 
 use crate::support::{Folder, line, load, superstep, updates};
 
-/// Names the database to the other process.
+/// The variable with the path of the database for the other process.
 const DATABASE: &str = "SUPERSTEP_TEST_DATABASE";
 
 /// Runs only in the other process: leases a thread, commits three checkpoints, records a task, reports this,
@@ -36,7 +36,7 @@ fn child() {
     });
 }
 
-/// Starts the other process and waits until it has stored everything.
+/// Starts the other process and waits until it has stored all data.
 fn start(folder: &Folder) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::child", "--nocapture"])

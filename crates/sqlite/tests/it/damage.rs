@@ -1,4 +1,4 @@
-//! Files with something in them that superstep did not write.
+//! Files with foreign data.
 
 use superstep_graph::{
     CheckpointError, CheckpointId, Checkpointer, Commit, History, TaskKey, TaskRecord, ThreadId,
@@ -34,7 +34,7 @@ async fn a_row_that_was_changed_is_named() {
         ("UPDATE checkpoints SET parent = 1 WHERE id = 3", 3),
         ("UPDATE checkpoints SET created_ms = created_ms + 1 WHERE id = 2", 2),
         ("UPDATE checkpoints SET checksum = checksum + 1 WHERE id = 3", 3),
-        // Two rows that change places.
+        // Two swapped rows.
         (
             "UPDATE checkpoints SET key = key + 7 WHERE id = 3; UPDATE checkpoints SET key = key + 1 WHERE id = 2;
              UPDATE checkpoints SET key = key - 8 WHERE id = 10",
@@ -93,7 +93,7 @@ async fn what_was_stored_before_the_damage_is_still_there_and_a_damaged_thread_c
     assert_eq!(store.names().await.unwrap(), [other]);
 }
 
-/// The database of schema 1 has no checksums, so that what superstep did not write is found by reading it.
+/// The database of schema 1 has no checksums, so that foreign data is only found by reading it.
 #[tokio::test]
 async fn a_row_that_superstep_did_not_write_is_named() {
     let advice = "go on from an older checkpoint, or restore the file from a backup";

@@ -100,7 +100,7 @@ pub(crate) fn assert_written_as_in(fixture: &str, written: &Path) {
         std::fs::copy(written, fixture).unwrap();
     }
     let fixture = copy(fixture);
-    // One of an older schema becomes one that might have been written today.
+    // A database of an older schema becomes a current one.
     drop(fixture.open());
     assert_eq!(dump(written), dump(&fixture.db()));
     let whole: String = fixture.sql().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();

@@ -1,4 +1,4 @@
-//! Two who have the same file open.
+//! Two processes with the same open file.
 
 use superstep_graph::{CheckpointError, CheckpointId, Checkpointer, Lease, ThreadId};
 

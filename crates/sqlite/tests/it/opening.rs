@@ -1,4 +1,4 @@
-//! Files that can and cannot be opened.
+//! Valid and invalid files.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The store in SQLite: its contract, its file, its neighbours in the file.
+//! The store in SQLite: its contract, its file, other tables in the file.
 
 use std::sync::{Arc, Mutex};
 
@@ -57,7 +57,7 @@ fn a_file_conforms_under_any_operations_and_restarts() {
 async fn a_store_that_is_only_read_is_not_changed() {
     let folder = Folder::new();
     assert!(SqliteStore::open_read_only(folder.db()).is_err(), "there is none");
-    // The file of a checkpointer has no store yet, and gets none.
+    // The file of a checkpointer has no store yet, and none is created.
     drop(folder.open());
     let empty = SqliteStore::open_read_only(folder.db()).unwrap();
     assert_eq!(empty.get(&notes(), "1").await.unwrap(), None);
@@ -121,7 +121,7 @@ async fn a_store_of_a_newer_program_is_refused() {
         refused.contains("its store was written by a newer superstep (schema 4, this program knows 3)"),
         "{refused}"
     );
-    // Its threads are another matter.
+    // Its threads are independent.
     drop(folder.open());
 }
 
@@ -141,7 +141,7 @@ async fn damage_is_reported_and_nothing_is_made_up() {
             matches!(&refused, Err(StoreError::Corrupt { what, .. }) if what.contains("is damaged")),
             "{refused:?}"
         );
-        // The others are there.
+        // The others exist.
         assert!(store.get(&Namespace::new(["other"]).unwrap(), "k").await.unwrap().is_some());
     }
 }

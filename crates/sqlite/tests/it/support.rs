@@ -11,7 +11,7 @@ use superstep_graph::{
 use superstep_sqlite::SqliteCheckpointer;
 use tempfile::TempDir;
 
-/// A folder with a database `db` in it, or a place for one.
+/// A folder with a database `db`, or a place for one.
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
@@ -65,7 +65,7 @@ pub(crate) fn superstep(parent: Option<CheckpointId>, update: &str) -> Commit {
     }
 }
 
-/// Commits as many supersteps to a fresh thread; their updates are 1, 2, 3...
+/// Commits supersteps to a fresh thread, with the updates 1, 2, 3...
 pub(crate) async fn line(store: &dyn Checkpointer, thread: &ThreadId, commits: u64) {
     let mut head = None;
     for update in 1..=commits {

@@ -40,16 +40,16 @@ pub(super) enum Mode {
     Strict,
     /// The value is written, and the second part of the result reports it.
     Lenient,
-    /// The same, of an update, whose channels have the values.
+    /// Like `Strict`, for an update, whose channels have the values.
     Update,
-    /// The same, of the value of a channel.
+    /// Like `Strict`, for the value of a channel.
     Folded,
 }
 
 /// An error about a value, with its path.
 #[derive(Debug)]
 pub(super) struct Unstorable {
-    /// The names and positions that lead there, from the value inwards.
+    /// The names and positions on the path to it, from the outermost value inwards.
     pub path: Vec<String>,
     /// The error at this path.
     pub error: Error,
@@ -94,7 +94,7 @@ pub(super) fn serialize<S: Serializer<Error = Error>>(
     }
 }
 
-/// Writes a value behind what is written already. Returns whether something in it is read as something else.
+/// Appends a value. Returns whether a part of it is read back as another value.
 pub(super) fn write(
     value: &(impl Serialize + ?Sized),
     mode: Mode,
@@ -149,10 +149,10 @@ pub(super) fn same<T: Serialize>(value: &T, read: &T) -> Result<(), Error> {
 pub(super) const OTHER: &str =
     "it is read back as another value: part of it is not stored, or two parts of it are one in JSON";
 
-/// Refuses a value that is nested too deep.
+/// Checks the nesting of a value.
 ///
 /// # Errors
-/// If it is.
+/// If it is too deep.
 pub fn check_depth(value: &Value) -> Result<(), Error> {
     if is_deeper(value, MAX_DEPTH) { Err(too_deep(MAX_DEPTH)) } else { Ok(()) }
 }
@@ -212,14 +212,14 @@ enum Place {
     Plain,
     /// Directly in a `Some`.
     Some,
-    /// In a [`RawValue`](serde_json::value::RawValue), as a text.
+    /// In a [`RawValue`](serde_json::value::RawValue), as text.
     Raw,
 }
 
 /// The name by which serde identifies a [`RawValue`](serde_json::value::RawValue).
 const RAW: &str = "$serde_json::private::RawValue";
 
-/// A serializer that passes on to another one what can be read again.
+/// A serializer that delegates to another one and checks that the values can be read back.
 #[derive(Clone, Copy)]
 pub(super) struct Checked<'a, S> {
     inner: S,

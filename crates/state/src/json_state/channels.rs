@@ -26,14 +26,14 @@ pub struct JsonChannel {
     /// `{}`, and any other channel has no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
-    /// The JSON Schema of what is written, in the form that the value has: for a list, of the list of written items.
-    /// Needs the feature `json-schema`.
+    /// The JSON Schema of writes, in the form of the value: for a list, of the list of written items.
+    /// Requires the feature `json-schema`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// For whom a barrier waits.
+    /// The names that a barrier waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// The names it had before.
+    /// The former names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub was: Vec<String>,
     /// `true` if a thread must have a value of it.
@@ -54,23 +54,25 @@ pub enum JsonReducer {
     LastValue,
     /// The same, and only the next superstep sees the value.
     Ephemeral,
-    /// A written list adds its items, any other value is an item; to a channel whose default is text, text is added.
+    /// A written list appends its items, any other value is an item; to a channel whose default is text, text
+    /// is appended.
     Append,
-    /// The same as for lists, and only the next superstep sees the items.
+    /// Like `append` for lists, and only the next superstep sees the items.
     Topic,
-    /// Written objects replace their namesake, by `id`, or are added; `{"$remove": id}` and `{"$remove_all": true}` remove.
+    /// Written objects replace those with the same `id`, or are added; `{"$remove": id}` and
+    /// `{"$remove_all": true}` remove.
     MergeById,
     /// Numbers are added up. Integers stay integers; a sum that does not fit 64 bits is an error.
     Sum,
-    /// The greatest write stays, of numbers or of texts.
+    /// The greatest write is retained, of numbers or of texts.
     Max,
-    /// Objects are merged; to a channel whose default is a list, the items are added that are not in it.
+    /// Objects are merged; to a channel whose default is a list, missing items are added.
     Union,
-    /// Written names have arrived; the value is the list of those that have.
+    /// Written names have arrived; the value is the list of arrived names.
     Barrier,
 }
 
-/// A description of channels that makes no state.
+/// An invalid description of channels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("SS180: no state can have these channels: {}", .problems.join("; "))]
 pub struct BadChannels {

@@ -253,7 +253,7 @@ fn has_id(item: &Value) -> Result<(), ReduceError> {
     }
 }
 
-/// Integers stay integers.
+/// Adds two numbers. Integers stay integers.
 fn add(sum: &Number, write: &Number) -> Result<Number, ReduceError> {
     let total = match (sum.as_i128(), write.as_i128()) {
         (Some(sum), Some(write)) => Number::from_i128(sum + write),

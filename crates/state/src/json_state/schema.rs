@@ -1,8 +1,8 @@
-//! JSON Schemas of what is written.
+//! JSON Schemas of writes.
 
 use serde_json::Value;
 
-/// A schema, compiled.
+/// A compiled schema.
 #[cfg(feature = "json-schema")]
 pub(super) struct Schema(jsonschema::Validator);
 
@@ -17,8 +17,11 @@ impl Schema {
         validator.map(Self).map_err(|cause| format!("is no JSON Schema: {}", cause.masked()))
     }
 
+    /// Validates a value.
+    ///
     /// # Errors
-    /// The place in the value, as a JSON pointer, and what is wrong there. The value, which may be long, is not repeated.
+    /// The place in the value, as a JSON pointer, and the problem. The value, which may be long, is not
+    /// repeated.
     pub(super) fn check(&self, value: &Value) -> Result<(), (String, String)> {
         match self.0.iter_errors(value).next() {
             None => Ok(()),

@@ -13,8 +13,8 @@ const THEN: &str = "$then";
 
 /// A partial [`JsonState`](crate::JsonState): writes by the names of their channels.
 ///
-/// Its JSON form is an object with an entry for each write, and `clear` with the names of channels that start over. A node
-/// may also return such an object.
+/// Its JSON form is an object with an entry for each write, and `clear` with the names of cleared channels. A
+/// node may also return such an object.
 #[derive(Clone, Debug, Default)]
 pub struct JsonUpdate {
     pub(super) writes: BTreeMap<String, Value>,
