@@ -1,8 +1,9 @@
-//! A key that is not shown.
+//! An API key that is never shown.
 
 use std::fmt;
 
-/// Shorter keys are placeholders for local servers, and would cut ordinary words.
+/// The minimum length of a secret: shorter keys are placeholders for local servers, and hiding them would cut
+/// ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
 /// A key that no error and no debug output shows.

@@ -1,4 +1,4 @@
-//! Checks argument text against a tool's schema.
+//! Validation of argument text against a tool's schema.
 
 use jsonschema::{
     ValidationError, Validator,
@@ -135,7 +135,7 @@ fn describe(error: &ValidationError<'_>) -> String {
         ValidationErrorKind::Enum { options } => format!("expected one of {options}"),
         _ => error.masked().to_string(),
     };
-    // A JSON pointer as the model wrote its fields: `/to/city` is `to.city`.
+    // Converts a JSON pointer to the model's notation: `/to/city` is `to.city`.
     match error.instance_path().to_string().trim_start_matches('/').replace('/', ".") {
         path if path.is_empty() => problem,
         path => format!("`{path}`: {problem}"),

@@ -1,4 +1,4 @@
-//! Folds the pieces of a streamed answer into one message.
+//! Folding of a streamed answer's pieces into one message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ pub struct Assembler {
     newest: usize,
     finish: Option<FinishReason>,
     usage: Option<Usage>,
-    /// Tokens of attempts that were discarded after they had reported them: void, but paid for.
+    /// The tokens of discarded attempts that reported usage: void, but paid for.
     discarded: Option<Usage>,
     retries: u32,
 }
@@ -113,7 +113,7 @@ impl Assembler {
         Self::default()
     }
 
-    /// Folds one piece in.
+    /// Folds one piece.
     pub fn push(&mut self, delta: &Delta) {
         match delta {
             Delta::Text(text) => self.content.push_str(text),
@@ -239,7 +239,7 @@ impl PartialCall {
     fn is_over(&self, name: Option<&str>, arguments: &str) -> bool {
         match (&self.name, name) {
             (Some(own), Some(name)) if own != name => true,
-            // Read only where it may be whole: some servers repeat the name with every piece.
+            // Parsed only if it may be complete: some servers repeat the name with every piece.
             (Some(_), Some(_)) => {
                 self.nesting.is_closed() && !arguments.trim().is_empty() && is_json_object(&self.arguments)
             }
@@ -252,7 +252,7 @@ impl PartialCall {
     }
 }
 
-/// Hands out ids that are unique within one answer.
+/// A source of ids that are unique within one answer.
 struct Ids {
     given: BTreeSet<String>,
     used: BTreeSet<String>,

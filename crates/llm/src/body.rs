@@ -1,4 +1,4 @@
-//! Writes a [`Request`] as the body of a chat-completions request.
+//! The conversion of a [`Request`] into the body of a chat-completions request.
 
 use std::{
     borrow::Cow,
@@ -19,7 +19,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WirePolicy {
-    /// As `{"_raw":"…"}`, and `_` for what may not be in a name: many servers refuse a whole conversation for one broken call.
+    /// Wrapped as `{"_raw":"…"}`, with `_` for invalid characters of a name: many servers reject a whole
+    /// conversation because of one broken call.
     #[default]
     Wrap,
     /// Unchanged.
@@ -46,7 +47,7 @@ pub enum OutputLimit {
     /// `max_tokens`, which nearly every server supports.
     #[default]
     MaxTokens,
-    /// `max_completion_tokens`, which OpenAI's reasoning models demand.
+    /// `max_completion_tokens`, which OpenAI's reasoning models require.
     MaxCompletionTokens,
 }
 
@@ -76,11 +77,11 @@ pub struct WireConfig {
     pub accepts: Accepts,
     /// The name of the output limit.
     pub output_limit: OutputLimit,
-    /// The temperature of requests that have none of their own.
+    /// The temperature of requests without one.
     pub temperature: Option<f32>,
     /// The default maximum of output tokens.
     pub max_tokens: Option<u32>,
-    /// Further fields of the body, such as `seed`. They may not be fields that are written anyway; see
+    /// Further fields of the body, such as `seed`. They must differ from the standard fields; see
     /// [`WireConfig::conflict`].
     pub extra: BTreeMap<String, Value>,
 }

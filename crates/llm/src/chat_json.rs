@@ -1,4 +1,4 @@
-//! Messages as other programs write them: the JSON of chat-completions.
+//! Messages in the JSON form of chat-completions, for exchange with other programs.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

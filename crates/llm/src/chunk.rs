@@ -1,4 +1,4 @@
-//! Reads the chunks of a chat-completions stream, as leniently as real servers need it.
+//! Lenient parsing of chat-completions chunks.
 
 mod content;
 
@@ -56,7 +56,7 @@ impl Chunk {
 struct Choice {
     #[serde(default)]
     delta: Option<Piece>,
-    /// The same from servers that do not stream.
+    /// The message of servers that do not stream.
     #[serde(default)]
     message: Option<Piece>,
     #[serde(default)]
@@ -109,7 +109,7 @@ fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Vec<T>
     list.deserialize_any(Elements { read: MOST_PIECES, refuse: MOST_PIECES, of: PhantomData })
 }
 
-/// Reads up to `read` elements of a list, ignores the others, and refuses a list of more than `refuse`.
+/// Reads up to `read` elements of a list, ignores the others, and rejects a list of more than `refuse`.
 struct Elements<T> {
     read: usize,
     refuse: usize,

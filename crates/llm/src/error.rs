@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A request that got no usable answer.
+/// A request without a usable answer.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
@@ -40,18 +40,18 @@ pub enum ModelErrorKind {
     QuotaExceeded,
     /// 401 or 403: a missing or wrong key.
     Auth,
-    /// 404: no such model or address.
+    /// 404: the model or the address does not exist.
     NotFound,
-    /// 400 or 422: the request itself is refused.
+    /// 400 or 422: the request itself is invalid.
     BadRequest,
     /// The conversation is too long for the model.
     ContextOverflow,
     /// 409, 425, 5xx and 529: the server cannot answer now.
     Server,
-    /// The stream ended before the model had finished.
+    /// The stream ended before the answer was complete.
     TruncatedStream,
-    /// The server's answer cannot be understood.
+    /// The server's answer cannot be parsed.
     Malformed,
-    /// The answer passed one of its [bounds](crate::AnswerLimits).
+    /// The answer exceeded one of its [bounds](crate::AnswerLimits).
     AnswerLimit,
 }

@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 
 use crate::{AnswerLimits, ModelError, chunk::malformed, limits::over};
 
-/// The events of one answer, read by read.
+/// The events of one answer, fed read by read.
 #[derive(Debug)]
 pub(crate) struct Events {
     limits: AnswerLimits,
     /// The number of received bytes.
     received: usize,
     begun: Begun,
-    /// The line that is not over yet.
+    /// The unfinished line.
     line: Vec<u8>,
     /// `true` if the last byte was a carriage return, which may be half of a line end.
     after_return: bool,
@@ -34,7 +34,7 @@ enum Begun {
     No(usize),
     /// A stream of events.
     Stream,
-    /// One JSON object: a server that does not stream.
+    /// One JSON object, from a server that does not stream.
     Whole,
 }
 

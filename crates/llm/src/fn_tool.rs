@@ -1,4 +1,4 @@
-//! Tools that are functions.
+//! Tools made from functions.
 
 use std::{fmt, future::Future, io, marker::PhantomData, path::Path, sync::Arc};
 

@@ -35,9 +35,9 @@ pub fn base_url(text: &str) -> Result<Url, String> {
 pub fn client(url: &Url, connect_timeout: Duration) -> Result<Client, reqwest::Error> {
     let client = Client::builder()
         .connect_timeout(connect_timeout)
-        // A redirected POST becomes a GET or sends the key elsewhere.
+        // A redirect turns a POST into a GET, or sends the key elsewhere.
         .redirect(Policy::none())
-        // A few bytes could become any number of them.
+        // A few compressed bytes could become any number of bytes.
         .no_gzip()
         .no_brotli()
         .no_deflate()

@@ -15,24 +15,24 @@ use crate::{
 
 /// Bounds of one answer of a model.
 ///
-/// An answer that passes one of them is ended with an error of the kind [`ModelErrorKind::AnswerLimit`], which names the
-/// bound and its value. The request is not sent again to the same model.
+/// An answer that exceeds one of them is ended with an error of the kind [`ModelErrorKind::AnswerLimit`],
+/// which names the bound and its value. The request is not sent again to the same model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnswerLimits {
-    /// The most bytes of text, reasoning and tool calls together.
+    /// The maximum number of bytes of text, reasoning and tool calls together.
     pub answer_bytes: usize,
-    /// The most bytes that are received for it, including comments and fields that are ignored.
+    /// The maximum number of received bytes, including comments and ignored fields.
     pub received_bytes: usize,
-    /// The most bytes of one line of the stream, or of an answer that is not a stream.
+    /// The maximum number of bytes of one line of the stream, or of an answer that is not a stream.
     pub line_bytes: usize,
-    /// The most tool calls.
+    /// The maximum number of tool calls.
     pub tool_calls: usize,
-    /// The most bytes of the arguments of one call.
+    /// The maximum number of bytes of one call's arguments.
     pub argument_bytes: usize,
-    /// The most objects and lists inside of each other in the arguments of one call.
+    /// The maximum nesting of objects and lists in one call's arguments.
     pub argument_depth: usize,
-    /// The most bytes that are read of an error body; the rest is not read.
+    /// The maximum number of bytes of an error body; the rest is not read.
     pub error_bytes: usize,
     /// The maximum time from the request to the end of the answer.
     #[serde(rename = "time_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]

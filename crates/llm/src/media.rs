@@ -52,7 +52,7 @@ pub enum MediaType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
-    /// Its type is another one.
+    /// Its type is not supported.
     #[error("not of a type that models take")]
     Type,
     /// Its data is not base64.
@@ -102,7 +102,7 @@ impl MediaType {
         }
     }
 
-    /// Returns whether it is audio, and not an image.
+    /// Returns whether it is audio rather than an image.
     pub fn is_audio(self) -> bool {
         matches!(self, Self::Wav | Self::Mp3)
     }
@@ -191,7 +191,7 @@ impl Accepts {
     /// Neither images nor audio.
     pub const NOTHING: Self = Self { images: false, audio: false };
 
-    /// Returns whether media of this type are among them.
+    /// Returns whether media of this type are accepted.
     pub fn takes(self, mime: MediaType) -> bool {
         if mime.is_audio() { self.audio } else { self.images }
     }

@@ -10,7 +10,7 @@ use crate::Media;
 pub enum Role {
     /// Instructions before the conversation.
     System,
-    /// The person, or the program speaking for one.
+    /// The user, or a program acting as one.
     User,
     /// The model.
     Assistant,
@@ -20,7 +20,7 @@ pub enum Role {
 
 /// One message of a conversation.
 ///
-/// Build it with [`Message::user`] and its neighbours, which fill the fields that belong to the role.
+/// Create it with [`Message::user`] and the other constructors, which fill the fields of the role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// The id, unique within the thread; empty until the message is stored.
@@ -72,7 +72,7 @@ impl Message {
         }
     }
 
-    /// Instructions for the model.
+    /// Creates instructions for the model.
     pub fn system(content: impl Into<String>) -> Self {
         Self::new(Role::System, content.into())
     }
@@ -115,7 +115,7 @@ impl Message {
 /// A tool call as the model wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The provider's id of the call; its result carries the same.
+    /// The provider's id of the call; its result has the same.
     pub id: String,
     /// The tool's name as the model wrote it.
     pub name: String,

@@ -11,13 +11,13 @@ use crate::{Accepts, Message, ModelError, ToolSpec};
 pub struct Request {
     /// The conversation, system message first.
     pub messages: Vec<Message>,
-    /// The tools it may call; none forbids calls.
+    /// The tools it may call; an empty list forbids calls.
     pub tools: Vec<ToolSpec>,
     /// The JSON Schema of the answer's text, for providers that can enforce it; `None` for any text.
     pub output_schema: Option<Value>,
     /// Sampling temperature; `None` leaves it to the provider.
     pub temperature: Option<f32>,
-    /// Most tokens of the answer; `None` leaves it to the provider.
+    /// The maximum number of tokens of the answer; `None` leaves it to the provider.
     pub max_tokens: Option<u32>,
     /// The name of the model that is called first, if there are several; `None` for the first of them. Not
     /// sent.
@@ -31,13 +31,14 @@ pub enum Delta {
     Text(String),
     /// A piece of the reasoning.
     Reasoning(String),
-    /// A piece of a tool call. Providers send the id and the name first, late, or again, and the arguments in pieces.
+    /// A piece of a tool call. Providers may send the id and the name first, late, or repeatedly, and the
+    /// arguments in pieces.
     ToolCall {
         /// The index of the call in the answer; unreliable, since some providers send 0 for every call.
         index: usize,
-        /// The call's id, where this piece carries one.
+        /// The call's id, if this piece has one.
         id: Option<String>,
-        /// The tool's name, where this piece carries one.
+        /// The tool's name, if this piece has one.
         name: Option<String>,
         /// The next piece of the argument text.
         arguments: String,
@@ -52,11 +53,11 @@ pub enum Delta {
     Usage(Usage),
     /// The model stopped. Usage may still follow.
     Finish(FinishReason),
-    /// The wait before another attempt of the whole request.
+    /// The delay before another attempt of the whole request.
     Retry {
-        /// The attempt that starts after the wait, counted from 1.
+        /// The attempt that starts after the delay, counted from 1.
         attempt: u32,
-        /// The wait in milliseconds.
+        /// The delay in milliseconds.
         delay_ms: u64,
         /// The HTTP status that caused it, if there was one.
         status: Option<u16>,
@@ -81,15 +82,15 @@ pub enum Delta {
     },
 }
 
-/// Why a model stopped. A hint only: providers are wrong in both directions.
+/// The reason why a model stopped. A hint only: providers are wrong in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// The answer was complete.
     Stop,
-    /// It wants tools called.
+    /// It requests tool calls.
     ToolCalls,
-    /// It ran into the output limit.
+    /// It reached the output limit.
     Length,
     /// The provider withheld the rest.
     ContentFilter,
@@ -102,7 +103,7 @@ pub enum FinishReason {
 /// Tokens of one request or of many together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of everything that was sent.
+    /// The tokens of the whole input.
     pub input_tokens: u64,
     /// The tokens of the whole output.
     pub output_tokens: u64,
@@ -161,7 +162,7 @@ pub trait ChatModel: Send + Sync {
     }
 }
 
-/// A model under another name, such as the second of two providers that call their models alike.
+/// A model with another name, for example if two providers use equal names.
 #[derive(Clone, Debug)]
 pub struct Named<M> {
     name: String,
@@ -169,7 +170,7 @@ pub struct Named<M> {
 }
 
 impl<M: ChatModel> Named<M> {
-    /// Calls `model` `name`.
+    /// Sets the name of `model`.
     pub fn new(name: impl Into<String>, model: M) -> Self {
         Self { name: name.into(), model }
     }

@@ -82,7 +82,7 @@ impl OpenAiModel {
             return Err(OpenAiConfigError::ApiKey);
         }
         let http = client(&url, config.timeouts.connect).map_err(OpenAiConfigError::Client)?;
-        // Everything is set, because the defaults read the environment.
+        // All settings are explicit, because the defaults read the environment.
         let settings = OpenAIConfig::new()
             .with_api_base(&config.base_url)
             .with_api_key(key)
@@ -99,7 +99,7 @@ impl OpenAiModel {
         self
     }
 
-    /// Sends the request; the answer's head has arrived when this returns.
+    /// Sends the request; the response's header has arrived when this returns.
     async fn open(
         &self,
         request: Request,
@@ -176,7 +176,7 @@ fn not_sent(error: reqwest::Error) -> ModelError {
     ModelError::new(kind, format!("no connection: {}", root_cause(&error)))
 }
 
-/// One streamed answer, chunk by chunk.
+/// One streamed answer, read chunk by chunk.
 struct Answer {
     chunks: StreamResponse<Chunk>,
     reader: ChunkReader,
@@ -243,7 +243,7 @@ fn is_event_line(line: &str) -> bool {
 #[derive(Clone)]
 struct Watch {
     seen: Arc<Mutex<Seen>>,
-    /// One permit for each event that may be read before it is wanted.
+    /// One permit for each event that may be read ahead.
     ahead: Arc<Semaphore>,
 }
 
@@ -342,7 +342,7 @@ impl SendOnce {
         // A body that breaks off, stalls or never ends is used as far as it was read: the status gives the
         // kind.
         let _ = timeout(patience, read).await;
-        // Before anything is cut, or a part of the key would stay.
+        // Before any truncation, which could leave a part of the key.
         let body = api_key.hide_in(String::from_utf8_lossy(&body).into_owned());
         let mut error = ModelError::from_http(status.as_u16(), &headers, &body, (self.model.clock)());
         if status.is_redirection() {

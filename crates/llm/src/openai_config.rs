@@ -12,11 +12,11 @@ use crate::{
 /// The server and its settings. Create it with [`OpenAiConfig::new`] and change the fields that differ.
 #[derive(Clone, Debug)]
 pub struct OpenAiConfig {
-    /// The address in front of `/chat/completions`, such as `https://api.openai.com/v1`.
+    /// The address before `/chat/completions`, such as `https://api.openai.com/v1`.
     pub base_url: String,
     /// The key; without one, no `Authorization` header is sent.
     pub api_key: ApiKey,
-    /// The model, and what the provider wants to see differently.
+    /// The model, and the provider's wire format.
     pub wire: WireConfig,
     /// The timeouts.
     pub timeouts: Timeouts,
@@ -42,10 +42,10 @@ pub struct Timeouts {
     /// The time until the connection is established.
     #[serde(rename = "connect_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub connect: Duration,
-    /// From the request to the head of the answer; a local model may read a long prompt first.
+    /// The time from the request to the header of the response; a local model may read a long prompt first.
     #[serde(rename = "response_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub response: Duration,
-    /// Between two reads of the answer.
+    /// The time between two reads of the answer.
     #[serde(rename = "idle_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub idle: Duration,
 }
@@ -58,7 +58,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Why an [`OpenAiConfig`] cannot be used.
+/// The error of an invalid [`OpenAiConfig`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenAiConfigError {
@@ -71,13 +71,13 @@ pub enum OpenAiConfigError {
     /// The key is not a valid header value.
     #[error("the API key has characters that cannot stand in a header; copy it again, without line breaks")]
     ApiKey,
-    /// An extra field is written anyway.
+    /// An extra field is a standard field.
     #[error("the extra field `{field}` is written by superstep itself; remove it from `extra`")]
     ExtraField {
         /// The name of the field.
         field: String,
     },
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be created.
     #[error("the HTTP client cannot be made")]
     Client(#[source] reqwest::Error),
 }

@@ -1,4 +1,4 @@
-//! Reads JSON that is still being written.
+//! Parsing of incomplete JSON.
 
 use serde_json::Value;
 

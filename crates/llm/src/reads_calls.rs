@@ -48,7 +48,7 @@ impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
 struct Reader<'a> {
     deltas: ResponseStream<'a>,
     offered: Vec<ToolSpec>,
-    /// Of the current attempt.
+    /// The text of the current attempt.
     text: String,
     has_calls: bool,
     ready: VecDeque<Delta>,

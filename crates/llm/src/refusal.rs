@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{ModelError, ModelErrorKind, is_printable};
 
-/// Most characters of a server's own words that go into an error.
+/// The maximum number of characters of a server's text in an error.
 const EXCERPT: usize = 500;
 
 impl ModelError {
@@ -32,7 +32,7 @@ impl ModelError {
     /// Parses the error object that a server sends in a stream after a status of 200.
     pub fn from_stream(error: &Value) -> Self {
         let said = Said::of(error);
-        // The only status there is hides in the code.
+        // The only status is in the error's code.
         let status = said.code.parse().ok().filter(|code| (400..600).contains(code));
         let kind = said.kind(status.unwrap_or_else(|| said.usual_status()));
         let text = if said.message.is_empty() { error.to_string() } else { said.message };
@@ -61,7 +61,7 @@ impl Said {
         }
     }
 
-    /// Reads an error object, or what it is wrapped in. One without a message is quoted as a whole.
+    /// Reads an error object, or the object around it. One without a message is quoted as a whole.
     fn of(error: &Value) -> Self {
         // Google sends it in a list.
         let error = error.as_array().and_then(|list| list.first()).unwrap_or(error);
@@ -134,7 +134,7 @@ fn message_of(error: &Value) -> Option<String> {
         .into_iter()
         .find_map(|key| {
             match error.get(key)? {
-                // FastAPI's: what is wrong with each field.
+                // FastAPI's list of invalid fields.
                 Value::Array(list) => {
                     let each: Vec<String> = list.iter().filter_map(problem).collect();
                     (!each.is_empty()).then(|| each.join("; "))
@@ -164,7 +164,7 @@ fn title(page: &str) -> Option<&str> {
 /// Returns whether an error message says that the conversation is too long.
 fn speaks_of_context(message: &str) -> bool {
     let message = message.to_lowercase();
-    // The words of OpenAI, llama.cpp, Anthropic, Gemini, Kimi, Qwen and Grok.
+    // Phrases of OpenAI, llama.cpp, Anthropic, Gemini, Kimi, Qwen and Grok.
     let subject = [
         "context length",
         "context size",

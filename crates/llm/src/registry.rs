@@ -10,7 +10,7 @@ use crate::{
     tool::{LONGEST_TOOL_NAME, is_tool_name},
 };
 
-/// Tools by name, each with its compiled argument schema. Its order is that of the names.
+/// Tools by name, each with its compiled argument schema, in name order.
 #[derive(Clone, Default)]
 pub struct ToolRegistry {
     tools: BTreeMap<String, Registered>,
@@ -22,17 +22,17 @@ struct Registered {
     check: Arc<ArgumentCheck>,
 }
 
-/// Why a tool cannot be registered.
+/// The error of a tool that cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// Another tool has the name.
+    /// Another tool has the same name.
     #[error("two tools are named `{name}`; a model could not tell them apart, rename one")]
     Duplicate {
         /// The name.
         name: String,
     },
-    /// The tool has no name, or one that providers refuse.
+    /// The tool has no name, or an invalid one.
     #[error(
         "a tool cannot be named `{name}`; providers take 1 to {LONGEST_TOOL_NAME} of the characters a-z, A-Z, 0-9, _ and -"
     )]
@@ -40,7 +40,7 @@ pub enum RegistryError {
         /// The name.
         name: String,
     },
-    /// The argument schema cannot be used.
+    /// The argument schema is invalid.
     #[error("tool `{name}`: its argument schema {detail}")]
     Schema {
         /// The tool.
@@ -79,7 +79,7 @@ impl ToolRegistry {
         }
     }
 
-    /// Adds all tools of another registry whose names are free here.
+    /// Adds all tools of another registry whose names are free in this one.
     pub fn add_missing(&mut self, other: &Self) {
         for (name, registered) in &other.tools {
             self.tools.entry(name.clone()).or_insert_with(|| registered.clone());

@@ -31,14 +31,14 @@ use crate::{ModelError, ModelErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelRetry {
-    /// Most requests that are sent, the first included; 0 counts as 1.
+    /// The maximum number of requests, including the first; 0 counts as 1.
     pub max_attempts: u32,
-    /// The wait after the first failure.
+    /// The delay after the first failure.
     #[serde(rename = "base_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub base: Duration,
     /// The factor between consecutive delays.
     pub factor: u32,
-    /// The longest wait, without jitter.
+    /// The maximum delay, without jitter.
     #[serde(rename = "cap_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
     pub cap: Duration,
     /// The random addition to a delay, so that clients do not retry all at the same time.
@@ -65,7 +65,7 @@ pub struct ModelRetry {
 pub enum Jitter {
     /// No addition.
     None,
-    /// Up to this many hundredths of the wait.
+    /// Up to this percentage of the delay.
     Percent(u32),
     /// Up to this long.
     #[serde(rename = "up_to_ms", serialize_with = "to_ms", deserialize_with = "from_ms")]
@@ -77,9 +77,9 @@ pub enum Jitter {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RetryClass {
-    /// Those that may pass: see [`ModelErrorKind::is_transient`].
+    /// Transient failures: see [`ModelErrorKind::is_transient`].
     Transient,
-    /// Too many requests, no answer in time, errors of the server, and broken connections and streams.
+    /// Overload: too many requests, timeouts, server errors, and broken connections and streams.
     Overload,
     /// All failures, including an invalid key. Exceptions: a request that is too long, which must be changed,
     /// and an answer beyond its bounds, which would exceed them again.

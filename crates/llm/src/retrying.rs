@@ -1,4 +1,4 @@
-//! The one place that sends a request again, to the same model or to another one.
+//! The retry layer, for the same model or another one.
 
 use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
@@ -113,7 +113,7 @@ struct Attempts<'a> {
     jitter: &'a JitterSource,
     request: Request,
     current: Option<ResponseStream<'a>>,
-    /// Attempts so far, and those of this model among them.
+    /// The number of attempts, in total and of this model.
     attempt: u32,
     of_this_model: u32,
     waited: Duration,

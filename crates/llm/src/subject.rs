@@ -11,18 +11,18 @@ use std::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subject {
-    /// A file or folder, where it really is: links followed, without `.` and `..`.
+    /// A file or folder at its real path: links followed, without `.` and `..`.
     Path {
-        /// The folder that the tool works in, absolute, with `/` between names.
+        /// The folder of the tool, absolute, with `/` between names.
         root: String,
-        /// Below that folder, with `/` between names; empty for the folder itself.
+        /// The path below that folder, with `/` between names; empty for the folder itself.
         below: String,
         /// `true` if the call reaches everything below it as well.
         whole: bool,
         /// `true` if its file system may ignore letter case.
         any_case: bool,
     },
-    /// An address of the web.
+    /// A web address.
     Url(String),
     /// A command line of a shell.
     Command(String),
@@ -64,7 +64,7 @@ fn resolve(root: &Path, written: &str) -> Option<PathBuf> {
     for part in Path::new(written).components() {
         match part {
             Component::CurDir => continue,
-            // The real path has no links in it, so that this is its folder.
+            // The real path contains no links, so that this is its folder.
             Component::ParentDir => {
                 real.pop();
                 continue;

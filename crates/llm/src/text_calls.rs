@@ -21,9 +21,9 @@ const MOST_TRIES: usize = 256;
 /// Tool calls found in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextCalls {
-    /// The calls, in their order.
+    /// The calls, in order.
     pub calls: Vec<ToolCall>,
-    /// The text without them.
+    /// The text without the calls.
     pub text: String,
 }
 
@@ -161,7 +161,7 @@ impl Checks {
     }
 }
 
-/// Calls, each as an object with a name and arguments, and what follows them.
+/// Calls, each as an object with a name and arguments, and the text after them.
 type Objects<'a> = (Vec<Map<String, Value>>, &'a str);
 
 /// Returns the marked calls at the beginning of `text`.
@@ -289,7 +289,7 @@ fn call(name: &str, arguments: Value) -> Map<String, Value> {
 
 /// Reads the call of an object, if it is one of an offered tool. The id is assigned later.
 fn read(mut object: Map<String, Value>, offered: &[ToolSpec]) -> Option<ToolCall> {
-    // Some wrap it as the protocol does.
+    // Some wrap it in the form of the protocol.
     if let Some(Value::Object(function)) = object.remove("function") {
         object = function;
     }

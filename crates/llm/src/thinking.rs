@@ -1,4 +1,4 @@
-//! Reasoning that a server leaves in the text, in `<think>` tags.
+//! Reasoning in the text of an answer, in `<think>` tags.
 
 use futures::{StreamExt, stream};
 

@@ -1,4 +1,4 @@
-//! The tokens of OpenAI's vocabularies.
+//! Token counts with OpenAI's vocabularies.
 
 use tiktoken_rs::{CoreBPE, o200k_base_singleton};
 

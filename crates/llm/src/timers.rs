@@ -1,4 +1,4 @@
-//! Timers, which a runtime may have been built without.
+//! Timers, which a runtime may lack.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::{ModelError, ModelErrorKind, ToolError};
 
-/// A wait or a time limit on a tokio runtime that has no timers.
+/// A delay or a time limit on a tokio runtime without timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "SS178: the tokio runtime has no timers, without which nothing can wait or time out; build it with `enable_time`, or with \
@@ -15,7 +15,8 @@ use crate::{ModelError, ModelErrorKind, ToolError};
 )]
 pub struct NoTimers;
 
-/// Returns whether the tokio runtime that this runs on has timers. Use it before work that waits or has a time limit, which would panic.
+/// Checks that the current tokio runtime has timers. Use it before delays and time limits, which would panic
+/// without them.
 ///
 /// # Errors
 /// [`NoTimers`].

@@ -7,10 +7,10 @@ use crate::{Media, Message, ToolSpec};
 /// The provider's overhead for each message, tool call and tool.
 const FRAME: u64 = 4;
 
-/// The tokens of an image: as many as a large one has at the large providers.
+/// The tokens of an image: the number for a large one at the large providers.
 const IMAGE: u64 = 1_500;
 
-/// The bytes of audio that count for a token: speech at a low rate has no more tokens than that.
+/// The bytes of audio per token: speech at a low rate has no more tokens.
 const SOUND: usize = 250;
 
 /// A counter of a request's tokens.
@@ -61,9 +61,9 @@ pub fn default_counter() -> std::sync::Arc<dyn TokenCounter> {
     std::sync::Arc::new(Estimate)
 }
 
-/// A guess without a vocabulary: a token for four characters of ASCII, and one for each other character.
+/// An estimate without a vocabulary: a token for four ASCII characters, and one for each other character.
 ///
-/// English prose has fewer tokens than that, numbers and minified code have more.
+/// English prose has fewer tokens, numbers and minified code have more.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Estimate;
 
@@ -75,7 +75,7 @@ impl TokenCounter for Estimate {
     }
 }
 
-/// Counts bytes: no vocabulary of bytes has more tokens than that.
+/// A counter of bytes: no byte-based vocabulary has more tokens.
 #[cfg(feature = "tiktoken")]
 pub(crate) struct Bytes;
 

@@ -44,7 +44,7 @@ impl ToolSpec {
     }
 }
 
-/// The most characters of a tool's name.
+/// The maximum number of characters of a tool's name.
 pub(crate) const LONGEST_TOOL_NAME: usize = 64;
 
 /// Returns whether every provider accepts it as the name of a tool.
@@ -63,7 +63,8 @@ pub struct Behaviour {
     /// `true` if its result is the answer to the user: the model is not called again, unless the result is
     /// empty.
     pub answers: bool,
-    /// Calling it twice with one idempotency key does no harm, so that a call whose outcome is unknown may be repeated.
+    /// `true` if a repetition with one idempotency key is harmless, so that a call with an unknown result may
+    /// be repeated.
     pub idempotent: bool,
     /// The time limit of a call; the agent's default if `None`.
     pub timeout: Option<Duration>,
@@ -89,7 +90,7 @@ pub enum ToolError {
     /// A rule or a person forbids the call.
     #[error("{0}")]
     Denied(String),
-    /// The tool tried and failed.
+    /// The tool failed.
     #[error("{0}")]
     Failed(String),
 }
@@ -157,7 +158,7 @@ pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<ToolReply, ToolErro
 /// The future of [`Tool::reconcile`].
 pub type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Option<Result<String, ToolError>>> + Send + 'a>>;
 
-/// Something a model may call.
+/// A tool that a model may call.
 pub trait Tool: Send + Sync {
     /// Returns the name, description and argument schema.
     fn spec(&self) -> &ToolSpec;
@@ -214,7 +215,7 @@ pub trait Tool: Send + Sync {
         Box::pin(std::future::ready(None))
     }
 
-    /// Runs one call. `args` has been checked against the schema of [`Tool::spec`].
+    /// Runs one call. `args` match the schema of [`Tool::spec`].
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_>;
 }
 

@@ -18,12 +18,13 @@ use crate::{Subject, ToolError};
 /// The context of a [`Tool`](crate::Tool) call. Cheap to clone.
 #[derive(Clone)]
 pub struct ToolCx {
-    /// The id of the call it answers.
+    /// The id of the call.
     pub call_id: String,
     /// A key that is equal for every attempt of the same call and different for any other call. Pass it to
     /// services that support idempotency keys.
     pub idempotency_key: String,
-    /// Fires when the run is cancelled or the tool's time is up; a tool that honours it returns soon after.
+    /// Fires when the run is cancelled or the tool's time limit is reached; a tool that honours it returns
+    /// soon after.
     pub cancel: CancellationToken,
     permits: Option<Permits>,
     output: Option<Listen>,

@@ -1,4 +1,4 @@
-//! Servers that mean no good: each is stopped by a bound that the error names, after no more bytes than that.
+//! Hostile servers: each is stopped by a bound that the error names, after no more bytes than that.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn every_hostile_server_is_stopped_by_a_bound_that_the_error_names() {
         let setting = match attack {
             Attack::Tokens | Attack::Reasoning => "answer_bytes",
             Attack::Line | Attack::Body => "line_bytes",
-            // Each letter has an event around it.
+            // Each letter is a separate event.
             Attack::Letters | Attack::Lists | Attack::Comments | Attack::Nothing => "received_bytes",
             Attack::Calls => "tool_calls",
             Attack::Arguments => "argument_bytes",
@@ -80,7 +80,7 @@ async fn what_is_no_answer_is_told_by_its_beginning() {
     assert_eq!(kind, ModelErrorKind::Connect);
     assert!(message.contains("no connection: message head is too large"), "{message}");
     for attack in [Attack::Packed, Attack::Garbage] {
-        // Random bytes have lines, none of which is one of an event.
+        // Random bytes have lines, none of which is an event.
         let (kind, message) = stopped(attack, LIMITS).await;
         assert_eq!(kind, ModelErrorKind::AnswerLimit, "{message}");
         assert!(message.contains("`received_bytes` of an answer is 2097152"), "{message}");

@@ -1,4 +1,4 @@
-//! Refusals and broken streams.
+//! Error responses and broken streams.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{KEY, drain, hi, served, served_as, texts};
 
 async fn refused(answer: Answer) -> superstep_llm::ModelError {
     let (server, model) = served([answer]).await;
-    // Bounded, because a client that retries by itself backs off for minutes.
+    // Bounded, because a client with its own retries backs off for minutes.
     let answer = tokio::time::timeout(Duration::from_secs(5), complete(&model, hi())).await;
     let error = answer.expect("a refusal is passed on at once").expect_err("the script has no whole answer");
     assert_eq!(server.check(), Ok(()), "one request, whatever the answer");
@@ -107,7 +107,7 @@ async fn nothing_behind_its_finish_reason_takes_an_answer_back() {
         let response = complete(&model, hi()).await.unwrap();
         assert_eq!((response.message.content.as_str(), response.usage.is_some()), ("a", true));
     }
-    // Unless the reason is an error.
+    // Except if the reason is an error.
     assert_eq!(
         refused(Answer::stream().text(["a"]).end("error").data(error)).await.kind,
         ModelErrorKind::Server
