@@ -109,7 +109,7 @@ fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Vec<T>
     list.deserialize_any(Elements { read: MOST_PIECES, refuse: MOST_PIECES, of: PhantomData })
 }
 
-/// Reads up to `read` elements of a list, ignores the others, and rejects a list of more than `refuse`.
+/// A visitor that reads up to `read` elements of a list, ignores the others, and rejects a list of more than `refuse`.
 struct Elements<T> {
     read: usize,
     refuse: usize,

@@ -1,4 +1,4 @@
-//! What the nodes work with.
+//! The dependencies of the nodes.
 //!
 //! Start at [`AgentDeps`].
 

@@ -1,4 +1,4 @@
-//! What all facades share: a turn whose failures are errors.
+//! The common part of all facades: a turn whose failures are errors.
 //!
 //! Start at [`Facade`].
 

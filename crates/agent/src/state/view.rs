@@ -1,4 +1,4 @@
-//! Which part of the conversation is sent.
+//! The part of the conversation that is sent.
 //!
 //! Start at [`ContextView`].
 
@@ -82,6 +82,6 @@ pub(crate) struct Change {
     /// Tokens of the request before and after.
     pub(crate) before: u64,
     pub(crate) after: u64,
-    /// How many messages are not sent any more, or not as they were.
+    /// The number of messages that are no longer sent, or sent in a changed form.
     pub(crate) dropped: usize,
 }
