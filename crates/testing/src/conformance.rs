@@ -58,7 +58,7 @@ pub async fn check(make: impl AsyncFn() -> Arc<dyn Checkpointer>) {
 
 type Case = (&'static str, fn(Arc<dyn Checkpointer>) -> BoxFuture<'static, ()>);
 
-/// The named functions as [`Case`]s.
+/// Lists the named functions as [`Case`]s.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         pub(super) const CASES: &[super::Case] = &[$((stringify!($name), |store| Box::pin($name(store)))),*];

@@ -1,4 +1,4 @@
-//! Model servers that mean no good.
+//! Hostile model servers.
 
 use std::{
     io,
@@ -37,7 +37,7 @@ pub enum Attack {
     Calls,
     /// Endless arguments of one call.
     Arguments,
-    /// Arguments that are 100,000 objects inside of each other.
+    /// Arguments of 100,000 nested objects.
     Depth,
     /// Endless comments, as fast as they are read.
     Comments,
@@ -151,9 +151,10 @@ pub struct HostileServer {
 }
 
 impl HostileServer {
-    /// Starts a server; `seed` chooses the bytes where any will do.
+    /// Starts a server; `seed` determines its random bytes.
     ///
-    /// # Errors    If no loopback port is free.
+    /// # Errors
+    /// If no loopback port is free.
     pub async fn start(attack: Attack, seed: u64) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;

@@ -1,4 +1,4 @@
-//! A Mem0 server on loopback, as the documents of both forms describe it.
+//! A Mem0 server on loopback, implemented from the documentation of both forms.
 //!
 //! Start at [`Mem0Server`].
 
@@ -291,7 +291,7 @@ impl State {
     fn one(&mut self, method: &str, id: &str) -> Reply {
         let at = self.memories.iter().position(|memory| memory.id == id);
         match (method, at) {
-            // The open-source server has no word for a memory that is not there.
+            // The open-source server returns no specific error for an unknown memory.
             ("GET", None) if self.kind == Mem0Kind::SelfHosted => (200, Value::Null),
             ("GET", Some(at)) => (200, shown(&self.memories[at])),
             ("DELETE", Some(at)) => {

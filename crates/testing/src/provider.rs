@@ -18,10 +18,10 @@ use serde_json::Value;
 /// [`WireServer`]: crate::wire::WireServer
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Calls may have any text as their name and arguments, as [`WirePolicy::Verbatim`](superstep_llm::WirePolicy::Verbatim)
-    /// sends them.
+    /// Accepts calls with any text as their name and arguments, as
+    /// [`WirePolicy::Verbatim`](superstep_llm::WirePolicy::Verbatim) sends them.
     pub verbatim: bool,
-    /// A conversation with tool calls needs a tool list, even if none of the tools may be called any more.
+    /// Requires a tool list in a conversation with tool calls, even if no tool may be called any more.
     pub needs_tools: bool,
     /// Requires that users and assistants take turns, beginning with the user and not ending with the
     /// assistant. Chat templates of small models require it.
@@ -70,7 +70,7 @@ impl Rules {
     }
 }
 
-/// A request that a provider would refuse.
+/// A request that a provider would reject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The violations, each with its place.

@@ -29,7 +29,7 @@ use crate::provider::{Refused, Rules};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// Request k gets the k-th.
+    /// The answers; request k gets the k-th.
     pub answers: Vec<Answer>,
 }
 
@@ -43,7 +43,7 @@ impl Script {
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// 200 and a stream of events.
+    /// Status 200 and a stream of events.
     Stream {
         /// The pieces, in order.
         pieces: Vec<Piece>,

@@ -1,4 +1,4 @@
-//! A model that plays a script without a network.
+//! A scripted model without a network.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,7 @@ use crate::{
 
 /// Plays a [`Script`]: request k gets the k-th answer, delays run on tokio's clock.
 ///
-/// Its clock starts at 0 when it is made, which is also 1970 for a `Retry-After` that is a date. Clones share the
+/// Its clock starts at 0 when it is created, which also means 1970 for a `Retry-After` date. Clones share the
 /// script.
 #[derive(Clone, Debug)]
 pub struct ScriptedModel {
@@ -142,7 +142,7 @@ impl ChatModel for ScriptedModel {
     }
 }
 
-/// One answer being played.
+/// One answer in progress.
 #[derive(Default)]
 struct Play {
     pieces: VecDeque<Piece>,

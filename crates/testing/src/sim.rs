@@ -41,7 +41,7 @@ pub struct Options {
     /// The answer to an interrupt; `None` for no answer. The seed decides the order of the answers, and how
     /// many are given at the same time.
     pub answer: fn(&Interrupt) -> Option<Value>,
-    /// The settings of every run. Thread, clock and answers are the simulator's.
+    /// The settings of every run. The simulator sets thread, clock and answers.
     pub config: RunConfig,
 }
 

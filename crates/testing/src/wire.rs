@@ -39,7 +39,7 @@ struct State {
 /// A received request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Received {
-    /// `POST /v1/chat/completions`.
+    /// The request line: `POST /v1/chat/completions`.
     pub line: String,
     /// Headers with lower-case names.
     pub headers: BTreeMap<String, String>,
@@ -50,16 +50,18 @@ pub struct Received {
 }
 
 impl WireServer {
-    /// Starts a server that plays `script`, and refuses what providers refuse.
+    /// Starts a server that plays `script`, and rejects the requests that providers reject.
     ///
-    /// # Errors    If no loopback port is free.
+    /// # Errors
+    /// If no loopback port is free.
     pub async fn start(script: Script) -> io::Result<Self> {
         Self::start_with(script, Rules::default()).await
     }
 
-    /// Starts a server that plays `script`, and refuses what these rules forbid.
+    /// Starts a server that plays `script`, and rejects requests that violate these rules.
     ///
-    /// # Errors    If no loopback port is free.
+    /// # Errors
+    /// If no loopback port is free.
     pub async fn start_with(script: Script, rules: Rules) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -200,7 +202,7 @@ async fn stream(mut connection: TcpStream, pieces: Vec<Piece>, reads: Reads) -> 
         match piece {
             Piece::Delay(wait) => tokio::time::sleep(wait).await,
             Piece::Stall => {
-                // Until the client hangs up.
+                // Until the client disconnects.
                 let mut nothing = [0; 64];
                 while connection.read(&mut nothing).await? > 0 {}
                 return Ok(());

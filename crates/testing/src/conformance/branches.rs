@@ -1,4 +1,4 @@
-//! Threads with more than one line of checkpoints.
+//! Threads with several branches.
 
 use superstep_graph::{CheckpointId, Commit, Source, ThreadId};
 

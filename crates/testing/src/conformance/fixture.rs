@@ -90,7 +90,7 @@ pub(super) fn task(thread: &ThreadId, checkpoint: CheckpointId, slot: u32) -> Ta
     TaskKey { thread: thread.clone(), checkpoint, slot }
 }
 
-/// Commits one after the other to a fresh thread, each behind the one before.
+/// Commits one after the other to a fresh thread, each with the previous one as its parent.
 pub(super) async fn line(store: &Store, thread: &ThreadId, updates: &[&str]) -> Option<CheckpointId> {
     let mut head = None;
     for update in updates {
@@ -152,7 +152,7 @@ pub(super) async fn known(store: &Store, threads: &[&ThreadId]) -> Known {
     known
 }
 
-/// Fails unless the request was refused because the thread has another head.
+/// Asserts that the request was rejected because the thread has another head.
 #[track_caller]
 pub(super) fn assert_conflict<T: std::fmt::Debug>(
     result: Result<T, CheckpointError>,

@@ -1,4 +1,4 @@
-//! Histories, threads, and threads that are gone.
+//! Histories, lists of threads, and deleted threads.
 
 use superstep_graph::{CheckpointId, Commit, Control, History, Source, ThreadId};
 
@@ -88,7 +88,7 @@ async fn a_history_is_filtered_by_what_a_checkpoint_says(store: Store) {
     assert_eq!(steps(&store, &thread, with(serde_json::json!({"user": "kim"}))).await, [1, 0]);
     assert_eq!(steps(&store, &thread, with(serde_json::json!({"user": "kim", "n": 0}))).await, [0]);
     assert_eq!(steps(&store, &thread, with(serde_json::json!({"user": null}))).await, [0; 0]);
-    // A limit counts what is found.
+    // The limit applies to the result.
     let page = History { limit: Some(1), ..with(serde_json::json!({"user": "kim"})) };
     assert_eq!(steps(&store, &thread, page).await, [1]);
     let page = History { before: Some(TWO), ..with(serde_json::json!({"user": "kim"})) };

@@ -47,7 +47,7 @@ pub async fn check_memory(make: impl AsyncFn() -> Arc<dyn LongTermMemory>) {
 type Memory = Arc<dyn LongTermMemory>;
 type Case = (&'static str, fn(Memory) -> BoxFuture<'static, ()>);
 
-/// The named functions as [`Case`]s.
+/// Lists the named functions as [`Case`]s.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         const CASES: &[Case] = &[$((stringify!($name), |memory| Box::pin($name(memory)))),*];

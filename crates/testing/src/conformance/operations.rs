@@ -1,4 +1,4 @@
-//! Any operations in any order, against a model that is too simple to be wrong.
+//! Random operations in random order, compared with a simple model.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -71,7 +71,7 @@ pub fn check_operations<P>(
     }
 }
 
-/// Threads are chosen among these.
+/// The names of the threads.
 const THREADS: [&str; 3] = ["one", "../two", "drei ü"];
 
 /// An operation on a store. Numbers select among existing items.
@@ -81,13 +81,13 @@ enum Operation {
     Record { thread: usize, slot: u32, end: TaskRecord },
     /// A task of a checkpoint other than the head ends too late.
     StaleRecord { thread: usize, back: u64 },
-    /// A checkpoint follows the head. It applies all finished tasks, and one that was not recorded.
+    /// A checkpoint follows the head. It applies all finished tasks, and one without a record.
     Commit { thread: usize, source: Source, update: u64, snapshot: bool, records: Vec<u32> },
     /// A commit with an outdated head.
     StaleCommit { thread: usize, seen: Option<u64> },
     /// A checkpoint follows an older one.
     Fork { thread: usize, at: Index, update: u64 },
-    /// Most checkpoints go; those that stay get a snapshot if they need one.
+    /// Most checkpoints are deleted; the others get a snapshot if they need one.
     Prune { thread: usize, keep: Vec<Index> },
     /// A prune with an outdated head, or of a checkpoint that does not exist.
     BadPrune { thread: usize, seen: u64 },

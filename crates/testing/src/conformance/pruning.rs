@@ -1,4 +1,4 @@
-//! Threads that are copied, and threads that lose checkpoints.
+//! Copied threads, and pruned threads.
 
 use superstep_graph::{CheckpointError, CheckpointId, Commit, Loaded, Prune, Segment, Source, ThreadId};
 
@@ -180,7 +180,7 @@ async fn a_parent_that_is_gone_is_told(store: Store) {
         [(thread.clone(), load(&store, &thread, None).await.meta)]
     );
     assert!(load(&store, &thread, None).await.meta.parent_pruned);
-    // Again, with what is left.
+    // Repeated, with the remaining checkpoints.
     assert_eq!(store.prune(&thread, FOUR, keep(&[], &[])).await.expect("4 has a snapshot"), 1);
     assert_eq!(history(&store, &thread).await.len(), 1);
 }
@@ -249,7 +249,7 @@ async fn subgraphs_stay_with_the_checkpoints_that_called_them(store: Store) {
     let mut stay = [own, three.clone(), inner.clone(), carried];
     stay.sort();
     assert_eq!(store.children(&thread).await.expect("children"), stay);
-    // A subgraph is pruned like any thread, with what is under it.
+    // A subgraph is pruned like any thread, with the threads below it.
     store.prune(&three, TWO, keep(&[], &[(TWO, "2")])).await.expect("2 has a snapshot");
     assert_eq!(store.load(&inner, None).await.expect("load"), None);
     assert_eq!(history(&store, &three).await.len(), 1);

@@ -61,7 +61,7 @@ pub async fn check_store(make: impl AsyncFn(StoreOptions) -> Arc<dyn Store>) {
 struct Kit {
     /// As usual.
     plain: Arc<dyn Store>,
-    /// With an embedding.
+    /// A store with an embedding.
     meant: Arc<dyn Store>,
     /// A store whose items live for 100 ms, and longer if they are read.
     brief: Arc<dyn Store>,
@@ -71,7 +71,7 @@ struct Kit {
 
 type Case = (&'static str, fn(Kit) -> BoxFuture<'static, ()>);
 
-/// The named functions as [`Case`]s.
+/// Lists the named functions as [`Case`]s.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         pub(super) const CASES: &[super::Case] = &[$((stringify!($name), |kit| Box::pin($name(kit)))),*];

@@ -1,4 +1,4 @@
-//! More than one who wants to write.
+//! Competing writers.
 
 use superstep_graph::{CheckpointError, CheckpointId, Lease, ThreadId};
 

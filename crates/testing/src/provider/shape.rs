@@ -1,4 +1,4 @@
-//! The fields of a request, each by itself.
+//! The fields of a request, each checked independently.
 
 use std::collections::BTreeSet;
 

@@ -10,15 +10,15 @@ use super::store::at_once;
 /// The course of a finished thread.
 #[derive(Default)]
 pub(super) struct Course {
-    /// By channel: its name and its value.
+    /// The state by channel: name and value.
     state: Vec<(String, String)>,
     /// Oldest first.
     checkpoints: Vec<(Source, Control)>,
-    /// The updates of each commit in fold order, after the full state that was stored last.
+    /// The updates of each commit in fold order, after the last stored full state.
     folded: Vec<Vec<String>>,
     /// The state, if there is one.
     snapshot: Vec<String>,
-    /// The same of each subgraph, with its namespace in front.
+    /// The courses of subgraphs, each with its namespace in front.
     subgraphs: Vec<String>,
 }
 

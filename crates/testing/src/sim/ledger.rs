@@ -1,11 +1,11 @@
-//! The simulator's own book of what is stored, so that it need not believe the store.
+//! The simulator's own record of stored data, independent of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::life::NOW_MS;
 use superstep_graph::{CheckpointId, Control, Event, NodeName, State, TaskKey, TaskRecord, ThreadId};
 
-/// By namespace, superstep and node.
+/// Counts by namespace, superstep and node.
 type Counts = BTreeMap<(String, i64, NodeName), u64>;
 
 /// The stored data of a thread, and the actions of its current run.
@@ -17,7 +17,7 @@ pub(super) struct Ledger {
     due: Counts,
     begun: Counts,
     failed: Counts,
-    /// Attempts of tasks that began, in all runs.
+    /// The number of started attempts, in all runs.
     pub(super) executions: u64,
     /// The stored effects of tasks, by the ends of their idempotency keys.
     once: BTreeSet<String>,
@@ -75,7 +75,7 @@ impl Ledger {
         let namespace = thread.namespace().to_string();
         if let Some(head) = self.heads.get_mut(&namespace).filter(|head| head.id == *checkpoint) {
             let step = head.control.step + 1;
-            // The keys of a subgraph's tasks begin with that of its caller's.
+            // The keys of a subgraph's tasks begin with those of its caller's.
             if namespace.is_empty() {
                 let names = record.once().into_iter().flat_map(BTreeMap::keys);
                 self.once.extend(names.map(|name| format!("/{checkpoint}@{NOW_MS}/{step}.{slot}/{name}")));

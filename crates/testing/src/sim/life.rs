@@ -32,7 +32,7 @@ enum End {
     Finished(Course),
 }
 
-/// A thread that is over.
+/// A finished thread.
 struct Life {
     course: Result<Course, String>,
     crashes: Vec<Place>,
@@ -184,14 +184,14 @@ async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<Outc
             }
         }
     });
-    // Or it would sometimes be pending although there is more to hear.
+    // Otherwise it would sometimes be pending although there are more events.
     if unconstrained(crashed).await {
         return Ok(None);
     }
     run.outcome().await.map(Some).map_err(|error| chain(&error))
 }
 
-/// The moment of every process: UTC milliseconds.
+/// The time of every process: UTC milliseconds.
 pub(super) const NOW_MS: i64 = 1_700_000_000_000;
 
 /// A fixed clock, equal in every process, so that states with times can be compared.

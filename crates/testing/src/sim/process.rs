@@ -1,4 +1,4 @@
-//! One simulated process: where it waits, and where it stops.
+//! One simulated process, with its waits and crashes.
 
 use std::{
     collections::BTreeMap,
@@ -60,7 +60,7 @@ pub enum Place {
         /// The superstep.
         step: i64,
     },
-    /// One of these in a subgraph.
+    /// A place in a subgraph.
     Subgraph {
         /// The path to it.
         namespace: String,
@@ -163,7 +163,7 @@ impl Sim {
 /// The random decisions of a seed for a thread, across processes.
 pub(super) struct Fate {
     seed: Option<u64>,
-    /// `None` in a plain run.
+    /// The generator; `None` in a plain run.
     chance: Option<StdRng>,
     crashes: Crashes,
     pub(super) stopped: Option<Place>,
@@ -174,9 +174,9 @@ pub(super) struct Fate {
 #[derive(Clone, Copy)]
 enum Crashes {
     None,
-    /// One, after so many places.
+    /// One crash, after this number of places.
     After(u64),
-    /// At each place with this probability, as long as there are crashes left.
+    /// A crash at each place with this probability, while crashes are left.
     Often {
         odds: f64,
         left: u32,

@@ -18,9 +18,9 @@ pub struct Report {
     pub crashes: u64,
     /// The number of started attempts of tasks.
     pub executions: u64,
-    /// The same in the plain run.
+    /// The number of attempts in the plain run.
     pub plain_executions: u64,
-    /// Every place where the process could stop.
+    /// The places where the process could crash.
     pub places: BTreeMap<Place, Passes>,
     /// The seeds whose result differs from the plain run.
     pub failures: Vec<Failure>,

@@ -1,4 +1,4 @@
-//! A store between whose writes the process may stop.
+//! A store with possible crashes between its writes.
 
 use std::{future::Future, sync::Arc};
 
@@ -12,7 +12,8 @@ use tokio::task::unconstrained;
 use super::{Place, Sim};
 use crate::wrapped::Wrapper;
 
-/// Passes everything on, stopping before or after a write where its process does.
+/// A checkpointer that delegates all requests, and stops before or after a write if its process crashes
+/// there.
 pub(super) struct CrashingCheckpointer {
     pub(super) store: Arc<dyn Checkpointer>,
     pub(super) sim: Sim,
@@ -22,7 +23,7 @@ pub(super) struct CrashingCheckpointer {
 ///
 /// Without it, a store with its own threads would advance the clock by an amount that depends on the machine.
 pub(super) fn at_once<T>(request: impl Future<Output = T>) -> T {
-    // The runtime cannot lend the request more of its budget before this returns.
+    // The runtime cannot give the request more of its budget before this returns.
     block_on(unconstrained(request))
 }
 

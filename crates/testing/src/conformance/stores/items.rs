@@ -1,4 +1,4 @@
-//! Items: there, changed, gone, out of time.
+//! Items: put, changed, deleted, expired.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ impl Clock for TestClock {
 /// The result of an embedding.
 type Vectors = Result<Vec<Vec<f32>>, &'static str>;
 
-/// A model that understands three words.
+/// An embedding for three words.
 #[derive(Debug)]
 pub(super) struct Topics {
     /// Its name.

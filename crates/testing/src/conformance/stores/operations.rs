@@ -1,4 +1,4 @@
-//! Any operations in any order, against a model that is too simple to be wrong.
+//! Random operations in random order, compared with a simple model.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -108,7 +108,7 @@ async fn the_best_comes_first(kit: Kit) {
     assert_eq!(order, ["rare", "both", "common", "long"]);
     let scores: Vec<f64> = found.iter().map(|found| found.score.expect("a score")).collect();
     assert!(scores.is_sorted_by(|a, b| a > b) && scores[3] > 0.0, "{scores:?}");
-    // By hand, for `rare`: two of five items have `tea`; it has 2 of their 28 words.
+    // Computed manually, for `rare`: two of five items have `tea`; it has 2 of their 28 words.
     let rarity = (1.0_f64 + (5.0 - 2.0 + 0.5) / (2.0 + 0.5)).ln();
     let expected = rarity * 2.2 / (1.0 + 1.2 * (0.25 + 0.75 * 2.0 / (28.0 / 5.0)));
     assert!((scores[0] - expected).abs() < 1e-12, "{} is not {expected}", scores[0]);
@@ -196,7 +196,7 @@ async fn only_what_is_to_be_indexed_is_found(kit: Kit) {
     assert_eq!(keys(&kit.plain, Search { filter, ..Search::everywhere() }).await, "none some");
 }
 
-/// Puts an item for each text, in order, under its number.
+/// Puts an item for each text, in order, with its number as the key.
 async fn put_all(store: &Arc<dyn Store>, label: &str, texts: impl Iterator<Item = String>) {
     let put = |(nth, text): (usize, String)| Operation::Put {
         namespace: ns(&[label]),
@@ -222,7 +222,7 @@ async fn very_common_words_count_but_find_nothing(kit: Kit) {
     assert_eq!(keys(store, a().words("the tea")).await, "0007 0900 0008");
     assert_eq!(keys(store, a().words("tea")).await, "0007 0008 0900");
     assert_eq!(keys(store, Search { offset: 1, limit: 1, ..a() }.words("the tea")).await, "0900");
-    // Alone it finds those that were put last.
+    // Alone it finds the items that were put last.
     let found = search(store, a().words("the")).await;
     assert_eq!(found.len(), most);
     assert!(found.iter().all(|found| *found.item.key > *"0199"), "these were put before the others");
