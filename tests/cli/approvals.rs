@@ -1,4 +1,4 @@
-//! Calls that wait for a decision, in any process, at any time.
+//! Calls that wait for a decision, made in any process at any time.
 
 use serde_json::Value;
 use superstep_testing::{
@@ -107,7 +107,7 @@ async fn arguments_that_cannot_be_used_are_asked_about_again() {
         again.stderr
     );
     assert!(again.stderr.contains("not possible: "), "{}", again.stderr);
-    // The call's own id names it as well.
+    // The call's own id identifies it as well.
     place.run(&["resume", "t", "--approve", "c1"]).await.ok();
     assert!(notes(&place).contains("thread"));
 }
@@ -211,7 +211,7 @@ async fn rules_of_the_configuration_decide_without_asking() {
     let ran = place.run(&args).await;
     assert_eq!(ran.code, Some(6), "{ran:?}");
     assert!(ran.stderr.contains("call `c3` of calculate waits:\n    Run calculate with"), "{}", ran.stderr);
-    // The thread remembers the rules.
+    // The thread stores the rules.
     place.run(&["resume", "t", "--approve"]).await.ok();
     assert_eq!(result(&server, "c1"), "Error: Permission denied: a rule forbids it");
     assert_eq!(result(&server, "c2"), "made 'new.txt': 1 line");

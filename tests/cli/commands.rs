@@ -82,7 +82,7 @@ fn private(path: &Path) {
 /// A function that leaves something in the place of a database.
 type Begin = fn(&Path);
 
-/// Makes a folder for a database in which something is as a kill may leave it.
+/// Creates a folder for a database with files that a kill may leave.
 fn begun(begin: Begin) -> Place {
     let place = Place::new();
     place.file("m.toml", CONFIG);
@@ -195,7 +195,7 @@ async fn on_a_medium_that_cannot_be_written_every_command_reads_or_refuses() {
     place.run(&["run", "-q", "1 + 1", "--thread", "t", "--config", "m.toml"]).await.ok();
     place.run(&["memory", "add", "I like tea", "--config", "m.toml"]).await.ok();
     read_only(&place, |Case(_, _, end, _)| *end).await;
-    // The first tables were about to be made.
+    // The first tables were not committed.
     let place = begun(uncommitted);
     fs::create_dir(place.state_folder()).unwrap();
     read_only(&place, |Case(words, begun, end, _)| match *end {

@@ -55,7 +55,7 @@ async fn turns_are_written_down_and_become_memory_after_the_turn_that_makes_it_t
     let ran = place.run(&with(&run, &flags)).await.ok();
     assert!(!ran.stderr.contains("dreamt"), "{}", ran.stderr);
     assert_eq!((history(&place, "me").len(), memory(&place, "me")), (1, String::new()));
-    // The thread remembers that turns are written down.
+    // The thread stores that turns are recorded.
     let ran = place.run(&with(&["run", "It is warm", "--thread", "one", "--json"], &flags)).await.ok();
     assert!(ran.stderr.contains("dreamt of 2 turns of `me`: One line is new."), "{}", ran.stderr);
     assert_eq!(ran.lines().last().unwrap()["event"], "final");
@@ -157,7 +157,7 @@ async fn dreams_that_cannot_be_are_refused() {
         "the configuration `no-files.toml` does not fit: `dream`: it edits `MEMORY.md`, which takes a memory in files; set \
          `memory.store = \"file\"`",
     );
-    // Turns are written down without a language model, too.
+    // Turns are recorded without a language model, too.
     place.run(&["run", "2+2", "--config", "agent.toml", "--model", "offline"]).await.ok();
     let ran = place.run(&["run", "2+3", "--config", "agent.toml", "--model", "offline"]).await.ok();
     assert_eq!((history(&place, "me").len(), ran.stderr.contains("dream")), (2, false), "{ran:?}");

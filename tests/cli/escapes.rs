@@ -11,7 +11,7 @@ use crate::support::{Place, Ran, serve};
 const HOSTILE: &str =
     "a\u{1b}[2J\u{9b}1A\u{202e}b\u{2066}\u{2028}c\u{2029}\u{200b}d\u{e0041}\u{feff}e\rf\u{ad}";
 
-/// The same without control characters, which a graph refuses in names.
+/// The same without control characters, which a graph rejects in names.
 const NAME: &str = "a\u{202e}b\u{2066}\u{2028}c\u{2029}\u{200b}d\u{e0041}";
 
 fn only_prints(text: &str) {

@@ -15,7 +15,7 @@ use crate::support::{Place, ended, serve};
 /// The number of kinds of forgeries, which may be combined.
 const LIES: u32 = 9;
 
-/// Adds a checkpoint to a thread whose call waits, behind which the call is about to run with everything permitted.
+/// Adds a checkpoint to a thread with a waiting call, after which the call is pending with all permissions.
 async fn forge(db: &Path, lies: u32) {
     let tells = |lie: u32| lies & (1 << lie) != 0;
     let store = SqliteCheckpointer::open(db).unwrap();
@@ -40,7 +40,7 @@ async fn forge(db: &Path, lies: u32) {
     if tells(3) {
         metadata["base_url"] = json!("http://192.0.2.1/v1");
     }
-    // As if no program of ours had ever run it.
+    // As if no program of this project had ever run it.
     if tells(8) {
         metadata = json!({});
     }

@@ -46,7 +46,7 @@ const ATTACKS: [(&str, &str); 25] = [
 /// The number of servers that attack at the same time, each a separate program.
 const AT_ONCE: usize = 4;
 
-/// Those of the short form.
+/// The attacks of the short form.
 const SHORT: [&str; 8] = ["cursor", "schemas", "values", "objects", "depth", "garbage", "pings", "stderr"];
 
 fn is_long() -> bool {

@@ -50,7 +50,7 @@ fn slow(answer: Answer) -> Answer {
     }
 }
 
-/// An uninterrupted turn: what is compared with.
+/// An uninterrupted turn, for comparison.
 struct Whole {
     requests: Vec<Value>,
     values: Value,

@@ -1,4 +1,4 @@
-//! The program, as its users meet it: the real binary, real files, servers on loopback.
+//! The program from its users' view: the real binary, real files, servers on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
 

@@ -36,7 +36,7 @@ async fn what_is_said_on_one_thread_is_known_on_the_next_by_a_server() {
         run(&place, &[&["run", "remember that I like tea"], &config[..]].concat()).await.ok();
         assert_eq!(memory.memories(), [("ada".to_owned(), "remember that I like tea".to_owned())]);
         run(&place, &[&["run", "Which tea?", "--thread", "two"], &config[..]].concat()).await.ok();
-        // The thread remembers where its memory is, and where its key is, but not the key.
+        // The thread stores the place of its memory and of its key, but not the key.
         run(&place, &[&["run", "Which tea?", "--thread", "two"], &flags[..]].concat()).await.ok();
         for request in &server.requests()[1..] {
             assert!(request.to_string().contains("- remember that I like tea"), "{request}");

@@ -95,7 +95,7 @@ async fn without_a_word_about_it_there_is_a_memory_of_the_users_own() {
     place.run(&[&["run", "remember that I like tea"], &run[..]].concat()).await.ok();
     let listed = place.run(&["memory", "list", "--json"]).await.ok().lines();
     assert_eq!(listed.len(), 2, "{listed:?}");
-    // One switch turns it off for a thread, as it does in a configuration.
+    // One option disables it for a thread, like in a configuration.
     let off = ["run", "remember that I like tea and milk", "--thread", "off"];
     place.run(&[&off[..], &run, &["--no-memory"]].concat()).await.ok();
     place.run(&[&off[..], &run].concat()).await.ok();

@@ -113,7 +113,7 @@ async fn a_database_cannot_send_a_variable_to_a_server_of_its_choice() {
             "the way on names it again: {}",
             ran.stderr
         );
-        // Not even to another server that the user names.
+        // Not even to another server named by the user.
         let args = ["run", "hi", "--thread", "t", "--discard"];
         let named = ["--model", "m", "--base-url", "http://0.0.0.0:1/v1"];
         for more in [&[][..], &named[..if models.contains("fallback") { 0 } else { 4 }]] {

@@ -61,7 +61,7 @@ async fn files_are_put_back_to_any_checkpoint_and_the_model_is_told() {
     assert_eq!(read(&place, "a.log").unwrap(), "2\n", "what is ignored is left alone");
     assert_eq!(place.run(&["revert", "t", "--to", &first]).await.ok().stdout, "no file had to be put back\n");
 
-    // To before the first round, and forth again.
+    // To before the first round, and forward again.
     place.run(&["revert", "t", "--to", "1"]).await.ok();
     assert!(read(&place, "notes.txt").unwrap().contains("needle") && !place.work().join("new").exists());
     let ran = place.run(&["revert", "t", "--to", &second, "--json"]).await.ok();
@@ -228,9 +228,9 @@ async fn a_thread_that_is_pruned_keeps_the_files_of_what_is_left_of_it() {
     }
     let kept = || fs::read_dir(place.work().join(".superstep/files/t")).unwrap().count();
     let before = kept();
-    // The last three checkpoints are those of the last turn, from its round on.
+    // The last three checkpoints belong to the last turn, from its round on.
     let told = place.run(&["prune", "t", "--keep-last", "3", "--json"]).await.ok().lines();
-    // Two trees and a content: what the first round made, and what it found.
+    // Two trees and a content: before and after the first round.
     assert_eq!((&told[0]["left"], &told[0]["files"]), (&3.into(), &3.into()), "{told:?}");
     assert_eq!(kept(), before - 3);
     place.run(&["revert", "t", "--to", &heads[2]]).await.ok();
@@ -277,7 +277,7 @@ async fn files_are_put_back_in_the_folder_that_the_rounds_worked_in() {
     ])
     .await;
     run(&place, &server, &["--db", db, "--cwd", &one]).await.ok();
-    // The newest settings name a folder in which no round was.
+    // The newest settings name a folder without a round.
     run(&place, &server, &["--db", db, "--cwd", &two]).await.ok();
     let revert = ["revert", "t", "--to", "1", "--db", db];
     place.run(&[&revert[..], &["--cwd", &two]].concat()).await.refused(
@@ -300,7 +300,7 @@ async fn files_are_put_back_in_the_folder_that_the_rounds_worked_in() {
         ),
     );
     let after = undone[0]["id"].to_string();
-    // Another user's word for the folder does not count.
+    // Another user's setting of the folder does not count.
     let mut other = place.command_of("ada", &["revert", "t", "--to", &after, "--db", db, "--force"]);
     let refused = crate::support::ended(&mut other).await;
     refused.refused(

@@ -1,4 +1,4 @@
-//! Bits that flip in stored rows: a command names the row and its thread, or does what it did before.
+//! Flipped bits in stored rows: a command names the row and its thread, or has the same result as before.
 //!
 //! `just rot` tries more of them.
 
@@ -15,7 +15,7 @@ use crate::support::{Place, Ran, serve};
 /// Long enough to be found in the file.
 const THREAD: &str = "thread-that-rots";
 
-/// Columns of rows that have text, for most of the content of a database.
+/// The text columns with most of the content of a database.
 const TEXTS: [(&str, &str); 6] = [
     ("threads", "name"),
     ("checkpoints", "control"),
@@ -25,7 +25,7 @@ const TEXTS: [(&str, &str); 6] = [
     ("tasks", "record"),
 ];
 
-/// The commands on the thread, of which a call waits, and whether they change something.
+/// The commands on the thread, which has a waiting call, and whether they change data.
 const COMMANDS: [&[&str]; 10] = [
     &["threads", "--json"],
     &["state", THREAD, "--json"],
@@ -39,7 +39,7 @@ const COMMANDS: [&[&str]; 10] = [
     &["revert", THREAD, "--to", "3"],
 ];
 
-/// All that a database is.
+/// All files of a database.
 type Files = BTreeMap<&'static str, Vec<u8>>;
 
 fn files(db: &Path) -> Files {
@@ -47,7 +47,7 @@ fn files(db: &Path) -> Files {
     ["", "-wal", "-shm"].into_iter().filter_map(|end| Some((end, beside(&end)?))).collect()
 }
 
-/// Puts a database back, into the same file.
+/// Restores a database, in the same file.
 fn restore(db: &Path, files: &Files) {
     for end in ["", "-wal", "-shm"] {
         let path = format!("{}{end}", db.display());
@@ -125,7 +125,7 @@ async fn a_flipped_bit_is_named_by_every_command_or_changes_nothing() {
             if (ran.code, &ran.stdout) == (whole.0, &whole.1) {
                 continue;
             }
-            // The list of threads has damaged ones as well, with what is wrong.
+            // The list of threads includes damaged ones, with the problem.
             let (said, may_go_on) = match command[0] {
                 "threads" => (format!("{}{}", ran.stdout, ran.stderr), true),
                 _ => (ran.stderr.clone(), false),

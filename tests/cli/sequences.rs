@@ -61,7 +61,8 @@ async fn what_somebody_granted_stays_theirs_whatever_others_do_with_the_thread()
         let (mut thread, mut done) = ("t".to_owned(), Vec::new());
         for step in 0..4 {
             let copy = format!("t{step}");
-            // The thread of a graph of another name is adopted, and so can one be that is the agent's already.
+            // The thread of a graph of another name is adopted; so can be one that belongs to the agent
+            // already.
             let command: &[&str] = match chance.random_range(0..5) {
                 0 | 1 => &["adopt", &thread],
                 2 => &["copy", &thread, &copy],
@@ -102,7 +103,7 @@ async fn a_thread_that_another_graph_left_unfinished_goes_on_once_that_is_discar
     );
 }
 
-/// Writes another name of a graph on every checkpoint of a database, without its checksums being wrong.
+/// Writes another graph name to every checkpoint of a database, with correct checksums.
 async fn other_graph(db: &Path) {
     let (store, thread) = (SqliteCheckpointer::open(db).unwrap(), "t".into());
     let history = store.history(&thread, Default::default()).await.unwrap();
@@ -167,7 +168,7 @@ async fn an_answer_is_for_the_thread_that_it_was_given_to() {
     // The memory request was executed once.
     let known = run_as(&place, "ada", &["memory", "list", "--json"]).await.ok().lines();
     assert_eq!(known.len(), 1, "{known:?}");
-    // Too late for both, and for a copy of what is finished.
+    // Too late for both, and for a copy of a finished thread.
     run_as(&place, "ada", &["copy", "t", "v"]).await.ok();
     for thread in ["t", "u", "v"] {
         let message = format!("no call waits for a decision on thread `{thread}`");
@@ -175,7 +176,7 @@ async fn an_answer_is_for_the_thread_that_it_was_given_to() {
     }
 }
 
-/// Makes a database one of the first schema, in the same file.
+/// Converts a database to the first schema, in the same file.
 fn first_schema(db: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let old = folder.path().join("old.db");
@@ -201,7 +202,7 @@ fn schema(db: &Path) -> i64 {
 
 #[tokio::test]
 async fn files_are_put_back_on_a_database_of_an_older_program_that_is_pruned() {
-    // The prune brings the database up to date, or the revert does.
+    // The prune or the revert migrates the database.
     for prune_first in [true, false] {
         let place = Place::new();
         let shell = |id: &str, command: &str| call(id, "shell", &format!(r#"{{"command":"{command}"}}"#));

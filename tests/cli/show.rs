@@ -1,4 +1,4 @@
-//! Looking at threads and at the graph.
+//! Inspection of threads and of the graph.
 
 use serde_json::json;
 
@@ -203,7 +203,7 @@ async fn presets_are_listed_written_down_and_used() {
     place.file("mine.toml", &toml.replace("max = 40", "max = 0"));
     let ran = place.run(&["run", "-q", "2 + 2", "--config", "mine.toml", "--thread", "t"]).await.ok();
     assert_eq!(ran.stdout, "Max iterations reached.\n");
-    // The thread remembers it, until another one is named.
+    // The thread stores it, until another one is named.
     assert_eq!(
         place.run(&["run", "-q", "2 + 2", "--thread", "t"]).await.ok().stdout,
         "Max iterations reached.\n"

@@ -55,7 +55,7 @@ async fn a_terminal_that_is_gone_ends_the_run_and_its_children() {
         return;
     }
     let place = Place::new();
-    // A length that no other run of this test has.
+    // A duration that no other run of this test has.
     let nap = format!("sleep {}", 100_000_000 + u64::from(std::process::id()));
     let command = format!("echo began; {nap}; echo ended > ended.txt");
     let server = serve([call("c1", "shell", &json!({ "command": command }).to_string()), txt("ok")]).await;

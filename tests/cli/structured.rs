@@ -1,4 +1,4 @@
-//! Replies that have a schema.
+//! Replies with a schema.
 
 use serde_json::json;
 use superstep_testing::script::{Answer, call, txt};

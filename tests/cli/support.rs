@@ -19,7 +19,7 @@ use tokio::{
 /// A limit longer than any test.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A folder with some files, outside of which there is a secret.
+/// A folder with some files, and a secret outside of it.
 pub(crate) struct Place {
     dir: TempDir,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-/// The program while it runs.
+/// The running program.
 pub(crate) struct Running {
     pub(crate) child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -104,7 +104,7 @@ impl Place {
         ended(&mut self.command(args)).await
     }
 
-    /// Runs it with something on stdin.
+    /// Runs it with text on stdin.
     pub(crate) async fn run_with_stdin(&self, args: &[&str], stdin: &[u8]) -> Ran {
         let mut command = self.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -130,7 +130,7 @@ impl Place {
         serde_json::from_str(&ran.stdout).unwrap()
     }
 
-    /// Steps and next nodes of a thread's checkpoints, newest first.
+    /// Returns the steps and next nodes of a thread's checkpoints, newest first.
     pub(crate) async fn steps(&self, thread: &str) -> Vec<Value> {
         let ran = self.run(&["history", thread, "--json"]).await.ok();
         ran.lines().into_iter().map(|line| line["control"].clone()).collect()

@@ -156,7 +156,7 @@ async fn what_was_typed_before_a_question_was_shown_is_no_answer_to_it() {
 #[tokio::test]
 async fn a_line_that_stands_elsewhere_in_the_question_is_not_taken_for_shown() {
     let place = Place::new();
-    // Behind the lines that are shown, and a part of one of them.
+    // Below the shown lines, and a part of one of them.
     let lines: String = (0..25).map(|line| format!("# {line}: never rm -rf ~\\n")).collect();
     let args = format!(r#"{{"path":"one","content":"{lines}rm -rf ~"}}"#);
     let server = serve([call("c1", "write_file", &args), txt("done")]).await;

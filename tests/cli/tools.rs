@@ -108,7 +108,7 @@ async fn a_permission_rule_with_a_wrong_name_is_refused() {
     refused("tool = \"shel\"\nthen = \"deny\"", "`shel`, but there is none of that name").await;
     let argument = "tool = \"{edit,write}_file\"\narguments = { pat = \"docs/*\" }\nthen = \"allow\"";
     refused(argument, "`{edit,write}_file`, which has no argument `pat`").await;
-    // It need not be one of those that were chosen.
+    // It need not be one of the chosen ones.
     place.file("rules.toml", "[[permissions]]\ntool = \"sh*\"\nthen = \"deny\"\n");
     place.run(&["run", "1 + 1", "--tools", "calculate", "--config", "rules.toml"]).await.ok();
 }

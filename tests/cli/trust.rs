@@ -129,7 +129,7 @@ async fn an_own_approval_counts_in_the_next_process() {
     assert!(place.work().join("a.txt").exists() && !place.work().join("b.txt").exists());
 }
 
-/// The same user, and another file: what was permitted does not go with the content.
+/// The same user, and another file: permissions do not move with the content.
 #[tokio::test]
 async fn a_copy_of_a_database_is_another_one() {
     let place = Place::new();
@@ -150,12 +150,12 @@ async fn a_copy_of_a_database_is_another_one() {
             server.base_url()
         ),
     );
-    // Also under the name of the one it is a copy of.
+    // Also under the name of the original.
     fs::rename(&copy, &db).unwrap();
     let asked = place.run(&[&["run", "more", "--thread", "t"], &at[..]].concat()).await;
     assert_eq!(asked.code, Some(6), "{asked:?}");
     assert!(!place.work().join("b.txt").exists());
-    // A copy that the program makes is the user's.
+    // A copy made by the program belongs to the user.
     place.run(&["resume", "t", "--always"]).await.ok();
     place.run(&["copy", "t", "u"]).await.ok();
     let own = place.run(&["run", "more", "--thread", "u"]).await;
@@ -217,7 +217,7 @@ async fn a_memory_and_settings_that_only_a_database_names_are_not_taken() {
         "thread `l` was not set up by you on this machine, so this is not taken from its database: `limit`, \
          `system_prompt`; name it with `--config FILE` to have it\n"
     );
-    // From now on it is this user's as well.
+    // From now on it belongs to this user as well.
     let again = run_as(&place, "ada", &["run", "-q", "1 + 1", "--thread", "l"]).await.ok();
     assert_eq!(again.stderr, "");
 }
@@ -341,7 +341,7 @@ async fn what_was_permitted_is_in_a_file_that_only_its_owner_reads() {
     fs::write(&file, text).unwrap();
     place.run(&["delete", "t"]).await.ok();
     assert_eq!(record(), None);
-    // Without a place for it, it counts for one run.
+    // Without a place to store it, it applies to one run.
     let nowhere = fs::write(place.beside("file"), "").map(|()| place.beside("file").join("state")).unwrap();
     let mut command = place.command(&["run", "-q", "1 + 1", "--thread", "u"]);
     let ran = ended(command.env("SUPERSTEP_STATE_DIR", nowhere)).await.ok();

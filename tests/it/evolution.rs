@@ -14,7 +14,7 @@ use superstep::{
 
 use crate::support::{failed, t, text};
 
-/// A store with the thread `t`, as another program left it.
+/// A store with the thread `t`, left by another program.
 struct Left(Arc<dyn Checkpointer>, Option<CheckpointId>);
 
 impl Left {
@@ -278,7 +278,7 @@ async fn what_a_task_wrote_to_a_removed_channel_is_kept_once_it_is_folded_and_no
     work(&folded, 60).await;
     assert_eq!(folded.read::<Before>().await.unwrap().values.gone, [1]);
 
-    // An input that is discarded is not folded.
+    // A discarded input is not folded.
     let discarded = Left::new().input(input).await;
     let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
     discarded.graph::<After>().invoke(After::update(), discard).await.unwrap();

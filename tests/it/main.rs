@@ -1,4 +1,4 @@
-//! The tests of the library as its users see it, in one binary.
+//! The tests of the library from its users' view, in one binary.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 

@@ -1,4 +1,4 @@
-//! Tools of MCP servers: a program that speaks over its stdin and stdout, and an address.
+//! Tools of MCP servers: a program connected through its stdin and stdout, and an address.
 
 mod conformance;
 mod crash;
@@ -64,7 +64,7 @@ impl Small {
         McpServer::connect("small", self.config()).await.unwrap()
     }
 
-    /// Waits until the server has noted this.
+    /// Waits until the server has recorded this.
     async fn sees(&self, wanted: &str) {
         let seen = async {
             while !self.seen().ends_with(wanted) {

@@ -54,7 +54,7 @@ fn many() -> Options {
     Options::default()
 }
 
-/// With one seed alone, not every place is hit.
+/// Asserts crashes at every place, which one seed alone does not reach.
 fn crashed_everywhere(report: &Report) {
     if report.seeds >= 2_000 {
         assert_eq!(report.never_crashed_at(), Vec::<&Place>::new(), "{report}");
@@ -136,7 +136,7 @@ fn retrying_loop(sim: &Sim) -> CompiledGraph<Work> {
     graph.compile().unwrap()
 }
 
-/// Branches of different lengths, all of which add to the same text and log, and meet in `last`.
+/// Builds branches of different lengths, all of which add to the same text and log, and meet in `last`.
 fn appends(sim: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("appends");
     let last = graph.add_node_with("last", sim.clone(), draw);
@@ -501,7 +501,7 @@ fn a_run_that_hangs_is_found_out() {
     sim::explore(Options::seeds(0..1), hangs, [say("in")]);
 }
 
-/// Loses the records of tasks whose superstep was not over.
+/// Loses the records of tasks of incomplete supersteps.
 struct Forgetful(MemoryCheckpointer);
 
 impl Wrapper for Forgetful {

@@ -65,7 +65,7 @@ pub(crate) fn id_at(asked: &[Interrupt], place: &str) -> String {
     asked[at.unwrap_or_else(|| panic!("{place}: {:?}", places(asked)))].id.clone()
 }
 
-/// Remembers which nodes ran, in the order in which they began.
+/// The nodes that ran, in the order of their starts.
 #[derive(Clone, Default)]
 pub(crate) struct Calls(Arc<Mutex<Vec<String>>>);
 
@@ -256,7 +256,7 @@ impl Stuck {
         std::future::pending().await
     }
 
-    /// Drives `run` until the node is at work, and drops it there, as a crash would.
+    /// Drives `run` until the node is running, and drops it there, like a crash.
     pub(crate) async fn crash<T>(&self, run: impl Future<Output = T>) {
         tokio::select! {
             _ = run => panic!("the run ends before its node is stuck"),
@@ -278,7 +278,7 @@ impl Stuck {
         }
     }
 
-    /// Waits until the node is at work.
+    /// Waits until the node is running.
     pub(crate) async fn reached(&self) {
         self.0.notified().await;
     }

@@ -16,11 +16,11 @@ use crate::{
 /// One run, which returns its duration.
 pub(crate) type Run = Box<dyn FnMut() -> Duration>;
 
-/// The same work for both sides.
+/// One case for both sides.
 pub(crate) struct Case {
     /// The work, its size, and the checkpointer.
     pub(crate) name: String,
-    /// By how many supersteps a time is divided; 1 if the whole run counts.
+    /// The divisor of a time: the number of supersteps, or 1 for the whole run.
     pub(crate) steps: u64,
     pub(crate) floor: Run,
     pub(crate) superstep: Run,
@@ -192,7 +192,7 @@ fn invoke(
     elapsed
 }
 
-/// Inserts what a run of superstep stored.
+/// Inserts the data that a run of superstep stored.
 #[cfg(feature = "sqlite")]
 fn sqlite_floor(runtime: &Arc<Runtime>, work: Work) -> Run {
     let folder = tempfile::tempdir().expect("a folder can be made");
@@ -200,7 +200,7 @@ fn sqlite_floor(runtime: &Arc<Runtime>, work: Work) -> Run {
     let graph = work.superstep(&stopwatch).with_checkpointer(sqlite::open(&path));
     invoke(runtime, &graph, work, &stopwatch);
     drop(graph);
-    // The input and what it made of the state are stored before the stopwatch is started.
+    // The input and its update are stored before the stopwatch starts.
     let skipped = if let Work::Appends(_) = work { 2 } else { 0 };
     let rows = Arc::new(sqlite::Rows::read(&path, skipped).expect("the run stored its rows"));
     let runtime = runtime.clone();

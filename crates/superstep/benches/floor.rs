@@ -33,7 +33,7 @@ type Router = Box<dyn Fn(&State) -> Vec<usize> + Send + Sync>;
 /// Nodes with their routers; the first node is the entry.
 pub(crate) struct Graph(Vec<(NodeFn, Router)>);
 
-/// The checkpoints of a thread: each state and what runs after it.
+/// The checkpoints of a thread: each state and the next nodes.
 pub(crate) type Memory = Mutex<Vec<(Arc<State>, Vec<usize>)>>;
 
 /// Runs until no task is left.

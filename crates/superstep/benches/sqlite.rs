@@ -50,7 +50,7 @@ pub(crate) fn open(path: &Path) -> Arc<dyn Checkpointer> {
     Arc::new(SqliteCheckpointer::open(path).expect("a database can be made"))
 }
 
-/// Runs the inserts on a worker thread, as everything else.
+/// Runs the inserts on a worker thread, like the other measurements.
 pub(crate) fn time(runtime: &Runtime, rows: &Arc<Rows>, path: &Path) -> Duration {
     let (rows, path) = (rows.clone(), path.to_path_buf());
     let inserts = async move { rows.insert(&path).expect("the rows fit") };

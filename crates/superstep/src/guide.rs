@@ -1,4 +1,4 @@
-//! Guides to read. Their code is compiled and run with the tests.
+//! Guides. Their code is compiled and run with the tests.
 
 #[cfg(all(feature = "openai", feature = "sqlite"))]
 #[doc = include_str!("../../../docs/start.md")]

@@ -12,7 +12,7 @@ pub use superstep_llm as llm;
 pub use superstep_mcp as mcp;
 #[cfg(feature = "sqlite")]
 pub use superstep_sqlite as sqlite;
-/// The name that [`sqlite`] had.
+/// The former name of [`sqlite`].
 #[cfg(feature = "sqlite")]
 #[doc(hidden)]
 pub use superstep_sqlite as checkpoint;

@@ -1,4 +1,4 @@
-//! G40 and E35: calls that wait for a decision from outside, and calls whose outcome is unknown.
+//! G40 and E35: calls that wait for an external decision, and calls with an unknown result.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! D30: what a turn may cost.
+//! D30: the budget of a turn.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! E32: turns that are cancelled.
+//! E32: cancelled turns.
 
 use std::sync::Arc;
 

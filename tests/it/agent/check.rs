@@ -86,7 +86,7 @@ fn calls_are_told(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
         .map(|message| message.content.as_str())
         .collect();
     assert_eq!(state.tool_result_history.iter().map(String::as_str).collect::<Vec<_>>(), results);
-    // A later round may use an id again, so the n-th result belongs to the n-th event of its id.
+    // A later round may reuse an id, so the n-th result belongs to the n-th event of its id.
     let mut answered: BTreeMap<&str, VecDeque<Option<&str>>> = BTreeMap::new();
     for event in told {
         let result = match event.name {

@@ -1,4 +1,4 @@
-//! F36 and N7: what is sent of a conversation that is too long.
+//! F36 and N7: requests of a conversation that is too long.
 
 use std::sync::Arc;
 
@@ -269,7 +269,7 @@ fn s1_22_of_old_results_only_the_call_and_the_first_line_stay() {
     assert!(sent(&ran.requests[1]).starts_with(&request), "it sticks");
     assert_eq!(compacted(&ran).len(), 1);
     assert!(ran.result("c1").len() > 1_000, "what is stored stays");
-    // Too little to gain, or too new.
+    // Too little gain, or too recent.
     assert_eq!(compacted(&play(prune(1_000, 1))).len(), 0);
     assert_eq!(compacted(&play(prune(500, 3))).len(), 0);
 }

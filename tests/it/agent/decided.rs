@@ -1,4 +1,4 @@
-//! G40 at both levels: what becomes of a call that waited for a decision.
+//! G40 at both levels: the fate of a call that waited for a decision.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::support::{head, t};
 const ASKS: (&str, &str, &str) = ("c1", "send", r#"{"to":"a"}"#);
 const ASKS_NOT: (&str, &str, &str) = ("c2", "echo", r#"{"x":"1"}"#);
 
-/// A thread, and what was executed on it.
+/// A thread, and the calls executed on it.
 struct Thread {
     agent: Agent,
     kit: super::Kit,

@@ -1,4 +1,5 @@
-//! Calls whose arguments a person edits: what was approved runs whole, and what a rule denies does not run.
+//! Calls whose arguments a person edits: an approved call runs whole, and a call denied by a rule does not
+//! run.
 
 use std::future::ready;
 
@@ -131,7 +132,7 @@ async fn an_edited_call_keeps_its_place() {
 
 #[tokio::test(start_paused = true)]
 async fn hooks_see_what_a_person_made_of_a_call() {
-    // They deny `d`, and make `X` of what they see otherwise.
+    // They deny `d`, and turn other calls into `X`.
     let hooks = |kit: &Kit| {
         let (mut hooks, kit) = (Hooks::default(), kit.clone());
         hooks.acting.pre(|mut acting: Acting| {

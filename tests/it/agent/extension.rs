@@ -22,7 +22,7 @@ use superstep_testing::{
 use super::{Kit, check, preset};
 use crate::support::{on_every_store, t};
 
-/// An agent's channels, and two of its user's.
+/// An agent's channels, and two of the user.
 #[derive(State, Clone, Debug, Default)]
 struct Desk {
     topic: String,
@@ -145,7 +145,7 @@ async fn own_nodes_stand_before_the_agent_and_after_the_tools() {
         ["User: go", "Assistant: ", "Tool: r:1", "User: Reviewed: r:1", "Assistant: done"]
     );
     valid(&state.agent);
-    // The model saw what the node wrote, and a turn that the guard ended costs no request.
+    // The model received the node's text, and a turn that the guard ended costs no request.
     assert_eq!(model.requests()[1].messages.last().unwrap().content, "Reviewed: r:1");
     let reply = agent.process_message("rude", RunConfig::default()).await.unwrap();
     assert_eq!((model.requests().len(), reply.metadata.stop_reason.as_str()), (2, "refused"));

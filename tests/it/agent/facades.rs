@@ -1,4 +1,5 @@
-//! C20, D26, E32, X4, X10 and X12: the agent in the shapes of other designs, around a scripted model and over loopback.
+//! C20, D26, E32, X4, X10 and X12: the agent in the form of other designs, with a scripted model and over
+//! loopback.
 
 mod agentscope;
 mod cococat;

@@ -72,7 +72,7 @@ fn n9_a_request_that_is_wrong_or_too_long_is_so_for_every_model() {
         assert_eq!(ran.events(), "a▸ ◂a");
         assert!(ran.state().model.is_empty() && ran.state().usage_by_model.is_empty());
     }
-    // Not even where every failure is retried.
+    // Not even if every failure is retried.
     let scenario = retrying(Scenario::new([http(400, &[], "{}"), http(400, &[], "{}")]), 1).fallback([]);
     let any = ModelRetry { retries: RetryClass::Any, ..scenario.config.retry };
     let ran = scenario.config(|config| ReactConfig { retry: any, ..config }).play();

@@ -227,7 +227,7 @@ fn cut_call(arguments: &str, reason: &str) -> Ran {
 #[test]
 fn c24_a_call_that_is_cut_off_is_answered_and_not_executed() {
     for reason in ["length", "content_filter"] {
-        // Arguments that happen to be complete may still not be what the model meant.
+        // Arguments that happen to be complete may still differ from the model's intention.
         for arguments in [r#"{"x":"a"#, r#"{"x":"a"}"#] {
             let ran = cut_call(arguments, reason);
             assert_eq!(ran.kit.n("echo"), 1, "{reason} {arguments}");

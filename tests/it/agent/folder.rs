@@ -1,4 +1,4 @@
-//! S2-08: the folder of a turn, which its tools, rules, questions, snapshots and long results share.
+//! S2-08: the folder of a turn, shared by its tools, rules, questions, snapshots and long results.
 
 use std::{
     fs,
@@ -145,7 +145,7 @@ async fn every_tool_works_in_the_folder_of_the_turn() {
         ]
     );
     assert_eq!((places.read("home/name").as_deref(), places.read("home/docs/new")), (Some("home"), None));
-    // It is the folder of that turn only.
+    // The folder applies to that turn only.
     let turn = agent.run_with(&"more".to_owned(), &[], t()).await.unwrap();
     assert_eq!(results(&turn), ["1\thome"]);
 }
@@ -155,7 +155,8 @@ async fn every_tool_works_in_the_folder_of_the_turn() {
 async fn rules_about_paths_are_about_those_of_the_folder() {
     let places = Places::new(Backend::memory());
     fs::create_dir(places.at("one/secrets")).unwrap();
-    // At home this is a plain file in `docs`; in the folder of the turn it leads to what no rule allows.
+    // At home this is a plain file in `docs`; in the folder of the turn it is a link to a place that no rule
+    // allows.
     fs::write(places.at("home/docs/link"), "").unwrap();
     std::os::unix::fs::symlink("../secrets", places.at("one/docs/link")).unwrap();
     let one = places.at("one").display().to_string();
@@ -198,7 +199,7 @@ async fn a_question_names_the_folder_and_its_answer_counts_there_only() {
         assert_eq!(request.question, question);
         drop(agent);
 
-        // Another process, which names another folder, or a folder that is gone.
+        // Another process, with another folder, or with a folder that no longer exists.
         let agent = places.agent([txt("ok")], &[]).build().unwrap();
         let answers = Answers::new().answer("c1", Approval::Approve);
         let named =
@@ -403,7 +404,7 @@ async fn a_folder_with_dots_and_links_in_its_path_is_resolved_once() {
     agent.process_input(agent.input("go").cwd(folder.clone()), t()).await.unwrap();
     let state = head(agent.graph()).await.values;
     assert_eq!(state.cwd, Some(link.canonicalize().unwrap()));
-    // While a question waits, another program puts a link in the place of the folder.
+    // While a question is pending, another program replaces the folder by a link.
     agent.process_input(agent.input("go").cwd(folder), t()).await.unwrap();
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! S0-08: each turn that ended is a line of its user's history.
+//! S0-08: each finished turn is a line of its user's history.
 
 use std::{fs, sync::Arc};
 

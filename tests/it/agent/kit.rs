@@ -80,7 +80,7 @@ impl Kit {
         searched
     }
 
-    /// Notes what a hook saw.
+    /// Records an observation of a hook.
     pub(crate) fn note(&self, what: impl Into<String>) {
         self.0.lock().unwrap().notes.push(what.into());
     }
@@ -104,7 +104,7 @@ impl Kit {
     }
 }
 
-/// A tool that runs, until it is dropped.
+/// A running tool, until it is dropped.
 struct Running(Kit);
 
 impl Drop for Running {
@@ -197,7 +197,7 @@ impl Tool for Scripted {
                 "send" => Ok("sent".to_owned()),
                 "ping" => Ok("pong".to_owned()),
                 "search" | "find" => Ok(kit.0.lock().unwrap().results.pop().unwrap_or_default().to_owned()),
-                // Unwinds as a panic does, without a word on the terminal.
+                // Unwinds like a panic, without output on the terminal.
                 "boom" => std::panic::resume_unwind(Box::new("boom")),
                 "fails" => Err(ToolError::failed("no luck")),
                 "hang" | "brief" => {
@@ -337,7 +337,7 @@ impl LongTermMemory for Store {
     }
 }
 
-/// Counts messages as a scenario wants it. Tools have no tokens.
+/// A token counter of a scenario. Tools have no tokens.
 pub(crate) struct Tokens(pub(crate) fn(&Message) -> u64);
 
 impl TokenCounter for Tokens {

@@ -64,7 +64,7 @@ async fn images_of_old_rounds_go_first_when_a_request_is_too_large() {
     // An image counts for 1,500 tokens.
     let two = [vec![sent()], vec![sent(); 2], vec![gone(), gone(), sent()]];
     assert_eq!(requests(4_000, images).await, two);
-    // Better no image than no answer.
+    // No image is better than no answer.
     assert_eq!(requests(1_000, images).await, [vec![gone()], vec![gone(); 2], vec![gone(); 3]]);
     // Media that are not sent have no tokens.
     let described = (0, sent().1);

@@ -1,4 +1,4 @@
-//! The memory that is a Mem0 server, against doubles of both forms on loopback.
+//! The Mem0 memory, against doubles of both forms on loopback.
 
 #![cfg(feature = "mem0")]
 

@@ -1,4 +1,4 @@
-//! X2: what the user wants remembered.
+//! X2: the user's memory requests.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The agent's messages as `StreamMode::Messages` has them.
+//! The agent's messages in `StreamMode::Messages`.
 
 use std::sync::Arc;
 

@@ -263,7 +263,7 @@ impl Scenario {
                 models.push(Arc::new(OpenAiModel::new(OpenAiConfig { wire, ..config }).unwrap()));
                 servers.push(server);
             }
-            // Real time is dear.
+            // Real time is expensive.
             let (turns, kit) = self.run(models, 10).await;
             for server in &servers {
                 assert_eq!(server.refused(), [], "a provider would refuse a request");
@@ -459,7 +459,7 @@ pub(crate) fn begins_a_turn(message: &Message) -> bool {
     message.role == Role::User && !message.synthetic && !message.id.starts_with("steered.")
 }
 
-/// A scripted model that answers as if over this wire.
+/// A scripted model with the behaviour of this wire.
 struct Wired {
     model: ScriptedModel,
     wire: WireConfig,

@@ -1,4 +1,4 @@
-//! Replies that have a schema, while they are written.
+//! Replies with a schema, while they are written.
 
 use serde_json::{Value, json};
 use superstep::agent::{AgentOutcome, Finish, LengthPolicy, Limit, OutputMode, ReactConfig};
@@ -101,7 +101,7 @@ fn what_was_told_of_an_attempt_that_is_discarded_is_void() {
     let whole = call("c2", FINISH, r#"{"items":["tea"]}"#);
     let ran = asked(OutputMode::Tool, items(), [began(|answer| answer.cut()), whole]).play();
     assert_eq!(told(&ran), [part, void, part].join(" "));
-    // The last attempt is followed by none, and a turn that is cancelled has no other.
+    // No attempt follows the last one, and a cancelled turn has no other.
     let mut last = asked(OutputMode::Tool, items(), [began(|answer| answer.cut())]);
     last.config.retry.max_attempts = 1;
     let ran = last.play();

@@ -259,7 +259,7 @@ fn the_default_warns_of_calls_without_progress_refuses_them_and_then_asks_for_an
         "You repeated 'echo' 3 times with the same arguments and result. Change your approach or answer now.";
     assert_eq!(*messages(&ran.requests[3]).last().unwrap(), ("user", warning));
     assert_eq!((ran.kit.n("echo"), ran.outcome()), (3, AgentOutcome::Completed));
-    // The fourth is refused, and so is the fifth; then there is an answer.
+    // The fourth and the fifth are rejected; then there is an answer.
     let ran = of("default", None, calls(5).chain([txt("as far as I can tell")])).play();
     assert_eq!((ran.kit.n("echo"), ran.result("c3")), (3, &*warning.replace('3', "4")));
     assert_eq!(has_tools(&ran), [true, true, true, true, true, false]);
@@ -298,7 +298,7 @@ fn equal_calls_of_one_answer_are_judged_once_their_results_were_read() {
         assert_eq!((ran.kit.n("echo"), ran.reply()), (5, "done"), "{name}");
         assert_eq!(ran.outcome(), AgentOutcome::Completed, "{name}");
     }
-    // Then the model knew, and does it again.
+    // The model was notified, and repeats it.
     let ran = of("default", None, [batch(0, 5), batch(5, 2), txt("done")]).play();
     assert_eq!((ran.kit.n("echo"), ran.outcome()), (5, AgentOutcome::LoopDetected));
     let ran = of("opencode", None, [batch(0, 5), batch(5, 2), txt("done")]).play();

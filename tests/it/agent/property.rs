@@ -58,7 +58,7 @@ fn is_bounded(case: &Case, state: &AgentState) {
     let limit = &case.scenario.config.limit;
     let (used, over) = match limit.unit {
         LimitUnit::ToolRounds => (state.current_step, 0),
-        // The one without tools.
+        // The call without tools.
         LimitUnit::ModelCalls => (state.llm_calls, 1),
     };
     let goes_on = state.answer.continuations + state.answer.invalid;

@@ -1,4 +1,4 @@
-//! K: the agent as the engine's list has it.
+//! K: the agent in the engine's list.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn k1_a_call_and_its_result_lead_to_the_answer() {
     assert_eq!(ran.turn().nodes(), "init_state memory_trigger agent tools agent finalize");
 }
 
-/// In one update where the reference has one for each call: `tools` is one node with one task.
+/// In one update, where the reference has one for each call: `tools` is one node with one task.
 #[test]
 fn k2_results_stand_in_call_order_although_the_second_tool_is_faster() {
     let two = calls([("c1", "slow", r#"{"x":"a"}"#), ("c2", "slow", r#"{"x":"b"}"#)]);

@@ -1,7 +1,7 @@
 //! A thread that the program stored while a real language model answered: `tests/it/fixtures/real_model.db`.
 //!
-//! It was made with Qwen2.5-Coder-1.5B-Instruct (Q4_K_M) under llama.cpp's server, on the third attempt, for so small a model does not
-//! always call the tool:
+//! It was made with Qwen2.5-Coder-1.5B-Instruct (Q4_K_M) under llama.cpp's server, on the third attempt,
+//! because such a small model does not always call the tool:
 //!
 //! ```text
 //! $ superstep run "What is 37*91+5? Use the calculate tool." --thread sum --config plain.toml --max-steps 4 --db real_model.db

@@ -22,7 +22,7 @@ use superstep_testing::{
 use super::{Scenario, check, kit::Kit, real, show};
 use crate::support::{Backend, Stuck, h, head, on_every_store, t};
 
-/// A store whose program stops right after the checkpoint from which `node` would run for the `nth` time.
+/// A store whose program stops right after the checkpoint before the `nth` run of `node`.
 struct StopsBefore {
     store: Arc<dyn Checkpointer>,
     node: &'static str,
@@ -67,7 +67,7 @@ fn program(
     (agent, model)
 }
 
-/// Runs a turn up to the checkpoint from which a node would run for the nth time, and stops the program there.
+/// Runs a turn up to the checkpoint before the nth run of a node, and stops the program there.
 async fn crash_before(
     (nth, node): (u32, &'static str),
     scenario: &Scenario,
@@ -104,7 +104,7 @@ fn said(reply: &Reply) -> Reply {
     Reply { checkpoint: None, ..reply.clone() }
 }
 
-/// Notes the user's name.
+/// Stores the user's name.
 #[tool]
 async fn introduce(name: String) -> ToolReply {
     ToolReply::text("Hello!").with_update(AgentState::update().user_id(name))

@@ -210,7 +210,7 @@ struct Desk {
     topic: String,
 }
 
-/// Pages that all fit, so many.
+/// A shelf of matching pages, and their number.
 struct Shelf(&'static str, usize);
 
 impl Knowledge for Shelf {

@@ -1,4 +1,4 @@
-//! Rules about calls are compared with what the calls really touch.
+//! Rules about calls are compared with the real targets of the calls.
 
 use std::{
     fs,

@@ -155,7 +155,7 @@ fn s1_24_what_a_round_did_to_files_is_told_and_stored_at_both_levels() {
                 (0, &changes.after, &changes.after)
             );
 
-            // The state of every checkpoint has what was there.
+            // The state of every checkpoint has the earlier files.
             place.files.restore("t", &[changes], false).unwrap();
             assert_eq!((place.read("a").unwrap(), place.read("new/b")), ("1\n".into(), None));
         }
@@ -287,7 +287,7 @@ fn s1_24_a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_
                     assert_eq!((&*files.0, &*files.1), DONE, "{n}");
                     assert_eq!(state.files, plain.files, "{n}");
                     let said = |state: &AgentState| -> Vec<String> {
-                        // Writing a file is repeated, and finds then that it is there.
+                        // The write of a file is repeated, and then finds the file.
                         let results = state.tool_result_history.iter();
                         results
                             .map(|it| {

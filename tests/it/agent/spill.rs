@@ -1,4 +1,4 @@
-//! B15: what becomes of the rest of a long result.
+//! B15: the rest of a long result.
 
 #![cfg(feature = "workspace-tools")]
 
@@ -109,7 +109,7 @@ fn n2_equal_results_are_equal_wherever_the_whole_of_them_is_kept() {
     assert!(result(&messages, "c2").contains("/c2.txt]"), "what the model reads still says where it is");
 }
 
-/// Refuses everything, and counts.
+/// A spill that rejects all texts, and counts them.
 #[derive(Default)]
 struct Full(Mutex<usize>);
 

@@ -1,4 +1,4 @@
-//! A9: answers cut into network reads anywhere.
+//! A9: answers split into network reads at any place.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The example around a real model, played over loopback.
+//! The example with a real model, played over loopback.
 
 use superstep::llm::{ApiKey, OpenAiConfig};
 use superstep_testing::{

@@ -19,7 +19,7 @@ use super::{
     paused, show,
 };
 
-/// A thread that is steered at some events of its turns.
+/// A thread that receives messages at some events of its turns.
 struct Steered {
     agent: Agent,
     model: ScriptedModel,

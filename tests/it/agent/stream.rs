@@ -1,4 +1,4 @@
-//! A: texts, calls and reasoning as they stream in.
+//! A: streamed texts, calls and reasoning.
 
 use serde_json::{Value, json};
 use superstep::{

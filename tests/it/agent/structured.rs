@@ -1,4 +1,4 @@
-//! G39: replies that have a schema.
+//! G39: replies with a schema.
 
 use std::sync::Arc;
 
@@ -265,7 +265,7 @@ fn g39_a_value_of_a_type_is_the_same_at_both_levels() {
             asked.agent.config(super::preset()).checkpointer(Arc::new(superstep::MemoryCheckpointer::new()));
         let agent = agent.build().unwrap();
         let city: City = agent.extract("the second city?", RunConfig::thread("t")).await.unwrap();
-        // The schema was that turn's only.
+        // The schema applied to that turn only.
         (city, agent.process_message("hi", RunConfig::thread("t")).await.unwrap().final_reply)
     });
     let city = City { name: "Aarhus".into(), inhabitants: None };

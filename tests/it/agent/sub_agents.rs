@@ -221,7 +221,7 @@ async fn a_cancel_ends_the_sub_agent_and_leaves_the_callers_conversation_whole()
     let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
     let interrupted = "The tool call has been interrupted by the user.";
     assert_eq!(results, ["r:1", interrupted, interrupted]);
-    // The next turn is a turn like any other.
+    // The next turn is a regular turn.
     let next = agent.process_message("again", RunConfig { step_limit: 50, ..t() });
     let reply = tokio::time::timeout(Duration::from_millis(50), next).await;
     assert!(reply.is_err(), "it digs again, and hangs");

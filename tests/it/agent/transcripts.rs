@@ -1,4 +1,4 @@
-//! The course of runs, node by node, and the picture of the graph.
+//! The course of runs, node by node, and the drawing of the graph.
 
 use std::sync::Arc;
 

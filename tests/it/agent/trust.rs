@@ -15,7 +15,7 @@ use superstep_testing::{
 use super::{Kit, Scenario};
 use crate::support::{Backend, head, on_every_store, t};
 
-/// The calls that its user decided about.
+/// The calls decided by its user.
 #[derive(Default)]
 struct Known(Mutex<Vec<String>>);
 
@@ -94,7 +94,7 @@ on_every_store! {
         );
         assert_eq!(asked.interrupts[0].question["args"], json!({ "to": "a" }));
         trust.0.lock().unwrap().push("c1".into());
-        // Now the first answer counts as well, as it would have.
+        // Now the first answer counts as well.
         let done = agent.resume(decided("c1.2", Approval::Approve)).await.unwrap();
         assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
         let agent = program(&kit, &backend, None, Vec::new());

@@ -21,7 +21,7 @@ pub(crate) enum At {
     HangsAfter,
 }
 
-/// Does something at the `n`-th write.
+/// A store with an action at the `n`-th write.
 struct Watched {
     store: Arc<dyn Checkpointer>,
     left: AtomicUsize,

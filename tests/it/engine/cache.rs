@@ -1,4 +1,4 @@
-//! H1: nodes that need not run again.
+//! H1: cached nodes.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use superstep::{
 
 use crate::support::{Calls, Plain, failed, on_every_store, say, sayer, t, told};
 
-/// A clock that a test sets.
+/// A manually set clock.
 #[derive(Clone, Default)]
 struct Hand(Arc<AtomicI64>);
 
@@ -64,7 +64,7 @@ async fn h1_a_second_run_emits_the_same_update_marked_cached_until_it_is_too_old
     clock.advance(1);
     let second = r#"update 1 a: {"log":["a2"]}"#;
     assert_eq!(run(Plain::update()).await, ["start 1 a #1", second, "end 1 a #1"]);
-    // It counts anew, and another key is another result.
+    // The lifetime restarts, and another key is another result.
     clock.advance(999);
     assert_eq!(run(Plain::update()).await, [r#"update 1 a (cached): {"log":["a2"]}"#]);
     assert_eq!(run(Plain::update().x(1)).await[1], r#"update 1 a: {"log":["a3"]}"#);

@@ -1,4 +1,4 @@
-//! Tasks that an update from outside leaves to be run: they stay the tasks that they were.
+//! Tasks that an external update leaves pending: they retain their identity.
 
 use serde_json::json;
 use superstep::{

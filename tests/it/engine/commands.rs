@@ -1,4 +1,4 @@
-//! Nodes that decide themselves what runs next.
+//! Nodes that choose the next nodes.
 
 use std::time::Duration;
 

@@ -151,13 +151,13 @@ on_every_store! {
             matches!(&error, RunError::Node { attempts: 3, source, .. } if source.to_string() == "attempt 3"),
             "{error}"
         );
-        // The next one who tries has all attempts again.
+        // The next resume has all attempts again.
         let error = failed(graph.resume(t()).await);
         assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
     }
 }
 
-/// A store whose commits of supersteps can be made to fail, or whose commits after some number do.
+/// A store whose commits of supersteps can be made to fail, or whose commits fail after some number.
 pub(super) struct Failing {
     store: Arc<dyn Checkpointer>,
     pub(super) fail_commits: AtomicBool,

@@ -1,4 +1,4 @@
-//! H4: ending a run after its superstep; and how many supersteps are left.
+//! H4: draining a run; and the number of remaining supersteps.
 
 use std::{
     sync::{Arc, Mutex},

@@ -1,4 +1,4 @@
-//! Drawings of a graph, and of what a thread did on it.
+//! Drawings of a graph, and of a thread's path.
 
 use superstep::{
     Breakpoints, CheckpointId, Cx, Drawing, END, Route, RunConfig, RunError, START, State as _, StateGraph,

@@ -25,20 +25,20 @@ use crate::support::{Backend, Plain, say, sayer};
 enum Step {
     /// This number of updates without a name in one superstep.
     Edit(usize),
-    /// Two without a name, one behind the other.
+    /// Two updates without a name, one after the other.
     EditTwice,
     /// An edit in the name of a node that has no pending task.
     EditAs,
     Fork,
     Resume,
-    /// Answers one of the questions that wait, by its id or by its key.
+    /// An answer to one of the pending questions, by its id or by its key.
     AnswerId(usize),
     AnswerKey(usize),
     /// An answer with an id that was shown once, to the question shown then.
     AnswerLate(usize),
     /// The thread is copied, and the copy continues.
     Copy,
-    /// Has the worker that fails succeed.
+    /// The failing worker is repaired.
     Repair,
     /// A run that is cancelled, or drained, before it begins.
     Cancelled,
@@ -146,7 +146,7 @@ fn graph(shape: &Shape, world: &World) -> CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
-/// A thread that people work on.
+/// A thread that people edit.
 struct Work {
     graph: CompiledGraph<Plain>,
     shape: Shape,
@@ -155,7 +155,7 @@ struct Work {
     /// The amount to approve, which changes with each edit.
     x: i64,
     copies: usize,
-    /// Every question that was ever shown.
+    /// Every question shown so far.
     shown: Vec<Interrupt>,
 }
 
@@ -240,7 +240,7 @@ impl Work {
                 true
             }
             Step::Resume => {
-                // It may fail of what is broken.
+                // It may fail because of the broken worker.
                 drop(self.resume(self.config()).await);
                 false
             }

@@ -1,4 +1,4 @@
-//! The words of every error that can be provoked, in one snapshot per kind.
+//! The texts of all errors that can be provoked, in one snapshot per kind.
 
 use std::{collections::BTreeMap, error::Error, fmt::Write as _, sync::Arc, time::Duration};
 
@@ -117,7 +117,7 @@ async fn failures_of_nodes() {
     insta::assert_snapshot!("node_errors", book.0);
 }
 
-/// Refuses, or panics.
+/// Rejects, or panics.
 enum Moody {}
 
 impl Reducer<i64> for Moody {
@@ -146,7 +146,7 @@ impl<'de> Deserialize<'de> for Flaky {
     }
 }
 
-/// Breaks the value with every write, which can be stored all the same.
+/// Breaks the value with every write, which can still be stored.
 enum Break {}
 
 impl Reducer<Flaky> for Break {
@@ -202,7 +202,7 @@ async fn refused_writes() {
     insta::assert_snapshot!("refused_writes", book.0);
 }
 
-/// [`Plain`] as another program might have it.
+/// [`Plain`] in another program's version.
 #[derive(State, Clone, Debug, Default)]
 struct Changed {
     log: i64,

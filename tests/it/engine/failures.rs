@@ -112,7 +112,7 @@ on_every_store! {
     }
 }
 
-/// As a key, it makes a map that has no JSON form.
+/// A map with this key has no JSON form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Key {
     part: i64,

@@ -1,4 +1,4 @@
-//! Items sent to workers: A5, B4 and what must survive a crash.
+//! Items sent to workers: A5, B4 and their crash safety.
 
 use futures::StreamExt;
 use superstep::{

@@ -1,4 +1,4 @@
-//! States that have the channels of other states among their own.
+//! States that contain the channels of other states.
 
 use serde_json::{Value, json};
 use superstep::{
@@ -22,7 +22,7 @@ struct Talk {
     answer: Option<String>,
 }
 
-/// Minutes that are hours now.
+/// Converts minutes to hours.
 fn hours(minutes: Value, _: u32, _: Stored) -> Result<Value, String> {
     minutes.as_i64().map(|minutes| json!(minutes / 60)).ok_or_else(|| "no number".to_owned())
 }

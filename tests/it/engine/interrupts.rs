@@ -230,7 +230,8 @@ on_every_store! {
     async fn d19_a_node_cannot_swallow_its_interrupt(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
         let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
-            // All that a node could try: catching errors and panics, and racing the question against something else.
+            // All attempts of a node: catching errors and panics, and racing the question against another
+            // future.
             let asked = AssertUnwindSafe(cx.interrupt::<String>("q", ())).catch_unwind();
             match select(Box::pin(asked), Box::pin(ready(()))).await {
                 Either::Left((Ok(answer), _)) => say(&answer),
@@ -378,7 +379,7 @@ on_every_store! {
         assert_eq!(graph.resume(stop(&["c"], &[])).await.unwrap().state.said(), "a b");
         assert_eq!(graph.resume(t()).await.unwrap().state.said(), "a b c");
 
-        // They are the graph's also where another one calls it.
+        // They apply also if another graph calls it.
         let outer = |sub: &CompiledGraph<Plain>| {
             let mut graph = StateGraph::<Plain>::new("outer");
             let sub = graph.add_subgraph("sub", sub);

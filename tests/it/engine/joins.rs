@@ -1,4 +1,4 @@
-//! B7 and on: nodes that wait for others.
+//! B7 and later: nodes that wait for others.
 
 use superstep::{
     Answers, Command, CompiledGraph, Cx, END, NodeOptions, NodeRef, ProblemKind, Route, RunConfig, RunError,
@@ -187,7 +187,7 @@ async fn what_workers_without_items_would_have_led_to_has_reached_its_joins_too(
         graph.add_join([outer, inner], j);
     });
     assert_eq!(nested.await, "a split j");
-    // Workers that were there, and theirs were not.
+    // Workers that existed, without workers of their own.
     let inner_only = said(|graph, _, split, j| {
         let (outer, inner) = (worker(graph, "outer"), worker(graph, "inner"));
         graph.add_fan_out(split, |_| [1, 2], outer);
@@ -195,7 +195,7 @@ async fn what_workers_without_items_would_have_led_to_has_reached_its_joins_too(
         graph.add_join([outer, inner], j);
     });
     assert_eq!(inner_only.await, "a split 1 2 j");
-    // Nodes behind them, unless something else leads there.
+    // Nodes after them, unless another edge leads there.
     let behind = said(|graph, a, split, j| {
         let (w, next) = (worker(graph, "w"), sayer(graph, "next"));
         graph.add_fan_out(split, |_| NONE, w);

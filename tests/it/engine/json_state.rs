@@ -124,7 +124,7 @@ on_every_store! {
         let graph = backend.keep(line(description.clone(), &nodes));
         let end = graph.invoke(JsonUpdate::new(), t()).await.unwrap();
         assert_eq!(saw(&end.state), expected);
-        // And when each superstep is another process'.
+        // And if each superstep is in another process.
         let one = RunConfig { step_limit: 1, ..RunConfig::thread("stops") };
         failed(backend.keep(line(description.clone(), &nodes)).invoke(JsonUpdate::new(), one.clone()).await);
         for _ in 0..3 {
@@ -175,7 +175,7 @@ on_every_store! {
         let graph = backend.keep(line(released.clone(), &[("a", json!({ "log": "a", "mood": "fine" }))]));
         graph.invoke(update(json!({ "log": ["in"], "later": null })), t()).await.unwrap();
 
-        // `log` has another name, `mood` is gone.
+        // `log` has another name, `mood` is removed.
         let renamed = json!({ "lines": { "reducer": "append", "was": ["log"] } });
         let graph = backend.keep(line(renamed, &[("a", json!({ "lines": "b" }))]));
         let snapshot = head(&graph).await;
@@ -184,7 +184,7 @@ on_every_store! {
         let config = RunConfig { snapshot_every: Some(1), ..t() };
         graph.invoke(JsonUpdate::new(), config).await.unwrap();
 
-        // Rolled back, with another name for what the newer program called `lines`.
+        // Rolled back, with another name for the newer program's `lines`.
         let back = json!({ "log": { "reducer": "append", "was": ["lines"] }, "mood": {} });
         let values = head(&backend.keep(line(back, &[("a", json!({}))]))).await.values;
         assert_eq!(values.to_value(), json!({ "log": ["in", "a", "b"], "mood": "fine" }));

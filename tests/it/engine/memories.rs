@@ -1,4 +1,4 @@
-//! Subgraphs that live on over the tasks that call them: their memory is that of their caller's checkpoint.
+//! Subgraphs with persistent threads: their memory belongs to their caller's checkpoint.
 
 use std::sync::{
     Arc,

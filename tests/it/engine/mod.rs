@@ -1,4 +1,4 @@
-//! The scenarios of the engine, each under its number.
+//! The scenarios of the engine, by number.
 
 mod bound;
 mod cache;

@@ -19,7 +19,7 @@ use crate::support::{Plain, failed, say, t};
 
 const LEVELS: i64 = 1_000;
 
-/// Runs on a thread with the stack that tokio's and the test harness's have.
+/// Runs on a thread with the stack size of tokio and of the test harness.
 fn on_a_small_stack<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
     let body = move || Builder::new_current_thread().enable_all().build().unwrap().block_on(test());
     thread::Builder::new().stack_size(2 << 20).spawn(body).unwrap().join().unwrap();

@@ -65,7 +65,7 @@ fn once_of(record: Option<TaskRecord>) -> Vec<(String, String)> {
     record.and_then(|record| record.once().cloned()).unwrap_or_default().into_iter().collect()
 }
 
-/// Charges, then fails as often as it may but for the last time.
+/// Charges, then fails in all attempts but the last.
 fn charges_and_fails(outside: &Outside) -> CompiledGraph<Plain> {
     let outside = outside.clone();
     one(move |cx| {
@@ -244,7 +244,7 @@ on_every_store! {
                         cx.once(what, effect).await
                     }
                 };
-                // The first of them leaves in the middle of it.
+                // The first of them is dropped in the middle.
                 let impatient = tokio::time::timeout(Duration::from_millis(500), slowly("a"));
                 let (left, a, again, b) = tokio::join!(impatient, slowly("a"), slowly("a"), slowly("b"));
                 assert!(left.is_err());

@@ -1,4 +1,4 @@
-//! Commands from outside, on a thread that is suspended or finished.
+//! External commands, on a thread that is suspended or finished.
 
 use superstep::{
     Answers, Breakpoints, Command, CompiledGraph, Cx, END, NoRoute, NodeError, NodeOptions, RunConfig,

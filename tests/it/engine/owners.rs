@@ -138,7 +138,7 @@ on_every_store! {
         let raw = store.history(&"t".into(), History::default()).await.unwrap();
         assert!(raw.len() >= 5);
         assert!(raw.iter().all(|meta| owner(meta).as_deref() == Some("`g`, version `7`")), "{raw:?}");
-        // It is the driver's own, and not among what a caller remembers.
+        // It is the driver's own, and not part of the caller's metadata.
         let shown = graph.get_history(&"t".into(), History::default()).await.unwrap();
         assert!(shown.iter().all(|meta| meta.metadata.is_empty()), "{shown:?}");
     }
@@ -213,7 +213,7 @@ on_every_store! {
             let ran = taken();
             assert_eq!(ran.len(), 2, "{ran:?}");
             assert!(ran.iter().all(|key| !seen.contains(key)), "{ran:?} is among {seen:?}");
-            // A replay has the keys that there were.
+            // A replay has the recorded keys.
             Replay::of(&graph, "t").run().await.unwrap().assert_same();
             let replayed = taken();
             assert!(replayed.is_empty() || replayed == ran, "{replayed:?} {ran:?}");

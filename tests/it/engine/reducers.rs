@@ -1,4 +1,4 @@
-//! Properties of every built-in reducer: what is stored is what was live, and the order of folds is all that matters.
+//! Properties of every built-in reducer: stored values equal live ones, and only the order of folds matters.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! C9 and H2: retries and time-outs.
+//! C9 and H2: retries and timeouts.
 
 use std::{io, time::Duration};
 
@@ -25,7 +25,7 @@ async fn attempts(error: fn() -> NodeError) -> u32 {
     }
 }
 
-/// The types differ from the table's, which is about Python; time-outs of the system may pass here.
+/// The types differ from the table's, which is about Python; timeouts of the system are transient here.
 #[tokio::test(start_paused = true)]
 async fn c9_errors_that_may_pass_are_retried_and_errors_of_logic_are_not() {
     assert_eq!(attempts(|| "x".parse::<i64>().unwrap_err().into()).await, 1);

@@ -273,7 +273,7 @@ fn a14_removing_an_unknown_message_is_an_error() {
     assert_eq!(error.source.downcast_ref(), Some(&UnknownId("7".to_owned())));
 }
 
-/// An item with what JSON has no word for: numbers as keys, and more than 64 bits.
+/// An item without a JSON equivalent: numbers as keys, and more than 64 bits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Odd {
     id: String,
@@ -309,7 +309,7 @@ on_every_store! {
     }
 }
 
-/// Adds the quotient of 100 and what is written.
+/// Adds the quotient of 100 and the write.
 enum Share {}
 
 impl Reducer<i64> for Share {
@@ -355,7 +355,7 @@ on_every_store! {
                 ("b".to_owned(), json(&()), error.to_owned()),
             ]
         );
-        // The finished task counts already, the refused one does not.
+        // The finished task counts already, the rejected one does not.
         assert_eq!(head.values.sum, 110);
 
         let end = backend.keep(shares(1, 5)).resume(t()).await.unwrap();

@@ -22,7 +22,7 @@ struct Deep {
     steps: i64,
 }
 
-/// Lists and objects in one another.
+/// Nests lists and objects.
 fn nested(levels: usize, objects: bool) -> Value {
     (0..levels).fold(json!(1), |inner, _| if objects { json!({ "$at": inner }) } else { json!([inner]) })
 }
@@ -377,7 +377,7 @@ async fn what_would_be_another_value_after_a_stop_is_refused_with_its_channel_an
             )
         };
         assert_eq!(text(&error), expected(1, "a"));
-        // An input and an update from outside are refused alike.
+        // An input and an external update are rejected alike.
         let graph = Backend::memory().keep(writes(Lossy::update()));
         let refused = failed(graph.invoke(update.clone(), t()).await);
         assert_eq!(text(&refused), expected(0, "__start__"));

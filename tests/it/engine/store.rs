@@ -185,7 +185,7 @@ async fn a_graph_without_a_store_says_so() {
     );
 }
 
-/// Searching in vain for what the request does wrong would not become better by trying again.
+/// A retry cannot fix an invalid search request.
 #[tokio::test]
 async fn a_misuse_of_the_store_is_not_retried() {
     let retry = superstep::NodeOptions {

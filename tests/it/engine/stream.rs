@@ -142,7 +142,7 @@ async fn attempts_are_told_with_their_errors() {
     );
 }
 
-/// Something a node starts may outlive the run, and its window to the run with it.
+/// Work started by a node may outlive the run, and its context with it.
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_with_its_run_even_if_a_node_left_something_behind() {
     let mut graph = StateGraph::<Plain>::new("g");

@@ -267,7 +267,7 @@ on_every_store! {
     }
 }
 
-/// The run may be in the middle of a step on another thread of the machine when its stream is dropped.
+/// The run may be polled on another thread when its stream is dropped.
 #[test]
 fn a_stream_that_is_dropped_on_another_thread_leaves_its_thread_free_at_once() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -1,4 +1,4 @@
-//! E: graphs inside the nodes of others.
+//! E: nested graphs.
 
 use std::{
     sync::{Arc, Mutex},
@@ -329,7 +329,7 @@ on_every_store! {
         assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a"]);
         let end = make().resume(answer("a", "0a")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "0a+0b 1a+1b"));
-        // Only who was answered ran again.
+        // Only the answered task ran again.
         assert_eq!((calls.named("a"), calls.named("b")), (4, 4));
     }
 

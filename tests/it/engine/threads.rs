@@ -1,4 +1,4 @@
-//! C23 and on: threads that are copied, pruned and deleted.
+//! C23 and later: copied, pruned and deleted threads.
 
 use std::collections::BTreeSet;
 

@@ -23,7 +23,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Attempts that wait exactly a second for each other.
+/// Attempts with delays of exactly a second.
 fn patient() -> Retries {
     let second = Duration::from_secs(1);
     RetryPolicy { initial: second, factor: 1.0, jitter: Duration::ZERO, ..RetryPolicy::default() }.into()

@@ -1,4 +1,4 @@
-//! C4 and C7: a new input for a thread that still has tasks to run.
+//! C4 and C7: a new input for a thread with pending tasks.
 
 use superstep::{
     Cx, NodeError, OnUnfinished, Replay, RunConfig, RunError, START, State, StateGraph, StreamMode,

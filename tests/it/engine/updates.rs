@@ -1,4 +1,4 @@
-//! C13 to C15 and on: a state that is changed from outside.
+//! C13 to C15 and later: external updates of a state.
 
 use superstep::{
     Answers, AsNode, Breakpoints, CheckpointId, CompiledGraph, Cx, END, History, NodeError, NodeFailure,
@@ -137,7 +137,7 @@ on_every_store! {
                 if channel == "x" && first.as_str() == "a" && second.as_str() == "b"),
             "{error}"
         );
-        // Two nodes made the last superstep.
+        // Two nodes are authors of the last superstep.
         let both = vec![(say("l"), "a".into()), (say("r"), "b".into())];
         let unclear = vec![both, vec![(say("u"), AsNode::LastRun)]];
         let error = failed(graph.bulk_update_state(t(), unclear).await);

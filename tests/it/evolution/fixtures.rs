@@ -31,7 +31,7 @@ struct First {
     hint: Option<String>,
 }
 
-/// Lines are called texts, half hours are counted instead of minutes, there is a place, and neither note nor hint.
+/// Lines are called texts, half hours replace minutes, a place is added, and note and hint are removed.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 struct Second {
     #[channel(append, was = "lines")]
@@ -41,7 +41,7 @@ struct Second {
     place: Option<String>,
 }
 
-/// A text has an author, the place is gone, and note and hint are there again.
+/// A text has an author, the place is removed, and note and hint are restored.
 #[derive(State, Clone, Debug, Default, PartialEq)]
 struct Third {
     #[channel(append, was = "lines", version = 2, migrate = with_authors)]
@@ -70,7 +70,7 @@ fn with_authors(texts: Value, _: u32, _: Stored) -> Result<Value, serde_json::Er
     Ok(texts.into_iter().map(|text| json!({"by": null, "text": text})).collect())
 }
 
-/// A program: what it does in each superstep, and how often it has done so.
+/// A program: the behaviour of each superstep, and the number of supersteps so far.
 trait Program: State {
     fn work(n: i64) -> Self::Update;
 
@@ -118,7 +118,7 @@ enum Next {
 struct Opened<S: State>(CompiledGraph<S>, Arc<dyn Checkpointer>);
 
 impl<S: Program> Opened<S> {
-    /// Runs one node in circles, until it has worked for another 10 or a multiple of it.
+    /// Runs one node in a loop, until it has run for another 10 times or a multiple of it.
     fn new(path: &Path) -> Self {
         let mut graph = StateGraph::<S>::new("work");
         let node = graph.add_node("work", async |state: S, _: Cx| S::work(state.done() + 1));

@@ -34,7 +34,7 @@ async fn a_client() {
 async fn our_client_conforms() {
     let Some(suite) = found("conformance") else { return };
     let folder = tempfile::tempdir().unwrap();
-    // The suite puts the address behind the command.
+    // The suite appends the address to the command.
     let client = folder.path().join("client.sh");
     let this = env::current_exe().unwrap();
     let run = format!("{ADDRESS}=\"$1\" exec '{}' --exact mcp::conformance::a_client\n", this.display());

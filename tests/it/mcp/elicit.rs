@@ -1,4 +1,5 @@
-//! Questions of servers to the user: interrupts of the run, whose answer reaches the server with the call sent again.
+//! Questions of servers to the user: interrupts of the run, whose answers reach the server with the repeated
+//! call.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -52,7 +53,7 @@ impl Bank {
         fs::read_to_string(self.file("")).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    /// Waits until the server has noted so many times that it got a call.
+    /// Waits until the server has recorded this number of calls.
     async fn gets(&self, wanted: &str, times: usize) {
         while self.seen().iter().filter(|seen| *seen == wanted).count() < times {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Servers that are an address.
+//! Servers at an address.
 
 use std::{
     collections::BTreeMap,

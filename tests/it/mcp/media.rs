@@ -44,7 +44,7 @@ const TEXT: &str = "This is it:\n[image: image/gif, 42 bytes]\n[audio: audio/wav
 async fn server(odd: &Odd, content: &Value) -> Arc<McpServer> {
     let tools = r#"[{"name":"look","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]"#;
     let answer = format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{{"content":{content}}}}}"#);
-    // The server writes it as a format.
+    // The server uses it as a format string.
     let answer = answer.replace('%', "%%").replace('\\', "\\\\");
     Arc::new(McpServer::connect("odd", odd.config(&[("TOOLS", tools), ("ANSWER", &answer)])).await.unwrap())
 }

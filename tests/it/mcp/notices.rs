@@ -165,7 +165,7 @@ async fn a_server_with_too_many_tools_is_refused_on_its_only_page_too() {
     assert_eq!(error, "MCP server `small` does not list its tools: it has more than 1000");
 }
 
-/// Has a tool only after the first superstep.
+/// A source that has a tool only after the first superstep.
 #[derive(Default)]
 struct Late(Mutex<Arc<ToolRegistry>>);
 

@@ -146,7 +146,7 @@ async fn a_program_that_ignores_the_end_of_its_input_is_ended_on_every_way_out()
     let stubborn = async |start: &str, tools: &str| {
         let odd = Odd::new();
         let config = odd.config(&[("STUBBORN", "1"), ("START", start), ("TOOLS", tools)]);
-        // Only a program that never answers is waited for in vain, so only it has a short limit.
+        // The limit is short only for a program that never answers.
         let limit = if start == "mute" { Duration::from_millis(500) } else { config.start_timeout };
         let config = McpConfig { start_timeout: limit, ..config };
         let served = McpServer::connect("odd", config).await;
@@ -208,7 +208,7 @@ fn list_of(tools: &[(&str, &str)]) -> String {
 
 const DONE: &str = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"done"}]}}"#;
 
-/// Agents with one store, whose server has one list or another.
+/// Agents with one store, whose server has different lists.
 struct Agents {
     odd: Odd,
     store: Arc<MemoryCheckpointer>,
@@ -252,7 +252,7 @@ async fn a_replay_has_the_tools_that_were_recorded_or_names_those_that_are_other
     let current = async |tools| replayed(agents.having(tools).await.replay_tools(ReplayTools::Current)).await;
     current(&THEN).await.assert_same();
     replayed(agents.having(&NOW).await).await.assert_same();
-    // Not even the tool that was called is there, and then no server at all.
+    // First without the called tool, and then without a server.
     replayed(agents.having(&[]).await).await.assert_same();
     replayed(agents.bare()).await.assert_same();
 
@@ -285,7 +285,7 @@ async fn a_list_of_tools_is_stored_once_for_each_change() {
 #[tokio::test]
 async fn a_thread_that_recorded_no_list_is_replayed_with_the_tools_of_now() {
     let agents = Agents::new();
-    // As threads of older programs, it has none.
+    // Like threads of older programs, it has none.
     let recorded = agents.bare().tools(agents.server(&THEN).await.tools()).build().unwrap();
     recorded.process_message("go", RunConfig::thread("t")).await.unwrap();
     let state = recorded.graph().get_state(&"t".into(), None).await.unwrap().values;

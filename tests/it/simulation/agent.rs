@@ -82,7 +82,7 @@ fn agent(sim: &Sim, effects: &Effects) -> CompiledGraph<AgentState> {
         }
     });
     let mut tools = ToolRegistry::new();
-    // Repeating it is harmless, so a call that was cut short by a crash is made again.
+    // It is idempotent, so that a call interrupted by a crash is repeated.
     let note = note.with_behaviour(Behaviour { idempotent: true, ..Behaviour::default() });
     tools.insert(Arc::new(note)).unwrap();
     let config =

@@ -15,7 +15,7 @@ use superstep::{
 
 use crate::{Run, Saver, streamed};
 
-/// Calls its tool so many times, then answers.
+/// Calls its tool a number of times, then answers.
 struct Scripted {
     calls: usize,
     /// The length of a call's argument.

@@ -1,8 +1,8 @@
-//! The reference's workloads: the same nodes, edges, sizes and states as `peers/reference/workloads.py`, streamed with
-//! updates as it streams them.
+//! The reference's workloads: the same nodes, edges, sizes and states as `peers/reference/workloads.py`,
+//! streamed with updates in the same way.
 //!
-//! `cargo bench --bench workloads` prints one JSON line per workload and saver; `SUPERSTEP_BENCH_ONLY=react` leaves out
-//! those whose name does not have the word. `peers/run.py` runs both sides and prints the ratios.
+//! `cargo bench --bench workloads` prints one JSON line per workload and saver; `SUPERSTEP_BENCH_ONLY=react`
+//! leaves out those without this word in their names. `peers/run.py` runs both sides and prints the ratios.
 //!
 //! Start at [`measure`].
 
@@ -165,7 +165,7 @@ fn measure(runtime: &Runtime, name: &str, workload: Workload, opened: Opened) {
         "cpu_us": median(taken.iter().map(|taken| taken.cpu)),
     });
     let Opened { saver, folder, .. } = opened;
-    // Closes the database, so that all of it is in one file.
+    // Closes the database, so that it is one file.
     drop(saver);
     if let Some(folder) = folder {
         let database = std::fs::metadata(folder.path().join("bench.db")).expect("the database is there");

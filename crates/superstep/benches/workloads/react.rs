@@ -7,7 +7,7 @@ use superstep::{Cx, END, Log, Route, START, State, StateGraph};
 
 use crate::{Run, Saver, streamed};
 
-/// Shared by all who have it, as Python's texts are.
+/// Shared by all owners, like Python's strings.
 type Text = Arc<String>;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use superstep::{Cx, END, Log, ReduceError, Reducer, Route, START, State, StateGr
 
 use crate::{Run, Saver, streamed};
 
-/// An object of values of any shape, which are shared wherever they go, as Python's are.
+/// An object of values of any shape, which are shared, like Python's.
 type Dict = BTreeMap<String, Arc<Value>>;
 type Any = Arc<Dict>;
 type Text = Arc<String>;
@@ -77,7 +77,7 @@ enum Next {
     Enough,
 }
 
-/// Makes texts of random letters.
+/// A generator of texts of random letters.
 #[derive(Clone)]
 struct Letters {
     length: usize,

@@ -80,7 +80,7 @@ async fn a_dream_that_changed_nothing_consumes_no_turn_unless_the_next_one_chang
     assert_eq!((dream.outcome, dream.settled), (Some(AgentOutcome::Completed), false));
     let cursor = bed.cursor("ada");
     assert_eq!((cursor.read.offset, cursor.last.unwrap().end.as_str()), (0, "nothing_changed"));
-    // It rests, and the next one reads the same turns and those since.
+    // It stops, and the next one reads the same turns and later ones.
     bed.say("ada", 2, &["four"]).await;
     assert_eq!(idle().dream_if_due("ada", at(2)).await.unwrap(), Dreamt::NotDue { waiting: 4 });
     let dreams = bed.dreams(Dreamer::default());

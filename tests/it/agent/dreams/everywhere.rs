@@ -118,7 +118,7 @@ async fn a_crash_at_any_write_to_a_database_makes_no_edit_twice() {
     }
 }
 
-/// Polls a future so often and drops it; its output if it was done by then.
+/// Polls a future `times` times and drops it; returns its output if it was done by then.
 async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Box::pin(future);
     let mut left = times;

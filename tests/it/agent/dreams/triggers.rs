@@ -122,7 +122,7 @@ async fn s0_29_a_dream_that_fails_does_not_reach_the_reply() {
         ]
     );
     assert_eq!(bed.cursor("ada").last.unwrap().end, "llm_error");
-    // It is not tried with each turn.
+    // It is not attempted in each turn.
     assert_eq!(agent.run_with("hi", "ada", at(8)).await.unwrap().content, "d");
     // The cursor cannot be read.
     std::fs::write(bed.path("history", "ada", "dream.json"), "{").unwrap();

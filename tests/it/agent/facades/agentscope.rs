@@ -105,7 +105,7 @@ fn d26_s4_05_at_the_limit_there_is_a_summary() {
     assert!(sent.last.last().unwrap().starts_with("user: You have failed to generate response"));
 }
 
-/// Hooks that note that they ran, at every place where there can be one.
+/// Creates hooks that record their runs, at every possible place.
 fn noting(notes: &Notes, whose: &'static str) -> Hooks {
     let note = |what: &'static str| {
         let notes = notes.clone();

@@ -169,7 +169,7 @@ fn one_memory_is_looked_at_before_it_is_deleted() {
             let (server, client) = scripted(kind, [ok(&memory), deleted, ok(&memory)]).await;
             assert!(client.forget("m-1", "ada").await.unwrap());
             assert!(!client.forget("m-1", "bob").await.unwrap());
-            // Without a request: these would be other addresses.
+            // Without a request: these ids would be other addresses.
             for id in ["", "..", "a/b", "m-1?x"] {
                 assert!(!client.forget(id, "ada").await.unwrap());
             }

@@ -1,4 +1,4 @@
-//! Servers that refuse, break off, stall or talk nonsense.
+//! Servers that reject requests, break off, stall or return nonsense.
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ use super::{
 
 const TOOLS: [&str; 13] =
     ["add", "again", "big", "boom", "deaf", "echo", "fails", "hang", "late", "poll", "send", "slow", "tell"];
-/// The tool of a turn that has one, which no program has registered.
+/// The finish tool, which no program has registered.
 const FINISH: &str = "generate_response";
 const TURNS: [&str; 3] = ["go", "go on", "remember that I like añ😀b"];
 
@@ -128,7 +128,7 @@ pub(super) struct Case {
     hooked: &'static str,
 }
 
-/// As a scenario is written down.
+/// Formats a case like a written scenario.
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scenario, crash, outside, says, preset, changes, hooked } = self;

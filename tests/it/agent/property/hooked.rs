@@ -10,7 +10,7 @@ use superstep::{
 
 use super::super::Kit;
 
-/// Some hooks, by their name.
+/// Some hooks, by name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hooked {
     pub(super) name: &'static str,

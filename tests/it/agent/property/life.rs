@@ -35,7 +35,7 @@ pub(super) struct Lived {
     pub(super) ends: Vec<End>,
     pub(super) model: ScriptedModel,
     pub(super) kit: Kit,
-    /// Source, superstep, what is next and the state of each checkpoint, oldest first.
+    /// Source, superstep, pending nodes and state of each checkpoint, oldest first.
     pub(super) history: Vec<String>,
     pub(super) crashed: bool,
 }

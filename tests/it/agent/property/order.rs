@@ -59,7 +59,7 @@ impl Kind {
 enum Who {
     /// External answers, in some order, a few at a time.
     Outside,
-    /// A person who is there.
+    /// A person in the process.
     There,
     /// No decision is needed: everything is approved.
     Yes,
@@ -71,7 +71,7 @@ struct Case {
     hold: bool,
     who: Who,
     calls: Vec<(Kind, Approval)>,
-    /// In which order the calls are decided, and after how many decisions each run is resumed.
+    /// The order of the decisions, and the number of decisions after which each run is resumed.
     order: Vec<u32>,
     at_a_time: usize,
     crash: Option<Crash>,

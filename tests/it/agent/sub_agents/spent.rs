@@ -110,7 +110,7 @@ async fn what_sub_agents_spend_is_told_by_their_models() {
     let deep = caller("deep", &[&[ECHO]]);
     let middle = caller("middle", &[&[("deep", r#"{"task":"deeper"}"#)]]);
     let boss = caller("boss", &[&[("middle", r#"{"task":"a"}"#), DIG], &[ECHO]]);
-    // A model may be the caller's own.
+    // The model may be the caller's own.
     let digger = caller("boss", &[&[ECHO]]);
     let between = agent(&middle, &kit, &[]).sub_agent(sub("deep", agent(&deep, &kit, &["echo"])));
     let agent = agent(&boss, &kit, &["echo"]).sub_agent(sub("middle", between));

@@ -195,7 +195,7 @@ async fn another_reducer_is_seen_although_every_node_writes_the_same() {
     assert_eq!(found.got, json!(["a"]));
 }
 
-/// A state that has a channel more, before the other.
+/// A state with an additional channel, before the other.
 #[derive(State, Clone, Debug, Default)]
 struct More {
     gone: i64,
