@@ -7,7 +7,7 @@
 //!                      ├─▶ keep (delete, copy, prune)
 //!                      ├─▶ replay
 //!                      ├─▶ revert (files)
-//!                      ├─▶ memory (what is remembered across threads), dream (how it comes to be)
+//!                      ├─▶ memory (long-term memory), dream (memory consolidation)
 //!                      └─▶ steer
 //! ```
 //!

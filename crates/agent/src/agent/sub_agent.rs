@@ -10,7 +10,7 @@ use super::handle::Agent;
 use crate::SubAgent;
 
 impl SubAgent {
-    /// Creates the tool of an agent; the description tells the model its purpose. A call may use half of the
+    /// Creates the tool of an agent; the description is for the model. A call may use half of the
     /// caller's remaining budget, see [`share`](Self::share).
     pub fn new(name: impl Into<String>, description: impl Into<String>, agent: &Agent) -> Self {
         let spec = ToolSpec::of::<Task>(name, description);

@@ -70,9 +70,9 @@ pub struct ApprovalRequest {
 pub enum Approval {
     /// The call may run.
     Approve,
-    /// It may not; the model is told why.
+    /// It may not run; the model receives the reason.
     Deny(String),
-    /// It may run with these arguments instead, and the model is told so.
+    /// It may run with these arguments instead, and the model is informed.
     Edit(Value),
     /// It does not run; the model reads this as its result.
     Respond(String),

@@ -14,7 +14,7 @@ pub struct LoopRule {
 
 /// A sign that the model repeats itself. Calls are compared over all rounds of a turn. Equal calls of one
 /// response count once until the model has read their results. A call refused as a repetition counts as one,
-/// whatever its result would have been.
+/// regardless of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]

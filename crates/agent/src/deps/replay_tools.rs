@@ -3,7 +3,7 @@
 /// The source tools of a replay: see [`ToolSource`](superstep_llm::ToolSource).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayTools {
-    /// Those that the thread recorded, whatever the sources have now.
+    /// Those that the thread recorded, regardless of the sources.
     #[default]
     Recorded,
     /// Those that the sources have now: the replay ends where they differ from the recorded ones.

@@ -82,7 +82,7 @@ mod tests {
         Arc::new(Named(ToolSpec { name: name.into(), description: String::new(), parameters }))
     }
 
-    /// A source with `kept`, and a thousand tools with new names at each call.
+    /// A source with the tool `kept`, and a thousand tools with new names at each call.
     #[derive(Default)]
     struct Renames(AtomicUsize);
 

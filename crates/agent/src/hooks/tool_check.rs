@@ -16,8 +16,8 @@ pub type OnToolCheck = Arc<dyn Fn(ToolCheck) -> BoxFuture<'static, Result<(), St
 /// Receives the failures of tools.
 pub type OnToolError = Arc<dyn Fn(&ToolFailure) + Send + Sync>;
 
-/// The argument of a permission check, made for every call of a known tool with valid arguments, whatever its
-/// source.
+/// The argument of a permission check, made for every call of a known tool with valid arguments,
+/// regardless of its source.
 #[derive(Clone)]
 pub struct ToolCheck {
     /// The tool's name.

@@ -181,10 +181,10 @@ struct Unreadable(String);
 type Calls = Vec<(usize, Pending)>;
 
 /// Returns the answers with their positions, as they arrive. Calls that must run in order run one after the
-/// other, whatever the first of them waits for; see [`side_by_side`].
+/// other, also if the first of them waits; see [`side_by_side`].
 ///
 /// Among parallel calls, those that require an external decision come last: an interrupt ends the node, and
-/// by then all others are answered. All questions of the round are asked together.
+/// by then all others are answered. All questions of the round are returned together.
 async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize, Answer)>, NodeError> {
     let hold = run.deps.config.approval.hold_batch;
     let asks_first = hold || run.deps.approvals.are_outside();

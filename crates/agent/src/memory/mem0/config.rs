@@ -27,7 +27,7 @@ pub struct Mem0Config {
     pub base_url: String,
     /// The key. Required by the hosted form; optional for a self-hosted server.
     pub api_key: ApiKey,
-    /// Maximum number of entries of a search, whatever its caller requests.
+    /// Maximum number of entries of a search, regardless of its caller's limit.
     pub top_k: usize,
     /// Minimum score of a found entry, from 0 for all to 1.
     pub threshold: f64,

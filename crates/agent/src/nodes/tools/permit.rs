@@ -224,7 +224,7 @@ impl Executor {
         unreachable!("the loop ends with a decision that can be used")
     }
 
-    /// Returns the current question of a call, whatever was asked before.
+    /// Returns the current question of a call, regardless of an earlier one.
     fn fresh_question(&self, request: &ApprovalRequest) -> String {
         let ApprovalRequest { tool: name, args, .. } = request;
         let asked = self.deps.tools.get(name).and_then(|tool| question(&**tool, args).ok().flatten());
@@ -239,7 +239,7 @@ impl Executor {
         }
     }
 
-    /// Returns whether a question that was asked is about a call in the folder of the turn.
+    /// Returns whether an earlier question is about a call in the folder of the turn.
     fn is_asked_here(&self, question: &str) -> bool {
         match &self.state.cwd {
             Some(_) => question.ends_with(&self.here(String::new())),
@@ -388,8 +388,8 @@ impl Executor {
     }
 }
 
-/// Combines configured and granted rules: a permanent grant replaces a question, but not a denial, which was
-/// never asked about.
+/// Combines configured and granted rules: a permanent grant replaces a question, but not a denial,
+/// which involves no question.
 fn combined(configured: Option<Permit>, remembered: Option<Permit>) -> Option<Permit> {
     match configured {
         Some(Permit::Deny) => Some(Permit::Deny),

@@ -2,7 +2,7 @@
 //!
 //! A question ends the call. It is stored with the task and becomes an interrupt. After the answer the tool
 //! is called again from its beginning, and receives that answer if it asks the same. A different question is
-//! asked in turn.
+//! another interrupt.
 
 use std::{
     collections::VecDeque,
@@ -60,7 +60,7 @@ impl Executor {
         }
     }
 
-    /// Returns the questions that the call at `position` has asked, in their order.
+    /// Returns the questions of the call at `position`, in their order.
     pub(super) async fn questions(&self, position: usize) -> Vec<ToolQuestion> {
         let nothing = async |_| Err::<ToolQuestion, _>(NodeError::new(NotBegun));
         let mut questions = Vec::new();
