@@ -10,8 +10,9 @@ use std::{error::Error, fs, sync::Arc};
 
 use futures::{StreamExt, stream};
 use superstep::{
-    agent::{Agent, DreamConfig, Dreams, HistoryPlace, MemoryFiles, TurnHistory, cococat::AgentLoop},
+    agent::{Agent, cococat::AgentLoop},
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role},
+    memory::{DreamConfig, Dreams, HistoryFiles, HistoryPlace, MemoryFiles},
     prelude::*,
 };
 
@@ -50,7 +51,7 @@ impl ChatModel for Sleeper {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
-    let history = TurnHistory::new(folder.path(), "history")?;
+    let history = HistoryFiles::new(folder.path(), "history")?;
     let memory = MemoryFiles::new(folder.path(), "memory")?;
     let file = memory.file_of("ada")?;
     fs::write(&file, "# Memory\n\n- lives in Oslo\n- likes tea\n")?;
@@ -62,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             println!("  {name} {data}");
         }
     });
-    let agent = AgentLoop::with_dreams(agent, dreams)?;
+    let agent = AgentLoop::new(agent.history(history.clone()))?.after_turn(Arc::new(dreams));
     for (thread, text) in
         [("monday", "I moved to Lisbon."), ("tuesday", "Hi!"), ("friday", "I have a cat now.")]
     {

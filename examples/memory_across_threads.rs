@@ -11,8 +11,9 @@ use std::{error::Error, sync::Arc};
 
 use futures::{StreamExt, stream};
 use superstep::{
-    agent::{Agent, LongTermMemory, MemoryTrigger, ReactConfig, Reply, Retrieve, StoreMemory, memory_tools},
+    agent::{Agent, LongTermMemory, MemoryTrigger, ReactConfig, Reply, Retrieve},
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role},
+    memory::{StoreMemory, memory_tools},
     prelude::*,
     sqlite::SqliteStore,
 };

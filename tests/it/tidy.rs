@@ -13,7 +13,7 @@ use serde::Deserialize;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 13] = [
+const ROOMS: [(&str, &[&str]); 14] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
@@ -22,7 +22,11 @@ const ROOMS: [(&str, &[&str]); 13] = [
     ("superstep-graph", &["superstep-engine", "superstep-state", "superstep-checkpoint", "superstep-macros"]),
     ("superstep-llm", &["superstep-macros"]),
     ("superstep-tools", &["superstep-llm"]),
-    ("superstep-agent", &["superstep-graph", "superstep-llm", "superstep-tools"]),
+    ("superstep-agent", &["superstep-graph", "superstep-llm"]),
+    (
+        "superstep-memory",
+        &["superstep-agent", "superstep-graph", "superstep-checkpoint", "superstep-llm", "superstep-tools"],
+    ),
     ("superstep-mcp", &["superstep-llm"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm", "superstep-agent"]),
     (
@@ -32,6 +36,7 @@ const ROOMS: [(&str, &[&str]); 13] = [
             "superstep-llm",
             "superstep-tools",
             "superstep-agent",
+            "superstep-memory",
             "superstep-mcp",
             "superstep-sqlite",
         ],
@@ -50,8 +55,27 @@ const SECRETS: [(&str, &[&str]); 5] = [
 
 /// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of
 /// them, unless they are listed.
-const FOLDERS: [(&str, &[&str]); 2] = [
+const FOLDERS: [(&str, &[&str]); 4] = [
     ("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"]),
+    (
+        "agent",
+        &[
+            "config",
+            "state",
+            "transcript",
+            "approval",
+            "events",
+            "hooks",
+            "deps",
+            "context",
+            "nodes",
+            "graph",
+            "agent",
+            "presets",
+            "facades",
+        ],
+    ),
+    ("memory", &["said", "stored", "memory_tools", "files", "mem0", "history", "dream"]),
     ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "all"]),
 ];
 
@@ -141,7 +165,8 @@ fn every_folder_of_a_crate_uses_only_the_folders_below_it() {
             let inside = file.strip_prefix(root().join(&src)).unwrap();
             let own = inside.iter().next().and_then(|name| height(name.to_str()?.trim_end_matches(".rs")));
             let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            for path in imports(code, "use crate::").into_iter().filter(|_| !inside.ends_with("lib.rs")) {
+            let paths = imports(code, "use crate::").into_iter().chain(inline(code));
+            for path in paths.filter(|_| !inside.ends_with("lib.rs")) {
                 let used = height(&path[0]).or_else(|| exported.get(&path[0]).copied());
                 if used > own {
                     upward.push(format!("{} uses {}", inside.display(), path.join("::")));
@@ -183,6 +208,21 @@ fn imports(code: &str, begin: &str) -> Vec<Vec<String>> {
     for (at, _) in starts {
         let item = &code[at + begin.len()..];
         flatten(&[], &item[..item.find(';').expect("an import ends")], &mut found);
+    }
+    found
+}
+
+/// Returns the paths `crate::…` in code, except the groups of `use` items.
+fn inline(code: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for (at, begin) in line.match_indices("crate::").filter(|(at, _)| !line[..*at].ends_with('$')) {
+            let rest = &line[at + begin.len()..];
+            let end = rest.find(|sign: char| !sign.is_alphanumeric() && !matches!(sign, '_' | ':'));
+            let path = rest[..end.unwrap_or(rest.len())].split("::").filter(|name| !name.is_empty());
+            let path: Vec<_> = path.map(str::to_owned).collect();
+            found.extend(Some(path).filter(|path| !path.is_empty()));
+        }
     }
     found
 }

@@ -16,14 +16,10 @@ mod approval;
 mod config;
 mod context;
 mod deps;
-#[cfg(feature = "workspace-tools")]
-mod dream;
 mod events;
 mod facades;
 mod graph;
-mod history;
 mod hooks;
-mod memory;
 mod nodes;
 mod plain_name;
 mod presets;
@@ -50,29 +46,23 @@ pub use config::retrieve::Retrieve;
 pub use config::tools::{ResultOrder, ToolErrors, ToolMode};
 pub use config::truncate::{Truncate, TruncateSide};
 pub use deps::agent_deps::AgentDeps;
+pub use deps::history::{HistoryFuture, TurnHistory, TurnRecord};
 pub use deps::knowledge::{Knowledge, Passage};
+pub use deps::memory::{
+    LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger,
+};
 pub use deps::models::Models;
 pub use deps::replay_tools::ReplayTools;
 pub use deps::sub_agent::SubAgent;
-#[cfg(feature = "workspace-tools")]
-pub use dream::{
-    Dream, DreamConfig, DreamCursor, DreamError, DreamState, DreamStateUpdate, Dreams, Dreamt, Due, LastDream,
-};
 pub use facades::facade::FacadeError;
 pub use facades::{agentscope, cococat, harness, opencode};
 pub use graph::react_graph::{
     Next, ReactNodes, add_agent, add_compact, add_finalize, add_init_state, add_memory_trigger, add_record,
     add_retrieve, add_tools, react_graph, react_graph_as, should_continue,
 };
-pub use history::{HistoryPlace, TurnHistory, TurnRecord, Unread};
+pub use hooks::after_turn::AfterTurn;
 pub use hooks::around::{Acting, Around, HookError, Hooked, Hooks, Printed, Steps, ToolFailure};
 pub use hooks::tool_check::{OnToolCheck, OnToolError, ToolCheck};
-pub use memory::{
-    LONGEST_MEMORY, LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFiles, MemoryFuture,
-    MemoryTrigger, StoreMemory, memory_tools,
-};
-#[cfg(feature = "mem0")]
-pub use memory::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
 pub use nodes::offered::ToolDifference;
 pub use presets::named::{PRESETS, Preset};
 pub use state::agent_state::{

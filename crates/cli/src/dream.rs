@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
     ThreadId,
-    agent::{AgentOutcome, Dream, DreamConfig, DreamError, Dreams, Dreamt, TurnHistory},
+    agent::AgentOutcome,
+    memory::{Dream, DreamConfig, DreamError, Dreams, Dreamt, HistoryFiles},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -51,8 +52,8 @@ pub(crate) fn of(chosen: &Chosen) -> Result<Option<DreamConfig>, String> {
 }
 
 /// Returns a history for graphs that are only inspected.
-pub(crate) fn history_to_look_at(cwd: &Path) -> Result<TurnHistory, Failure> {
-    TurnHistory::new(cwd, EARLIER_HISTORY)
+pub(crate) fn history_to_look_at(cwd: &Path) -> Result<HistoryFiles, Failure> {
+    HistoryFiles::new(cwd, EARLIER_HISTORY)
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
 }
 

@@ -1,7 +1,7 @@
 //! `superstep delete`, `copy`, `adopt` and `prune`: administration of threads.
 
 use serde_json::json;
-use superstep::{Checkpointer, Clock, Keep, SystemClock, ThreadId, agent::Dreams};
+use superstep::{Checkpointer, Clock, Keep, SystemClock, ThreadId, memory::Dreams};
 
 use crate::{
     approve::confirm,

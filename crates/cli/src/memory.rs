@@ -14,11 +14,9 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
-    agent::{
-        AgentBuilder, LongTermMemory, MEMORY_PHRASES, Mem0Form, MemoryFiles, MemoryTrigger, ReactConfig,
-        Retrieve, StoreMemory, TurnHistory, memory_tools,
-    },
+    agent::{AgentBuilder, LongTermMemory, MEMORY_PHRASES, MemoryTrigger, ReactConfig, Retrieve},
     llm::Tool,
+    memory::{HistoryFiles, Mem0Form, MemoryFiles, StoreMemory, memory_tools},
     sqlite::SqliteStore,
     store::{MemoryStore, StoreError},
 };
@@ -254,7 +252,7 @@ impl Memory {
 
     /// Returns the history from which it is made: always in the state folder, because the tools' folder may
     /// come from an untrusted source.
-    pub(crate) fn history(&self, cwd: &Path) -> Result<TurnHistory, Failure> {
+    pub(crate) fn history(&self, cwd: &Path) -> Result<HistoryFiles, Failure> {
         let folder = match &self.path {
             None => PathBuf::from(HISTORY),
             Some(path) => {
@@ -262,7 +260,7 @@ impl Memory {
                 Path::new(HISTORIES).join(&place[..32])
             }
         };
-        TurnHistory::new(&own_folder()?, folder).map_err(|cause| {
+        HistoryFiles::new(&own_folder()?, folder).map_err(|cause| {
             Failure::new(Exit::Database, format!("cannot use the folder of the history: {cause}"))
         })
     }

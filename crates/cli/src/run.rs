@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 use superstep::{
     Answers, CheckpointError, CheckpointId, Checkpointer, Clock, OnUnfinished, RunConfig, StreamMode,
     Streaming, SystemClock, ThreadId,
-    agent::{
-        Agent, AgentBuilder, AgentError, AgentOutcome, Dreams, PermissionRule, ReactConfig, ReplayTools,
-    },
+    agent::{Agent, AgentBuilder, AgentError, AgentOutcome, PermissionRule, ReactConfig, ReplayTools},
     mcp::McpServer,
+    memory::Dreams,
 };
 use tokio_util::sync::CancellationToken;
 

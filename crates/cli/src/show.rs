@@ -12,8 +12,9 @@ use serde_json::{Map, Value, json};
 use superstep::{
     CheckpointId, CheckpointMeta, CompiledGraph, History, NodeName, State, StateSnapshot, TaskSnapshot,
     ThreadId,
-    agent::{AgentDeps, AgentState, DreamState, Dreams, MemoryTrigger, ReactConfig, react_graph},
+    agent::{AgentDeps, AgentState, MemoryTrigger, ReactConfig, TurnHistory, react_graph},
     llm::{Role, ToolRegistry},
+    memory::{DreamState, Dreams},
 };
 
 use crate::{
@@ -165,6 +166,7 @@ fn graph_of(remembered: &Remembered, place: &Place) -> Result<CompiledGraph<Agen
     let history = dreams.map(|_| dream::history_to_look_at(&place.cwd)).transpose()?;
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), config);
     let memory = memory.map(|_| MemoryTrigger::new(memory::to_look_at()));
+    let history = history.map(|history| Arc::new(history) as Arc<dyn TurnHistory>);
     let deps = AgentDeps { memory, history, ..deps };
     react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
 }

@@ -6,7 +6,8 @@ use serde_json::json;
 use superstep::{
     CheckpointError, CheckpointMeta, Checkpointer, CompiledGraph, GraphId, History, NodeName, StateSnapshot,
     ThreadId,
-    agent::{AgentOutcome, AgentState, Dreams},
+    agent::{AgentOutcome, AgentState},
+    memory::Dreams,
 };
 
 use crate::{

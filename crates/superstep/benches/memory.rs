@@ -11,7 +11,8 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::json;
 use superstep::{
-    agent::{LongTermMemory, StoreMemory},
+    agent::LongTermMemory,
+    memory::StoreMemory,
     sqlite::SqliteStore,
     store::{Index, Namespace, Operation, PutOptions, Store},
 };

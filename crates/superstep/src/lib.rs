@@ -10,6 +10,8 @@ pub use superstep_agent as agent;
 pub use superstep_llm as llm;
 #[cfg(feature = "mcp")]
 pub use superstep_mcp as mcp;
+#[cfg(feature = "agent")]
+pub use superstep_memory as memory;
 #[cfg(feature = "sqlite")]
 pub use superstep_sqlite as sqlite;
 /// The former name of [`sqlite`].

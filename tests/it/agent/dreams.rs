@@ -15,11 +15,9 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use superstep::{
     Checkpointer, MemoryCheckpointer, RunConfig, State, TokioClock,
-    agent::{
-        Agent, AgentOutcome, AgentState, Dream, DreamConfig, DreamCursor, Dreams, Dreamt, MemoryFiles,
-        TurnHistory,
-    },
+    agent::{Agent, AgentOutcome, AgentState},
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
+    memory::{Dream, DreamConfig, DreamCursor, Dreams, Dreamt, HistoryFiles, MemoryFiles},
 };
 use superstep_testing::{
     script::{Answer, Script, txt},
@@ -32,7 +30,7 @@ use super::preset;
 /// Folders with histories and memories, and a store of threads.
 struct Bed {
     dir: TempDir,
-    history: TurnHistory,
+    history: HistoryFiles,
     memory: MemoryFiles,
     store: Arc<dyn Checkpointer>,
 }
@@ -44,7 +42,7 @@ impl Bed {
 
     fn on(store: Arc<dyn Checkpointer>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let history = TurnHistory::new(dir.path(), "history").unwrap();
+        let history = HistoryFiles::new(dir.path(), "history").unwrap();
         let memory = MemoryFiles::new(dir.path(), "memory").unwrap();
         Self { dir, history, memory, store }
     }

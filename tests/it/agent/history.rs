@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use superstep::{
     CheckpointId, Checkpointer, Durability, Event, MemoryCheckpointer, RunConfig, State, StreamMode,
     TokioClock,
-    agent::{Agent, AgentOutcome, AgentState, HistoryPlace, TurnHistory, TurnRecord},
+    agent::{Agent, AgentOutcome, AgentState, TurnRecord},
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel},
+    memory::{HistoryFiles, HistoryPlace},
 };
 use superstep_testing::{
     script::{Answer, Script, call, http, txt},
@@ -26,13 +27,13 @@ use crate::support::t;
 
 struct Place {
     dir: TempDir,
-    history: TurnHistory,
+    history: HistoryFiles,
 }
 
 impl Place {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let history = TurnHistory::new(dir.path(), "history").unwrap();
+        let history = HistoryFiles::new(dir.path(), "history").unwrap();
         Self { dir, history }
     }
 

@@ -12,10 +12,9 @@ use std::{
 
 use superstep::{
     MemoryCheckpointer, RunConfig, State, Status,
-    agent::{
-        Agent, AgentState, LongTermMemory, Mem0, Mem0Config, Mem0Form, MemoryTrigger, ReactConfig, Retrieve,
-    },
+    agent::{Agent, AgentState, LongTermMemory, MemoryTrigger, ReactConfig, Retrieve},
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel},
+    memory::{Mem0, Mem0Config, Mem0Form},
 };
 use superstep_testing::{
     conformance::check_memory,

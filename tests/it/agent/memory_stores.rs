@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use superstep::{
-    agent::{MemoryFiles, StoreMemory},
+    memory::{MemoryFiles, StoreMemory},
     sqlite::SqliteStore,
     store::MemoryStore,
 };

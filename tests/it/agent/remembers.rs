@@ -13,10 +13,11 @@ use serde_json::json;
 use superstep::{
     Breakpoints, Checkpointer, Event, MemoryCheckpointer, Replay, RunConfig, StreamMode,
     agent::{
-        Agent, AgentOutcome, AgentState, LongTermMemory, MemoryEntry, MemoryFiles, MemoryFuture,
-        MemoryTrigger, ReactConfig, Retrieve, StoreMemory, memory_tools,
+        Agent, AgentOutcome, AgentState, LongTermMemory, MemoryEntry, MemoryFuture, MemoryTrigger,
+        ReactConfig, Retrieve,
     },
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel, Role},
+    memory::{MemoryFiles, StoreMemory, memory_tools},
     sqlite::SqliteStore,
 };
 use superstep_testing::{

@@ -7,9 +7,10 @@ use superstep::{
     END, MemoryCheckpointer, RunConfig, START, State, StateGraph,
     agent::{
         Agent, AgentOutcome, AgentState, Knowledge, LongTermMemory, MemoryEntry, MemoryFuture, MemoryTrigger,
-        Passage, ReactConfig, ReactNodes, Retrieve, StoreMemory, should_continue,
+        Passage, ReactConfig, ReactNodes, Retrieve, should_continue,
     },
     llm::Message,
+    memory::StoreMemory,
     store::MemoryStore,
 };
 use superstep_testing::{

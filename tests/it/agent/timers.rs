@@ -5,13 +5,14 @@ use std::sync::Arc;
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    agent::{Agent, TurnHistory},
+    agent::Agent,
     chain,
     llm::{
         AnswerLimits, ApiKey, ChatModel, Message, ModelError, OpenAiConfig, OpenAiModel, Request, Retrying,
         ToolCx, bounded,
     },
     mcp::{McpConfig, McpServer},
+    memory::HistoryFiles,
     tools,
 };
 use superstep_testing::{
@@ -87,7 +88,7 @@ fn a_tool_and_a_server_fail_with_a_word_about_it() {
         let error = server.expect_err("it cannot wait for the server").to_string();
         assert!(error.contains(SAYS), "{error}");
         // Parts without timers run.
-        let history = TurnHistory::new(dir.path(), "history").unwrap();
+        let history = HistoryFiles::new(dir.path(), "history").unwrap();
         assert!(history.read("ada", Default::default(), 1, 1).await.unwrap().turns.is_empty());
     });
 }

@@ -31,7 +31,7 @@ pub struct AgentBuilder {
     approvals: Approvals,
     trust: Option<Arc<dyn Trust>>,
     memory: Option<MemoryTrigger>,
-    pub(crate) history: Option<TurnHistory>,
+    pub(crate) history: Option<Arc<dyn TurnHistory>>,
     knowledge: Vec<Arc<dyn Knowledge>>,
     spill: Option<Arc<dyn Spill>>,
     snapshots: Option<Arc<dyn Snapshots>>,
@@ -181,8 +181,8 @@ impl AgentBuilder {
 
     /// Sets the history in which each ended turn is stored; adds the node `record` to the graph.
     #[must_use]
-    pub fn history(self, history: TurnHistory) -> Self {
-        Self { history: Some(history), ..self }
+    pub fn history(self, history: impl TurnHistory + 'static) -> Self {
+        Self { history: Some(Arc::new(history)), ..self }
     }
 
     /// Adds a knowledge that is searched for each new user message, if [`ReactConfig::retrieve`] is set.
@@ -257,13 +257,23 @@ impl AgentBuilder {
         Self { jitter, ..self }
     }
 
-    /// Builds an agent with the same models for dreams: with these tools and this configuration, without
-    /// approver, memory or hooks.
-    #[cfg(feature = "workspace-tools")]
-    pub(crate) fn dreaming(self, tools: Vec<Arc<dyn Tool>>, config: ReactConfig) -> Self {
+    /// Returns a builder with the same models, fallbacks, token counter, checkpointer and jitter, with only these tools and this
+    /// configuration: without approver, memory, history and hooks.
+    #[must_use]
+    pub fn with_only(self, tools: Vec<Arc<dyn Tool>>, config: ReactConfig) -> Self {
         let Self { models, fallbacks, counter, checkpointer, jitter, .. } = self;
         let bare = Agent::builder(models.main.clone());
         Self { models, fallbacks, counter, checkpointer, jitter, tools, config: Some(config), ..bare }
+    }
+
+    /// Returns the configuration; the preset `default` if none was set.
+    pub fn current_config(&self) -> ReactConfig {
+        self.config.clone().unwrap_or_default()
+    }
+
+    /// Returns the checkpointer, if one was set.
+    pub fn current_checkpointer(&self) -> Option<&Arc<dyn Checkpointer>> {
+        self.checkpointer.as_ref()
     }
 
     /// Builds the agent.

@@ -211,7 +211,7 @@ impl<S: HasAgent> Agent<S> {
     }
 
     /// Raises the graph's superstep limit, so that the turn ends by its own limit.
-    pub(crate) fn with_room(&self, config: RunConfig) -> RunConfig {
+    pub fn with_room(&self, config: RunConfig) -> RunConfig {
         RunConfig { step_limit: config.step_limit.max(self.most_supersteps), ..config }
     }
 }

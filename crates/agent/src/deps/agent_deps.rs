@@ -32,7 +32,7 @@ pub struct AgentDeps {
     /// The memory and its trigger.
     pub memory: Option<MemoryTrigger>,
     /// The history of turns, if any.
-    pub history: Option<TurnHistory>,
+    pub history: Option<Arc<dyn TurnHistory>>,
     /// The knowledge sources.
     pub knowledge: Arc<[Arc<dyn Knowledge>]>,
     /// The storage for long tool results, if any.

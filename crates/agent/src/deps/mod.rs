@@ -4,7 +4,9 @@
 
 pub(crate) mod agent_deps;
 pub(crate) mod folder;
+pub(crate) mod history;
 pub(crate) mod knowledge;
+pub(crate) mod memory;
 pub(crate) mod models;
 pub(crate) mod replay_tools;
 pub(crate) mod sub_agent;

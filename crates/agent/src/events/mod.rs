@@ -159,18 +159,6 @@ pub(crate) fn snapshot_failed(cx: &Cx, reason: &str) {
     cx.emit("snapshot_failed", json!({ "reason": reason }));
 }
 
-/// Emits that a dream begins and its number of turns.
-#[cfg(feature = "workspace-tools")]
-pub(crate) fn dream_begun(cx: &Cx, why: crate::Due, turns: usize) {
-    cx.emit("dream_begun", json!({ "why": why, "turns": turns }));
-}
-
-/// Emits that a dream ended and whether its turns count as read.
-#[cfg(feature = "workspace-tools")]
-pub(crate) fn dream_ended(cx: &Cx, outcome: &str, turns: usize, settled: bool) {
-    cx.emit("dream_ended", json!({ "outcome": outcome, "turns": turns, "settled": settled }));
-}
-
 /// Emits that the turn was stored in its user's history.
 pub(crate) fn turn_recorded(cx: &Cx, id: &str) {
     cx.emit("turn_recorded", json!({ "id": id }));

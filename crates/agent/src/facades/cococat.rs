@@ -2,14 +2,14 @@
 //!
 //! Start at [`AgentLoop`].
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use superstep_graph::{RunConfig, State};
 use superstep_llm::Message;
 
 use super::facade::{Facade, FacadeError};
-use crate::{Agent, AgentBuilder, AgentError, AgentState, ReactConfig};
-#[cfg(feature = "workspace-tools")]
-use crate::{Dreams, memory::owner};
+use crate::{AfterTurn, Agent, AgentBuilder, AgentError, AgentState, ReactConfig};
 
 /// Replies to prompts, each of them a separate conversation.
 ///
@@ -27,8 +27,7 @@ use crate::{Dreams, memory::owner};
 #[derive(Clone)]
 pub struct AgentLoop {
     facade: Facade,
-    #[cfg(feature = "workspace-tools")]
-    dreams: Option<Dreams>,
+    after: Option<Arc<dyn AfterTurn>>,
 }
 
 /// The result of [`AgentLoop::run`].
@@ -45,22 +44,14 @@ impl AgentLoop {
     ///
     /// # Errors    Those of [`AgentBuilder::build`].
     pub fn new(agent: AgentBuilder) -> Result<Self, AgentError> {
-        Ok(Self {
-            facade: Facade::new(agent, ReactConfig::cococat)?,
-            #[cfg(feature = "workspace-tools")]
-            dreams: None,
-        })
+        Ok(Self { facade: Facade::new(agent, ReactConfig::cococat)?, after: None })
     }
 
-    /// Creates a loop that stores each turn in the history of `dreams` and dreams if due before it returns.
-    /// The result of a dream does not affect the reply: [`Dreams::listener`] receives it, and the cursor
-    /// records it.
-    ///
-    /// # Errors    Those of [`AgentBuilder::build`].
-    #[cfg(feature = "workspace-tools")]
-    pub fn with_dreams(agent: AgentBuilder, dreams: Dreams) -> Result<Self, AgentError> {
-        let agent = agent.history(dreams.history().clone());
-        Ok(Self { dreams: Some(dreams), ..Self::new(agent)? })
+    /// Runs this after each turn, before the reply is returned: for dreams, with their history as
+    /// [`AgentBuilder::history`].
+    #[must_use]
+    pub fn after_turn(self, after: Arc<dyn AfterTurn>) -> Self {
+        Self { after: Some(after), ..self }
     }
 
     /// Returns the inner agent.
@@ -88,13 +79,10 @@ impl AgentLoop {
         config: RunConfig,
     ) -> Result<CococatReply, FacadeError> {
         let input = AgentState::update().messages([Message::user(prompt)]).user_id(user_id).cwd(None);
-        #[cfg(feature = "workspace-tools")]
-        let after = config.clone();
+        let given = config.clone();
         let state = self.facade.run(input, config).await?;
-        #[cfg(feature = "workspace-tools")]
-        if let (Some(dreams), Some(user)) = (&self.dreams, owner(&state, after.thread.as_ref())) {
-            // Already emitted and recorded; the reply does not depend on it.
-            let _ = dreams.dream_if_due(&user, after).await;
+        if let (Some(after), Some(user)) = (&self.after, state.memory_owner(given.thread.as_ref())) {
+            after.after_turn(&user, given).await;
         }
         Ok(CococatReply { content: state.final_reply, iterations: state.metadata.steps_taken })
     }

@@ -86,7 +86,7 @@ impl<M> AgentLoop<M> {
     /// - `on_tool_check` decides whether a call may run; the model receives the reason of an `Err`. A call
     ///   that it denies needs no approval.
     /// - `on_error` receives every error that [`run`](Self::run) returns, once, with its origin: `"llm"`,
-    ///   `"context"`, `"hook"` or `"run"`. It also receives every tool failure, as a [`ToolFailure`] from
+    ///   `"context"`, `"hook"` or `"run"`. It also receives every tool failure, as a [`ToolFailure`](crate::ToolFailure) from
     ///   `"tool"`, even if the model receives it instead and the turn continues, see
     ///   [`ReactConfig::tool_errors`].
     ///

@@ -2,5 +2,6 @@
 //!
 //! Start at [`around::Hooks`].
 
+pub(crate) mod after_turn;
 pub(crate) mod around;
 pub(crate) mod tool_check;

@@ -10,9 +10,11 @@ use tokio::time::sleep;
 use crate::{
     AgentDeps, AgentState, MemoryTrigger, ReactConfig,
     config::prompts,
+    deps::{
+        history::said_in_turn,
+        memory::{BegunWish, NO_OWNER},
+    },
     events,
-    history::said_in_turn,
-    memory::{BegunWish, NOBODY, owner},
     plain_name::hash_of,
     transcript::steering::is_steered,
 };
@@ -70,7 +72,7 @@ impl Wish {
         };
         let thread = cx.thread().map_or("", ThreadId::as_str);
         let key = format!("{thread}/{}/{}", message.id, hash_of(&message.content));
-        Some(Self { message: message.clone(), user: owner(state, cx.thread()), key, panic })
+        Some(Self { message: message.clone(), user: state.memory_owner(cx.thread()), key, panic })
     }
 
     fn begun(&self) -> BegunWish {
@@ -83,7 +85,7 @@ impl Wish {
         if let Some(panic) = panic {
             return events::memory_failed(cx, &format!("the trigger panicked: {panic}"));
         }
-        let Some(user_id) = user else { return events::memory_failed(cx, NOBODY) };
+        let Some(user_id) = user else { return events::memory_failed(cx, NO_OWNER) };
         let (trigger, config, background) = (trigger.clone(), config.clone(), cx.clone());
         let cx = cx.clone();
         background.spawn(async move {

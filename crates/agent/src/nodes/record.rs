@@ -3,17 +3,14 @@
 
 use superstep_graph::{Cx, NodeError};
 
-use crate::{
-    AgentDeps, AgentState, TurnHistory, TurnRecord, events,
-    memory::{NOBODY, owner},
-};
+use crate::{AgentDeps, AgentState, TurnHistory, TurnRecord, deps::memory::NO_OWNER, events};
 
 /// Stores the turn once. The state is unchanged, and no failure reaches the run.
 pub(crate) async fn record(deps: AgentDeps, state: AgentState, cx: Cx) {
     let Some(history) = &deps.history else { return };
-    let Some(user) = owner(&state, cx.thread()) else { return events::turn_not_recorded(&cx, NOBODY) };
+    let Some(user) = state.memory_owner(cx.thread()) else { return events::turn_not_recorded(&cx, NO_OWNER) };
     let write = async || {
-        let written = written(&deps, history, &user, &state, &cx).await;
+        let written = written(&deps, &**history, &user, &state, &cx).await;
         written.map_err(|error| error.to_string())
     };
     let written: Result<Option<String>, String> = cx.recorded("history", write).await;
@@ -29,7 +26,7 @@ pub(crate) async fn record(deps: AgentDeps, state: AgentState, cx: Cx) {
 /// Returns the id of the line; `None` for a turn that has not ended.
 async fn written(
     deps: &AgentDeps,
-    history: &TurnHistory,
+    history: &dyn TurnHistory,
     user: &str,
     state: &AgentState,
     cx: &Cx,
@@ -39,7 +36,7 @@ async fn written(
     // Without a thread the run cannot be resumed, and runs that began in the same millisecond have the same
     // keys.
     let since = match cx.thread() {
-        Some(_) => history.end(user, within, cx).await?,
+        Some(_) => cx.once("history", async |_| history.end(user, within).await).await?,
         None => u64::MAX,
     };
     // By now the checkpoint that names the task is stored.

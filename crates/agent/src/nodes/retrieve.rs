@@ -10,11 +10,8 @@ use superstep_llm::{Message, Role};
 use tokio::time::timeout;
 
 use crate::{
-    AgentDeps, AgentState, AgentStateUpdate, MemoryFuture, Passage, Retrieve,
-    config::prompts,
-    context::retrieved,
-    events,
-    memory::{NOBODY, owner},
+    AgentDeps, AgentState, AgentStateUpdate, MemoryFuture, Passage, Retrieve, config::prompts,
+    context::retrieved, deps::memory::NO_OWNER, events,
 };
 
 /// Maximum number of characters of a query.
@@ -49,8 +46,8 @@ impl Search<'_> {
         let Some(memory) = self.deps.memory.as_ref().filter(|_| self.wanted.memories > 0) else {
             return Vec::new();
         };
-        let Some(user) = owner(state, self.cx.thread()) else {
-            events::retrieval_failed(self.cx, MEMORY, NOBODY);
+        let Some(user) = state.memory_owner(self.cx.thread()) else {
+            events::retrieval_failed(self.cx, MEMORY, NO_OWNER);
             return Vec::new();
         };
         let limit = self.wanted.memories;

@@ -1,4 +1,6 @@
 //! The fourth node: executes the called tools. It calls no model.
+//!
+//! Start at [`tools`].
 
 mod answer;
 mod at_work;

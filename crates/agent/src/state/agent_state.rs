@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_graph::{ById, IdOf, Log, State};
+use superstep_graph::{ById, IdOf, Log, State, ThreadId};
 use superstep_llm::{FileChanges, Message, ModelErrorKind, ToolCall, Usage};
 
 use super::{
@@ -220,6 +220,12 @@ pub struct Metadata {
 }
 
 impl AgentState {
+    /// Returns the owner of the memory: the user, or the thread if no user is set; `None` if there is neither.
+    pub fn memory_owner(&self, thread: Option<&ThreadId>) -> Option<String> {
+        let user = Some(self.user_id.as_str()).filter(|user| !user.is_empty());
+        user.or(thread.map(ThreadId::as_str)).map(str::to_owned)
+    }
+
     /// Returns the summary of the turn so far; [`metadata`](Self::metadata) has it at the end.
     pub fn taken(&self) -> Metadata {
         Metadata {

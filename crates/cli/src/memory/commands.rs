@@ -10,8 +10,9 @@ use rand::RngExt;
 use serde_json::json;
 use superstep::{
     Clock, SystemClock,
-    agent::{LONGEST_MEMORY, LongTermMemory, MemoryEntry, MemoryError},
+    agent::{LongTermMemory, MemoryEntry, MemoryError},
     llm::Message,
+    memory::LONGEST_MEMORY,
 };
 
 use super::{Memory, user_name};

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use superstep::agent::{LongTermMemory, Mem0, Mem0Config, Mem0Form};
+use superstep::{
+    agent::LongTermMemory,
+    memory::{Mem0, Mem0Config, Mem0Form},
+};
 
 use super::{Kind, Memory};
 use crate::{

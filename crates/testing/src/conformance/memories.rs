@@ -25,7 +25,7 @@ use super::message;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use std::sync::Arc;
-/// use superstep_agent::StoreMemory;
+/// use superstep_memory::StoreMemory;
 /// use superstep_graph::store::MemoryStore;
 ///
 /// let memory = async || Arc::new(StoreMemory::new(Arc::new(MemoryStore::new()))) as _;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use superstep::{
     Checkpointer, MemoryCheckpointer, ThreadId,
-    agent::{AgentOutcome, Budget, DreamConfig, Dreamt},
+    agent::{AgentOutcome, Budget},
+    memory::{DreamConfig, Dreamt},
 };
 use superstep_testing::script::{Answer, call, http, txt};
 use tokio::sync::Notify;

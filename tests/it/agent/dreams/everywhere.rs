@@ -9,7 +9,8 @@ use std::{
 
 use superstep::{
     Checkpointer, RunConfig,
-    agent::{AgentOutcome, DreamConfig, Dreamt},
+    agent::AgentOutcome,
+    memory::{DreamConfig, Dreamt},
 };
 
 use super::{

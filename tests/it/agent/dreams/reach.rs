@@ -3,8 +3,9 @@
 use std::{fs, sync::Arc};
 
 use superstep::{
-    agent::{Agent, AgentOutcome, DreamConfig, DreamError, Dreams, MemoryFiles, TurnHistory},
+    agent::{Agent, AgentOutcome},
     llm::{ApiKey, OpenAiConfig, OpenAiModel, Role},
+    memory::{DreamConfig, DreamError, Dreams, HistoryFiles, MemoryFiles},
 };
 use superstep_testing::{
     script::{Script, call, calls, txt},
@@ -113,7 +114,7 @@ async fn what_was_said_is_data_that_cannot_leave_its_place() {
 fn histories_and_memories_one_in_the_folder_of_the_other_are_refused() {
     let bed = Bed::new();
     let apart = |history: &str, memory: &str| {
-        let history = TurnHistory::new(bed.dir.path(), history).unwrap();
+        let history = HistoryFiles::new(bed.dir.path(), history).unwrap();
         let memory = MemoryFiles::new(bed.dir.path(), memory).unwrap();
         let agent = Agent::builder(Arc::new(Dreamer::default()));
         match Dreams::new(agent, history, memory, DreamConfig::default()) {

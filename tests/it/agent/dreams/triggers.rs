@@ -8,8 +8,9 @@ use std::{
 use serde_json::json;
 use superstep::{
     Replay, RunConfig,
-    agent::{Agent, AgentOutcome, DreamConfig, Dreams, Dreamt, HistoryPlace, cococat::AgentLoop},
+    agent::{Agent, AgentOutcome, cococat::AgentLoop},
     llm::{ApiKey, OpenAiConfig, OpenAiModel},
+    memory::{DreamConfig, Dreams, Dreamt, HistoryPlace},
 };
 use superstep_testing::{
     script::{Script, call, http, txt},
@@ -89,7 +90,8 @@ async fn s0_29_a_cococat_loop_writes_its_turn_down_and_dreams_before_it_returns(
     let (bed, model) = (Bed::new(), Dreamer::default());
     let dreams = bed.dreams(model.clone());
     let agent = Agent::builder(Arc::new(scripted(["a", "b", "c"].map(txt)))).config(preset());
-    let agent = AgentLoop::with_dreams(agent, dreams).unwrap();
+    let agent = agent.history(dreams.history().clone());
+    let agent = AgentLoop::new(agent).unwrap().after_turn(Arc::new(dreams));
     for (said, asked) in [("one", 0), ("two", 0), ("three", 5)] {
         let reply = agent.run_with(said, "ada", at(7)).await.unwrap();
         assert_eq!(reply.iterations, 0);
@@ -110,7 +112,8 @@ async fn s0_29_a_dream_that_fails_does_not_reach_the_reply() {
         }
     });
     let agent = Agent::builder(Arc::new(scripted(["a", "b", "c", "d", "e"].map(txt)))).config(preset());
-    let agent = AgentLoop::with_dreams(agent, dreams).unwrap();
+    let agent = agent.history(dreams.history().clone());
+    let agent = AgentLoop::new(agent).unwrap().after_turn(Arc::new(dreams));
     for content in ["a", "b", "c"] {
         assert_eq!(agent.run_with("hi", "ada", at(7)).await.unwrap().content, content);
     }
@@ -176,7 +179,8 @@ fn s0_29_a_cococat_loop_dreams_over_the_wire() {
             Agent::builder(Arc::new(OpenAiModel::new(config).unwrap())).checkpointer(bed.store.clone());
         let config = DreamConfig::default();
         let dreams = Dreams::new(agent.clone(), bed.history.clone(), bed.memory.clone(), config).unwrap();
-        let agent = AgentLoop::with_dreams(agent, dreams).unwrap();
+        let agent = agent.history(dreams.history().clone());
+        let agent = AgentLoop::new(agent).unwrap().after_turn(Arc::new(dreams));
         for (thread, content) in [("one", "a"), ("two", "b"), ("three", "c")] {
             let reply = agent.run_with("I like tea", "ada", RunConfig::thread(thread)).await.unwrap();
             assert_eq!((reply.content.as_str(), reply.iterations), (content, 0));

@@ -1,7 +1,10 @@
 //! The requests on the wire, byte for byte, and the parsing of the responses in Mem0's documentation.
 
 use serde_json::{Value, json};
-use superstep::agent::{LongTermMemory, Mem0, Mem0Config, MemoryEntry};
+use superstep::{
+    agent::{LongTermMemory, MemoryEntry},
+    memory::{Mem0, Mem0Config},
+};
 use superstep_testing::{
     mem0::Mem0Kind,
     script::{Answer, Script, http},

@@ -3,7 +3,7 @@
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
 
-use super::Mem0Form;
+use super::config::Mem0Form;
 
 /// The metadata field with the key of the memory request.
 pub(super) const KEY: &str = "superstep_key";

@@ -2,27 +2,22 @@
 //!
 //! Start at [`Mem0`].
 
-mod answer;
-mod config;
-mod wire;
-
 use std::{collections::BTreeSet, fmt, time::Duration};
 
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url, header};
 use serde_json::{Value, json};
+use superstep_agent::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 use superstep_llm::{
     Message, Role, check_timers, excerpt,
     http::{base_url, client, root_cause},
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
-pub use config::{Mem0Config, Mem0ConfigError, Mem0Form};
-
-use self::{
-    answer::{Added, Event},
+use super::{
+    answer::{self, Added, Event},
+    config::{Mem0Config, Mem0ConfigError, Mem0Form},
     wire::{Call, MOST_FOUND, MOST_ON_PAGE, is_id, name},
 };
-use crate::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 
 /// Maximum number of message bytes sent to be stored.
 const MOST_SENT: usize = 256 << 10;

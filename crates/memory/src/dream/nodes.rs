@@ -3,18 +3,18 @@
 use std::{fs::File, future::Future, sync::Arc};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use superstep_agent::{AgentOutcome, AgentState, ContextView, RequestSize};
 use superstep_graph::{Cx, NodeError, Route, State};
 use superstep_llm::Message;
 use superstep_tools::internal::{EditJournal, PATIENCE, blocking, patiently};
 
 use super::{
-    DreamConfig, DreamState, DreamStateUpdate, Due,
+    config::{DreamConfig, Due},
     cursor::{DreamFiles, LastDream},
-    entries,
+    entries, events,
+    state::{DreamState, DreamStateUpdate},
 };
-use crate::{
-    AgentOutcome, AgentState, ContextView, HistoryPlace, MemoryFiles, RequestSize, TurnHistory, events,
-};
+use crate::{HistoryFiles, HistoryPlace, MemoryFiles};
 
 /// The end of a dream whose model finished after a failed call.
 const LAST_CALL_FAILED: &str = "last_call_failed";
@@ -26,7 +26,7 @@ const NOTHING_CHANGED: &str = "nothing_changed";
 #[derive(Clone)]
 pub(super) struct Desk {
     pub(super) user: String,
-    pub(super) history: TurnHistory,
+    pub(super) history: HistoryFiles,
     pub(super) files: DreamFiles,
     pub(super) memory: MemoryFiles,
     pub(super) journal: EditJournal,

@@ -7,9 +7,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use superstep_agent::TurnRecord;
 use superstep_tools::internal::{ThreadFolders, lock, locked, private};
 
-use super::{DREAM_LOCK, TurnRecord};
+/// Name of the lock file of dreams, beside the history.
+pub(crate) const DREAM_LOCK: &str = "dream.lock";
 
 /// Its name in the folder of its user.
 const NAME: &str = "history.jsonl";
@@ -263,7 +265,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::AgentOutcome;
+    use superstep_agent::AgentOutcome;
 
     struct Place {
         dir: tempfile::TempDir,

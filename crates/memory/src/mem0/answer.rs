@@ -4,7 +4,7 @@ use serde_json::Value;
 use superstep_llm::excerpt;
 
 use super::wire::{KEY, is_id};
-use crate::MemoryEntry;
+use superstep_agent::MemoryEntry;
 
 /// The immediate result of adding messages.
 pub(super) struct Added {

@@ -2,8 +2,7 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-
-use crate::{AgentOutcome, TurnRecord};
+use superstep_agent::{AgentOutcome, TurnRecord};
 
 /// A turn, reduced to the fields useful for a memory.
 #[derive(Serialize)]

@@ -9,7 +9,9 @@ use superstep_graph::store::{
 };
 use superstep_llm::Message;
 
-use super::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture, said};
+use superstep_agent::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
+
+use crate::said::said;
 
 /// The first label of the namespaces of users.
 const ROOT: &str = "memory";
@@ -28,7 +30,8 @@ const TEXT: &str = "text";
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use std::sync::Arc;
-/// use superstep_agent::{LongTermMemory, StoreMemory};
+/// use superstep_agent::LongTermMemory;
+/// use superstep_memory::StoreMemory;
 /// use superstep_graph::store::MemoryStore;
 /// use superstep_llm::Message;
 ///

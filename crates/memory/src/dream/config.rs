@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use superstep_agent::{
     AtLimit, Budget, ContextConfig, ContextLayer, Limit, LimitUnit, PermissionRule, Permit, ReactConfig,
-    ToolMode, Unread, config::prompts,
+    ToolMode,
 };
 
-use super::cursor::DreamCursor;
+use super::{cursor::DreamCursor, prompt::DREAM};
+use crate::Unread;
 
 /// The conditions and limits of a dream.
 ///
 /// ```
-/// # use superstep_agent::DreamConfig;
+/// # use superstep_memory::DreamConfig;
 /// let config: DreamConfig = serde_json::from_str(r#"{ "turns": 10 }"#)?;
 /// assert_eq!((config.turns, config.after.as_secs()), (10, 30 * 60));
 /// # Ok::<(), serde_json::Error>(())
@@ -26,7 +27,7 @@ pub struct DreamConfig {
     pub turns: usize,
     /// Age in milliseconds of the oldest waiting turn that makes a dream due. It is also the minimum delay
     /// after a failed dream.
-    #[serde(rename = "after_ms", with = "crate::config::millis::required")]
+    #[serde(rename = "after_ms", with = "millis")]
     pub after: Duration,
     /// Maximum number of turns of one dream. The others wait for the next one.
     pub most_turns: usize,
@@ -50,7 +51,7 @@ impl Default for DreamConfig {
             most_bytes: 64 << 10,
             steps: 20,
             budget: Budget { tokens: Some(200_000), ..Budget::default() },
-            prompt: prompts::DREAM.to_owned(),
+            prompt: DREAM.to_owned(),
         }
     }
 }
@@ -121,10 +122,27 @@ impl DreamConfig {
     }
 }
 
+/// A time as whole milliseconds.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgentOutcome, HistoryPlace, TurnRecord, dream::cursor::LastDream};
+    use superstep_agent::{AgentOutcome, TurnRecord};
+
+    use crate::{HistoryPlace, dream::cursor::LastDream};
 
     const MINUTE: i64 = 60_000;
 

@@ -1,9 +1,10 @@
 //! The state of a dream.
 
+use superstep_agent::AgentState;
 use superstep_graph::{NodeName, State};
 
-use super::Due;
-use crate::{AgentState, HistoryPlace};
+use super::config::Due;
+use crate::HistoryPlace;
 
 /// The state of the dream graph: that of the inner agent, and the covered turns.
 #[derive(State, Clone, Debug, Default, PartialEq)]

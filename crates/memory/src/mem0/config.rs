@@ -38,7 +38,7 @@ pub struct Mem0Config {
     /// Time limit for the hosted form's asynchronous processing. A shorter [`ReactConfig::memory_timeout`]
     /// ends the wait earlier.
     ///
-    /// [`ReactConfig::memory_timeout`]: crate::ReactConfig::memory_timeout
+    /// [`ReactConfig::memory_timeout`]: superstep_agent::ReactConfig::memory_timeout
     pub settle: Duration,
     /// The polling interval until then.
     pub poll: Duration,

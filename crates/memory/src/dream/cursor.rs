@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use superstep_tools::internal::{keep_names, lock};
 use tempfile::NamedTempFile;
 
-use crate::{HistoryPlace, history::DREAM_LOCK};
+use crate::{HistoryPlace, history::file::DREAM_LOCK};
 
 /// Names in the history's folder: the cursor, and the notes of edits.
 const NAME: &str = "dream.json";

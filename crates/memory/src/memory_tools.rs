@@ -7,8 +7,7 @@ use serde::Deserialize;
 use superstep_graph::ThreadId;
 use superstep_llm::{Behaviour, Message, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 
-use super::{LongTermMemory, MemoryEntry, MemoryError, NOBODY, owner};
-use crate::AgentState;
+use superstep_agent::{AgentState, LongTermMemory, MemoryEntry, MemoryError};
 
 /// Maximum number of facts or keywords of a call.
 const MOST: usize = 20;
@@ -42,7 +41,8 @@ struct Retrieve {
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use superstep_agent::{Agent, AgentError, LongTermMemory, memory_tools};
+/// # use superstep_agent::{Agent, AgentError, LongTermMemory};
+/// # use superstep_memory::memory_tools;
 /// # use superstep_llm::ChatModel;
 /// # fn example(model: Arc<dyn ChatModel>, memory: Arc<dyn LongTermMemory>) -> Result<(), AgentError> {
 /// let agent = Agent::builder(model).tools(memory_tools(memory)).build()?;
@@ -96,7 +96,9 @@ pub fn memory_tools(memory: Arc<dyn LongTermMemory>) -> [Arc<dyn Tool>; 2] {
 /// Returns the owner of the memory.
 fn whose(cx: &ToolCx) -> Result<String, ToolError> {
     let thread = cx.given::<ThreadId>().ok();
-    owner(cx.given::<AgentState>()?, thread).ok_or_else(|| ToolError::failed(NOBODY))
+    cx.given::<AgentState>()?
+        .memory_owner(thread)
+        .ok_or_else(|| ToolError::failed(MemoryError::no_owner().to_string()))
 }
 
 fn texts<'a>(field: &str, given: &'a [String]) -> Result<Vec<&'a str>, ToolError> {

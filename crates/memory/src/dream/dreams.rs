@@ -10,21 +10,20 @@
 //! `gather` reads the new turns; the nodes of the agent update `MEMORY.md`; `settle` records the completion.
 //! Start at [`Dreams`].
 
-mod config;
-mod cursor;
-mod entries;
-mod nodes;
-mod state;
-
 use std::{error::Error, fs::File, io, sync::Arc};
 
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::{Value, json};
+use superstep_agent::{
+    AfterTurn, Agent, AgentBuilder, AgentDeps, AgentError, AgentOutcome, AgentState, Next, ReactConfig,
+    add_agent, add_finalize, add_init_state, add_tools, should_continue,
+};
 use superstep_graph::{
-    Answers, Breakpoints, CheckpointError, CheckpointId, CompiledGraph, END, Event, NodeError, NodeRef,
-    OnUnfinished, Outcome, RunConfig, RunError, START, State, StateGraph, Status, StreamMode, Streaming,
-    ThreadId, chain,
+    Answers, Breakpoints, CheckpointError, CheckpointId, CompiledGraph, END, Event, NodeError, NodeOptions,
+    NodeRef, OnCancel, OnUnfinished, Outcome, RunConfig, RunError, START, State, StateGraph, Status,
+    StreamMode, Streaming, ThreadId, chain,
 };
 use superstep_llm::{Tool, Usage};
 use superstep_tools::{
@@ -33,21 +32,13 @@ use superstep_tools::{
     read_file,
 };
 
-use self::{
+use super::{
+    config::DreamConfig,
     cursor::DreamFiles,
     nodes::{Desk, Gathered, gather, gathered, settle},
-};
-use crate::{
-    Agent, AgentBuilder, AgentDeps, AgentError, AgentOutcome, AgentState, HistoryPlace, MemoryFiles, Next,
-    ReactConfig, TurnHistory, add_agent, add_finalize, add_init_state, add_tools, memory, should_continue,
-    state::has_agent::finishes,
-};
-
-pub use self::{
-    config::{DreamConfig, Due},
-    cursor::{DreamCursor, LastDream},
     state::{DreamState, DreamStateUpdate},
 };
+use crate::{HistoryFiles, HistoryPlace, MemoryFiles, files::memory_files::MOST};
 
 /// Prefix of the thread names of dreams.
 const THREADS: &str = "dream:";
@@ -56,7 +47,7 @@ const THREADS: &str = "dream:";
 const LONGEST_REASON: usize = 500;
 
 /// Consolidates history into memory: an agent with two tools, `read_file` and `edit_file`, edits a user's
-/// `MEMORY.md` according to the new turns in the user's [`TurnHistory`].
+/// `MEMORY.md` according to the new turns in the user's [`HistoryFiles`].
 ///
 /// A dream is a run of its own graph on its own thread with the agent's checkpointer. A dream that a crash
 /// ended is resumed, and no edit is made twice. The history counts as read only after a completed dream;
@@ -67,12 +58,13 @@ const LONGEST_REASON: usize = 500;
 /// # Example
 /// ```
 /// # use std::sync::Arc;
-/// # use superstep_agent::{Agent, DreamConfig, DreamError, Dreams, MemoryFiles, TurnHistory};
+/// # use superstep_agent::Agent;
+/// # use superstep_memory::{DreamConfig, DreamError, Dreams, HistoryFiles, MemoryFiles};
 /// # use superstep_graph::{MemoryCheckpointer, RunConfig};
 /// # use superstep_llm::ChatModel;
 /// # async fn example(model: Arc<dyn ChatModel>) -> Result<(), Box<dyn std::error::Error>> {
 /// let root = ".".as_ref();
-/// let history = TurnHistory::new(root, ".superstep/history")?;
+/// let history = HistoryFiles::new(root, ".superstep/history")?;
 /// let memory = MemoryFiles::new(root, ".superstep/memory")?;
 /// let builder = Agent::builder(model).history(history.clone()).checkpointer(Arc::new(MemoryCheckpointer::new()));
 /// let dreams = Dreams::new(builder.clone(), history, memory, DreamConfig::default())?;
@@ -93,7 +85,7 @@ pub struct Dreams {
 struct Inner {
     agent: AgentBuilder,
     base: ReactConfig,
-    history: TurnHistory,
+    history: HistoryFiles,
     memory: MemoryFiles,
     config: DreamConfig,
 }
@@ -173,7 +165,7 @@ impl Dreams {
     /// folders are not separate.
     pub fn new(
         agent: AgentBuilder,
-        history: TurnHistory,
+        history: HistoryFiles,
         memory: MemoryFiles,
         config: DreamConfig,
     ) -> Result<Self, DreamError> {
@@ -181,8 +173,8 @@ impl Dreams {
         if histories.is_within(memories) || memories.is_within(histories) {
             return Err(DreamError::OneFolder);
         }
-        let base = agent.config.clone().unwrap_or_default();
-        agent.clone().dreaming(Vec::new(), config.agent(&base)).deps()?;
+        let base = agent.current_config();
+        agent.clone().with_only(Vec::new(), config.agent(&base)).deps()?;
         let inner = Inner { agent, base, history, memory, config };
         Ok(Self { inner: Arc::new(inner), listen: None })
     }
@@ -195,7 +187,7 @@ impl Dreams {
     }
 
     /// Returns the history that is read.
-    pub fn history(&self) -> &TurnHistory {
+    pub fn history(&self) -> &HistoryFiles {
         &self.inner.history
     }
 
@@ -292,7 +284,7 @@ impl Dreams {
         let Inner { history, config: settings, agent: builder, .. } = &*self.inner;
         let cursor = self.kept(user).and_then(|kept| kept.cursor()).map_err(files)?;
         let now_ms = config.clock.now_ms();
-        let thread = builder.checkpointer.is_some().then(|| Self::thread(user));
+        let thread = builder.current_checkpointer().is_some().then(|| Self::thread(user));
         let mut config = RunConfig {
             thread: thread.clone(),
             checkpoint: None,
@@ -373,10 +365,10 @@ impl Dreams {
         let lock = memory.lock_of(user).map_err(files)?;
         let workspace = Workspace::open(lock.parent().unwrap_or(&lock)).map_err(files)?;
         let kept = self.kept(user).map_err(files)?;
-        let journal = EditJournal::new(&kept.edits(), &lock, memory::files::MOST);
+        let journal = EditJournal::new(&kept.edits(), &lock, MOST);
         let tools: Vec<Arc<dyn Tool>> =
             vec![Arc::new(read_file(&workspace)), Arc::new(edit_file_once(&workspace, journal.clone()))];
-        let deps = agent.clone().dreaming(tools, config.agent(base)).deps()?;
+        let deps = agent.clone().with_only(tools, config.agent(base)).deps()?;
         let desk = Desk {
             user: user.to_owned(),
             history: history.clone(),
@@ -387,7 +379,7 @@ impl Dreams {
             alone,
         };
         let graph = graph(desk, &deps).compile().map_err(AgentError::from)?;
-        let graph = match &agent.checkpointer {
+        let graph = match agent.current_checkpointer() {
             Some(checkpointer) => graph.with_checkpointer(checkpointer.clone()),
             None => graph,
         };
@@ -401,16 +393,21 @@ impl Dreams {
     }
 }
 
+/// Lets a node finish when the run is cancelled.
+fn finishes(graph: &mut StateGraph<DreamState>, node: NodeRef) {
+    graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+}
+
 fn graph(desk: Desk, deps: &AgentDeps) -> StateGraph<DreamState> {
     let mut graph = StateGraph::new("dream");
     let gather = graph.add_node_with("gather", desk.clone(), gather);
-    let gather = finishes(&mut graph, gather);
+    finishes(&mut graph, gather);
     let init_state = add_init_state(&mut graph, deps);
     let agent = add_agent(&mut graph, deps);
     let tools = add_tools(&mut graph, deps);
     let finalize = add_finalize(&mut graph, deps);
     let settle = graph.add_node_with("settle", desk, settle);
-    let settle = finishes(&mut graph, settle);
+    finishes(&mut graph, settle);
     wire(&mut graph, [gather, init_state, agent, tools, finalize, settle]);
     graph
 }
@@ -440,6 +437,15 @@ fn wire(
 #[derive(Debug, thiserror::Error)]
 #[error("this graph is there to be looked at; run the dreams of a user")]
 struct NotToRun;
+
+impl AfterTurn for Dreams {
+    fn after_turn<'a>(&'a self, user: &'a str, config: RunConfig) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            // The listener and the cursor report a failure.
+            let _ = self.dream_if_due(user, config).await;
+        })
+    }
+}
 
 impl From<Outcome<DreamState>> for Dreamt {
     fn from(end: Outcome<DreamState>) -> Self {

@@ -1,13 +1,6 @@
 //! Long-term memory across threads.
 //!
-//! Start at [`LongTermMemory`]; [`StoreMemory`], [`MemoryFiles`] and `Mem0` implement it.
-
-mod bullets;
-pub(crate) mod files;
-#[cfg(feature = "mem0")]
-mod mem0;
-mod stored;
-mod tools;
+//! Start at [`LongTermMemory`].
 
 use std::{
     collections::VecDeque,
@@ -17,14 +10,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use superstep_graph::ThreadId;
-use superstep_llm::{Message, Role};
-
-use crate::AgentState;
-
-#[cfg(feature = "mem0")]
-pub use self::mem0::{Mem0, Mem0Config, Mem0ConfigError, Mem0Form};
-pub use self::{files::MemoryFiles, stored::StoreMemory, tools::memory_tools};
+use superstep_llm::Message;
 
 /// The future of a memory operation.
 pub type MemoryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MemoryError>> + Send + 'a>>;
@@ -76,10 +62,6 @@ pub struct MemoryEntry {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MemoryError(pub String);
-
-/// Maximum number of characters of one entry of a [`StoreMemory`] or [`MemoryFiles`]. Longer texts are
-/// rejected.
-pub const LONGEST_MEMORY: usize = 8_000;
 
 /// The memory of an agent, and the condition under which messages are stored in it.
 #[derive(Clone)]
@@ -150,35 +132,43 @@ impl MemoryTrigger {
 /// The user of a memory request, if any, and the key under which it is added.
 pub(crate) type BegunWish = (Option<String>, String);
 
-/// Returns the owner of the memory: the user, or the thread if no user is set; `None` if there is neither.
-pub(crate) fn owner(state: &AgentState, thread: Option<&ThreadId>) -> Option<String> {
-    let user = Some(state.user_id.as_str()).filter(|user| !user.is_empty());
-    user.or(thread.map(ThreadId::as_str)).map(str::to_owned)
-}
-
 /// The message when there is neither a user nor a thread.
-pub(crate) const NOBODY: &str =
+pub(crate) const NO_OWNER: &str =
     "there is nobody to remember it for; give the run a thread, or the input a `user_id`";
 
-/// Returns the user's and the model's texts of these messages, each short enough for an entry.
-fn said(messages: &[Message]) -> Result<Vec<String>, MemoryError> {
-    let said = messages.iter().filter(|message| matches!(message.role, Role::User | Role::Assistant));
-    let texts = said.map(|message| message.content.trim()).filter(|text| !text.is_empty());
-    texts
-        .map(|text| match text.chars().count() {
-            0..=LONGEST_MEMORY => Ok(text.to_owned()),
-            chars => Err(MemoryError(format!(
-                "a text of {chars} characters is too long to be remembered; say it in {LONGEST_MEMORY}"
-            ))),
-        })
-        .collect()
+impl MemoryError {
+    /// Returns the error for a run that has neither a user nor a thread.
+    pub fn no_owner() -> Self {
+        Self(NO_OWNER.to_owned())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use superstep_graph::store::MemoryStore;
+    use std::future::ready;
 
     use super::*;
+
+    /// A memory that stores nothing.
+    struct Nothing;
+
+    impl LongTermMemory for Nothing {
+        fn add<'a>(&'a self, _: Vec<Message>, _: &'a str, _: &'a str) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+            Box::pin(ready(Ok(Vec::new())))
+        }
+
+        fn search<'a>(&'a self, _: &'a str, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+            Box::pin(ready(Ok(Vec::new())))
+        }
+
+        fn list<'a>(&'a self, _: &'a str, _: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+            Box::pin(ready(Ok(Vec::new())))
+        }
+
+        fn forget<'a>(&'a self, _: &'a str, _: &'a str) -> MemoryFuture<'a, bool> {
+            Box::pin(ready(Ok(false)))
+        }
+    }
 
     fn wish(nth: usize) -> BegunWish {
         (Some("ada".to_owned()), format!("t/{nth}"))
@@ -186,7 +176,7 @@ mod tests {
 
     #[test]
     fn wishes_are_those_of_their_users_and_the_oldest_are_given_up() {
-        let trigger = MemoryTrigger::new(Arc::new(StoreMemory::new(Arc::new(MemoryStore::new()))));
+        let trigger = MemoryTrigger::new(Arc::new(Nothing));
         (0..MOST_BEGUN).for_each(|nth| trigger.begin(wish(nth)));
         trigger.begin(wish(0));
         assert!(!trigger.end(&(Some("bob".to_owned()), "t/1".to_owned())));

@@ -10,11 +10,10 @@ use superstep_graph::store::{Scope, Words, bm25, having, terms};
 use superstep_llm::Message;
 use superstep_tools::internal::{PATIENCE, ThreadFolders, hash_of, keep_names, lock, patiently, private};
 
-use super::{
-    LongTermMemory, MemoryEntry, MemoryError, MemoryFuture,
-    bullets::{Bullet, Bullets, plain},
-    said,
-};
+use superstep_agent::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
+
+use super::bullets::{Bullet, Bullets, plain};
+use crate::said::said;
 
 /// Names of the file, of the lock beside it, and of the temporary file that replaces it.
 const FILE: &str = "MEMORY.md";
@@ -63,13 +62,13 @@ impl MemoryFiles {
     }
 
     /// Returns the path of the lock for a user's file, in an existing folder.
-    #[cfg(feature = "workspace-tools")]
+    #[cfg(feature = "dream")]
     pub(crate) fn lock_of(&self, user_id: &str) -> io::Result<PathBuf> {
         Ok(self.file_of(user_id)?.with_file_name(LOCK))
     }
 
     /// Creates a user's file if it is missing or empty; `None` if another program holds it.
-    #[cfg(feature = "workspace-tools")]
+    #[cfg(feature = "dream")]
     pub(crate) fn begin(&self, user_id: &str) -> io::Result<Option<()>> {
         self.change(user_id, |before| {
             (before.trim().is_empty().then(|| super::bullets::EMPTY.to_owned()), ())
@@ -77,7 +76,7 @@ impl MemoryFiles {
     }
 
     /// Returns the folders of the users.
-    #[cfg(feature = "workspace-tools")]
+    #[cfg(feature = "dream")]
     pub(crate) fn folders(&self) -> &ThreadFolders {
         &self.folders
     }

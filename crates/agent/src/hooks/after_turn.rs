@@ -1,0 +1,13 @@
+//! Work of a program after a turn.
+//!
+//! Start at [`AfterTurn`].
+
+use futures::future::BoxFuture;
+use superstep_graph::RunConfig;
+
+/// Work after an ended turn, such as the consolidation of memories.
+pub trait AfterTurn: Send + Sync {
+    /// Runs after a turn of the user, with the turn's configuration. `user` is the
+    /// [owner of the memory](crate::AgentState::memory_owner). Its failures do not reach the reply; it reports them itself.
+    fn after_turn<'a>(&'a self, user: &'a str, config: RunConfig) -> BoxFuture<'a, ()>;
+}

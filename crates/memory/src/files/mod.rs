@@ -1,0 +1,6 @@
+//! A memory in Markdown files that people can read and edit.
+//!
+//! Start at [`memory_files::MemoryFiles`].
+
+pub(crate) mod bullets;
+pub(crate) mod memory_files;

@@ -1,0 +1,32 @@
+//! Long-term memories of an agent, the history of its turns, and dreams, which consolidate the history into a memory.
+//!
+//! Start at [`StoreMemory`] or [`MemoryFiles`]; both implement [`LongTermMemory`](superstep_agent::LongTermMemory).
+
+#[cfg(feature = "dream")]
+mod dream;
+mod files;
+mod history;
+#[cfg(feature = "mem0")]
+mod mem0;
+mod memory_tools;
+mod said;
+mod stored;
+
+#[cfg(feature = "dream")]
+pub use dream::config::{DreamConfig, Due};
+#[cfg(feature = "dream")]
+pub use dream::cursor::{DreamCursor, LastDream};
+#[cfg(feature = "dream")]
+pub use dream::dreams::{Dream, DreamError, Dreams, Dreamt};
+#[cfg(feature = "dream")]
+pub use dream::state::{DreamState, DreamStateUpdate};
+pub use files::memory_files::MemoryFiles;
+pub use history::file::{HistoryPlace, Unread};
+pub use history::history_files::HistoryFiles;
+#[cfg(feature = "mem0")]
+pub use mem0::client::Mem0;
+#[cfg(feature = "mem0")]
+pub use mem0::config::{Mem0Config, Mem0ConfigError, Mem0Form};
+pub use memory_tools::memory_tools;
+pub use said::LONGEST_MEMORY;
+pub use stored::StoreMemory;
