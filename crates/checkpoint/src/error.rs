@@ -85,7 +85,7 @@ impl CheckpointError {
     /// Creates the error of a prune that retains a checkpoint that does not exist.
     pub fn nothing_to_keep(thread: &ThreadId, kept: CheckpointId) -> Self {
         Self::Storage {
-            what: format!("thread `{thread}` has no checkpoint {kept} that could be kept; load it again"),
+            what: format!("thread `{thread}` has no checkpoint {kept} to retain; load it again"),
             source: None,
         }
     }

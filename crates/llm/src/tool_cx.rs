@@ -111,7 +111,7 @@ impl ToolCx {
     pub async fn ask(&self, question: ToolQuestion) -> Result<ToolAnswer, ToolError> {
         match &self.asks {
             Some(asks) => asks(question).await,
-            None => Err(ToolError::failed("nobody is there to answer it")),
+            None => Err(ToolError::failed("there is no user to answer it")),
         }
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let question =
             ToolQuestion { from: "me".into(), message: "Sure?".into(), schema: serde_json::json!({}) };
         let nobody = ToolCx::new("c1").ask(question.clone()).await;
-        assert_eq!(nobody, Err(ToolError::failed("nobody is there to answer it")));
+        assert_eq!(nobody, Err(ToolError::failed("there is no user to answer it")));
         let cx = ToolCx::new("c1")
             .with_asks(|asked| Box::pin(async move { Ok(ToolAnswer::Accept(Value::String(asked.message))) }));
         assert_eq!(cx.ask(question).await, Ok(ToolAnswer::Accept("Sure?".into())));

@@ -199,7 +199,7 @@ impl Drop for Out {
         // Its pending questions are answered after that, so that the server does not continue the call.
         let over = self.attention.over.take();
         runtime.spawn(async move {
-            let why = "nobody waits for it any more".to_owned();
+            let why = "its result is no longer needed".to_owned();
             // An unreachable server has lost the call anyway.
             let _ = connection.notify_cancelled(CancelledNotificationParam::new(Some(id), Some(why))).await;
             drop(over);

@@ -94,7 +94,7 @@ impl<E: Error + Send + Sync + 'static> From<StreamableHttpError<E>> for Unsent {
             Http::InsufficientScope(_) => Self::status(403).with_oauth(),
             Http::UnexpectedServerResponse(text) => match status_of(&text) {
                 Some(status) => Self::status(status),
-                None => Self::new(Fate::InDoubt, "its answer is none of the protocol"),
+                None => Self::new(Fate::InDoubt, "its answer does not follow the protocol"),
             },
             Http::UnexpectedContentType(_) => {
                 Self::new(Fate::InDoubt, "its answer is neither JSON nor a stream of events")
@@ -132,7 +132,7 @@ mod tests {
         let unreadable = unsent("no JSON: sk-1");
         assert_eq!(
             (unreadable.fate, &*unreadable.to_string()),
-            (Fate::InDoubt, "its answer is none of the protocol")
+            (Fate::InDoubt, "its answer does not follow the protocol")
         );
     }
 

@@ -49,7 +49,7 @@ pub(crate) fn check(connection: &Connection, file: &Path) -> Result<(), Checkpoi
         Some(what) => Err(error::not_ours(
             file,
             format!(
-                "{what}; do not use it if it came from somebody else, or remove what is foreign with `sqlite3`"
+                "{what}; do not use it if it came from another person, or remove what is foreign with `sqlite3`"
             ),
         )),
     }

@@ -224,8 +224,8 @@ impl<S: State> Reader<S> {
         }
     }
 
-    /// Reads an update in which the channels of `listed` have their current version, and all others version
-    /// 1. `None` if one of these is not the channel's current version.
+    /// Reads an update in which the channels of `listed` have their current version, and all others have
+    /// version 1. `None` if one of these is not the channel's current version.
     fn read_present(&self, listed: ChannelSet, json: &[u8]) -> serde_json::Result<Option<S::Update>> {
         let update = unpanicked("Deserialize", || self.state.read_update(json))?;
         let written = self.state.written(&update);

@@ -171,7 +171,7 @@ mod tests {
             ),
             (vec![user(), says("")], "messages[1]: an assistant that neither says nor calls anything"),
             (vec![user(), calls(&[])], "messages[1]: an assistant that neither"),
-            (vec![user(), result("c1")], "messages[1]: a result of `c1`, which nobody called"),
+            (vec![user(), result("c1")], "messages[1]: a result of `c1` without a call"),
             (vec![user(), calls(&[one])], "messages: the call `c1` has no result at the end"),
             (vec![user(), calls(&[one]), user()], "messages[2]: comes before the result of the call `c1`"),
             (vec![user(), calls(&[one]), says("a"), result("c1")], "messages[2]: comes before the result"),

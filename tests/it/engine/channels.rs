@@ -165,7 +165,7 @@ on_every_store! {
 #[test]
 fn a_barrier_knows_only_its_parties() {
     let error = serde_json::from_str::<MeetingUpdate>(r#"{"here":["Right","Nobody"]}"#).unwrap_err();
-    assert!(error.to_string().starts_with("the barrier waits for nobody called `Nobody`"), "{error}");
+    assert!(error.to_string().starts_with("the barrier has no name `Nobody`"), "{error}");
 }
 
 /// Neither `Serialize` nor `Debug`.

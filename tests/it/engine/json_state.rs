@@ -247,7 +247,7 @@ fn every_reducer_folds_as_it_says() {
         one(barrier.clone(), &[json!("right"), json!(["left", "right"])]),
         Ok(json!(["left", "right"]))
     );
-    assert_eq!(one(barrier, &[json!("up")]), Err("the barrier waits for nobody called \"up\"".into()));
+    assert_eq!(one(barrier, &[json!("up")]), Err("the barrier has no name \"up\"".into()));
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn j4_labels_that_make_no_namespace_are_errors() {
             &["a.b"],
             "one of its labels has a `.`, which separates labels; make two labels of it or replace the `.`",
         ),
-        (&["superstep", "x"], "its first label is kept for superstep itself; choose another"),
+        (&["superstep", "x"], "its first label is reserved for superstep; choose another"),
     ] {
         let error = Namespace::new(labels.iter().copied()).unwrap_err();
         assert!(error.is_misuse());

@@ -304,7 +304,7 @@ async fn calls_that_run_side_by_side_are_sent_one_at_a_time_once_one_of_them_ask
 async fn what_nobody_can_answer_is_declined_and_told() {
     let declined = r#"{"action":"decline"}"#;
     for (stored, why) in [
-        (true, "nobody is there to answer it"),
+        (true, "there is no user to answer it"),
         (false, "the run is not stored, so that no answer can follow"),
     ] {
         let bank = Bank::new(&[]);

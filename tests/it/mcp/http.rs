@@ -228,7 +228,7 @@ async fn a_call_is_in_doubt_if_the_answer_breaks_and_the_next_one_connects_again
         ),
         (
             "HTTP/1.1 200 yes\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nsk-1",
-            "none of the protocol",
+            "does not follow the protocol",
         ),
         ("HTTP/1.1 200 yes\r\ncontent-le", "connection closed"),
     ];

@@ -301,7 +301,7 @@ async fn what_a_server_asks_the_user_is_declined_and_told() {
     let server = McpServer::connect("odd", odd.config(&[("ASKS", "Which account?")])).await.unwrap();
     let (text, told) = told(&server, "odd_odd").await;
     let wanted = [
-        "[warning] the server asks the user, which is declined (nobody is there to answer it): Which account?\n",
+        "[warning] the server asks the user, which is declined (there is no user to answer it): Which account?\n",
     ];
     assert_eq!((text.as_str(), told.as_slice()), ("declined", &wanted.map(str::to_owned)[..]));
 }

@@ -43,7 +43,7 @@ impl Namespace {
                 "one of its labels has a `.`, which separates labels; make two labels of it or replace the `.`",
             )
         } else if labels[0] == RESERVED_LABEL {
-            Some("its first label is kept for superstep itself; choose another")
+            Some("its first label is reserved for superstep; choose another")
         } else {
             None
         };

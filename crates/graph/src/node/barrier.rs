@@ -149,7 +149,7 @@ impl<'de, R: Route> Deserialize<'de> for Arrived<R> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let find = |label: String| {
             let found = R::ALL.iter().copied().find(|name| name.label() == label);
-            found.ok_or_else(|| D::Error::custom(format!("the barrier waits for nobody called `{label}`")))
+            found.ok_or_else(|| D::Error::custom(format!("the barrier has no name `{label}`")))
         };
         let labels = Vec::<String>::deserialize(deserializer)?;
         labels.into_iter().map(find).collect::<Result<_, _>>().map(Self)

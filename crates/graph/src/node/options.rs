@@ -20,8 +20,8 @@ pub struct NodeOptions {
     /// [`Cx::heartbeat`](crate::Cx::heartbeat). Activity of a called graph counts too, and so does the end of
     /// a task there.
     pub idle_timeout: Option<Duration>,
-    /// The maximum number of concurrent tasks of the node, in each superstep; `None` for all, and 0 counts as
-    /// 1. Tasks of other nodes may run meanwhile, up to
+    /// The maximum number of concurrent tasks of the node, in each superstep; `None` for all, 0 counts as 1.
+    /// Tasks of other nodes may run meanwhile, up to
     /// [`RunConfig::max_concurrency`](crate::RunConfig::max_concurrency).
     pub max_concurrency: Option<usize>,
     /// The behaviour when the run is cancelled.

@@ -76,7 +76,7 @@ pub(crate) async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box
     let restored = from.load(&down.checkpointer).await?;
     let Restored { meta, state, .. } = restored.ok_or_else(|| refuse("nothing of that graph is stored"))?;
     let task = match subgraph.persistence() {
-        Persistence::None => return Err(refuse("nothing of it is kept")),
+        Persistence::None => return Err(refuse("it has no storage")),
         Persistence::Own => None,
         Persistence::Inherited => {
             let slot = meta.control.next.iter().position(|next| next.as_str() == name);

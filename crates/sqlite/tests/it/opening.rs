@@ -355,7 +355,7 @@ fn what_the_program_did_not_put_into_a_database_is_refused() {
         drop(folder.open());
         folder.sql().execute_batch(sql).unwrap();
         let expected = format!(
-            "SS303: cannot open database `DIR/db`: {what}; do not use it if it came from somebody else, or remove what is \
+            "SS303: cannot open database `DIR/db`: {what}; do not use it if it came from another person, or remove what is \
              foreign with `sqlite3`"
         );
         assert_eq!(refusal(&folder), expected);

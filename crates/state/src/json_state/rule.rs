@@ -199,7 +199,7 @@ impl Rule {
     fn names<'a>(&self, names: &[String], write: &'a Value) -> Result<Vec<&'a str>, ReduceError> {
         let name = |item: &'a Value| match item.as_str() {
             Some(name) if names.iter().any(|known| known == name) => Ok(name),
-            _ => Err(format!("the barrier waits for nobody called {item}").into()),
+            _ => Err(format!("the barrier has no name {item}").into()),
         };
         slice(write).iter().map(name).collect()
     }

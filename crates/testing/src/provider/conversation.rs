@@ -33,7 +33,7 @@ pub(super) fn check(rules: &Rules, body: &Value, found: &mut Problems) {
                 None if called.contains(id) => {
                     found.add(&place, format_args!("a second result of the call `{id}`"));
                 }
-                None => found.add(&place, format_args!("a result of `{id}`, which nobody called")),
+                None => found.add(&place, format_args!("a result of `{id}` without a call")),
             }
         } else if !open.is_empty() {
             found.add(&place, format_args!("comes before the result of the call `{}`", open.join("`, `")));

@@ -160,7 +160,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             for asked in sim.fate().some_of(asked) {
                 let answer = (self.options.answer)(&asked);
                 let answer =
-                    answer.ok_or_else(|| format!("nobody answers `{}`; use `Options::answer`", asked.id))?;
+                    answer.ok_or_else(|| format!("no answer to `{}`; use `Options::answer`", asked.id))?;
                 answers = answers.answer(asked.id, answer);
             }
             return Ok(Some(graph.stream_resume(RunConfig { answers, ..config }, tasks())));

@@ -141,7 +141,7 @@ impl Executor {
     ) -> (impl Fn(ToolQuestion) -> AnswerFuture + Send + Sync + 'static, mpsc::Receiver<ToolQuestion>) {
         let (asks, asked) = mpsc::channel(1);
         let nobody = match self.deps.approvals {
-            Approvals::Deny => Some("nobody is there to answer it"),
+            Approvals::Deny => Some("there is no user to answer it"),
             Approvals::Interrupt | Approvals::Allow if !self.cx.can_interrupt() => {
                 Some("the run is not stored, so that no answer can follow")
             }
