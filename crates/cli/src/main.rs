@@ -1,55 +1,42 @@
 //! The `superstep` program: a ReAct agent in the terminal.
 //!
 //! ```text
-//! args ─▶ place (folder, database) ─▶ model (which one) ─▶ run ─▶ output
-//!                      │                                   └─▶ follow ─▶ approve (who decides) ─▶ follow
-//!                      ├─▶ threads, show (state, history, draw)
-//!                      ├─▶ keep (delete, copy, prune)
-//!                      ├─▶ replay
-//!                      ├─▶ revert (files)
-//!                      ├─▶ memory (long-term memory), dream (memory consolidation)
-//!                      └─▶ steer
+//! commands    one file each: run, threads, show, revert, ..
+//!    │
+//! session     a run of the agent: setup, run loop, questions, memory consolidation
+//!    │
+//! config      the configuration: a file, a thread, the environment; models, memory, trust
+//!    │
+//! offline     a demonstration without a language model
+//!    │
+//! args        the command line
+//!    │
+//! output      errors, exit codes, tables; a run for people or as JSON
 //! ```
 //!
-//! Its interface is documented in `docs/cli.md`. Start at [`run`].
+//! Each folder uses only those below it. Its interface is documented in `docs/cli.md`. Start at [`commands::run::run`].
 
 mod args;
-mod exit;
-mod place;
-mod private;
-
-mod discover;
-mod model;
+mod commands;
+mod config;
 mod offline;
-mod profile;
-
-mod approve;
-mod dream;
-mod follow;
-mod keep;
-mod mcp;
-mod memory;
 mod output;
-mod replay;
-mod results;
-mod revert;
-mod run;
-mod settings;
-mod show;
-mod signals;
-mod steer;
-mod threads;
-mod tools;
-mod trust;
+mod session;
 
 use std::{process::ExitCode, time::Duration};
+
+use crate::{
+    args::command_line::{self, Command},
+    commands::{dream, memory, presets, replay, revert, run, show, steer, thread_admin, threads, tools},
+    output::exit,
+};
 
 /// Maximum wait for the end of MCP servers before they are killed.
 const LONGEST_END: Duration = Duration::from_secs(6);
 
 fn main() -> ExitCode {
     exit::guard(|| {
-        let command = match args::parse() {
+        let command = match command_line::parse() {
             Ok(command) => command,
             Err(exit) => return exit,
         };
@@ -62,24 +49,24 @@ fn main() -> ExitCode {
         };
         let result = runtime.block_on(async {
             match command {
-                args::Command::Run(args) => run::run(args).await,
-                args::Command::Resume(args) => run::resume(args).await,
-                args::Command::Steer(args) => steer::steer(args).await,
-                args::Command::Threads(args) => threads::threads(args).await,
-                args::Command::Delete(args) => keep::delete(args).await,
-                args::Command::Copy(args) => keep::copy(args).await,
-                args::Command::Adopt(args) => keep::adopt(args).await,
-                args::Command::Prune(args) => keep::prune(args).await,
-                args::Command::Revert(args) => revert::revert(args).await,
-                args::Command::State(args) => show::state(args).await,
-                args::Command::History(args) => show::history(args).await,
-                args::Command::Replay(args) => replay::replay(args).await,
-                args::Command::Draw(args) => show::draw(args).await,
-                args::Command::Dream(args) => dream::dream(args).await,
-                args::Command::Memory(command) => memory::commands::memory(command).await,
-                args::Command::Presets(args) => settings::presets(&args),
-                args::Command::Tools(args) => tools::list(&args).await,
-                args::Command::Completions { shell } => show::completions(shell),
+                Command::Run(args) => run::run(args).await,
+                Command::Resume(args) => run::resume(args).await,
+                Command::Steer(args) => steer::steer(args).await,
+                Command::Threads(args) => threads::threads(args).await,
+                Command::Delete(args) => thread_admin::delete(args).await,
+                Command::Copy(args) => thread_admin::copy(args).await,
+                Command::Adopt(args) => thread_admin::adopt(args).await,
+                Command::Prune(args) => thread_admin::prune(args).await,
+                Command::Revert(args) => revert::revert(args).await,
+                Command::State(args) => show::state(args).await,
+                Command::History(args) => show::history(args).await,
+                Command::Replay(args) => replay::replay(args).await,
+                Command::Draw(args) => show::draw(args).await,
+                Command::Dream(args) => dream::dream(args).await,
+                Command::Memory(command) => memory::memory(command).await,
+                Command::Presets(args) => presets::presets(&args),
+                Command::Tools(args) => tools::list(&args).await,
+                Command::Completions { shell } => show::completions(shell),
             }
         });
         // Servers that were dropped on an early return are still shutting down.

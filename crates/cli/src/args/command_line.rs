@@ -2,19 +2,17 @@
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
-use clap::{
-    Args, Parser, Subcommand, ValueEnum,
-    builder::{NonEmptyStringValueParser, PossibleValuesParser},
-};
-use superstep::{
-    agent::PRESETS,
-    llm::{ApiKey, is_printable},
-};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
+use superstep::llm::ApiKey;
 
 use crate::{
-    approve::DecisionArgs,
-    exit::Exit,
-    memory::{commands::MemoryCommand, user_name},
+    args::{
+        decisions::DecisionArgs,
+        memory::MemoryCommand,
+        shared::{PlaceArgs, TurnArgs},
+        values::{age, new_thread_name, thread_name, user_name},
+    },
+    output::exit::Exit,
 };
 
 const EXAMPLES: &str = "\
@@ -200,7 +198,7 @@ pub(crate) struct SteerArgs {
     pub(crate) text: String,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -211,60 +209,6 @@ pub(crate) struct Stdin;
 
 fn stdin(word: &str) -> Result<Stdin, &'static str> {
     if word == "-" { Ok(Stdin) } else { Err("a prompt is one word of the command line: put it in quotes") }
-}
-
-/// The folder and the database.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct PlaceArgs {
-    /// The database [default: `.superstep/threads.db` under `--cwd`].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) db: Option<PathBuf>,
-    /// The folder that the tools cannot leave [default: the current one].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<PathBuf>,
-}
-
-/// The options of a turn.
-#[derive(Args, Debug, Default)]
-pub(crate) struct TurnArgs {
-    /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
-    /// The server, such as `http://127.0.0.1:11434/v1` [default: the thread's, then OPENAI_BASE_URL].
-    #[arg(long, value_name = "URL")]
-    pub(crate) base_url: Option<String>,
-    /// The key [default: OPENAI_API_KEY, which is safer: other programs can see command lines].
-    #[arg(long, value_name = "KEY", value_parser = |key: &str| Ok::<_, String>(ApiKey::new(key.trim())))]
-    pub(crate) api_key: Option<ApiKey>,
-    /// The preset: see `superstep presets` [default: the thread's, then `default`].
-    #[arg(long, value_name = "PRESET", conflicts_with = "config", value_parser = PossibleValuesParser::new(PRESETS.map(|preset| preset.name)))]
-    pub(crate) preset: Option<String>,
-    /// A TOML file with changes to a preset, which its entry `preset` names [default: the thread's].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Run until the agent is done, or call its model at most twice [default: the thread's, then `react`;
-    /// `single` with `--preset opencode` and no `--max-steps`].
-    #[arg(long, value_enum, value_name = "MODE")]
-    pub(crate) mode: Option<Mode>,
-    /// The step limit of a turn [default: the thread's, then the preset's].
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=10_000))]
-    pub(crate) max_steps: Option<u32>,
-    /// The agent's tools, by name or group, such as `read,shell`: see `superstep tools` [default: the
-    /// thread's, then all].
-    #[arg(long, value_name = "NAMES")]
-    pub(crate) tools: Option<String>,
-    /// Do not use a long-term memory; stored with the thread.
-    #[arg(long)]
-    pub(crate) no_memory: bool,
-    /// Run every call that requires approval, as if a rule allowed it; calls that a rule denies are denied.
-    #[arg(long, short)]
-    pub(crate) yes: bool,
-    /// Print one JSON object per line on stdout: the events, then `final`.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print only the final reply and errors.
-    #[arg(long, short, conflicts_with = "json")]
-    pub(crate) quiet: bool,
 }
 
 #[derive(Args, Debug)]
@@ -488,14 +432,6 @@ pub(crate) struct ToolsArgs {
     pub(crate) json: bool,
 }
 
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// One round: the model may call tools, and then replies.
-    Single,
-    /// As many rounds as the preset allows.
-    React,
-}
-
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum Format {
     /// One line per edge.
@@ -528,51 +464,6 @@ pub(crate) fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> s
     out.write_all(&script)
 }
 
-/// Validates a thread name: it can be displayed, typed and found again.
-fn thread_name(name: &str) -> Result<String, String> {
-    name_of("thread", name)
-}
-
-/// Validates the name of a possibly new thread. It appears in suggested commands, so it must not look like a
-/// flag.
-fn new_thread_name(name: &str) -> Result<String, String> {
-    if name.starts_with('-') {
-        return Err("a thread's name does not begin with `-`, which is for flags".to_owned());
-    }
-    if name.chars().any(|c| !is_printable(c)) {
-        return Err("a thread's name has no characters that cannot be seen".to_owned());
-    }
-    thread_name(name)
-}
-
-/// Validates a name that can be displayed in a line.
-pub(crate) fn name_of(whose: &str, name: &str) -> Result<String, String> {
-    if name.trim().is_empty() {
-        return Err(format!("a {whose} needs a name"));
-    }
-    if name.len() > 200 || name.chars().any(char::is_control) {
-        return Err(format!("a {whose}'s name has at most 200 bytes and no control characters"));
-    }
-    Ok(name.to_owned())
-}
-
-/// Parses a number and its unit: `90s`, `15m`, `12h`, `30d`, `2w`.
-fn age(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration; write a number and one of s, m, h, d, w, such as `30d`");
-    let unit = text.chars().next_back().ok_or_else(wrong)?;
-    let seconds: u64 = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 60 * 60,
-        'd' => 24 * 60 * 60,
-        'w' => 7 * 24 * 60 * 60,
-        _ => return Err(wrong()),
-    };
-    let number = text.strip_suffix(unit).unwrap_or_default();
-    let number: u32 = number.parse().map_err(|_| wrong())?;
-    Ok(Duration::from_secs(u64::from(number) * seconds))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -582,18 +473,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn ages_have_a_unit() {
-        let hours = |hours: u64| Ok(Duration::from_secs(hours * 3_600));
-        assert_eq!(
-            (age("0s"), age("90m"), age("2d"), age("1w")),
-            (hours(0), age("5400s"), hours(48), hours(168))
-        );
-        for wrong in ["", "d", "30", "-1d", "1dd", "1.5h", "3 d", "1y", "9999999999d"] {
-            assert!(age(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]

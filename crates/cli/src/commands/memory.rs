@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 use rand::RngExt;
 use serde_json::json;
 use superstep::{
@@ -15,74 +14,19 @@ use superstep::{
     memory::LONGEST_MEMORY,
 };
 
-use super::{Memory, user_name};
 use crate::{
-    args::PlaceArgs,
-    exit::{Exit, Failure},
-    output::brief,
-    place::Place,
-    run::chance,
-    settings,
-    show::{lines, new_table, print},
+    args::memory::{MemoryArgs, MemoryCommand},
+    config::{location::Place, memory::Memory, settings},
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, new_table, print},
+        text::brief,
+    },
+    session::randomness::chance,
 };
 
 /// Maximum number of characters of an entry in a table.
 const MOST_SHOWN: usize = 100;
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum MemoryCommand {
-    /// List the entries of a user's memory.
-    List {
-        /// Maximum number of entries.
-        #[arg(long, value_name = "N", default_value_t = 100)]
-        limit: usize,
-        #[command(flatten)]
-        of: MemoryArgs,
-    },
-    /// Search a user's memory, the best matches first.
-    Search {
-        /// The query.
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        query: String,
-        /// Maximum number of entries.
-        #[arg(long, value_name = "N", default_value_t = 10)]
-        limit: usize,
-        #[command(flatten)]
-        of: MemoryArgs,
-    },
-    /// Add an entry to a user's memory.
-    Add {
-        /// The text of the entry.
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        text: String,
-        #[command(flatten)]
-        of: MemoryArgs,
-    },
-    /// Delete entries by the ids that `list` and `search` show.
-    Forget {
-        /// The entries.
-        #[arg(required = true, value_name = "ID")]
-        ids: Vec<String>,
-        #[command(flatten)]
-        of: MemoryArgs,
-    },
-}
-
-/// The memory and its user.
-#[derive(Args, Debug)]
-pub(crate) struct MemoryArgs {
-    /// The user [default: that of the configuration, or `me`].
-    #[arg(long, value_name = "NAME", value_parser = user_name)]
-    user: Option<String>,
-    /// A TOML file whose table `memory` configures it [default: the user's own].
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    #[command(flatten)]
-    place: PlaceArgs,
-    /// Print one JSON object per entry.
-    #[arg(long)]
-    json: bool,
-}
 
 /// One user's memory.
 struct Opened {

@@ -7,12 +7,14 @@ use superstep::{
 };
 
 use crate::{
-    args::{ReplayArgs, TurnArgs},
-    exit::{Exit, Failure},
-    output::tell,
-    place::Place,
-    run::{Purpose, Setup},
-    show::print,
+    args::{command_line::ReplayArgs, shared::TurnArgs},
+    config::location::Place,
+    output::{
+        exit::{Exit, Failure},
+        table::print,
+        text::tell,
+    },
+    session::setup::{Purpose, Setup},
 };
 
 /// The nodes that call a model, and the one that runs tools.

@@ -1,4 +1,4 @@
-//! File snapshots around rounds of tools, restored by `superstep revert`.
+//! `superstep revert`: restores files that tools changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,99 +9,27 @@ use std::{
 use serde_json::json;
 use superstep::{
     AsNode, CheckpointId, CheckpointMeta, Checkpointer, CompiledGraph, RunConfig, State, ThreadId,
-    agent::AgentState,
-    llm::{FileChangeKind, FileChanges},
-    tools::{FileSnapshots, RestoreError, Workspace},
+    agent::AgentState, llm::FileChanges, tools::RestoreError,
 };
 
 use crate::{
-    approve::confirm,
-    args::RevertArgs,
-    exit::{Exit, Failure},
-    model::Remembered,
-    output::printable_line,
-    place::{Place, quoted},
-    show::{graph, lines, print},
-    trust::Decided,
+    args::command_line::RevertArgs,
+    config::{
+        location::{self, Place},
+        remembered::Remembered,
+        trust::Decided,
+    },
+    output::{
+        exit::{Exit, Failure},
+        files::listed,
+        table::{lines, print},
+        text::{printable_line, quoted},
+    },
+    session::{approve::confirm, snapshots, stored_graph::graph},
 };
 
 /// The key of the tools' folder in the metadata of a checkpoint.
 const CWD: &str = "cwd";
-
-/// The key of the snapshots in a configuration.
-pub(crate) const KEY: &str = "snapshots";
-
-/// Returns the snapshots of a folder.
-pub(crate) fn kept(cwd: &Path) -> Result<FileSnapshots, Failure> {
-    Workspace::open(cwd)
-        .and_then(|workspace| FileSnapshots::new(&workspace))
-        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
-}
-
-/// Deletes the snapshots of a thread.
-pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
-    kept(cwd)?.forget(thread).map_err(|cause| {
-        let message = format!("the files kept of thread `{thread}` in `{}` are left: {cause}", cwd.display());
-        Failure::new(Exit::Failed, message)
-    })
-}
-
-/// Copies the snapshots of a thread for its copy.
-pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
-    kept(cwd)?.copy(from, to).map_err(|cause| {
-        let message = format!(
-            "the thread was copied, but not the files kept of `{from}` in `{}`: {cause}",
-            cwd.display()
-        );
-        Failure::new(Exit::Failed, message)
-    })
-}
-
-/// Deletes snapshot files of a thread that none of its checkpoints references, and returns their number.
-pub(crate) async fn prune(
-    cwd: &Path,
-    store: &dyn Checkpointer,
-    graph: &CompiledGraph<AgentState>,
-    thread: &ThreadId,
-) -> Result<usize, Failure> {
-    // No run may take snapshots in between.
-    let _lease = store.lease(thread).await?;
-    // An unfinished round has taken a snapshot that no state references yet. Another branch starts its rounds
-    // anew.
-    if !graph.get_state(thread, None).await?.next.is_empty() {
-        return Ok(0);
-    }
-    let mut trees = BTreeSet::new();
-    for meta in store.history(thread, Default::default()).await? {
-        let state = graph.get_state(thread, Some(meta.id)).await?;
-        trees.extend(state.values.files.into_iter().flat_map(|files| [files.before, files.after]));
-    }
-    kept(cwd)?.prune(thread.as_str(), &trees).map_err(|cause| {
-        let message =
-            format!("the thread was pruned, but not the files kept of it in `{}`: {cause}", cwd.display());
-        Failure::new(Exit::Failed, message)
-    })
-}
-
-/// Formats changed files, one per line.
-pub(crate) fn listed(changes: &FileChanges) -> Vec<String> {
-    let mut lines: Vec<_> = changes
-        .changes
-        .iter()
-        .map(|change| {
-            let kind = match change.kind {
-                FileChangeKind::Made => "made",
-                FileChangeKind::Changed => "changed",
-                FileChangeKind::Removed => "removed",
-            };
-            format!("{kind} {}", printable_line(&change.path))
-        })
-        .collect();
-    if changes.more > 0 {
-        lines.push(format!("and {} more", changes.more));
-    }
-    lines
-}
 
 /// Restores the files that tools changed after a checkpoint.
 pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
@@ -141,7 +69,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         return told(&args.thread, &FileChanges::default(), args.json);
     }
     let cwd = folder_of(&rounds, &place, &remembered, &decided)?;
-    let files = kept(&cwd)?;
+    let files = snapshots::kept(&cwd)?;
     let is_kept =
         |round: &&Round| [&round.files.before, &round.files.after].iter().all(|tree| files.has(name, tree));
     if let Some(round) = rounds.iter().find(|round| !is_kept(round)) {
@@ -267,7 +195,7 @@ fn folder_of(
     if !settings.filter(|meta| folder_in(meta) == Some(folder)).any(is_known) {
         return Err(place.unnamed_folder(folder));
     }
-    crate::place::folder(Path::new(folder))
+    location::folder(Path::new(folder))
 }
 
 /// Returns the error for rounds in another folder.

@@ -1,34 +1,30 @@
 //! `superstep state`, `history`, `draw` and `completions`: inspection without changes.
 
-use std::{
-    collections::BTreeSet,
-    io::{self, Write},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, io};
 
-use comfy_table::{Table, presets};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use superstep::{
-    CheckpointId, CheckpointMeta, CompiledGraph, History, NodeName, State, StateSnapshot, TaskSnapshot,
-    ThreadId,
-    agent::{AgentDeps, AgentState, MemoryTrigger, ReactConfig, TurnHistory, react_graph},
-    llm::{Role, ToolRegistry},
+    CheckpointId, CheckpointMeta, History, NodeName, State, StateSnapshot, TaskSnapshot, ThreadId,
+    agent::AgentState,
+    llm::Role,
     memory::{DreamState, Dreams},
 };
 
 use crate::{
-    approve::Waiting,
-    args::{self, DrawArgs, Format, HistoryArgs, StateArgs},
-    dream,
-    exit::{self, Exit, Failure},
-    memory::{self, Memory},
-    model::Remembered,
-    offline::Offline,
-    output::{brief, json_line, printable, printable_line},
-    place::Place,
-    revert, settings,
-    threads::Standing,
+    args::command_line::{self, DrawArgs, Format, HistoryArgs, StateArgs},
+    commands::threads::Standing,
+    config::{location::Place, remembered::Remembered},
+    output::{
+        exit::{Exit, Failure},
+        files::listed,
+        table::{lines, new_table, print, time, written},
+        text::{brief, printable_line},
+    },
+    session::{
+        dream_thread,
+        stored_graph::{graph, graph_of},
+        waiting::Waiting,
+    },
 };
 
 /// Lists the checkpoints of a thread.
@@ -85,7 +81,7 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
     let Some(meta) = &snapshot.checkpoint else { return Err(place.unknown(&args.thread)) };
     if snapshot.graph.is_none() {
         // An older version stored it without its graph.
-        dream::refuse(&place, &thread)?;
+        dream_thread::refuse(&place, &thread)?;
     }
     if args.json {
         let shown = json!({
@@ -146,29 +142,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
 
 /// Prints a completion script.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
-    written(args::completions(shell, &mut io::stdout()))
-}
-
-/// Returns the graph of the agent, which does not depend on models and tools.
-pub(crate) fn graph() -> Result<CompiledGraph<AgentState>, Failure> {
-    let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), ReactConfig::graph(25));
-    react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
-}
-
-/// Returns the graph of a thread, with its configured optional nodes.
-fn graph_of(remembered: &Remembered, place: &Place) -> Result<CompiledGraph<AgentState>, Failure> {
-    let chosen = remembered.chosen().unwrap_or_default();
-    let misfit =
-        |error| Failure::usage(format!("the thread remembers a configuration that does not fit: {error}"));
-    let config = settings::config(&chosen, false).map_err(|error| misfit(error.to_string()))?;
-    let memory = Memory::of(&chosen).map_err(misfit)?;
-    let dreams = dream::of(&chosen).map_err(misfit)?;
-    let history = dreams.map(|_| dream::history_to_look_at(&place.cwd)).transpose()?;
-    let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), config);
-    let memory = memory.map(|_| MemoryTrigger::new(memory::to_look_at()));
-    let history = history.map(|history| Arc::new(history) as Arc<dyn TurnHistory>);
-    let deps = AgentDeps { memory, history, ..deps };
-    react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))
+    written(command_line::completions(shell, &mut io::stdout()))
 }
 
 /// Returns the channels with their values.
@@ -212,7 +186,7 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
         let lines: Vec<_> = list.lines().collect();
         text.push_str(&format!("to do       {}\n", lines.join("\n            ")));
     }
-    let files = state.files.iter().flat_map(revert::listed).collect::<Vec<_>>();
+    let files = state.files.iter().flat_map(listed).collect::<Vec<_>>();
     if !files.is_empty() {
         text.push_str(&format!("files       {}\n", files.join("\n            ")));
     }
@@ -250,40 +224,9 @@ fn to_do(state: &AgentState) -> Option<&str> {
         .find(|list| !list.starts_with("Error"))
 }
 
-pub(crate) fn new_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header);
-    table
-}
-
 fn next(nodes: &[NodeName]) -> String {
     if nodes.is_empty() {
         return "-".to_owned();
     }
     nodes.iter().map(|node| printable_line(node.as_str())).collect::<Vec<_>>().join(", ")
-}
-
-pub(crate) fn time(ms: i64) -> String {
-    let second = jiff::Timestamp::from_second(ms.div_euclid(1_000));
-    second.map_or_else(|_| ms.to_string(), |second| second.to_string())
-}
-
-pub(crate) fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
-    let line = |item| json_line(&item).expect("what is shown has a JSON form");
-    items.into_iter().map(line).collect()
-}
-
-/// Prints escaped text on stdout: names and texts in it are from models, files and databases. A closed stdout
-/// is not a failure.
-pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
-    let mut out = io::stdout();
-    written(out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()))
-}
-
-fn written(result: io::Result<()>) -> Result<Exit, Failure> {
-    match result.as_ref().err().and_then(exit::unwritten) {
-        Some(failure) => Err(failure),
-        None => Ok(Exit::Ok),
-    }
 }

@@ -7,16 +7,19 @@ use superstep::{
 };
 
 use crate::{
-    args::SteerArgs,
-    exit::{Exit, Failure},
-    place::Place,
-    show::{graph, lines, print},
+    args::command_line::SteerArgs,
+    config::location::Place,
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, print},
+    },
+    session::{dream_thread, stored_graph::graph},
 };
 
 /// Sends a message to a running turn.
 pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
-    crate::dream::refuse(&place, &args.thread.as_str().into())?;
+    dream_thread::refuse(&place, &args.thread.as_str().into())?;
     let graph = graph()?.with_checkpointer(place.change(&[&args.thread]).await?);
     let number = match say(&graph, &args.text, RunConfig::thread(args.thread.as_str())).await {
         Ok(number) => number,

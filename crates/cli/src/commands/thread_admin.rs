@@ -4,13 +4,14 @@ use serde_json::json;
 use superstep::{Checkpointer, Clock, Keep, SystemClock, ThreadId, memory::Dreams};
 
 use crate::{
-    approve::confirm,
-    args::{AdoptArgs, CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
-    exit::{Exit, Failure},
-    output::printable_line,
-    place::Place,
-    results, revert,
-    show::{graph, lines, print},
+    args::command_line::{AdoptArgs, CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
+    config::location::Place,
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, print},
+        text::printable_line,
+    },
+    session::{approve::confirm, dream_thread, results, snapshots, stored_graph::graph},
 };
 
 /// Deletes threads.
@@ -45,7 +46,7 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
         decided.forget()?;
         if let Some(cwd) = cwd {
             results::forget(&cwd, thread)?;
-            revert::forget(&cwd, thread)?;
+            snapshots::forget(&cwd, thread)?;
         }
     }
     drop(leases);
@@ -66,7 +67,7 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     decided.copy_to(&*place.decided(&to)?)?;
     // A missing folder has no files to restore.
     if let Ok(cwd) = cwd {
-        revert::copy(&cwd, &args.thread, &args.new)?;
+        snapshots::copy(&cwd, &args.thread, &args.new)?;
     }
     if args.json {
         return print(&lines([json!({ "thread": from, "copy": to })]));
@@ -78,7 +79,7 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
 pub(crate) async fn adopt(args: AdoptArgs) -> Result<Exit, Failure> {
     let place = Place::new(args.place)?;
     let thread = ThreadId::from(args.thread.as_str());
-    crate::dream::refuse(&place, &thread)?;
+    dream_thread::refuse(&place, &thread)?;
     let graph = graph()?.with_checkpointer(place.change(&[&args.thread]).await?);
     graph.adopt_thread(&thread).await?;
     if args.json {
@@ -109,7 +110,7 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     // A missing folder has no files to restore, and a dream has none that tools wrote.
     let files = match cwd {
         Ok(_) if is_dream => 0,
-        Ok(cwd) => revert::prune(&cwd, &*store, &graph, &thread).await?,
+        Ok(cwd) => snapshots::prune(&cwd, &*store, &graph, &thread).await?,
         Err(_) => 0,
     };
     if args.json {

@@ -11,11 +11,14 @@ use superstep::{
 };
 
 use crate::{
-    args::ThreadsArgs,
-    exit::{Exit, Failure},
-    output::printable_line,
-    place::Place,
-    show::{graph, lines, new_table, print, time},
+    args::command_line::ThreadsArgs,
+    config::location::Place,
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, new_table, print, time},
+        text::printable_line,
+    },
+    session::stored_graph::graph,
 };
 
 /// The status of a thread.

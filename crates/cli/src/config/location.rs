@@ -1,12 +1,11 @@
 //! Locations: the folder of the tools, and the database.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use serde::Deserialize;
 use superstep::{
     CheckpointError, CheckpointId, Checkpointer, ThreadId,
     sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous},
@@ -14,16 +13,13 @@ use superstep::{
 };
 
 use crate::{
-    args::PlaceArgs,
-    exit::{Exit, Failure},
-    model::Remembered,
-    private,
-    settings::Chosen,
-    trust::Decided,
+    args::shared::PlaceArgs,
+    config::{private, remembered::Remembered, trust::Decided},
+    output::{
+        exit::{Exit, Failure},
+        text::quoted,
+    },
 };
-
-/// The database settings' key in a configuration.
-pub(crate) const KEY: &str = "db";
 
 /// The path of the database under the folder of the tools.
 const DATABASE: &str = ".superstep/threads.db";
@@ -35,37 +31,6 @@ pub(crate) struct Place {
     db: PathBuf,
     /// The given flags, for suggested commands.
     given: PlaceArgs,
-}
-
-/// The database settings of a configuration. A promise: threads store them.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Writing {
-    synchronous: Level,
-}
-
-/// The levels of SQLite's `PRAGMA synchronous`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Level {
-    #[default]
-    Normal,
-    Full,
-}
-
-/// Returns the database settings of a configuration.
-///
-/// # Errors    The problem with them.
-pub(crate) fn options(chosen: &Chosen) -> Result<SqliteOptions, String> {
-    let writing = match chosen.get(KEY) {
-        None => Writing::default(),
-        Some(writing) => Writing::deserialize(writing).map_err(|error| format!("`{KEY}`: {error}"))?,
-    };
-    let synchronous = match writing.synchronous {
-        Level::Normal => Synchronous::Effects,
-        Level::Full => Synchronous::Commits,
-    };
-    Ok(SqliteOptions { synchronous, ..SqliteOptions::default() })
 }
 
 impl Place {
@@ -242,63 +207,4 @@ pub(crate) fn folder(path: &Path) -> Result<PathBuf, Failure> {
         _ => wrong(&cause.to_string()),
     })?;
     if real.is_dir() { Ok(real) } else { Err(wrong("it is no folder")) }
-}
-
-/// Returns the path of a file given by a plain path below a folder, existing or not; creates its parent
-/// folders.
-///
-/// # Errors    A folder cannot be created; or a folder or the file is a link, which may lead out of the
-/// folder.
-pub(crate) fn below(folder: &Path, file: &Path) -> io::Result<PathBuf> {
-    let mut path = folder.to_owned();
-    let mut parts = file.components().peekable();
-    while let Some(part) = parts.next() {
-        path.push(part);
-        if parts.peek().is_some() {
-            make_private_folder(&path)?;
-        }
-        if fs::symlink_metadata(&path).is_ok_and(|there| there.is_symlink()) {
-            return Err(io::Error::other(format!("`{}` is a link", path.display())));
-        }
-    }
-    Ok(path)
-}
-
-/// Quotes a word for a shell.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_configuration_says_when_the_database_is_synced() {
-        let read = |toml: &str| options(&toml::from_str(toml).unwrap()).map(|options| options.synchronous);
-        assert_eq!(read(""), Ok(Synchronous::Effects));
-        assert_eq!(read("[db]"), Ok(Synchronous::Effects));
-        assert_eq!(read("[db]\nsynchronous = \"normal\""), Ok(Synchronous::Effects));
-        assert_eq!(read("[db]\nsynchronous = \"full\""), Ok(Synchronous::Commits));
-        for (wrong, why) in [
-            ("[db]\nsynchronous = \"off\"", "`db`: unknown variant `off`, expected `normal` or `full`"),
-            ("[db]\nsynchronus = \"full\"", "`db`: unknown field `synchronus`, expected `synchronous`"),
-            ("db = \"full\"", "`db`: invalid type: string \"full\", expected struct Writing"),
-        ] {
-            assert_eq!(read(wrong), Err(why.to_owned()));
-        }
-    }
-
-    #[test]
-    fn words_are_quoted_where_a_shell_needs_it() {
-        assert_eq!(quoted("t-1.a/b"), "t-1.a/b");
-        assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 }

@@ -1,8 +1,5 @@
 //! The memory of a configuration: `[memory]`, and its user.
-//!
-//! `superstep memory` is in [`commands`].
 
-pub(crate) mod commands;
 mod mem0;
 
 use std::{
@@ -22,13 +19,14 @@ use superstep::{
 };
 
 use crate::{
-    args::name_of,
-    dream,
-    exit::{Exit, Failure},
-    place::below,
-    private,
-    settings::Chosen,
-    trust,
+    args::values::user_name,
+    config::{
+        dream,
+        private::{self, below},
+        settings::Chosen,
+        state_folder::own_folder,
+    },
+    output::exit::{Exit, Failure},
 };
 
 /// Its key in a configuration.
@@ -55,9 +53,9 @@ const DREAMING: &str = "cococat";
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Memory {
-    store: Kind,
+    pub(super) store: Kind,
     /// The file or folder; defaults to the user's own.
-    path: Option<PathBuf>,
+    pub(super) path: Option<PathBuf>,
     user: Option<String>,
     /// Number of entries retrieved for each message.
     retrieve: usize,
@@ -66,21 +64,21 @@ pub(crate) struct Memory {
     /// The phrases of a memory request.
     phrases: Option<Vec<String>>,
     /// The address of a Mem0 server; defaults to the hosted platform.
-    base_url: Option<String>,
+    pub(super) base_url: Option<String>,
     /// The environment variable with its key.
-    key_env: Option<String>,
+    pub(super) key_env: Option<String>,
     /// The kind of server.
-    form: Option<Mem0Form>,
+    pub(super) form: Option<Mem0Form>,
     /// Minimum score of an entry.
-    threshold: Option<f64>,
+    pub(super) threshold: Option<f64>,
     /// Lets its model derive entries from messages.
-    infer: Option<bool>,
+    pub(super) infer: Option<bool>,
 }
 
 /// The kind of storage. Kinds without a file have their own settings in place of `path`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+pub(super) enum Kind {
     /// A `MEMORY.md` for each user.
     #[default]
     File,
@@ -292,22 +290,6 @@ fn usual() -> Value {
     json!({ "store": "file", "tools": false })
 }
 
-/// Returns the folder of the user's own memory, and creates it if absent.
-fn own_folder() -> Result<PathBuf, Failure> {
-    let folder = trust::folder().ok_or_else(|| {
-        Failure::new(Exit::Database, "no folder for it is known; name one with SUPERSTEP_STATE_DIR")
-    })?;
-    trust::make_private(&folder).map_err(|cause| {
-        let folder = folder.display();
-        let message = format!(
-            "the folder `{folder}` cannot be made: {cause}; name another one with SUPERSTEP_STATE_DIR"
-        );
-        Failure::new(Exit::Database, message)
-    })?;
-    private::check(&folder, "name another folder with SUPERSTEP_STATE_DIR")?;
-    Ok(folder)
-}
-
 fn stored(opened: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMemory>, Failure> {
     let store = opened.map_err(|error| Failure::caused(Exit::Database, &error))?;
     Ok(Arc::new(StoreMemory::new(Arc::new(store))))
@@ -316,11 +298,6 @@ fn stored(opened: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMem
 /// Returns an empty memory, for graphs that are only shown.
 pub(crate) fn to_look_at() -> Arc<dyn LongTermMemory> {
     Arc::new(StoreMemory::new(Arc::new(MemoryStore::new())))
-}
-
-/// Validates the name of a user, which can be displayed and typed.
-pub(crate) fn user_name(name: &str) -> Result<String, String> {
-    name_of("user", name)
 }
 
 /// Opens the files in a folder at any place; its parent must exist.

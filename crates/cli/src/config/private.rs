@@ -3,10 +3,13 @@
 use std::{
     ffi::OsString,
     fs::{self, Metadata},
+    io,
     path::{Path, PathBuf},
 };
 
-use crate::exit::{Exit, Failure};
+use superstep::tools::make_private_folder;
+
+use crate::output::exit::{Exit, Failure};
 
 /// The advice for a rejected database.
 pub(crate) const OTHER_DATABASE: &str = "use another database with `--db`";
@@ -76,6 +79,26 @@ pub(crate) fn check_folder_of(_: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the path of a file given by a plain path below a folder, existing or not; creates its parent
+/// folders.
+///
+/// # Errors    A folder cannot be created; or a folder or the file is a link, which may lead out of the
+/// folder.
+pub(crate) fn below(folder: &Path, file: &Path) -> io::Result<PathBuf> {
+    let mut path = folder.to_owned();
+    let mut parts = file.components().peekable();
+    while let Some(part) = parts.next() {
+        path.push(part);
+        if parts.peek().is_some() {
+            make_private_folder(&path)?;
+        }
+        if fs::symlink_metadata(&path).is_ok_and(|there| there.is_symlink()) {
+            return Err(io::Error::other(format!("`{}` is a link", path.display())));
+        }
+    }
+    Ok(path)
+}
+
 /// Returns the reason why a file is not the user's own, with the advice.
 #[cfg(unix)]
 fn problem(path: &Path, there: &Metadata, advice: &str) -> Option<String> {
@@ -94,7 +117,7 @@ fn problem(path: &Path, there: &Metadata, advice: &str) -> Option<String> {
         ));
     }
     (there.mode() & 0o022 != 0).then(|| {
-        let (mode, shown) = (there.mode() & 0o777, crate::place::quoted(&path.to_string_lossy()));
+        let (mode, shown) = (there.mode() & 0o777, crate::output::text::quoted(&path.to_string_lossy()));
         format!(
             "can be written by other users (mode {mode:o}); if you trust its content, change that with `chmod go-w \
              {shown}`, or {advice}"

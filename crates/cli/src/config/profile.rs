@@ -1,6 +1,6 @@
 //! The models of a configuration, and their providers' requirements.
 
-use std::{collections::BTreeMap, env, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -10,10 +10,12 @@ use superstep::llm::{
 };
 
 use crate::{
-    exit::{Exit, Failure},
-    model::{OFFLINE, OPENAI, is_loopback},
-    offline::Offline,
-    settings::Chosen,
+    config::{
+        server::{OPENAI, is_loopback, is_same_server, key_in},
+        settings::Chosen,
+    },
+    offline::planner::{OFFLINE, Offline},
+    output::exit::{Exit, Failure},
 };
 
 /// The entry of a configuration for models.
@@ -143,19 +145,6 @@ impl Profile {
             Some(_) => is_loopback(base_url),
         }
     }
-}
-
-/// Returns the key in an environment variable.
-pub(crate) fn key_in(name: &str) -> Result<ApiKey, Failure> {
-    let key = env::var(name).ok().map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
-    let unset = || {
-        Failure::usage(format!("the configuration takes a key from the variable `{name}`, which is not set"))
-    };
-    key.map(ApiKey::new).ok_or_else(unset)
-}
-
-pub(crate) fn is_same_server(one: &str, other: &str) -> bool {
-    one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
 #[cfg(test)]

@@ -8,17 +8,17 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use superstep::agent::{ConfigError, PRESETS, ReactConfig, opencode::react_rules};
+use superstep::agent::{ConfigError, ReactConfig, opencode::react_rules};
 
 use crate::{
-    args::{Mode, PresetsArgs, TurnArgs},
-    dream,
-    exit::{Exit, Failure},
-    mcp,
-    memory::{self, Memory},
-    place,
-    profile::{MODELS, Profiles},
-    revert, show, tools,
+    args::shared::{Mode, TurnArgs},
+    config::{
+        database, dream, mcp,
+        memory::{self, Memory},
+        profile::{MODELS, Profiles},
+        tools,
+    },
+    output::exit::Failure,
 };
 
 const SYSTEM_PROMPT: &str = "You answer questions and do small tasks in one folder of files. Use the tools to find facts \
@@ -31,18 +31,21 @@ const TOOL_TIMEOUT: Duration = Duration::from_secs(120);
 const MOST_CONFIG: u64 = 1 << 20;
 
 /// The entry for `--mode`, and its values.
-const MODE: &str = "mode";
-const SINGLE: &str = "single";
+pub(crate) const MODE: &str = "mode";
+pub(crate) const SINGLE: &str = "single";
 const REACT: &str = "react";
 
 /// The entry with the permission rules.
 const PERMISSIONS: &str = "permissions";
 
 /// The preset that defaults to a single round.
-const OPENCODE: &str = "opencode";
+pub(crate) const OPENCODE: &str = "opencode";
+
+/// The entry that says whether files are kept.
+pub(crate) const SNAPSHOTS: &str = "snapshots";
 
 /// The entries of a configuration that belong to the program and stay if another preset is chosen.
-const OWN: [&str; 7] = [MODELS, tools::KEY, mcp::KEY, memory::KEY, dream::KEY, revert::KEY, place::KEY];
+const OWN: [&str; 7] = [MODELS, tools::KEY, mcp::KEY, memory::KEY, dream::KEY, SNAPSHOTS, database::KEY];
 
 /// A configuration as the thread stores it: the input of [`ReactConfig::read`], the models, and the mode.
 pub(crate) type Chosen = Map<String, Value>;
@@ -89,7 +92,7 @@ pub(crate) fn narrowed(chosen: Chosen) -> (Chosen, Vec<String>) {
     let (mut narrowed, mut left_out) = (Chosen::new(), Vec::new());
     for (name, value) in chosen {
         match (name.as_str(), value) {
-            ("preset" | MODE | tools::KEY | mcp::KEY | memory::KEY | place::KEY, value) => {
+            ("preset" | MODE | tools::KEY | mcp::KEY | memory::KEY | database::KEY, value) => {
                 narrowed.insert(name, value);
             }
             (PERMISSIONS, Value::Array(rules)) => {
@@ -178,12 +181,12 @@ pub(crate) fn read(file: &Path) -> Result<Chosen, Failure> {
     let servers = mcp::servers(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     Memory::of(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     dream::of(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
-    place::options(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
+    database::options(&chosen).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     if let Some(names) = chosen.get(tools::KEY) {
         tools::names(names, &servers).map_err(|wrong| failed(format!("does not fit: {wrong}")))?;
     }
-    if !matches!(chosen.get(revert::KEY), None | Some(Value::Bool(_))) {
-        return Err(failed(format!("does not fit: `{}` is `true` or `false`", revert::KEY)));
+    if !matches!(chosen.get(SNAPSHOTS), None | Some(Value::Bool(_))) {
+        return Err(failed(format!("does not fit: `{}` is `true` or `false`", SNAPSHOTS)));
     }
     match agent(&chosen) {
         Ok(_) => Ok(chosen),
@@ -217,54 +220,9 @@ fn wrong_entry(chosen: &Chosen) -> Option<String> {
     })
 }
 
-/// Lists the presets, or prints one.
-pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
-    let Some(name) = &args.name else {
-        if args.json {
-            return show::print(&show::lines(PRESETS.iter().map(|preset| {
-                serde_json::json!({ "preset": preset.name, "about": preset.about, "config": (preset.config)() })
-            })));
-        }
-        let mut table = show::new_table(&["PRESET", "WHAT IT IS"]);
-        for preset in PRESETS {
-            table.add_row([preset.name, preset.about]);
-        }
-        return show::print(&format!("{}\n", table.trim_fmt()));
-    };
-    let unknown = || ConfigError::unknown_preset(name);
-    let config = ReactConfig::preset(name).ok_or_else(|| Failure::usage(unknown().to_string()))?;
-    if args.json {
-        return show::print(&show::lines([serde_json::json!({ "preset": name, "config": config })]));
-    }
-    written(name, &config)
-        .map(|text| show::print(&text))
-        .map_err(|error| Failure::caused(Exit::Failed, &error))?
-}
-
-/// Formats a preset as a file that is equivalent to its flag.
-fn written(name: &str, config: &ReactConfig) -> Result<String, toml::ser::Error> {
-    let toml = toml::to_string(config)?;
-    // Without a prompt the program uses its own; an empty one would disable it.
-    let toml = toml.strip_prefix("system_prompt = \"\"\n").unwrap_or(&toml);
-    let mode = if name == OPENCODE { format!("{MODE} = \"{SINGLE}\"\n") } else { String::new() };
-    Ok(format!("preset = \"{name}\"\n{mode}{toml}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_preset_that_is_written_down_is_read_as_it_was() {
-        for preset in PRESETS {
-            let text = written(preset.name, &(preset.config)()).unwrap();
-            let file: Chosen = toml::from_str(&text).unwrap();
-            let flags = TurnArgs { preset: Some(preset.name.to_owned()), ..TurnArgs::default() };
-            let flag = chosen(&flags, None).unwrap();
-            assert_eq!(config(&file, false).unwrap(), config(&flag, false).unwrap(), "{text}");
-            assert_eq!(file.get(MODE), flag.get(MODE), "{text}");
-        }
-    }
 
     #[test]
     fn what_is_chosen_is_kept_and_the_rest_is_the_programs() {

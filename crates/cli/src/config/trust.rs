@@ -14,7 +14,6 @@
 
 use std::{
     collections::BTreeSet,
-    env,
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
@@ -24,22 +23,21 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{
-    Answers, ThreadId,
+    ThreadId,
     agent::{Approval, ApprovalRequest, PermissionRule, Trust},
 };
 
 use crate::{
-    approve::Waiting,
-    exit::{Exit, Failure},
-    model::Remembered,
-    output::tell,
-    private,
+    config::{
+        private,
+        remembered::Remembered,
+        state_folder::{self, OTHER_FOLDER},
+    },
+    output::{
+        exit::{Exit, Failure},
+        text::tell,
+    },
 };
-
-/// The variable that overrides the state folder.
-const FOLDER: &str = "SUPERSTEP_STATE_DIR";
-
-const OTHER_FOLDER: &str = "name another folder with SUPERSTEP_STATE_DIR";
 
 /// Maximum size of a file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -86,8 +84,8 @@ impl Decided {
             let record = Record { thread: thread.to_owned(), ..Record::default() };
             return Ok(Arc::new(Self { place: None, record: Mutex::new(record), untaken: Mutex::default() }));
         };
-        let place =
-            folder().map(|folder| folder.join("threads").join(format!("{}.json", name(&real, thread))));
+        let place = state_folder::folder()
+            .map(|folder| folder.join("threads").join(format!("{}.json", name(&real, thread))));
         let empty = Record {
             database: real.to_string_lossy().into_owned(),
             file,
@@ -123,13 +121,12 @@ impl Decided {
     }
 
     /// Records the user's answers to the thread's waiting questions.
-    pub(crate) fn answered(&self, waiting: &[Waiting], answers: &Answers) -> Result<(), Failure> {
+    pub(crate) fn answered<'a>(
+        &self,
+        decisions: impl IntoIterator<Item = (&'a ApprovalRequest, Approval)>,
+    ) -> Result<(), Failure> {
         let thread = self.record().thread.clone();
-        let decisions = waiting.iter().filter_map(|call| {
-            let decision = answers.get(&call.interrupt).cloned()?;
-            Some((&call.request, serde_json::from_value::<Approval>(decision).ok()?))
-        });
-        let decisions: Vec<_> = decisions.filter(|(_, decision)| decision.lets_run()).collect();
+        let decisions: Vec<_> = decisions.into_iter().filter(|(_, decision)| decision.lets_run()).collect();
         if decisions.is_empty() {
             return Ok(());
         }
@@ -263,15 +260,6 @@ fn identity(file: &fs::Metadata) -> Option<String> {
     file.is_file().then(|| made.as_nanos().to_string())
 }
 
-/// Returns the state folder; `None` if the environment has no location for one.
-pub(crate) fn folder() -> Option<PathBuf> {
-    let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // The specification of these variables requires ignoring a relative path.
-    let usual = || given("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
-    let home = || env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local/state"));
-    given(FOLDER).or_else(|| Some(usual().or_else(home)?.join("superstep")))
-}
-
 /// Returns the name of the file about a thread.
 fn name(database: &Path, thread: &str) -> String {
     let mut hash = blake3::Hasher::new();
@@ -330,20 +318,11 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
 /// Creates the folder of a file, accessible by its owner only.
 fn private_folder(place: &Path) -> Result<&Path, Failure> {
     let folder = place.parent().unwrap_or(Path::new("."));
-    make_private(folder).map_err(|cause| unstored(place, &cause))?;
+    state_folder::make_private(folder).map_err(|cause| unstored(place, &cause))?;
     for path in [folder.parent(), Some(folder)].into_iter().flatten() {
         private::check(path, OTHER_FOLDER)?;
     }
     Ok(folder)
-}
-
-/// Creates a folder accessible by its owner only, if it is missing.
-pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
 }
 
 /// Writes a file atomically, readable by its owner only.

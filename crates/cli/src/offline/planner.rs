@@ -2,14 +2,14 @@
 //!
 //! Deterministic and without network. The rules are in [`plan`]; prompts are parsed in [`read`].
 
-mod plan;
-mod read;
-
 use futures::{StreamExt, stream};
 use serde_json::Value;
 use superstep::llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage};
 
-use self::plan::{Done, Move};
+use super::plan::{self, Done, Move};
+
+/// The name of the model without a server.
+pub(crate) const OFFLINE: &str = "offline";
 
 /// Without a model there are no tokens to count.
 const NO_TOKENS: Delta = Delta::Usage(Usage { input_tokens: 0, output_tokens: 0 });
@@ -20,7 +20,7 @@ pub(crate) struct Offline;
 
 impl ChatModel for Offline {
     fn name(&self) -> &str {
-        crate::model::OFFLINE
+        OFFLINE
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {

@@ -7,9 +7,9 @@ use std::{
     process::ExitCode,
 };
 
-use superstep::{CheckpointError, RunError, chain};
+use superstep::{CheckpointError, RunError, agent::AgentError, chain};
 
-use crate::output::printable;
+use crate::output::text::printable;
 
 /// The exit codes. A promise: they are listed in `docs/cli.md` and in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +105,14 @@ impl From<RunError> for Failure {
 pub(crate) fn unwritten(error: &io::Error) -> Option<Failure> {
     let message = format!("cannot write to stdout: {error}");
     (error.kind() != io::ErrorKind::BrokenPipe).then(|| Failure::new(Exit::Failed, message))
+}
+
+/// Returns the exit code of an agent's error: an invalid configuration, unless it is the program's own.
+pub(crate) fn exit_of(error: &AgentError) -> Exit {
+    match error {
+        AgentError::Tools(_) | AgentError::Graph(_) => Exit::Failed,
+        _ => Exit::Usage,
+    }
 }
 
 /// Runs the program; a panic ends it with [`Exit::Internal`].

@@ -13,8 +13,11 @@ use serde_json::Value;
 use superstep::{NodeName, agent::AgentOutcome, llm::FileChanges};
 use tokio::time::Instant;
 
-use super::{End, Output, brief, printable, tell_in};
-use crate::revert::listed;
+use crate::output::{
+    files::listed,
+    run_output::{End, Output},
+    text::{brief, printable, tell_in},
+};
 
 const DIM: Style = Style::new().dimmed();
 const BAD: Style = AnsiColor::Red.on_default();
@@ -22,7 +25,7 @@ const BAD: Style = AnsiColor::Red.on_default();
 /// Maximum number of characters of arguments and results in a tool's line.
 const MOST_SHOWN: usize = 100;
 
-/// The output for people; see the module.
+/// The offline model; see the module.
 pub(crate) struct Human<W> {
     out: W,
     /// `out` is a terminal, which must not receive control characters.

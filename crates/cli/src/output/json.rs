@@ -6,7 +6,10 @@ use serde::Serialize;
 use serde_json::Value;
 use superstep::{NodeName, agent::Metadata, llm::Usage};
 
-use super::{End, Output, json_line, tell};
+use crate::output::{
+    run_output::{End, Output},
+    text::{json_line, tell},
+};
 
 /// Writes events to `out`, everything else to stderr. The format of its lines is a promise, see
 /// `docs/cli.md`.

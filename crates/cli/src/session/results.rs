@@ -4,7 +4,7 @@ use std::path::Path;
 
 use superstep::tools::{RESULTS, SpillFiles};
 
-use crate::exit::{Exit, Failure};
+use crate::output::exit::{Exit, Failure};
 
 /// Returns their storage.
 pub(crate) fn kept(cwd: &Path) -> Result<SpillFiles, Failure> {

@@ -10,11 +10,17 @@ use superstep::{
 use tokio::time::Instant;
 
 use crate::{
-    approve::{Approve, Waiting},
-    exit::{self, Exit, Failure},
-    output::{End, Output, printable_line, tell},
-    run::{Setup, streaming},
-    signals,
+    output::{
+        exit::{self, Exit, Failure},
+        run_output::{End, Output},
+        text::{printable_line, tell},
+    },
+    session::{
+        approve::Approve,
+        setup::{Setup, streaming},
+        signals,
+        waiting::Waiting,
+    },
 };
 
 impl Setup<'_> {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::exit::Exit;
+use crate::output::exit::Exit;
 
 /// Cancels the run at the first signal, which then ends by itself; ends the program at the second.
 #[cfg(unix)]

@@ -7,11 +7,12 @@ use superstep::{
     memory::{Mem0, Mem0Config, Mem0Form},
 };
 
-use super::{Kind, Memory};
 use crate::{
-    exit::{Exit, Failure},
-    model::is_loopback,
-    profile::key_in,
+    config::{
+        memory::{Kind, Memory},
+        server::{is_loopback, key_in},
+    },
+    output::exit::{Exit, Failure},
 };
 
 /// The default variable with the key of the hosted platform.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use crate::output::printable;
+use crate::output::text::printable;
 
 /// The signs before the lines of a diff.
 const SIGNS: [&str; 2] = ["+", "-"];

@@ -1,0 +1,9 @@
+//! The command line.
+//!
+//! Start at [`command_line::Command`].
+
+pub(crate) mod command_line;
+pub(crate) mod decisions;
+pub(crate) mod memory;
+pub(crate) mod shared;
+pub(crate) mod values;

@@ -1,0 +1,68 @@
+//! Flags that several commands have.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, builder::PossibleValuesParser};
+use superstep::{agent::PRESETS, llm::ApiKey};
+
+/// The folder and the database.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlaceArgs {
+    /// The database [default: `.superstep/threads.db` under `--cwd`].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+    /// The folder that the tools cannot leave [default: the current one].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+}
+
+/// The options of a turn.
+#[derive(Args, Debug, Default)]
+pub(crate) struct TurnArgs {
+    /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// The server, such as `http://127.0.0.1:11434/v1` [default: the thread's, then OPENAI_BASE_URL].
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// The key [default: OPENAI_API_KEY, which is safer: other programs can see command lines].
+    #[arg(long, value_name = "KEY", value_parser = |key: &str| Ok::<_, String>(ApiKey::new(key.trim())))]
+    pub(crate) api_key: Option<ApiKey>,
+    /// The preset: see `superstep presets` [default: the thread's, then `default`].
+    #[arg(long, value_name = "PRESET", conflicts_with = "config", value_parser = PossibleValuesParser::new(PRESETS.map(|preset| preset.name)))]
+    pub(crate) preset: Option<String>,
+    /// A TOML file with changes to a preset, which its entry `preset` names [default: the thread's].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Run until the agent is done, or call its model at most twice [default: the thread's, then `react`;
+    /// `single` with `--preset opencode` and no `--max-steps`].
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) mode: Option<Mode>,
+    /// The step limit of a turn [default: the thread's, then the preset's].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(crate) max_steps: Option<u32>,
+    /// The agent's tools, by name or group, such as `read,shell`: see `superstep tools` [default: the
+    /// thread's, then all].
+    #[arg(long, value_name = "NAMES")]
+    pub(crate) tools: Option<String>,
+    /// Do not use a long-term memory; stored with the thread.
+    #[arg(long)]
+    pub(crate) no_memory: bool,
+    /// Run every call that requires approval, as if a rule allowed it; calls that a rule denies are denied.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Print one JSON object per line on stdout: the events, then `final`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print only the final reply and errors.
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// One round: the model may call tools, and then replies.
+    Single,
+    /// As many rounds as the preset allows.
+    React,
+}

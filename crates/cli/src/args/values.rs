@@ -1,0 +1,72 @@
+//! Values of flags: names and ages.
+
+use std::time::Duration;
+
+use superstep::llm::is_printable;
+
+/// Checks a name that can be shown, typed and found again.
+pub(super) fn thread_name(name: &str) -> Result<String, String> {
+    name_of("thread", name)
+}
+
+/// Validates the name of a possibly new thread. It appears in suggested commands, so it must not look like a
+/// flag.
+pub(super) fn new_thread_name(name: &str) -> Result<String, String> {
+    if name.starts_with('-') {
+        return Err("a thread's name does not begin with `-`, which is for flags".to_owned());
+    }
+    if name.chars().any(|c| !is_printable(c)) {
+        return Err("a thread's name has no characters that cannot be seen".to_owned());
+    }
+    thread_name(name)
+}
+
+/// Validates a name that can be displayed in a line.
+fn name_of(whose: &str, name: &str) -> Result<String, String> {
+    if name.trim().is_empty() {
+        return Err(format!("a {whose} needs a name"));
+    }
+    if name.len() > 200 || name.chars().any(char::is_control) {
+        return Err(format!("a {whose}'s name has at most 200 bytes and no control characters"));
+    }
+    Ok(name.to_owned())
+}
+
+/// Validates the name of a user, which can be displayed and typed.
+pub(crate) fn user_name(name: &str) -> Result<String, String> {
+    name_of("user", name)
+}
+
+/// Parses a number and its unit: `90s`, `15m`, `12h`, `30d`, `2w`.
+pub(super) fn age(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no duration; write a number and one of s, m, h, d, w, such as `30d`");
+    let unit = text.chars().next_back().ok_or_else(wrong)?;
+    let seconds: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        'w' => 7 * 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number = text.strip_suffix(unit).unwrap_or_default();
+    let number: u32 = number.parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_a_unit() {
+        let hours = |hours: u64| Ok(Duration::from_secs(hours * 3_600));
+        assert_eq!(
+            (age("0s"), age("90m"), age("2d"), age("1w")),
+            (hours(0), age("5400s"), hours(48), hours(168))
+        );
+        for wrong in ["", "d", "30", "-1d", "1dd", "1.5h", "3 d", "1y", "9999999999d"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The commands of the program, one file each.
+//!
+//! Start at [`run::run`].
+
+pub(crate) mod dream;
+pub(crate) mod memory;
+pub(crate) mod presets;
+pub(crate) mod replay;
+pub(crate) mod revert;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod steer;
+pub(crate) mod thread_admin;
+pub(crate) mod threads;
+pub(crate) mod tools;

@@ -1,0 +1,64 @@
+//! `superstep presets`: the designs that the agent can follow.
+
+use superstep::agent::{ConfigError, PRESETS, ReactConfig};
+
+use crate::{
+    args::command_line::PresetsArgs,
+    config::settings::{MODE, OPENCODE, SINGLE},
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, new_table, print},
+    },
+};
+
+/// Lists the presets, or prints one.
+pub(crate) fn presets(args: &PresetsArgs) -> Result<Exit, Failure> {
+    let Some(name) = &args.name else {
+        if args.json {
+            return print(&lines(PRESETS.iter().map(|preset| {
+                serde_json::json!({ "preset": preset.name, "about": preset.about, "config": (preset.config)() })
+            })));
+        }
+        let mut table = new_table(&["PRESET", "WHAT IT IS"]);
+        for preset in PRESETS {
+            table.add_row([preset.name, preset.about]);
+        }
+        return print(&format!("{}\n", table.trim_fmt()));
+    };
+    let unknown = || ConfigError::unknown_preset(name);
+    let config = ReactConfig::preset(name).ok_or_else(|| Failure::usage(unknown().to_string()))?;
+    if args.json {
+        return print(&lines([serde_json::json!({ "preset": name, "config": config })]));
+    }
+    written(name, &config).map(|text| print(&text)).map_err(|error| Failure::caused(Exit::Failed, &error))?
+}
+
+/// Formats a preset as a file that is equivalent to its flag.
+fn written(name: &str, config: &ReactConfig) -> Result<String, toml::ser::Error> {
+    let toml = toml::to_string(config)?;
+    // Without a prompt the program uses its own; an empty one would disable it.
+    let toml = toml.strip_prefix("system_prompt = \"\"\n").unwrap_or(&toml);
+    let mode = if name == OPENCODE { format!("{MODE} = \"{SINGLE}\"\n") } else { String::new() };
+    Ok(format!("preset = \"{name}\"\n{mode}{toml}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        args::shared::TurnArgs,
+        config::settings::{Chosen, chosen, config},
+    };
+
+    #[test]
+    fn a_preset_that_is_written_down_is_read_as_it_was() {
+        for preset in PRESETS {
+            let text = written(preset.name, &(preset.config)()).unwrap();
+            let file: Chosen = toml::from_str(&text).unwrap();
+            let flags = TurnArgs { preset: Some(preset.name.to_owned()), ..TurnArgs::default() };
+            let flag = chosen(&flags, None).unwrap();
+            assert_eq!(config(&file, false).unwrap(), config(&flag, false).unwrap(), "{text}");
+            assert_eq!(file.get(MODE), flag.get(MODE), "{text}");
+        }
+    }
+}

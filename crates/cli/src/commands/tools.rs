@@ -1,0 +1,72 @@
+//! `superstep tools`: the agent's tools, in their groups.
+
+use std::{io::Write, sync::Arc};
+
+use futures::future::join_all;
+use serde_json::json;
+use superstep::{llm::Tool, mcp::McpServer};
+
+use crate::{
+    args::{command_line::ToolsArgs, shared::PlaceArgs},
+    config::{
+        location::Place,
+        mcp as servers,
+        memory::{self, Memory},
+        settings,
+        tools::{GROUPS, group},
+    },
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, new_table, print},
+        text::printable,
+    },
+    session::{mcp, tools::all},
+};
+
+/// Lists the tools.
+pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
+    let place = Place::new(PlaceArgs { db: None, cwd: None })?;
+    let mut tools = all(&place.cwd)?;
+    tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));
+    let chosen = args.config.as_deref().map(settings::read).transpose()?.unwrap_or_default();
+    let servers = mcp::connect(servers::servers(&chosen).map_err(Failure::usage)?, &place.cwd).await?;
+    let memory = Memory::of(&chosen).map_err(Failure::usage)?.map(|memory| memory.tools());
+    let own = tools.into_iter().map(|tool| {
+        let (group, asks) = group(&tool.spec().name);
+        (group.to_owned(), asks, tool)
+    });
+    let of_server = |server: &Arc<McpServer>| {
+        let name = format!("{}{}", servers::GROUP, server.name());
+        let asks = |tool: &Arc<dyn Tool>| tool.approval(&json!({})).is_some();
+        server.tools().into_iter().map(|tool| (name.clone(), asks(&tool), tool)).collect::<Vec<_>>()
+    };
+    let of_memory = memory.into_iter().flatten().map(|tool| (memory::KEY.to_owned(), false, tool));
+    let tools: Vec<_> = own.chain(of_memory).chain(servers.iter().flat_map(of_server)).collect();
+    for server in &servers {
+        // Unusable tools, and other notes.
+        for said in server.logged() {
+            let line = format!("MCP server `{}`: {}", server.name(), said.trim_end());
+            drop(writeln!(anstream::stderr(), "{}", printable(&line)));
+        }
+    }
+    join_all(servers.iter().map(|server| server.close())).await;
+    if args.json {
+        return print(&lines(tools.iter().map(|(group, asks, tool)| {
+            let spec = tool.spec();
+            json!({
+                "tool": spec.name,
+                "group": group,
+                "asks": asks,
+                "about": spec.description,
+                "parameters": spec.parameters,
+            })
+        })));
+    }
+    let mut table = new_table(&["GROUP", "TOOL", "", "WHAT IT DOES"]);
+    for (group, asks, tool) in &tools {
+        let spec = tool.spec();
+        let first = spec.description.split_once(". ").map_or(spec.description.as_str(), |(first, _)| first);
+        table.add_row([group.as_str(), &spec.name, if *asks { "asks" } else { "" }, first]);
+    }
+    print(&format!("{}\n", table.trim_fmt()))
+}

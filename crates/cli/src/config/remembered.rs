@@ -1,0 +1,166 @@
+//! The settings that a thread remembers.
+//!
+//! Start at [`Remembered`].
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use superstep::{CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Source, ThreadId};
+
+use crate::{
+    config::settings::{self, Chosen},
+    output::exit::{Exit, Failure},
+};
+
+/// The settings that a thread stores in the metadata of its inputs. A promise; never contains the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Remembered {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) base_url: Option<String>,
+    /// Of threads of versions that stored no other setting.
+    #[serde(skip_serializing)]
+    max_steps: Option<u32>,
+    /// The agent's configuration.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(crate) config: Chosen,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cwd: Option<String>,
+    /// The user of the memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
+    /// Only the database has these settings: the user never ran the thread with them on this machine.
+    #[serde(skip)]
+    pub(crate) is_foreign: bool,
+}
+
+impl Remembered {
+    /// Loads the settings of the thread's newest input, or those retained by a prune; empty for a new thread.
+    pub(crate) async fn load(
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+        from: Option<CheckpointId>,
+    ) -> Result<Self, Failure> {
+        let meta = match (newest(store, thread, None, says).await, from) {
+            // A damaged checkpoint hides those before it; from a named one on, they can be read.
+            (Err(CheckpointError::Corrupt { .. }), Some(from)) => {
+                newest(store, thread, Some(CheckpointId(from.0.saturating_add(1))), says).await?
+            }
+            (found, _) => found?,
+        };
+        let Some(meta) = meta else {
+            // A thread without settings was not created by this program.
+            let is_foreign = newest(store, thread, None, |_| true).await?.is_some();
+            return Ok(Self { is_foreign, ..Self::default() });
+        };
+        let read = Self::of(&meta).map_err(|cause| {
+            let message = format!(
+                "checkpoint {} of thread `{thread}` does not remember its model in a way this program knows ({cause}); \
+                 use another thread",
+                meta.id
+            );
+            Failure::new(Exit::Database, message)
+        })?;
+        Ok(Self { is_foreign: true, ..read })
+    }
+
+    /// Parses the settings of one checkpoint.
+    pub(crate) fn of(meta: &CheckpointMeta) -> serde_json::Result<Self> {
+        Self::deserialize(&meta.metadata)
+    }
+
+    /// Returns the agent's configuration, if any.
+    pub(crate) fn chosen(&self) -> Option<Chosen> {
+        match self.max_steps {
+            Some(max) if self.config.is_empty() => {
+                let limit = Map::from_iter([("max".to_owned(), max.into())]);
+                Some(Map::from_iter([("limit".to_owned(), Value::Object(limit))]))
+            }
+            _ => Some(self.config.clone()).filter(|config| !config.is_empty()),
+        }
+    }
+
+    /// The settings of a run.
+    pub(crate) fn new(
+        model: String,
+        base_url: Option<String>,
+        config: Chosen,
+        cwd: Option<String>,
+        user: Option<String>,
+    ) -> Self {
+        Self { model: Some(model), base_url, max_steps: None, config, cwd, user, is_foreign: false }
+    }
+
+    /// Returns the settings that are compared with those that the user ran.
+    pub(crate) fn to_compare(&self) -> Value {
+        let Self { model, base_url, max_steps, config, cwd, user, is_foreign: _ } = self;
+        json!([model, base_url, max_steps, config, cwd, user])
+    }
+
+    /// Removes settings that only a database has and that would widen the permissions; returns the rest and
+    /// their names.
+    pub(crate) fn narrowed(self) -> (Self, Vec<String>) {
+        let (config, mut left_out) = settings::narrowed(self.config);
+        if self.max_steps.is_some() {
+            left_out.push("`limit`".to_owned());
+        }
+        // A user's memory is only read if a file configures it, which also names the user.
+        (Self { config, max_steps: None, user: None, ..self }, left_out)
+    }
+
+    /// Converts it to stored metadata.
+    pub(crate) fn into_metadata(self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(map)) => map,
+            _ => unreachable!("a struct of texts and numbers is a JSON object"),
+        }
+    }
+}
+
+/// Returns whether a checkpoint has the thread's settings.
+fn says(meta: &CheckpointMeta) -> bool {
+    matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned
+}
+
+/// Returns the newest checkpoint that is `wanted`, optionally before a given one.
+async fn newest(
+    store: &dyn Checkpointer,
+    thread: &ThreadId,
+    before: Option<CheckpointId>,
+    wanted: fn(&CheckpointMeta) -> bool,
+) -> Result<Option<CheckpointMeta>, CheckpointError> {
+    let mut page = History { limit: Some(50), before, ..History::default() };
+    loop {
+        let metas = store.history(thread, page.clone()).await?;
+        let Some(oldest) = metas.last() else { return Ok(None) };
+        page.before = Some(oldest.id);
+        if let Some(meta) = metas.into_iter().find(wanted) {
+            return Ok(Some(meta));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_has_no_key_and_comes_back_as_it_was() {
+        let remembered = Remembered {
+            model: Some("m".into()),
+            base_url: Some("http://h/v1".into()),
+            max_steps: None,
+            config: Map::from_iter([("preset".to_owned(), "graph".into())]),
+            cwd: Some("/w".into()),
+            user: Some("ada".into()),
+            is_foreign: false,
+        };
+        let stored = Value::Object(remembered.clone().into_metadata());
+        assert_eq!(
+            stored.to_string(),
+            r#"{"base_url":"http://h/v1","config":{"preset":"graph"},"cwd":"/w","model":"m","user":"ada"}"#
+        );
+        assert_eq!(serde_json::from_value::<Remembered>(stored).unwrap(), remembered);
+    }
+}

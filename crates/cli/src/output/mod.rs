@@ -1,0 +1,11 @@
+//! The program's output: a run for people or as JSON, tables, errors and exit codes.
+//!
+//! Start at [`run_output::Output`].
+
+pub(crate) mod exit;
+pub(crate) mod files;
+pub(crate) mod human;
+pub(crate) mod json;
+pub(crate) mod run_output;
+pub(crate) mod table;
+pub(crate) mod text;

@@ -1,0 +1,46 @@
+//! Tables, lines of JSON, and whatever else a command prints to stdout.
+
+use std::io::{self, Write};
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use crate::output::{
+    exit::{self, Exit, Failure},
+    text::{json_line, printable},
+};
+
+/// Makes a table without borders.
+pub(crate) fn new_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header);
+    table
+}
+
+/// Formats a time in UTC, to the second.
+pub(crate) fn time(ms: i64) -> String {
+    let second = jiff::Timestamp::from_second(ms.div_euclid(1_000));
+    second.map_or_else(|_| ms.to_string(), |second| second.to_string())
+}
+
+/// Serializes each item as a line of JSON.
+pub(crate) fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
+    let line = |item| json_line(&item).expect("what is shown has a JSON form");
+    items.into_iter().map(line).collect()
+}
+
+/// Prints escaped text on stdout: names and texts in it are from models, files and databases. A closed stdout
+/// is not a failure.
+pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
+    let mut out = io::stdout();
+    written(out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Ends a command whose output was written, or could not be.
+pub(crate) fn written(result: io::Result<()>) -> Result<Exit, Failure> {
+    match result.as_ref().err().and_then(exit::unwritten) {
+        Some(failure) => Err(failure),
+        None => Ok(Exit::Ok),
+    }
+}

@@ -1,0 +1,80 @@
+//! Texts for a terminal: escaped, shortened, quoted.
+
+use std::io::Write;
+
+use anstyle::Style;
+use serde::Serialize;
+use superstep::llm::is_printable;
+
+pub(crate) use superstep::llm::{printable, printable_line};
+
+/// Serializes a value on one line, with every unprintable character as a JSON escape: the meaning is the
+/// same, and the line is safe on a terminal.
+pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
+    let json = serde_json::to_string(value)?;
+    let mut line = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        if is_printable(c) {
+            line.push(c);
+        } else {
+            line.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    line.push('\n');
+    Ok(line)
+}
+
+/// Prints an escaped line on stderr. A closed stderr is not a failure.
+pub(crate) fn tell(text: &str) {
+    tell_in(Style::new(), text);
+}
+
+/// Prints like [`tell`], in a style that only a terminal shows.
+pub(super) fn tell_in(style: Style, text: &str) {
+    let _ = writeln!(anstream::stderr(), "{style}{}{style:#}", printable(text));
+}
+
+/// Returns the beginning of a text on one line.
+pub(crate) fn brief(text: &str, most: usize) -> String {
+    let line = printable_line(text.lines().next().unwrap_or_default());
+    let cut: String = line.chars().take(most).collect();
+    if cut.len() < line.len() || text.lines().nth(1).is_some() { format!("{cut}…") } else { cut }
+}
+
+/// Quotes a word for a shell.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_lines_mean_the_same_and_show_what_is_hidden() {
+        let hidden = "a\u{1b}\u{9b}2J\u{202e}\u{2028}\u{e0041}\u{200b}é";
+        let line = json_line(&hidden).unwrap();
+        assert_eq!(line, "\"a\\u001b\\u009b2J\\u202e\\u2028\\udb40\\udc41\\u200bé\"\n");
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), hidden);
+    }
+
+    #[test]
+    fn a_brief_text_is_one_line() {
+        assert_eq!(brief("short", 10), "short");
+        assert_eq!(brief("one\ntwo", 10), "one…");
+        assert_eq!(brief("0123456789x", 10), "0123456789…");
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(quoted("t-1.a/b"), "t-1.a/b");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,60 @@
+//! Threads of dreams: what the commands refuse and report about them.
+
+use std::{fs, path::Path};
+
+use superstep::{
+    ThreadId,
+    memory::{DreamError, Dreams, HistoryFiles},
+};
+
+use crate::{
+    config::location::Place,
+    output::{
+        exit::{Exit, Failure, exit_of},
+        text::tell,
+    },
+};
+
+/// The folder of earlier versions' histories, under the tools' folder. It may have come with that folder from
+/// an untrusted source.
+const EARLIER_HISTORY: &str = ".superstep/history";
+
+/// Returns a history for graphs that are only inspected.
+pub(crate) fn history_to_look_at(cwd: &Path) -> Result<HistoryFiles, Failure> {
+    HistoryFiles::new(cwd, EARLIER_HISTORY)
+        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+}
+
+/// Notes that turns stored by an earlier version in this folder are not consolidated.
+pub(crate) fn tell_earlier(cwd: &Path) {
+    if fs::symlink_metadata(cwd.join(EARLIER_HISTORY)).is_ok() {
+        tell(&format!(
+            "`{EARLIER_HISTORY}` of this folder is not read, since it may be anybody's; turns are written down in your state \
+             folder now: move the folders of its users there if you wrote them, or remove it"
+        ));
+    }
+}
+
+/// Rejects threads of dreams for the agent, which has more tools than a dream may use.
+pub(crate) fn refuse(place: &Place, thread: &ThreadId) -> Result<(), Failure> {
+    if !Dreams::is_thread(thread) {
+        return Ok(());
+    }
+    let user = Dreams::user_of(thread);
+    let dream = place.command("dream", &["--user", user.as_deref().unwrap_or("NAME")]);
+    Err(Failure::new(Exit::Thread, format!("thread `{thread}` is one of dreams; `{dream}` goes on with it")))
+}
+
+/// The failure of a dream.
+pub(crate) fn failed(error: DreamError) -> Failure {
+    let exit = match &error {
+        DreamError::Agent(error) => exit_of(error),
+        DreamError::Files { .. } => Exit::Database,
+        DreamError::OneFolder => Exit::Usage,
+        _ => Exit::Failed,
+    };
+    match error {
+        DreamError::Run(error) => error.into(),
+        error => Failure::caused(exit, &error),
+    }
+}

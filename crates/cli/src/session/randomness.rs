@@ -1,0 +1,38 @@
+//! Randomness from the system, and the names that are made of it.
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use superstep::{Checkpointer, Clock, SystemClock, ThreadId};
+
+use crate::output::exit::{Exit, Failure};
+
+/// Returns a name that no thread has: the time, and a random suffix.
+pub(crate) async fn fresh_thread(store: &dyn Checkpointer) -> Result<ThreadId, Failure> {
+    let mut chance = chance()?;
+    loop {
+        let thread = thread_name(SystemClock.now_ms(), chance.random()).into();
+        if store.load(&thread, None).await?.is_none() {
+            return Ok(thread);
+        }
+    }
+}
+
+fn thread_name(now_ms: i64, chance: u16) -> String {
+    let now = jiff::Timestamp::from_millisecond(now_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    format!("t-{}-{chance:04x}", now.strftime("%Y%m%d-%H%M%S"))
+}
+
+/// Seeds a generator from the system.
+pub(crate) fn chance() -> Result<StdRng, Failure> {
+    StdRng::try_from_rng(&mut rand::rngs::SysRng)
+        .map_err(|cause| Failure::new(Exit::Failed, format!("the system has no random numbers: {cause}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_named_by_time_and_chance() {
+        assert_eq!(thread_name(1_795_300_215_000, 0x3f2a), "t-20261121-223015-3f2a");
+    }
+}

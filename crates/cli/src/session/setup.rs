@@ -1,0 +1,413 @@
+//! The setup of a run: its agent, its models and its memory.
+//!
+//! Start at [`Setup`].
+
+use std::{
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use futures::future::join_all;
+use rand::RngExt;
+use serde_json::{Value, json};
+use superstep::{
+    Answers, CheckpointId, Checkpointer, RunConfig, StreamMode, Streaming, ThreadId,
+    agent::{Agent, AgentBuilder, PermissionRule, ReactConfig, ReplayTools},
+    mcp::McpServer,
+    memory::Dreams,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    args::shared::TurnArgs,
+    config::{
+        database, dream,
+        location::Place,
+        mcp::{self as servers},
+        memory::{self, Memory},
+        model::{Choice, Environment, Wish, say_again},
+        profile::Profiles,
+        remembered::Remembered,
+        settings::{self, Chosen},
+        trust::Decided,
+    },
+    offline::planner::OFFLINE,
+    output::{
+        exit::{Failure, exit_of},
+        human::Human,
+        json::Json,
+        run_output::Output,
+        text::{quoted, tell},
+    },
+    session::{dream_thread, mcp, randomness::chance, results, snapshots, tools, waiting::Waiting},
+};
+
+/// The purpose of an agent's setup.
+pub(crate) enum Purpose {
+    /// A turn, optionally for this user and from this checkpoint.
+    Turn { user: Option<String>, from: Option<CheckpointId> },
+    /// A replay; whether models are called, whether tools run, and which server tools are used.
+    Replay { asks: bool, acts: bool, tools: ReplayTools },
+}
+
+/// The basis of a run that has not begun: the settings from flags, the thread and the environment.
+pub(crate) struct Basis {
+    pub(crate) thread: ThreadId,
+    /// The user of the memory, if any.
+    pub(crate) user: Option<String>,
+    pub(crate) choice: Choice,
+    chosen: Chosen,
+    cwd: PathBuf,
+    /// The folder of the thread's last turn, if its database may contain threads of many folders.
+    last_cwd: Option<String>,
+    memory: Option<Memory>,
+    /// The user did not create the thread on this machine.
+    is_unknown: bool,
+    config: ReactConfig,
+    pub(crate) decided: Arc<Decided>,
+    db: PathBuf,
+}
+
+impl Basis {
+    pub(crate) async fn new(
+        store: &dyn Checkpointer,
+        thread: ThreadId,
+        purpose: Purpose,
+        place: &Place,
+        turn: &TurnArgs,
+    ) -> Result<Self, Failure> {
+        let from = match purpose {
+            Purpose::Turn { from, .. } => from,
+            Purpose::Replay { .. } => None,
+        };
+        let (mut remembered, decided) = place.remembered(store, &thread, from).await?;
+        let cwd = place.cwd_of(&remembered)?;
+        let last_cwd = remembered.cwd.clone().filter(|_| place.has_own_db());
+        let is_foreign = remembered.is_foreign;
+        let mut left_out = Vec::new();
+        // A pure replay has no effects.
+        if is_foreign && !matches!(purpose, Purpose::Replay { acts: false, .. }) {
+            (remembered, left_out) = remembered.narrowed();
+        }
+        let mut chosen = settings::chosen(turn, remembered.chosen())?;
+        let misfit = |error: &dyn std::fmt::Display| {
+            Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
+        };
+        if turn.config.is_none() && is_foreign && !Memory::is_usual(&chosen) {
+            return Err(unnamed(&thread, "a memory, which is not opened"));
+        }
+        // Only the database vouches for the messages of this thread, so this turn does not retrieve, store or
+        // consolidate them.
+        let is_unknown = is_foreign && turn.config.is_none();
+        if matches!(purpose, Purpose::Turn { .. }) {
+            let may_dream = turn.preset.is_some() || turn.config.is_some();
+            let note = Memory::add_usual(&mut chosen, may_dream);
+            if let (Some(note), false) = (note, turn.quiet) {
+                tell(&note);
+            }
+            if is_unknown && !turn.quiet && !turn.no_memory {
+                tell(
+                    "the long-term memory is not used in this turn: the thread was not set up by you on this machine",
+                );
+            }
+        }
+        // A file named for a replay does not change the memory that its turns had.
+        if matches!(purpose, Purpose::Replay { .. }) && Memory::has_usual(&remembered.config) {
+            Memory::add_usual(&mut chosen, turn.preset.is_some() || turn.config.is_some());
+        }
+        let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
+        dream::of(&chosen).map_err(|wrong| misfit(&wrong))?;
+        let is_elsewhere = memory.as_ref().is_some_and(Memory::is_elsewhere);
+        if turn.config.is_none() && is_elsewhere {
+            return Err(unnamed(&thread, "a memory outside of its folder, which is not opened"));
+        }
+        if turn.config.is_none() && !left_out.is_empty() {
+            tell(&format!(
+                "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
+                 name it with `--config FILE` to have it",
+                left_out.join(", ")
+            ));
+        }
+        let (user, asks) = match purpose {
+            Purpose::Turn { user, .. } => (user, true),
+            Purpose::Replay { asks, .. } => (None, asks),
+        };
+        let user = user.or(remembered.user.clone());
+        let user = user.or_else(|| memory.as_ref().map(|memory| memory.user().to_owned()));
+        let wish = Wish {
+            flags: turn,
+            thread: remembered,
+            environment: Environment::read(),
+            profiles: Profiles::of(&chosen).map_err(|error| misfit(&error))?,
+            text_calls: chosen.get("text_calls").and_then(Value::as_bool),
+        };
+        let mut choice = if asks { wish.settle().await? } else { wish.unasked() };
+        if let (true, Some(file)) = (is_elsewhere || is_foreign, &turn.config) {
+            say_again(&mut choice.again, file);
+        }
+        if let (true, Some(url)) = (is_foreign, &turn.base_url)
+            && !choice.again.contains(&"--base-url".to_owned())
+        {
+            choice.again.extend(["--base-url".to_owned(), url.clone()]);
+        }
+        let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
+        let db = place.db().to_owned();
+        Ok(Self { thread, user, choice, chosen, cwd, last_cwd, memory, is_unknown, config, decided, db })
+    }
+
+    /// Connects the MCP servers, if an explicitly named file, and not only a database, configures them.
+    async fn connect(&mut self, named: Option<&Path>) -> Result<Vec<Arc<McpServer>>, Failure> {
+        let servers = servers::wanted(&self.chosen).map_err(Failure::usage)?;
+        match named {
+            _ if servers.is_empty() => {}
+            Some(file) => say_again(&mut self.choice.again, file),
+            None => {
+                return Err(unnamed(&self.thread, "an MCP server, which is neither started nor asked"));
+            }
+        }
+        mcp::connect(servers, &self.cwd).await
+    }
+
+    /// Opens the database with the settings of the configuration.
+    pub(crate) fn store(
+        &self,
+        place: &Place,
+        store: Arc<dyn Checkpointer>,
+    ) -> Result<Arc<dyn Checkpointer>, Failure> {
+        let misfit = |wrong| {
+            let message =
+                format!("thread `{}` remembers a configuration that does not fit: {wrong}", self.thread);
+            Failure::usage(message)
+        };
+        place.reopen(store, database::options(&self.chosen).map_err(misfit)?)
+    }
+
+    /// Builds an agent with its models, settings and checkpointer.
+    pub(crate) fn agent(&self, store: Arc<dyn Checkpointer>) -> Result<AgentBuilder, Failure> {
+        let models = self.choice.fallbacks.iter().cloned();
+        let models = models.fold(Agent::builder(self.choice.model.clone()), AgentBuilder::fallback);
+        let models = self.choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
+        let jitter = superstep::llm::seeded_jitter(chance()?.random());
+        let models = models.config(self.config.clone()).trust(self.decided.clone());
+        Ok(models.jitter(jitter).checkpointer(store))
+    }
+
+    /// Returns the memory consolidation, if it is enabled and there is a model for it.
+    pub(crate) fn dreams(&self, agent: AgentBuilder) -> Result<Option<Dreams>, Failure> {
+        match (&self.memory, dream::of(&self.chosen)) {
+            (Some(memory), Ok(Some(config))) => {
+                let (history, files) = (memory.history(&self.cwd)?, memory.files(&self.cwd)?);
+                Ok(Some(Dreams::new(agent, history, files, config).map_err(dream_thread::failed)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Rejects resuming a turn in another folder than it began in, because the questions applied to that one.
+    pub(crate) fn check_folder(&self) -> Result<(), Failure> {
+        match &self.last_cwd {
+            Some(folder) if Path::new(folder) != self.cwd => Err(Failure::usage(format!(
+                "the turn of thread `{}` began in the folder `{folder}` and goes on there only: repeat `--cwd {}`, or begin another \
+                 turn with `superstep run --discard`",
+                self.thread,
+                quoted(folder)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the reason why the user's dreams in this database cannot be resumed: their thread is not
+    /// trusted, and its calls would edit the user's memory.
+    pub(crate) async fn foreign_dreams(
+        &self,
+        store: &dyn Checkpointer,
+        user: &str,
+    ) -> Result<Option<String>, Failure> {
+        let thread = Dreams::thread(user);
+        let mut remembered = Remembered::load(store, &thread, None).await?;
+        if remembered.is_foreign {
+            remembered.is_foreign = !Decided::about(&self.db, thread.as_str())?.knows(&remembered);
+        }
+        Ok(remembered.is_foreign.then(|| {
+            format!(
+                "the thread `{thread}` of this database was not run by you on this machine, and a dream would go on with it; \
+                 remove it with `superstep delete`, or use another database with `--db`"
+            )
+        }))
+    }
+
+    /// Returns the configuration of a run, which stores these settings with the thread.
+    pub(crate) fn run_on(&self, thread: &ThreadId, cancel: &CancellationToken) -> Result<RunConfig, Failure> {
+        let cwd = self.cwd.to_str().map(str::to_owned);
+        let Choice { name, base_url, .. } = &self.choice;
+        let remembered = Remembered::new(
+            name.clone(),
+            base_url.clone(),
+            self.chosen.clone(),
+            cwd.clone(),
+            self.user.clone(),
+        );
+        match *thread == self.thread {
+            true => self.decided.runs_with(&remembered)?,
+            false => Decided::about(&self.db, thread.as_str())?.runs_with(&remembered)?,
+        }
+        Ok(RunConfig {
+            cancel: cancel.clone(),
+            seed: chance()?.random(),
+            metadata: remembered.into_metadata(),
+            // A turn that a library began in another folder is not resumed in this one.
+            context: json!({ "cwd": cwd }),
+            ..RunConfig::thread(thread.as_str())
+        })
+    }
+}
+
+/// Everything a run needs.
+pub(crate) struct Setup<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) basis: Basis,
+    /// The user has not seen the thread's name yet.
+    pub(crate) is_fresh: bool,
+    pub(crate) turn: &'a TurnArgs,
+    pub(crate) agent: Agent,
+    pub(super) dreams: Option<Dreams>,
+    pub(crate) servers: Vec<Arc<McpServer>>,
+    pub(crate) cancel: CancellationToken,
+}
+
+impl<'a> Setup<'a> {
+    pub(crate) async fn new(
+        place: &'a Place,
+        store: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        purpose: Purpose,
+        turn: &'a TurnArgs,
+    ) -> Result<Self, Failure> {
+        dream_thread::refuse(place, &thread)?;
+        let writes = !matches!(purpose, Purpose::Replay { acts: false, .. });
+        let replay_tools = match purpose {
+            Purpose::Replay { tools, .. } => tools,
+            Purpose::Turn { .. } => ReplayTools::default(),
+        };
+        let mut basis = Basis::new(&*store, thread, purpose, place, turn).await?;
+        let servers = basis.connect(turn.config.as_deref()).await?;
+        let Basis { chosen, cwd, .. } = &basis;
+        let tools = tools::chosen(cwd, chosen)?;
+        let known = tools::all(cwd)?.into_iter();
+        let known = known.chain(basis.memory.iter().flat_map(Memory::tools));
+        let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
+        tools::check_rules(&basis.config.permissions, &known)?;
+        let store = if writes { basis.store(place, store)? } else { store };
+        let models = basis.agent(store.clone())?;
+        let mut dreams = if basis.is_unknown { None } else { basis.dreams(models.clone())? };
+        let history = dreams.as_ref().map(|dreams| dreams.history().clone());
+        if let (true, Some(_), Some(user)) = (writes, &dreams, &basis.user) {
+            if !turn.quiet {
+                dream_thread::tell_earlier(cwd);
+            }
+            if let Some(problem) = basis.foreign_dreams(&*store, user).await? {
+                tell(&format!("no dreams: {problem}"));
+                dreams = None;
+            }
+        }
+        let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
+        let models = match chosen.get(settings::SNAPSHOTS) {
+            Some(Value::Bool(false)) => models,
+            _ if !changes_files => models,
+            _ => models.snapshots(Arc::new(snapshots::kept(cwd)?)),
+        };
+        let models = match &basis.memory {
+            Some(memory) if basis.is_unknown => memory.give(models, memory::to_look_at()),
+            Some(memory) if writes => memory.give(models, memory.open(cwd)?),
+            // A pure replay retrieves nothing.
+            Some(memory) => memory.give(models, memory::to_look_at()),
+            None => models,
+        };
+        let models = match history {
+            Some(history) => models.history(history),
+            None => models,
+        };
+        let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
+        let models = models.replay_tools(replay_tools);
+        let models = match turn.yes {
+            true => models.approve_all(),
+            false => models.approve_by_interrupt(),
+        };
+        let agent = models
+            .tools(tools)
+            .spill(Arc::new(results::kept(cwd)?))
+            .build()
+            .map_err(|error| Failure::caused(exit_of(&error), &error))?;
+        let (is_fresh, cancel) = (false, CancellationToken::new());
+        Ok(Self { place, basis, is_fresh, turn, agent, dreams, servers, cancel })
+    }
+
+    pub(crate) fn thread(&self) -> &ThreadId {
+        &self.basis.thread
+    }
+
+    /// Returns whether replies have a schema.
+    pub(crate) fn has_schema(&self) -> bool {
+        self.basis.config.finish.schema.is_some()
+    }
+
+    pub(crate) fn choice(&self) -> &Choice {
+        &self.basis.choice
+    }
+
+    pub(crate) async fn close_servers(&self) {
+        join_all(self.servers.iter().map(|server| server.close())).await;
+    }
+
+    pub(crate) fn config(&self) -> Result<RunConfig, Failure> {
+        self.basis.run_on(&self.basis.thread, &self.cancel)
+    }
+
+    /// Returns a run with these answers of the user to waiting calls.
+    pub(crate) fn answering(&self, waiting: &[Waiting], answers: Answers) -> Result<RunConfig, Failure> {
+        let decisions = waiting.iter().filter_map(|call| {
+            let decision = answers.get(&call.interrupt).cloned()?;
+            Some((&call.request, serde_json::from_value(decision).ok()?))
+        });
+        self.basis.decided.answered(decisions)?;
+        Ok(RunConfig { answers, ..self.config()? })
+    }
+
+    /// Deletes grants made with calls that were discarded before they ran.
+    pub(crate) async fn forget_discarded(&self, granted: &[PermissionRule]) -> Result<(), Failure> {
+        match self.agent.graph().get_state(self.thread(), None).await {
+            Ok(head) if !granted.is_empty() => {
+                let on_thread: Vec<_> = head.values.permissions.iter().cloned().collect();
+                self.basis.decided.keep_granted(granted, &on_thread)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reports the settings of the database that were ignored.
+    pub(crate) fn tell_untaken(&self) {
+        self.basis.decided.untaken().iter().for_each(|text| tell(text));
+    }
+
+    pub(crate) fn output(&self) -> Box<dyn Output> {
+        let out = io::stdout();
+        if self.turn.json {
+            Box::new(Json::new(out))
+        } else {
+            let on_terminal = out.is_terminal();
+            Box::new(Human::new(out, on_terminal, self.turn.quiet))
+        }
+    }
+}
+
+/// Returns the error for an action that requires an explicitly named file: a database may come from someone
+/// else.
+fn unnamed(thread: &ThreadId, what: &str) -> Failure {
+    Failure::usage(format!("thread `{thread}` remembers {what} unless you name it: repeat `--config FILE`"))
+}
+
+/// Returns the stream options for the agent's events. Stdout may be a pager that reads nothing for a while.
+pub(crate) fn streaming() -> Streaming {
+    Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() }
+}

@@ -1,0 +1,63 @@
+//! Snapshots of the files that tools change.
+
+use std::{collections::BTreeSet, path::Path};
+
+use superstep::{
+    Checkpointer, CompiledGraph, ThreadId,
+    agent::AgentState,
+    tools::{FileSnapshots, Workspace},
+};
+
+use crate::output::exit::{Exit, Failure};
+
+/// Returns the snapshots of a folder.
+pub(crate) fn kept(cwd: &Path) -> Result<FileSnapshots, Failure> {
+    Workspace::open(cwd)
+        .and_then(|workspace| FileSnapshots::new(&workspace))
+        .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
+}
+
+/// Deletes the snapshots of a thread.
+pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
+    kept(cwd)?.forget(thread).map_err(|cause| {
+        let message = format!("the files kept of thread `{thread}` in `{}` are left: {cause}", cwd.display());
+        Failure::new(Exit::Failed, message)
+    })
+}
+
+/// Copies the snapshots of a thread for its copy.
+pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
+    kept(cwd)?.copy(from, to).map_err(|cause| {
+        let message = format!(
+            "the thread was copied, but not the files kept of `{from}` in `{}`: {cause}",
+            cwd.display()
+        );
+        Failure::new(Exit::Failed, message)
+    })
+}
+
+/// Deletes snapshot files of a thread that none of its checkpoints references, and returns their number.
+pub(crate) async fn prune(
+    cwd: &Path,
+    store: &dyn Checkpointer,
+    graph: &CompiledGraph<AgentState>,
+    thread: &ThreadId,
+) -> Result<usize, Failure> {
+    // No run may take snapshots in between.
+    let _lease = store.lease(thread).await?;
+    // An unfinished round has taken a snapshot that no state references yet. Another branch starts its rounds
+    // anew.
+    if !graph.get_state(thread, None).await?.next.is_empty() {
+        return Ok(0);
+    }
+    let mut trees = BTreeSet::new();
+    for meta in store.history(thread, Default::default()).await? {
+        let state = graph.get_state(thread, Some(meta.id)).await?;
+        trees.extend(state.values.files.into_iter().flat_map(|files| [files.before, files.after]));
+    }
+    kept(cwd)?.prune(thread.as_str(), &trees).map_err(|cause| {
+        let message =
+            format!("the thread was pruned, but not the files kept of it in `{}`: {cause}", cwd.display());
+        Failure::new(Exit::Failed, message)
+    })
+}

@@ -1,0 +1,150 @@
+//! Calls that wait for a decision, as they are shown.
+//!
+//! Start at [`Waiting`].
+
+mod shown;
+
+use serde_json::Value;
+use superstep::{Interrupt, agent::ApprovalRequest};
+
+use self::shown::Unseen;
+use crate::output::{
+    exit::{Exit, Failure},
+    text::{printable, printable_line},
+};
+
+/// Maximum length of a question that is shown without `v`, in lines and in bytes.
+const MOST_LINES: usize = 60;
+const MOST_BYTES: usize = 8 << 10;
+
+/// A waiting call.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) interrupt: String,
+    /// The id shown to the user.
+    pub(crate) id: String,
+    pub(crate) request: ApprovalRequest,
+}
+
+impl Waiting {
+    /// Converts interrupts to waiting calls.
+    ///
+    /// # Errors    An interrupt is not that of a call.
+    pub(crate) fn of<'a>(interrupts: impl IntoIterator<Item = &'a Interrupt>) -> Result<Vec<Self>, Failure> {
+        let waiting = |asked: &Interrupt| {
+            let request = serde_json::from_value(asked.question.clone()).map_err(|_| {
+                let what =
+                    format!("node `{}` asks what this program cannot answer: {}", asked.node, asked.question);
+                Failure::new(Exit::Failed, what)
+            })?;
+            Ok(Self { interrupt: asked.id.clone(), id: asked.key.clone(), request })
+        };
+        interrupts.into_iter().map(waiting).collect()
+    }
+
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        [&self.id, &self.request.call_id, &self.interrupt].into_iter().any(|id| id == name)
+    }
+
+    /// Returns the question, truncated if long, and the problem with the previous answer.
+    pub(crate) fn question(&self) -> String {
+        let mut text = printable(self.first_lines());
+        let more = self.request.question.len() - self.first_lines().len();
+        if more > 0 {
+            text.push_str(&format!("\n… [{more} more bytes]"));
+        }
+        if let Some(problem) = &self.request.problem {
+            text.push_str(&format!("\nnot possible: {}", printable(problem)));
+        }
+        text
+    }
+
+    /// Returns the part of the question that is shown first.
+    fn first_lines(&self) -> &str {
+        let question = self.request.question.as_str();
+        let lines = question.match_indices('\n').nth(MOST_LINES - 1).map_or(question.len(), |(at, _)| at);
+        &question[..question.floor_char_boundary(lines.min(MOST_BYTES))]
+    }
+
+    /// Returns the arguments that [`question`](Self::question) omits or shows ambiguously; `None` if it shows
+    /// all of them.
+    pub(crate) fn hidden(&self) -> Option<String> {
+        let shown = self.first_lines();
+        let Unseen { hidden, words } = shown::unseen(&printable(shown), self.request.args.as_object());
+        let hidden = hidden.into_iter().map(|(name, value)| match value {
+            Value::String(text) => {
+                format!("`{}` ({} characters)", printable_line(name), text.chars().count())
+            }
+            _ => format!("`{}`", printable_line(name)),
+        });
+        let cut = (shown.len() < self.request.question.len()).then(|| "the question".to_owned());
+        let hidden: Vec<_> = cut.into_iter().chain(hidden).collect();
+        let hidden = (!hidden.is_empty()).then(|| format!("not shown in full: {}", hidden.join(", ")));
+        let words = words.into_iter().map(|(name, text)| format!("`{}` is `{text}`", printable_line(name)));
+        let all: Vec<_> = hidden.into_iter().chain(words).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    /// Returns everything that a decision covers: the call, the question, and the arguments as the tool will
+    /// receive them.
+    pub(crate) fn whole(&self) -> String {
+        let ApprovalRequest { tool, args, question, .. } = &self.request;
+        let (id, tool) = (printable_line(&self.id), printable_line(tool));
+        let mut text = format!("call `{id}` of {tool}\n");
+        let mut block = |name: &str, content: &str| {
+            text.push_str(&format!("{name}:\n"));
+            content.split('\n').for_each(|line| text.push_str(&format!("  | {}\n", printable(line))));
+        };
+        block("question", question);
+        match args.as_object() {
+            None => block("arguments", &args.to_string()),
+            Some(args) => args.iter().for_each(|(name, value)| {
+                let name = format!("argument `{}`", printable_line(name));
+                match value {
+                    Value::String(content) => block(&name, content),
+                    other => block(&name, &other.to_string()),
+                }
+            }),
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    pub(in crate::session) fn asking(question: &str, args: Value) -> Waiting {
+        let (call_id, tool) = ("c\u{202e}1".to_owned(), "write\nfile".to_owned());
+        let request = ApprovalRequest {
+            call_id: call_id.clone(),
+            tool,
+            args,
+            question: question.to_owned(),
+            form: None,
+            problem: None,
+        };
+        Waiting { interrupt: "i".to_owned(), id: call_id, request }
+    }
+
+    #[test]
+    fn what_the_question_leaves_out_is_named() {
+        for (question, args, hidden) in [
+            ("edit a.rs\n-b\n+c", json!({"path": "a.rs", "old": "b", "new": "c"}), None),
+            (
+                "make one",
+                json!({"path": "one", "content": "x"}),
+                Some("not shown in full: `content` (1 characters); `path` is `one`"),
+            ),
+            ("go", json!({"to": "x\n", "n": 5}), Some("not shown in full: `n`, `to` (2 characters)")),
+            (&"x\n".repeat(100), json!({}), Some("not shown in full: the question")),
+            (&"é".repeat(9_000), json!({}), Some("not shown in full: the question")),
+        ] {
+            assert_eq!(asking(question, args).hidden().as_deref(), hidden, "{question}");
+        }
+        let long = asking(&"x\n".repeat(100), json!({})).question();
+        assert_eq!((long.lines().count(), long.ends_with("\n… [81 more bytes]")), (61, true), "{long}");
+    }
+}
