@@ -1,6 +1,6 @@
 //! A [`ChatModel`] without a language model: it plans tool calls by rules and quotes the results.
 //!
-//! Deterministic and without network. The rules are in [`plan`]; prompts are parsed in [`read`].
+//! Deterministic and without network. The rules are in [`plan`].
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
