@@ -140,8 +140,8 @@ async fn a_configuration_says_when_the_database_is_synced_and_its_thread_remembe
     for level in ["full", "off"] {
         place.file(&format!("{level}.toml"), &format!("[db]\nsynchronous = \"{level}\"\n"));
     }
-    let wrong =
-        "the configuration `off.toml` does not fit: `db`: unknown variant `off`, expected `normal` or `full`";
+    let wrong = "the configuration `off.toml` does not fit: line 2, column 15: `db.synchronous`: unknown variant `off`, expected \
+         `normal` or `full`";
     place.run(&["run", "1 + 1", "--thread", "t", "--config", "off.toml"]).await.refused(2, wrong);
     for more in [&["--config", "full.toml"][..], &[]] {
         place.run(&[&["run", "-q", "1 + 1", "--thread", "t"], more].concat()).await.ok();

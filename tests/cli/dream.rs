@@ -154,7 +154,7 @@ async fn dreams_that_cannot_be_are_refused() {
     let refused = place.run(&["run", "hi", "--config", "no-files.toml", "--model", "offline"]).await;
     refused.refused(
         2,
-        "the configuration `no-files.toml` does not fit: `dream`: it edits `MEMORY.md`, which takes a memory in files; set \
+        "the configuration `no-files.toml` does not fit: line 3, column 2: `dream`: it edits `MEMORY.md`, which takes a memory in files; set \
          `memory.store = \"file\"`",
     );
     // Turns are recorded without a language model, too.

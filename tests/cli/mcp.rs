@@ -227,8 +227,11 @@ async fn a_server_that_is_none_ends_the_run_before_it_begins() {
     let place = Place::new();
     place.file("agent.toml", "[mcp.small]\ncmd = \"sh\"\n");
     let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;
-    assert_eq!(ran.code, Some(2));
-    assert!(ran.stderr.contains("does not fit: `mcp.small`: unknown field `cmd`"), "{}", ran.stderr);
+    ran.refused(
+        2,
+        "the configuration `agent.toml` does not fit: line 2, column 1: `mcp.small`: unknown field `cmd`; there are \
+         `command`, `args`, `env`, `cwd`, `url`, `headers`, `tools`, `ask`, `start_timeout_ms`, `call_timeout_ms`",
+    );
     place.file("agent.toml", "[mcp.small]\ncommand = \"superstep-no-such-program\"\n");
     let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;
     assert_eq!(ran.code, Some(1));

@@ -185,9 +185,11 @@ async fn the_memory_is_configured_and_its_tools_are_listed() {
     assert_eq!(tools.lines().filter(|line| line.starts_with(" memory")).count(), 2, "{tools}");
     place.file("bad.toml", "[memory]\nstore = \"file\"\nfolder = \"x\"\n");
     let ran = place.run(&["run", "go", "--config", "bad.toml"]).await;
-    assert_eq!(ran.code, Some(2));
-    let wanted = "the configuration `bad.toml` does not fit: `memory`: unknown field `folder`";
-    assert!(ran.stderr.contains(wanted), "{}", ran.stderr);
+    ran.refused(
+        2,
+        "the configuration `bad.toml` does not fit: line 3, column 1: `memory`: unknown field `folder`; there are `store`, \
+         `path`, `user`, `retrieve`, `tools`, `phrases`, `base_url`, `key_env`, `form`, `threshold`, `infer`",
+    );
 }
 
 #[tokio::test]

@@ -144,7 +144,8 @@ async fn what_is_wrong_with_models_is_said_before_anything_is_asked() {
     }
     let file = config(&place, "[models.main]\napi_key = \"sk-x\"");
     let ran = place.run(&["run", "hi", "--config", &file]).await;
-    assert!(ran.stderr.contains("does not fit: `models`: unknown field `api_key`"), "{}", ran.stderr);
+    let wanted = "does not fit: line 2, column 1: `models.main`: unknown field `api_key`; ";
+    assert!(ran.stderr.contains(wanted), "{}", ran.stderr);
     let file = config(
         &place,
         "[models.main]\nmodel = \"m\"\nbase_url = \"http://h/v1\"\n[models.fallback]\nmodel = \"m\"",

@@ -212,7 +212,11 @@ async fn files_are_kept_with_their_thread_its_copy_and_only_if_wanted() {
         .refused(5, "SS111: thread `t` has no checkpoint 99; its history lists those it has");
     place.file("bad.toml", "snapshots = 3\n");
     let refused = place.run(&["run", "go", "--config", "bad.toml"]).await;
-    refused.refused(2, "the configuration `bad.toml` does not fit: `snapshots` is `true` or `false`");
+    refused.refused(
+        2,
+        "the configuration `bad.toml` does not fit: line 1, column 13: `snapshots`: invalid type: integer `3`, expected \
+         `true` or `false`",
+    );
 }
 
 #[tokio::test]

@@ -216,28 +216,40 @@ async fn presets_are_listed_written_down_and_used() {
 async fn a_configuration_that_does_not_fit_is_refused_by_name() {
     let place = Place::new();
     for (text, wanted) in [
-        ("limits = 3", "does not fit: unknown field `limits`; did you mean `limit`?"),
-        ("presett = \"default\"", "does not fit: unknown field `presett`; did you mean `preset`?"),
+        ("limits = 3", "does not fit: line 1, column 1: unknown field `limits`; did you mean `limit`?"),
         (
-            "xyz = 1",
-            "does not fit: unknown field `xyz`; there are `preset`, `mode`, `models`, `tools`, `mcp`, ",
+            "parts = true\npresett = \"default\"",
+            "does not fit: line 2, column 1: unknown field `presett`; did you mean `preset`?",
         ),
-        ("mode = \"foo\"", "does not fit: `mode` is `react` or `single`"),
-        ("mode = 1", "does not fit: `mode` is `react` or `single`"),
-        ("preset = \"nope\"", "there is no preset `nope`; there are default,"),
+        (
+            "mode = \"foo\"",
+            "does not fit: line 1, column 8: `mode`: unknown variant `foo`, expected `single` or `react`",
+        ),
+        (
+            "preset = \"nope\"",
+            "does not fit: line 1, column 1: there is no preset `nope`; there are default, cococat, opencode, harness, graph, \
+             agentscope",
+        ),
         (
             "[limit]\nmax = \"x\"",
-            "does not fit: `limit.max`: invalid type: string \"x\", expected a whole number from 0 on",
+            "does not fit: line 2, column 1: `limit.max`: invalid type: string \"x\", expected a whole number from 0 on",
         ),
-        ("parts = true\nlimit = [", "is no TOML: line 2, column "),
+        ("parts = true\nlimit = [", "is not valid TOML: line 2, column 10: unclosed array, expected `]`"),
     ] {
         place.file("bad.toml", text);
         let ran = place.run(&["run", "hi", "--config", "bad.toml"]).await;
-        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-        assert!(ran.stderr.contains(wanted) && ran.stderr.contains("bad.toml"), "{}", ran.stderr);
+        ran.refused(2, &format!("the configuration `bad.toml` {wanted}"));
     }
+    place.file("bad.toml", "xyz = 1");
+    let ran = place.run(&["run", "hi", "--config", "bad.toml"]).await;
+    let all = "does not fit: line 1, column 1: unknown field `xyz`; there are `preset`, `mode`, `models`, `tools`, `mcp`, ";
+    assert!(ran.code == Some(2) && ran.stderr.contains(all), "{}", ran.stderr);
     let ran = place.run(&["run", "hi", "--config", "missing.toml"]).await;
     assert!(ran.code == Some(2) && ran.stderr.contains("cannot be read"), "{}", ran.stderr);
+    place
+        .run(&["run", "hi", "--config", "."])
+        .await
+        .refused(2, "the configuration `.` is not a regular file");
     let ran = place.run(&["presets", "nope"]).await;
     assert!(ran.code == Some(2) && ran.stderr.contains("there is no preset `nope`"), "{}", ran.stderr);
 }

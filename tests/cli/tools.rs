@@ -141,7 +141,14 @@ async fn only_the_chosen_tools_are_there() {
     place.file("bad.toml", "tools = \"read\"\n");
     place.run(&["run", "go", "--config", "bad.toml"]).await.refused(
         2,
-        "the configuration `bad.toml` does not fit: `tools` is a list of names, such as `tools = [\"read\", \"shell\"]`",
+        "the configuration `bad.toml` does not fit: line 1, column 9: `tools`: invalid type: string \"read\", expected a list \
+         of names, such as `tools = [\"read\", \"shell\"]`",
+    );
+    place.file("bad.toml", "tools = [\"read\", \"nope\"]\n");
+    place.run(&["run", "go", "--config", "bad.toml"]).await.refused(
+        2,
+        "the configuration `bad.toml` does not fit: line 1, column 1: `tools`: there is no tool and no group of tools `nope`; \
+         see `superstep tools`",
     );
 }
 

@@ -356,10 +356,10 @@ async fn a_configuration_that_is_no_file_is_refused_at_once() {
     let long = fs::File::create(place.work().join("long.toml")).unwrap();
     long.set_len(1 << 40).unwrap();
     for (file, what) in [
-        ("/dev/zero", "is no regular file"),
-        ("/dev/null", "is no regular file"),
-        ("pipe", "is no regular file"),
-        (".", "is no regular file"),
+        ("/dev/zero", "is not a regular file"),
+        ("/dev/null", "is not a regular file"),
+        ("pipe", "is not a regular file"),
+        (".", "is not a regular file"),
         ("long.toml", "is longer than 1 MiB"),
     ] {
         let message = format!("the configuration `{file}` {what}");

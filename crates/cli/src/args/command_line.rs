@@ -9,7 +9,7 @@ use crate::{
     args::{
         decisions::DecisionArgs,
         memory::MemoryCommand,
-        shared::{PlaceArgs, TurnArgs},
+        shared::{LocationArgs, TurnArgs},
         values::{age, new_thread_name, thread_name, user_name},
     },
     output::exit::Exit,
@@ -167,7 +167,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) discard: bool,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
 }
@@ -181,7 +181,7 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) from: Option<u64>,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
     #[command(flatten)]
@@ -197,7 +197,7 @@ pub(crate) struct SteerArgs {
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) text: String,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -214,7 +214,7 @@ fn stdin(word: &str) -> Result<Stdin, &'static str> {
 #[derive(Args, Debug)]
 pub(crate) struct ThreadsArgs {
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object per thread.
     #[arg(long)]
     pub(crate) json: bool,
@@ -229,7 +229,7 @@ pub(crate) struct DeleteArgs {
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object per thread.
     #[arg(long)]
     pub(crate) json: bool,
@@ -244,7 +244,7 @@ pub(crate) struct CopyArgs {
     #[arg(value_parser = new_thread_name)]
     pub(crate) new: String,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -256,7 +256,7 @@ pub(crate) struct AdoptArgs {
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -273,7 +273,7 @@ pub(crate) struct PruneArgs {
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -309,7 +309,7 @@ pub(crate) struct RevertArgs {
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -336,7 +336,7 @@ pub(crate) struct DreamArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -351,7 +351,7 @@ pub(crate) struct StateArgs {
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) at: Option<u64>,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object with every channel.
     #[arg(long)]
     pub(crate) json: bool,
@@ -366,7 +366,7 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     /// Print one JSON object per checkpoint.
     #[arg(long)]
     pub(crate) json: bool,
@@ -396,7 +396,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
 }
@@ -410,7 +410,7 @@ pub(crate) struct DrawArgs {
     #[arg(long, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) thread: Option<String>,
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) location: LocationArgs,
 }
 
 #[derive(Args, Debug)]

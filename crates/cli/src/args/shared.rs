@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
+use serde::{Deserialize, Serialize};
 use superstep::{agent::PRESETS, llm::ApiKey};
 
 /// The folder and the database.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct PlaceArgs {
+pub(crate) struct LocationArgs {
     /// The database [default: `.superstep/threads.db` under `--cwd`].
     #[arg(long, value_name = "FILE")]
     pub(crate) db: Option<PathBuf>,
@@ -59,7 +60,8 @@ pub(crate) struct TurnArgs {
     pub(crate) quiet: bool,
 }
 
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
     /// One round: the model may call tools, and then replies.
     Single,

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{command_line::DreamArgs, shared::TurnArgs},
-    config::{location::Place, memory::Memory, settings},
+    config::{file, location::Location},
     offline::planner::OFFLINE,
     output::{
         exit::{Exit, Failure},
@@ -22,29 +22,29 @@ use crate::{
 
 /// Dreams, if due or requested.
 pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
-    let DreamArgs { user, now, model, base_url, api_key, config, place, json } = args;
+    let DreamArgs { user, now, model, base_url, api_key, config, location, json } = args;
     let memory = match &config {
-        Some(file) => Memory::of(&settings::read(file)?).map_err(Failure::usage)?,
+        Some(file) => file::read(file)?.memory.on().cloned(),
         None => None,
     };
     let user = user.unwrap_or_else(|| memory.unwrap_or_default().user().to_owned());
     let turn = TurnArgs { model, base_url, api_key, config, json, ..TurnArgs::default() };
-    let place = Place::new(place)?;
-    let at_once = at_once(&user, &turn, &place);
+    let location = Location::new(location)?;
+    let at_once = at_once(&user, &turn, &location);
     let thread = Dreams::thread(&user);
     // Checked first: without any turn, no database is created.
-    if place.look()?.is_none() {
+    if location.look()?.is_none() {
         return show(&user, &Dreamt::NotDue { waiting: 0 }, &at_once, json);
     }
-    let store = place.open()?;
+    let store = location.open()?;
     let purpose = Purpose::Turn { user: Some(user.clone()), from: None };
-    let basis = Basis::new(&*store, thread, purpose, &place, &turn).await?;
+    let basis = Basis::new(&*store, thread, purpose, &location, &turn).await?;
     if basis.choice.name == OFFLINE {
         return Err(Failure::usage(
             "a dream takes a language model, which `offline` is not; name one with `--model`",
         ));
     }
-    let store = basis.store(&place, store)?;
+    let store = basis.store(&location, store)?;
     let Some(dreams) = basis.dreams(basis.agent(store.clone())?)? else {
         let what = "no dreams are configured: there is no `[dream]`; name a file that has it with `--config`";
         return Err(Failure::usage(what));
@@ -52,20 +52,20 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     if let Some(problem) = basis.foreign_dreams(&*store, &user).await? {
         return Err(Failure::new(Exit::Thread, problem));
     }
-    tell_earlier(&place.cwd);
+    tell_earlier(&location.cwd);
     let cancel = CancellationToken::new();
     let dreamt = run(&dreams, &user, now, &basis, &cancel).await?;
     show(&user, &dreamt, &at_once, json)
 }
 
 /// Returns the command that dreams immediately. Its flags are stored only after a dream.
-fn at_once(user: &str, turn: &TurnArgs, place: &Place) -> String {
+fn at_once(user: &str, turn: &TurnArgs, location: &Location) -> String {
     let config = turn.config.as_ref().map(|file| file.to_string_lossy());
     let model = ("--model", turn.model.as_deref());
     let given = [("--config", config.as_deref()), model, ("--base-url", turn.base_url.as_deref())];
     let given = given.into_iter().filter_map(|(flag, value)| Some([flag, value?])).flatten();
     let words: Vec<_> = ["--now", "--user", user].into_iter().chain(given).collect();
-    place.command("dream", &words)
+    location.command("dream", &words)
 }
 
 fn show(user: &str, dreamt: &Dreamt, at_once: &str, json: bool) -> Result<Exit, Failure> {

@@ -16,7 +16,7 @@ use superstep::{
 
 use crate::{
     args::memory::{MemoryArgs, MemoryCommand},
-    config::{location::Place, memory::Memory, settings},
+    config::{file, location::Location, memory::Memory},
     output::{
         exit::{Exit, Failure},
         table::{lines, new_table, print},
@@ -32,7 +32,7 @@ const MOST_SHOWN: usize = 100;
 struct Opened {
     memory: Arc<dyn LongTermMemory>,
     user: String,
-    place: Place,
+    location: Location,
     config: Option<PathBuf>,
     json: bool,
 }
@@ -71,16 +71,16 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
 
 impl Opened {
     fn with(args: MemoryArgs, open: Open) -> Result<Self, Failure> {
-        let MemoryArgs { user, config, place, json } = args;
-        let place = Place::new(place)?;
+        let MemoryArgs { user, config, location, json } = args;
+        let location = Location::new(location)?;
         let memory = match &config {
-            Some(file) => Memory::of(&settings::read(file)?).map_err(Failure::usage)?,
+            Some(file) => file::read(file)?.memory.on().cloned(),
             None => None,
         };
         let memory = memory.unwrap_or_default();
         let user = user.unwrap_or_else(|| memory.user().to_owned());
-        let memory = open(&memory, &place.cwd)?;
-        Ok(Self { memory, user, place, config, json })
+        let memory = open(&memory, &location.cwd)?;
+        Ok(Self { memory, user, location, config, json })
     }
 
     async fn forget(&self, ids: &[String]) -> Result<Exit, Failure> {
@@ -91,7 +91,7 @@ impl Opened {
                 let config = self.config.as_ref().map(|file| file.to_string_lossy());
                 let config = config.as_deref().map(|file| ["--config", file]);
                 let words = ["list", "--user", &self.user].into_iter().chain(config.into_iter().flatten());
-                let list = self.place.command("memory", &words.collect::<Vec<_>>());
+                let list = self.location.command("memory", &words.collect::<Vec<_>>());
                 let message = format!("`{}` remembers no entry `{id}`; see `{list}`", self.user);
                 return Err(Failure::new(Exit::Failed, message));
             }

@@ -4,7 +4,7 @@ use superstep::agent::{ConfigError, PRESETS, ReactConfig};
 
 use crate::{
     args::command_line::PresetsArgs,
-    config::settings::{MODE, OPENCODE, SINGLE},
+    config::configuration::OPENCODE,
     output::{
         exit::{Exit, Failure},
         table::{lines, new_table, print},
@@ -38,27 +38,29 @@ fn written(name: &str, config: &ReactConfig) -> Result<String, toml::ser::Error>
     let toml = toml::to_string(config)?;
     // Without a prompt the program uses its own; an empty one would disable it.
     let toml = toml.strip_prefix("system_prompt = \"\"\n").unwrap_or(&toml);
-    let mode = if name == OPENCODE { format!("{MODE} = \"{SINGLE}\"\n") } else { String::new() };
+    let mode = if name == OPENCODE { "mode = \"single\"\n" } else { "" };
     Ok(format!("preset = \"{name}\"\n{mode}{toml}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
     use crate::{
         args::shared::TurnArgs,
-        config::settings::{Chosen, chosen, config},
+        config::{configuration::Configuration, file::parse},
     };
 
     #[test]
     fn a_preset_that_is_written_down_is_read_as_it_was() {
         for preset in PRESETS {
             let text = written(preset.name, &(preset.config)()).unwrap();
-            let file: Chosen = toml::from_str(&text).unwrap();
+            let file = parse(&text).unwrap();
             let flags = TurnArgs { preset: Some(preset.name.to_owned()), ..TurnArgs::default() };
-            let flag = chosen(&flags, None).unwrap();
-            assert_eq!(config(&file, false).unwrap(), config(&flag, false).unwrap(), "{text}");
-            assert_eq!(file.get(MODE), flag.get(MODE), "{text}");
+            let flag = Configuration::of_thread(Map::new(), Some(preset.name)).unwrap().with_flags(&flags);
+            assert_eq!(file.react(false), flag.react(false), "{text}");
+            assert_eq!(file.mode, flag.mode, "{text}");
         }
     }
 }

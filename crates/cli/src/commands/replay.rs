@@ -8,7 +8,7 @@ use superstep::{
 
 use crate::{
     args::{command_line::ReplayArgs, shared::TurnArgs},
-    config::location::Place,
+    config::location::Location,
     output::{
         exit::{Exit, Failure},
         table::print,
@@ -26,20 +26,20 @@ const CONFIG: &str = "config";
 
 /// Replays a thread and reports the result.
 pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
-    let ReplayArgs { thread: name, from, to, live_model, live_tools, current_tools, strict, place, turn } =
+    let ReplayArgs { thread: name, from, to, live_model, live_tools, current_tools, strict, location, turn } =
         args;
-    let place = Place::new(place)?;
+    let location = Location::new(location)?;
     let thread = ThreadId::from(name.as_str());
     let store = match live_model || live_tools {
-        true => place.change(&[&name]).await?,
-        false => place.look()?.ok_or_else(|| place.unknown(&name))?,
+        true => location.change(&[&name]).await?,
+        false => location.look()?.ok_or_else(|| location.unknown(&name))?,
     };
     if store.load(&thread, None).await?.is_none() {
-        return Err(place.unknown(&name));
+        return Err(location.unknown(&name));
     }
     let tools = if current_tools { ReplayTools::Current } else { ReplayTools::Recorded };
     let purpose = Purpose::Replay { asks: live_model, acts: live_model || live_tools, tools };
-    let setup = Setup::new(&place, store.clone(), thread.clone(), purpose, &turn).await?;
+    let setup = Setup::new(&location, store.clone(), thread.clone(), purpose, &turn).await?;
     let mut replay = Replay::of(setup.agent.graph(), name.as_str());
     if let Some(from) = from {
         replay = replay.from(CheckpointId(from));
@@ -97,7 +97,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         if let (true, None, Some(since)) =
             (is_as_it_was, max_steps, asked_since(&*store, &thread, divergence.checkpoint).await?)
         {
-            let again = place.command("replay", &[&name, "--from", &since.to_string()]);
+            let again = location.command("replay", &[&name, "--from", &since.to_string()]);
             let hint = format!(
                 "the turn was asked with another configuration than the newest one, with which it was replayed; replay the \
                  turns since with: {again}"

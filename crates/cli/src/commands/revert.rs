@@ -15,7 +15,7 @@ use superstep::{
 use crate::{
     args::command_line::RevertArgs,
     config::{
-        location::{self, Place},
+        location::{self, Location},
         remembered::Remembered,
         trust::Decided,
     },
@@ -33,11 +33,11 @@ const CWD: &str = "cwd";
 
 /// Restores the files that tools changed after a checkpoint.
 pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
-    let place = Place::new(args.place)?;
+    let location = Location::new(args.location)?;
     let name = args.thread.as_str();
-    let store = place.change(&[name]).await?;
+    let store = location.change(&[name]).await?;
     let thread = ThreadId::from(name);
-    let (remembered, decided) = place.remembered(&*store, &thread, None).await?;
+    let (remembered, decided) = location.remembered(&*store, &thread, None).await?;
     if remembered.is_foreign && !args.force {
         let message = format!(
             "thread `{name}` was not run by you on this machine, so that what it would put back may be anybody's; look at \
@@ -58,7 +58,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let lease = store.lease(&thread).await?;
     let head = graph.get_state(&thread, None).await?;
     if !head.next.is_empty() {
-        let resume = place.command("resume", &[name]);
+        let resume = location.command("resume", &[name]);
         let message = format!(
             "thread `{name}` is not finished, its tools may still change files; go on with: {resume}"
         );
@@ -68,7 +68,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     if rounds.is_empty() {
         return told(&args.thread, &FileChanges::default(), args.json);
     }
-    let cwd = folder_of(&rounds, &place, &remembered, &decided)?;
+    let cwd = folder_of(&rounds, &location, &remembered, &decided)?;
     let files = snapshots::kept(&cwd)?;
     let is_kept =
         |round: &&Round| [&round.files.before, &round.files.after].iter().all(|tree| files.has(name, tree));
@@ -161,15 +161,15 @@ async fn rounds(
 /// # Errors    There are several; it is not the one that `--cwd` names; or only the database names it.
 fn folder_of(
     rounds: &[Round],
-    place: &Place,
+    location: &Location,
     remembered: &Remembered,
     decided: &Decided,
 ) -> Result<PathBuf, Failure> {
     let folders: BTreeSet<&str> = rounds.iter().filter_map(Round::folder).collect();
     let folder = match folders.iter().collect::<Vec<_>>()[..] {
         // A database moves with its folder, whose path was different then.
-        _ if !place.has_own_db() => return Ok(place.cwd.clone()),
-        [] => return place.cwd_of(remembered),
+        _ if !location.has_own_db() => return Ok(location.cwd.clone()),
+        [] => return location.cwd_of(remembered),
         [folder] => *folder,
         [one, other, ..] => {
             return Err(elsewhere(&format!(
@@ -179,10 +179,10 @@ fn folder_of(
             )));
         }
     };
-    if Path::new(folder) == place.cwd {
-        return Ok(place.cwd.clone());
+    if Path::new(folder) == location.cwd {
+        return Ok(location.cwd.clone());
     }
-    if place.has_own_cwd() {
+    if location.has_own_cwd() {
         return Err(elsewhere(&format!(
             "the folder `{}`; name it with `--cwd {}`",
             printable_line(folder),
@@ -193,14 +193,14 @@ fn folder_of(
     let is_known =
         |meta: &CheckpointMeta| Remembered::of(meta).is_ok_and(|settings| decided.knows(&settings));
     if !settings.filter(|meta| folder_in(meta) == Some(folder)).any(is_known) {
-        return Err(place.unnamed_folder(folder));
+        return Err(location.unnamed_folder(folder));
     }
     location::folder(Path::new(folder))
 }
 
 /// Returns the error for rounds in another folder.
-fn elsewhere(place: &str) -> Failure {
-    let message = format!("nothing was done: the rounds to be taken back worked in {place}");
+fn elsewhere(location: &str) -> Failure {
+    let message = format!("nothing was done: the rounds to be taken back worked in {location}");
     Failure::new(Exit::Thread, message)
 }
 

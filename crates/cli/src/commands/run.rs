@@ -9,7 +9,7 @@ use crate::{
         command_line::{ResumeArgs, RunArgs, Stdin},
         decisions::DecisionArgs,
     },
-    config::location::Place,
+    config::location::Location,
     output::{
         exit::{Exit, Failure},
         text::tell,
@@ -26,11 +26,11 @@ const MOST_PROMPT: u64 = 1 << 20;
 
 /// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
-    let RunArgs { prompt, stdin, thread, user, from, discard, place, turn } = args;
+    let RunArgs { prompt, stdin, thread, user, from, discard, location, turn } = args;
     let is_unread = prompt.as_ref().is_some_and(|prompt| prompt != "-") && stdin.is_none();
     let prompt = read_prompt(prompt, stdin)?;
-    let place = Place::new(place)?;
-    let store = place.open()?;
+    let location = Location::new(location)?;
+    let store = location.open()?;
     let is_fresh = thread.is_none();
     let thread: ThreadId = match thread {
         Some(name) => name.into(),
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     };
     let checkpoint = from.map(CheckpointId);
     let purpose = Purpose::Turn { user, from: checkpoint };
-    let mut setup = Setup::new(&place, store, thread, purpose, &turn).await?;
+    let mut setup = Setup::new(&location, store, thread, purpose, &turn).await?;
     setup.is_fresh = is_fresh;
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
     let config = RunConfig { on_unfinished, checkpoint, ..setup.config()? };
@@ -60,17 +60,17 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
 
 /// Resumes a stopped turn.
 pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
-    let ResumeArgs { thread, from, decisions, place, turn } = args;
+    let ResumeArgs { thread, from, decisions, location, turn } = args;
     if from.is_some() && !decisions.is_empty() {
         return Err(Failure::usage(
             "with `--from` nothing waits yet; decide when it asks, or with a `resume` without it",
         ));
     }
-    let place = Place::new(place)?;
-    let unknown = place.unknown(&thread);
+    let location = Location::new(location)?;
+    let unknown = location.unknown(&thread);
     let thread: ThreadId = thread.into();
     // Checked first: a missing thread must not create a database.
-    let Some(store) = place.look()? else { return Err(unknown) };
+    let Some(store) = location.look()? else { return Err(unknown) };
     match store.load(&thread, None).await {
         Ok(None) => return Err(unknown),
         // An older checkpoint is the remedy for a damaged one.
@@ -79,8 +79,8 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     }
     drop(store);
     let setup = Setup::new(
-        &place,
-        place.open()?,
+        &location,
+        location.open()?,
         thread,
         Purpose::Turn { user: None, from: from.map(CheckpointId) },
         &turn,
@@ -113,7 +113,7 @@ async fn go_on_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failu
     let thread = setup.thread();
     if setup.agent.graph().get_state(thread, Some(from)).await?.next.is_empty() {
         let (name, from) = (thread.as_str(), from.to_string());
-        let ask = setup.place.command("run", &["--thread", name, "--from", &from]);
+        let ask = setup.location.command("run", &["--thread", name, "--from", &from]);
         let message = format!(
             "at checkpoint {from} of thread `{name}` a turn is over; ask behind it with: {ask} \"...\""
         );

@@ -13,7 +13,7 @@ use superstep::{
 use crate::{
     args::command_line::{self, DrawArgs, Format, HistoryArgs, StateArgs},
     commands::threads::Standing,
-    config::{location::Place, remembered::Remembered},
+    config::{location::Location, remembered::Remembered},
     output::{
         exit::{Exit, Failure},
         files::listed,
@@ -29,12 +29,12 @@ use crate::{
 
 /// Lists the checkpoints of a thread.
 pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
-    let place = Place::new(args.place)?;
-    let Some(store) = place.look()? else { return Err(place.unknown(&args.thread)) };
+    let location = Location::new(args.location)?;
+    let Some(store) = location.look()? else { return Err(location.unknown(&args.thread)) };
     let range = History { limit: args.limit, ..History::default() };
     let thread = ThreadId::from(args.thread.as_str());
     if store.load(&thread, None).await?.is_none() {
-        return Err(place.unknown(&args.thread));
+        return Err(location.unknown(&args.thread));
     }
     let checkpoints = store.history(&thread, range.clone()).await?;
     // Threads of another graph are rejected.
@@ -70,18 +70,18 @@ fn parent(meta: &CheckpointMeta) -> String {
 
 /// Shows a thread at a checkpoint.
 pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
-    let place = Place::new(args.place)?;
-    let Some(store) = place.look()? else { return Err(place.unknown(&args.thread)) };
+    let location = Location::new(args.location)?;
+    let Some(store) = location.look()? else { return Err(location.unknown(&args.thread)) };
     let thread = ThreadId::from(args.thread.as_str());
     let at = args.at.map(CheckpointId);
     let snapshot = match Dreams::is_thread(&thread) {
         true => of_agent(Dreams::to_look_at().with_checkpointer(store).get_state(&thread, at).await?),
         false => graph()?.with_checkpointer(store).get_state(&thread, at).await?,
     };
-    let Some(meta) = &snapshot.checkpoint else { return Err(place.unknown(&args.thread)) };
+    let Some(meta) = &snapshot.checkpoint else { return Err(location.unknown(&args.thread)) };
     if snapshot.graph.is_none() {
         // An older version stored it without its graph.
-        dream_thread::refuse(&place, &thread)?;
+        dream_thread::refuse(&location, &thread)?;
     }
     if args.json {
         let shown = json!({
@@ -116,16 +116,16 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
     let drawing = match &args.thread {
         None => graph()?.drawing(),
         Some(thread) => {
-            let place = Place::new(args.place)?;
-            let Some(store) = place.look()? else { return Err(place.unknown(thread)) };
+            let location = Location::new(args.location)?;
+            let Some(store) = location.look()? else { return Err(location.unknown(thread)) };
             let id = ThreadId::from(thread.as_str());
             if store.load(&id, None).await?.is_none() {
-                return Err(place.unknown(thread));
+                return Err(location.unknown(thread));
             }
             let drawing = match Dreams::is_thread(&id) {
                 true => Dreams::to_look_at().with_checkpointer(store).drawing_of(&id, None).await,
                 false => {
-                    let graph = graph_of(&Remembered::load(&*store, &id, None).await?, &place)?;
+                    let graph = graph_of(&Remembered::load(&*store, &id, None).await?, &location)?;
                     graph.with_checkpointer(store).drawing_of(&id, None).await
                 }
             };

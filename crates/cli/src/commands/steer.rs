@@ -8,7 +8,7 @@ use superstep::{
 
 use crate::{
     args::command_line::SteerArgs,
-    config::location::Place,
+    config::location::Location,
     output::{
         exit::{Exit, Failure},
         table::{lines, print},
@@ -18,14 +18,14 @@ use crate::{
 
 /// Sends a message to a running turn.
 pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
-    let place = Place::new(args.place)?;
-    dream_thread::refuse(&place, &args.thread.as_str().into())?;
-    let graph = graph()?.with_checkpointer(place.change(&[&args.thread]).await?);
+    let location = Location::new(args.location)?;
+    dream_thread::refuse(&location, &args.thread.as_str().into())?;
+    let graph = graph()?.with_checkpointer(location.change(&[&args.thread]).await?);
     let number = match say(&graph, &args.text, RunConfig::thread(args.thread.as_str())).await {
         Ok(number) => number,
         Err(SteerError::Run(error)) => return Err(error.into()),
         Err(_) => {
-            let run = place.command("run", &[&args.text, "--thread", &args.thread]);
+            let run = location.command("run", &[&args.text, "--thread", &args.thread]);
             let message = format!("thread `{}` has nothing to run; use `{run}`", args.thread);
             return Err(Failure::new(Exit::Thread, message));
         }

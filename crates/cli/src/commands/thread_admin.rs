@@ -5,7 +5,7 @@ use superstep::{Checkpointer, Clock, Keep, SystemClock, ThreadId, memory::Dreams
 
 use crate::{
     args::command_line::{AdoptArgs, CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
-    config::location::Place,
+    config::location::Location,
     output::{
         exit::{Exit, Failure},
         table::{lines, print},
@@ -16,12 +16,12 @@ use crate::{
 
 /// Deletes threads.
 pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
-    let place = Place::new(args.place)?;
+    let location = Location::new(args.location)?;
     let mut threads = args.threads;
     let mut seen = std::collections::BTreeSet::new();
     threads.retain(|thread| seen.insert(thread.clone()));
     let names: Vec<&str> = threads.iter().map(String::as_str).collect();
-    let store = place.change(&names).await?;
+    let store = location.change(&names).await?;
     if !allowed(&format!("delete {}, with every checkpoint", listed(&names)), args.yes)? {
         return Ok(Exit::Interrupted);
     }
@@ -32,15 +32,15 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
         leases.push(store.lease(&thread.as_str().into()).await?);
     }
     // An unreadable record stops this before anything is deleted.
-    let decided = threads.iter().map(|thread| place.decided(&thread.as_str().into()));
+    let decided = threads.iter().map(|thread| location.decided(&thread.as_str().into()));
     let decided = decided.collect::<Result<Vec<_>, _>>()?;
     for (thread, decided) in threads.iter().zip(decided) {
-        let cwd = match place.remembered(&*store, &thread.as_str().into(), None).await {
+        let cwd = match location.remembered(&*store, &thread.as_str().into(), None).await {
             // A missing folder has no results, and a folder that only the database names is not touched.
-            Ok((remembered, _)) => place.cwd_of(&remembered).ok(),
+            Ok((remembered, _)) => location.cwd_of(&remembered).ok(),
             // It is damaged, so its folder is unknown.
-            Err(_) if place.has_own_db() && !place.has_own_cwd() => None,
-            Err(_) => Some(place.cwd.clone()),
+            Err(_) if location.has_own_db() && !location.has_own_cwd() => None,
+            Err(_) => Some(location.cwd.clone()),
         };
         store.delete(&thread.as_str().into()).await?;
         decided.forget()?;
@@ -58,13 +58,13 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
 
 /// Copies a thread.
 pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
-    let place = Place::new(args.place)?;
-    let store = place.change(&[&args.thread]).await?;
+    let location = Location::new(args.location)?;
+    let store = location.change(&[&args.thread]).await?;
     let (from, to) = (ThreadId::from(args.thread.as_str()), ThreadId::from(args.new.as_str()));
-    let (remembered, decided) = place.remembered(&*store, &from, None).await?;
-    let cwd = place.cwd_of(&remembered);
+    let (remembered, decided) = location.remembered(&*store, &from, None).await?;
+    let cwd = location.cwd_of(&remembered);
     graph()?.with_checkpointer(store).copy_thread(&from, &to).await?;
-    decided.copy_to(&*place.decided(&to)?)?;
+    decided.copy_to(&*location.decided(&to)?)?;
     // A missing folder has no files to restore.
     if let Ok(cwd) = cwd {
         snapshots::copy(&cwd, &args.thread, &args.new)?;
@@ -77,10 +77,10 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
 
 /// Adopts a thread for the agent's graph.
 pub(crate) async fn adopt(args: AdoptArgs) -> Result<Exit, Failure> {
-    let place = Place::new(args.place)?;
+    let location = Location::new(args.location)?;
     let thread = ThreadId::from(args.thread.as_str());
-    dream_thread::refuse(&place, &thread)?;
-    let graph = graph()?.with_checkpointer(place.change(&[&args.thread]).await?);
+    dream_thread::refuse(&location, &thread)?;
+    let graph = graph()?.with_checkpointer(location.change(&[&args.thread]).await?);
     graph.adopt_thread(&thread).await?;
     if args.json {
         return print(&lines([json!({ "thread": thread, "graph": graph.name() })]));
@@ -90,14 +90,14 @@ pub(crate) async fn adopt(args: AdoptArgs) -> Result<Exit, Failure> {
 
 /// Prunes a thread.
 pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
-    let place = Place::new(args.place)?;
-    let store = place.change(&[&args.thread]).await?;
+    let location = Location::new(args.location)?;
+    let store = location.change(&[&args.thread]).await?;
     if !allowed(&format!("forget older checkpoints of {}", listed(&[&args.thread])), args.yes)? {
         return Ok(Exit::Interrupted);
     }
     let thread = ThreadId::from(args.thread.as_str());
     let graph = graph()?.with_checkpointer(store.clone());
-    let cwd = place.cwd_of(&place.remembered(&*store, &thread, None).await?.0);
+    let cwd = location.cwd_of(&location.remembered(&*store, &thread, None).await?.0);
     let is_dream = Dreams::is_thread(&thread);
     let pruned = match is_dream {
         true => {

@@ -12,7 +12,7 @@ use superstep::{
 
 use crate::{
     args::command_line::ThreadsArgs,
-    config::location::Place,
+    config::location::Location,
     output::{
         exit::{Exit, Failure},
         table::{lines, new_table, print, time},
@@ -73,7 +73,7 @@ struct Listed {
 
 /// Lists the threads.
 pub(crate) async fn threads(args: ThreadsArgs) -> Result<Exit, Failure> {
-    let threads = match Place::new(args.place)?.look()? {
+    let threads = match Location::new(args.location)?.look()? {
         Some(store) => listed(store.clone(), &graph()?.with_checkpointer(store)).await?,
         None => Vec::new(),
     };

@@ -7,13 +7,12 @@ use serde_json::json;
 use superstep::{llm::Tool, mcp::McpServer};
 
 use crate::{
-    args::{command_line::ToolsArgs, shared::PlaceArgs},
+    args::{command_line::ToolsArgs, shared::LocationArgs},
     config::{
-        location::Place,
-        mcp as servers,
-        memory::{self, Memory},
-        settings,
-        tools::{GROUPS, group},
+        file,
+        location::Location,
+        memory::Memory,
+        tools::{GROUPS, SERVER, group},
     },
     output::{
         exit::{Exit, Failure},
@@ -25,22 +24,22 @@ use crate::{
 
 /// Lists the tools.
 pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
-    let place = Place::new(PlaceArgs { db: None, cwd: None })?;
-    let mut tools = all(&place.cwd)?;
+    let location = Location::new(LocationArgs { db: None, cwd: None })?;
+    let mut tools = all(&location.cwd)?;
     tools.sort_by_key(|tool| GROUPS.iter().position(|(name, ..)| *name == group(&tool.spec().name).0));
-    let chosen = args.config.as_deref().map(settings::read).transpose()?.unwrap_or_default();
-    let servers = mcp::connect(servers::servers(&chosen).map_err(Failure::usage)?, &place.cwd).await?;
-    let memory = Memory::of(&chosen).map_err(Failure::usage)?.map(|memory| memory.tools());
+    let configuration = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
+    let servers = mcp::connect(configuration.mcp.clone(), &location.cwd).await?;
+    let memory = configuration.memory.on().map(Memory::tools);
     let own = tools.into_iter().map(|tool| {
         let (group, asks) = group(&tool.spec().name);
         (group.to_owned(), asks, tool)
     });
     let of_server = |server: &Arc<McpServer>| {
-        let name = format!("{}{}", servers::GROUP, server.name());
+        let name = format!("{}{}", SERVER, server.name());
         let asks = |tool: &Arc<dyn Tool>| tool.approval(&json!({})).is_some();
         server.tools().into_iter().map(|tool| (name.clone(), asks(&tool), tool)).collect::<Vec<_>>()
     };
-    let of_memory = memory.into_iter().flatten().map(|tool| (memory::KEY.to_owned(), false, tool));
+    let of_memory = memory.into_iter().flatten().map(|tool| ("memory".to_owned(), false, tool));
     let tools: Vec<_> = own.chain(of_memory).chain(servers.iter().flat_map(of_server)).collect();
     for server in &servers {
         // Unusable tools, and other notes.

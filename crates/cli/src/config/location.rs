@@ -13,7 +13,7 @@ use superstep::{
 };
 
 use crate::{
-    args::shared::PlaceArgs,
+    args::shared::LocationArgs,
     config::{private, remembered::Remembered, trust::Decided},
     output::{
         exit::{Exit, Failure},
@@ -25,19 +25,19 @@ use crate::{
 const DATABASE: &str = ".superstep/threads.db";
 
 /// The folder and the database of one command.
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// Canonical.
     pub(crate) cwd: PathBuf,
     db: PathBuf,
     /// The given flags, for suggested commands.
-    given: PlaceArgs,
+    given: LocationArgs,
 }
 
-impl Place {
+impl Location {
     /// Resolves the folder and the database.
     ///
     /// # Errors    The folder is missing or not a folder.
-    pub(crate) fn new(given: PlaceArgs) -> Result<Self, Failure> {
+    pub(crate) fn new(given: LocationArgs) -> Result<Self, Failure> {
         let cwd = folder(given.cwd.as_deref().unwrap_or(Path::new(".")))?;
         let db = given.db.clone().unwrap_or_else(|| cwd.join(DATABASE));
         Ok(Self { cwd, db, given })

@@ -8,8 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use superstep::{
     agent::{AgentBuilder, LongTermMemory, MEMORY_PHRASES, MemoryTrigger, ReactConfig, Retrieve},
     llm::Tool,
@@ -21,19 +21,12 @@ use superstep::{
 use crate::{
     args::values::user_name,
     config::{
-        dream,
+        misfit::Misfit,
         private::{self, below},
-        settings::Chosen,
         state_folder::own_folder,
     },
     output::exit::{Exit, Failure},
 };
-
-/// Its key in a configuration.
-pub(crate) const KEY: &str = "memory";
-
-/// The entry for retrieval, which may configure more than [`Memory::retrieve`].
-const RETRIEVE: &str = "retrieve";
 
 /// The default user.
 const ME: &str = "me";
@@ -46,11 +39,8 @@ const DATABASE: &str = "memory.db";
 const HISTORY: &str = "history";
 const HISTORIES: &str = "histories";
 
-/// The preset whose design records turns and dreams (S0-08, S0-29).
-const DREAMING: &str = "cococat";
-
 /// The memory settings of a configuration. A promise: threads store them.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Memory {
     pub(super) store: Kind,
@@ -76,7 +66,7 @@ pub(crate) struct Memory {
 }
 
 /// The kind of storage. Kinds without a file have their own settings in place of `path`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
     /// A `MEMORY.md` for each user.
@@ -108,59 +98,32 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Parses the entry of a configuration, if present.
+    /// The memory of a configuration without one. A promise: threads store it.
+    pub(crate) fn usual() -> Self {
+        Self { tools: false, ..Self::default() }
+    }
+
+    /// Returns whether this entry of a thread's configuration is the default memory.
+    pub(crate) fn is_usual(entry: &Value) -> bool {
+        Self::deserialize(entry).is_ok_and(|memory| memory == Self::usual())
+    }
+
+    /// Checks the settings.
     ///
-    /// # Errors    The problem with it.
-    pub(crate) fn of(chosen: &Chosen) -> Result<Option<Self>, String> {
-        let memory = match chosen.get(KEY) {
-            None | Some(Value::Bool(false)) => return Ok(None),
-            Some(Value::Bool(true)) => Self::default(),
-            Some(memory) => Self::deserialize(memory).map_err(|error| format!("`memory`: {error}"))?,
-        };
-        if let Some(user) = &memory.user {
-            user_name(user).map_err(|wrong| format!("`memory.user`: {wrong}"))?;
+    /// # Errors    The problem with one of them.
+    pub(super) fn check(&self) -> Result<(), Misfit> {
+        if let Some(user) = &self.user {
+            user_name(user).map_err(|wrong| Misfit::at("memory.user", wrong))?;
         }
-        if let Some(path) = &memory.path
+        if let Some(path) = &self.path
             && !path.is_absolute()
             && !is_plain(path)
         {
-            return Err(format!(
-                "`memory.path`: `{}` is neither a plain path below the folder nor an absolute one",
-                path.display()
-            ));
+            let path = path.display();
+            let problem = format!("`{path}` is neither a plain path below the folder nor an absolute one");
+            return Err(Misfit::at("memory.path", problem));
         }
-        memory.check_server()?;
-        Ok(Some(memory))
-    }
-
-    /// Adds the user's own memory to a configuration without one, and the dreams of a preset that has them.
-    ///
-    /// A preset that only a database names does not enable dreams. Returns a note for the user, if any.
-    pub(crate) fn add_usual(chosen: &mut Chosen, may_dream: bool) -> Option<String> {
-        if chosen.contains_key(KEY) {
-            return None;
-        }
-        if let Err(Failure { message, .. }) = own_folder() {
-            return Some(format!("there is no long-term memory: {message}"));
-        }
-        let is_dreaming = may_dream && chosen.get("preset").is_some_and(|preset| preset == DREAMING);
-        if is_dreaming && !chosen.contains_key(dream::KEY) {
-            chosen.insert(dream::KEY.to_owned(), true.into());
-        }
-        chosen.insert(KEY.to_owned(), usual());
-        (is_dreaming && chosen[dream::KEY] == true).then(|| {
-            format!("as preset `{DREAMING}` has it, turns are written down and dreamt of; `--no-memory` turns that off")
-        })
-    }
-
-    /// Returns whether a configuration has no memory or the default one.
-    pub(crate) fn is_usual(chosen: &Chosen) -> bool {
-        chosen.get(KEY).is_none_or(|memory| *memory == false || *memory == usual())
-    }
-
-    /// Returns whether a configuration has the default memory.
-    pub(crate) fn has_usual(chosen: &Chosen) -> bool {
-        chosen.get(KEY) == Some(&usual())
+        self.check_server()
     }
 
     /// Returns the user of the memory, unless a flag or the thread sets one.
@@ -276,18 +239,11 @@ impl Memory {
         if self.tools { memory_tools(to_look_at()).into() } else { Vec::new() }
     }
 
-    /// Sets the retrieval, unless the configuration itself does.
-    pub(crate) fn configure(&self, chosen: &Chosen, config: &mut ReactConfig) {
-        if !chosen.contains_key(RETRIEVE) {
-            let retrieve = Retrieve { memories: self.retrieve, ..config.retrieve.unwrap_or_default() };
-            config.retrieve = (self.retrieve > 0).then_some(retrieve);
-        }
+    /// Sets what is retrieved for each message.
+    pub(super) fn configure(&self, config: &mut ReactConfig) {
+        let retrieve = Retrieve { memories: self.retrieve, ..config.retrieve.unwrap_or_default() };
+        config.retrieve = (self.retrieve > 0).then_some(retrieve);
     }
-}
-
-/// Returns the default memory settings. A promise: threads store them.
-fn usual() -> Value {
-    json!({ "store": "file", "tools": false })
 }
 
 fn stored(opened: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMemory>, Failure> {
@@ -315,9 +271,11 @@ fn is_plain(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::file::parse;
 
     fn read(toml: &str) -> Result<Option<Memory>, String> {
-        Memory::of(&toml::from_str(toml).unwrap())
+        let read = parse(toml)?;
+        Ok(read.memory.on().cloned())
     }
 
     #[test]
@@ -336,19 +294,31 @@ mod tests {
         };
         assert_eq!(given.unwrap().unwrap(), wanted);
         for (given, wanted) in [
-            ("[memory]\nstor = \"file\"", "`memory`: unknown field `stor`"),
-            ("[memory]\nstore = \"cloud\"", "`memory`: unknown variant `cloud`"),
-            ("[memory]\nkey_env = \"KEY\"", "`memory.key_env`: only `store = \"mem0\"` has one"),
-            ("[memory]\nstore = \"mem0\"\npath = \"x\"", "`memory.path`: a Mem0 server has none"),
-            ("[memory]\nstore = \"mem0\"\nform = \"self_hosted\"", "`memory.base_url`: which server"),
-            ("[memory]\nstore = \"mem0\"\nform = \"cloud\"", "`memory`: unknown variant `cloud`"),
-            ("[memory]\npath = \"../x\"", "`memory.path`: `../x` is neither"),
-            ("[memory]\npath = \"\"", "`memory.path`: `` is neither"),
-            ("[memory]\nuser = \" \"", "`memory.user`: a user needs a name"),
-            ("memory = 3", "`memory`: invalid type: integer `3`"),
+            ("[memory]\nstor = \"file\"", "line 2, column 1: `memory`: unknown field `stor`"),
+            ("[memory]\nstore = \"cloud\"", "line 2, column 9: `memory.store`: unknown variant `cloud`"),
+            (
+                "[memory]\nkey_env = \"KEY\"",
+                "line 2, column 1: `memory.key_env`: only `store = \"mem0\"` has one",
+            ),
+            (
+                "[memory]\nstore = \"mem0\"\npath = \"x\"",
+                "line 3, column 1: `memory.path`: a Mem0 server has none",
+            ),
+            (
+                "[memory]\nstore = \"mem0\"\nform = \"self_hosted\"",
+                "line 1, column 2: `memory.base_url`: which server",
+            ),
+            (
+                "[memory]\nstore = \"mem0\"\nform = \"cloud\"",
+                "line 3, column 8: `memory.form`: unknown variant `cloud`",
+            ),
+            ("[memory]\npath = \"../x\"", "line 2, column 1: `memory.path`: `../x` is neither"),
+            ("[memory]\npath = \"\"", "line 2, column 1: `memory.path`: `` is neither"),
+            ("[memory]\nuser = \" \"", "line 2, column 1: `memory.user`: a user needs a name"),
+            ("memory = 3", "line 1, column 10: `memory`: invalid type: integer `3`"),
         ] {
             let error = read(given).unwrap_err();
-            assert!(error.starts_with(wanted), "{given}: {error}");
+            assert!(error.starts_with(&format!("does not fit: {wanted}")), "{given}: {error}");
         }
     }
 
@@ -367,15 +337,10 @@ mod tests {
 
     #[test]
     fn what_is_looked_up_is_said_once() {
-        let config = |toml: &str| {
-            let chosen: Chosen = toml::from_str(toml).unwrap();
-            let mut config = ReactConfig::default();
-            Memory::of(&chosen).unwrap().unwrap().configure(&chosen, &mut config);
-            config.retrieve
-        };
+        let config = |toml: &str| parse(toml).unwrap().react(false).retrieve;
         assert_eq!(config("[memory]"), Some(Retrieve::default()));
         assert_eq!(config("[memory]\nretrieve = 2").unwrap().memories, 2);
         assert_eq!(config("[memory]\nretrieve = 0"), None);
-        assert_eq!(config("[memory]\nretrieve = 2\n[retrieve]\nmemories = 9"), None);
+        assert_eq!(config("[memory]\nretrieve = 2\n[retrieve]\nmemories = 9").unwrap().memories, 9);
     }
 }

@@ -1,19 +1,21 @@
 //! The configuration of a command: its flags, a file, what a thread remembers, and the environment.
 //!
-//! Start at [`settings::Chosen`].
+//! Start at [`configuration::Configuration`].
 
-pub(crate) mod database;
+mod agent;
+pub(crate) mod configuration;
+mod database;
 pub(crate) mod discover;
-pub(crate) mod dream;
+pub(crate) mod file;
 pub(crate) mod location;
-pub(crate) mod mcp;
 pub(crate) mod memory;
+mod misfit;
 pub(crate) mod model;
 pub(crate) mod private;
 pub(crate) mod profile;
 pub(crate) mod remembered;
 pub(crate) mod server;
-pub(crate) mod settings;
 mod state_folder;
+mod switch;
 pub(crate) mod tools;
 pub(crate) mod trust;

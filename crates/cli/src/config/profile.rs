@@ -1,8 +1,14 @@
 //! The models of a configuration, and their providers' requirements.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{
+        MapAccess, SeqAccess, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
+};
 use serde_json::Value;
 use superstep::llm::{
     Accepts, AnswerLimits, ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls,
@@ -12,24 +18,27 @@ use superstep::llm::{
 use crate::{
     config::{
         server::{OPENAI, is_loopback, is_same_server, key_in},
-        settings::Chosen,
+        switch::Sparse,
     },
     offline::planner::{OFFLINE, Offline},
     output::exit::{Exit, Failure},
 };
 
-/// The entry of a configuration for models.
-pub(crate) const MODELS: &str = "models";
-
 /// The models of a configuration. A promise: threads store them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Profiles {
+    #[serde(serialize_with = "one", skip_serializing_if = "Option::is_none")]
     pub(crate) main: Option<Profile>,
     /// The fallback models in order.
-    #[serde(deserialize_with = "one_or_many")]
+    #[serde(
+        deserialize_with = "one_or_many",
+        serialize_with = "many",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub(crate) fallback: Vec<Profile>,
     /// The model for summaries.
+    #[serde(serialize_with = "one", skip_serializing_if = "Option::is_none")]
     pub(crate) compaction: Option<Profile>,
 }
 
@@ -53,7 +62,7 @@ pub(crate) struct Profile {
     output_limit: OutputLimit,
     timeouts: Timeouts,
     limits: AnswerLimits,
-    temperature: Option<f32>,
+    temperature: Option<f64>,
     max_tokens: Option<u32>,
     extra: BTreeMap<String, Value>,
 }
@@ -66,16 +75,38 @@ enum Takes {
     Audio,
 }
 
+fn one<S: Serializer>(profile: &Option<Profile>, serializer: S) -> Result<S::Ok, S::Error> {
+    profile.as_ref().map(Sparse).serialize(serializer)
+}
+
+fn many<S: Serializer>(profiles: &[Profile], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(profiles.iter().map(Sparse))
+}
+
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Profile>, D::Error> {
-    let value = Value::deserialize(deserializer)?;
-    let list = if let Value::Array(list) = value { list } else { vec![value] };
-    list.into_iter().map(|one| serde_json::from_value(one).map_err(serde::de::Error::custom)).collect()
+    struct Tables;
+    impl<'de> Visitor<'de> for Tables {
+        type Value = Vec<Profile>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table, or a list of tables")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Self::Value, A::Error> {
+            Profile::deserialize(MapAccessDeserializer::new(table)).map(|profile| vec![profile])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, tables: A) -> Result<Self::Value, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(tables))
+        }
+    }
+    deserializer.deserialize_any(Tables)
 }
 
 impl Profiles {
-    /// Parses the models of a configuration.
-    pub(crate) fn of(chosen: &Chosen) -> Result<Self, serde_json::Error> {
-        chosen.get(MODELS).map_or(Ok(Self::default()), |models| serde_json::from_value(models.clone()))
+    /// Returns whether no model is named.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 
     /// Returns the smallest known context window, because any of the models may be called.
@@ -106,7 +137,7 @@ impl Profile {
             lists_called_tools: self.lists_called_tools,
             accepts: self.accepts(),
             output_limit: self.output_limit,
-            temperature: self.temperature,
+            temperature: self.temperature.map(|temperature| temperature as f32),
             max_tokens: self.max_tokens,
             extra: self.extra.clone(),
         };
@@ -150,9 +181,10 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::file::parse;
 
     fn profiles(toml: &str) -> Result<Profiles, String> {
-        Profiles::of(&toml::from_str(toml).unwrap()).map_err(|error| error.to_string())
+        parse(toml).map(|read| read.models)
     }
 
     #[test]
@@ -166,16 +198,35 @@ mod tests {
     #[test]
     fn what_is_no_field_is_refused_a_key_above_all() {
         for (given, wanted) in [
-            ("[models.main]\napi_key = \"sk-secret\"", "unknown field `api_key`"),
-            ("[[models.fallback]]\napi_key = \"sk-secret\"", "unknown field `api_key`"),
-            ("[models.other]\nmodel = \"x\"", "unknown field `other`"),
-            ("[models.main]\nreasoning = \"sometimes\"", "unknown variant `sometimes`"),
-            ("[models.main]\ntimeouts = { idle = 3 }", "unknown field `idle`"),
-            ("[models.main]\naccepts = [\"video\"]", "unknown variant `video`"),
-            ("[models.main.limits]\nanswers = 3", "unknown field `answers`"),
+            (
+                "[models.main]\napi_key = \"sk-secret\"",
+                "line 2, column 1: `models.main`: unknown field `api_key`",
+            ),
+            (
+                "[[models.fallback]]\napi_key = \"sk-secret\"",
+                "line 2, column 1: `models.fallback`: unknown field `api_key`",
+            ),
+            ("[models.other]\nmodel = \"x\"", "line 1, column 9: `models`: unknown field `other`"),
+            (
+                "[models.main]\nreasoning = \"sometimes\"",
+                "line 2, column 13: `models.main.reasoning`: unknown variant `sometimes`",
+            ),
+            (
+                "[models.main]\ntimeouts = { idle = 3 }",
+                "line 2, column 14: `models.main.timeouts`: unknown field `idle`",
+            ),
+            (
+                "[models.main]\naccepts = [\"video\"]",
+                "line 2, column 12: `models.main.accepts`: unknown variant `video`",
+            ),
+            (
+                "[models.main.limits]\nanswers = 3",
+                "line 2, column 1: `models.main.limits`: unknown field `answers`",
+            ),
         ] {
             let error = profiles(given).unwrap_err();
-            assert!(error.starts_with(wanted) && !error.contains("sk-secret"), "{error}");
+            assert!(error.starts_with(&format!("does not fit: {wanted}")), "{error}");
+            assert!(!error.contains("sk-secret"), "{error}");
         }
     }
 

@@ -6,10 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use superstep::{CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Source, ThreadId};
 
-use crate::{
-    config::settings::{self, Chosen},
-    output::exit::{Exit, Failure},
-};
+use crate::output::exit::{Exit, Failure};
 
 /// The settings that a thread stores in the metadata of its inputs. A promise; never contains the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,10 +18,10 @@ pub(crate) struct Remembered {
     pub(crate) base_url: Option<String>,
     /// Of threads of versions that stored no other setting.
     #[serde(skip_serializing)]
-    max_steps: Option<u32>,
+    pub(super) max_steps: Option<u32>,
     /// The agent's configuration.
     #[serde(skip_serializing_if = "Map::is_empty")]
-    pub(crate) config: Chosen,
+    pub(crate) config: Map<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cwd: Option<String>,
     /// The user of the memory.
@@ -70,14 +67,14 @@ impl Remembered {
         Self::deserialize(&meta.metadata)
     }
 
-    /// Returns the agent's configuration, if any.
-    pub(crate) fn chosen(&self) -> Option<Chosen> {
+    /// Returns the configuration.
+    pub(crate) fn configuration(&self) -> Map<String, Value> {
         match self.max_steps {
             Some(max) if self.config.is_empty() => {
                 let limit = Map::from_iter([("max".to_owned(), max.into())]);
-                Some(Map::from_iter([("limit".to_owned(), Value::Object(limit))]))
+                Map::from_iter([("limit".to_owned(), Value::Object(limit))])
             }
-            _ => Some(self.config.clone()).filter(|config| !config.is_empty()),
+            _ => self.config.clone(),
         }
     }
 
@@ -85,7 +82,7 @@ impl Remembered {
     pub(crate) fn new(
         model: String,
         base_url: Option<String>,
-        config: Chosen,
+        config: Map<String, Value>,
         cwd: Option<String>,
         user: Option<String>,
     ) -> Self {
@@ -101,7 +98,7 @@ impl Remembered {
     /// Removes settings that only a database has and that would widen the permissions; returns the rest and
     /// their names.
     pub(crate) fn narrowed(self) -> (Self, Vec<String>) {
-        let (config, mut left_out) = settings::narrowed(self.config);
+        let (config, mut left_out) = narrowed(self.config);
         if self.max_steps.is_some() {
             left_out.push("`limit`".to_owned());
         }
@@ -116,6 +113,33 @@ impl Remembered {
             _ => unreachable!("a struct of texts and numbers is a JSON object"),
         }
     }
+}
+
+/// Removes settings of a database's configuration that would widen the permissions; returns the rest and
+/// their names.
+///
+/// MCP servers and memories stay, because running such a thread rejects them by name.
+fn narrowed(config: Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
+    let (mut narrowed, mut left_out) = (Map::new(), Vec::new());
+    for (name, value) in config {
+        match (name.as_str(), value) {
+            ("preset" | "mode" | "tools" | "mcp" | "memory" | "db", value) => {
+                narrowed.insert(name, value);
+            }
+            ("permissions", Value::Array(rules)) => {
+                let all = rules.len();
+                let is_narrow = |rule: &Value| matches!(rule["then"].as_str(), Some("ask" | "deny"));
+                let rules: Vec<_> = rules.into_iter().filter(is_narrow).collect();
+                if rules.len() < all {
+                    left_out
+                        .push(format!("{} of the rules in `permissions`, which allow", all - rules.len()));
+                }
+                narrowed.insert(name, rules.into());
+            }
+            _ => left_out.push(format!("`{name}`")),
+        }
+    }
+    (narrowed, left_out)
 }
 
 /// Returns whether a checkpoint has the thread's settings.

@@ -1,14 +1,15 @@
-//! The entry `tools` of a configuration: which tools the agent has.
+//! The entry `tools` of a configuration: the names of tools and of their groups.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer,
+    de::{SeqAccess, Visitor, value::SeqAccessDeserializer},
+};
 use superstep::mcp::McpConfig;
 
-use crate::config::mcp;
-
-/// Its key in a configuration.
-pub(crate) const KEY: &str = "tools";
+/// The prefix of an MCP server's name that makes it the name of a group.
+pub(crate) const SERVER: &str = "mcp.";
 
 /// The groups of tools, and whether they require approval.
 pub(crate) const GROUPS: [(&str, &[&str], bool); 6] = [
@@ -20,28 +21,41 @@ pub(crate) const GROUPS: [(&str, &[&str], bool); 6] = [
     ("facts", &["calculate", "current_time"], false),
 ];
 
-/// Parses a choice, which may name the groups of these MCP servers.
+/// Checks the names of a configuration, which may be groups of its MCP servers.
 ///
 /// # Errors    The problem with them.
-pub(crate) fn names<'a>(
-    chosen: &'a Value,
-    servers: &BTreeMap<String, McpConfig>,
-) -> Result<Vec<&'a str>, String> {
-    let names: Option<Vec<&str>> =
-        chosen.as_array().and_then(|names| names.iter().map(Value::as_str).collect());
-    let names = names.ok_or("`tools` is a list of names, such as `tools = [\"read\", \"shell\"]`")?;
-    let is_server = |name: &str| name.strip_prefix(mcp::GROUP).is_some_and(|name| servers.contains_key(name));
-    let is_known = |name: &&str| {
-        is_server(name) || GROUPS.iter().any(|(group, tools, _)| group == name || tools.contains(name))
+pub(crate) fn check(names: &[String], servers: &BTreeMap<String, McpConfig>) -> Result<(), String> {
+    let is_server = |name: &str| name.strip_prefix(SERVER).is_some_and(|name| servers.contains_key(name));
+    let is_known = |name: &&String| {
+        let of_program =
+            |(group, tools, _): &(&str, &[&str], bool)| group == name || tools.contains(&name.as_str());
+        is_server(name) || GROUPS.iter().any(of_program)
     };
     match names.iter().find(|name| !is_known(name)) {
-        None => Ok(names),
+        None => Ok(()),
         Some(name) => Err(format!("there is no tool and no group of tools `{name}`; see `superstep tools`")),
     }
 }
 
-/// The group of a tool, and whether the tool asks before it runs.
+/// Returns the group of a tool, and whether the tool requires approval.
 pub(crate) fn group(tool: &str) -> (&'static str, bool) {
     let found = GROUPS.iter().find(|(_, tools, _)| tools.contains(&tool));
     found.map_or(("", true), |(group, _, asks)| (group, *asks))
+}
+
+/// Reads the list of names.
+pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    struct Names;
+    impl<'de> Visitor<'de> for Names {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of names, such as `tools = [\"read\", \"shell\"]`")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, names: A) -> Result<Self::Value, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(names))
+        }
+    }
+    deserializer.deserialize_seq(Names).map(Some)
 }

@@ -8,7 +8,7 @@ use superstep::{
 };
 
 use crate::{
-    config::location::Place,
+    config::location::Location,
     output::{
         exit::{Exit, Failure, exit_of},
         text::tell,
@@ -36,12 +36,12 @@ pub(crate) fn tell_earlier(cwd: &Path) {
 }
 
 /// Rejects threads of dreams for the agent, which has more tools than a dream may use.
-pub(crate) fn refuse(place: &Place, thread: &ThreadId) -> Result<(), Failure> {
+pub(crate) fn refuse(location: &Location, thread: &ThreadId) -> Result<(), Failure> {
     if !Dreams::is_thread(thread) {
         return Ok(());
     }
     let user = Dreams::user_of(thread);
-    let dream = place.command("dream", &["--user", user.as_deref().unwrap_or("NAME")]);
+    let dream = location.command("dream", &["--user", user.as_deref().unwrap_or("NAME")]);
     Err(Failure::new(Exit::Thread, format!("thread `{thread}` is one of dreams; `{dream}` goes on with it")))
 }
 

@@ -165,7 +165,7 @@ impl Setup<'_> {
             let waits = if call.request.form.is_some() { "asks" } else { "waits" };
             text.push_str(&format!("call `{id}` of {tool} {waits}:\n    {question}\n"));
             if let Some(hidden) = call.hidden() {
-                let state = self.place.command("state", &[self.thread().as_str()]);
+                let state = self.location.command("state", &[self.thread().as_str()]);
                 text.push_str(&format!("    [{hidden}; see all of it with: {state}]\n"));
             }
         }
@@ -189,7 +189,7 @@ impl Setup<'_> {
     fn command(&self, command: &str, words: &[&str]) -> String {
         let mut words = words.to_vec();
         words.extend(self.choice().again.iter().map(String::as_str));
-        self.place.command(command, &words)
+        self.location.command(command, &words)
     }
 
     /// Converts the error of a run, with the command that resumes it, if possible.

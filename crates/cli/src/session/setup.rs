@@ -10,7 +10,7 @@ use std::{
 
 use futures::future::join_all;
 use rand::RngExt;
-use serde_json::{Value, json};
+use serde_json::json;
 use superstep::{
     Answers, CheckpointId, Checkpointer, RunConfig, StreamMode, Streaming, ThreadId,
     agent::{Agent, AgentBuilder, PermissionRule, ReactConfig, ReplayTools},
@@ -22,14 +22,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::shared::TurnArgs,
     config::{
-        database, dream,
-        location::Place,
-        mcp::{self as servers},
+        configuration::Configuration,
+        file,
+        location::Location,
         memory::{self, Memory},
         model::{Choice, Environment, Wish, say_again},
-        profile::Profiles,
         remembered::Remembered,
-        settings::{self, Chosen},
         trust::Decided,
     },
     offline::planner::OFFLINE,
@@ -57,11 +55,10 @@ pub(crate) struct Basis {
     /// The user of the memory, if any.
     pub(crate) user: Option<String>,
     pub(crate) choice: Choice,
-    chosen: Chosen,
+    configuration: Configuration,
     cwd: PathBuf,
     /// The folder of the thread's last turn, if its database may contain threads of many folders.
     last_cwd: Option<String>,
-    memory: Option<Memory>,
     /// The user did not create the thread on this machine.
     is_unknown: bool,
     config: ReactConfig,
@@ -74,35 +71,41 @@ impl Basis {
         store: &dyn Checkpointer,
         thread: ThreadId,
         purpose: Purpose,
-        place: &Place,
+        location: &Location,
         turn: &TurnArgs,
     ) -> Result<Self, Failure> {
         let from = match purpose {
             Purpose::Turn { from, .. } => from,
             Purpose::Replay { .. } => None,
         };
-        let (mut remembered, decided) = place.remembered(store, &thread, from).await?;
-        let cwd = place.cwd_of(&remembered)?;
-        let last_cwd = remembered.cwd.clone().filter(|_| place.has_own_db());
+        let (mut remembered, decided) = location.remembered(store, &thread, from).await?;
+        let cwd = location.cwd_of(&remembered)?;
+        let last_cwd = remembered.cwd.clone().filter(|_| location.has_own_db());
         let is_foreign = remembered.is_foreign;
         let mut left_out = Vec::new();
         // A pure replay has no effects.
         if is_foreign && !matches!(purpose, Purpose::Replay { acts: false, .. }) {
             (remembered, left_out) = remembered.narrowed();
         }
-        let mut chosen = settings::chosen(turn, remembered.chosen())?;
         let misfit = |error: &dyn std::fmt::Display| {
             Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
         };
-        if turn.config.is_none() && is_foreign && !Memory::is_usual(&chosen) {
+        let configuration = match &turn.config {
+            Some(file) => file::read(file)?,
+            None => Configuration::of_thread(remembered.configuration(), turn.preset.as_deref())
+                .map_err(|wrong| misfit(&wrong))?,
+        };
+        let mut configuration = configuration.with_flags(turn);
+        let has_own_memory = configuration.memory.on().is_some_and(|memory| *memory != Memory::usual());
+        if turn.config.is_none() && is_foreign && has_own_memory {
             return Err(unnamed(&thread, "a memory, which is not opened"));
         }
         // Only the database vouches for the messages of this thread, so this turn does not retrieve, store or
         // consolidate them.
         let is_unknown = is_foreign && turn.config.is_none();
+        let may_dream = turn.preset.is_some() || turn.config.is_some();
         if matches!(purpose, Purpose::Turn { .. }) {
-            let may_dream = turn.preset.is_some() || turn.config.is_some();
-            let note = Memory::add_usual(&mut chosen, may_dream);
+            let note = configuration.add_usual_memory(may_dream);
             if let (Some(note), false) = (note, turn.quiet) {
                 tell(&note);
             }
@@ -113,12 +116,14 @@ impl Basis {
             }
         }
         // A file named for a replay does not change the memory that its turns had.
-        if matches!(purpose, Purpose::Replay { .. }) && Memory::has_usual(&remembered.config) {
-            Memory::add_usual(&mut chosen, turn.preset.is_some() || turn.config.is_some());
+        if matches!(purpose, Purpose::Replay { .. })
+            && remembered.config.get("memory").is_some_and(Memory::is_usual)
+        {
+            configuration.add_usual_memory(may_dream);
         }
-        let memory = Memory::of(&chosen).map_err(|wrong| misfit(&wrong))?;
-        dream::of(&chosen).map_err(|wrong| misfit(&wrong))?;
-        let is_elsewhere = memory.as_ref().is_some_and(Memory::is_elsewhere);
+        configuration.check().map_err(|wrong| misfit(&wrong))?;
+        let memory = configuration.memory.on();
+        let is_elsewhere = memory.is_some_and(Memory::is_elsewhere);
         if turn.config.is_none() && is_elsewhere {
             return Err(unnamed(&thread, "a memory outside of its folder, which is not opened"));
         }
@@ -134,13 +139,13 @@ impl Basis {
             Purpose::Replay { asks, .. } => (None, asks),
         };
         let user = user.or(remembered.user.clone());
-        let user = user.or_else(|| memory.as_ref().map(|memory| memory.user().to_owned()));
+        let user = user.or_else(|| memory.map(|memory| memory.user().to_owned()));
         let wish = Wish {
             flags: turn,
             thread: remembered,
             environment: Environment::read(),
-            profiles: Profiles::of(&chosen).map_err(|error| misfit(&error))?,
-            text_calls: chosen.get("text_calls").and_then(Value::as_bool),
+            profiles: configuration.models.clone(),
+            text_calls: configuration.agent.text_calls(),
         };
         let mut choice = if asks { wish.settle().await? } else { wish.unasked() };
         if let (true, Some(file)) = (is_elsewhere || is_foreign, &turn.config) {
@@ -151,14 +156,14 @@ impl Basis {
         {
             choice.again.extend(["--base-url".to_owned(), url.clone()]);
         }
-        let config = settings::config(&chosen, choice.name == OFFLINE).map_err(|error| misfit(&error))?;
-        let db = place.db().to_owned();
-        Ok(Self { thread, user, choice, chosen, cwd, last_cwd, memory, is_unknown, config, decided, db })
+        let config = configuration.react(choice.name == OFFLINE);
+        let db = location.db().to_owned();
+        Ok(Self { thread, user, choice, configuration, cwd, last_cwd, is_unknown, config, decided, db })
     }
 
     /// Connects the MCP servers, if an explicitly named file, and not only a database, configures them.
     async fn connect(&mut self, named: Option<&Path>) -> Result<Vec<Arc<McpServer>>, Failure> {
-        let servers = servers::wanted(&self.chosen).map_err(Failure::usage)?;
+        let servers = self.configuration.wanted_servers().map_err(Failure::usage)?;
         match named {
             _ if servers.is_empty() => {}
             Some(file) => say_again(&mut self.choice.again, file),
@@ -172,15 +177,10 @@ impl Basis {
     /// Opens the database with the settings of the configuration.
     pub(crate) fn store(
         &self,
-        place: &Place,
+        location: &Location,
         store: Arc<dyn Checkpointer>,
     ) -> Result<Arc<dyn Checkpointer>, Failure> {
-        let misfit = |wrong| {
-            let message =
-                format!("thread `{}` remembers a configuration that does not fit: {wrong}", self.thread);
-            Failure::usage(message)
-        };
-        place.reopen(store, database::options(&self.chosen).map_err(misfit)?)
+        location.reopen(store, self.configuration.db.options())
     }
 
     /// Builds an agent with its models, settings and checkpointer.
@@ -195,10 +195,10 @@ impl Basis {
 
     /// Returns the memory consolidation, if it is enabled and there is a model for it.
     pub(crate) fn dreams(&self, agent: AgentBuilder) -> Result<Option<Dreams>, Failure> {
-        match (&self.memory, dream::of(&self.chosen)) {
-            (Some(memory), Ok(Some(config))) => {
+        match (self.configuration.memory.on(), self.configuration.dream.on()) {
+            (Some(memory), Some(config)) => {
                 let (history, files) = (memory.history(&self.cwd)?, memory.files(&self.cwd)?);
-                Ok(Some(Dreams::new(agent, history, files, config).map_err(dream_thread::failed)?))
+                Ok(Some(Dreams::new(agent, history, files, config.clone()).map_err(dream_thread::failed)?))
             }
             _ => Ok(None),
         }
@@ -244,7 +244,7 @@ impl Basis {
         let remembered = Remembered::new(
             name.clone(),
             base_url.clone(),
-            self.chosen.clone(),
+            self.configuration.to_remember(),
             cwd.clone(),
             self.user.clone(),
         );
@@ -265,7 +265,7 @@ impl Basis {
 
 /// Everything a run needs.
 pub(crate) struct Setup<'a> {
-    pub(crate) place: &'a Place,
+    pub(crate) location: &'a Location,
     pub(crate) basis: Basis,
     /// The user has not seen the thread's name yet.
     pub(crate) is_fresh: bool,
@@ -278,27 +278,27 @@ pub(crate) struct Setup<'a> {
 
 impl<'a> Setup<'a> {
     pub(crate) async fn new(
-        place: &'a Place,
+        location: &'a Location,
         store: Arc<dyn Checkpointer>,
         thread: ThreadId,
         purpose: Purpose,
         turn: &'a TurnArgs,
     ) -> Result<Self, Failure> {
-        dream_thread::refuse(place, &thread)?;
+        dream_thread::refuse(location, &thread)?;
         let writes = !matches!(purpose, Purpose::Replay { acts: false, .. });
         let replay_tools = match purpose {
             Purpose::Replay { tools, .. } => tools,
             Purpose::Turn { .. } => ReplayTools::default(),
         };
-        let mut basis = Basis::new(&*store, thread, purpose, place, turn).await?;
+        let mut basis = Basis::new(&*store, thread, purpose, location, turn).await?;
         let servers = basis.connect(turn.config.as_deref()).await?;
-        let Basis { chosen, cwd, .. } = &basis;
-        let tools = tools::chosen(cwd, chosen)?;
+        let Basis { configuration, cwd, .. } = &basis;
+        let tools = tools::chosen(cwd, configuration)?;
         let known = tools::all(cwd)?.into_iter();
-        let known = known.chain(basis.memory.iter().flat_map(Memory::tools));
+        let known = known.chain(configuration.memory.on().into_iter().flat_map(Memory::tools));
         let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
         tools::check_rules(&basis.config.permissions, &known)?;
-        let store = if writes { basis.store(place, store)? } else { store };
+        let store = if writes { basis.store(location, store)? } else { store };
         let models = basis.agent(store.clone())?;
         let mut dreams = if basis.is_unknown { None } else { basis.dreams(models.clone())? };
         let history = dreams.as_ref().map(|dreams| dreams.history().clone());
@@ -312,12 +312,12 @@ impl<'a> Setup<'a> {
             }
         }
         let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
-        let models = match chosen.get(settings::SNAPSHOTS) {
-            Some(Value::Bool(false)) => models,
+        let models = match configuration.snapshots {
+            Some(false) => models,
             _ if !changes_files => models,
             _ => models.snapshots(Arc::new(snapshots::kept(cwd)?)),
         };
-        let models = match &basis.memory {
+        let models = match configuration.memory.on() {
             Some(memory) if basis.is_unknown => memory.give(models, memory::to_look_at()),
             Some(memory) if writes => memory.give(models, memory.open(cwd)?),
             // A pure replay retrieves nothing.
@@ -340,7 +340,7 @@ impl<'a> Setup<'a> {
             .build()
             .map_err(|error| Failure::caused(exit_of(&error), &error))?;
         let (is_fresh, cancel) = (false, CancellationToken::new());
-        Ok(Self { place, basis, is_fresh, turn, agent, dreams, servers, cancel })
+        Ok(Self { location, basis, is_fresh, turn, agent, dreams, servers, cancel })
     }
 
     pub(crate) fn thread(&self) -> &ThreadId {

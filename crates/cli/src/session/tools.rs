@@ -6,20 +6,14 @@ use serde_json::Value;
 use superstep::{Clock, SystemClock, agent::PermissionRule, llm::Tool};
 
 use crate::{
-    config::{
-        mcp,
-        settings::Chosen,
-        tools::{KEY, group, names},
-    },
+    config::{configuration::Configuration, tools::group},
     output::exit::Failure,
 };
 
 /// Returns the chosen tools for a folder; all of them without a choice.
-pub(crate) fn chosen(cwd: &Path, chosen: &Chosen) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+pub(crate) fn chosen(cwd: &Path, configuration: &Configuration) -> Result<Vec<Arc<dyn Tool>>, Failure> {
     let mut tools = all(cwd)?;
-    if let Some(wanted) = chosen.get(KEY) {
-        let servers = mcp::servers(chosen).map_err(Failure::usage)?;
-        let wanted = names(wanted, &servers).map_err(Failure::usage)?;
+    if let Some(wanted) = &configuration.tools {
         tools.retain(|tool| {
             let name = tool.spec().name.as_str();
             wanted.iter().any(|wanted| *wanted == name || group(name).0 == *wanted)

@@ -1,0 +1,289 @@
+//! The configuration of the program and its agent, as a file says it and a thread remembers it.
+//!
+//! Start at [`Configuration`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use superstep::{agent::ReactConfig, mcp::McpConfig, memory::DreamConfig};
+
+use crate::{
+    args::shared::{Mode, TurnArgs},
+    config::{
+        agent::AgentSettings, database::Database, memory::Memory, misfit::Misfit, profile::Profiles,
+        state_folder::own_folder, switch::Switch, tools,
+    },
+    output::exit::Failure,
+};
+
+/// The preset that defaults to a single round.
+pub(crate) const OPENCODE: &str = "opencode";
+
+/// The preset whose design records turns and dreams (S0-08, S0-29).
+const DREAMING: &str = "cococat";
+
+/// The sections of the program, and the settings of the agent over those of a preset. A promise: threads store it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Configuration {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) preset: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<Mode>,
+    #[serde(skip_serializing_if = "Profiles::is_empty")]
+    pub(crate) models: Profiles,
+    /// The names of the tools and groups that the agent has; `None` for all.
+    #[serde(deserialize_with = "tools::names", skip_serializing_if = "Option::is_none")]
+    pub(crate) tools: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) mcp: BTreeMap<String, McpConfig>,
+    #[serde(skip_serializing_if = "Switch::is_absent")]
+    pub(crate) memory: Switch<Memory>,
+    #[serde(skip_serializing_if = "Switch::is_absent")]
+    pub(crate) dream: Switch<DreamConfig>,
+    /// Takes snapshots of the files that tools change; `None` for yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) snapshots: Option<bool>,
+    #[serde(skip_serializing_if = "Database::is_default")]
+    pub(crate) db: Database,
+    /// All other fields, which are the agent's.
+    #[serde(skip)]
+    pub(crate) agent: AgentSettings,
+}
+
+impl Configuration {
+    /// The names of its own fields; all others are the agent's.
+    pub(super) const FIELDS: [&str; 9] =
+        ["preset", "mode", "models", "tools", "mcp", "memory", "dream", "snapshots", "db"];
+
+    /// Reads the configuration that a thread remembers. A preset replaces the thread's, and its mode and the
+    /// settings of its agent with it.
+    ///
+    /// # Errors    The first setting that cannot be used.
+    pub(crate) fn of_thread(mut given: Map<String, Value>, preset: Option<&str>) -> Result<Self, Misfit> {
+        if let Some(preset) = preset {
+            // Models, tools and memory are independent of the preset's design.
+            given.retain(|name, _| name != "mode" && Self::FIELDS.contains(&name.as_str()));
+            given.insert("preset".to_owned(), preset.into());
+        }
+        let (mut own, mut agent) = (Map::new(), Map::new());
+        for (name, value) in given {
+            let fields = if Self::FIELDS.contains(&name.as_str()) { &mut own } else { &mut agent };
+            fields.insert(name, value);
+        }
+        // The text of an error has no path. Each field is tried by itself to find that of the setting.
+        let misfit = |error: serde_json::Error, own: &Map<String, Value>| {
+            let is_wrong = |(name, value): &(&String, &Value)| {
+                let field = Map::from_iter([((*name).clone(), (*value).clone())]);
+                Self::deserialize(Value::Object(field)).is_err()
+            };
+            match own.iter().find(is_wrong) {
+                Some((name, _)) => Misfit::at(name, error),
+                None => Misfit { at: String::new(), problem: error.to_string() },
+            }
+        };
+        let read = Self::deserialize(&Value::Object(own.clone())).map_err(|error| misfit(error, &own))?;
+        read.with_agent(agent)
+    }
+
+    /// Adds the settings of the agent, and checks what no field knows by itself.
+    ///
+    /// # Errors    The first setting that cannot be used.
+    pub(super) fn with_agent(self, given: Map<String, Value>) -> Result<Self, Misfit> {
+        let agent = AgentSettings::read(self.preset.as_deref(), given)?;
+        let read = Self { agent, ..self };
+        read.check()?;
+        Ok(read)
+    }
+
+    /// Checks sections that depend on each other.
+    pub(crate) fn check(&self) -> Result<(), Misfit> {
+        if let Some(memory) = self.memory.on() {
+            memory.check()?;
+        }
+        match (&self.dream, &self.memory) {
+            (Switch::On(_), Switch::Off) => {}
+            (Switch::On(_), Switch::On(memory)) if !memory.is_files() => {}
+            // An absent memory will be the default one.
+            _ => return Ok(()),
+        }
+        let problem = "it edits `MEMORY.md`, which takes a memory in files; set `memory.store = \"file\"`";
+        Err(Misfit::at("dream", problem))
+    }
+
+    /// Applies the flags of a command.
+    pub(crate) fn with_flags(mut self, flags: &TurnArgs) -> Self {
+        // That design's own program runs a single round unless configured to loop.
+        let usual = flags.preset.as_deref() == Some(OPENCODE) && flags.max_steps.is_none();
+        self.mode = flags.mode.or(usual.then_some(Mode::Single)).or(self.mode);
+        if let Some(max) = flags.max_steps {
+            self.agent.set_max_steps(max);
+        }
+        if flags.no_memory {
+            (self.memory, self.dream) = (Switch::Off, Switch::Off);
+        }
+        if let Some(names) = &flags.tools {
+            let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+            self.tools = Some(names.map(str::to_owned).collect());
+        }
+        self
+    }
+
+    /// Adds the user's own memory to a configuration without one, and the dreams of a preset that has them.
+    ///
+    /// A preset that only a database names does not enable dreams. Returns a note for the user, if any.
+    pub(crate) fn add_usual_memory(&mut self, may_dream: bool) -> Option<String> {
+        if !self.memory.is_absent() {
+            return None;
+        }
+        if let Err(Failure { message, .. }) = own_folder() {
+            return Some(format!("there is no long-term memory: {message}"));
+        }
+        let usual = Switch::On(DreamConfig::default());
+        let is_dreaming = may_dream && self.preset.as_deref() == Some(DREAMING);
+        if is_dreaming && self.dream.is_absent() {
+            self.dream = usual.clone();
+        }
+        self.memory = Switch::On(Memory::usual());
+        (is_dreaming && self.dream == usual).then(|| {
+            format!("as preset `{DREAMING}` has it, turns are written down and dreamt of; `--no-memory` turns that off")
+        })
+    }
+
+    /// Returns the MCP servers whose tools the agent has: those of the groups that `tools` names, or all of
+    /// them if it names none.
+    ///
+    /// # Errors    `tools` names something unknown.
+    pub(crate) fn wanted_servers(&self) -> Result<BTreeMap<String, McpConfig>, String> {
+        tools::check(self.tools.as_deref().unwrap_or_default(), &self.mcp)?;
+        let mut servers = self.mcp.clone();
+        let named = self.tools.iter().flatten().filter_map(|name| name.strip_prefix(tools::SERVER));
+        let named: Vec<&str> = named.collect();
+        if !named.is_empty() {
+            servers.retain(|server, _| named.contains(&&**server));
+        }
+        Ok(servers)
+    }
+
+    /// Returns the agent's configuration, with a default prompt and time limit.
+    pub(crate) fn react(&self, is_offline: bool) -> ReactConfig {
+        let mut config = self.agent.react(self.mode);
+        if let (Some(window), false) = (self.models.context_window(), self.agent.has_window()) {
+            config.context.window = window;
+        }
+        if let (Some(memory), false) = (self.memory.on(), self.agent.has("retrieve")) {
+            memory.configure(&mut config);
+        }
+        if is_offline {
+            // It never repeats itself, and two of its searches may be similar.
+            config.loops.clear();
+        }
+        config
+    }
+
+    /// Converts it to what a thread remembers.
+    pub(crate) fn to_remember(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(mut fields)) => {
+                fields.extend(self.agent.given().clone());
+                fields
+            }
+            _ => unreachable!("a struct of settings is a JSON object"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::file::parse;
+
+    fn of_thread(given: Value, preset: Option<&str>) -> Result<Configuration, String> {
+        let Value::Object(given) = given else { panic!("{given}") };
+        Configuration::of_thread(given, preset).map_err(|misfit| misfit.to_string())
+    }
+
+    #[test]
+    fn dreams_are_configured_for_a_memory_in_files() {
+        let dream = |toml: &str| parse(toml).unwrap().dream;
+        let files = "memory = { store = \"file\" }\n";
+        assert_eq!((dream(""), dream("dream = false")), (Switch::Absent, Switch::Off));
+        for usual in ["dream = true", "[dream]"] {
+            assert_eq!(dream(&format!("{files}{usual}")), Switch::On(DreamConfig::default()));
+            assert_eq!(dream(usual), Switch::On(DreamConfig::default()));
+        }
+        let given = dream(&format!("{files}[dream]\nturns = 10\nafter_ms = 5"));
+        let given = given.on().unwrap();
+        assert_eq!((given.turns, given.after.as_millis()), (10, 5));
+    }
+
+    #[test]
+    fn what_is_chosen_is_kept_and_the_rest_is_the_programs() {
+        let react = |toml: &str| parse(toml).unwrap().react(false);
+        let harness = react("preset = \"harness\"\ntool_timeout_ms = 5");
+        assert_eq!((harness.limit.max, harness.tool_timeout), (40, Some(Duration::from_millis(5))));
+        assert!(harness.system_prompt.starts_with("You answer questions"));
+        assert_eq!(react("system_prompt = \"\"\n[models.main]\nmodel = \"m\"").system_prompt, "");
+        let models = "[models.main]\ncontext_window = 9000\n[models.fallback]\ncontext_window = 8000\n";
+        assert_eq!(react(models).context.window, 8_000);
+        assert_eq!(react(&format!("{models}[context]\nwindow = 5000")).context.window, 5_000);
+    }
+
+    #[test]
+    fn flags_replace_what_a_thread_remembers() {
+        let flags = TurnArgs {
+            mode: Some(Mode::Single),
+            max_steps: Some(3),
+            no_memory: true,
+            tools: Some("read, shell,".to_owned()),
+            ..TurnArgs::default()
+        };
+        let given = json!({ "mode": "react", "memory": { "tools": false }, "dream": true, "limit": { "unit": "model_calls" } });
+        let read = of_thread(given, None).unwrap().with_flags(&flags);
+        let wanted = json!({
+            "mode": "single",
+            "tools": ["read", "shell"],
+            "memory": false,
+            "dream": false,
+            "limit": { "max": 3, "unit": "model_calls" },
+        });
+        assert_eq!(Value::Object(read.to_remember()), wanted);
+    }
+
+    #[test]
+    fn a_preset_replaces_the_settings_of_the_agent_whatever_they_are() {
+        let given =
+            json!({ "preset": "graph", "mode": "single", "gone": 1, "tools": ["read"], "snapshots": false });
+        let read = of_thread(given.clone(), Some("harness")).unwrap();
+        let wanted = json!({ "preset": "harness", "tools": ["read"], "snapshots": false });
+        assert_eq!(Value::Object(read.to_remember()), wanted);
+        let error = of_thread(given, None).unwrap_err();
+        assert!(error.starts_with("unknown field `gone`"), "{error}");
+    }
+
+    #[test]
+    fn a_misfit_of_a_thread_is_named() {
+        for (given, wanted) in [
+            (json!({ "mode": 1 }), "`mode`: invalid type: integer `1`, expected string or map"),
+            (
+                json!({ "tools": ["read"], "memory": 3 }),
+                "`memory`: invalid type: integer `3`, expected `true`, `false` or a table",
+            ),
+            (
+                json!({ "limit": { "max": "x" } }),
+                "`limit.max`: invalid type: string \"x\", expected a whole number from 0 on",
+            ),
+            (
+                json!({ "preset": "nope" }),
+                "there is no preset `nope`; there are default, cococat, opencode, harness, graph, agentscope",
+            ),
+        ] {
+            assert_eq!(of_thread(given, None), Err(wanted.to_owned()));
+        }
+    }
+}
