@@ -24,7 +24,7 @@ use crate::{
 /// Maximum size of a configuration file in bytes.
 const MOST_CONFIG: u64 = 1 << 20;
 
-/// How similar a known name must be to be suggested for an unknown one.
+/// Minimum similarity of a known name that is suggested for an unknown one.
 const SIMILAR: f64 = 0.8;
 
 /// Reads a configuration file.

@@ -9,7 +9,7 @@ use superstep::agent::ConfigError;
 pub(crate) struct Misfit {
     /// The path of the setting, with dots.
     pub(super) at: String,
-    /// What is wrong, with the path if the reader needs it.
+    /// The problem, with the path if the reader needs it.
     pub(super) problem: String,
 }
 

@@ -1,4 +1,4 @@
-//! Tables, lines of JSON, and whatever else a command prints to stdout.
+//! Tables, lines of JSON, and all other output of commands on stdout.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! The graph of stored threads, to look at them.
+//! The graph of stored threads, for inspection.
 
 use std::sync::Arc;
 
