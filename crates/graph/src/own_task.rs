@@ -16,8 +16,8 @@ use tokio::task::AbortHandle;
 use crate::flat_drop::drop_flat;
 
 /// The maximum wait of a drop for the current poll of the future. A node that computes for longer, or that
-/// waits for the owner, must not block its owner forever.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// waits for the owner, must not block its owner forever; a poll of microseconds may take seconds on an overloaded machine.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A future that runs on the runtime until it completes, or until this value is dropped.
 ///
