@@ -9,6 +9,8 @@ mod agent;
 mod engine;
 mod error_pages;
 mod evolution;
+#[cfg(feature = "openai")]
+mod llm;
 #[cfg(all(feature = "mcp", unix))]
 mod mcp;
 mod simulation;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use superstep_llm::{
+use superstep::llm::{
     ApiKey, ChatModel, Delta, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, Retrying, complete,
 };
 use superstep_testing::script::{Answer, http, txt};
 
-use crate::{KEY, drain, hi, served, served_as, texts};
+use super::{KEY, drain, hi, served, served_as, texts};
 
-async fn refused(answer: Answer) -> superstep_llm::ModelError {
+async fn refused(answer: Answer) -> superstep::llm::ModelError {
     let (server, model) = served([answer]).await;
     // Bounded, because a client with its own retries backs off for minutes.
     let answer = tokio::time::timeout(Duration::from_secs(5), complete(&model, hi())).await;

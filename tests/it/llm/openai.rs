@@ -1,12 +1,12 @@
 //! Requests and answers on the wire.
 
 use serde_json::json;
-use superstep_llm::{
+use superstep::llm::{
     ApiKey, FinishReason, Message, ReasoningPolicy, Request, Response, ToolCall, ToolSpec, Usage, complete,
 };
 use superstep_testing::script::{Answer, call, txt};
 
-use crate::{KEY, hi, served, served_as};
+use super::{KEY, hi, served, served_as};
 
 /// The first answer of scenario A2, complete on the wire.
 const ADD_CALL: &str = r#"data: {"id":"cc-1","object":"chat.completion.chunk","created":0,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"add","arguments":""}}]},"finish_reason":null}]}

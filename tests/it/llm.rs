@@ -8,7 +8,7 @@ mod retry;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use superstep_llm::{ApiKey, ChatModel, Delta, Message, ModelError, OpenAiConfig, OpenAiModel, Request};
+use superstep::llm::{ApiKey, ChatModel, Delta, Message, ModelError, OpenAiConfig, OpenAiModel, Request};
 use superstep_testing::{
     script::{Answer, Script},
     wire::WireServer,

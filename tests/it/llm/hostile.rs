@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use superstep_llm::{
+use superstep::llm::{
     AnswerLimits, ApiKey, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, RetryClass, Retrying,
     complete,
 };
 use superstep_testing::hostile::{Attack, HostileServer};
 
-use crate::{KEY, hi};
+use super::{KEY, hi};
 
 /// Small limits, so that each is reached quickly.
 const LIMITS: AnswerLimits = AnswerLimits {

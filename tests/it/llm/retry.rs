@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::StreamExt;
-use superstep_llm::{
+use superstep::llm::{
     ChatModel, Delta, FinishReason, Jitter, JitterSource, Message, ModelError, ModelErrorKind, ModelRetry,
     RetryClass, Retrying, complete,
 };
@@ -16,7 +16,7 @@ use superstep_testing::{
 };
 use tokio::time::Instant;
 
-use crate::{drain, hi, texts};
+use super::{drain, hi, texts};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
