@@ -1,11 +1,14 @@
 //! Validation of argument text against a tool's schema.
 
-use jsonschema::{
-    ValidationError, Validator,
-    error::{TypeKind, ValidationErrorKind},
-};
+#[cfg(not(feature = "json-schema"))]
+#[path = "arguments/required.rs"]
+mod schema;
+#[cfg(feature = "json-schema")]
+mod schema;
+
 use serde_json::{Map, Value};
 
+use self::schema::Schema;
 use crate::ToolSpec;
 
 /// The maximum number of problems in one error.
@@ -50,9 +53,13 @@ pub fn check_arguments(spec: &ToolSpec, text: &str) -> Result<Value, ToolCallErr
 }
 
 /// The compiled argument schema of one tool.
+///
+/// With feature `json-schema` the whole schema is checked. Without it only the named fields of `required` are: the types
+/// of a [`FnTool`](crate::FnTool) and of a `#[tool]` are then checked by serde when the tool reads its arguments, and a
+/// [`Tool`](crate::Tool) that takes raw JSON has to check its own.
 #[derive(Clone, Debug)]
 pub struct ArgumentCheck {
-    validator: Validator,
+    schema: Schema,
     needs_fields: bool,
 }
 
@@ -66,11 +73,9 @@ impl ArgumentCheck {
         if schema.get("type").and_then(Value::as_str) != Some("object") {
             return Err("does not have `\"type\": \"object\"`; arguments are named fields".into());
         }
-        let validator = jsonschema::validator_for(schema)
-            .map_err(|cause| format!("is no JSON Schema: {}", cause.masked()))?;
         let needs_fields =
             schema.get("required").and_then(Value::as_array).is_some_and(|fields| !fields.is_empty());
-        Ok(Self { validator, needs_fields })
+        Ok(Self { schema: Schema::compile(schema)?, needs_fields })
     }
 
     /// Parses `text` as arguments.
@@ -94,8 +99,7 @@ impl ArgumentCheck {
         if !value.is_object() {
             return Err(ToolCallError::invalid(format!("expected an object, got {}", type_name(&value))));
         }
-        let problems: Vec<String> =
-            self.validator.iter_errors(&value).map(|error| describe(&error)).collect();
+        let problems: Vec<String> = self.schema.problems(&value).collect();
         match problems.len() {
             0 => Ok(value),
             count if count > PROBLEMS => {
@@ -108,37 +112,7 @@ impl ArgumentCheck {
 
     fn missing(&self) -> String {
         let empty = Value::Object(Map::new());
-        self.validator
-            .iter_errors(&empty)
-            .take(PROBLEMS)
-            .map(|error| describe(&error))
-            .collect::<Vec<_>>()
-            .join("; ")
-    }
-}
-
-/// Describes one problem: the field, its expected and its actual type. Never the value, which may be long.
-fn describe(error: &ValidationError<'_>) -> String {
-    let problem = match error.kind() {
-        ValidationErrorKind::Required { property } => {
-            format!("`{}` is missing", property.as_str().unwrap_or_default())
-        }
-        ValidationErrorKind::Type { kind } => {
-            let expected = match kind {
-                TypeKind::Single(expected) => expected.to_string(),
-                TypeKind::Multiple(set) => {
-                    set.iter().map(|expected| expected.to_string()).collect::<Vec<_>>().join(" or ")
-                }
-            };
-            format!("expected {expected}, got {}", type_name(error.instance()))
-        }
-        ValidationErrorKind::Enum { options } => format!("expected one of {options}"),
-        _ => error.masked().to_string(),
-    };
-    // Converts a JSON pointer to the model's notation: `/to/city` is `to.city`.
-    match error.instance_path().to_string().trim_start_matches('/').replace('/', ".") {
-        path if path.is_empty() => problem,
-        path => format!("`{path}`: {problem}"),
+        self.schema.problems(&empty).take(PROBLEMS).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -175,6 +149,7 @@ mod tests {
         Err(ToolCallError::Invalid { detail: detail.into() })
     }
 
+    #[cfg(feature = "json-schema")]
     #[test]
     fn a_wrong_type_names_the_field_and_the_expected_type() {
         assert_eq!(check(add(), r#"{"a":"two","b":3}"#), invalid("`a`: expected integer, got a string"));
@@ -184,6 +159,7 @@ mod tests {
         );
     }
 
+    #[cfg(feature = "json-schema")]
     #[test]
     fn a_nested_field_is_named_by_its_path() {
         let schema = json!({"type":"object","properties":{"to":{"type":"array","items":{"enum":["a","b"]}}}});
@@ -205,6 +181,7 @@ mod tests {
         assert_eq!(check(add(), ""), invalid("expected an object, got nothing; `a` is missing"));
     }
 
+    #[cfg(feature = "json-schema")]
     #[test]
     fn an_unknown_field_is_refused_only_by_a_closed_schema() {
         let extra = r#"{"a":1,"c":2}"#;
@@ -222,6 +199,7 @@ mod tests {
         assert!(detail.ends_with("`f4` is missing; and 2 more"), "{detail}");
     }
 
+    #[cfg(feature = "json-schema")]
     #[test]
     fn a_schema_that_is_none_is_said_so() {
         let detail =
