@@ -59,3 +59,23 @@ hostile-models:
 # MCP servers that mean no good, with the default bounds: what the program takes at the most, and how long. Takes some minutes.
 hostile-mcp:
     HOSTILE_MCP=1 cargo test --release -p superstep-cli --test cli -- hostile_mcp --nocapture
+
+# Builds every crate from its own tarball, as a registry would hand it out.
+package:
+    cargo package --workspace --allow-dirty
+
+# Each feature alone and all pairs of them; needs `cargo install cargo-hack`.
+features:
+    cargo hack check --workspace --feature-powerset --depth 2 --no-dev-deps
+
+# The oldest versions that the manifests allow; needs `cargo install cargo-hack cargo-minimal-versions` and a nightly toolchain.
+minimal-versions:
+    cargo minimal-versions check --workspace --all-features --direct
+
+# The oldest compiler that the manifest states; needs `rustup toolchain install 1.89.0`.
+msrv:
+    cargo +1.89.0 check --workspace --all-features
+
+# Changes of the public API since the last release; needs `cargo install cargo-semver-checks` and a release in the registry.
+semver:
+    cargo semver-checks --workspace

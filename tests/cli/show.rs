@@ -124,6 +124,8 @@ async fn the_graph_is_drawn_in_three_languages_and_as_a_picture() {
     let (mermaid, dot) = (draw("mermaid").await, draw("dot").await);
     assert!(mermaid.starts_with("flowchart TD\n") && mermaid.contains("[\"finalize\"]"), "{mermaid}");
     assert!(dot.starts_with("digraph {\n") && dot.contains("[label=\"finalize\"]"), "{dot}");
+    let readme = include_str!("../../README.md");
+    assert!(readme.contains(&format!("```mermaid\n{mermaid}```\n")), "README.md has another picture");
     let svg = draw("svg").await;
     assert!(svg.starts_with("<svg ") && svg.contains(">finalize</text>"), "{svg}");
     assert_eq!(place.run(&["graph", "--format", "svg"]).await.ok().stdout, svg);

@@ -44,5 +44,5 @@ pub use topology::{
     RouterSpec, Topology, TopologyBuilder, WhyDead, WritesSpec,
 };
 
-#[doc = include_str!("../../../docs/engine.md")]
+#[doc = include_str!("../docs/engine.md")]
 pub mod guide {}

@@ -4,6 +4,7 @@
 
 mod channel;
 mod flatten;
+mod guide;
 mod home;
 mod route;
 mod state;
@@ -11,7 +12,7 @@ mod tool;
 mod view;
 
 use proc_macro::TokenStream;
-use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
+use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 
 /// Implements `State` for a struct with named fields, and generates its update type.
 ///
@@ -202,4 +203,12 @@ pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
 fn combine(mut all: Error, next: Error) -> Error {
     all.combine(next);
     all
+}
+
+/// Returns the text of a page of `docs/` as a string literal, with links that work in rustdoc.
+#[doc(hidden)]
+#[proc_macro]
+pub fn guide(input: TokenStream) -> TokenStream {
+    let file = parse_macro_input!(input as LitStr);
+    guide::text(&file).map_or_else(Error::into_compile_error, |text| quote::quote!(#text)).into()
 }

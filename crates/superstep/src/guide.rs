@@ -1,91 +1,65 @@
 //! Guides. Their code is compiled and run with the tests.
 
-#[cfg(all(feature = "openai", feature = "sqlite"))]
-#[doc = include_str!("../../../docs/start.md")]
-pub mod start {}
+/// Makes a module of each page of `docs/`.
+macro_rules! guides {
+    ($($(#[$when:meta])? $name:ident = $file:literal;)*) => {
+        $(
+            $(#[$when])?
+            #[doc = superstep_macros::guide!($file)]
+            pub mod $name {
+                // The compiler learns from it that a change of the page changes this crate.
+                const _: &str = include_str!(concat!("../", $file));
+            }
+        )*
+    };
+}
 
-#[doc = include_str!("../../../docs/streaming.md")]
-pub mod streaming {}
-
-#[doc = include_str!("../../../docs/state.md")]
-pub mod state {}
-
-#[doc = include_str!("../../../docs/nodes.md")]
-pub mod nodes {}
-
-#[doc = include_str!("../../../docs/interrupts.md")]
-pub mod interrupts {}
-
-#[doc = include_str!("../../../docs/limits.md")]
-pub mod limits {}
-
-#[doc = include_str!("../../../docs/subgraphs.md")]
-pub mod subgraphs {}
-
-#[doc = include_str!("../../../docs/store.md")]
-pub mod store {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/presets.md")]
-pub mod presets {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/facades.md")]
-pub mod facades {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/models.md")]
-pub mod models {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/budgets.md")]
-pub mod budgets {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/context.md")]
-pub mod context {}
-
-#[doc = include_str!("../../../docs/drawing.md")]
-pub mod drawing {}
-
-#[doc = include_str!("../../../docs/checkpoints.md")]
-pub mod checkpoints {}
-
-#[doc = include_str!("../../../docs/replay.md")]
-pub mod replay {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/turns.md")]
-pub mod turns {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/structured.md")]
-pub mod structured {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/tools.md")]
-pub mod tools {}
-
-#[cfg(feature = "mcp")]
-#[doc = include_str!("../../../docs/mcp.md")]
-pub mod mcp {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/extending.md")]
-pub mod extending {}
-
-#[cfg(all(feature = "agent", feature = "sqlite"))]
-#[doc = include_str!("../../../docs/memory.md")]
-pub mod memory {}
-
-#[cfg(feature = "workspace-tools")]
-#[doc = include_str!("../../../docs/snapshots.md")]
-pub mod snapshots {}
-
-#[cfg(feature = "workspace-tools")]
-#[doc = include_str!("../../../docs/dreams.md")]
-pub mod dreams {}
-
-#[cfg(feature = "agent")]
-#[doc = include_str!("../../../docs/subagents.md")]
-pub mod subagents {}
+guides! {
+    #[cfg(all(feature = "openai", feature = "sqlite"))]
+    start = "docs/start.md";
+    streaming = "docs/streaming.md";
+    state = "docs/state.md";
+    nodes = "docs/nodes.md";
+    interrupts = "docs/interrupts.md";
+    limits = "docs/limits.md";
+    subgraphs = "docs/subgraphs.md";
+    store = "docs/store.md";
+    #[cfg(feature = "agent")]
+    presets = "docs/presets.md";
+    #[cfg(feature = "agent")]
+    facades = "docs/facades.md";
+    #[cfg(feature = "agent")]
+    models = "docs/models.md";
+    #[cfg(feature = "agent")]
+    budgets = "docs/budgets.md";
+    #[cfg(feature = "agent")]
+    context = "docs/context.md";
+    drawing = "docs/drawing.md";
+    checkpoints = "docs/checkpoints.md";
+    replay = "docs/replay.md";
+    #[cfg(feature = "agent")]
+    turns = "docs/turns.md";
+    #[cfg(feature = "agent")]
+    structured = "docs/structured.md";
+    #[cfg(feature = "agent")]
+    tools = "docs/tools.md";
+    #[cfg(feature = "mcp")]
+    mcp = "docs/mcp.md";
+    #[cfg(feature = "agent")]
+    extending = "docs/extending.md";
+    #[cfg(all(feature = "agent", feature = "sqlite"))]
+    memory = "docs/memory.md";
+    #[cfg(feature = "workspace-tools")]
+    snapshots = "docs/snapshots.md";
+    #[cfg(feature = "workspace-tools")]
+    dreams = "docs/dreams.md";
+    #[cfg(feature = "agent")]
+    subagents = "docs/subagents.md";
+    benchmarks = "docs/BENCHMARKS.md";
+    compare = "docs/COMPARE.md";
+    design = "docs/DESIGN.md";
+    architecture = "docs/architecture.md";
+    cli = "docs/cli.md";
+    security = "docs/security.md";
+    session = "docs/session.md";
+}

@@ -1,4 +1,4 @@
-#![doc = include_str!("../../../README.md")]
+#![doc = superstep_macros::guide!("README.md")]
 
 extern crate self as superstep;
 

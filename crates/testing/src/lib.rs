@@ -1,4 +1,4 @@
-#![doc = include_str!("../../../docs/testing.md")]
+#![doc = include_str!("../docs/testing.md")]
 
 pub mod conformance;
 pub mod hostile;
