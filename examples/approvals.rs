@@ -22,7 +22,6 @@ use superstep::{
     Answers,
     agent::{Agent, AgentOutcome, Approval, ReactConfig},
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, tool},
-    prelude::*,
     sqlite::SqliteCheckpointer,
 };
 
@@ -86,7 +85,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let database = folder.path().join("threads.db");
 
-    let asked = program(&database)?.process_message("Write to both.", RunConfig::thread("mail")).await?;
+    let asked = program(&database)?.thread("mail").ask("Write to both.").await?;
     assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
     for interrupt in &asked.interrupts {
         println!("{}: {}", interrupt.key, interrupt.question["question"]);
@@ -96,11 +95,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let to_ada = Approval::AlwaysFor([("to".to_owned(), "ada".to_owned())].into());
     let answers =
         Answers::new().answer("call_12", Approval::Deny("not today".into())).answer("call_10", to_ada);
-    let reply = program(&database)?.resume(RunConfig { answers, ..RunConfig::thread("mail") }).await?;
+    let reply = program(&database)?.thread("mail").answers(answers).resume().await?;
     println!("{} {} mail was sent", reply.final_reply, SENT.load(Ordering::Relaxed));
     assert_eq!((reply.outcome, SENT.load(Ordering::Relaxed)), (Some(AgentOutcome::Completed), 1));
 
-    let again = program(&database)?.process_message("Once more.", RunConfig::thread("mail")).await?;
+    let again = program(&database)?.thread("mail").ask("Once more.").await?;
     println!("still asked about: {}", again.interrupts[0].question["args"]);
     assert_eq!((again.interrupts.len(), SENT.load(Ordering::Relaxed)), (1, 2));
     Ok(())

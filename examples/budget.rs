@@ -14,7 +14,6 @@ use superstep::{
     Event, StreamMode,
     agent::{Agent, AgentOutcome, AgentState, Budget, ReactConfig},
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, Usage, tool},
-    prelude::*,
 };
 
 /// Searches the library.
@@ -55,7 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .tools([search()])
         .config(ReactConfig { budget, loops: Vec::new(), ..ReactConfig::default() })
         .build()?;
-    let mut run = agent.process_message_stream("What about tea?", RunConfig::default(), [StreamMode::Custom]);
+    let mut run = agent.without_thread().ask_stream("What about tea?", [StreamMode::Custom]);
     while let Some(event) = run.next().await {
         if let Event::Custom { name: name @ ("tool_end" | "budget_warning"), data, .. } = event {
             println!("{name:14} {data}");

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use superstep::{Cx, ReduceError, Reducer, RunConfig, START, State, StateGraph};
+use superstep::{Cx, ReduceError, Reducer, START, State, StateGraph};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Offer {
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         });
         graph.add_edge(START, node);
     }
-    let end = graph.compile()?.invoke(Market::update(), RunConfig::default()).await?;
+    let end = graph.compile()?.run(Market::update()).await?;
     for Offer { cents, seller } in &end.state.best {
         println!("{seller} asks {cents}");
     }

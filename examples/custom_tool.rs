@@ -79,7 +79,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .config(ReactConfig::graph(5))
         .build()?;
 
-    let mut run = agent.process_message_stream("How is Paris?", RunConfig::default(), [StreamMode::Custom]);
+    let mut run = agent.without_thread().ask_stream("How is Paris?", [StreamMode::Custom]);
     while let Some(event) = run.next().await {
         if let Event::Custom { name, data, .. } = event {
             println!("{name:12} {data}");

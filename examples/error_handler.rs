@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut reports = Vec::new();
     for city in ["Bern", "Atlantis", "Nowhere"] {
         let input = Weather::update().city(city);
-        let end = graph.invoke(input, RunConfig::thread(city)).await?.state;
+        let end = graph.thread(city).run(input).await?.state;
         println!("{city}: {:?} {:?}", end.report, end.log);
         reports.push(end.report);
     }

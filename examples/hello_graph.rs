@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", graph.topology().text());
 
     let modes = [StreamMode::Values, StreamMode::Updates, StreamMode::Checkpoints];
-    let mut run = graph.stream(Greeting::update().name("world"), RunConfig::thread("demo"), modes);
+    let mut run = graph.thread("demo").stream(Greeting::update().name("world"), modes);
     while let Some(event) = run.next().await {
         match event {
             Event::Values { step, state, .. } => println!("superstep {step}: {:?}", state.lines),

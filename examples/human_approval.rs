@@ -53,16 +53,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     graph.add_edge(pay, END);
     let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
 
-    let asked = graph.invoke(Refund::update().euros(120), RunConfig::thread("order-7")).await?;
+    let asked = graph.thread("order-7").run(Refund::update().euros(120)).await?;
     assert_eq!(asked.status, Status::Interrupted);
     println!("asked: {}", asked.interrupts[0].question);
 
     let answers = Answers::new().answer("approve", true);
-    let end = graph.resume(RunConfig { answers, ..RunConfig::thread("order-7") }).await?;
+    let end = graph.thread("order-7").answers(answers).resume().await?;
     println!("{:?}", end.state.log);
     assert_eq!(end.state.log, ["refund 120 €? yes".to_owned(), "paid 120 €".to_owned()]);
 
-    let small = graph.invoke(Refund::update().euros(20), RunConfig::thread("order-8")).await?;
+    let small = graph.thread("order-8").run(Refund::update().euros(20)).await?;
     assert_eq!(small.status, Status::Completed);
     Ok(())
 }

@@ -8,7 +8,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use serde_json::{Value, json};
-use superstep::{Cx, JsonChannels, JsonState, JsonUpdate, RunConfig, START, StateGraph};
+use superstep::{Cx, JsonChannels, JsonState, JsonUpdate, START, StateGraph};
 
 const DESCRIPTION: &str = r#"{
     "type": "object",
@@ -34,7 +34,7 @@ async fn run(returns: fn(&JsonState) -> Value) -> Result<Value, Box<dyn std::err
     });
     graph.add_edge(START, node);
     let input = JsonUpdate::new().write("question", "what is 6 * 7?");
-    let end = graph.compile()?.invoke(input, RunConfig::default()).await?;
+    let end = graph.compile()?.run(input).await?;
     Ok(end.state.to_value())
 }
 

@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let graph = graph.compile()?;
 
     let texts = ["one two three four five", "six", "seven eight"].map(str::to_owned);
-    let end = graph.invoke(Counting::update().texts(texts), RunConfig::default()).await?;
+    let end = graph.run(Counting::update().texts(texts)).await?;
     println!("{:?} make {}", end.state.counts, end.state.total);
     assert_eq!((end.state.counts, end.state.total), ([5, 1, 2].into(), 8));
     Ok(())

@@ -22,7 +22,6 @@ use superstep::{
     agent::{Agent, AgentState, ReactConfig},
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role},
     mcp::{Ask, McpConfig, McpServer},
-    prelude::*,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -39,11 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .config(ReactConfig::graph(5))
         .build()?;
 
-    let mut run = agent.process_message_stream(
-        "How many books of Lem are there?",
-        RunConfig::default(),
-        StreamMode::Custom,
-    );
+    let mut run = agent.without_thread().ask_stream("How many books of Lem are there?", StreamMode::Custom);
     while let Some(event) = run.next().await {
         if let Event::<AgentState>::Custom { name, data, .. } = event {
             match name {

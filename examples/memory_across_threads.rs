@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
     let ask = async |thread: &str, user: &str, text: &str| {
         let input = agent.input(text).user_id(user);
-        let end = agent.process_input(input, RunConfig::thread(thread)).await?;
+        let end = agent.thread(thread).run(input).await?;
         println!("{thread}, {user}: {text}\n  {}", Reply::from(end).final_reply.replace('\n', "\n  "));
         Ok::<_, Box<dyn Error>>(())
     };

@@ -51,7 +51,7 @@ struct Titled {
 
 /// Asks the agent, whose graph is another one.
 async fn answer(agent: Agent, state: Titled, _: Cx) -> Result<TitledUpdate, NodeError> {
-    let reply = agent.process_message(&state.question, RunConfig::default()).await?;
+    let reply = agent.ask(&state.question).await?;
     Ok(Titled::update().answer(reply.final_reply))
 }
 
@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
 
     let question = "What does Rust compile to?";
-    let mut run = agent.process_message_stream(question, RunConfig::default(), [StreamMode::Custom]);
+    let mut run = agent.without_thread().ask_stream(question, [StreamMode::Custom]);
     while let Some(event) = run.next().await {
         if let Event::Custom { name, data, .. } = event {
             println!("{name:14} {data}");
@@ -90,7 +90,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     graph.add_edge(START, answer);
     graph.add_edge(answer, title);
     graph.add_edge(title, END);
-    let titled = graph.compile()?.invoke(Titled::update().question(question), RunConfig::default()).await?;
+    let titled = graph.compile()?.run(Titled::update().question(question)).await?;
     println!("{}: {}", titled.state.title, titled.state.answer);
     assert_eq!(titled.state.title, "Rust and machines");
     Ok(())

@@ -14,7 +14,6 @@ use superstep::{
     Event, StreamMode,
     agent::{Agent, ReactConfig},
     llm::{ApiKey, OpenAiConfig, OpenAiModel, ToolError, tool},
-    prelude::*,
     sqlite::SqliteCheckpointer,
 };
 
@@ -46,7 +45,7 @@ pub(crate) fn agent(server: OpenAiConfig, threads: &str) -> Result<Agent, Box<dy
 /// Asks, prints the answer as it is written, and returns it.
 pub(crate) async fn ask(agent: &Agent, question: &str) -> Result<String, Box<dyn Error>> {
     println!("> {question}");
-    let mut run = agent.process_message_stream(question, RunConfig::thread("travel"), [StreamMode::Custom]);
+    let mut run = agent.thread("travel").ask_stream(question, [StreamMode::Custom]);
     while let Some(event) = run.next().await {
         match event {
             Event::Custom { name: "llm_token", data, .. } => {

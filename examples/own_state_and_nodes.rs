@@ -127,7 +127,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     print!("{}", agent.graph().drawing().text());
 
     let input = agent.input("My kettle leaks. I want my money back.").customer("Ada");
-    let end = agent.process_input(input, RunConfig::default()).await?;
+    let end = agent.without_thread().run(input).await?;
     for note in end.state.notes.iter() {
         println!("note: {note}");
     }

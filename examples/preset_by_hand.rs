@@ -18,7 +18,6 @@ use superstep::{
         Agent, AgentOutcome, AtLimit, Limit, LimitUnit, LoopAction, LoopRule, ReactConfig, Repeat, ToolMode,
     },
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Tool, ToolSpec, tool_fn},
-    prelude::*,
 };
 
 /// A careful design: few rounds, one tool after the other, the second identical call is refused, and a summary at the limit.
@@ -70,7 +69,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .tools([Arc::new(look) as Arc<dyn Tool>])
         .config(careful())
         .build()?;
-    let reply = agent.process_message("Where are my keys?", RunConfig::default()).await?;
+    let reply = agent.ask("Where are my keys?").await?;
     println!("{}: {}", reply.metadata.stop_reason, reply.final_reply);
     assert_eq!(reply.outcome, Some(AgentOutcome::Limit));
     // Three rounds, of which only the first call ran.

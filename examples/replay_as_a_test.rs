@@ -10,10 +10,9 @@ use std::{error::Error, sync::Arc};
 
 use futures::{StreamExt, stream};
 use superstep::{
-    Checkpointer, MemoryCheckpointer, Replay,
+    Checkpointer, MemoryCheckpointer,
     agent::{Agent, AgentError, Limit, ReactConfig},
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, tool},
-    prelude::*,
 };
 
 /// The temperature in a city.
@@ -67,10 +66,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = Arc::new(MemoryCheckpointer::new());
     let usual = ReactConfig::graph(5);
     let recorded = agent(store.clone(), usual.clone())?;
-    recorded.process_message("How warm is it in Bonn?", RunConfig::thread("weather")).await?;
+    recorded.thread("weather").ask("How warm is it in Bonn?").await?;
 
     // The test: everything comes to what it came to.
-    let replayed = Replay::of(recorded.graph(), "weather").run().await?;
+    let replayed = recorded.graph().thread("weather").replay().run().await?;
     replayed.assert_same();
     println!("as it was: {replayed}");
 
@@ -79,10 +78,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limit = ReactConfig { limit: Limit { max: 2, ..usual.limit.clone() }, ..usual.clone() };
     for (what, config) in [("another prompt", prompt), ("another limit", limit)] {
         let changed = agent(store.clone(), config)?;
-        println!("{what}: {}", Replay::of(changed.graph(), "weather").run().await?);
+        println!("{what}: {}", changed.graph().thread("weather").replay().run().await?);
     }
     let builder = Agent::builder(Arc::new(Forecaster)).tools([temperature_in()]).config(usual);
     let changed = builder.checkpointer(store).build()?;
-    println!("another tool: {}", Replay::of(changed.graph(), "weather").run().await?);
+    println!("another tool: {}", changed.graph().thread("weather").replay().run().await?);
     Ok(())
 }

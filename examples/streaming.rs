@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     graph.add_edge(count, END);
     let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
 
-    let mut run = graph.stream(Story::update(), RunConfig::thread("tokens"), [StreamMode::Messages]);
+    let mut run = graph.thread("tokens").stream(Story::update(), [StreamMode::Messages]);
     while let Some(event) = run.next().await {
         if let Event::Message { node, id, data, .. } = event {
             println!("{node} {id}: {data}");
@@ -51,15 +51,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let streaming = Streaming { output_keys: Some(vec!["words".into()]), ..StreamMode::Updates.into() };
-    let mut run = graph.stream(Story::update(), RunConfig::thread("json"), streaming);
+    let mut run = graph.thread("json").stream(Story::update(), streaming);
     while let Some(event) = run.next().await {
         println!("{}", serde_json::to_string(&event)?);
     }
 
-    let mut run = graph.stream(Story::update(), RunConfig::thread("left"), [StreamMode::Messages]);
+    let mut run = graph.thread("left").stream(Story::update(), [StreamMode::Messages]);
     run.next().await;
     drop(run);
-    let end = graph.resume(RunConfig::thread("left")).await?;
+    let end = graph.thread("left").resume().await?;
     println!("resumed: {} words", end.state.words);
     assert_eq!(end.state.words, 4);
     Ok(())

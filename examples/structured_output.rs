@@ -60,13 +60,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let agent = Agent::builder(Arc::new(Clerk)).build()?;
 
     // In one call.
-    let order: Order = agent.extract("Tea and cups, please, in two parcels.", RunConfig::default()).await?;
+    let order: Order = agent.without_thread().extract("Tea and cups, please, in two parcels.").await?;
     println!("{} in {} parcels", order.items.join(" and "), order.parcels);
 
     // The same turn, told as it happens.
     let schema = ToolSpec::of::<Order>("order", "").parameters;
     let input = AgentState::update().messages([Message::user("The same again.")]).output_schema(schema);
-    let mut run = agent.graph().stream(input, RunConfig::default(), [StreamMode::Custom]);
+    let mut run = agent.graph().stream(input, [StreamMode::Custom]);
     while let Some(event) = run.next().await {
         let Event::Custom { name, data, .. } = event else { continue };
         match name {

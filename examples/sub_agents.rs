@@ -78,13 +78,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     .build()?;
     print!("{}", boss.graph().topology().expanded().text());
 
-    let asked = boss.process_message("What is in the cellar?", RunConfig::thread("t")).await?;
+    let asked = boss.thread("t").ask("What is in the cellar?").await?;
     let interrupt = &asked.interrupts[0];
     println!("{} asks: {}", interrupt.id, interrupt.question["question"]);
     assert!(interrupt.id.starts_with("tools:4.0:archivist.0/tools:4.0:call_1~"));
 
     let answers = Answers::new().answer(interrupt.id.as_str(), Approval::Approve);
-    let reply = boss.resume(RunConfig { answers, ..RunConfig::thread("t") }).await?;
+    let reply = boss.thread("t").answers(answers).resume().await?;
     println!(
         "{} ({} tokens in all)",
         reply.final_reply,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use superstep::{Answers, Cx, END, Log, MemoryCheckpointer, RunConfig, START, State, StateGraph, Status};
+use superstep::{Answers, Cx, END, Log, MemoryCheckpointer, START, State, StateGraph, Status};
 
 /// What the outer graph works on.
 #[derive(State, Clone, Debug, Default)]
@@ -51,12 +51,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     order.add_edge(send, END);
     let order = order.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
 
-    let asked = order.invoke(Order::update().item("a kettle".to_owned()), RunConfig::thread("7")).await?;
+    let asked = order.thread("7").run(Order::update().item("a kettle".to_owned())).await?;
     let [question] = &asked.interrupts[..] else { return Err("one question is asked".into()) };
     println!("{} asks: {}", question.id, question.question);
 
     let answers = Answers::new().answer("grant", true);
-    let end = order.resume(RunConfig { answers, ..RunConfig::thread("7") }).await?;
+    let end = order.thread("7").answers(answers).resume().await?;
     assert_eq!(end.status, Status::Completed);
     for line in end.state.log.iter() {
         println!("{line}");

@@ -29,21 +29,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
     graph.add_edge(nodes[1], nodes[2]);
     graph.add_edge(nodes[2], END);
     let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-    graph.invoke(Tale::update(), RunConfig::thread("tale")).await?;
+    let tale = graph.thread("tale");
+    tale.run(Tale::update()).await?;
 
     // The checkpoint from which `a time` runs next.
-    let thread = "tale".into();
-    let history = graph.get_history(&thread, History::default()).await?;
-    let before = history.iter().find(|meta| meta.control.next.iter().any(|node| node.as_str() == "a time"));
-    let before = before.ok_or("there is such a checkpoint")?.id;
+    let before = tale.history().pending("a time").checkpoints().await?;
+    let before = before.first().ok_or("there is such a checkpoint")?.id;
 
-    let there = RunConfig { checkpoint: Some(before), ..RunConfig::thread("tale") };
-    graph.update_state(there, Tale::update().words(["the sea,".to_owned()]), "upon").await?;
-    let end = graph.resume(RunConfig::thread("tale")).await?;
+    tale.clone().at(before).update_as("upon", Tale::update().words(["the sea,"])).await?;
+    let end = tale.resume().await?;
     println!("{:?}", end.state.words);
     assert_eq!(end.state.words, ["once", "upon", "the sea,", "a time"].map(str::to_owned));
 
-    for meta in graph.get_history(&thread, History::default()).await? {
+    for meta in tale.history().checkpoints().await? {
         let parent = meta.parent.map_or("nothing".to_owned(), |parent| parent.to_string());
         println!("checkpoint {} after {parent}, by {}", meta.id, meta.source.as_str());
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep::{RunConfig, agent::AgentState, llm::is_printable, prelude::*, sqlite::SqliteCheckpointer};
+use superstep::{agent::AgentState, llm::is_printable, prelude::*, sqlite::SqliteCheckpointer};
 use superstep_testing::script::{call, txt};
 
 use crate::support::{Place, Ran, serve};
@@ -37,7 +37,7 @@ async fn stored(place: &Place, thread: &str, node: &str) {
         .unwrap()
         .with_checkpointer(Arc::new(SqliteCheckpointer::open(place.database()).unwrap()));
     let input = AgentState::update().final_reply(HOSTILE).user_id(HOSTILE);
-    graph.invoke(input, RunConfig::thread(thread)).await.unwrap();
+    graph.thread(thread).run(input).await.unwrap();
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use superstep::{CompiledGraph, END, Log, RunConfig, START, State, StateGraph, sqlite::SqliteCheckpointer};
+use superstep::{CompiledGraph, END, Log, START, State, StateGraph, sqlite::SqliteCheckpointer};
 
 use crate::support::Place;
 
@@ -24,14 +24,14 @@ async fn with_an_order() -> (Place, CompiledGraph<Order>) {
     graph.add_edge(node, END);
     let store = Arc::new(SqliteCheckpointer::open(place.database()).unwrap());
     let graph = graph.compile().unwrap().with_checkpointer(store);
-    graph.invoke(Order::update(), RunConfig::thread("order")).await.unwrap();
+    graph.thread("order").run(Order::update()).await.unwrap();
     (place, graph)
 }
 
 #[tokio::test]
 async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_is() {
     let (place, graph) = with_an_order().await;
-    let before = graph.get_history(&"order".into(), Default::default()).await.unwrap();
+    let before = graph.thread("order").history().checkpoints().await.unwrap();
     let refused = "SS176: thread `order` belongs to graph `orders`, version `3`, and this is graph `react`";
     for args in [
         &["run", "what now", "--thread", "order"][..],
@@ -50,11 +50,7 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
         assert_eq!(ran.code, Some(5), "{args:?}: {ran:?}");
         assert!(ran.stderr.contains(refused), "{args:?}: {ran:?}");
     }
-    assert_eq!(
-        graph.get_history(&"order".into(), Default::default()).await.unwrap(),
-        before,
-        "nothing was added"
-    );
+    assert_eq!(graph.thread("order").history().checkpoints().await.unwrap(), before, "nothing was added");
 
     let listed = place.run(&["threads"]).await.ok().stdout;
     assert!(listed.contains("belongs to graph `orders`, version `3`"), "{listed}");
@@ -73,7 +69,7 @@ async fn an_adopted_thread_is_the_agents() {
     assert!(unknown.code == Some(5) && unknown.stderr.contains("there is no thread `nobody`"), "{unknown:?}");
     let told = place.run(&["adopt", "order"]).await.ok().stdout;
     assert_eq!(told, "thread `order` belongs to the agent now\n");
-    assert!(graph.get_state(&"order".into(), None).await.is_err());
+    assert!(graph.thread("order").state().await.is_err());
     place.run(&["run", "-q", "1 + 1", "--thread", "order"]).await.ok();
     let told = place.run(&["adopt", "order", "--json"]).await.ok().lines();
     assert_eq!(told, [json!({"thread": "order", "graph": "react"})]);

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use superstep::{
     AppliedTask, ChannelValue, CheckpointId, Checkpointer, Commit, CompiledGraph, Control, Cx, Log,
-    MemoryCheckpointer, OnUnfinished, RunConfig, RunError, START, Source, State, StateGraph, StateSnapshot,
-    Stored, TaskRecord, Update as _,
+    MemoryCheckpointer, OnUnfinished, RunError, START, Source, State, StateGraph, StateSnapshot, Stored,
+    TaskRecord, Update as _,
 };
 
-use crate::support::{failed, t, text};
+use crate::support::{failed, text};
 
 /// A store with the thread `t`, left by another program.
 struct Left(Arc<dyn Checkpointer>, Option<CheckpointId>);
@@ -75,7 +75,7 @@ impl Left {
     }
 
     async fn read<S: State>(&self) -> Result<StateSnapshot<S>, RunError> {
-        self.graph::<S>().get_state(&"t".into(), None).await
+        self.graph::<S>().thread("t").state().await
     }
 
     /// Returns the updates of the current head.
@@ -133,13 +133,13 @@ async fn values_and_writes_are_migrated_from_the_version_that_stored_them() {
 async fn a_version_is_stored_where_a_channel_is_written_that_has_one() {
     let left = Left::new().superstep(&[], None).await;
     let graph = left.graph::<Told>();
-    graph.update_state(t(), Told::update().x(1), "a").await.unwrap();
+    graph.thread("t").update_as("a", Told::update().x(1)).await.unwrap();
     assert_eq!(left.last_update().await, r#"{"x":1}"#);
-    graph.update_state(t(), Told::update().x(2).heard("a"), "a").await.unwrap();
+    graph.thread("t").update_as("a", Told::update().x(2).heard("a")).await.unwrap();
     assert_eq!(left.last_update().await, r#"{"$v":{"heard":3},"heard":"a","x":2}"#);
-    graph.update_state(t(), Told::update().clear_heard(), "a").await.unwrap();
+    graph.thread("t").update_as("a", Told::update().clear_heard()).await.unwrap();
     assert_eq!(left.last_update().await, r#"{"$v":{"heard":3},"clear":["heard"]}"#);
-    graph.update_state(t(), Told::update().heard("b"), "a").await.unwrap();
+    graph.thread("t").update_as("a", Told::update().heard("b")).await.unwrap();
     assert_eq!(left.read::<Told>().await.unwrap().values, Told { heard: "b".to_owned(), x: 2 });
 }
 
@@ -212,13 +212,12 @@ async fn work(left: &Left, entries: usize) {
     graph.add_edge(START, a);
     graph.add_edge(a, a);
     let graph = graph.compile().unwrap().with_checkpointer(left.0.clone());
-    let now = graph.get_state(&"t".into(), None).await.unwrap();
+    let now = graph.thread("t").state().await.unwrap();
     let step_limit = u32::try_from(entries - now.values.log.len()).unwrap();
-    let run = RunConfig { step_limit, ..t() };
     let limit = if now.next.is_empty() {
-        failed(graph.invoke(After::update(), run).await)
+        failed(graph.thread("t").step_limit(step_limit).run(After::update()).await)
     } else {
-        failed(graph.resume(run).await)
+        failed(graph.thread("t").step_limit(step_limit).resume().await)
     };
     assert!(matches!(limit, RunError::StepLimit { .. }), "{limit}");
 }
@@ -280,16 +279,20 @@ async fn what_a_task_wrote_to_a_removed_channel_is_kept_once_it_is_folded_and_no
 
     // A discarded input is not folded.
     let discarded = Left::new().input(input).await;
-    let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
-    discarded.graph::<After>().invoke(After::update(), discard).await.unwrap();
+    discarded
+        .graph::<After>()
+        .thread("t")
+        .on_unfinished(OnUnfinished::Discard)
+        .run(After::update())
+        .await
+        .unwrap();
     work(&discarded, 60).await;
     assert!(discarded.read::<After>().await.unwrap().unknown.is_empty());
     assert_eq!(discarded.read::<Before>().await.unwrap().values.gone, []);
 
     // A fork includes the input.
     let forked = Left::new().input(input).await;
-    let fork = RunConfig { checkpoint: Some(CheckpointId(1)), ..t() };
-    forked.graph::<After>().resume(fork).await.unwrap();
+    forked.graph::<After>().thread("t").at(CheckpointId(1)).resume().await.unwrap();
     work(&forked, 60).await;
     assert_eq!(forked.read::<Before>().await.unwrap().values.gone, [1]);
 }
@@ -336,38 +339,50 @@ struct Tenants {
 async fn a_thread_without_a_required_channel_is_refused_until_someone_writes_it() {
     let old = async || Left::new().input(r#"{"log":[1]}"#).await;
     let expected = "SS132: channel `tenant` is required, and nothing wrote it on thread `t` up to checkpoint 1; write it \
-                    with the input, or with `update_state`";
+                    with the input, or with `Thread::update`";
     assert_eq!(refused::<Tenants>(old().await).await, expected);
     let left = old().await;
     let graph = left.graph::<Tenants>();
-    assert_eq!(failed(graph.resume(t()).await).to_string(), expected);
+    assert_eq!(failed(graph.thread("t").resume().await).to_string(), expected);
     let log = || Tenants::update().log([2]);
-    assert_eq!(failed(graph.update_state(t(), log(), "a").await).to_string(), expected);
-    let discard = || RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
-    assert_eq!(failed(graph.invoke(log(), discard()).await).to_string(), expected);
+    assert_eq!(failed(graph.thread("t").update_as("a", log()).await).to_string(), expected);
+    assert_eq!(
+        failed(graph.thread("t").on_unfinished(OnUnfinished::Discard).run(log()).await).to_string(),
+        expected
+    );
 
-    graph.update_state(t(), Tenants::update().tenant("x"), "a").await.unwrap();
+    graph.thread("t").update_as("a", Tenants::update().tenant("x")).await.unwrap();
     assert_eq!(left.read::<Tenants>().await.unwrap().values.tenant, "x");
     let left = old().await;
-    let end = left.graph::<Tenants>().invoke(log().tenant("y"), discard()).await.unwrap();
+    let end = left
+        .graph::<Tenants>()
+        .thread("t")
+        .on_unfinished(OnUnfinished::Discard)
+        .run(log().tenant("y"))
+        .await
+        .unwrap();
     assert_eq!(end.state.tenant, "y");
 }
 
 #[tokio::test]
 async fn a_thread_begins_with_its_required_channels() {
     let expected = "SS132: channel `tenant` is required, and the first input does not write it; write it with the input, \
-                    or with `update_state`";
+                    or with `Thread::update`";
     let left = Left::new();
     let graph = left.graph::<Tenants>();
     let log = || Tenants::update().log([2]);
-    assert_eq!(failed(graph.invoke(log(), t()).await).to_string(), expected);
-    assert_eq!(failed(graph.update_state(t(), log(), "a").await).to_string(), expected);
+    assert_eq!(failed(graph.thread("t").run(log()).await).to_string(), expected);
+    assert_eq!(failed(graph.thread("t").update_as("a", log()).await).to_string(), expected);
     let alone = idle::<Tenants>();
-    assert_eq!(failed(alone.invoke(log(), RunConfig::default()).await).to_string(), expected);
-    assert!(graph.get_history(&"t".into(), Default::default()).await.unwrap().is_empty(), "it did not begin");
+    assert_eq!(failed(alone.run(log()).await).to_string(), expected);
+    assert!(graph.thread("t").history().checkpoints().await.unwrap().is_empty(), "it did not begin");
 
-    graph.invoke(log().tenant("x"), t()).await.unwrap();
-    assert_eq!(graph.invoke(log(), t()).await.unwrap().state.tenant, "x", "later inputs need not write it");
+    graph.thread("t").run(log().tenant("x")).await.unwrap();
+    assert_eq!(
+        graph.thread("t").run(log()).await.unwrap().state.tenant,
+        "x",
+        "later inputs need not write it"
+    );
     assert_eq!(left.read::<Tenants>().await.unwrap().values.log, [2, 2]);
 }
 
@@ -376,7 +391,7 @@ async fn what_is_folded_after_an_update_is_read_like_it() {
     let left = Left::new().superstep(&[], None).await;
     let graph = left.graph::<Told>();
     let update = Told::update().heard("a").then(Told::update().heard("b").x(1));
-    graph.update_state(t(), update, "a").await.unwrap();
+    graph.thread("t").update_as("a", update).await.unwrap();
     assert_eq!(left.last_update().await, r#"{"$v":{"heard":3},"heard":"a","$then":[{"heard":"b","x":1}]}"#);
     assert_eq!(left.read::<Told>().await.unwrap().values, Told { heard: "ab".to_owned(), x: 1 });
     let left =

@@ -14,7 +14,7 @@ use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use superstep::{
-    MemoryCheckpointer, RunConfig,
+    MemoryCheckpointer,
     agent::{Agent, ReactConfig},
     llm::{Tool, ToolCx, ToolError},
     mcp::{Ask, McpConfig, McpError, McpServer, Place},
@@ -273,9 +273,9 @@ async fn an_agent_calls_them_like_any_other_tool() {
         .checkpointer(Arc::new(MemoryCheckpointer::new()))
         .build()
         .unwrap();
-    let reply = agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+    let reply = agent.thread("t").ask("go").await.unwrap();
     assert_eq!(reply.final_reply, "done");
-    let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+    let state = agent.graph().thread("t").state().await.unwrap().values;
     let results: Vec<String> = state.tool_result_history.iter().cloned().collect();
     assert_eq!(
         results,

@@ -11,8 +11,8 @@ use std::{
 use futures::StreamExt;
 use serde_json::Value;
 use superstep::{
-    CheckpointMeta, Checkpointer, CompiledGraph, Cx, END, Event, History, Interrupt, Log, MemoryCheckpointer,
-    NodeRef, RunConfig, RunError, START, State, StateGraph, StateSnapshot, StreamMode, TaskSnapshot,
+    CheckpointMeta, Checkpointer, CompiledGraph, Cx, END, Event, Interrupt, Log, MemoryCheckpointer, NodeRef,
+    RunConfig, RunError, START, State, StateGraph, StateSnapshot, StreamMode, TaskSnapshot,
 };
 use tokio::sync::Notify;
 
@@ -148,7 +148,7 @@ pub(crate) fn t() -> RunConfig {
 
 /// Returns the head of the thread.
 pub(crate) async fn head<S: State>(graph: &CompiledGraph<S>) -> StateSnapshot<S> {
-    graph.get_state(&"t".into(), None).await.unwrap()
+    graph.thread("t").state().await.unwrap()
 }
 
 /// A checkpoint as `(source, step, next)`.
@@ -160,7 +160,7 @@ pub(crate) fn entry(meta: &CheckpointMeta) -> Entry {
 
 /// Returns the thread's history, newest first.
 pub(crate) async fn h<S: State>(graph: &CompiledGraph<S>) -> Vec<Entry> {
-    let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+    let history = graph.thread("t").history().states().await.unwrap();
     history.iter().map(|snapshot| entry(snapshot.checkpoint.as_ref().unwrap())).collect()
 }
 
@@ -207,7 +207,7 @@ pub(crate) async fn told(
     config: RunConfig,
     modes: &[StreamMode],
 ) -> Vec<String> {
-    let mut stream = graph.stream(input, config, modes);
+    let mut stream = graph.configured(config).stream(input, modes);
     let mut lines = Vec::new();
     while let Some(event) = stream.next().await {
         lines.push(line_of(&event));

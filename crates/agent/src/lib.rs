@@ -30,6 +30,7 @@ pub use agent::builder::{AgentBuilder, AgentError};
 pub use agent::extract::ExtractError;
 pub use agent::handle::{Agent, Reply};
 pub use agent::steer::{SteerError, steer};
+pub use agent::thread::AgentThread;
 pub use approval::approver::{Approval, ApprovalFuture, ApprovalRequest, Approvals, Approver};
 pub use approval::trust::Trust;
 pub use config::answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy};

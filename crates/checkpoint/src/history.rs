@@ -92,7 +92,7 @@ pub fn asked_as(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> 
     Map::new()
 }
 
-/// A prune for a [`Checkpointer`](crate::Checkpointer). `CompiledGraph::prune_thread` makes it from a
+/// A prune for a [`Checkpointer`](crate::Checkpointer). `Thread::prune` makes it from a
 /// [`Keep`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prune {

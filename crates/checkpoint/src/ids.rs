@@ -24,6 +24,18 @@ impl From<&str> for ThreadId {
     }
 }
 
+impl From<&String> for ThreadId {
+    fn from(id: &String) -> Self {
+        Self::from(id.as_str())
+    }
+}
+
+impl From<&ThreadId> for ThreadId {
+    fn from(id: &ThreadId) -> Self {
+        id.clone()
+    }
+}
+
 impl From<String> for ThreadId {
     fn from(name: String) -> Self {
         Self(name.into())

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{Checkpointer, Store};
+use crate::{Checkpointer, Clock, Store};
 
 /// A backend, or an `Arc` of one, that converts to an `Arc` of the trait object.
 ///
-/// `T` is `dyn Checkpointer` or `dyn Store`. A setter that takes an `impl IntoShared<dyn Checkpointer>`
+/// `T` is `dyn Checkpointer`, `dyn Store` or `dyn Clock`. A setter that takes an `impl IntoShared<dyn Checkpointer>`
 /// accepts `MemoryCheckpointer::new()` as well as the `Arc` that several graphs share.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as `{T}`",
@@ -49,6 +49,24 @@ impl<C: Store> IntoShared<dyn Store> for Arc<C> {
 
 impl IntoShared<dyn Store> for Arc<dyn Store> {
     fn into_shared(self) -> Arc<dyn Store> {
+        self
+    }
+}
+
+impl<C: Clock> IntoShared<dyn Clock> for C {
+    fn into_shared(self) -> Arc<dyn Clock> {
+        Arc::new(self)
+    }
+}
+
+impl<C: Clock> IntoShared<dyn Clock> for Arc<C> {
+    fn into_shared(self) -> Arc<dyn Clock> {
+        self
+    }
+}
+
+impl IntoShared<dyn Clock> for Arc<dyn Clock> {
+    fn into_shared(self) -> Arc<dyn Clock> {
         self
     }
 }

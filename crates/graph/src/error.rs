@@ -107,7 +107,7 @@ pub enum RunError {
     #[doc(hidden)]
     #[error("what came next is not stored")]
     Stuck,
-    /// A superstep exceeded [`RunConfig::step_timeout`](crate::RunConfig::step_timeout).
+    /// A superstep exceeded [`Thread::step_timeout`](crate::Thread::step_timeout).
     #[error(
         "SS165: superstep {step} took longer than the `step_timeout` of {limit:?}, {} {} still at work; resume the thread \
          to run {} again, or raise the limit", names(.unfinished), if .unfinished.len() == 1 { "was" } else { "were" },
@@ -154,7 +154,9 @@ pub enum RunError {
     #[error("SS107: a `step_limit` of 0 lets nothing run; use at least 1")]
     ZeroStepLimit,
     /// The graph has a checkpointer, but the run has no thread.
-    #[error("SS108: graph `{graph}` has a checkpointer, so a run needs a thread; use `RunConfig::thread`")]
+    #[error(
+        "SS108: graph `{graph}` has a checkpointer, so a run needs a thread; use `CompiledGraph::thread`"
+    )]
     NoThread {
         /// The graph.
         graph: String,
@@ -398,7 +400,7 @@ pub enum RunError {
     },
     /// A required channel has no value.
     #[error(
-        "SS132: channel `{channel}` is required, and {}; write it with the input, or with `update_state`",
+        "SS132: channel `{channel}` is required, and {}; write it with the input, or with `Thread::update`",
         missing(.stored)
     )]
     MissingChannel {
@@ -419,7 +421,7 @@ pub enum RunError {
     /// A thread of another graph.
     #[error(
         "SS176: thread `{thread}` belongs to graph {stored}, and this is graph {graph}; use that graph, or another thread, or \
-         make the thread this graph's with `adopt_thread`"
+         make the thread this graph's with `Thread::adopt`"
     )]
     OtherGraph {
         /// The thread.

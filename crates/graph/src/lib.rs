@@ -15,9 +15,11 @@ mod run;
 mod stream;
 mod timers;
 
+pub use api::history::ThreadHistory;
 pub use api::replay::{Replay, ReplayError, Replayed};
 pub use api::state::{StateSnapshot, TaskSnapshot};
-pub use api::thread::{Thread, ThreadHistory};
+pub use api::subgraph::SubgraphThread;
+pub use api::thread::Thread;
 pub use builder::error::CompileError;
 pub use builder::state_graph::StateGraph;
 pub use changed_question::ChangedQuestion;
@@ -75,6 +77,7 @@ pub mod __private {
     pub use serde;
     pub use serde_json;
     pub use superstep_engine::ChannelSet;
+    pub use tokio_util::sync::CancellationToken;
 
     pub use superstep_state::__private::{
         Cleared, Comparable, First, Fixed, Incomparable, Later, Pair, Problem, deserialize, in_order, joined,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep_graph::{Cx, END, Log, MemoryCheckpointer, Route, RunConfig, START, State, StateGraph};
+use superstep_graph::{Cx, END, Log, MemoryCheckpointer, Route, START, State, StateGraph};
 
 #[derive(State, Clone, Debug, Default)]
 struct Chat {
@@ -38,15 +38,14 @@ fn a_hundred_checkpoints_of_a_long_chat_take_little_memory() {
     );
     let graph = graph.compile().unwrap().with_checkpointer(Arc::new(MemoryCheckpointer::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let config = || RunConfig::thread("chat");
     let said = Chat::update().messages((0..4_999).map(message).collect::<Vec<_>>()).left(1);
-    runtime.block_on(graph.invoke(said, config())).unwrap();
+    runtime.block_on(graph.thread("chat").run(said)).unwrap();
 
     let kept = allocation_counter::measure(|| {
-        let ended = runtime.block_on(graph.invoke(Chat::update().left(98), config())).unwrap();
+        let ended = runtime.block_on(graph.thread("chat").run(Chat::update().left(98))).unwrap();
         assert_eq!(ended.state.messages.len(), 5_098);
     });
-    let history = runtime.block_on(graph.get_history(&"chat".into(), Default::default())).unwrap();
+    let history = runtime.block_on(graph.thread("chat").history().checkpoints()).unwrap();
     assert_eq!(history.len(), 3 + 100, "an input, what starts, and a superstep each");
     // The conversation alone is 18 KiB; the whole state would be 0.9 MiB each time.
     assert!((18 << 10..300 << 10).contains(&kept.bytes_current), "{kept:?}");

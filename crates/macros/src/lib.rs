@@ -26,8 +26,8 @@ use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 /// | `append` | items are added to a `Log` or `Vec`, text to a `String` |
 /// | `merge_by_id` | items of a `ById` replace those with the same id or are added |
 /// | `sum` | numbers are added up |
-/// | `max` | the greatest write is retained |
-/// | `union` | `BTreeSet`s are united, `BTreeMap`s merged |
+/// | `max` | the greatest write stays |
+/// | `union` | sets are united, maps merged |
 /// | `topic` | items are added to a `Log` or `Vec`, and only the next superstep sees them |
 /// | `barrier` | arrivals are recorded in a `Barrier` |
 /// | `fold_with = path` | the first write to an `Option<T>` is its value, then `fn(T, T) -> T` of the old value and the write |
@@ -47,6 +47,10 @@ use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 /// | `version = 2, migrate = path` | older versions, migrated by `fn(Value, u32, Stored) -> Result<Value, E>` |
 /// | `required` | only threads on which the channel was written |
 ///
+/// # The crate
+/// The derives find `superstep` or `superstep-graph` in the manifest, also under another name. `#[superstep(crate = path)]`
+/// on the struct names the crate where that does not suffice, for example where another crate re-exports it.
+///
 /// # The update
 /// `ChatUpdate` for a state `Chat`, as visible as the state. It has a field and a builder method for each
 /// channel, and `clear_..` for each channel that more than one task may write: such a channel is reset to the
@@ -55,9 +59,9 @@ use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 /// `Update::then` combines two updates; if both write a channel, the JSON form has the second under `$then`.
 ///
 /// # Errors
-/// At compile time: an enum, a tuple struct or a generic struct; an unknown reducer or two of them; a field
-/// called `clear`; an old name that another channel has or had; a version without migration; more channels
-/// than a `ChannelSet` holds; two channels with one name, those of flattened states among them.
+/// At compile time: an enum, a tuple struct or a generic struct; an unknown reducer or two of them; a field called
+/// `clear`; an old name that another channel has or had; a version without migration; more than 128
+/// channels; two channels with one name, those of flattened states among them.
 ///
 /// # Example
 /// ```
@@ -78,7 +82,7 @@ use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 /// assert_eq!((chat.turns, chat.answer), (1, None));
 /// # Ok::<(), superstep_graph::FoldError>(())
 /// ```
-#[proc_macro_derive(State, attributes(channel))]
+#[proc_macro_derive(State, attributes(channel, superstep))]
 pub fn derive_state(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     state::expand(input).unwrap_or_else(Error::into_compile_error).into()
@@ -104,7 +108,7 @@ pub fn derive_state(input: TokenStream) -> TokenStream {
 /// assert_eq!(Next::ALL, [Next::Tools, Next::Finalize]);
 /// assert_eq!(Next::Finalize.label(), "Finalize");
 /// ```
-#[proc_macro_derive(Route)]
+#[proc_macro_derive(Route, attributes(superstep))]
 pub fn derive_route(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     route::expand(&input).unwrap_or_else(Error::into_compile_error).into()
@@ -116,8 +120,8 @@ pub fn derive_route(input: TokenStream) -> TokenStream {
 /// value. A field with `#[view(flatten)]` is a view of the flattened state under its name.
 ///
 /// # Errors
-/// At compile time: any other item; a field that the state does not have, or has with another type.
-#[proc_macro_derive(View, attributes(view))]
+/// At compile time: anything but such a struct; a field that the state does not have, or has with another type.
+#[proc_macro_derive(View, attributes(view, superstep))]
 pub fn derive_view(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     view::expand_view(&input).unwrap_or_else(Error::into_compile_error).into()
@@ -128,9 +132,9 @@ pub fn derive_view(input: TokenStream) -> TokenStream {
 /// of the flattened state under its name, or converts into one, like an input of that state.
 ///
 /// # Errors
-/// At compile time: any other item; a field that the state does not have, or whose type does not convert into
-/// the channel's write.
-#[proc_macro_derive(Input, attributes(input))]
+/// At compile time: anything but such a struct; a field that the state does not have, or whose type does not convert into
+/// what is written to the channel.
+#[proc_macro_derive(Input, attributes(input, superstep))]
 pub fn derive_input(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     view::expand_input(&input).unwrap_or_else(Error::into_compile_error).into()
@@ -157,6 +161,7 @@ pub fn derive_input(input: TokenStream) -> TokenStream {
 /// | `subject = "path(file in folder), url(link)"` | the subjects of text arguments for permission rules: `path`, `url`, `command` or `text`; the folder of a path is a parameter with `#[dep]` that is `AsRef<Path>`, by default the folder of the process |
 /// | `subject = path` | a `fn(&str, &serde_json::Value) -> Option<Subject>` that returns the subject of each argument, like `Tool::subject` |
 /// | `exclusive`, `poll`, `answers`, `idempotent` | the same field of `Behaviour` |
+/// | `crate = path` | the module with the types of tools, if it is not found in the manifest |
 ///
 /// It returns text, a `Serialize` type that the model reads as JSON, a `ToolReply`, or a `Result` of these
 /// with any error that can be displayed. A type whose name ends with `Result` is treated as a result.

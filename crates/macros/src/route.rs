@@ -39,7 +39,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         return Err(problem);
     }
 
-    let home = Home::find()?;
+    let home = Home::of(&input.attrs)?;
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
     let positions = 0..variants.len();
     let labels = variants.iter().map(|variant| variant.unraw().to_string());

@@ -17,8 +17,9 @@ use crate::{
 /// # Errors
 /// All problems of the struct at once.
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
+    let home = Home::of(&input.attrs)?;
     let (state, Parts { channels, positions, flats }) = parse(input)?;
-    let code = Code::new(Home::find()?, &channels, &positions, &flats);
+    let code = Code::new(home, &channels, &positions, &flats);
     let capacity = state.capacity(&code);
     let fitting = fitting(&channels, &code);
     // The compiler reports errors in this order, and this part gives the clearest error about a type that is
@@ -765,14 +766,16 @@ impl Input {
         let Code { home, count, flats, .. } = code;
         let (name, update) = (self.ident.unraw().to_string(), &self.update);
         if flats.idents.is_empty() {
-            let message =
-                format!("the state `{name}` has {} channels, which are too many", code.positions.len());
+            let message = format!(
+                "the state `{name}` has {} channels, more than 128; group some in a struct",
+                code.positions.len()
+            );
             return quote_spanned! {self.ident.span()=>
                 const _: () = ::core::assert!(#count <= #home::__private::ChannelSet::CAPACITY, #message);
             };
         }
         let message =
-            format!("the state `{name}` has too many channels, those of its flattened states counted");
+            format!("the state `{name}` has more than 128 channels, with those of its flattened states");
         quote_spanned! {self.ident.span()=>
             const _: () = ::core::assert!(#count <= #home::__private::ChannelSet::CAPACITY, #message);
             const _: () = if let ::core::option::Option::Some(problem) =

@@ -2,7 +2,6 @@
 
 mod subject;
 
-use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{
@@ -15,15 +14,12 @@ use syn::{
 };
 
 use self::subject::Subjects;
+use crate::home;
 
 /// The maximum length of a tool name that providers accept.
 const LONGEST_NAME: usize = 64;
 
-/// The packages that export the types of tools, and the paths.
-const HOMES: [(&str, &str, &str); 2] =
-    [("superstep", "superstep", "::llm"), ("superstep-llm", "superstep_llm", "")];
-
-/// The options in the parentheses of the attribute.
+/// What stands in the parentheses of the attribute.
 #[derive(Default)]
 pub(crate) struct Options {
     name: Option<LitStr>,
@@ -33,6 +29,8 @@ pub(crate) struct Options {
     behaviour: Vec<Ident>,
     /// The time limit of a call.
     timeout_ms: Option<LitInt>,
+    /// The path of the module that exports the types of tools.
+    home: Option<ExprPath>,
 }
 
 /// The question to a person before a call.
@@ -113,6 +111,14 @@ impl Options {
                     return Err(twice());
                 }
             }
+            ("crate", Meta::NameValue(pair)) => {
+                let Expr::Path(path) = &pair.value else {
+                    return Err(Error::new_spanned(&pair.value, "a crate is a path"));
+                };
+                if self.home.replace(path.clone()).is_some() {
+                    return Err(twice());
+                }
+            }
             ("timeout_ms", Meta::NameValue(pair)) => {
                 let Expr::Lit(ExprLit { lit: Lit::Int(ms), .. }) = &pair.value else {
                     return Err(Error::new_spanned(&pair.value, "a time is a whole number of milliseconds"));
@@ -123,8 +129,8 @@ impl Options {
                 }
             }
             _ => {
-                let message = "a tool has `name = \"..\"`, `ask = \"..\"`, `subject = \"..\"`, `timeout_ms = ..`, `exclusive`, \
-                    `poll`, `answers` and `idempotent`";
+                let message = "a tool has `name = \"..\"`, `ask = \"..\"`, `subject = \"..\"`, `timeout_ms = ..`, `crate = ..`, \
+                    `exclusive`, `poll`, `answers` and `idempotent`";
                 return Err(Error::new_spanned(meta, message));
             }
         }
@@ -148,7 +154,11 @@ pub(crate) fn expand(options: &Options, item: ItemFn) -> Result<TokenStream> {
     if let Some(problem) = problems.reduce(crate::combine) {
         return Err(problem);
     }
-    Ok(Expansion { options, item, name, params, home: home()? }.tokens())
+    let home = match &options.home {
+        Some(path) => path.to_token_stream(),
+        None => home()?,
+    };
+    Ok(Expansion { options, item, name, params, home }.tokens())
 }
 
 fn check_signature(item: &ItemFn) -> Result<()> {
@@ -272,18 +282,16 @@ fn docs(attributes: &[Attribute]) -> String {
     text.trim_end().to_owned()
 }
 
-/// Returns the path of the crate that exports the types of tools.
+/// The path of the module that exports the types of tools.
 fn home() -> Result<TokenStream> {
-    for (package, library, path) in HOMES {
-        let name = match crate_name(package) {
-            Ok(FoundCrate::Itself) => library.to_owned(),
-            Ok(FoundCrate::Name(name)) => name,
-            Err(_) => continue,
-        };
-        return format!("::{name}{path}").parse().map_err(|_| Error::new(Span::call_site(), "no crate name"));
+    if let Some(superstep) = home::found(&[("superstep", "superstep")]) {
+        return Ok(quote!(#superstep::llm));
     }
-    let message = "the manifest names neither `superstep` nor `superstep-llm`; add one to its dependencies";
-    Err(Error::new(Span::call_site(), message))
+    home::found(&[("superstep-llm", "superstep_llm")]).ok_or_else(|| {
+        let message = "the manifest has neither `superstep` nor `superstep-llm`; add one to its dependencies, or say \
+                       `crate = path`";
+        Error::new(Span::call_site(), message)
+    })
 }
 
 struct Expansion<'a> {

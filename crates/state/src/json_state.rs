@@ -37,7 +37,7 @@ use crate::{
 ///
 /// ```
 /// use serde_json::json;
-/// use superstep_graph::{Cx, JsonChannels, JsonState, JsonUpdate, RunConfig, START, StateGraph};
+/// use superstep_graph::{Cx, JsonChannels, JsonState, JsonUpdate, START, StateGraph};
 ///
 /// let channels: JsonChannels = serde_json::from_value(json!({
 ///     "log": { "reducer": "append" },
@@ -50,7 +50,7 @@ use crate::{
 /// });
 /// graph.add_edge(START, node);
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let end = graph.compile()?.invoke(JsonUpdate::new().write("turns", 2), RunConfig::default()).await?;
+/// let end = graph.compile()?.run(JsonUpdate::new().write("turns", 2)).await?;
 /// assert_eq!(end.state.to_value(), json!({ "log": ["worked"], "turns": 3 }));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;

@@ -3,8 +3,9 @@
 //! Start at [`Reducer`].
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     error::Error,
+    hash::{BuildHasher, Hash},
 };
 
 use crate::{ById, IdOf, Log, Merges};
@@ -192,6 +193,8 @@ impl<T: PartialOrd> Reducer<T> for Max {
 }
 
 /// Unites sets and merges maps; for a key in both, the written value wins.
+///
+/// A `HashSet` or `HashMap` is stored and shown in no particular order; use a `BTreeSet` or `BTreeMap` where that matters.
 #[derive(Debug)]
 pub enum Union {}
 
@@ -208,6 +211,24 @@ impl<K: Ord, V> Reducer<BTreeMap<K, V>> for Union {
     type Write = BTreeMap<K, V>;
 
     fn reduce(value: &mut BTreeMap<K, V>, write: BTreeMap<K, V>) -> Result<(), ReduceError> {
+        value.extend(write);
+        Ok(())
+    }
+}
+
+impl<T: Eq + Hash, H: BuildHasher> Reducer<HashSet<T, H>> for Union {
+    type Write = HashSet<T, H>;
+
+    fn reduce(value: &mut HashSet<T, H>, write: HashSet<T, H>) -> Result<(), ReduceError> {
+        value.extend(write);
+        Ok(())
+    }
+}
+
+impl<K: Eq + Hash, V, H: BuildHasher> Reducer<HashMap<K, V, H>> for Union {
+    type Write = HashMap<K, V, H>;
+
+    fn reduce(value: &mut HashMap<K, V, H>, write: HashMap<K, V, H>) -> Result<(), ReduceError> {
         value.extend(write);
         Ok(())
     }

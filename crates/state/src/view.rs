@@ -8,7 +8,7 @@
 /// one from a struct with a field for each channel that callers may write.
 ///
 /// ```
-/// use superstep_graph::{Cx, Input, RunConfig, START, State, StateGraph, View};
+/// use superstep_graph::{Cx, Input, START, State, StateGraph, View};
 ///
 /// #[derive(State, Clone, Debug, Default)]
 /// struct Chat {
@@ -37,7 +37,7 @@
 /// });
 /// graph.add_edge(START, node);
 /// let ask = Ask { question: "hi".into() };
-/// let end = graph.compile()?.invoke_as::<Ask, Reply>(ask, RunConfig::default()).await?;
+/// let end = graph.compile()?.run(ask).await?.view::<Reply>();
 /// assert_eq!(end.state, Reply { answer: "hi!".into() });
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;

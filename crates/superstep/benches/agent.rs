@@ -11,7 +11,7 @@ use std::{
 
 use futures::{StreamExt as _, stream};
 use superstep::{
-    Event, MemoryCheckpointer, RunConfig, State as _, StreamMode,
+    Event, MemoryCheckpointer, State as _, StreamMode,
     agent::{
         Agent, AgentState, LongTermMemory, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger, PRESETS,
         ReactConfig,
@@ -61,7 +61,7 @@ async fn first_token() -> (f64, f64) {
         let address = server.base_url().trim_start_matches("http://").trim_end_matches("/v1").to_owned();
         let bare = tokio::task::spawn_blocking(move || bare(&address)).await.expect("it does not panic");
         let began = Instant::now();
-        let mut stream = agent.process_message_stream("hi", RunConfig::default(), [StreamMode::Custom]);
+        let mut stream = agent.without_thread().ask_stream("hi", [StreamMode::Custom]);
         let mut first = None;
         while let Some(event) = stream.next().await {
             if let Event::Custom { name: "llm_token", .. } = event {
@@ -163,11 +163,10 @@ async fn request(config: ReactConfig, messages: usize) -> f64 {
         ]
     });
     let input = AgentState::update().messages(rounds.chain([Message::user("go")]).collect::<Vec<_>>());
-    let thread = || RunConfig::thread("long");
-    agent.graph().invoke(input, thread()).await.expect("the run does not fail");
+    agent.graph().thread("long").run(input).await.expect("the run does not fail");
     times.lock().expect("nobody panics").1.clear();
     for _ in 0..21 {
-        agent.process_message("more", thread()).await.expect("the run does not fail");
+        agent.thread("long").ask("more").await.expect("the run does not fail");
     }
     let took = times.lock().expect("nobody panics").1.clone();
     assert_eq!(took.len(), 21, "each turn asks once");

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use superstep::{CompiledGraph, MemoryCheckpointer, RunConfig, State as _};
+use superstep::{CompiledGraph, MemoryCheckpointer, State as _};
 use tokio::runtime::Runtime;
 
 #[cfg(feature = "sqlite")]
@@ -183,10 +183,9 @@ fn invoke(
     stopwatch: &Stopwatch,
 ) -> Duration {
     let input = ours::Work::update().messages(work.messages().collect::<Vec<_>>());
-    let config = RunConfig { step_limit: 2_000, ..RunConfig::thread(work.name()) };
     let run = {
         let graph = graph.clone();
-        async move { graph.invoke(input, config).await.expect("the run completes") }
+        async move { graph.thread(work.name()).step_limit(2_000).run(input).await.expect("the run completes") }
     };
     let (elapsed, _made) = on_worker(runtime, run, stopwatch);
     elapsed

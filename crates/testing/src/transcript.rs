@@ -25,7 +25,7 @@ use superstep_graph::{Event, MessageKind, NodeName, State};
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use futures::StreamExt;
-/// use superstep_graph::{END, RunConfig, START, State, StateGraph, StreamMode};
+/// use superstep_graph::{END, START, State, StateGraph, StreamMode};
 /// use superstep_testing::transcript::transcript;
 ///
 /// #[derive(State, Clone, Debug, Default)]
@@ -39,7 +39,7 @@ use superstep_graph::{Event, MessageKind, NodeName, State};
 /// graph.add_edge(more, END);
 /// let graph = graph.compile()?;
 /// let modes = [StreamMode::Updates, StreamMode::Values];
-/// let events: Vec<_> = graph.stream(Count::update().n(1), RunConfig::default(), &modes).collect().await;
+/// let events: Vec<_> = graph.stream(Count::update().n(1), &modes).collect().await;
 /// assert_eq!(transcript(&events), "0 = {\"n\":1}\n1 more → {\"n\":2}\n1 = {\"n\":2}\n");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;

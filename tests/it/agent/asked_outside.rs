@@ -48,10 +48,6 @@ fn two() -> Answer {
     calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)])
 }
 
-pub(super) fn decided(call: &str, approval: Approval) -> RunConfig {
-    RunConfig { answers: Answers::new().answer(call, approval), ..t() }
-}
-
 async fn messages(agent: &Agent) -> Vec<Message> {
     let messages: Vec<_> = head(agent.graph()).await.values.messages.iter().cloned().collect();
     check::calls_are_answered(&messages);
@@ -66,7 +62,7 @@ pub(super) async fn result(agent: &Agent, call: &str) -> String {
 /// Runs up to the question about `c1` and decides it in another process.
 async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Reply) {
     let (agent, _) = program(&sending(), kit, backend, vec![two()]);
-    let asked = agent.process_message("go", t()).await.unwrap();
+    let asked = agent.thread("t").ask("go").await.unwrap();
     assert_eq!((asked.outcome, asked.metadata.llm_calls), (Some(AgentOutcome::AwaitingApproval), 1));
     assert_eq!((asked.interrupts[0].key.as_str(), asked.interrupts.len()), ("c1", 1));
     assert_eq!(asked.interrupts[0].question["question"], json!("Send to a?"));
@@ -75,7 +71,7 @@ async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Repl
     assert_eq!((kit.n("send"), kit.n("echo")), (0, 1));
     drop(agent);
     let (agent, model) = program(&sending(), kit, backend, vec![txt("ok")]);
-    let reply = agent.resume(decided("c1", approval)).await.unwrap();
+    let reply = agent.thread("t").answer("c1", approval).resume().await.unwrap();
     if reply.outcome == Some(AgentOutcome::Completed) {
         model.check().unwrap();
         assert_eq!((reply.final_reply.as_str(), kit.n("echo")), ("ok", 1));
@@ -111,7 +107,7 @@ on_every_store! {
         assert_eq!((reply.outcome, reply.interrupts[0].key.as_str()), (Some(AgentOutcome::AwaitingApproval), "c1.2"));
         let problem = reply.interrupts[0].question["problem"].as_str().unwrap();
         assert!(problem.contains("`to`"), "{problem}");
-        agent.resume(decided("c1.2", Approval::Edit(json!({ "to": "b" })))).await.unwrap();
+        agent.thread("t").answer("c1.2", Approval::Edit(json!({ "to": "b" }))).resume().await.unwrap();
         let told = "[The user changed the arguments to {\"to\":\"b\"}.]\nsent";
         assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (1, told));
         assert_eq!(messages(&agent).await[1].tool_calls[0].arguments, r#"{"to":"a"}"#);
@@ -123,24 +119,24 @@ on_every_store! {
         drop(agent);
         let again = vec![call("c3", "send", r#"{"to":"b"}"#), txt("ok")];
         let (agent, _) = program(&sending(), &kit, &backend, again);
-        let reply = agent.process_message("once more", t()).await.unwrap();
+        let reply = agent.thread("t").ask("once more").await.unwrap();
         assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
     }
 
     async fn g40_an_approval_is_for_the_call_that_was_shown(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", r#"{"to":"a"}"#), txt("ok")]);
-        let asked = agent.process_message("go", t()).await.unwrap().interrupts;
+        let asked = agent.thread("t").ask("go").await.unwrap().interrupts;
         let mut message = head(agent.graph()).await.values.messages.last().unwrap().clone();
         message.tool_calls[0].arguments = r#"{"to":"mallory"}"#.into();
-        agent.graph().update_state(t(), AgentState::update().messages([message]), None).await.unwrap();
-        let error = agent.resume(decided(&asked[0].id, Approval::Approve)).await.unwrap_err();
+        agent.graph().thread("t").update(AgentState::update().messages([message])).await.unwrap();
+        let error = agent.thread("t").answer(&asked[0].id, Approval::Approve).resume().await.unwrap_err();
         assert!(matches!(error, RunError::ChangedQuestion(_)), "{error}");
         let shown = error.to_string();
         assert!(shown.contains(r#""to":"a""#) && shown.contains(r#""to":"mallory""#), "{shown}");
         let now = head(agent.graph()).await.tasks[0].interrupts.clone();
         assert_eq!((kit.n("send"), &now[0].question["args"]), (0, &json!({ "to": "mallory" })));
-        agent.resume(decided(&now[0].id, Approval::Deny("no".into()))).await.unwrap();
+        agent.thread("t").answer(&now[0].id, Approval::Deny("no".into())).resume().await.unwrap();
         assert_eq!(kit.n("send"), 0);
     }
 
@@ -148,15 +144,15 @@ on_every_store! {
         let kit = Kit::default();
         let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
         let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
-        let asked = agent.process_message("go", t()).await.unwrap();
+        let asked = agent.thread("t").ask("go").await.unwrap();
         assert_eq!(asked.interrupts.len(), 2);
-        let half = agent.resume(decided("c2", Approval::Approve)).await.unwrap();
+        let half = agent.thread("t").answer("c2", Approval::Approve).resume().await.unwrap();
         assert_eq!((half.interrupts.len(), half.interrupts[0].key.as_str()), (1, "c1"));
         for late in ["c2", "c9"] {
-            let error = agent.resume(decided(late, Approval::Approve)).await.unwrap_err();
+            let error = agent.thread("t").answer(late, Approval::Approve).resume().await.unwrap_err();
             assert!(matches!(error, RunError::UnknownInterrupt { .. }), "{error}");
         }
-        agent.resume(decided("c1", Approval::Deny("no".into()))).await.unwrap();
+        agent.thread("t").answer("c1", Approval::Deny("no".into())).resume().await.unwrap();
         assert_eq!((kit.n("send"), result(&agent, "c2").await.as_str()), (1, "sent"));
     }
 
@@ -164,18 +160,18 @@ on_every_store! {
         let kit = Kit::default();
         let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
         let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
-        agent.process_message("go", t()).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
         let before = (head(agent.graph()).await.values, h(agent.graph()).await);
         // One answer to an unknown question invalidates the others.
         let wrong = Answers::new().answer("c1", Approval::Approve).answer("c9", Approval::Approve);
-        let error = agent.resume(RunConfig { answers: wrong, ..t() }).await.unwrap_err();
+        let error = agent.thread("t").answers(wrong).resume().await.unwrap_err();
         assert!(matches!(error, RunError::UnknownInterrupt { .. }), "{error}");
         assert_eq!((head(agent.graph()).await.values, h(agent.graph()).await), before);
         assert_eq!(kit.n("send"), 0);
         let all = Answers::new().answer("c2", Approval::Deny("no".into())).answer("c1", Approval::Approve);
-        let reply = agent.resume(RunConfig { answers: all, ..t() }).await.unwrap();
+        let reply = agent.thread("t").answers(all).resume().await.unwrap();
         assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 1));
-        let again = agent.resume(decided("c1", Approval::Approve)).await.unwrap_err();
+        let again = agent.thread("t").answer("c1", Approval::Approve).resume().await.unwrap_err();
         assert!(matches!(again, RunError::UnknownInterrupt { .. }), "{again}");
     }
 
@@ -183,9 +179,9 @@ on_every_store! {
         let kit = Kit::default();
         let scenario = with_approval(ApprovalConfig { hold_batch: true, ..ApprovalConfig::default() });
         let (agent, _) = program(&scenario, &kit, &backend, vec![two(), txt("ok")]);
-        let asked = agent.process_message("go", t()).await.unwrap();
+        let asked = agent.thread("t").ask("go").await.unwrap();
         assert_eq!((asked.interrupts.len(), kit.n("echo"), kit.n("send")), (1, 0, 0));
-        agent.resume(decided("c1", Approval::Approve)).await.unwrap();
+        agent.thread("t").answer("c1", Approval::Approve).resume().await.unwrap();
         assert_eq!((kit.n("echo"), kit.n("send")), (1, 1));
         let results: Vec<_> = messages(&agent).await.iter().map(|message| message.tool_call_id.clone()).collect();
         assert_eq!(results[2..4], ["c1", "c2"]);
@@ -195,8 +191,8 @@ on_every_store! {
         let kit = Kit::default();
         let scenario = with_approval(ApprovalConfig { stop_on_deny: true, ..ApprovalConfig::default() });
         let (agent, model) = program(&scenario, &kit, &backend, vec![two()]);
-        agent.process_message("go", t()).await.unwrap();
-        let reply = agent.resume(decided("c1", Approval::Deny("no mail".into()))).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
+        let reply = agent.thread("t").answer("c1", Approval::Deny("no mail".into())).resume().await.unwrap();
         assert_eq!((reply.outcome, reply.metadata.stop_reason.as_str()), (Some(AgentOutcome::Denied), "denied"));
         assert_eq!(reply.final_reply, "No answer: a tool call was denied (denied).");
         assert_eq!(model.requests().len(), 1);
@@ -205,8 +201,8 @@ on_every_store! {
         drop(agent);
         // The next turn is a regular turn, and an approved call ends nothing.
         let (agent, _) = program(&scenario, &kit, &backend, vec![call("c3", "send", r#"{"to":"b"}"#), txt("ok")]);
-        agent.process_message("once more", t()).await.unwrap();
-        let reply = agent.resume(decided("c3", Approval::Approve)).await.unwrap();
+        agent.thread("t").ask("once more").await.unwrap();
+        let reply = agent.thread("t").answer("c3", Approval::Approve).resume().await.unwrap();
         assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 1));
     }
 
@@ -219,12 +215,12 @@ on_every_store! {
         assert!(problem.contains('['), "{problem}");
         let good = Approval::AlwaysFor([("to".to_owned(), "a*".to_owned())].into());
         assert_eq!(serde_json::Value::from(good.clone()), json!({ "always_for": { "to": "a*" } }));
-        agent.resume(decided("c1.2", good)).await.unwrap();
+        agent.thread("t").answer("c1.2", good).resume().await.unwrap();
         assert_eq!(kit.n("send"), 1);
         drop(agent);
         let both = calls([("c3", "send", r#"{"to":"ada"}"#), ("c4", "send", r#"{"to":"bob"}"#)]);
         let (agent, _) = program(&sending(), &kit, &backend, vec![both]);
-        let asked = agent.process_message("once more", t()).await.unwrap();
+        let asked = agent.thread("t").ask("once more").await.unwrap();
         assert_eq!((asked.interrupts.len(), asked.interrupts[0].key.as_str(), kit.n("send")), (1, "c4", 2));
         let stored = &head(agent.graph()).await.values.permissions;
         assert_eq!(stored.len(), 1);
@@ -241,7 +237,7 @@ on_every_store! {
         let scenario = sending().config(|config| ReactConfig { permissions: vec![to_b], ..config });
         let both = calls([("c3", "send", r#"{"to":"a"}"#), ("c4", "send", r#"{"to":"b"}"#)]);
         let (agent, _) = program(&scenario, &kit, &backend, vec![both, txt("ok")]);
-        agent.process_message("once more", t()).await.unwrap();
+        agent.thread("t").ask("once more").await.unwrap();
         assert_eq!((result(&agent, "c3").await.as_str(), kit.n("send")), ("sent", 2));
         assert_eq!(result(&agent, "c4").await, "Error: Permission denied: a rule forbids it");
     }
@@ -260,22 +256,22 @@ on_every_store! {
             stream.outcome().await.unwrap();
             requested
         };
-        let first = requested(agent.process_message_stream("go", t(), StreamMode::Custom)).await;
+        let first = requested(agent.thread("t").ask_stream("go", StreamMode::Custom)).await;
         let wanted = json!({
             "id": "c1", "tool": "send", "args": { "to": "a" }, "allowed": ["approve", "deny", "edit", "respond"],
         });
         assert_eq!((first.len(), &first[0]), (2, &wanted));
-        let half = agent.resume_stream(decided("c1", Approval::Approve), StreamMode::Custom).await.unwrap();
+        let half = agent.thread("t").answer("c1", Approval::Approve).resume_stream(StreamMode::Custom).await.unwrap();
         let second = requested(half).await;
         assert_eq!((second.len(), &second[0]["id"]), (1, &json!("c2")));
-        let rest = agent.resume_stream(decided("c2", Approval::Approve), StreamMode::Custom).await.unwrap();
+        let rest = agent.thread("t").answer("c2", Approval::Approve).resume_stream(StreamMode::Custom).await.unwrap();
         assert!(requested(rest).await.is_empty());
     }
 
     async fn g40_nobody_is_asked_about_arguments_that_cannot_be_used(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", "{}"), txt("ok")]);
-        let reply = agent.process_message("go", t()).await.unwrap();
+        let reply = agent.thread("t").ask("go").await.unwrap();
         assert_eq!(reply.outcome, Some(AgentOutcome::Completed));
         assert!(result(&agent, "c1").await.starts_with("Error: invalid args for 'send'"));
     }
@@ -294,9 +290,9 @@ on_every_store! {
         ]);
         let kit = Kit::default();
         let (agent, _) = program(&scenario, &kit, &backend, vec![round, txt("ok")]);
-        let asked = agent.process_message("go", t()).await.unwrap();
+        let asked = agent.thread("t").ask("go").await.unwrap();
         assert_eq!(asked.interrupts[0].question["question"], json!(r#"Run echo with {"x":"1"}?"#));
-        agent.resume(decided("c3", Approval::Approve)).await.unwrap();
+        agent.thread("t").answer("c3", Approval::Approve).resume().await.unwrap();
         assert_eq!((kit.n("send"), kit.n("echo")), (1, 1));
         assert_eq!(result(&agent, "c2").await, "Error: Permission denied: a rule forbids it");
     }
@@ -307,9 +303,8 @@ on_every_store! {
         let scenario = sending().config(|config| ReactConfig { budget, ..config });
         let at = |ms| -> Arc<dyn Clock> { Arc::new(TokioClock::starting_at(ms)) };
         let (agent, _) = program(&scenario, &kit, &backend, vec![two(), txt("too late")]);
-        agent.process_message("go", RunConfig { clock: at(0), ..t() }).await.unwrap();
-        let approved = RunConfig { clock: at(60_000), ..decided("c1", Approval::Approve) };
-        let reply = agent.resume(approved).await.unwrap();
+        agent.thread("t").clock(at(0)).ask("go").await.unwrap();
+        let reply = agent.thread("t").answer("c1", Approval::Approve).clock(at(60_000)).resume().await.unwrap();
         assert_eq!((reply.final_reply.as_str(), reply.metadata.stop_reason.as_str()), ("too late", "budget_wall"));
         assert_eq!(kit.n("send"), 0);
         assert_eq!(result(&agent, "c1").await, "Error: budget exhausted, not executed.");
@@ -334,14 +329,14 @@ on_every_store! {
                 }
             };
             tokio::select! {
-                ended = agent.process_message("go", on.clone()) => panic!("{ended:?}"),
+                ended = agent.configured(on.clone()).ask("go") => panic!("{ended:?}"),
                 () = begun => {}
             }
             drop(agent);
 
             let agent = program(then, vec![txt("ok")]);
-            agent.resume(on).await.unwrap();
-            let state = agent.graph().get_state(&thread.into(), None).await.unwrap().values;
+            agent.configured(on).resume().await.unwrap();
+            let state = agent.graph().thread(thread).state().await.unwrap().values;
             assert_eq!((kit.asked().len(), kit.n("deaf")), (1, 1), "{thread}");
             assert_eq!(state.tool_result_history.iter().collect::<Vec<_>>(), [IN_DOUBT], "{thread}");
         }
@@ -357,7 +352,6 @@ on_every_store! {
             let scenario = scenario.config(|config| ReactConfig { permissions: rules, ..config });
             let batch =
                 calls([("c0", "send", r#"{"to":"a"}"#), ("c1", stuck, "{}"), ("c2", "add", r#"{"a":1,"b":2}"#)]);
-            let on = RunConfig::thread(stuck);
             let (agent, _) = program(&scenario, &kit, &backend, vec![batch]);
             let begun = async {
                 while kit.n(stuck) == 0 {
@@ -365,16 +359,16 @@ on_every_store! {
                 }
             };
             tokio::select! {
-                ended = agent.process_message("go", on.clone()) => panic!("{ended:?}"),
+                ended = agent.thread(stuck).ask("go") => panic!("{ended:?}"),
                 () = begun => {}
             }
             assert_eq!((kit.n("send"), kit.n(stuck), kit.n("add")), (1, 1, 0));
             drop(agent);
 
             let (agent, _) = program(&scenario, &kit, &backend, vec![txt("ok")]);
-            agent.resume(on).await.unwrap();
+            agent.thread(stuck).resume().await.unwrap();
             assert_eq!((kit.n("send"), kit.n(stuck), kit.n("add")), (1, ran, 1), "{stuck}");
-            let state = agent.graph().get_state(&stuck.into(), None).await.unwrap().values;
+            let state = agent.graph().thread(stuck).state().await.unwrap().values;
             let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
             assert_eq!(results, ["sent", wanted, "3"]);
             let keys = kit.keys();

@@ -173,7 +173,7 @@ fn a_turn_that_is_cancelled_before_it_begins_asks_nobody() {
         let agent = scenario.agent(Arc::new(model.clone()), &Kit::default()).build().unwrap();
         let config = RunConfig::default();
         config.cancel.cancel();
-        let reply = agent.process_message("go", config).await.unwrap();
+        let reply = agent.configured(config).ask("go").await.unwrap();
         assert_eq!(reply.outcome, Some(AgentOutcome::Cancelled));
         assert_eq!(model.requests(), []);
     });

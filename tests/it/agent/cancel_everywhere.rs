@@ -43,7 +43,7 @@ fn agent(
 /// Returns the state of a turn that is cancelled at its nth event, and whether it has one.
 async fn cancelled(agent: &Agent, config: RunConfig, nth: usize) -> (AgentState, bool) {
     let token = config.cancel.clone();
-    let mut stream = agent.process_message_stream("go", config, [StreamMode::Custom]);
+    let mut stream = agent.configured(config).ask_stream("go", [StreamMode::Custom]);
     let mut seen = 0;
     while let Some(event) = stream.next().await {
         if matches!(event, Event::Custom { .. }) {
@@ -98,7 +98,7 @@ fn e32_a_turn_that_is_cancelled_at_any_event_is_followed_by_another_or_resumed()
                 store.copy(&"t".into(), &"u".into()).await.unwrap();
 
                 let (second, model) = agent(config, vec![txt("fine")], Some(store.clone()));
-                let reply = second.process_message("go on", RunConfig::thread("t")).await.unwrap();
+                let reply = second.thread("t").ask("go on").await.unwrap();
                 assert_eq!(
                     (reply.final_reply.as_str(), reply.outcome),
                     ("fine", Some(AgentOutcome::Completed))
@@ -106,13 +106,13 @@ fn e32_a_turn_that_is_cancelled_at_any_event_is_followed_by_another_or_resumed()
                 is_sent_as_it_is(&model, &state);
 
                 let (third, _) = agent(config, vec![txt("fine")], Some(store));
-                let reply = third.resume(RunConfig::thread("u")).await.unwrap();
+                let reply = third.thread("u").resume().await.unwrap();
                 let wanted = if state.outcome == Some(AgentOutcome::Cancelled) { "fine" } else { "ok" };
                 assert_eq!(
                     (reply.final_reply.as_str(), reply.outcome),
                     (wanted, Some(AgentOutcome::Completed))
                 );
-                let resumed = third.graph().get_state(&"u".into(), None).await.unwrap().values;
+                let resumed = third.graph().thread("u").state().await.unwrap().values;
                 check::calls_are_answered(resumed.messages.iter());
                 more
             });
@@ -135,7 +135,7 @@ fn e32_without_a_checkpointer_the_conversation_is_handed_on() {
             let (second, model) = agent(&config, vec![txt("fine")], None);
             let said = state.messages.iter().map(nameless).chain([Message::user("go on")]);
             let input = AgentState::update().messages(said.collect::<Vec<_>>());
-            let end = second.graph().invoke(input, RunConfig::default()).await.unwrap();
+            let end = second.graph().run(input).await.unwrap();
             assert_eq!(end.state.final_reply, "fine");
             is_sent_as_it_is(&model, &state);
             more

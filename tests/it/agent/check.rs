@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use superstep::{
-    CompiledGraph, Replay, State,
+    CompiledGraph, State,
     agent::{AgentOutcome, AgentState},
     llm::{Message, Request, Role},
 };
@@ -163,6 +163,6 @@ fn extends(before: &Request, after: &Request) -> bool {
 pub(crate) async fn replays<S: State>(graph: &CompiledGraph<S>, kit: &Kit) {
     let seen = || (kit.ran(), kit.asked().len(), kit.notes(), kit.remembered().len());
     let before = seen();
-    Replay::of(graph, "t").run().await.expect("the thread can be read").assert_same();
+    graph.thread("t").replay().run().await.expect("the thread can be read").assert_same();
     assert_eq!(seen(), before, "a replay does nothing");
 }

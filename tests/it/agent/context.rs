@@ -6,7 +6,7 @@ use futures::StreamExt;
 use proptest::{collection::vec, option, prelude::*, test_runner::Config};
 use serde_json::Value;
 use superstep::{
-    CheckpointId, Checkpointer, Event, History, MemoryCheckpointer, RunConfig, State, StreamMode,
+    CheckpointId, Checkpointer, Event, MemoryCheckpointer, State, StreamMode,
     agent::{
         AgentOutcome, AgentState, Budget, ContextBudget, ContextConfig, ContextLayer, ReactConfig, Truncate,
     },
@@ -361,23 +361,22 @@ fn a_summary_that_a_crash_ended_is_asked_for_again_and_gives_the_same_view() {
         let slow = Answer::stream().delay(60_000).text(["S"]).end("stop").done();
         let (first, _) = agent(vec![echo("c3"), slow]);
         let messages = history().into_iter().chain([Message::user("u2")]).collect::<Vec<_>>();
-        let run = first.graph().invoke(AgentState::update().messages(messages), RunConfig::thread("t"));
+        let run = first.graph().thread("t").run(AgentState::update().messages(messages));
         // The process ends while the summary is written.
         assert!(tokio::time::timeout(std::time::Duration::from_secs(1), run).await.is_err());
         let (second, model) = agent(vec![txt("S"), txt("done")]);
-        let reply = second.resume(RunConfig::thread("t")).await.unwrap();
+        let reply = second.thread("t").resume().await.unwrap();
         assert_eq!(reply.final_reply, "done");
         let again = serde_json::to_value(scenario.wire.body(&model.requests()[1])).unwrap();
         assert_eq!(again, whole.requests[2]);
         // A fork from before the last call sends the same.
-        let state = second.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let state = second.graph().thread("t").state().await.unwrap().values;
         assert_eq!(state.context, whole.state().context);
-        let history = second.graph().get_history(&"t".into(), History::default()).await.unwrap();
+        let history = second.graph().thread("t").history().checkpoints().await.unwrap();
         let asks = |next: &[superstep::NodeName]| matches!(next, [node] if node.as_str() == "agent");
         let before: CheckpointId = history.iter().find(|meta| asks(&meta.control.next)).unwrap().id;
         let (third, model) = agent(vec![txt("done")]);
-        let fork = RunConfig { checkpoint: Some(before), ..RunConfig::thread("t") };
-        third.graph().resume(fork).await.unwrap();
+        third.graph().thread("t").at(before).resume().await.unwrap();
         let forked = serde_json::to_value(scenario.wire.body(&model.requests()[0])).unwrap();
         assert_eq!(forked, whole.requests[2]);
     });
@@ -458,7 +457,7 @@ proptest! {
             let agent = scenario.agent(Arc::new(model.clone()), &Kit::default());
             let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
             let input = AgentState::update().messages(stored.clone());
-            let mut stream = agent.graph().stream(input, RunConfig { step_limit: 10_000, ..RunConfig::thread("t") }, [StreamMode::Custom]);
+            let mut stream = agent.graph().thread("t").step_limit(10_000).stream(input, [StreamMode::Custom]);
             let mut compacted = 0;
             while let Some(event) = stream.next().await {
                 compacted += usize::from(matches!(event, Event::Custom { name: "compacted", .. }));
@@ -503,7 +502,7 @@ fn a_round_counts_what_is_new_in_it_although_nobody_tells_the_usage() {
             config
         });
         let agent = scenario.agent(Arc::new(model), &kit).counter(counter.clone()).build().unwrap();
-        let reply = paused(agent.process_message("go", RunConfig::default())).unwrap();
+        let reply = paused(agent.ask("go")).unwrap();
         assert_eq!((reply.final_reply.as_str(), kit.n("echo")), ("done", rounds));
         counter.0.load(std::sync::atomic::Ordering::Relaxed)
     };

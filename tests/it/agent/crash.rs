@@ -68,7 +68,7 @@ pub(crate) async fn lives(
     let (first, server) = model(level, answers.to_vec()).await;
     let agent = program(first, stops).await;
     let ended = tokio::select! {
-        reply = agent.process_message("go", t()) => Some(reply.unwrap()),
+        reply = agent.thread("t").ask("go") => Some(reply.unwrap()),
         () = now.notified() => None,
     };
     if let Some(reply) = ended {
@@ -93,8 +93,8 @@ pub(crate) async fn lives(
     let (second, server) = model(level, answers[said..].to_vec()).await;
     let agent = program(second, store.clone()).await;
     let reply = match stored {
-        true => agent.resume(t()).await.unwrap(),
-        false => agent.process_message("go", t()).await.unwrap(),
+        true => agent.thread("t").resume().await.unwrap(),
+        false => agent.thread("t").ask("go").await.unwrap(),
     };
     if let Some(server) = server {
         server.check().unwrap();
@@ -106,7 +106,7 @@ pub(crate) async fn lives(
 pub(crate) async fn cancelled_at(n: usize, agent: &Agent) -> Option<Value> {
     let config = t();
     let token = config.cancel.clone();
-    let mut stream = agent.process_message_stream("go", config, [StreamMode::Custom]);
+    let mut stream = agent.configured(config).ask_stream("go", [StreamMode::Custom]);
     let (mut seen, mut last) = (0, None);
     while let Some(event) = stream.next().await {
         if let Event::Custom { data, .. } = event {

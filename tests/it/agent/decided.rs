@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use superstep::{
-    Answers, MemoryCheckpointer, RunConfig,
+    Answers, MemoryCheckpointer,
     agent::{Agent, AgentOutcome, Approval, ApprovalConfig, ReactConfig, Reply, ToolMode},
     llm::Message,
 };
@@ -15,7 +15,7 @@ use super::{
     facades::{Asked, both},
     preset,
 };
-use crate::support::{head, t};
+use crate::support::head;
 
 const ASKS: (&str, &str, &str) = ("c1", "send", r#"{"to":"a"}"#);
 const ASKS_NOT: (&str, &str, &str) = ("c2", "echo", r#"{"x":"1"}"#);
@@ -35,12 +35,12 @@ impl Thread {
     }
 
     async fn says(&self, text: &str) -> Reply {
-        self.agent.process_message(text, t()).await.unwrap()
+        self.agent.thread("t").ask(text).await.unwrap()
     }
 
     async fn decide(&self, call: &str, decision: Approval) -> Reply {
         let answers = Answers::new().answer(call, decision);
-        self.agent.resume(RunConfig { answers, ..t() }).await.unwrap()
+        self.agent.thread("t").answers(answers).resume().await.unwrap()
     }
 
     /// Returns the number of runs of `send` and `echo`.
@@ -147,7 +147,7 @@ fn g40_two_that_wait_are_decided_in_any_order_and_an_answer_to_nothing_changes_n
         let before = head(thread.agent.graph()).await.values;
         for nobody_asked in ["c2", "c9"] {
             let answers = Answers::new().answer(nobody_asked, Approval::Approve);
-            let refused = thread.agent.resume(RunConfig { answers, ..t() }).await.unwrap_err();
+            let refused = thread.agent.thread("t").answers(answers).resume().await.unwrap_err();
             assert!(matches!(refused, superstep::RunError::UnknownInterrupt { .. }), "{refused}");
         }
         assert_eq!(head(thread.agent.graph()).await.values, before);

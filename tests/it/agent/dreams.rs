@@ -54,7 +54,7 @@ impl Bed {
         let agent = agent.build().unwrap();
         for text in texts {
             let input = AgentState::update().messages([Message::user(*text)]).user_id(user);
-            agent.process_input(input, at(at_ms)).await.unwrap();
+            agent.without_thread().clock(TokioClock::starting_at(at_ms)).run(input).await.unwrap();
         }
     }
 

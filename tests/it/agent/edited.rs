@@ -4,17 +4,16 @@
 use std::future::ready;
 
 use serde_json::{Value, json};
-use superstep::{
-    Replay,
-    agent::{Acting, AgentOutcome, Approval, Hooks, PermissionRule, Permit, ReactConfig, Reply, ToolMode},
+use superstep::agent::{
+    Acting, AgentOutcome, Approval, Hooks, PermissionRule, Permit, ReactConfig, Reply, ToolMode,
 };
 use superstep_testing::script::{Answer, call, calls, txt};
 
 use super::{
     Kit, Scenario,
-    asked_outside::{decided, program, result},
+    asked_outside::{program, result},
 };
-use crate::support::{Backend, on_every_store, t};
+use crate::support::{Backend, on_every_store};
 
 const FORBIDDEN: &str = r#"the rule `deny echo, x = "b*"` forbids a call with these arguments"#;
 
@@ -46,26 +45,26 @@ on_every_store! {
     async fn an_edit_that_a_rule_denies_is_asked_for_again(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = program(&asking(), &kit, &backend, vec![echo(), txt("ok")]);
-        agent.process_message("go", t()).await.unwrap();
-        let again = agent.resume(decided("c1", edit("bob"))).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
+        let again = agent.thread("t").answer("c1", edit("bob")).resume().await.unwrap();
         assert_eq!(waits(&again), ("c1.2", &json!(FORBIDDEN)));
         assert_eq!(kit.n("echo"), 0);
-        let reply = agent.resume(decided("c1.2", edit("c"))).await.unwrap();
+        let reply = agent.thread("t").answer("c1.2", edit("c")).resume().await.unwrap();
         assert_eq!((reply.outcome, kit.n("echo")), (Some(AgentOutcome::Completed), 1));
         assert_eq!(result(&agent, "c1").await, "[The user changed the arguments to {\"x\":\"c\"}.]\nr:c");
-        Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+        agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     }
 
     async fn an_edit_in_vain_does_not_let_the_models_own_arguments_run(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = program(&asking(), &kit, &backend, vec![echo()]);
-        agent.process_message("go", t()).await.unwrap();
-        agent.resume(decided("c1", edit("bob"))).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
+        agent.thread("t").answer("c1", edit("bob")).resume().await.unwrap();
         drop(agent);
         let (_, model) = program(&asking(), &kit, &backend, vec![txt("ok")]);
         let agent = asking().agent(std::sync::Arc::new(model), &kit).checkpointer(backend.open());
         let agent = agent.approve_all().build().unwrap();
-        agent.resume(t()).await.unwrap();
+        agent.thread("t").resume().await.unwrap();
         let denied = format!(
             "Error: Permission denied: the user changed the arguments to ones that cannot be used: {FORBIDDEN}"
         );
@@ -76,15 +75,15 @@ on_every_store! {
         let kit = Kit::default();
         let two = calls([("c1", "echo", r#"{"x":"a"}"#), ("c2", "send", r#"{"to":"a"}"#)]);
         let (agent, _) = program(&asking(), &kit, &backend, vec![two]);
-        agent.process_message("go", t()).await.unwrap();
-        agent.resume(decided("c1", edit("c"))).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
+        agent.thread("t").answer("c1", edit("c")).resume().await.unwrap();
         drop(agent);
         let allowing = |config| ReactConfig { permissions: vec![PermissionRule::new("*", Permit::Allow)], ..config };
         let (agent, _) = program(&asking().config(allowing), &kit, &backend, vec![txt("ok")]);
-        let reply = agent.resume(t()).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         assert_eq!((reply.outcome, kit.n("echo"), kit.n("send")), (Some(AgentOutcome::Completed), 1, 1));
         assert_eq!(result(&agent, "c1").await, "[The user changed the arguments to {\"x\":\"c\"}.]\nr:c");
-        Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+        agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     }
 
     async fn an_edit_is_about_one_call(backend: Backend) {
@@ -92,20 +91,20 @@ on_every_store! {
         let two = calls([("c1", "echo", r#"{"x":"a"}"#), ("c2", "echo", r#"{"x":"a"}"#)]);
         let script = vec![two, call("c3", "echo", r#"{"x":"c"}"#), call("c4", "echo", r#"{"x":"d"}"#), txt("ok")];
         let (agent, _) = program(&asking(), &kit, &backend, script);
-        let asked = agent.process_message("go", t()).await.unwrap();
+        let asked = agent.thread("t").ask("go").await.unwrap();
         assert_eq!(asked.interrupts.len(), 2);
-        let half = agent.resume(decided("c1", edit("c"))).await.unwrap();
+        let half = agent.thread("t").answer("c1", edit("c")).resume().await.unwrap();
         assert_eq!(waits(&half), ("c2", &Value::Null));
-        // An edited argument for one call permits no other call, not even an equal one.
-        let later = agent.resume(decided("c2", Approval::Approve)).await.unwrap();
+        // What was typed for one call permits nothing else, not even the same.
+        let later = agent.thread("t").answer("c2", Approval::Approve).resume().await.unwrap();
         assert_eq!(waits(&later), ("c3", &Value::Null));
         // A permanent permission is the one shown by the question.
         let always = Approval::AlwaysFor([("x".to_owned(), "c".to_owned())].into());
-        let other = agent.resume(decided("c3", always)).await.unwrap();
+        let other = agent.thread("t").answer("c3", always).resume().await.unwrap();
         assert_eq!((waits(&other), kit.n("echo")), (("c4", &Value::Null), 3));
-        let again = agent.resume(decided("c4", edit("bob"))).await.unwrap();
+        let again = agent.thread("t").answer("c4", edit("bob")).resume().await.unwrap();
         assert_eq!(waits(&again), ("c4.2", &json!(FORBIDDEN)));
-        agent.resume(decided("c4.2", Approval::Deny("no".into()))).await.unwrap();
+        agent.thread("t").answer("c4.2", Approval::Deny("no".into())).resume().await.unwrap();
         assert_eq!((result(&agent, "c2").await.as_str(), kit.n("echo")), ("r:a", 3));
     }
 }
@@ -122,9 +121,9 @@ async fn an_edited_call_keeps_its_place() {
         });
         let round = calls([("c1", "echo", r#"{"x":"a"}"#), ("c2", behind, args)]);
         let (agent, _) = program(&scenario, &kit, &backend, vec![round, txt("ok")]);
-        agent.process_message("go", t()).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
         assert_eq!((kit.n("echo"), kit.n(behind)), (0, 0), "{behind}");
-        agent.resume(decided("c1", edit("c"))).await.unwrap();
+        agent.thread("t").answer("c1", edit("c")).resume().await.unwrap();
         let order: Vec<_> = kit.effects().into_iter().map(|(tool, _)| tool).collect();
         assert_eq!(order, ["echo", behind]);
     }
@@ -156,12 +155,12 @@ async fn hooks_see_what_a_person_made_of_a_call() {
     ] {
         let (kit, backend, scenario) = (Kit::default(), Backend::memory(), Scenario { hooks, ..asking() });
         let (agent, _) = program(&scenario, &kit, &backend, vec![echo(), txt("ok")]);
-        let asked = agent.process_message("go", t()).await.unwrap();
+        let asked = agent.thread("t").ask("go").await.unwrap();
         assert_eq!(asked.interrupts[0].question["args"], json!({ "x": "X" }));
-        agent.resume(decided("c1", decision)).await.unwrap();
+        agent.thread("t").answer("c1", decision).resume().await.unwrap();
         assert_eq!((result(&agent, "c1").await.as_str(), kit.notes()), (ran, vec![seen.to_owned()]));
         assert_eq!(kit.n("echo"), times);
-        Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+        agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Answers, Command, CompiledGraph, Cx, END, Event, Log, MemoryCheckpointer, NodeRef, Route, RunConfig,
-    START, State, StateGraph, Status, StreamMode, Streaming,
+    Answers, Command, CompiledGraph, Cx, END, Event, Log, MemoryCheckpointer, NodeRef, Route, START, State,
+    StateGraph, Status, StreamMode, Streaming,
     agent::{
         Agent, AgentDeps, AgentOutcome, AgentState, Approval, HasAgent, Next, ReactConfig, ReactNodes, Reply,
         add_agent, add_init_state, add_tools, react_graph_as, should_continue,
@@ -72,12 +72,12 @@ async fn own_channels_live_beside_the_agents_under_their_own_names() {
     let agent: Agent<Desk> = builder.checkpointer(store.clone()).build_as().unwrap();
     let input = agent.input("go").topic("tea");
     assert_eq!(serde_json::to_value(&input).unwrap()["topic"], "tea");
-    let end = agent.process_input(input, t()).await.unwrap();
+    let end = agent.thread("t").run(input).await.unwrap();
     assert_eq!((end.state.topic.as_str(), end.state.agent.current_step), ("tea", 1));
     let reply = Reply::from(end);
     assert_eq!((reply.final_reply.as_str(), reply.outcome), ("done", Some(AgentOutcome::Completed)));
-    // Another turn retains them; the facade and its streams are those of every agent.
-    let mut stream = agent.process_message_stream("more", t(), [StreamMode::Custom]);
+    // Another turn keeps them; the facade and its streams are those of every agent.
+    let mut stream = agent.thread("t").ask_stream("more", [StreamMode::Custom]);
     let mut names = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::Custom { name, .. } = event {
@@ -92,10 +92,10 @@ async fn own_channels_live_beside_the_agents_under_their_own_names() {
     // The plain agent continues the thread, and reports the unknown channels.
     let plain = Agent::builder(Arc::new(super::extension::model([txt("plain")]))).config(preset());
     let plain = plain.checkpointer(store).build().unwrap();
-    assert_eq!(plain.process_message("hi", t()).await.unwrap().final_reply, "plain");
-    let known = plain.graph().get_state(&"t".into(), None).await.unwrap();
+    assert_eq!(plain.thread("t").ask("hi").await.unwrap().final_reply, "plain");
+    let known = plain.graph().thread("t").state().await.unwrap();
     assert_eq!(known.unknown, ["topic"]);
-    let back = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+    let back = agent.graph().thread("t").state().await.unwrap().values;
     assert_eq!((back.topic.as_str(), back.agent.final_reply.as_str()), ("tea", "plain"));
 }
 
@@ -103,7 +103,7 @@ async fn own_channels_live_beside_the_agents_under_their_own_names() {
 async fn an_agent_on_a_state_of_its_own_gives_a_value_of_a_type() {
     let model = model([call("c1", "generate_response", r#"{"result":[1,2]}"#)]);
     let agent = Agent::builder(Arc::new(model)).config(preset()).build_as::<Desk>().unwrap();
-    assert_eq!(agent.extract::<Vec<u32>>("numbers", RunConfig::default()).await.unwrap(), [1, 2]);
+    assert_eq!(agent.without_thread().extract::<Vec<u32>>("numbers").await.unwrap(), [1, 2]);
 }
 
 /// Builds a guard before `agent`, a review after `tools`, and a node that reads and writes channels of both.
@@ -137,7 +137,7 @@ async fn own_nodes_stand_before_the_agent_and_after_the_tools() {
     let deps = deps(&model, &kit, &["echo"], preset());
     let agent = Agent::of(guarded(&deps), &deps.config);
     let input = agent.input("go").topic("tea");
-    let state = agent.process_input(input, RunConfig::default()).await.unwrap().state;
+    let state = agent.without_thread().run(input).await.unwrap().state;
     let notes: Vec<_> = state.notes.iter().map(String::as_str).collect();
     assert_eq!(notes, ["1 messages about tea", "r:1", "4 messages about tea"]);
     assert_eq!(
@@ -147,7 +147,7 @@ async fn own_nodes_stand_before_the_agent_and_after_the_tools() {
     valid(&state.agent);
     // The model received the node's text, and a turn that the guard ended costs no request.
     assert_eq!(model.requests()[1].messages.last().unwrap().content, "Reviewed: r:1");
-    let reply = agent.process_message("rude", RunConfig::default()).await.unwrap();
+    let reply = agent.ask("rude").await.unwrap();
     assert_eq!((model.requests().len(), reply.metadata.stop_reason.as_str()), (2, "refused"));
 }
 
@@ -168,10 +168,10 @@ async fn what_a_node_of_ones_own_asks_is_no_approval() {
     let graph = graph.compile().unwrap().with_checkpointer(Arc::new(MemoryCheckpointer::new()));
     let agent = Agent::of(graph, &deps.config);
 
-    let reply = agent.process_message("go", t()).await.unwrap();
+    let reply = agent.thread("t").ask("go").await.unwrap();
     assert_eq!((reply.outcome, reply.interrupts[0].question.clone()), (None, json!("what is it about?")));
     let answers = Answers::new().answer(&reply.interrupts[0].id, "tea");
-    let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+    let reply = agent.thread("t").answers(answers).resume().await.unwrap();
     assert_eq!((reply.outcome, reply.final_reply.as_str()), (Some(AgentOutcome::Completed), "done"));
 }
 
@@ -238,8 +238,7 @@ async fn own_routes_and_an_own_finalize_take_the_place_of_the_agents() {
     let graph = escalating(&deps);
     assert!(graph.topology().find("memory_trigger").is_none(), "what is left out is not there");
     let agent = Agent::of(graph, &deps.config);
-    let state =
-        agent.process_input(agent.input("go").topic("tea"), RunConfig::default()).await.unwrap().state;
+    let state = agent.without_thread().run(agent.input("go").topic("tea")).await.unwrap().state;
     assert_eq!(state.notes, ["a human, please".to_owned()]);
     assert_eq!(state.agent.final_reply, "done, says tea");
     assert_eq!(kit.n("echo"), 3);
@@ -255,19 +254,19 @@ on_every_store! {
             (Agent::of(guarded(&deps).with_checkpointer(backend.open()), &deps.config), model)
         };
         let (agent, _) = open(vec![calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)])]);
-        let asked = agent.process_message("go", t()).await.unwrap();
+        let asked = agent.thread("t").ask("go").await.unwrap();
         assert_eq!((asked.outcome, asked.interrupts[0].key.as_str()), (Some(AgentOutcome::AwaitingApproval), "c1"));
         drop(agent);
         let (agent, _) = open(vec![superstep_testing::script::http(401, &[], "{}")]);
         let answers = Answers::new().answer("c1", Approval::Approve);
-        let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+        let reply = agent.thread("t").answers(answers).resume().await.unwrap();
         assert_eq!((reply.outcome, kit.n("send"), kit.n("echo")), (Some(AgentOutcome::LlmError), 1, 1));
         drop(agent);
         // From its last model call, not from the beginning, nor from the tools.
         let (agent, model) = open(vec![txt("ok")]);
-        let reply = agent.resume(t()).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         assert_eq!((reply.final_reply.as_str(), kit.n("send"), model.requests().len()), ("ok", 1, 1));
-        let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let state = agent.graph().thread("t").state().await.unwrap().values;
         assert_eq!(state.notes.len(), 3);
         valid(&state.agent);
     }
@@ -279,8 +278,7 @@ async fn the_limit_of_a_turn_is_its_own_in_a_graph_with_more_nodes() {
     let model = model((0..5).map(echo).chain([txt("enough")]));
     let deps = deps(&model, &kit, &["echo"], preset());
     let agent = Agent::of(guarded(&deps), &deps.config);
-    let config = RunConfig { step_limit: 3, ..RunConfig::default() };
-    let reply = agent.process_message("go", config).await.unwrap();
+    let reply = agent.without_thread().step_limit(3).ask("go").await.unwrap();
     assert_eq!((reply.outcome, reply.final_reply.as_str()), (Some(AgentOutcome::Limit), "enough"));
 }
 
@@ -332,17 +330,17 @@ on_every_store! {
             inside(deps(&model(answers), &kit, &["echo", "send"], preset())).with_checkpointer(backend.open())
         };
         let two = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)]);
-        let end = open(vec![two]).invoke(asked("tea"), t()).await.unwrap();
+        let end = open(vec![two]).thread("t").run(asked("tea")).await.unwrap();
         assert_eq!(end.status, Status::Interrupted);
         let interrupt = &end.interrupts[0];
         assert_eq!(interrupt.key, "c1");
         assert!(interrupt.id.starts_with("assistant:") && interrupt.id.contains("/tools:"), "{}", interrupt.id);
         let graph = open(vec![txt("sent it")]);
-        // The subgraph can be inspected while it waits.
-        let within = graph.get_subgraph_state::<Desk>(&"t".into(), &["assistant"]).await.unwrap();
+        // One can look inside while it waits.
+        let within = graph.thread("t").subgraph::<Desk>(["assistant"]).state().await.unwrap();
         assert_eq!((within.values.agent.llm_calls, within.next[0].as_str()), (1, "tools"));
         let answers = Answers::new().answer(interrupt.id.as_str(), Approval::Approve);
-        let end = graph.resume(RunConfig { answers, ..t() }).await.unwrap();
+        let end = graph.thread("t").answers(answers).resume().await.unwrap();
         assert_eq!((end.status, kit.n("send"), kit.n("echo")), (Status::Completed, 1, 1));
         assert_eq!(end.state.notes, ["open: tea", "closed: sent it"].map(str::to_owned));
         assert_eq!(messages(&end.state.agent), ["User: go", "Assistant: ", "Tool: sent", "Tool: r:1", "Assistant: sent it"]);
@@ -355,9 +353,9 @@ on_every_store! {
             mapped(deps(&model(answers), &kit, &["send"], preset())).with_checkpointer(backend.open())
         };
         let question = Office::update().question("go");
-        let end = open(vec![call("c1", "send", r#"{"to":"a"}"#)]).invoke(question, t()).await.unwrap();
+        let end = open(vec![call("c1", "send", r#"{"to":"a"}"#)]).thread("t").run(question).await.unwrap();
         let answers = Answers::new().answer(end.interrupts[0].key.as_str(), Approval::Deny("no mail".into()));
-        let end = open(vec![txt("as you like")]).resume(RunConfig { answers, ..t() }).await.unwrap();
+        let end = open(vec![txt("as you like")]).thread("t").answers(answers).resume().await.unwrap();
         assert_eq!((end.state.answer.as_str(), end.state.steps, kit.n("send")), ("as you like", 1, 0));
     }
 }
@@ -369,8 +367,7 @@ async fn the_events_of_an_agent_in_another_graph_are_nested_and_its_steps_counte
     let graph = inside(deps(&model, &kit, &["echo"], preset()));
     let streaming = Streaming { subgraphs: true, ..Streaming::from([StreamMode::Custom]) };
     // Three supersteps outside, a dozen inside.
-    let config = RunConfig { step_limit: 14, ..RunConfig::default() };
-    let mut stream = graph.stream(asked("tea"), config, streaming);
+    let mut stream = graph.without_thread().step_limit(14).stream(asked("tea"), streaming);
     let mut starts = 0;
     while let Some(event) = stream.next().await {
         let json = serde_json::to_value(&event).unwrap();
@@ -393,10 +390,10 @@ async fn a_cancel_reaches_an_agent_in_another_graph_and_leaves_its_conversation_
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         token.cancel();
     };
-    let (end, ()) = tokio::join!(graph.invoke(asked("tea"), config), cancel);
+    let (end, ()) = tokio::join!(graph.configured(config).run(asked("tea")), cancel);
     let end = end.unwrap();
     assert_eq!(end.status, Status::Cancelled);
-    let end = graph.resume(t()).await.unwrap();
+    let end = graph.thread("t").resume().await.unwrap();
     assert_eq!(end.state.agent.outcome, Some(AgentOutcome::Cancelled));
     assert!(end.state.agent.messages.iter().any(|message| message.role == Role::Tool));
     valid(&end.state.agent);
@@ -428,7 +425,7 @@ async fn a_node_of_ones_own_can_leave_the_agents_graph() {
     let human = graph.add_node("human", async |_: Desk, _: Cx| note("a human"));
     graph.add_edge(START, assistant);
     graph.add_routes(assistant, |Out::Human| human);
-    let end = graph.compile().unwrap().invoke(asked("tea"), RunConfig::default()).await.unwrap();
+    let end = graph.compile().unwrap().run(asked("tea")).await.unwrap();
     assert_eq!(end.state.notes, ["left", "a human"].map(str::to_owned));
     assert_eq!(json!(end.state.agent.llm_calls), json!(0));
 }
@@ -451,8 +448,7 @@ async fn a_tool_reads_and_writes_the_channels_of_ones_own_state() {
     let model = model([calls([("c1", "jot", note), ("c2", "meddle", note), ("c3", "jot", note)]), txt("ok")]);
     let tools: [Arc<dyn Tool>; 2] = [Arc::new(jot), Arc::new(meddle)];
     let agent = Agent::builder(Arc::new(model)).tools(tools).config(preset()).build_as::<Desk>().unwrap();
-    let state =
-        agent.process_input(agent.input("go").topic("tea"), RunConfig::default()).await.unwrap().state;
+    let state = agent.without_thread().run(agent.input("go").topic("tea")).await.unwrap().state;
     assert_eq!(state.notes, ["tea: x", "tea: x"].map(str::to_owned));
     let results: Vec<_> = state.agent.tool_result_history.iter().cloned().collect();
     assert_eq!((results[0].as_str(), results[2].as_str()), ("2 messages", "2 messages"));

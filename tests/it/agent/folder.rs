@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, AsNode, Replay, RunConfig, State, ThreadId,
+    Answers, AsNode, RunConfig, State, ThreadId,
     agent::{
         Agent, AgentBuilder, AgentOutcome, AgentState, Approval, ApprovalRequest, FacadeError,
         PermissionRule, Permit, ReactConfig, SubAgent, Truncate, Trust,
@@ -83,7 +83,7 @@ async fn run_in(
     folder: &Path,
     config: RunConfig,
 ) -> Result<TurnResult, FacadeError> {
-    agent.run_with(&"go".to_owned(), &[], config.with_context(json!({ "cwd": folder }))).await
+    agent.run_with(&"go".to_owned(), &[], config.context(json!({ "cwd": folder }))).await
 }
 
 fn allow(tool: &str) -> PermissionRule {
@@ -181,7 +181,7 @@ async fn rules_about_paths_are_about_those_of_the_folder() {
     assert_eq!(asked, ["c3", "c5"]);
     let no = || Approval::Deny("no".to_owned());
     let answers = Answers::new().answer("c3", no()).answer("c5", no());
-    agent.agent().resume(RunConfig { answers, ..t() }).await.unwrap();
+    agent.agent().thread("t").answers(answers).resume().await.unwrap();
     assert!(places.at("one/docs/a").exists() && places.at("one/absolute").exists());
     assert_eq!(fs::read_dir(places.at("one/secrets")).unwrap().count(), 0);
     assert!(!places.at("one/docs/deny").exists() && !places.at("home/docs/a").exists());
@@ -202,21 +202,21 @@ async fn a_question_names_the_folder_and_its_answer_counts_there_only() {
         // Another process, with another folder, or with a folder that no longer exists.
         let agent = places.agent([txt("ok")], &[]).build().unwrap();
         let answers = Answers::new().answer("c1", Approval::Approve);
-        let named =
-            |folder: &str, config: RunConfig| config.with_context(json!({ "cwd": places.at(folder) }));
-        let refused = agent.resume(named("two", RunConfig { answers, ..t() })).await.unwrap_err();
+        let named = |folder: &str, config: RunConfig| config.context(json!({ "cwd": places.at(folder) }));
+        let refused =
+            agent.configured(named("two", RunConfig { answers, ..t() })).resume().await.unwrap_err();
         let says = format!(
             "the turn works in the folder `{}`, but this run names `{}` as `cwd`; name the same one, or none",
             one.display(),
             places.at("two").display()
         );
         assert!(chain(&refused).ends_with(&says), "{}", chain(&refused));
-        let refused = agent.resume(named("gone", t())).await.unwrap_err();
+        let refused = agent.configured(named("gone", t())).resume().await.unwrap_err();
         assert!(chain(&refused).contains("gone`; name another one as `cwd`"), "{}", chain(&refused));
         assert_eq!(places.read("one/name").as_deref(), Some("one"));
 
-        // A resume without a folder continues in the turn's folder, with the answer for that folder.
-        let reply = agent.resume(t()).await.unwrap();
+        // One that names none goes on where the turn began, with the answer that was for that folder.
+        let reply = agent.thread("t").resume().await.unwrap();
         assert_eq!(reply.final_reply, "ok");
         let read = ["home/name", "one/name", "two/name"].map(|path| places.read(path).unwrap());
         assert_eq!(read, ["home", "new\n", "two"]);
@@ -234,13 +234,10 @@ async fn an_answer_is_refused_when_the_folder_was_changed_after_the_question() {
         run_in(&agent, &places.at("one"), t()).await.unwrap_err();
         let graph = agent.agent().graph();
         let update = AgentState::update().cwd(to.map(|to| places.at(to)));
-        graph.update_state(t(), update, AsNode::Named("agent".into())).await.unwrap();
-        let asked = graph.resume(t()).await.unwrap().interrupts.remove(0);
-        let ended = graph
-            .resume(RunConfig { answers: Answers::new().answer("c1", Approval::Approve), ..t() })
-            .await
-            .unwrap();
-        // By its key, the answer is for the current question, which is about the current folder.
+        graph.thread("t").update_as(AsNode::Named("agent".into()), update).await.unwrap();
+        let asked = graph.thread("t").resume().await.unwrap().interrupts.remove(0);
+        let ended = graph.thread("t").answer("c1", Approval::Approve).resume().await.unwrap();
+        // By its key the answer is for what waits now, which was asked about the folder that is there now.
         let question = asked.question["question"].as_str().unwrap().to_owned();
         assert_eq!(question.contains("in the folder"), to.is_some(), "{question}");
         assert_eq!(ended.interrupts.len(), 0);
@@ -260,7 +257,7 @@ async fn what_was_permitted_for_good_in_one_folder_is_asked_about_in_another() {
                 Answers::new().answer("c1", Approval::AlwaysFor([("path".to_owned(), to.to_owned())].into()));
             RunConfig { answers, ..t() }
         };
-        graph.resume(always("docs/*")).await.unwrap();
+        graph.configured(always("docs/*")).resume().await.unwrap();
         assert!(places.at("one/docs/x").exists());
         run_in(&agent, &places.at("one"), t()).await.expect("it was permitted for good");
         let ended = run_in(&agent, &places.at("two"), t()).await.unwrap_err();
@@ -268,8 +265,8 @@ async fn what_was_permitted_for_good_in_one_folder_is_asked_about_in_another() {
             matches!(&ended, FacadeError::Unfinished { interrupts } if interrupts.len() == 1),
             "{ended:?}"
         );
-        // A permission there replaces it.
-        graph.resume(always("docs/**")).await.unwrap();
+        // What is permitted there takes the place of it.
+        graph.configured(always("docs/**")).resume().await.unwrap();
         let state = head(graph).await.values;
         let rules: Vec<_> = state.permissions.iter().map(|rule| rule.arguments["path"].clone()).collect();
         assert_eq!((rules, state.permitted_in), (vec!["docs/**".to_owned()], Some(places.at("two"))));
@@ -351,7 +348,7 @@ async fn a_sub_agent_works_in_the_folder_of_its_caller() {
         drop(agent);
         let agent = places.agent([txt("ok")], &[]).sub_agent(helper).build().unwrap();
         let answers = Answers::new().answer(id, Approval::Approve);
-        agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+        agent.thread("t").answers(answers).resume().await.unwrap();
         assert_eq!(["home/name", "one/name"].map(|path| places.read(path).unwrap()), ["home", "new\n"]);
     }
 }
@@ -380,7 +377,7 @@ async fn a_folder_that_cannot_be_used_is_an_error_before_anything_runs() {
         // Any agent accepts it with its input.
         let agent = agent.agent();
         let input = agent.input("go").cwd(folder);
-        let error = agent.process_input(input, RunConfig::thread(name)).await.unwrap_err();
+        let error = agent.thread(name).run(input).await.unwrap_err();
         assert!(
             chain(&error).contains(&says) && chain(&error).contains("node `init_state`"),
             "{}",
@@ -401,17 +398,17 @@ async fn a_folder_with_dots_and_links_in_its_path_is_resolved_once() {
     #[cfg(not(unix))]
     fs::create_dir(&link).unwrap();
     let folder = places.at("two").join("..").join("link");
-    agent.process_input(agent.input("go").cwd(folder.clone()), t()).await.unwrap();
+    agent.thread("t").run(agent.input("go").cwd(folder.clone())).await.unwrap();
     let state = head(agent.graph()).await.values;
     assert_eq!(state.cwd, Some(link.canonicalize().unwrap()));
-    // While a question is pending, another program replaces the folder by a link.
-    agent.process_input(agent.input("go").cwd(folder), t()).await.unwrap();
+    // While a question waits, another program puts a link in the place of the folder.
+    agent.thread("t").run(agent.input("go").cwd(folder)).await.unwrap();
     #[cfg(unix)]
     {
         fs::rename(places.at("one"), places.at("moved")).unwrap();
         std::os::unix::fs::symlink("two", places.at("one")).unwrap();
         let answers = Answers::new().answer("c2", Approval::Approve);
-        let error = agent.resume(RunConfig { answers, ..t() }).await.unwrap_err();
+        let error = agent.thread("t").answers(answers).resume().await.unwrap_err();
         let says = format!(
             "the folder `{}` of the turn leads to `{}` now; put it back, or begin the turn again",
             places.at("one").display(),
@@ -447,9 +444,8 @@ async fn a_folder_that_only_the_thread_names_is_named_again_or_trusted() {
         let begun = harness(places.agent([write("c1", "name")], &[]));
         run_in(&begun, &one, t()).await.unwrap_err();
         drop(begun);
-        let answers = || RunConfig { answers: Answers::new().answer("c1", Approval::Approve), ..t() };
         let agent = |knows| places.agent([txt("ok")], &[]).trust(Arc::new(Knows(knows))).build().unwrap();
-        let error = agent(None).resume(answers()).await.unwrap_err();
+        let error = agent(None).thread("t").answer("c1", Approval::Approve).resume().await.unwrap_err();
         let says = format!(
             "only the thread says that its turn works in the folder `{0}`; name `{0}` as `cwd` in the context of the run to work there",
             one.display()
@@ -457,8 +453,8 @@ async fn a_folder_that_only_the_thread_names_is_named_again_or_trusted() {
         assert!(chain(&error).ends_with(&says), "{}", chain(&error));
         assert_eq!(places.read("one/name").as_deref(), Some("one"));
         match &places.backend {
-            Backend::Memory(_) => agent(Some(one)).resume(t()).await.unwrap(),
-            _ => agent(None).resume(t().with_context(json!({ "cwd": one }))).await.unwrap(),
+            Backend::Memory(_) => agent(Some(one)).thread("t").resume().await.unwrap(),
+            _ => agent(None).thread("t").context(json!({ "cwd": one })).resume().await.unwrap(),
         };
         assert_eq!(places.read("one/name").as_deref(), Some("new\n"));
     }
@@ -472,6 +468,6 @@ async fn a_turn_is_replayed_although_its_folder_is_gone() {
     let state = head(agent.agent().graph()).await.values;
     assert_eq!(state.outcome, Some(AgentOutcome::Completed));
     fs::remove_dir_all(places.at("one")).unwrap();
-    Replay::of(agent.agent().graph(), "t").run().await.unwrap().assert_same();
+    agent.agent().graph().thread("t").replay().run().await.unwrap().assert_same();
     assert!(!places.at("home/docs/x").exists());
 }

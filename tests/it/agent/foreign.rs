@@ -13,7 +13,7 @@ use super::{
     facades::{Asked, both},
     preset,
 };
-use crate::support::{head, t};
+use crate::support::head;
 
 const LOST: &str = "tool: [Tool result unavailable — call was interrupted or lost]";
 
@@ -30,8 +30,8 @@ fn read(history: &[Message]) -> Vec<String> {
         let agent = asked.agent.config(preset()).checkpointer(Arc::new(MemoryCheckpointer::new()));
         let agent = agent.build().unwrap();
         let input = AgentState::update().messages(history.clone());
-        agent.process_input(input, t()).await.unwrap();
-        agent.process_message("u3", t()).await.unwrap();
+        agent.thread("t").run(input).await.unwrap();
+        agent.thread("t").ask("u3").await.unwrap();
         let messages = head(agent.graph()).await.values.messages;
         let without_id = |message: &Message| Message { id: String::new(), ..message.clone() };
         messages.iter().take(history.len()).map(without_id).collect::<Vec<_>>()

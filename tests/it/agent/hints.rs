@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use superstep::{
-    MemoryCheckpointer, RunConfig, State,
+    MemoryCheckpointer, State,
     agent::{AfterEmpty, AgentState, EmptyPolicy, ReactConfig},
     llm::ModelRetry,
 };
@@ -19,7 +19,7 @@ use super::{
     kit::Kit,
     paused,
 };
-use crate::support::{head, t};
+use crate::support::head;
 
 /// Returns the number of hints in each request, and whether the hint is at its end.
 fn hinted(requests: &[Value]) -> Vec<(usize, bool)> {
@@ -96,8 +96,8 @@ fn x11_a_hint_stays_for_a_turn_that_is_resumed() {
     let (asked, sent) = both(&[http(401, &[], "{}"), txt("ok")], async |asked: Asked| {
         let agent = asked.agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
         let input = agent.input("go").hints(["be brief".to_owned()]);
-        let failed = agent.process_input(input, t()).await.unwrap();
-        let reply = agent.resume(t()).await.unwrap();
+        let failed = agent.thread("t").run(input).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         (failed.state.hints.len(), reply.final_reply, head(agent.graph()).await.values.hints.len())
     });
     assert_eq!(asked, (1, "ok".to_owned(), 0));
@@ -111,10 +111,10 @@ fn x11_whoever_updates_the_state_may_queue_a_hint() {
         let scenario = Scenario::new([]);
         let agent = scenario.agent(Arc::new(model.clone()), &Kit::default());
         let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
-        agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
         let hint = AgentState::update().hints(["be brief".to_owned()]);
-        agent.graph().update_state(RunConfig::thread("t"), hint, None).await.unwrap();
-        agent.process_message("on", RunConfig::thread("t")).await.unwrap();
+        agent.graph().thread("t").update(hint).await.unwrap();
+        agent.thread("t").ask("on").await.unwrap();
         let last: Vec<_> =
             model.requests().iter().map(|request| request.messages.last().unwrap().content.clone()).collect();
         assert_eq!(last, ["go", "be brief"]);

@@ -61,7 +61,7 @@ fn a_turn() -> [Answer; 2] {
 
 /// Returns the agent's events of a turn, by name.
 async fn told(agent: &Agent, text: &str, config: RunConfig, name: &str) -> Vec<Value> {
-    let mut stream = agent.process_message_stream(text, config, StreamMode::Custom);
+    let mut stream = agent.configured(config).ask_stream(text, StreamMode::Custom);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::<AgentState>::Custom { name: is, data, .. } = event
@@ -99,7 +99,7 @@ fn s0_08_a_turn_that_ended_is_a_line_at_both_levels() {
         let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
         let agent =
             place.agent(Arc::new(OpenAiModel::new(config).unwrap()), Arc::new(MemoryCheckpointer::new()));
-        agent.process_message("go", at(7)).await.unwrap();
+        agent.thread("t").clock(TokioClock::starting_at(7)).ask("go").await.unwrap();
         lines.push(place.lines("t").await);
     });
     let nameless = |turns: &[TurnRecord]| TurnRecord { id: String::new(), at_ms: 0, ..turns[0].clone() };
@@ -113,9 +113,9 @@ async fn each_turn_is_there_with_how_it_ended_and_in_its_users_file_only() {
     let model = scripted([txt("one"), txt("two"), busy(), busy(), busy()]);
     let agent = place.agent(model, Arc::new(MemoryCheckpointer::new()));
     let input = |text: &str, user: &str| AgentState::update().messages([Message::user(text)]).user_id(user);
-    agent.process_input(input("a", "../ada"), t()).await.unwrap();
-    agent.process_input(input("b", "bob"), t()).await.unwrap();
-    agent.process_input(input("c", "../ada"), t()).await.unwrap();
+    agent.thread("t").run(input("a", "../ada")).await.unwrap();
+    agent.thread("t").run(input("b", "bob")).await.unwrap();
+    agent.thread("t").run(input("c", "../ada")).await.unwrap();
     let shown = |turns: Vec<TurnRecord>| -> Vec<String> {
         turns.iter().map(|turn| format!("{} {:?} {}", turn.user, turn.outcome, turn.user_id)).collect()
     };
@@ -139,8 +139,8 @@ async fn what_is_said_while_a_turn_runs_belongs_to_it_and_long_texts_are_cut() {
     let agent = place.agent(scripted([txt(&long), txt("ok")]), store);
     let steered = Message::user("and this").with_id("steered.1");
     let input = AgentState::update().messages([Message::user("before"), Message::user("do it"), steered]);
-    agent.process_input(input, t()).await.unwrap();
-    agent.process_message("thanks", t()).await.unwrap();
+    agent.thread("t").run(input).await.unwrap();
+    agent.thread("t").ask("thanks").await.unwrap();
     let turns = place.lines("t").await;
     assert_eq!((turns[0].user.as_str(), turns[1].user.as_str()), ("do it\nand this", "thanks"));
     assert_eq!(turns[0].reply, format!("{}… [7232 more bytes]", "é".repeat(16_384)));
@@ -158,7 +158,7 @@ async fn a_history_that_cannot_be_written_is_told_and_stops_nothing() {
     // Another process has locked the file.
     let place = Place::new();
     let agent = place.agent(scripted([txt("ok"), txt("ok")]), Arc::new(MemoryCheckpointer::new()));
-    agent.process_message("go", t()).await.unwrap();
+    agent.thread("t").ask("go").await.unwrap();
     let file = fs::File::open(place.dir.path().join("history/t/history.jsonl")).unwrap();
     file.lock().unwrap();
     let failed = told(&agent, "go", t(), "turn_not_recorded").await;
@@ -172,7 +172,7 @@ async fn a_turn_is_a_line_however_its_thread_is_stored() {
     let place = Place::new();
     let agent = place.agent(scripted([txt("ok"), txt("ok"), txt("ok")]), Arc::new(MemoryCheckpointer::new()));
     for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
-        agent.process_message("go", RunConfig { durability, ..t() }).await.unwrap();
+        agent.thread("t").durability(durability).ask("go").await.unwrap();
     }
     let mut ids: Vec<_> = place.lines("t").await.into_iter().map(|turn| turn.id).collect();
     ids.dedup();
@@ -186,7 +186,7 @@ async fn turns_without_a_thread_that_run_at_the_same_time_are_lines_each() {
     let agent = Agent::builder(model).config(preset()).history(place.history.clone()).build().unwrap();
     let ask = |n: usize| {
         let input = AgentState::update().messages([Message::user(n.to_string())]).user_id("ada");
-        agent.process_input(input, RunConfig { thread: None, ..at(7) })
+        agent.without_thread().clock(TokioClock::starting_at(7)).run(input)
     };
     for end in futures::future::join_all((0..8).map(ask)).await {
         end.unwrap();
@@ -205,25 +205,24 @@ async fn a_crash_at_any_write_leaves_one_line_for_each_turn() {
     for at in [At::HangsBefore, At::HangsAfter] {
         for n in 1.. {
             let (place, store) = (Place::new(), Arc::new(MemoryCheckpointer::new()));
-            place.agent(scripted([txt("hi")]), store.clone()).process_message("hello", t()).await.unwrap();
+            place.agent(scripted([txt("hi")]), store.clone()).thread("t").ask("hello").await.unwrap();
             let before = head(&*store).await;
             let (stops, now) = watched(store.clone(), at, n);
             let first = place.agent(scripted(a_turn()), stops);
             let ended = tokio::select! {
-                reply = first.process_message("go", t()) => Some(reply.unwrap()),
+                reply = first.thread("t").ask("go") => Some(reply.unwrap()),
                 () = now.notified() => None,
             };
             drop(first);
             let is_over = ended.is_some();
             let agent = place.agent(scripted([txt("ok"), txt("ok")]), store.clone());
-            // A turn of another user comes in between.
-            let other = RunConfig::thread("u");
+            // Somebody else's turn comes in between.
             let input = AgentState::update().messages([Message::user("me too")]).user_id("t");
-            agent.process_input(input, other).await.unwrap();
+            agent.thread("u").run(input).await.unwrap();
             let reply = match ended {
                 Some(reply) => reply,
-                None if head(&*store).await == before => agent.process_message("go", t()).await.unwrap(),
-                None => agent.resume(t()).await.unwrap(),
+                None if head(&*store).await == before => agent.thread("t").ask("go").await.unwrap(),
+                None => agent.thread("t").resume().await.unwrap(),
             };
             assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{at:?} {n}");
             let said: Vec<String> = place.lines("t").await.iter().map(|turn| turn.user.clone()).collect();

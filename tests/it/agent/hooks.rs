@@ -4,7 +4,7 @@ use std::{future::ready, sync::Arc};
 
 use serde_json::json;
 use superstep::{
-    Answers, MemoryCheckpointer, RunConfig,
+    Answers, MemoryCheckpointer,
     agent::{Acting, AgentOutcome, Approval, HookError, Hooks, ReactConfig, ToolMode},
     llm::{Message, Request},
 };
@@ -14,7 +14,6 @@ use superstep_testing::{
 };
 
 use super::{Cancel, Ran, Scenario, kit::Kit, paused, show};
-use crate::support::t;
 
 /// Creates hooks that only observe, and record their calls under `name`.
 fn noting(kit: &Kit, name: &'static str) -> Hooks {
@@ -363,9 +362,9 @@ fn a_turn_whose_hook_failed_is_resumed_from_its_last_model_call() {
         let (kit, model) = (Kit::default(), ScriptedModel::new(Script::new([txt("ok")])));
         let agent = scenario.agent(Arc::new(model), &kit).checkpointer(Arc::new(MemoryCheckpointer::new()));
         let agent = agent.build().unwrap();
-        let reply = agent.process_message("go", t()).await.unwrap();
+        let reply = agent.thread("t").ask("go").await.unwrap();
         assert_eq!(reply.outcome, Some(AgentOutcome::HookFailed));
-        let reply = agent.resume(t()).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         assert_eq!((reply.final_reply.as_str(), reply.outcome), ("ok", Some(AgentOutcome::Completed)));
     });
 }
@@ -403,16 +402,16 @@ fn what_somebody_approves_is_what_hooks_made_of_it_and_they_run_once() {
                 .unwrap()
         };
         let two = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", r#"{"x":"1"}"#)]);
-        let asked = program(vec![two]).process_message("go", t()).await.unwrap();
+        let asked = program(vec![two]).thread("t").ask("go").await.unwrap();
         let question = &asked.interrupts[0].question;
         assert_eq!((&question["args"], &question["question"]), (&json!({"to": "b"}), &json!("Send to b?")));
         // Another process, after the answer.
         let agent = program(vec![txt("ok")]);
         let answers = Answers::new().answer("c1", Approval::Approve);
-        let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+        let reply = agent.thread("t").answers(answers).resume().await.unwrap();
         assert_eq!((reply.final_reply.as_str(), kit.n("send")), ("ok", 1));
         assert_eq!(kit.notes(), ["pre c1", "pre c2", r#"post c1 {"to":"b"}"#, r#"post c2 {"x":"1"}"#]);
-        let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let state = agent.graph().thread("t").state().await.unwrap().values;
         let said = show::messages(state.messages.iter());
         assert!(said.contains(r#"c1 send{"to":"a"}"#), "the model's words stay: {said}");
     });

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use superstep::{
-    RunConfig,
     agent::{Agent, ContextLayer, ReactConfig, Truncate},
     llm::{Accepts, Estimate, Media, Request, Role, Tool, ToolCx, ToolReply, ToolSpec, tool_fn},
 };
@@ -38,7 +37,7 @@ async fn requests(budget: u64, accepts: Accepts) -> Vec<Vec<(usize, String)>> {
         loops: Vec::new(),
         ..ReactConfig::graph(9)
     });
-    agent.build().unwrap().process_message("Look.", RunConfig::default()).await.unwrap();
+    agent.build().unwrap().ask("Look.").await.unwrap();
     let shown = |request: &Request| {
         let results = request.messages.iter().filter(|message| message.role == Role::Tool);
         results

@@ -11,7 +11,7 @@ use std::{
 };
 
 use superstep::{
-    MemoryCheckpointer, RunConfig, State, Status,
+    MemoryCheckpointer, State, Status,
     agent::{Agent, AgentState, LongTermMemory, MemoryTrigger, ReactConfig, Retrieve},
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel},
     memory::{Mem0, Mem0Config, Mem0Form},
@@ -173,7 +173,7 @@ async fn turn(model: Arc<dyn ChatModel>, memory: &Mem0, thread: &str, text: &str
     let agent = Agent::builder(model).config(config).memory(trigger);
     let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
     let input = AgentState::update().messages(says(text)).user_id("ada");
-    let outcome = agent.graph().invoke(input, RunConfig::thread(thread)).await.unwrap();
+    let outcome = agent.graph().thread(thread).run(input).await.unwrap();
     assert_eq!(outcome.status, Status::Completed);
     outcome.state
 }

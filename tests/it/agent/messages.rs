@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use superstep::{Event, RunConfig, State, StreamMode, agent::AgentState, llm::Message};
+use superstep::{Event, State, StreamMode, agent::AgentState, llm::Message};
 use superstep_testing::{
     script::{Answer, Script, call, txt},
     scripted::ScriptedModel,
@@ -17,7 +17,7 @@ async fn told(answers: impl IntoIterator<Item = Answer>) -> Vec<String> {
     let model = Arc::new(ScriptedModel::new(Script::new(answers)));
     let agent = scenario.agent(model, &Kit::new(&[], 1)).build().unwrap();
     let input = AgentState::update().messages([Message::user("go")]);
-    let stream = agent.graph().stream(input, RunConfig::default(), [StreamMode::Messages]);
+    let stream = agent.graph().stream(input, [StreamMode::Messages]);
     let line = |event| match event {
         Event::Message { step, node, id, kind, data, .. } => format!("{step} {node} {id} {kind:?} {data}"),
         other => panic!("{other:?}"),

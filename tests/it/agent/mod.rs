@@ -360,7 +360,7 @@ impl Scenario {
             });
         }
         let modes = [StreamMode::Custom, StreamMode::Updates];
-        let mut stream = agent.process_input_stream(input, config, modes);
+        let mut stream = agent.configured(config).stream(input, modes);
         let (mut told, mut events) = (Vec::new(), Vec::new());
         while let Some(event) = stream.next().await {
             if let Event::Custom { name, data, .. } = &event {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode,
+    Checkpointer, Event, MemoryCheckpointer, StreamMode,
     agent::{AgentOutcome, Part, PartKind, ReactConfig, ToolMode, ToolStatus},
     sqlite::SqliteCheckpointer,
 };
@@ -171,7 +171,7 @@ fn x9_stored_parts_reload_equal_and_go_on_after_a_crash() {
         };
         let kit = Kit::default();
         let crashed = agent(vec![calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "again", "{}")])], &kit);
-        let mut stream = crashed.process_message_stream("go", RunConfig::thread("t"), [StreamMode::Custom]);
+        let mut stream = crashed.thread("t").ask_stream("go", [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             // The second tool does not return: the run is dropped with the first result stored.
             if matches!(&event, Event::Custom { name: "tool_start", data, .. } if data["id"] == "c1") {
@@ -179,7 +179,7 @@ fn x9_stored_parts_reload_equal_and_go_on_after_a_crash() {
             }
         }
         drop(stream);
-        let stored = crashed.graph().get_state(&"t".into(), None).await.unwrap().values.parts;
+        let stored = crashed.graph().thread("t").state().await.unwrap().values.parts;
         assert_eq!(
             stored.iter().map(|part| status(part).unwrap()).collect::<Vec<_>>(),
             [ToolStatus::Running; 2]
@@ -187,9 +187,9 @@ fn x9_stored_parts_reload_equal_and_go_on_after_a_crash() {
         drop(crashed);
 
         let recovered = agent(vec![txt("ok")], &kit);
-        assert_eq!(recovered.graph().get_state(&"t".into(), None).await.unwrap().values.parts, stored);
-        recovered.resume(RunConfig::thread("t")).await.unwrap();
-        let parts = recovered.graph().get_state(&"t".into(), None).await.unwrap().values.parts;
+        assert_eq!(recovered.graph().thread("t").state().await.unwrap().values.parts, stored);
+        recovered.thread("t").resume().await.unwrap();
+        let parts = recovered.graph().thread("t").state().await.unwrap().values.parts;
         let ended: Vec<_> = parts.iter().filter_map(status).collect();
         assert_eq!(ended, [ToolStatus::Completed; 2]);
         assert_eq!(parts.iter().filter(|part| part.kind == PartKind::Text).count(), 1);
@@ -208,11 +208,11 @@ fn parts_may_be_switched_on_later() {
             agent.approve_by_interrupt().checkpointer(store.clone()).build().unwrap()
         };
         let asked = agent(false, vec![call("c0", "send", r#"{"to":"a"}"#)]);
-        asked.process_message("go", RunConfig::thread("t")).await.unwrap();
+        asked.thread("t").ask("go").await.unwrap();
         let answers = superstep::Answers::new().answer("c0", superstep::agent::Approval::Approve);
         let agent = agent(true, vec![txt("ok")]);
-        agent.resume(RunConfig { answers, ..RunConfig::thread("t") }).await.unwrap();
-        let parts = agent.graph().get_state(&"t".into(), None).await.unwrap().values.parts;
+        agent.thread("t").answers(answers).resume().await.unwrap();
+        let parts = agent.graph().thread("t").state().await.unwrap().values.parts;
         assert_eq!(parts.iter().map(status).collect::<Vec<_>>(), [Some(ToolStatus::Completed), None]);
     });
 }

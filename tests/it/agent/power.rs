@@ -21,8 +21,6 @@ use superstep_testing::{
 };
 use tempfile::TempDir;
 
-use crate::support::t;
-
 const ROUNDS: usize = 24;
 
 /// A disk that retains only synced data.
@@ -126,7 +124,7 @@ async fn a_power_failure_at_any_command_repeats_none_unsaid() {
     let folder = tempfile::tempdir().unwrap();
     let answers = (0..ROUNDS).map(round).chain([txt("all done")]).collect();
     let (agent, disk) = program(&folder.path().join("threads.db"), answers);
-    agent.process_message("go", t()).await.unwrap();
+    agent.thread("t").ask("go").await.unwrap();
     assert_eq!(disk.ran().len(), ROUNDS);
     let cuts = std::mem::take(&mut *disk.run.lock().unwrap());
     for (nth, (command, cut)) in cuts.into_iter().enumerate() {
@@ -134,10 +132,10 @@ async fn a_power_failure_at_any_command_repeats_none_unsaid() {
         // The model is called for the answers after the interrupted command.
         let answers = (nth + 1..ROUNDS).map(round).chain([txt("all done")]).collect();
         let (agent, after) = program(&cut.path().join("threads.db"), answers);
-        agent.resume(t()).await.unwrap();
+        agent.thread("t").resume().await.unwrap();
         let expected: Vec<_> = (nth + 1..ROUNDS).map(|n| n.to_string()).collect();
         assert_eq!(after.ran(), expected, "the power failed at {nth}");
-        let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let state = agent.graph().thread("t").state().await.unwrap().values;
         let told: Vec<_> = state.messages.iter().filter(|message| message.role == Role::Tool).collect();
         assert_eq!(told.len(), ROUNDS);
         assert!(told[nth].content.contains("the outcome of this call is unknown"), "{}", told[nth].content);
@@ -150,7 +148,7 @@ async fn calls_that_run_side_by_side_are_synced_together() {
     let many: Vec<_> = (0..16).map(|n| (format!("c{n}"), format!(r#"{{"x":"{n}"}}"#))).collect();
     let many = calls(many.iter().map(|(id, args)| (id.as_str(), "command", args.as_str())));
     let (agent, disk) = program(&folder.path().join("threads.db"), vec![many, txt("all done")]);
-    agent.process_message("go", t()).await.unwrap();
+    agent.thread("t").ask("go").await.unwrap();
     assert_eq!(disk.ran().len(), 16);
     let syncs = disk.synced.lock().unwrap().1;
     assert!(syncs <= 3, "{syncs} syncs for one batch");

@@ -98,7 +98,7 @@ fn a_limit_may_fail_the_run() {
     let kit = super::Kit::default();
     let scenario = Scenario { config, ..Scenario::new([]) };
     let agent = scenario.agent(std::sync::Arc::new(model), &kit).build().unwrap();
-    let error = super::paused(agent.process_message("go", Default::default())).unwrap_err();
+    let error = super::paused(agent.ask("go")).unwrap_err();
     assert_eq!(
         superstep::chain(&error),
         "SS101: superstep 5: node `agent` failed after 1 attempt: the turn reached its limit of 1 without an answer"
@@ -387,7 +387,7 @@ fn a3_results_may_be_stored_as_they_come() {
     let ran = super::paused(async {
         use superstep::State;
         let go = superstep::agent::AgentState::update().messages([superstep::llm::Message::user("go")]);
-        agent.graph().invoke(go, Default::default()).await.unwrap()
+        agent.graph().run(go).await.unwrap()
     });
     let results: Vec<_> = ran.state.messages.iter().map(|message| message.tool_call_id.as_str()).collect();
     assert_eq!(results, ["", "", "c2", "c1", "c0", ""]);

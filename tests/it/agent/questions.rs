@@ -99,12 +99,8 @@ impl Shared {
     }
 }
 
-fn seven(id: &str) -> RunConfig {
-    RunConfig { answers: Answers::new().answer(id, Approval::Answer(json!({"n": 7}))), ..t() }
-}
-
 async fn results(agent: &Agent) -> Vec<String> {
-    let messages = agent.graph().get_state(&"t".into(), None).await.unwrap().values.messages;
+    let messages = agent.graph().thread("t").state().await.unwrap().values.messages;
     messages.iter().filter(|it| it.role == Role::Tool).map(|it| it.content.to_string()).collect()
 }
 
@@ -114,13 +110,21 @@ const TWICE: &str = "[The tool asked the user. The call was sent 2 times, each t
 async fn a_call_beside_a_question_is_finished_and_those_that_had_no_place_begin_behind_it() {
     let shared = Shared::default();
     let round = calls([("c1", "asks", "{}"), ("c2", "slow", "{}"), ("c3", "asks", "{}")]);
-    let asked = shared.agent([round]).build().unwrap().process_message("go", t()).await.unwrap();
+    let asked = shared.agent([round]).build().unwrap().thread("t").ask("go").await.unwrap();
     assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
     assert_eq!(shared.slow.load(Ordering::SeqCst), 1, "it ran to its end");
     let mut reply = asked;
     for _ in 0..2 {
         let Some(id) = reply.interrupts.first().map(|asked| asked.id.clone()) else { break };
-        reply = shared.agent([txt("ok")]).build().unwrap().resume(seven(&id)).await.unwrap();
+        reply = shared
+            .agent([txt("ok")])
+            .build()
+            .unwrap()
+            .thread("t")
+            .answer(&id, Approval::Answer(json!({"n": 7})))
+            .resume()
+            .await
+            .unwrap();
     }
     assert_eq!(reply.outcome, Some(AgentOutcome::Completed));
     let agent = shared.agent([]).build().unwrap();
@@ -137,10 +141,15 @@ async fn a_question_of_a_sub_agents_tool_is_answered_through_its_caller() {
         shared.agent(boss).sub_agent(sub).build().unwrap()
     };
     let first = boss(vec![call("c1", "digger", r#"{"task":"dig"}"#)], vec![call("d1", "asks", "{}")]);
-    let asked = first.process_message("go", t()).await.unwrap();
+    let asked = first.thread("t").ask("go").await.unwrap();
     assert_eq!(asked.interrupts[0].key, "d1.asks.1");
     let next = boss(vec![txt("done")], vec![txt("dug")]);
-    let reply = next.resume(seven(&asked.interrupts[0].id)).await.unwrap();
+    let reply = next
+        .thread("t")
+        .answer(&asked.interrupts[0].id, Approval::Answer(json!({"n": 7})))
+        .resume()
+        .await
+        .unwrap();
     assert_eq!((&*reply.final_reply, shared.counts().0), ("done", 2));
     assert_eq!(results(&next).await, ["dug"]);
 }
@@ -162,9 +171,14 @@ impl Trust for Stranger {
 async fn an_answer_that_is_not_known_to_be_the_users_reaches_no_tool() {
     let shared = Shared::default();
     let first = shared.agent([call("c1", "asks", "{}")]).build().unwrap();
-    let asked = first.process_message("go", t()).await.unwrap();
+    let asked = first.thread("t").ask("go").await.unwrap();
     let wary = |answers: Vec<Answer>| shared.agent(answers).trust(Arc::new(Stranger)).build().unwrap();
-    let again = wary(vec![]).resume(seven(&asked.interrupts[0].id)).await.unwrap();
+    let again = wary(vec![])
+        .thread("t")
+        .answer(&asked.interrupts[0].id, Approval::Answer(json!({"n": 7})))
+        .resume()
+        .await
+        .unwrap();
     let question = &again.interrupts[0];
     assert_eq!(question.key, "c1.asks.1.2");
     assert_eq!(
@@ -176,6 +190,6 @@ async fn an_answer_that_is_not_known_to_be_the_users_reaches_no_tool() {
     let denied =
         RunConfig { answers: Answers::new().answer(&question.id, Approval::Deny(String::new())), ..t() };
     let agent = wary(vec![txt("ok")]);
-    agent.resume(denied).await.unwrap();
+    agent.configured(denied).resume().await.unwrap();
     assert_eq!(results(&agent).await, [format!("{TWICE}Decline")]);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use superstep::{
-    Breakpoints, RunConfig, State, Status,
+    State, Status,
     agent::{AgentOutcome, AgentState, AtLimit, Limit, ReactConfig, ToolMode},
     llm::{Message, Role, ToolCall},
 };
@@ -13,7 +13,7 @@ use superstep_testing::{
 };
 
 use super::{Kit, Scenario, paused};
-use crate::support::{head, names, on_every_store, t};
+use crate::support::{head, names, on_every_store};
 
 #[test]
 fn k1_a_call_and_its_result_lead_to_the_answer() {
@@ -81,8 +81,7 @@ fn k7_the_step_limit_of_the_run_does_not_cut_a_turn_short() {
     for step_limit in 1..=7 {
         let model = ScriptedModel::new(Script::new(endless(5)));
         let agent = Scenario::new([]).agent(Arc::new(model), &Kit::default()).build().unwrap();
-        let config = RunConfig { step_limit, ..RunConfig::default() };
-        let reply = paused(agent.process_message("go", config)).unwrap();
+        let reply = paused(agent.without_thread().step_limit(step_limit).ask("go")).unwrap();
         assert_eq!(reply.outcome, Some(AgentOutcome::Limit), "{step_limit}");
         assert_eq!(reply.final_reply, "I need more steps.");
     }
@@ -95,7 +94,7 @@ on_every_store! {
         let agent = agent.build().unwrap();
         let cut = Message::assistant("").with_tool_calls([ToolCall::new("c1", "echo", r#"{"x":"1"}"#)]);
         let input = AgentState::update().messages([Message::user("go"), cut, Message::user("well?")]);
-        let end = agent.graph().invoke(input, t()).await.unwrap();
+        let end = agent.graph().thread("t").run(input).await.unwrap();
         assert_eq!((end.status, end.state.final_reply.as_str()), (Status::Completed, "ok"));
         let requests = model.requests();
         let [request] = &requests[..] else { panic!("one request") };
@@ -113,14 +112,13 @@ on_every_store! {
             let model = ScriptedModel::new(Script::new(answers));
             Scenario::new([]).agent(Arc::new(model), &kit).checkpointer(backend.open()).build().unwrap()
         };
-        let before = Breakpoints { before: vec!["tools".into()], ..Breakpoints::default() };
         let input = AgentState::update().messages([Message::user("go")]);
         let agent = program(vec![two()]);
-        let stopped = agent.graph().invoke(input, RunConfig { breakpoints: before, ..t() }).await.unwrap();
+        let stopped = agent.graph().thread("t").break_before(["tools"]).run(input).await.unwrap();
         assert_eq!((stopped.status, stopped.interrupts.len(), kit.n("echo")), (Status::Interrupted, 0, 0));
         assert_eq!(names(&head(agent.graph()).await.next), "tools");
         drop(agent);
-        let reply = program(vec![txt("ok")]).resume(t()).await.unwrap();
+        let reply = program(vec![txt("ok")]).thread("t").resume().await.unwrap();
         assert_eq!((reply.final_reply.as_str(), kit.n("echo")), ("ok", 2));
     }
 }

@@ -7,7 +7,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use serde_json::{Value, json};
 use superstep::{
-    At, Replay,
+    At,
     agent::{Agent, ReactConfig},
     llm::{ChatModel, Tool, ToolCx, ToolError, ToolSpec, tool_fn},
     sqlite::SqliteCheckpointer,
@@ -48,15 +48,15 @@ async fn what_a_real_model_said_is_replayed_without_a_difference() {
     fs::copy(stored, &path).expect("the fixture is in the repository");
     let nobody = || Arc::new(ScriptedModel::new(Script::default()));
     let same = agent(nobody(), &path, PROMPT);
-    let state = same.graph().get_state(&"sum".into(), None).await.unwrap().values;
+    let state = same.graph().thread("sum").state().await.unwrap().values;
     let asked = state.messages.iter().filter(|message| QUESTIONS.contains(&message.content.as_str()));
     assert_eq!(asked.count(), QUESTIONS.len());
-    let replayed = Replay::of(same.graph(), "sum").run().await.unwrap();
+    let replayed = same.graph().thread("sum").replay().run().await.unwrap();
     replayed.assert_same();
     assert_eq!(replayed.supersteps, 12);
 
     let other = agent(nobody(), &path, "Answer in verse.");
-    let found = Replay::of(other.graph(), "sum").run().await.unwrap().divergence.unwrap();
+    let found = other.graph().thread("sum").replay().run().await.unwrap().divergence.unwrap();
     assert_eq!(
         (found.node.as_str(), found.at, &*found.place),
         ("agent", At::Effect("model".into()), "/first")

@@ -20,7 +20,6 @@
 use std::{fs, path::Path, sync::Arc};
 
 use superstep::{
-    Replay, RunConfig,
     agent::{Agent, AgentOutcome, ReactConfig},
     llm::{Tool, Usage},
     sqlite::SqliteCheckpointer,
@@ -48,7 +47,7 @@ async fn a_thread_of_a_real_model_is_read_and_goes_on() {
         .build()
         .unwrap();
 
-    let state = agent.graph().get_state(&"sum".into(), None).await.unwrap().values;
+    let state = agent.graph().thread("sum").state().await.unwrap().values;
     check::calls_are_answered(state.messages.iter());
     let said = state.messages.iter().map(|message| message.content.as_str()).collect::<Vec<_>>();
     let wanted = ["What is 37*91+5? Use the calculate tool.", "", "3372", "The result of 37*91+5 is 3372."];
@@ -56,12 +55,11 @@ async fn a_thread_of_a_real_model_is_read_and_goes_on() {
     assert_eq!((state.outcome, state.llm_calls), (Some(AgentOutcome::Completed), 2));
     assert_eq!(state.usage, Usage { input_tokens: 542, output_tokens: 41 });
 
-    // It was stored before recording existed: the results of the model and the tool are used as stored, and
-    // the rest is compared.
-    let replayed = Replay::of(agent.graph(), "sum").run().await.unwrap();
+    // It was stored before anything was recorded: what the model and the tool did is taken as it is, and the rest is compared.
+    let replayed = agent.graph().thread("sum").replay().run().await.unwrap();
     assert_eq!((replayed.taken, replayed.divergence), (3, None));
 
-    let reply = agent.process_message("Thanks!", RunConfig::thread("sum")).await.unwrap();
+    let reply = agent.thread("sum").ask("Thanks!").await.unwrap();
     assert_eq!(reply.final_reply, "You are welcome.");
     assert_eq!(model.requests()[0].messages.len(), wanted.len() + 1);
 }

@@ -11,7 +11,7 @@ use std::{
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Breakpoints, Checkpointer, Event, MemoryCheckpointer, Replay, RunConfig, StreamMode,
+    Checkpointer, Event, MemoryCheckpointer, StreamMode,
     agent::{
         Agent, AgentOutcome, AgentState, LongTermMemory, MemoryEntry, MemoryFuture, MemoryTrigger,
         ReactConfig, Retrieve,
@@ -57,7 +57,7 @@ fn scripted(answers: impl IntoIterator<Item = Answer>) -> Arc<dyn ChatModel> {
 
 async fn say(agent: &Agent, thread: &str, user: &str, text: &str) -> AgentState {
     let input = agent.input(text).user_id(user);
-    agent.process_input(input, RunConfig::thread(thread)).await.unwrap().state
+    agent.thread(thread).run(input).await.unwrap().state
 }
 
 async fn remembered(memory: &Memory, user: &str) -> Vec<String> {
@@ -135,15 +135,15 @@ async fn without_a_name_a_thread_has_a_memory_of_its_own_and_without_either_ther
     let memory = in_store(Path::new(""));
     let answers = [record("a"), txt("noted"), txt("noted")];
     let agent = agent(scripted(answers), &memory, Arc::new(MemoryCheckpointer::new()));
-    agent.process_message("remember this: tea", RunConfig::thread("one")).await.unwrap();
-    agent.process_message("remember this: tea", RunConfig::thread("two")).await.unwrap();
+    agent.thread("one").ask("remember this: tea").await.unwrap();
+    agent.thread("two").ask("remember this: tea").await.unwrap();
     assert_eq!(remembered(&memory, "one").await, ["a", "remember this: tea"]);
     assert_eq!(remembered(&memory, "two").await, ["remember this: tea"]);
     let (memories, model) = (memory_tools(memory.clone()), scripted([record("b"), txt("noted")]));
     let config = ReactConfig { retrieve: Some(Retrieve::default()), ..super::preset() };
     let agent = Agent::builder(model).tools(memories).memory(MemoryTrigger::new(memory.clone()));
     let agent = agent.config(config).build().unwrap();
-    let end = agent.process_input(agent.input("remember this: tea"), RunConfig::default()).await.unwrap();
+    let end = agent.without_thread().run(agent.input("remember this: tea")).await.unwrap();
     let nobody = "there is nobody to remember it for; give the run a thread, or the input a `user_id`";
     assert_eq!(end.state.tool_result_history[0], format!("Error executing 'record_to_memory': {nobody}"));
     assert!(remembered(&memory, "").await.is_empty());
@@ -233,7 +233,7 @@ fn a_crash_at_any_write_leaves_each_entry_once_and_nothing_is_looked_up_twice() 
                 let (stops, now) = watched(store.clone(), at, n);
                 let first = agent(scripted(rest(None)), &memory, stops);
                 let ended = tokio::select! {
-                    reply = first.process_message("remember that I like tea", t()) => Some(reply.unwrap()),
+                    reply = first.thread("t").ask("remember that I like tea") => Some(reply.unwrap()),
                     () = now.notified() => None,
                 };
                 drop(first);
@@ -242,18 +242,18 @@ fn a_crash_at_any_write_leaves_each_entry_once_and_nothing_is_looked_up_twice() 
                 let counts: Memory = counted.clone();
                 let seen = agent(scripted([]), &counts, store.clone());
                 let before = match store.load(&"t".into(), None).await.unwrap() {
-                    Some(_) => Some(seen.graph().get_state(&"t".into(), None).await.unwrap().values),
+                    Some(_) => Some(seen.graph().thread("t").state().await.unwrap().values),
                     None => None,
                 };
                 let had_looked = before.as_ref().is_some_and(|state| !looked_up(state).is_empty());
                 let second = agent(scripted(rest(before.as_ref())), &counts, store.clone());
                 let reply = match (ended, &before) {
                     (Some(reply), _) => reply,
-                    (None, None) => second.process_message("remember that I like tea", t()).await.unwrap(),
-                    (None, Some(_)) => second.resume(t()).await.unwrap(),
+                    (None, None) => second.thread("t").ask("remember that I like tea").await.unwrap(),
+                    (None, Some(_)) => second.thread("t").resume().await.unwrap(),
                 };
                 assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{at:?} {n}");
-                let end = second.graph().get_state(&"t".into(), None).await.unwrap().values;
+                let end = second.graph().thread("t").state().await.unwrap().values;
                 let mut texts = remembered(&memory, "t").await;
                 // After the end of a turn the memory is not checked again.
                 let had_ended = before.as_ref().is_some_and(|state| state.outcome.is_some());
@@ -287,7 +287,7 @@ fn a_cancel_at_any_event_leaves_each_entry_once() {
                 let config = t();
                 let token = config.cancel.clone();
                 let mut stream =
-                    first.process_message_stream("remember that I like tea", config, StreamMode::Custom);
+                    first.configured(config).ask_stream("remember that I like tea", StreamMode::Custom);
                 let mut seen = 0;
                 while let Some(event) = stream.next().await {
                     if matches!(event, Event::Custom { .. }) {
@@ -299,7 +299,7 @@ fn a_cancel_at_any_event_leaves_each_entry_once() {
                 }
                 let state = stream.outcome().await.unwrap().state;
                 let second = agent(scripted(rest(Some(&state))), &memory, store);
-                let reply = second.resume(t()).await.unwrap();
+                let reply = second.thread("t").resume().await.unwrap();
                 assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{nth}");
                 let texts = remembered(&memory, "t").await;
                 assert!(texts.is_sorted_by(|a, b| a < b), "{nth}: {texts:?}");
@@ -320,12 +320,14 @@ async fn a_replay_is_not_taken_for_the_turn_that_remembers() {
     let store = Arc::new(MemoryCheckpointer::new());
     // A process that ends before the memory is stored, simulated by an unreachable memory.
     let gone = agent(scripted([]), &in_store(Path::new("")), store.clone());
-    let breakpoints = Breakpoints { before: vec!["agent".into()], after: Vec::new() };
-    let stops = RunConfig { breakpoints, ..RunConfig::thread("t") };
-    gone.process_input(gone.input("Remember that I like tea").user_id("ada"), stops).await.unwrap();
+    gone.thread("t")
+        .break_before(["agent"])
+        .run(gone.input("Remember that I like tea").user_id("ada"))
+        .await
+        .unwrap();
 
     let next = agent(scripted([txt("noted")]), &memory, store);
-    Replay::of(next.graph(), "t").run().await.unwrap().assert_same();
-    next.resume(RunConfig::thread("t")).await.unwrap();
+    next.graph().thread("t").replay().run().await.unwrap().assert_same();
+    next.thread("t").resume().await.unwrap();
     assert_eq!(remembered(&memory, "ada").await, ["Remember that I like tea"]);
 }

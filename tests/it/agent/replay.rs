@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, At, CompiledGraph, Divergence, END, MemoryCheckpointer, Replay, RunConfig, START, State,
-    StateGraph,
+    Answers, At, CompiledGraph, Divergence, END, MemoryCheckpointer, START, State, StateGraph,
     agent::{
         Acting, Agent, AgentDeps, AgentState, Approval, ApprovalFuture, ApprovalRequest, Approver, Budget,
         Finish, FinishBy, HookError, Hooks, Limit, Next, PermissionRule, Permit, ReactConfig, ReactNodes,
@@ -35,13 +34,13 @@ fn agent(scenario: &Scenario, kit: &Kit, store: &Arc<MemoryCheckpointer>) -> Age
 async fn recorded() -> Arc<MemoryCheckpointer> {
     let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));
     let agent = agent(&scenario(), &kit, &store);
-    agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+    agent.thread("t").ask("go").await.unwrap();
     check::replays(agent.graph(), &kit).await;
     store
 }
 
 async fn found<S: State>(graph: &CompiledGraph<S>) -> Divergence {
-    let replayed = Replay::of(graph, "t").run().await.unwrap();
+    let replayed = graph.thread("t").replay().run().await.unwrap();
     replayed.divergence.expect("the agent is another one")
 }
 
@@ -230,7 +229,7 @@ fn other_edges_other_routes_and_another_order_are_reported_at_the_node_before() 
     };
     paused(async {
         let store = recorded().await;
-        Replay::of(&wired(&store, usual), "t").run().await.unwrap().assert_same();
+        wired(&store, usual).thread("t").replay().run().await.unwrap().assert_same();
         for (wire, node, expected, got) in [
             (order, "__start__", "init_state", "memory_trigger"),
             (route, "agent", "tools", "finalize"),
@@ -254,8 +253,8 @@ fn a_tool_that_says_something_else_is_reported_when_it_runs_for_real() {
         let tools = kit.tools(&["add"]).into_iter().chain([Arc::new(echo) as Arc<dyn Tool>]);
         let changed = Agent::builder(model).tools(tools).config(scenario().config).checkpointer(store);
         let changed = changed.build().unwrap();
-        Replay::of(changed.graph(), "t").run().await.unwrap().assert_same();
-        let replay = Replay::of(changed.graph(), "t").live(["tools"]);
+        changed.graph().thread("t").replay().run().await.unwrap().assert_same();
+        let replay = changed.graph().thread("t").replay().live(["tools"]);
         let found = replay.run().await.unwrap().divergence.unwrap();
         assert_eq!((found.node.as_str(), &found.at), ("tools", &channel("messages")), "{found}");
         assert_eq!(
@@ -271,13 +270,13 @@ fn live_tools_and_a_live_model_are_compared_on_a_fork() {
         let store = recorded().await;
         let kit = Kit::default();
         let same = agent(&scenario(), &kit, &store);
-        let replayed = Replay::of(same.graph(), "t").live(["tools"]).run().await.unwrap();
+        let replayed = same.graph().thread("t").replay().live(["tools"]).run().await.unwrap();
         assert_eq!((replayed.divergence.as_ref(), kit.n("add"), kit.n("echo")), (None, 1, 1));
         assert!(replayed.fork.is_some());
 
         let other = Scenario { script: Script::new([txt("No idea.")]), ..scenario() };
         let other = agent(&other, &kit, &store);
-        let replayed = Replay::of(other.graph(), "t").live(["agent"]).run().await.unwrap();
+        let replayed = other.graph().thread("t").replay().live(["agent"]).run().await.unwrap();
         let found = replayed.divergence.unwrap();
         assert_eq!((found.node.as_str(), &found.at), ("agent", &channel("messages")), "{found}");
         assert_eq!((kit.n("add"), kit.n("echo")), (1, 1), "no tool runs for real");
@@ -304,14 +303,14 @@ async fn a_call_that_changes_what_is_asked_about_it_is_replayed() {
         let agent = Agent::builder(model).config(super::preset()).tools([tool]);
         let agent = if outside { agent.approve_by_interrupt() } else { agent.approver(Arc::new(Agrees)) };
         let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
-        let mut end = agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+        let mut end = agent.thread("t").ask("go").await.unwrap();
         if outside {
             let answers = Answers::new().answer("c1", json!("approve"));
-            end = agent.resume(RunConfig { answers, ..RunConfig::thread("t") }).await.unwrap();
+            end = agent.thread("t").answers(answers).resume().await.unwrap();
         }
         assert_eq!(end.final_reply, "done");
         assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "new\n");
-        Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+        agent.graph().thread("t").replay().run().await.unwrap().assert_same();
         assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "new\n");
     }
 }
@@ -330,7 +329,7 @@ fn results_that_are_stored_as_they_come_are_replayed_in_that_order() {
         let config = ReactConfig { result_order: ResultOrder::Completion, ..super::preset() };
         let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));
         let agent = agent(&at_once(config), &kit, &store);
-        let end = agent.process_input(agent.input("go"), RunConfig::thread("t")).await.unwrap();
+        let end = agent.thread("t").run(agent.input("go")).await.unwrap();
         let ids = end.state.messages.iter().map(|message| message.tool_call_id.as_str());
         assert_eq!(ids.filter(|id| !id.is_empty()).collect::<Vec<_>>(), ["c2", "c1", "c0"]);
         check::replays(agent.graph(), &kit).await;
@@ -348,7 +347,7 @@ fn of_hooks_that_failed_in_one_round_the_first_is_replayed() {
     paused(async {
         let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));
         let agent = agent(&Scenario { hooks, ..at_once(super::preset()) }, &kit, &store);
-        let end = agent.process_input(agent.input("go"), RunConfig::thread("t")).await.unwrap();
+        let end = agent.thread("t").run(agent.input("go")).await.unwrap();
         assert!(end.state.hook_error.as_ref().unwrap().message.contains("c2"), "{:?}", end.state.hook_error);
         check::replays(agent.graph(), &kit).await;
     });

@@ -7,8 +7,8 @@ use std::sync::{
 
 use futures::{StreamExt, future::BoxFuture};
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, Event, OnUnfinished, Replay, RunConfig, RunError,
-    State, StreamMode, ThreadId,
+    CheckpointError, CheckpointId, Checkpointer, Commit, Event, OnUnfinished, RunError, State, StreamMode,
+    ThreadId,
     agent::{Agent, AgentOutcome, AgentState, ReactConfig, Reply, Truncate},
     llm::{ApiKey, OpenAiConfig, OpenAiModel, ToolReply, tool},
 };
@@ -79,7 +79,7 @@ async fn crash_before(
     let (store, seen) = (backend.open(), AtomicU32::new(0));
     let store = Wrapped(StopsBefore { store, node, nth, seen, stuck: stuck.clone() });
     let (agent, model) = program(scenario, kit, Arc::new(store), answers);
-    stuck.crash(agent.process_message("go", t())).await;
+    stuck.crash(agent.thread("t").ask("go")).await;
     model.check().unwrap();
 }
 
@@ -94,7 +94,7 @@ async fn uninterrupted(
 ) -> (Reply, AgentState) {
     let backend = Backend::memory();
     let (agent, model) = program(scenario, &Kit::default(), backend.open(), answers);
-    let reply = agent.process_message("go", t()).await.unwrap();
+    let reply = agent.thread("t").ask("go").await.unwrap();
     model.check().unwrap();
     (reply, state(&agent).await)
 }
@@ -128,7 +128,7 @@ on_every_store! {
 
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
         let before = h(agent.graph()).await.len();
-        let reply = agent.resume(t()).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         model.check().unwrap();
         assert_eq!((said(&reply), kit.n("send")), (said(&plain_reply), 1));
         assert_eq!(state(&agent).await, plain);
@@ -141,12 +141,12 @@ on_every_store! {
     async fn e34_resuming_a_finished_turn_does_nothing(backend: Backend) {
         let (scenario, kit) = (sending(), Kit::default());
         let (agent, _) = program(&scenario, &kit, backend.open(), [send(), txt("ok")]);
-        let reply = agent.process_message("go", t()).await.unwrap();
+        let reply = agent.thread("t").ask("go").await.unwrap();
         let (history, before) = (h(agent.graph()).await, state(&agent).await);
         drop(agent);
 
         let (agent, model) = program(&scenario, &kit, backend.open(), []);
-        assert_eq!(agent.resume(t()).await.unwrap(), reply);
+        assert_eq!(agent.thread("t").resume().await.unwrap(), reply);
         model.check().unwrap();
         assert_eq!((h(agent.graph()).await, state(&agent).await), (history, before));
         assert_eq!(kit.n("send"), 1);
@@ -168,7 +168,7 @@ on_every_store! {
             crash_before(node, &scenario, &kit, &backend, answers().into_iter().take(spent)).await;
             let (agent, model) =
                 program(&scenario, &kit, backend.open(), answers().into_iter().skip(spent));
-            assert_eq!(said(&agent.resume(t()).await.unwrap()), said(&plain_reply), "{node:?}");
+            assert_eq!(said(&agent.thread("t").resume().await.unwrap()), said(&plain_reply), "{node:?}");
             model.check().unwrap();
             assert_eq!((state(&agent).await, kit.n("send")), (plain.clone(), 1), "{node:?}");
         }
@@ -184,7 +184,7 @@ on_every_store! {
         // The tools have run; the next step is a model call.
         crash_before((2, "agent"), &scenario, &kit, &backend, [big()]).await;
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
-        assert_eq!(said(&agent.resume(t()).await.unwrap()), said(&plain_reply));
+        assert_eq!(said(&agent.thread("t").resume().await.unwrap()), said(&plain_reply));
         assert_eq!(state(&agent).await, plain);
         let result = "x".repeat(2000) + "[truncated 3000 chars]";
         assert_eq!(model.requests()[0].messages.last().unwrap().content, result);
@@ -195,14 +195,14 @@ on_every_store! {
         let busy = || http(503, &[], "{}");
         let (scenario, kit) = (sending(), Kit::default());
         let (agent, first) = program(&scenario, &kit, backend.open(), [send(), busy(), busy(), busy()]);
-        let reply = agent.process_message("go", t()).await.unwrap();
+        let reply = agent.thread("t").ask("go").await.unwrap();
         assert_eq!(reply.outcome, Some(AgentOutcome::LlmError));
         assert_eq!(kit.n("send"), 1);
         drop(agent);
 
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
         let before = h(agent.graph()).await.len();
-        let reply = agent.resume(t()).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
         assert_eq!(model.requests()[..], first.requests()[3..]);
         assert_eq!(kit.n("send"), 1);
@@ -215,7 +215,7 @@ on_every_store! {
         );
         assert_eq!((state.error, &*state.stop_reason), (None, ""));
         // Now it is finished.
-        assert_eq!(agent.resume(t()).await.unwrap(), reply);
+        assert_eq!(agent.thread("t").resume().await.unwrap(), reply);
     }
 
     async fn a_cancelled_turn_goes_on_from_its_last_model_call(backend: Backend) {
@@ -223,7 +223,7 @@ on_every_store! {
         let (agent, _) = program(&scenario, &kit, backend.open(), [call("c1", "hang", "{}")]);
         let config = t();
         let cancel = config.cancel.clone();
-        let mut stream = agent.process_message_stream("go", config, [StreamMode::Custom]);
+        let mut stream = agent.configured(config).ask_stream("go", [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 cancel.cancel();
@@ -234,7 +234,7 @@ on_every_store! {
         drop(agent);
 
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("ok")]);
-        let reply = agent.resume(t()).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
         assert_eq!(
             show::messages(&model.requests()[0].messages),
@@ -246,15 +246,15 @@ on_every_store! {
         let (scenario, kit) = (sending(), Kit::default());
         let refused = || http(400, &[], r#"{"error":{"message":"no"}}"#);
         let (agent, _) = program(&scenario, &kit, backend.open(), [txt("one"), refused()]);
-        agent.process_message("first", t()).await.unwrap();
-        let turn = agent.process_message("second", t()).await.unwrap();
+        agent.thread("t").ask("first").await.unwrap();
+        let turn = agent.thread("t").ask("second").await.unwrap();
         assert_eq!(turn.outcome, Some(AgentOutcome::LlmError));
 
         let (agent, _) = program(&scenario, &kit, backend.open(), [txt("another one")]);
-        let live = Replay::of(agent.graph(), "t").live(["agent"]).run().await.unwrap();
+        let live = agent.graph().thread("t").replay().live(["agent"]).run().await.unwrap();
         assert!(live.divergence.is_some(), "{live}");
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("two")]);
-        assert_eq!(agent.resume(t()).await.unwrap().final_reply, "two");
+        assert_eq!(agent.thread("t").resume().await.unwrap().final_reply, "two");
         model.check().unwrap();
         let said: Vec<_> = state(&agent).await.messages.iter().map(|message| message.content.clone()).collect();
         assert_eq!(said, ["first", "one", "second", "two"]);
@@ -264,7 +264,7 @@ on_every_store! {
         let (scenario, kit) = (sending(), Kit::default());
         crash_before((1, "tools"), &scenario, &kit, &backend, [send()]).await;
         let (agent, _) = program(&scenario, &kit, backend.open(), []);
-        let error = agent.process_message("hello?", t()).await.unwrap_err();
+        let error = agent.thread("t").ask("hello?").await.unwrap_err();
         assert!(matches!(error, RunError::Unfinished { .. }), "{error}");
     }
 
@@ -272,9 +272,8 @@ on_every_store! {
         let (scenario, kit) = (sending(), Kit::default());
         crash_before((1, "tools"), &scenario, &kit, &backend, [send()]).await;
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("hi"), txt("bye")]);
-        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
-        assert_eq!(agent.process_message("hello?", discard).await.unwrap().final_reply, "hi");
-        assert_eq!(agent.process_message("more", t()).await.unwrap().final_reply, "bye");
+        assert_eq!(agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("hello?").await.unwrap().final_reply, "hi");
+        assert_eq!(agent.thread("t").ask("more").await.unwrap().final_reply, "bye");
         let requests = model.requests();
         let interrupted = r#"t(c1):"The tool call has been interrupted by the user.""#;
         let first = format!(r#"u:"go", a:[c1 send{{"to":"a"}}], {interrupted}, u:"hello?""#);
@@ -298,14 +297,13 @@ on_every_store! {
             }
         };
         tokio::select! {
-            ended = agent.process_message("go", t()) => panic!("{ended:?}"),
+            ended = agent.thread("t").ask("go") => panic!("{ended:?}"),
             () = begun => {}
         }
         drop(agent);
 
         let (agent, model) = program(&scenario, &kit, backend.open(), [txt("hi")]);
-        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
-        assert_eq!(agent.process_message("hello?", discard).await.unwrap().final_reply, "hi");
+        assert_eq!(agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("hello?").await.unwrap().final_reply, "hi");
         let stored = state(&agent).await.messages;
         check::calls_are_answered(stored.iter());
         let results: Vec<_> = stored.iter().skip(2).take(3).map(|message| message.content.as_str()).collect();
@@ -314,7 +312,7 @@ on_every_store! {
         assert_eq!(model.requests()[0].messages.iter().skip(2).take(3).map(|said| &said.content).collect::<Vec<_>>(), results);
         // No tool ran for it, and a replay has the same result.
         assert_eq!((kit.n("echo"), kit.n("deaf"), kit.n("add")), (1, 1, 0));
-        let replayed = Replay::of(agent.graph(), "t").run().await.unwrap();
+        let replayed = agent.graph().thread("t").replay().run().await.unwrap();
         assert!(replayed.divergence.is_none(), "{replayed}");
     }
 
@@ -327,11 +325,10 @@ on_every_store! {
             agent.checkpointer(backend.open()).approve_by_interrupt().build().unwrap()
         };
         let batch = calls([("c0", "introduce", r#"{"name":"ada"}"#), ("c1", "send", r#"{"to":"a"}"#)]);
-        let asked = open(vec![batch]).process_message("go", t()).await.unwrap();
+        let asked = open(vec![batch]).thread("t").ask("go").await.unwrap();
         assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
         let agent = open(vec![txt("hi")]);
-        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
-        agent.process_message("hello?", discard).await.unwrap();
+        agent.thread("t").on_unfinished(OnUnfinished::Discard).ask("hello?").await.unwrap();
         let state = state(&agent).await;
         check::calls_are_answered(state.messages.iter());
         assert_eq!((state.user_id.as_str(), kit.n("send")), ("ada", 0));
@@ -345,19 +342,19 @@ fn e34_and_c20_go_on_over_the_wire() {
         let (stuck, seen) = (Stuck::default(), AtomicU32::new(0));
         let stops = StopsBefore { store: backend.open(), node: "tools", nth: 1, seen, stuck: stuck.clone() };
         let (agent, server) = wired(&scenario, &kit, Arc::new(Wrapped(stops)), [send()]).await;
-        stuck.crash(agent.process_message("go", t())).await;
+        stuck.crash(agent.thread("t").ask("go")).await;
         server.check().unwrap();
         drop(agent);
 
         let refused = http(401, &[], "{}");
         let (agent, server) = wired(&scenario, &kit, backend.open(), [refused]).await;
-        let reply = agent.resume(t()).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::LlmError), 1));
         let asked = server.requests();
         drop(agent);
 
         let (agent, server) = wired(&scenario, &kit, backend.open(), [txt("ok")]).await;
-        let reply = agent.resume(t()).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         assert_eq!((&*reply.final_reply, reply.outcome), ("ok", Some(AgentOutcome::Completed)));
         assert_eq!((server.requests(), kit.n("send")), (asked, 1));
         server.check().unwrap();
@@ -380,7 +377,7 @@ async fn wired(
 #[tokio::test(start_paused = true)]
 async fn resuming_a_thread_that_never_ran_is_an_error() {
     let (agent, _) = program(&sending(), &Kit::default(), Backend::memory().open(), []);
-    let error = agent.resume(RunConfig::thread("nobody")).await.unwrap_err();
+    let error = agent.thread("nobody").resume().await.unwrap_err();
     assert!(matches!(error, RunError::EmptyThread { .. }), "{error}");
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    END, MemoryCheckpointer, RunConfig, START, State, StateGraph,
+    END, MemoryCheckpointer, START, State, StateGraph,
     agent::{
         Agent, AgentOutcome, AgentState, Knowledge, LongTermMemory, MemoryEntry, MemoryFuture, MemoryTrigger,
         Passage, ReactConfig, ReactNodes, Retrieve, should_continue,
@@ -183,7 +183,7 @@ fn s4_03_what_is_said_now_is_not_found_as_something_that_was_said_earlier() {
         let agent = agent.build().unwrap();
         for (text, found) in [("remember that I like tea", 0), ("remember that I like tea a lot", 1)] {
             let input = agent.input(text).user_id("ada");
-            let end = agent.process_input(input, RunConfig::default()).await.unwrap().state;
+            let end = agent.without_thread().run(input).await.unwrap().state;
             let found_now: Vec<_> = end.messages.iter().filter(|message| message.synthetic).collect();
             assert_eq!(found_now.len(), found, "{found_now:?}");
             assert!(found_now.iter().all(|message| message.content.matches("\n- ").count() == 1));
@@ -199,7 +199,7 @@ fn s4_03_knowledge_of_one_name_is_replayed_each_with_what_it_found() {
         let agent = Agent::builder(Arc::new(model)).config(config);
         let agent = agent.knowledge(Arc::new(Shelf("b", 3))).knowledge(Arc::new(Shelf("b", 1)));
         let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
-        agent.process_message("Which tea?", RunConfig::thread("t")).await.unwrap();
+        agent.thread("t").ask("Which tea?").await.unwrap();
         check::replays(agent.graph(), &Kit::default()).await;
     });
 }
@@ -251,7 +251,7 @@ async fn s4_03_several_kinds_of_knowledge_are_looked_into_also_in_a_graph_of_one
     let by_hand = Agent::of(graph.compile().unwrap(), &wired.config);
     for agent in [deps().build_as::<Desk>().unwrap(), by_hand] {
         let input = agent.input("remember that").agent(AgentState::update().user_id("ada")).topic("drinks");
-        let end = agent.process_input(input, RunConfig::default()).await.unwrap().state;
+        let end = agent.without_thread().run(input).await.unwrap().state;
         let found = &end.agent.messages[1].content;
         let wanted = "<knowledge>\n- [b 1] remember that 2\n- [b 2] remember that 2\n- [b 1] remember that 2\n</knowledge>";
         assert!(found.ends_with(wanted) && !found.contains("<long_term_memory>"), "{found}");

@@ -18,7 +18,7 @@ use superstep_testing::{
 };
 
 use super::{preset, real};
-use crate::support::{Backend, head, t};
+use crate::support::{Backend, head};
 
 const ASKED: &str = "Error: Permission denied: nobody is there to approve it";
 const DENIED: &str = "Error: Permission denied: a rule forbids it";
@@ -47,7 +47,7 @@ async fn results_of(
     let agent = Agent::builder(Arc::new(model)).tools(tools);
     let agent = agent.config(ReactConfig { permissions, ..preset() }).checkpointer(Backend::memory().open());
     let agent = agent.build().unwrap();
-    agent.process_message("go", t()).await.unwrap();
+    agent.thread("t").ask("go").await.unwrap();
     let messages = head(agent.graph()).await.values.messages;
     let result = |id: &String| {
         let answers = messages.iter().find(|message| message.tool_call_id == *id);

@@ -14,7 +14,6 @@ use std::{
 
 use serde_json::{Value, json};
 use superstep::{
-    RunConfig,
     agent::{Agent, AgentOutcome, ReactConfig, Reply},
     llm::{ApiKey, ModelRetry, OpenAiConfig, OpenAiModel, Timeouts},
 };
@@ -98,10 +97,7 @@ impl Mock {
             .config(ReactConfig { retry, ..ReactConfig::default() })
             .build()
             .unwrap();
-        let reply = timeout(LIMIT, agent.process_message(prompt, RunConfig::default()))
-            .await
-            .expect("it ends")
-            .unwrap();
+        let reply = timeout(LIMIT, agent.ask(prompt)).await.expect("it ends").unwrap();
         let pending = self.ask("GET", "scenario", Value::Null).await;
         assert_eq!(pending["pending"], json!([]), "{prompt}: not everything happened");
         reply

@@ -12,7 +12,7 @@ use std::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    Checkpointer, Event, History, MemoryCheckpointer, RunConfig, StreamMode,
+    Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode,
     agent::{Acting, Agent, AgentOutcome, AgentState, Hooks, PermissionRule, Permit, ReactConfig},
     llm::{
         ApiKey, ChatModel, FileChangeKind, FileChanges, OpenAiConfig, OpenAiModel, SnapshotError,
@@ -87,7 +87,7 @@ fn shown(changes: &FileChanges) -> Vec<(&str, FileChangeKind)> {
 
 /// Returns the agent's events of a turn, by name.
 async fn told(agent: &Agent, name: &str) -> Vec<Value> {
-    let mut stream = agent.process_message_stream("go", t(), StreamMode::Custom);
+    let mut stream = agent.thread("t").ask_stream("go", StreamMode::Custom);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::<AgentState>::Custom { name: is, data, .. } = event
@@ -121,7 +121,7 @@ fn what_a_hook_makes_of_a_call_is_watched() {
         let agent = Agent::builder(model).tools(tools::all(place.at(), || 0).unwrap()).hooks(hooks);
         let agent = agent.config(ReactConfig { permissions, ..preset() }).snapshots(place.files.clone());
         let agent = agent.checkpointer(backend.open()).build().unwrap();
-        agent.process_message("go", t()).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
         assert_eq!(shown(&state(&agent).await.files.unwrap()), [("b", FileChangeKind::Made)]);
     });
 }
@@ -177,12 +177,12 @@ fn s1_24_a_cancelled_round_leaves_whole_files_and_a_thread_that_goes_on() {
             std::future::pending::<()>().await
         };
         let reply = tokio::select! {
-            reply = agent.process_message("go", config) => reply.unwrap(),
+            reply = agent.configured(config).ask("go") => reply.unwrap(),
             () = begun => unreachable!("it waits for ever"),
         };
         assert_eq!(reply.outcome, Some(AgentOutcome::Cancelled));
         assert_eq!(shown(&state(&agent).await.files.unwrap()), [("b", FileChangeKind::Made)]);
-        assert_eq!(agent.process_message("more", t()).await.unwrap().final_reply, "ok");
+        assert_eq!(agent.thread("t").ask("more").await.unwrap().final_reply, "ok");
     });
 }
 
@@ -210,14 +210,17 @@ fn s1_24_a_round_that_goes_on_after_a_crash_is_compared_with_what_it_began_with(
                     }
                 };
                 tokio::select! {
-                    ended = agent.process_message("go", on.clone()) => panic!("{ended:?}"),
+                    ended = agent.thread(format!("t{stuck}").as_str()).ask("go") => panic!("{ended:?}"),
                     () = begun => {}
                 }
                 drop(agent);
                 let agent = place.agent(scripted([txt("ok")]), &backend);
-                assert_eq!(agent.resume(on.clone()).await.unwrap().final_reply, "ok");
+                assert_eq!(
+                    agent.thread(format!("t{stuck}").as_str()).resume().await.unwrap().final_reply,
+                    "ok"
+                );
                 let thread = on.thread.unwrap();
-                let files = agent.graph().get_state(&thread, None).await.unwrap().values.files.unwrap();
+                let files = agent.graph().thread(&thread).state().await.unwrap().values.files.unwrap();
                 let made = ["f0", "f1", "f2"].map(|name| (name, FileChangeKind::Made));
                 assert_eq!(shown(&files), made, "stuck in {stuck}");
                 place.files.restore(thread.as_str(), &[files], false).unwrap();
@@ -245,7 +248,7 @@ fn are_whole(place: &Place) {
 
 /// Restores the files to before the first watched round, and checks them.
 async fn is_undone(place: &Place, agent: &Agent) {
-    let history = agent.graph().get_state_history(&"t".into(), History::default()).await.unwrap();
+    let history = agent.graph().thread("t").history().states().await.unwrap();
     let mut rounds: Vec<_> = history.iter().rev().filter_map(|state| state.values.files.clone()).collect();
     rounds.dedup();
     if rounds.is_empty() {
@@ -261,7 +264,7 @@ fn s1_24_a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_
     let plain = real(async {
         let (place, backend) = (Place::new(), Backend::memory());
         let agent = place.agent(scripted(a_turn()), &backend);
-        agent.process_message("go", t()).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
         state(&agent).await
     });
     for (level, stops) in LEVELS.into_iter().flat_map(|level| STOPS.map(|stops| (level, stops))) {
@@ -331,7 +334,7 @@ fn s1_24_a_turn_that_is_cancelled_at_any_event_leaves_whole_files_and_is_followe
                 is_undone(&place, &agent).await;
                 let (next, _server) = model(level, [txt("more")]).await;
                 let agent = place.on(place.files.clone(), next, store);
-                assert_eq!(agent.process_message("more", t()).await.unwrap().final_reply, "more", "{n}");
+                assert_eq!(agent.thread("t").ask("more").await.unwrap().final_reply, "more", "{n}");
                 state(&agent).await;
                 if last.is_none() {
                     assert!(n > 10 && cancelled > 5, "{n} events, {cancelled} cancelled");
@@ -415,7 +418,7 @@ fn a_round_is_watched_unless_its_tools_say_that_they_change_no_files() {
                 .tools([Arc::new(own) as Arc<dyn Tool>]);
             let agent = agent.config(preset()).snapshots(place.files.clone()).checkpointer(backend.open());
             let agent = agent.build().unwrap();
-            agent.process_message("go", t()).await.unwrap();
+            agent.thread("t").ask("go").await.unwrap();
             assert_eq!(state(&agent).await.files.is_some(), is_watched, "{says:?}");
             assert_eq!(place.at().join(".superstep/files").exists(), is_watched);
         }

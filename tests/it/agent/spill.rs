@@ -9,7 +9,7 @@ use std::{
 
 use futures::StreamExt;
 use superstep::{
-    Event, RunConfig, StreamMode,
+    Event, StreamMode,
     agent::{Agent, ReactConfig},
     llm::{Message, Spill, SpillError, SpillFuture, SpillText, Tool},
     tools::{self, RESULTS, SpillFiles, Workspace},
@@ -45,7 +45,7 @@ fn files(dir: &Path) -> Option<Arc<dyn Spill>> {
 
 /// Returns the events of a turn, and the conversation.
 async fn turn(agent: &Agent) -> (Vec<Told>, Vec<Message>) {
-    let mut stream = agent.process_message_stream("go", RunConfig::thread("t/1"), StreamMode::Custom);
+    let mut stream = agent.thread("t/1").ask_stream("go", StreamMode::Custom);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::Custom { name, data, .. } = event {

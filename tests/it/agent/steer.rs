@@ -56,7 +56,8 @@ impl Steered {
 
     /// Runs a turn, and returns its end and its steering events.
     async fn turn(&self, text: &str) -> (AgentState, Vec<String>) {
-        let mut stream = self.agent.process_message_stream(text, Self::config(), [StreamMode::Custom]);
+        let mut stream =
+            self.agent.thread("t").clock(TokioClock::starting_at(0)).ask_stream(text, [StreamMode::Custom]);
         let mut told = Vec::new();
         while let Some(event) = stream.next().await {
             let Event::Custom { name, data, .. } = event else { continue };
@@ -65,7 +66,7 @@ impl Steered {
             }
             for (on, about, text) in &self.said {
                 if *on == name && (data["id"] == *about || data["token"] == *about) {
-                    self.agent.steer(text, Self::config()).await.unwrap();
+                    self.agent.thread("t").clock(TokioClock::starting_at(0)).steer(text).await.unwrap();
                 }
             }
         }
@@ -126,7 +127,7 @@ fn n12_what_is_to_be_remembered_is_so_once_when_the_turn_ends() {
         assert_eq!(remembered(), ["remember that I am Ada", "remember this: tea"]);
         // A turn without a message has no new ones.
         let input = AgentState::update();
-        steered.agent.process_input(input, Steered::config()).await.unwrap();
+        steered.agent.thread("t").clock(TokioClock::starting_at(0)).run(input).await.unwrap();
         assert_eq!(remembered().len(), 2);
     });
 }
@@ -163,17 +164,17 @@ fn n12_a_message_survives_a_model_that_cannot_be_asked_and_a_cancelled_turn() {
         let steered = Steered::new(script, memory()).say("tool_start", "c0", "in French");
         let (state, _) = steered.turn("go").await;
         assert_eq!((state.outcome, state.steered), (Some(AgentOutcome::LlmError), 0));
-        steered.agent.resume(Steered::config()).await.unwrap();
+        steered.agent.thread("t").clock(TokioClock::starting_at(0)).resume().await.unwrap();
         assert_eq!(steered.asked(), ["go", "in French", "in French"]);
 
         let script = [call("c0", "hang", "{}"), txt("ok")];
         let steered = Steered::new(script, memory()).say("tool_start", "c0", "in French");
         let config = Steered::config();
         let token = config.cancel.clone();
-        let mut stream = steered.agent.process_message_stream("go", config, [StreamMode::Custom]);
+        let mut stream = steered.agent.configured(config).ask_stream("go", [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
-                steered.agent.steer("in French", Steered::config()).await.unwrap();
+                steered.agent.thread("t").clock(TokioClock::starting_at(0)).steer("in French").await.unwrap();
                 token.cancel();
             }
         }
@@ -192,7 +193,11 @@ fn n12_a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process()
         let path = folder.path().join("threads.db");
         let open = || Arc::new(SqliteCheckpointer::open(&path).unwrap()) as Arc<dyn Checkpointer>;
         let crashed = Steered::new([call("c0", "hang", "{}")], open());
-        let mut stream = crashed.agent.process_message_stream("go", Steered::config(), [StreamMode::Custom]);
+        let mut stream = crashed
+            .agent
+            .thread("t")
+            .clock(TokioClock::starting_at(0))
+            .ask_stream("go", [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 break;
@@ -201,13 +206,16 @@ fn n12_a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process()
         // The sender has the database open as well, but not the thread.
         let other = Steered::new([], open());
         for (number, text) in [(1, "in French"), (2, "please")] {
-            assert_eq!(other.agent.steer(text, Steered::config()).await.unwrap(), number);
+            assert_eq!(
+                other.agent.thread("t").clock(TokioClock::starting_at(0)).steer(text).await.unwrap(),
+                number
+            );
         }
         drop(stream);
         let recovered = Steered::new([txt("ok")], open());
-        let reply = recovered.agent.resume(Steered::config()).await.unwrap();
+        let reply = recovered.agent.thread("t").clock(TokioClock::starting_at(0)).resume().await.unwrap();
         assert_eq!((reply.final_reply.as_str(), recovered.asked()), ("ok", vec!["please".to_owned()]));
-        let state = recovered.agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let state = recovered.agent.graph().thread("t").state().await.unwrap().values;
         assert!(messages(&state).ends_with(r#"u:"in French", u:"please", a:"ok""#), "{}", messages(&state));
     });
 }
@@ -216,7 +224,11 @@ fn n12_a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process()
 fn n12_messages_of_several_speakers_all_arrive() {
     paused(async {
         let steered = Steered::new([call("c0", "hang", "{}")], memory());
-        let mut stream = steered.agent.process_message_stream("go", Steered::config(), [StreamMode::Custom]);
+        let mut stream = steered
+            .agent
+            .thread("t")
+            .clock(TokioClock::starting_at(0))
+            .ask_stream("go", [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {
                 break;
@@ -224,7 +236,7 @@ fn n12_messages_of_several_speakers_all_arrive() {
         }
         let say = |n: usize| {
             let agent = steered.agent.clone();
-            async move { agent.steer(&n.to_string(), Steered::config()).await.unwrap() }
+            async move { agent.thread("t").clock(TokioClock::starting_at(0)).steer(&n.to_string()).await.unwrap() }
         };
         let mut numbers = futures::future::join_all((0..60).map(say)).await;
         numbers.sort_unstable();
@@ -236,10 +248,12 @@ fn n12_messages_of_several_speakers_all_arrive() {
 fn n12_a_thread_that_has_nothing_to_run_is_not_steered() {
     paused(async {
         let steered = Steered::new([txt("ok")], memory());
-        let error = steered.agent.steer("hi", Steered::config()).await.unwrap_err();
+        let error =
+            steered.agent.thread("t").clock(TokioClock::starting_at(0)).steer("hi").await.unwrap_err();
         assert_eq!(error.to_string(), "SS110: thread `t` has nothing to go on from; give it an input first");
         steered.turn("go").await;
-        let error = steered.agent.steer("hi", Steered::config()).await.unwrap_err();
+        let error =
+            steered.agent.thread("t").clock(TokioClock::starting_at(0)).steer("hi").await.unwrap_err();
         assert!(matches!(error, SteerError::NotRunning { .. }));
         let message = "thread `t` has nothing to run; say it as a message, which begins a turn";
         assert_eq!(error.to_string(), message);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
-    OnUnfinished, RunConfig,
+    OnUnfinished,
     agent::{Agent, AgentError, AgentOutcome, ExtractError, Finish, Limit, OutputMode, ReactConfig},
 };
 use superstep_testing::{
@@ -239,15 +239,14 @@ fn g39_a_turn_may_bring_a_schema_of_its_own_and_give_a_value_of_a_type() {
             super::preset(),
             [finish("c1", r#"{"name":"Aarhus"}"#), txt("hello"), txt("a"), txt("b"), txt("c")],
         );
-        let config = || RunConfig::thread("t");
-        let city: City = agent.extract("the second city?", config()).await.unwrap();
+        let city: City = agent.thread("t").extract("the second city?").await.unwrap();
         assert_eq!(city, City { name: "Aarhus".into(), inhabitants: None });
         // The next turn has no schema.
-        let reply = agent.process_message("hi", config()).await.unwrap();
+        let reply = agent.thread("t").ask("hi").await.unwrap();
         assert_eq!((reply.final_reply.as_str(), reply.output.as_ref()), ("hello", None));
         assert!(model.requests()[1].tools.iter().all(|tool| tool.name != FINISH));
 
-        let error = agent.extract::<City>("and the third?", config()).await.unwrap_err();
+        let error = agent.thread("t").extract::<City>("and the third?").await.unwrap_err();
         let ExtractError::Invalid { problem, reply } = error else { panic!("{error}") };
         assert_eq!(
             (problem.as_str(), reply.final_reply.as_str()),
@@ -264,9 +263,9 @@ fn g39_a_value_of_a_type_is_the_same_at_both_levels() {
         let agent =
             asked.agent.config(super::preset()).checkpointer(Arc::new(superstep::MemoryCheckpointer::new()));
         let agent = agent.build().unwrap();
-        let city: City = agent.extract("the second city?", RunConfig::thread("t")).await.unwrap();
-        // The schema applied to that turn only.
-        (city, agent.process_message("hi", RunConfig::thread("t")).await.unwrap().final_reply)
+        let city: City = agent.thread("t").extract("the second city?").await.unwrap();
+        // The schema was that turn's only.
+        (city, agent.thread("t").ask("hi").await.unwrap().final_reply)
     });
     let city = City { name: "Aarhus".into(), inhabitants: None };
     assert_eq!((made, sent.requests), ((city, "hello".to_owned()), 4));
@@ -278,8 +277,8 @@ fn g39_an_integer_that_its_type_does_not_have_is_told() {
         let script =
             [finish("c1", r#"{"name":"a","inhabitants":5000000000}"#), finish("c2", r#"{"name":"a"}"#)];
         let (agent, _) = agent(super::preset(), script);
-        agent.extract::<City>("the second city?", RunConfig::thread("t")).await.unwrap();
-        let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        agent.thread("t").extract::<City>("the second city?").await.unwrap();
+        let state = agent.graph().thread("t").state().await.unwrap().values;
         let told = &state.messages.iter().find(|message| message.tool_call_id == "c1").unwrap().content;
         assert!(told.starts_with("Arguments Validation Error: `inhabitants`: "), "{told}");
         assert!(told.contains("4294967295"), "{told}");
@@ -296,7 +295,7 @@ fn g39_a_value_that_fits_the_schema_and_not_the_type_is_an_error_of_its_own() {
     }
     paused(async {
         let (agent, _) = agent(super::preset(), [finish("c1", r#"{"address":"here"}"#)]);
-        let error = agent.extract::<Server>("where?", RunConfig::thread("t")).await.unwrap_err();
+        let error = agent.thread("t").extract::<Server>("where?").await.unwrap_err();
         assert_eq!(
             error.to_string(),
             "the reply fits the schema of its type and is no such value: invalid IP address syntax"
@@ -319,7 +318,7 @@ fn a_value_of_a_type_that_has_itself_in_it_and_is_no_object() {
     let script = [finish("c1", r#"{"result":{"Add":[{"Num":"x"},{"Num":2}]}}"#), finish("c2", right)];
     let (made, sent) = both(&script, async |asked: Asked| {
         let agent = asked.agent.config(super::preset()).build().unwrap();
-        agent.extract::<Expr>("1 + (2 + 3)?", RunConfig::default()).await.unwrap()
+        agent.without_thread().extract::<Expr>("1 + (2 + 3)?").await.unwrap()
     });
     let [one, two, three] = [1, 2, 3].map(|n| Box::new(Expr::Num(n)));
     assert_eq!((made, sent.requests), (Expr::Add(one, Box::new(Expr::Add(two, three))), 2));
@@ -347,13 +346,12 @@ fn g39_a_map_keeps_its_entries_whatever_they_are_called() {
                 _ => txt(given),
             };
             let (agent, _) = agent(config(), [answer(r#"{"result":{"request":1,"response":2}}"#)]);
-            let given: BTreeMap<String, u32> =
-                agent.extract("count the words", RunConfig::thread("t")).await.unwrap();
+            let given: BTreeMap<String, u32> = agent.thread("t").extract("count the words").await.unwrap();
             assert_eq!(given, counts, "{output:?}");
 
             let entries = r#"{"result":{"name":"n","request":1,"response":2}}"#;
             let (agent, _) = self::agent(config(), [answer(entries)]);
-            let given: Named = agent.extract("count the words", RunConfig::thread("t")).await.unwrap();
+            let given: Named = agent.thread("t").extract("count the words").await.unwrap();
             assert_eq!(given, Named { name: "n".into(), rest: counts.clone() }, "{output:?}");
         }
     });
@@ -366,9 +364,9 @@ fn g39_a_map_keeps_its_entries_whatever_they_are_called() {
 fn g39_a_value_of_a_type_that_is_no_object() {
     paused(async {
         let (agent, _) = agent(super::preset(), [finish("c1", r#"{"result":[1,2]}"#)]);
-        assert_eq!(agent.extract::<Vec<u32>>("numbers", RunConfig::thread("t")).await.unwrap(), [1, 2]);
+        assert_eq!(agent.thread("t").extract::<Vec<u32>>("numbers").await.unwrap(), [1, 2]);
         let (agent, _) = self::agent(super::preset(), [superstep_testing::script::http(401, &[], "{}")]);
-        let error = agent.extract::<Vec<u32>>("numbers", RunConfig::thread("t")).await.unwrap_err();
+        let error = agent.thread("t").extract::<Vec<u32>>("numbers").await.unwrap_err();
         assert!(
             matches!(&error, ExtractError::NoOutput { reply } if reply.outcome == Some(AgentOutcome::LlmError))
         );
@@ -383,11 +381,11 @@ fn the_schema_of_a_turn_that_is_given_up_is_gone_with_it() {
         let scenario = Scenario::new([]).tools(&["send"]);
         let agent = scenario.agent(Arc::new(model.clone()), &Kit::default()).approve_by_interrupt();
         let agent = agent.checkpointer(Arc::new(superstep::MemoryCheckpointer::new())).build().unwrap();
-        let asked = agent.extract::<City>("the second city?", RunConfig::thread("t")).await.unwrap_err();
+        let asked = agent.thread("t").extract::<City>("the second city?").await.unwrap_err();
         let ExtractError::NoOutput { reply } = asked else { panic!("{asked}") };
         assert_eq!(reply.outcome, Some(AgentOutcome::AwaitingApproval));
         let on_unfinished = OnUnfinished::Discard;
-        let reply = agent.process_message("hi", RunConfig { on_unfinished, ..RunConfig::thread("t") }).await;
+        let reply = agent.thread("t").on_unfinished(on_unfinished).ask("hi").await;
         let reply = reply.unwrap();
         assert_eq!((reply.final_reply.as_str(), reply.outcome), ("hello", Some(AgentOutcome::Completed)));
         assert!(model.requests()[1].tools.iter().all(|tool| tool.name != FINISH));
@@ -399,7 +397,7 @@ fn a_schema_that_is_none_fails_the_turn_it_is_given_with_before_the_model_is_ask
     paused(async {
         let (agent, model) = agent(super::preset(), [txt("hello")]);
         let input = agent.input("go").output_schema(json!({"type": "nunber"}));
-        let error = agent.process_input(input, RunConfig::thread("t")).await.unwrap_err();
+        let error = agent.thread("t").run(input).await.unwrap_err();
         let text = superstep::chain(&error);
         assert!(
             text.contains("the schema of the turn's reply, `output_schema`, is no JSON Schema: "),
@@ -408,7 +406,7 @@ fn a_schema_that_is_none_fails_the_turn_it_is_given_with_before_the_model_is_ask
         assert_eq!(model.requests().len(), 0);
         // A caller can continue without it.
         let on_unfinished = OnUnfinished::Discard;
-        let reply = agent.process_message("hi", RunConfig { on_unfinished, ..RunConfig::thread("t") }).await;
+        let reply = agent.thread("t").on_unfinished(on_unfinished).ask("hi").await;
         assert_eq!(reply.unwrap().final_reply, "hello");
     });
 }

@@ -108,7 +108,7 @@ async fn a_sub_agents_reply_is_the_result_of_its_call_and_its_events_are_nested(
     let (kit, boss, digger) = (Kit::default(), caller("boss", &[&[DIG, ECHO]]), caller("digger", &[&[ECHO]]));
     let agent = office(&kit, &boss, &digger).build().unwrap();
     let streaming = Streaming { subgraphs: true, ..Streaming::from([StreamMode::Custom]) };
-    let mut stream = agent.process_message_stream("go", RunConfig::default(), streaming);
+    let mut stream = agent.without_thread().ask_stream("go", streaming);
     let (mut outside, mut inside) = (Vec::new(), Vec::new());
     while let Some(event) = stream.next().await {
         let json = serde_json::to_value(&event).unwrap();
@@ -144,10 +144,10 @@ async fn where_calls_run_one_after_the_other_one_behind_a_sub_agent_waits_for_al
     let agent =
         office(&kit, &boss, &digger).config(preset()).checkpointer(Arc::new(MemoryCheckpointer::new()));
     let agent = agent.build().unwrap();
-    let asked = agent.process_message("go", t()).await.unwrap();
+    let asked = agent.thread("t").ask("go").await.unwrap();
     assert_eq!((kit.n("send"), kit.n("echo")), (0, 0));
     let answers = Answers::new().answer(asked.interrupts[0].id.as_str(), Approval::Approve);
-    let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+    let reply = agent.thread("t").answers(answers).resume().await.unwrap();
     assert_eq!(reply.final_reply, "boss: digger: sent, r:1");
     let ran: Vec<_> = kit.effects().into_iter().map(|(tool, _)| tool).collect();
     assert_eq!(ran, ["send", "echo"]);
@@ -158,7 +158,7 @@ on_every_store! {
         let kit = Kit::default();
         let (boss, digger) = (caller("boss", &[&[DIG, ECHO]]), caller("digger", &[&[SEND, ECHO]]));
         let open = || office(&kit, &boss, &digger).checkpointer(backend.open()).build().unwrap();
-        let asked = open().process_message("go", t()).await.unwrap();
+        let asked = open().thread("t").ask("go").await.unwrap();
         assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
         let interrupt = &asked.interrupts[0];
         assert_eq!((interrupt.key.as_str(), interrupt.question["tool"].as_str()), ("digger0.0", Some("send")));
@@ -167,11 +167,11 @@ on_every_store! {
 
         let answers = Answers::new().answer(interrupt.id.as_str(), Approval::Approve);
         let agent = open();
-        let reply = agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+        let reply = agent.thread("t").answers(answers).resume().await.unwrap();
         assert_eq!(reply.final_reply, "boss: digger: sent, r:1, r:1");
         // No call ran twice, on either level.
         assert_eq!((kit.n("send"), kit.n("echo"), boss.asked(), digger.asked()), (1, 2, 2, 2));
-        valid(&agent.graph().get_state(&"t".into(), None).await.unwrap().values);
+        valid(&agent.graph().thread("t").state().await.unwrap().values);
     }
 
     async fn several_sub_agents_ask_side_by_side_and_one_two_levels_down(backend: Backend) {
@@ -185,7 +185,7 @@ on_every_store! {
             let agent = agent(&boss, &kit, &[]).sub_agent(between).sub_agent(lowest());
             agent.checkpointer(backend.open()).build().unwrap()
         };
-        let asked = open().process_message("go", t()).await.unwrap();
+        let asked = open().thread("t").ask("go").await.unwrap();
         let ids: Vec<_> = asked.interrupts.iter().map(|interrupt| interrupt.id.as_str()).collect();
         // The first request comes first.
         assert_eq!(
@@ -193,10 +193,9 @@ on_every_store! {
             ["tools:4.0:deep.1/tools:4.0:deep0.0", "tools:4.0:middle.0/tools:4.0:deep.0/tools:4.0:deep0.0"]
         );
         // One after the other, each in its own process.
-        let answer = |id: &str, approval| RunConfig { answers: Answers::new().answer(id, approval), ..t() };
-        let asked = open().resume(answer(ids[0], Approval::Deny("no".into()))).await.unwrap();
+        let asked = open().thread("t").answer(ids[0], Approval::Deny("no".into())).resume().await.unwrap();
         assert_eq!(asked.interrupts.len(), 1);
-        let reply = open().resume(answer(ids[1], Approval::Approve)).await.unwrap();
+        let reply = open().thread("t").answer(ids[1], Approval::Approve).resume().await.unwrap();
         assert_eq!(reply.final_reply, "boss: middle: deep: sent, deep: Error: Permission denied: no");
         assert_eq!((kit.n("send"), deep.asked(), middle.asked(), boss.asked()), (1, 4, 2, 2));
     }
@@ -214,15 +213,15 @@ async fn a_cancel_ends_the_sub_agent_and_leaves_the_callers_conversation_whole()
         tokio::time::sleep(Duration::from_millis(50)).await;
         token.cancel();
     };
-    let (reply, ()) = tokio::join!(agent.process_message("go", config), cancel);
+    let (reply, ()) = tokio::join!(agent.configured(config).ask("go"), cancel);
     assert_eq!(reply.unwrap().outcome, Some(AgentOutcome::Cancelled));
-    let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+    let state = agent.graph().thread("t").state().await.unwrap().values;
     valid(&state);
     let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
     let interrupted = "The tool call has been interrupted by the user.";
     assert_eq!(results, ["r:1", interrupted, interrupted]);
-    // The next turn is a regular turn.
-    let next = agent.process_message("again", RunConfig { step_limit: 50, ..t() });
+    // The next turn is a turn like any other.
+    let next = agent.thread("t").step_limit(50).ask("again");
     let reply = tokio::time::timeout(Duration::from_millis(50), next).await;
     assert!(reply.is_err(), "it digs again, and hangs");
 }
@@ -239,7 +238,7 @@ async fn a_sub_agent_has_the_time_of_a_tool_or_what_it_is_given_itself() {
             hangs = hangs.timeout(Duration::from_millis(ms));
         }
         let agent = agent(&boss, &kit, &["echo"]).config(config).sub_agent(hangs).build().unwrap();
-        let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+        let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
         let late = format!("Error: tool 'digger' timed out after {ms} ms");
         let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
         assert_eq!((results, state.outcome), (vec![&*late, "r:1"], Some(AgentOutcome::Completed)));
@@ -261,7 +260,7 @@ async fn a_sub_agent_has_a_share_of_what_is_left_of_the_callers_budget() {
     let (kit, boss, digger) = (Kit::default(), caller("boss", &[&[DIG]]), caller("digger", rounds));
     // 50 of 450 are spent when it is called; a half of the rest is 200, which four requests exhaust.
     let agent = thrifty(&kit, &boss, &digger, 450, 0.5);
-    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
     assert_eq!((kit.n("echo"), digger.asked()), (3, 5), "the last one is without tools");
     assert_eq!(*digger.asked.lock().unwrap(), [1, 1, 1, 1, 0]);
     assert_eq!(state.usage.input_tokens + state.usage.output_tokens, 350);
@@ -270,14 +269,14 @@ async fn a_sub_agent_has_a_share_of_what_is_left_of_the_callers_budget() {
     // A call that does not run takes no share.
     let (kit, boss, digger) =
         (Kit::default(), caller("boss", &[&[DIG, ("digger", r#"{"work":1}"#)]]), caller("digger", rounds));
-    thrifty(&kit, &boss, &digger, 450, 0.5).process_message("go", RunConfig::default()).await.unwrap();
+    thrifty(&kit, &boss, &digger, 450, 0.5).ask("go").await.unwrap();
     assert_eq!((kit.n("echo"), digger.asked()), (3, 5));
 
     // Its usage counts for the caller.
     let (kit, boss, digger) =
         (Kit::default(), caller("boss", &[&[DIG], &[DIG]]), caller("digger", &[&[ECHO]]));
     let agent = thrifty(&kit, &boss, &digger, 160, 1.0);
-    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
     assert_eq!((state.outcome, digger.asked()), (Some(AgentOutcome::Budget), 2));
     valid(&state);
 }
@@ -290,7 +289,7 @@ async fn what_goes_wrong_in_a_sub_agent_is_read_by_the_callers_model() {
     let limit = superstep::agent::Limit { max: 0, at: superstep::agent::AtLimit::Fail, ..preset().limit };
     let failing = agent(&digger, &kit, &["echo"]).config(ReactConfig { limit, ..preset() });
     let agent = agent(&boss, &kit, &[]).sub_agent(sub("digger", failing)).build().unwrap();
-    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
     let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
     assert!(
         results[0].starts_with("Error executing 'digger': ") && results[0].contains("limit of 0"),
@@ -312,7 +311,7 @@ async fn a_crash_at_any_write_leaves_a_thread_that_goes_on() {
         let (stops, now) = watched(store.clone(), At::HangsBefore, n);
         let first = office(&kit, &boss, &digger).checkpointer(stops).build().unwrap();
         let ended = tokio::select! {
-            reply = first.process_message("go", t()) => Some(reply.unwrap()),
+            reply = first.thread("t").ask("go") => Some(reply.unwrap()),
             () = now.notified() => None,
         };
         drop(first);
@@ -320,14 +319,14 @@ async fn a_crash_at_any_write_leaves_a_thread_that_goes_on() {
         let agent = office(&kit, &boss, &digger).checkpointer(store).build().unwrap();
         let reply = match ended {
             Some(reply) => reply,
-            None if n == 1 => agent.process_message("go", t()).await.unwrap(),
-            None => agent.resume(t()).await.unwrap(),
+            None if n == 1 => agent.thread("t").ask("go").await.unwrap(),
+            None => agent.thread("t").resume().await.unwrap(),
         };
         assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{n}");
         let doubtful = reply.final_reply.contains(IN_DOUBT);
         assert!(doubtful || reply.final_reply == "boss: r:1, digger: r:1", "{n}: {}", reply.final_reply);
         assert!(kit.n("echo") <= 2, "{n}: no effect happens twice");
-        valid(&agent.graph().get_state(&"t".into(), None).await.unwrap().values);
+        valid(&agent.graph().thread("t").state().await.unwrap().values);
         if !crashed {
             assert!(n > 15, "there were writes of both agents: {n}");
             break;
@@ -347,7 +346,7 @@ async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
         let agent = office(&kit, &boss, &digger).checkpointer(tells).build().unwrap();
         let config = t();
         let token = config.cancel.clone();
-        let run = agent.process_message("go", config);
+        let run = agent.configured(config).ask("go");
         tokio::pin!(run);
         let told = tokio::select! {
             biased;
@@ -363,21 +362,21 @@ async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
         cancelled += usize::from(reply.outcome == Some(AgentOutcome::Cancelled));
         let ended = [Some(AgentOutcome::Cancelled), Some(AgentOutcome::Completed), None];
         assert!(ended.contains(&reply.outcome), "{n}: {:?}", reply.outcome);
-        let state = agent.graph().get_state(&"t".into(), None).await.unwrap();
+        let state = agent.graph().thread("t").state().await.unwrap();
         if state.next.is_empty() {
             valid(&state.values);
         }
-        let reply = agent.resume(t()).await.unwrap();
+        let reply = agent.thread("t").resume().await.unwrap();
         assert_eq!(reply.outcome, Some(AgentOutcome::Completed), "{n}");
-        valid(&agent.graph().get_state(&"t".into(), None).await.unwrap().values);
-        let next = agent.process_message("more", t()).await.unwrap();
+        valid(&agent.graph().thread("t").state().await.unwrap().values);
+        let next = agent.thread("t").ask("more").await.unwrap();
         assert_eq!(next.outcome, Some(AgentOutcome::Completed), "{n}");
         let children = store.children(&"t".into()).await.unwrap();
         assert!(!children.is_empty(), "{n}: the digger was called");
         for child in children {
             let graph = reader.graph().clone().with_checkpointer(store.clone());
-            let state = graph.get_state(&child, None).await.unwrap();
-            // The thread of an abandoned call is not changed.
+            let state = graph.thread(&child).state().await.unwrap();
+            // That of a call which was given up stays as it was then.
             if state.next.is_empty() {
                 valid(&state.values);
             }

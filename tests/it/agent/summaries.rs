@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use superstep::{
-    RunConfig, State,
+    State,
     agent::{AgentOutcome, AgentState, Budget, ContextLayer, ReactConfig},
     llm::{Jitter, Message, ModelErrorKind, ModelRetry},
 };
@@ -47,7 +47,7 @@ fn f36_a_summary_counts_for_a_budget_that_was_granted() {
             let agent = scenario.agent(model, &Kit::new(&[], 1)).build().unwrap();
             let said = scenario.history.iter().cloned().chain([Message::user("u2")]).collect::<Vec<_>>();
             let input = AgentState::update().messages(said).granted(granted);
-            let state = agent.process_input(input, RunConfig::default()).await.unwrap().state;
+            let state = agent.without_thread().run(input).await.unwrap().state;
             assert_eq!((state.final_reply.as_str(), state.model_requests), ("done", 3));
             spent.push(state.usage);
         }

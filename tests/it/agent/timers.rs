@@ -50,7 +50,7 @@ async fn failure(model: &dyn ChatModel) -> ModelError {
 fn a_turn_fails_with_a_word_about_it() {
     without_timers(async {
         let agent = Agent::builder(Arc::new(ScriptedModel::new(Script::new([txt("hi")])))).build().unwrap();
-        let error = agent.process_message("go", Default::default()).await.unwrap_err();
+        let error = agent.ask("go").await.unwrap_err();
         assert!(chain(&error).ends_with(SAYS) && !chain(&error).contains("panicked"), "{}", chain(&error));
     });
 }

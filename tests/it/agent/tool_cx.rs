@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    END, Event, Log, MemoryCheckpointer, RunConfig, START, State, StateGraph, StreamMode,
+    END, Event, Log, MemoryCheckpointer, START, State, StateGraph, StreamMode,
     agent::{
         Agent, AgentDeps, AgentState, HasAgent, PermissionRule, Permit, ReactConfig, ReactNodes, ToolMode,
         should_continue,
@@ -83,7 +83,7 @@ async fn research(answers: Vec<Answer>, tools: Vec<Arc<dyn Tool>>) -> Research {
     graph.add_edge(nodes.finalize, END);
     let graph = graph.compile().unwrap();
     let input = Research::agent_update(AgentState::update().messages([superstep::llm::Message::user("go")]));
-    let state = graph.invoke(input, RunConfig::default()).await.unwrap().state;
+    let state = graph.run(input).await.unwrap().state;
     check::calls_are_answered(state.agent.messages.iter());
     state
 }
@@ -160,8 +160,8 @@ fn k11_a_tool_that_fails_or_is_too_late_writes_nothing() {
         let model = Arc::new(model([call("c1", "late", r#"{"x":""}"#), txt("ok")]));
         let agent = Agent::builder(model).tools([late as Arc<dyn Tool>]).config(config);
         let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
-        agent.process_message("go", RunConfig::thread("t")).await.unwrap();
-        agent.graph().get_state(&"t".into(), None).await.unwrap().values
+        agent.thread("t").ask("go").await.unwrap();
+        agent.graph().thread("t").state().await.unwrap().values
     });
     assert_eq!(state.tool_result_history[0], "Error: tool 'late' timed out after 10 ms");
     assert_eq!(state.user_id, "");
@@ -186,7 +186,7 @@ fn k11_a_tool_may_permit_and_has_the_store_if_there_is_one() {
                 None => agent,
             };
             let agent = agent.build().unwrap();
-            agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state
+            agent.without_thread().run(agent.input("go")).await.unwrap().state
         };
         let store = Arc::new(MemoryStore::new());
         let state = run(Some(store.clone())).await;
@@ -205,7 +205,7 @@ fn told(tool: Arc<dyn Tool>, config: ReactConfig) -> Vec<show::Told> {
         let name = tool.spec().name.clone();
         let model = Arc::new(model([call("c1", &name, r#"{"x":""}"#), txt("ok")]));
         let agent = Agent::builder(model).tools([tool]).config(config).build().unwrap();
-        let mut stream = agent.process_message_stream("go", RunConfig::default(), StreamMode::Custom);
+        let mut stream = agent.without_thread().ask_stream("go", StreamMode::Custom);
         let mut told = Vec::new();
         while let Some(event) = stream.next().await {
             if let Event::Custom { name, data, .. } = event {

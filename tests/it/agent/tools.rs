@@ -115,7 +115,7 @@ fn b12_fields_that_a_schema_forbids_are_not_ignored() {
                 std::future::ready(Ok("ran"))
             });
             let agent = asked.agent.tools([Arc::new(strict) as Arc<dyn Tool>]).build().unwrap();
-            let end = agent.process_input(agent.input("go"), Default::default()).await.unwrap();
+            let end = agent.without_thread().run(agent.input("go")).await.unwrap();
             (end.state.tool_result_history.iter().next().cloned(), ran.load(Ordering::Relaxed))
         });
     let result = result.unwrap();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use superstep::{
-    Answers, Replay, RunConfig, ThreadId,
+    Answers, RunConfig, ThreadId,
     agent::{Agent, AgentOutcome, Approval, ApprovalRequest, PermissionRule, Trust},
 };
 use superstep_testing::{
@@ -47,32 +47,28 @@ fn send(id: &'static str) -> Answer {
     call(id, "send", r#"{"to":"a"}"#)
 }
 
-fn decided(call: &str, approval: Approval) -> RunConfig {
-    RunConfig { answers: Answers::new().answer(call, approval), ..t() }
-}
-
 on_every_store! {
     async fn a_grant_that_only_the_thread_knows_is_asked_about(backend: Backend) {
         let kit = Kit::default();
         let agent = program(&kit, &backend, None, vec![send("c1"), txt("ok")]);
-        agent.process_message("go", t()).await.unwrap();
-        agent.resume(decided("c1", Approval::Always)).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
+        agent.thread("t").answer("c1", Approval::Always).resume().await.unwrap();
         assert_eq!((kit.n("send"), head(agent.graph()).await.values.permissions.len()), (1, 1));
         drop(agent);
         let trust = Arc::new(Known::default());
         let agent = program(&kit, &backend, Some(&trust), vec![send("c2"), txt("ok")]);
-        let asked = agent.process_message("more", t()).await.unwrap();
+        let asked = agent.thread("t").ask("more").await.unwrap();
         assert_eq!((asked.outcome, kit.n("send")), (Some(AgentOutcome::AwaitingApproval), 1));
-        agent.resume(decided("c2", Approval::Deny("no".into()))).await.unwrap();
-        // A replay runs nothing, and gets the rejected answers.
+        agent.thread("t").answer("c2", Approval::Deny("no".into())).resume().await.unwrap();
+        // A replay runs nothing, and is told what was not taken.
         for trust in [None, Some(&trust)] {
             let agent = program(&kit, &backend, trust, Vec::new());
-            Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+            agent.graph().thread("t").replay().run().await.unwrap().assert_same();
         }
         drop(agent);
         trust.0.lock().unwrap().push("send".into());
         let agent = program(&kit, &backend, Some(&trust), vec![send("c3"), txt("ok")]);
-        let done = agent.process_message("more", t()).await.unwrap();
+        let done = agent.thread("t").ask("more").await.unwrap();
         assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
     }
 
@@ -80,13 +76,13 @@ on_every_store! {
         let kit = Kit::default();
         let two = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
         let agent = program(&kit, &backend, None, vec![two]);
-        agent.process_message("go", t()).await.unwrap();
-        agent.resume(decided("c1", Approval::Edit(json!({ "to": "evil" })))).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
+        agent.thread("t").answer("c1", Approval::Edit(json!({ "to": "evil" }))).resume().await.unwrap();
         drop(agent);
         let trust = Arc::new(Known::default());
         trust.0.lock().unwrap().push("c2".into());
         let agent = program(&kit, &backend, Some(&trust), vec![txt("ok")]);
-        let asked = agent.resume(decided("c2", Approval::Approve)).await.unwrap();
+        let asked = agent.thread("t").answer("c2", Approval::Approve).resume().await.unwrap();
         assert_eq!((asked.interrupts.len(), asked.interrupts[0].key.as_str(), kit.n("send")), (1, "c1.2", 0));
         assert_eq!(
             asked.interrupts[0].question["problem"],
@@ -94,10 +90,10 @@ on_every_store! {
         );
         assert_eq!(asked.interrupts[0].question["args"], json!({ "to": "a" }));
         trust.0.lock().unwrap().push("c1".into());
-        // Now the first answer counts as well.
-        let done = agent.resume(decided("c1.2", Approval::Approve)).await.unwrap();
+        // Now the first answer counts as well, as it would have.
+        let done = agent.thread("t").answer("c1.2", Approval::Approve).resume().await.unwrap();
         assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
         let agent = program(&kit, &backend, None, Vec::new());
-        Replay::of(agent.graph(), "t").run().await.unwrap().assert_same();
+        agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     }
 }

@@ -56,7 +56,7 @@ fn a3_one_design_stores_results_as_they_come() {
     let (stored, _) = both(&[three_slow(), txt("ok")], async |asked: Asked| {
         let config = ReactConfig { result_order: ResultOrder::Completion, ..ReactConfig::cococat() };
         let agent = asked.agent.config(config).build().unwrap();
-        let end = agent.process_input(agent.input("go"), Default::default()).await.unwrap();
+        let end = agent.without_thread().run(agent.input("go")).await.unwrap();
         let ids = end.state.messages.iter().map(|message| message.tool_call_id.clone());
         ids.filter(|id| !id.is_empty()).collect::<Vec<_>>()
     });

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::json;
 use superstep::{
-    Answers, CheckpointId, Command, CompiledGraph, Cx, Interrupt, Persistence, RunConfig, RunError, START,
-    State, StateGraph, Status, TaskKey, TaskRecord,
+    Answers, Command, CompiledGraph, Cx, Interrupt, Persistence, RunConfig, RunError, START, State,
+    StateGraph, Status, TaskKey, TaskRecord,
 };
 
 use crate::support::{Plain, failed, head, on_every_store, places, say, sayer, t};
@@ -34,10 +34,6 @@ struct Turned {
     a: i64,
 }
 
-fn answer(name: &str, value: impl Serialize) -> RunConfig {
-    RunConfig { answers: Answers::new().answer(name, value), ..t() }
-}
-
 fn amount(x: i64) -> <Plain as State>::Update {
     Plain::update().x(x)
 }
@@ -61,73 +57,72 @@ on_every_store! {
         for by_id in [true, false] {
             backend.open().delete(&"t".into()).await.unwrap();
             let graph = backend.keep(paying());
-            let asked = graph.invoke(amount(1), t()).await.unwrap();
+            let asked = graph.thread("t").run(amount(1)).await.unwrap();
             let old = &asked.interrupts[0].id;
-            graph.update_state(t(), amount(1_000_000), None).await.unwrap();
+            graph.thread("t").update(amount(1_000_000)).await.unwrap();
             assert_eq!(waits(&graph).await, asked.interrupts[0], "what was asked waits until it is asked again");
 
             let name = if by_id { old } else { "approve" };
-            let error = failed(graph.resume(answer(name, true)).await).to_string();
+            let error = failed(graph.thread("t").answer(name, true).resume().await).to_string();
             let now = waits(&graph).await;
             assert_eq!(error, changed("approve", r#"{"pay":1}"#, &now));
             assert_eq!(now.question, json!({ "pay": 1_000_000 }));
             // Repeated, also in another process, with the id of a replaced question.
             let graph = backend.keep(paying());
-            let late = failed(graph.resume(answer(old, true)).await).to_string();
+            let late = failed(graph.thread("t").answer(old, true).resume().await).to_string();
             assert_eq!(late, changed(old, r#"{"pay":1}"#, &now));
-            assert_eq!(graph.resume(t()).await.unwrap().interrupts, std::slice::from_ref(&now), "it is the same when it is asked again");
-            let late = failed(graph.resume(answer(old, true)).await).to_string();
+            assert_eq!(graph.thread("t").resume().await.unwrap().interrupts, std::slice::from_ref(&now), "it is the same when it is asked again");
+            let late = failed(graph.thread("t").answer(old, true).resume().await).to_string();
             assert_eq!(late, changed(old, r#"{"pay":1}"#, &now));
-            assert_eq!(graph.resume(answer(&now.id, true)).await.unwrap().state.said(), "paid 1000000");
+            assert_eq!(graph.thread("t").answer(&now.id, true).resume().await.unwrap().state.said(), "paid 1000000");
         }
     }
 
     async fn an_answer_by_key_is_to_what_waits_when_it_is_given(backend: Backend) {
         let graph = backend.keep(paying());
-        let asked = graph.invoke(amount(1), t()).await.unwrap();
-        graph.update_state(t(), amount(5), None).await.unwrap();
-        // A resume without an answer returns the current question.
-        let again = graph.resume(t()).await.unwrap();
+        let asked = graph.thread("t").run(amount(1)).await.unwrap();
+        graph.thread("t").update(amount(5)).await.unwrap();
+        // Who resumes first sees what is asked now.
+        let again = graph.thread("t").resume().await.unwrap();
         assert_eq!((places(&again.interrupts), &again.interrupts[0].question), (vec!["pay:1.0:approve"], &json!({ "pay": 5 })));
-        let late = failed(graph.resume(answer(&asked.interrupts[0].id, true)).await).to_string();
+        let late = failed(graph.thread("t").answer(&asked.interrupts[0].id, true).resume().await).to_string();
         assert_eq!(late, changed(&asked.interrupts[0].id, r#"{"pay":1}"#, &again.interrupts[0]));
-        assert_eq!(graph.resume(answer("approve", true)).await.unwrap().state.said(), "paid 5");
+        assert_eq!(graph.thread("t").answer("approve", true).resume().await.unwrap().state.said(), "paid 5");
     }
 
     async fn an_edit_that_comes_with_the_answer_is_an_edit_before_it(backend: Backend) {
         let graph = backend.keep(paying());
-        graph.invoke(amount(1), t()).await.unwrap();
-        let error = failed(graph.resume_with(Command::update(amount(9)), answer("approve", true)).await);
+        graph.thread("t").run(amount(1)).await.unwrap();
+        let error = failed(graph.thread("t").answer("approve", true).resume_with(Command::update(amount(9))).await);
         assert!(matches!(error, RunError::ChangedQuestion { .. }), "{error}");
         // An unrelated edit does not change the question.
         let id = waits(&graph).await.id;
-        let end = graph.resume_with(Command::update(say("note")), answer(&id, false)).await.unwrap();
+        let end = graph.thread("t").answer(&id, false).resume_with(Command::update(say("note"))).await.unwrap();
         assert_eq!(end.state.said(), "note kept 9");
     }
 
     async fn forks_of_one_checkpoint_ask_under_ids_of_their_own(backend: Backend) {
         let graph = backend.keep(paying());
-        let first = graph.invoke(amount(1), t()).await.unwrap();
-        let at = |checkpoint: Option<CheckpointId>| RunConfig { checkpoint, ..t() };
+        let first = graph.thread("t").run(amount(1)).await.unwrap();
         let mut ids = vec![first.interrupts[0].id.clone()];
-        // The head's id stands for its tasks.
-        graph.fork(t()).await.unwrap();
+        // Who names the head means its tasks.
+        graph.thread("t").fork(None).await.unwrap();
         for x in [1, 1, 1_000_000] {
-            graph.update_state(at(first.checkpoint), amount(x), None).await.unwrap();
-            let asked = graph.resume(t()).await.unwrap();
+            graph.thread("t").at(first.checkpoint).update(amount(x)).await.unwrap();
+            let asked = graph.thread("t").resume().await.unwrap();
             assert_eq!(asked.interrupts[0].question, json!({ "pay": x }));
             for other in &ids {
-                let error = failed(graph.resume(answer(other, true)).await).to_string();
+                let error = failed(graph.thread("t").answer(other, true).resume().await).to_string();
                 assert!(error.contains("SS118") || error.contains("SS125"), "{error}");
             }
             ids.push(asked.interrupts[0].id.clone());
         }
         for _ in 0..2 {
-            let asked = graph.resume(at(first.checkpoint)).await.unwrap();
+            let asked = graph.thread("t").at(first.checkpoint).resume().await.unwrap();
             assert!(!ids.contains(&asked.interrupts[0].id), "{ids:?}");
             ids.push(asked.interrupts[0].id.clone());
         }
-        assert_eq!(graph.resume(answer(&ids[5], true)).await.unwrap().state.said(), "paid 1");
+        assert_eq!(graph.thread("t").answer(&ids[5], true).resume().await.unwrap().state.said(), "paid 1");
     }
 
     async fn an_answer_that_was_stored_before_an_edit_is_given_back(backend: Backend) {
@@ -141,14 +136,14 @@ on_every_store! {
             graph.add_edge(START, ask);
             backend.keep(graph.compile().unwrap())
         };
-        make().invoke(amount(1), t()).await.unwrap();
-        let second = make().resume(answer("one", "A")).await.unwrap();
-        make().update_state(t(), amount(2), None).await.unwrap();
-        let error = failed(make().resume(answer(&second.interrupts[0].id, "B")).await).to_string();
+        make().thread("t").run(amount(1)).await.unwrap();
+        let second = make().thread("t").answer("one", "A").resume().await.unwrap();
+        make().thread("t").update(amount(2)).await.unwrap();
+        let error = failed(make().thread("t").answer(&second.interrupts[0].id, "B").resume().await).to_string();
         let now = waits(&make()).await;
         assert_eq!((error, now.key.as_str()), (changed("one", r#"{"x":1}"#, &now), "one"));
-        // The other answer is for the unchanged question.
-        assert_eq!(make().resume(answer("one", "C")).await.unwrap().state.said(), "2: C B");
+        // The other answer is to what is still asked.
+        assert_eq!(make().thread("t").answer("one", "C").resume().await.unwrap().state.said(), "2: C B");
     }
 
     async fn the_order_of_a_map_is_no_other_question(backend: Backend) {
@@ -163,27 +158,27 @@ on_every_store! {
             graph.add_edge(START, ask);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = make(false).invoke(Plain::update(), t()).await.unwrap();
-        assert_eq!(make(true).resume(t()).await.unwrap().interrupts, asked.interrupts);
-        assert_eq!(make(true).resume(answer("q", "R")).await.unwrap().state.said(), "R");
+        let asked = make(false).thread("t").run(Plain::update()).await.unwrap();
+        assert_eq!(make(true).thread("t").resume().await.unwrap().interrupts, asked.interrupts);
+        assert_eq!(make(true).thread("t").answer("q", "R").resume().await.unwrap().state.said(), "R");
     }
 
     async fn an_answer_that_an_older_program_stored_is_taken(backend: Backend) {
         let store = backend.open();
         let graph = paying().with_checkpointer(store.clone());
-        let asked = graph.invoke(amount(1), t()).await.unwrap();
+        let asked = graph.thread("t").run(amount(1)).await.unwrap();
         let task = TaskKey { thread: "t".into(), checkpoint: asked.checkpoint.unwrap(), slot: 0 };
         let record: TaskRecord =
             serde_json::from_value(json!({ "end": "interrupted", "questions": [], "answers": { "approve": "true" } })).unwrap();
         store.record(&task, record).await.unwrap();
         drop((graph, store));
-        assert_eq!(backend.keep(paying()).resume(t()).await.unwrap().state.said(), "paid 1");
+        assert_eq!(backend.keep(paying()).thread("t").resume().await.unwrap().state.said(), "paid 1");
     }
 
     async fn a_question_that_an_older_program_stored_can_be_answered(backend: Backend) {
         let store = backend.open();
         let graph = paying().with_checkpointer(store.clone());
-        let asked = graph.invoke(amount(1), t()).await.unwrap();
+        let asked = graph.thread("t").run(amount(1)).await.unwrap();
         let task = TaskKey { thread: "t".into(), checkpoint: asked.checkpoint.unwrap(), slot: 0 };
         let question = json!({ "key": "approve", "question": r#"{"pay":1}"# });
         let record = json!({ "end": "interrupted", "questions": [question], "answers": {} });
@@ -191,7 +186,7 @@ on_every_store! {
         drop((graph, store));
         let graph = backend.keep(paying());
         assert_eq!(waits(&graph).await, asked.interrupts[0]);
-        assert_eq!(graph.resume(answer(&asked.interrupts[0].id, true)).await.unwrap().state.said(), "paid 1");
+        assert_eq!(graph.thread("t").answer(&asked.interrupts[0].id, true).resume().await.unwrap().state.said(), "paid 1");
     }
 
     /// The subgraph gets the amount each time it starts, and once if it is stored.
@@ -215,23 +210,23 @@ on_every_store! {
                 graph.add_edge(middle, end);
                 backend.keep(graph.compile().unwrap())
             };
-            let asked = make().invoke(amount(1), t()).await.unwrap();
+            let asked = make().thread("t").run(amount(1)).await.unwrap();
             let old = asked.interrupts[0].id.clone();
             assert_eq!(places(&asked.interrupts), ["middle:1.0/inner:1.0/pay:1.0:approve"]);
-            make().update_state(t(), amount(7), None).await.unwrap();
+            make().thread("t").update(amount(7)).await.unwrap();
             if persistence == Persistence::None {
-                let error = failed(make().resume(answer(&old, true)).await).to_string();
+                let error = failed(make().thread("t").answer(&old, true).resume().await).to_string();
                 assert_eq!(error, changed("approve", r#"{"pay":1}"#, &waits(&make()).await));
             } else {
                 let path = &["middle", "inner"];
-                make().update_subgraph_state::<Plain>(t(), path, amount(7), None).await.unwrap();
-                make().resume(t()).await.unwrap();
+                make().thread("t").subgraph::<Plain>(path.iter().copied()).update(amount(7)).await.unwrap();
+                make().thread("t").resume().await.unwrap();
             }
             let now = waits(&make()).await;
             assert_eq!((now.question, now.id != old), (json!({ "pay": 7 }), true));
-            let late = failed(make().resume(answer(&old, true)).await);
+            let late = failed(make().thread("t").answer(&old, true).resume().await);
             assert!(matches!(late, RunError::ChangedQuestion { .. }), "{late}");
-            let end = make().resume(answer(&now.id, true)).await.unwrap();
+            let end = make().thread("t").answer(&now.id, true).resume().await.unwrap();
             assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "paid 7 end"), "{persistence:?}");
         }
     }

@@ -13,7 +13,7 @@ use superstep::{
     START, State, StateGraph, Status, StreamMode,
 };
 
-use crate::support::{Calls, Plain, failed, on_every_store, say, sayer, t, told};
+use crate::support::{Calls, Plain, failed, on_every_store, say, sayer, told};
 
 /// A manually set clock.
 #[derive(Clone, Default)]
@@ -79,14 +79,16 @@ async fn a_cache_has_room_for_so_many_and_one_without_a_ttl_keeps_them() {
     let calls = Calls::default();
     let (policy, clock) = (CachePolicy::new(|state: &Plain| state.x.to_string()), Hand::default());
     let graph = counting(&calls, policy);
-    let config = || RunConfig { clock: Arc::new(clock.clone()), ..RunConfig::default() };
     for _ in 0..3 {
-        assert_eq!(graph.invoke(Plain::update(), config()).await.unwrap().state.said(), "a1");
+        assert_eq!(
+            graph.without_thread().clock(clock.clone()).run(Plain::update()).await.unwrap().state.said(),
+            "a1"
+        );
         clock.advance(i64::MAX / 4);
     }
     let none = counting(&calls, CachePolicy::new(|_: &Plain| String::new()).capacity(0));
     for _ in 0..2 {
-        none.invoke(Plain::update(), config()).await.unwrap();
+        none.without_thread().clock(clock.clone()).run(Plain::update()).await.unwrap();
     }
     assert_eq!(calls.all(), "a a a");
 }
@@ -95,8 +97,8 @@ on_every_store! {
     async fn h1_a_cached_update_is_stored_as_any_other(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(counting(&calls, for_a_second()));
-        graph.invoke(Plain::update(), RunConfig::thread("first")).await.unwrap();
-        graph.invoke(say("in"), t()).await.unwrap();
+        graph.thread("first").run(Plain::update()).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
         assert_eq!(calls.all(), "a");
         assert_eq!(crate::support::head(&graph).await.values.said(), "in a1");
     }
@@ -115,16 +117,15 @@ on_every_store! {
         graph.cache(a, CachePolicy::new(|_: &Plain| String::new()));
         graph.add_edge(START, a);
         let graph = backend.keep(graph.compile().unwrap());
-        failed(graph.invoke(Plain::update(), t()).await);
-        failed(graph.resume(t()).await);
-        assert_eq!(graph.resume(t()).await.unwrap().status, Status::Interrupted);
+        failed(graph.thread("t").run(Plain::update()).await);
+        failed(graph.thread("t").resume().await);
+        assert_eq!(graph.thread("t").resume().await.unwrap().status, Status::Interrupted);
         let answers = |who: &str| Answers::new().answer("who", who);
-        let end = graph.resume(RunConfig { answers: answers("Ada"), ..t() }).await.unwrap();
+        let end = graph.thread("t").answers(answers("Ada")).resume().await.unwrap();
         assert_eq!(end.state.said(), "Ada");
         // The node of another user runs, and its result has nothing of Ada's.
-        let u = || RunConfig::thread("u");
-        assert_eq!(graph.invoke(Plain::update(), u()).await.unwrap().status, Status::Interrupted);
-        let end = graph.resume(RunConfig { answers: answers("Bo"), ..u() }).await.unwrap();
+        assert_eq!(graph.thread("u").run(Plain::update()).await.unwrap().status, Status::Interrupted);
+        let end = graph.thread("u").answers(answers("Bo")).resume().await.unwrap();
         assert_eq!(end.state.said(), "Bo");
     }
 
@@ -141,11 +142,11 @@ on_every_store! {
         graph.add_edge(START, a);
         graph.add_edge(START, b);
         let graph = backend.keep(graph.compile().unwrap());
-        let error = failed(graph.invoke(Plain::update(), t()).await);
+        let error = failed(graph.thread("t").run(Plain::update()).await);
         assert!(matches!(error, RunError::Conflict { .. }), "{error}");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "a b");
-        // It is cached after it is accepted.
-        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "a b");
+        // Once it is accepted it is.
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b a b");
         assert_eq!(calls.all(), "a a");
     }
 }
@@ -163,7 +164,7 @@ async fn the_item_of_a_worker_belongs_to_the_key() {
     graph.add_fan_out(START, |state: &Plain| 0..u32::try_from(state.x).unwrap(), worker);
     let graph = graph.compile().unwrap();
     let run = async |items| {
-        let end = graph.invoke(Plain::update().x(items), RunConfig::default()).await.unwrap();
+        let end = graph.run(Plain::update().x(items)).await.unwrap();
         (end.state.said(), calls.named("w"))
     };
     assert_eq!(run(2).await, ("0 1".to_owned(), 2));
@@ -194,7 +195,7 @@ async fn where_a_node_goes_is_cached_along() {
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
     for (x, said) in [(0, "a left"), (1, "a right"), (0, "a left"), (1, "a right")] {
-        let end = graph.invoke(Plain::update().x(x), RunConfig::default()).await.unwrap();
+        let end = graph.run(Plain::update().x(x)).await.unwrap();
         assert_eq!(end.state.said(), said);
     }
     assert_eq!(calls.named("a"), 2);
@@ -203,8 +204,7 @@ async fn where_a_node_goes_is_cached_along() {
 #[tokio::test]
 async fn a_key_that_panics_is_a_failure_of_its_node() {
     let policy = CachePolicy::new(|_: &Plain| panic!("no key"));
-    let error =
-        failed(counting(&Calls::default(), policy).invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(counting(&Calls::default(), policy).run(Plain::update()).await);
     assert_eq!(
         crate::support::text(&error),
         "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: panicked: no key"

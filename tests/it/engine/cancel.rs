@@ -5,9 +5,7 @@ use std::{
     time::Duration,
 };
 
-use superstep::{
-    Answers, CompiledGraph, Cx, NodeOptions, OnCancel, RunConfig, START, State, StateGraph, Status,
-};
+use superstep::{Answers, CompiledGraph, Cx, NodeOptions, OnCancel, START, State, StateGraph, Status};
 
 use crate::support::{Calls, Plain, Stuck, entries, h, head, json, names, on_every_store, say, t, task};
 
@@ -54,7 +52,7 @@ on_every_store! {
             config.cancel.cancel();
         };
         let with_stuck = graph(Some(stuck.clone()));
-        let (end, ()) = tokio::join!(with_stuck.invoke(say("in"), config.clone()), cancel);
+        let (end, ()) = tokio::join!(with_stuck.configured(config.clone()).run(say("in")), cancel);
         let end = end.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "in"));
 
@@ -63,7 +61,7 @@ on_every_store! {
         assert_eq!(names(&found.next), "a");
         assert_eq!(task(&found.tasks[0]), ("a".to_owned(), json(&()), "cancelled".to_owned()));
         assert_eq!(found.checkpoint.unwrap().id, end.checkpoint.unwrap());
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in a"));
         assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("loop", 0, "a"), ("input", -1, "__start__")]));
     }
@@ -73,25 +71,25 @@ on_every_store! {
         let graph = backend.keep(nodes(&["a"], &[], &calls));
         let config = t();
         config.cancel.cancel();
-        let end = graph.invoke(say("in"), config).await.unwrap();
+        let end = graph.configured(config).run(say("in")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "in"));
         assert_eq!(calls.all(), "");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a");
     }
 
     async fn nodes_that_may_finish_do_so_and_are_even_started_after_the_cancel(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(nodes(&["stop", "tidy", "next"], &["stop", "tidy"], &calls));
-        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "stop tidy"));
         assert_eq!(names(&head(&graph).await.next), "next");
         assert_eq!(calls.all(), "stop tidy");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "stop tidy next");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "stop tidy next");
     }
 
     async fn a_cancelled_run_is_complete_if_its_last_node_may_finish(backend: Backend) {
         let graph = backend.keep(nodes(&["stop"], &["stop"], &Calls::default()));
-        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "stop"));
     }
 
@@ -109,7 +107,7 @@ on_every_store! {
         graph.add_edge(START, hangs);
         graph.add_edge(START, stop);
         let graph = backend.keep(graph.compile().unwrap());
-        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(end.status, Status::Cancelled);
         assert_eq!(calls.all(), "stop");
         let found = head(&graph).await;
@@ -140,11 +138,10 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         for (thread, inside) in [("alone", false), ("inside", true)] {
-            let t = || RunConfig::thread(thread);
-            let end = make(true, inside).invoke(Plain::update(), t()).await.unwrap();
+            let end = make(true, inside).thread(thread).run(Plain::update()).await.unwrap();
             assert_eq!((end.status, end.interrupts.len()), (Status::Cancelled, 1), "{thread}");
             let answers = Answers::new().answer(&end.interrupts[0].id, "R");
-            let end = make(false, inside).resume(RunConfig { answers, ..t() }).await.unwrap();
+            let end = make(false, inside).thread(thread).answers(answers).resume().await.unwrap();
             assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "R stop"), "{thread}");
         }
     }
@@ -166,7 +163,7 @@ async fn what_a_node_left_behind_ends_with_its_run() {
     });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    begun.crash(graph.invoke(Plain::update(), RunConfig::default())).await;
+    begun.crash(graph.run(Plain::update())).await;
     tokio::task::yield_now().await;
     // One is held here, one by the node's function.
     assert_eq!(Arc::strong_count(&gone), 2);
@@ -185,7 +182,7 @@ async fn a_run_ends_when_what_its_nodes_left_behind_is_over() {
     });
     graph.add_edge(START, a);
     let begun = tokio::time::Instant::now();
-    graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    graph.compile().unwrap().run(Plain::update()).await.unwrap();
     assert_eq!(begun.elapsed(), Duration::from_secs(3));
     // No future would wait for it any more, so it is not started.
     let cx = after.lock().unwrap().take().unwrap();
@@ -204,7 +201,7 @@ async fn a_cancelled_node_is_not_retried() {
     let retry = superstep::RetryPolicy::default().into();
     graph.configure(a, NodeOptions { retry, on_cancel: OnCancel::Finish, ..NodeOptions::default() });
     graph.add_edge(START, a);
-    let result = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await;
+    let result = graph.compile().unwrap().run(Plain::update()).await;
     let error = crate::support::failed(result);
     assert!(matches!(&error, superstep::RunError::Node { attempts: 1, .. }), "{error}");
 }

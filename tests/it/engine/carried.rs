@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use superstep::{
-    Answers, Command, Cx, END, Keep, Persistence, Replay, Route, RunConfig, RunError, START, State,
-    StateGraph, Status,
+    Answers, Command, Cx, END, Keep, Persistence, Route, RunConfig, RunError, START, State, StateGraph,
+    Status,
 };
 
-use super::subgraphs::{answer, asking, parent};
-use crate::support::{Calls, Plain, failed, head, id_at, names, on_every_store, places, say, sayer, t};
+use super::subgraphs::{asking, parent};
+use crate::support::{Calls, Plain, failed, head, id_at, names, on_every_store, places, say, sayer};
 
 #[derive(Route, Clone, Copy)]
 enum Then {
@@ -32,31 +32,30 @@ on_every_store! {
                 };
                 let t = || RunConfig::thread(format!("{nth} {way}"));
                 let thread = t().thread.unwrap();
-                let asked = make().invoke(say("in"), t()).await.unwrap();
-                let answered = || RunConfig { answers: Answers::new().answer(&asked.interrupts[0].id, "R"), ..t() };
+                let asked = make().thread(format!("{nth} {way}")).run(say("in")).await.unwrap();
                 let end = if way == "command" {
-                    make().resume_with(Command::update(say("U")), answered()).await.unwrap()
+                    make().thread(format!("{nth} {way}")).answer(&asked.interrupts[0].id, "R").resume_with(Command::update(say("U"))).await.unwrap()
                 } else {
-                    make().update_state(t(), say("U"), "p").await.unwrap();
+                    make().thread(format!("{nth} {way}")).update_as("p", say("U")).await.unwrap();
                     if way == "two updates" {
                         let twice = vec![vec![(say("V"), "p".into())], vec![(say("W"), "p".into())]];
-                        make().bulk_update_state(t(), twice).await.unwrap();
+                        make().thread(format!("{nth} {way}")).bulk_update(twice).await.unwrap();
                     }
                     if way == "prune" {
-                        make().prune_thread(&thread, Keep::Last(1)).await.unwrap();
+                        make().thread(&thread).prune(Keep::Last(1)).await.unwrap();
                     }
-                    let waiting = make().get_state(&thread, None).await.unwrap();
+                    let waiting = make().thread(&thread).state().await.unwrap();
                     assert_eq!((names(&waiting.next).as_str(), waiting.tasks[0].subgraphs.len()), ("sub", 1));
                     assert_eq!(waiting.tasks[0].interrupts, asked.interrupts);
-                    let inside = make().get_subgraph_state::<Plain>(&thread, &["sub"]).await.unwrap();
+                    let inside = make().thread(&thread).subgraph::<Plain>(["sub"]).state().await.unwrap();
                     assert_eq!(names(&inside.next), "s2");
-                    make().resume(answered()).await.unwrap()
+                    make().thread(format!("{nth} {way}")).answer(&asked.interrupts[0].id, "R").resume().await.unwrap()
                 };
                 let said = if way == "two updates" { "in p U V W s1 R" } else { "in p U s1 R" };
                 assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, said), "{way}");
                 assert_eq!(calls.all(), "s1 s2 s2", "{way}");
                 if way != "prune" {
-                    let replayed = Replay::of(&make(), thread).run().await.unwrap();
+                    let replayed = make().thread(thread).replay().run().await.unwrap();
                     assert!(replayed.is_same(), "{way}: {replayed}");
                 }
             }
@@ -66,14 +65,14 @@ on_every_store! {
     async fn a_subgraph_that_was_changed_from_outside_goes_on_after_an_update_of_its_caller(backend: Backend) {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls)));
-        make().invoke(say("in"), t()).await.unwrap();
-        make().update_state(t(), say("U"), "p").await.unwrap();
-        make().update_subgraph_state::<Plain>(t(), &["sub"], say("V"), "s1").await.unwrap();
-        // Its earlier question is void until it runs again.
-        let unasked = failed(make().resume(answer("q", "R")).await);
+        make().thread("t").run(say("in")).await.unwrap();
+        make().thread("t").update_as("p", say("U")).await.unwrap();
+        make().thread("t").subgraph::<Plain>(["sub"]).update_as("s1", say("V")).await.unwrap();
+        // What it asked before, it asks no more until it runs again.
+        let unasked = failed(make().thread("t").answer("q", "R").resume().await);
         assert!(matches!(unasked, RunError::UnknownInterrupt { .. }), "{unasked}");
-        assert_eq!(places(&make().resume(t()).await.unwrap().interrupts), ["sub:2.0/s2:2.0:q"]);
-        let end = make().resume(answer("q", "R")).await.unwrap();
+        assert_eq!(places(&make().thread("t").resume().await.unwrap().interrupts), ["sub:2.0/s2:2.0:q"]);
+        let end = make().thread("t").answer("q", "R").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in p U s1 V R", "p s1 s2 s2 s2"));
     }
 
@@ -89,15 +88,15 @@ on_every_store! {
             graph.add_edge(START, ask);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = make().invoke(Plain::update(), t()).await.unwrap();
-        make().update_state(t(), say("U"), None).await.unwrap();
-        let again = make().resume_with(Command::update(say("V")), t()).await.unwrap();
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
+        make().thread("t").update(say("U")).await.unwrap();
+        let again = make().thread("t").resume_with(Command::update(say("V"))).await.unwrap();
         assert_eq!(again.interrupts, asked.interrupts);
-        let end = make().resume(answer("q", true)).await.unwrap();
+        let end = make().thread("t").answer("q", true).resume().await.unwrap();
         assert_eq!(json!(end.state.log.last()), asked.interrupts[0].question);
-        // On another branch the task is a different one.
-        let before = make().get_history(&"t".into(), Default::default()).await.unwrap()[3].id;
-        let fork = make().resume(RunConfig { checkpoint: Some(before), ..t() }).await.unwrap();
+        // On a branch of its own the task is another one.
+        let before = make().thread("t").history().checkpoints().await.unwrap()[3].id;
+        let fork = make().thread("t").at(before).resume().await.unwrap();
         assert_ne!(fork.interrupts[0].question, asked.interrupts[0].question);
     }
 
@@ -113,12 +112,12 @@ on_every_store! {
             });
             backend.keep(graph.compile().unwrap())
         };
-        let asked = make().invoke(Plain::update(), t()).await.unwrap();
-        let second = make().resume(answer(&id_at(&asked.interrupts, "ask:1.0:ok"), "one")).await.unwrap();
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
+        let second = make().thread("t").answer(&id_at(&asked.interrupts, "ask:1.0:ok"), "one").resume().await.unwrap();
         assert_eq!(places(&second.interrupts), ["ask:2.0:ok"]);
-        let stale = failed(make().resume(answer(&id_at(&asked.interrupts, "ask:1.0:ok"), "one")).await);
+        let stale = failed(make().thread("t").answer(&id_at(&asked.interrupts, "ask:1.0:ok"), "one").resume().await);
         assert!(matches!(stale, RunError::UnknownInterrupt { .. }), "{stale}");
-        assert_eq!(make().resume(answer(&id_at(&second.interrupts, "ask:2.0:ok"), "two")).await.unwrap().state.said(), "one two");
+        assert_eq!(make().thread("t").answer(&id_at(&second.interrupts, "ask:2.0:ok"), "two").resume().await.unwrap().state.said(), "one two");
     }
 
     /// An update includes `a`, and the slots of the workers' tasks decrease.
@@ -134,15 +133,15 @@ on_every_store! {
             graph.add_fan_out(START, |_: &Plain| [10, 9_999], worker);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["w:1.1:approve", "w:1.2:approve"]);
-        make().update_state(t(), say("U"), None).await.unwrap();
+        make().thread("t").update(say("U")).await.unwrap();
         let moved = head(&make()).await;
         let waiting: Vec<_> = moved.tasks.iter().flat_map(|task| task.interrupts.clone()).collect();
         assert_eq!(waiting, asked.interrupts);
-        let half = make().resume(answer(&id_at(&asked.interrupts, "w:1.1:approve"), "yes")).await.unwrap();
+        let half = make().thread("t").answer(&id_at(&asked.interrupts, "w:1.1:approve"), "yes").resume().await.unwrap();
         assert_eq!(half.interrupts, asked.interrupts[1..]);
-        let end = make().resume(answer(&id_at(&asked.interrupts, "w:1.2:approve"), "no")).await.unwrap();
+        let end = make().thread("t").answer(&id_at(&asked.interrupts, "w:1.2:approve"), "no").resume().await.unwrap();
         assert_eq!(end.state.said(), "a U 10 yes 9999 no");
     }
 
@@ -160,17 +159,17 @@ on_every_store! {
                 graph.add_edge(c, END);
                 backend.keep(graph.compile().unwrap())
             };
-            let (t, thread) = (|| RunConfig::thread(nth.to_string()), nth.to_string().into());
-            make().invoke(Plain::update(), t()).await.unwrap();
-            make().resume_with(command, t()).await.unwrap();
-            make().update_state(t(), say("V"), None).await.unwrap();
-            let state = make().get_state(&thread, None).await.unwrap();
+            let thread = || make().thread(nth.to_string());
+            thread().run(Plain::update()).await.unwrap();
+            thread().resume_with(command).await.unwrap();
+            thread().update(say("V")).await.unwrap();
+            let state = thread().state().await.unwrap();
             let expected = [("a U V", "b"), ("a V", "b c")][nth];
             assert_eq!((state.values.said().as_str(), names(&state.next).as_str()), expected);
-            // A fork whose parent is deleted is unknown.
-            make().fork(t()).await.unwrap();
-            make().prune_thread(&thread, Keep::Last(1)).await.unwrap();
-            let error = failed(make().update_state(t(), say("W"), None).await);
+            // Of a fork whose parent is gone nobody knows.
+            thread().fork(None).await.unwrap();
+            thread().prune(Keep::Last(1)).await.unwrap();
+            let error = failed(thread().update(say("W")).await);
             assert_eq!(
                 error.to_string(),
                 format!(
@@ -195,17 +194,15 @@ on_every_store! {
                 graph.add_edge(START, ask);
                 backend.keep(graph.compile().unwrap())
             };
-            let asked = make().invoke(Plain::update(), RunConfig::thread(way)).await.unwrap();
-            let at_head = || RunConfig { checkpoint: asked.checkpoint, ..RunConfig::thread(way) };
+            let asked = make().thread(way).run(Plain::update()).await.unwrap();
             let answers = || Answers::new().answer(asked.interrupts[0].id.as_str(), "R");
-            let answered = |config| RunConfig { answers: answers(), ..config };
             let end = match way {
                 "update" => {
-                    make().update_state(at_head(), say("U"), None).await.unwrap();
-                    make().resume(answered(RunConfig::thread(way))).await.unwrap()
+                    make().thread(way).at(asked.checkpoint).update(say("U")).await.unwrap();
+                    make().thread(way).answers(answers()).resume().await.unwrap()
                 }
-                "command" => make().resume_with(Command::update(say("U")), answered(at_head())).await.unwrap(),
-                _ => make().resume(answered(at_head())).await.unwrap(),
+                "command" => make().thread(way).at(asked.checkpoint).answers(answers()).resume_with(Command::update(say("U"))).await.unwrap(),
+                _ => make().thread(way).at(asked.checkpoint).answers(answers()).resume().await.unwrap(),
             };
             assert_eq!(end.state.said(), if way == "answer" { "a R" } else { "a U R" }, "{way}");
             assert_eq!(calls.all(), "a", "{way}");

@@ -6,11 +6,10 @@ use std::sync::{
 };
 
 use superstep::{
-    Barrier, Breakpoints, CheckpointId, CompiledGraph, Cx, Log, Route, RunConfig, RunError, START, State,
-    StateGraph, Status, reduce,
+    Barrier, CheckpointId, CompiledGraph, Cx, Log, Route, RunError, START, State, StateGraph, Status, reduce,
 };
 
-use crate::support::{Stuck, entries, failed, h, head, json, on_every_store, t};
+use crate::support::{Stuck, entries, failed, h, head, json, on_every_store};
 
 /// Has no zero.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -44,12 +43,11 @@ fn writes_one_then_two() -> CompiledGraph<Folded> {
 on_every_store! {
     async fn a7_without_a_zero_the_first_write_is_stored_as_it_is(backend: Backend) {
         let graph = backend.keep(writes_one_then_two());
-        let end = graph.invoke(Folded::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Folded::update()).await.unwrap();
         assert_eq!(end.state.x, Some("f(1,2)".into()));
         assert_eq!(head(&graph).await.values.x, Some("f(1,2)".into()));
 
-        let five = RunConfig::thread("five");
-        let end = graph.invoke(Folded::update().x("5"), five).await.unwrap();
+        let end = graph.thread("five").run(Folded::update().x("5")).await.unwrap();
         assert_eq!(end.state.x, Some("f(f(5,1),2)".into()));
         let cleared = reduce(&end.state, [Folded::update().set_x("6")]).unwrap();
         assert_eq!(cleared.x, Some("6".into()));
@@ -86,15 +84,14 @@ fn topics() -> CompiledGraph<Topics> {
 on_every_store! {
     async fn a10_a_topic_has_what_the_last_superstep_wrote(backend: Backend) {
         let seen = ["b [1] [1,2]", "c [5,6] [1,2,3]", "d [] [1,2,3]"].map(str::to_owned);
-        let end = backend.keep(topics()).invoke(Topics::update(), t()).await.unwrap();
+        let end = backend.keep(topics()).thread("t").run(Topics::update()).await.unwrap();
         assert_eq!(end.state.seen, seen);
 
-        let stops = RunConfig { step_limit: 1, ..RunConfig::thread("stops") };
-        failed(backend.keep(topics()).invoke(Topics::update(), stops.clone()).await);
+        failed(backend.keep(topics()).thread("stops").step_limit(1).run(Topics::update()).await);
         for _ in 0..2 {
-            failed(backend.keep(topics()).resume(stops.clone()).await);
+            failed(backend.keep(topics()).thread("stops").step_limit(1).resume().await);
         }
-        let end = backend.keep(topics()).resume(stops).await.unwrap();
+        let end = backend.keep(topics()).thread("stops").step_limit(1).resume().await.unwrap();
         assert_eq!(end.state.seen, seen, "also in another process after each superstep");
     }
 }
@@ -153,7 +150,7 @@ fn meeting() -> CompiledGraph<Meeting> {
 on_every_store! {
     async fn a_barrier_is_ready_once_all_have_arrived_and_until_it_is_cleared(backend: Backend) {
         let graph = backend.keep(meeting());
-        let end = graph.invoke(Meeting::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Meeting::update()).await.unwrap();
         let seen = [r"{} false", r#"{"Left"} false"#, r#"{"Left", "Right"} true"#].map(str::to_owned);
         assert_eq!(end.state.seen, seen);
         let stored = head(&graph).await.values.here;
@@ -215,7 +212,7 @@ fn seen(state: &Tracked) -> Vec<&str> {
 on_every_store! {
     async fn a11_an_untracked_value_is_seen_by_its_run_and_never_stored(backend: Backend) {
         let graph = backend.keep(tracked().compile().unwrap());
-        let end = graph.invoke(Tracked::update(), RunConfig { snapshot_every: Some(1), ..t() }).await.unwrap();
+        let end = graph.thread("t").snapshot_every(1).run(Tracked::update()).await.unwrap();
         assert_eq!(seen(&end.state), ["b sees 1", "work sees 2", "work sees 3"]);
         assert_eq!(end.state.r.0.map(|count| count.load(Ordering::Relaxed)), Some(3));
         assert!(head(&graph).await.values.r.0.is_none());
@@ -233,13 +230,12 @@ on_every_store! {
     }
 
     async fn a11_an_untracked_value_is_gone_after_a_resume(backend: Backend) {
-        let before_b = Breakpoints { before: vec!["b".into()], ..Breakpoints::default() };
         let graph = backend.keep(tracked().compile().unwrap());
-        let end = graph.invoke(Tracked::update(), RunConfig { breakpoints: before_b, ..t() }).await.unwrap();
+        let end = graph.thread("t").break_before(["b"]).run(Tracked::update()).await.unwrap();
         assert_eq!(end.status, Status::Interrupted);
         assert!(end.state.r.0.is_some(), "the first run's own result has it");
         assert!(head(&graph).await.values.r.0.is_none());
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!(seen(&end.state), ["b sees nothing", "work sees nothing", "work sees nothing"]);
     }
 
@@ -267,9 +263,9 @@ on_every_store! {
             graph.compile().unwrap()
         };
         let crashing = backend.keep(graph(Some(stuck.clone())));
-        stuck.crash(crashing.invoke(Tracked::update(), t())).await;
+        stuck.crash(crashing.thread("t").run(Tracked::update())).await;
         drop(crashing);
-        let end = backend.keep(graph(None)).resume(t()).await.unwrap();
+        let end = backend.keep(graph(None)).thread("t").resume().await.unwrap();
         assert_eq!(end.state.seen, ["a", "j sees nothing"].map(str::to_owned), "and `a` does not run again");
     }
 
@@ -281,7 +277,7 @@ on_every_store! {
         graph_of_one.add_edge(START, b);
         let one = backend.keep(graph_of_one.compile().unwrap());
         let input = || Tracked::update().r(Handle(Some(count.clone())));
-        let end = one.invoke(input(), RunConfig::thread("one")).await.unwrap();
+        let end = one.thread("one").run(input()).await.unwrap();
         assert_eq!(seen(&end.state), ["b sees 41"]);
         drop(graph);
     }
@@ -312,7 +308,7 @@ on_every_store! {
     async fn one_task_overwrites_a_reduced_channel(backend: Backend) {
         let graph = backend.keep(overwriting(false));
         let input = Overwritten::update().log(["x".to_owned(), "y".to_owned()]).n(1);
-        let end = graph.invoke(input, t()).await.unwrap();
+        let end = graph.thread("t").run(input).await.unwrap();
         assert_eq!((&end.state.log, end.state.n), (&["a".to_owned()].into(), 6));
         let stored = head(&graph).await.values;
         assert_eq!((&stored.log, stored.n), (&end.state.log, 6));
@@ -320,7 +316,7 @@ on_every_store! {
 
     async fn two_overwrites_in_one_superstep_are_a_conflict(backend: Backend) {
         let graph = backend.keep(overwriting(true));
-        let error = failed(graph.invoke(Overwritten::update(), t()).await);
+        let error = failed(graph.thread("t").run(Overwritten::update()).await);
         assert!(matches!(&error, RunError::Conflict { channel, step: 1, .. } if channel == "log"), "{error}");
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "a b"), ("input", -1, "__start__")]));
     }
@@ -337,10 +333,9 @@ on_every_store! {
             Then::Go => superstep::END,
         });
         let graph = backend.keep(graph.compile().unwrap());
-        let config = RunConfig { snapshot_every: Some(3), ..t() };
-        graph.invoke(Overwritten::update().log(["in".to_owned()]), config).await.unwrap();
+        graph.thread("t").snapshot_every(3).run(Overwritten::update().log(["in".to_owned()])).await.unwrap();
 
-        let history = graph.get_state_history(&"t".into(), Default::default()).await.unwrap();
+        let history = graph.thread("t").history().states().await.unwrap();
         let lengths: Vec<_> = history.iter().map(|snapshot| snapshot.values.log.len()).collect();
         assert_eq!(lengths, [8, 7, 6, 5, 4, 3, 2, 1, 0]);
 
@@ -367,7 +362,7 @@ async fn a13_a_node_runs_again_for_each_superstep_in_which_it_is_reached() {
     graph.add_edge(a, a2);
     graph.add_edge(a2, j);
     graph.add_edge(b, j);
-    let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "a b a2 j j");
 
     let mut graph = StateGraph::<Plain>::new("g");
@@ -376,6 +371,6 @@ async fn a13_a_node_runs_again_for_each_superstep_in_which_it_is_reached() {
         graph.add_edge(START, from);
         graph.add_edge(from, j);
     }
-    let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "a b j");
 }

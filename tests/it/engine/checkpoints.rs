@@ -11,12 +11,12 @@ use crate::support::{
 on_every_store! {
     async fn c1_every_superstep_leaves_a_checkpoint_with_its_state_and_results(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.invoke(say("in"), t()).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
         assert_eq!(
             h(&graph).await,
             entries(&[("loop", 2, ""), ("loop", 1, "b"), ("loop", 0, "a"), ("input", -1, "__start__")])
         );
-        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let history = graph.thread("t").history().states().await.unwrap();
         let values: Vec<_> = history.iter().map(|snapshot| snapshot.values.said()).collect();
         assert_eq!(values, ["in a b", "in a", "in", ""]);
         let tasks: Vec<Vec<_>> = history
@@ -31,8 +31,8 @@ on_every_store! {
 
     async fn c2_an_outcome_names_the_last_of_four_checkpoints(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        let end = graph.invoke(say("in"), t()).await.unwrap();
-        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let end = graph.thread("t").run(say("in")).await.unwrap();
+        let history = graph.thread("t").history().states().await.unwrap();
         assert_eq!(history.len(), 4);
         assert_eq!(end.checkpoint, Some(history[0].checkpoint.as_ref().unwrap().id));
         assert_eq!(end.state, history[0].values);
@@ -40,8 +40,8 @@ on_every_store! {
 
     async fn c3_a_second_run_counts_on_and_keeps_the_older_checkpoints(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.invoke(say("1"), t()).await.unwrap();
-        let end = graph.invoke(say("2"), t()).await.unwrap();
+        graph.thread("t").run(say("1")).await.unwrap();
+        let end = graph.thread("t").run(say("2")).await.unwrap();
         assert_eq!(end.state.said(), "1 a b 2 a b");
         assert_eq!(
             h(&graph).await,
@@ -60,37 +60,37 @@ on_every_store! {
 
     async fn c13_an_update_in_a_nodes_name_is_followed_by_what_follows_the_node(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.update_state(t(), say("u"), "a").await.unwrap();
+        graph.thread("t").update_as("a", say("u")).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("update", 0, "b")]));
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "u b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u b");
         assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("update", 0, "b")]));
     }
 
     async fn c13_an_update_in_the_name_of_start_is_an_input_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.update_state(t(), say("u"), "__start__").await.unwrap();
+        graph.thread("t").update_as("__start__", say("u")).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("update", 0, "a")]));
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "u a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u a b");
     }
 
     async fn c13_an_update_without_a_name_on_a_fresh_thread_is_an_input_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.update_state(t(), say("u"), None).await.unwrap();
+        graph.thread("t").update(say("u")).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("update", 0, "a")]));
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "u a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u a b");
     }
 
     async fn c14_an_update_in_an_unknown_name_is_an_error_and_stores_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        let error = failed(graph.update_state(t(), say("u"), "z").await);
+        let error = failed(graph.thread("t").update_as("z", say("u")).await);
         assert!(matches!(&error, RunError::UnknownNode { node, .. } if node == "z"), "{error}");
         assert_eq!(h(&graph).await, []);
     }
 
     async fn c19_a_replay_of_the_last_checkpoint_runs_nothing_and_leaves_a_fork(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        let end = graph.invoke(say("in"), t()).await.unwrap();
-        let replay = graph.resume(RunConfig { checkpoint: end.checkpoint, ..t() }).await.unwrap();
+        let end = graph.thread("t").run(say("in")).await.unwrap();
+        let replay = graph.thread("t").at(end.checkpoint).resume().await.unwrap();
         assert_eq!((replay.state.said().as_str(), replay.status), ("in a", Status::Completed));
         assert_eq!(
             h(&graph).await,
@@ -101,28 +101,28 @@ on_every_store! {
 
     async fn c20_a_fork_is_a_copy_of_its_checkpoint_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.invoke(say("in"), t()).await.unwrap();
-        let forked = graph.fork(RunConfig { checkpoint: Some(CheckpointId(3)), ..t() }).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
+        let forked = graph.thread("t").fork(CheckpointId(3)).await.unwrap();
         assert_eq!(forked, CheckpointId(5));
         let copy = head(&graph).await;
         let meta = copy.checkpoint.as_ref().unwrap();
         assert_eq!((entry(meta), meta.parent), (("fork", 2, "b".to_owned()), Some(CheckpointId(3))));
         assert_eq!(copy.values.said(), "in a");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b");
         assert_eq!(h(&graph).await[..2], entries(&[("loop", 3, ""), ("fork", 2, "b")]));
-        // The head is forked by default, and an input is forked with it.
-        assert_eq!(graph.fork(t()).await.unwrap(), CheckpointId(7));
+        // The head is forked by default, and an input goes along with its fork.
+        assert_eq!(graph.thread("t").fork(None).await.unwrap(), CheckpointId(7));
         assert_eq!(h(&graph).await[0], ("fork", 4, String::new()));
-        graph.fork(RunConfig { checkpoint: Some(CheckpointId(1)), ..t() }).await.unwrap();
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b");
-        let error = failed(graph.fork(RunConfig::thread("nobody")).await);
+        graph.thread("t").fork(CheckpointId(1)).await.unwrap();
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b");
+        let error = failed(graph.thread("nobody").fork(None).await);
         assert!(matches!(&error, RunError::EmptyThread { .. }), "{error}");
     }
 
     async fn c19_a_finished_thread_resumes_to_its_state_without_a_trace(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        let end = graph.invoke(say("in"), t()).await.unwrap();
-        let again = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").run(say("in")).await.unwrap();
+        let again = graph.thread("t").resume().await.unwrap();
         assert_eq!(again.state, end.state);
         assert_eq!((again.status, again.checkpoint), (Status::Completed, end.checkpoint));
         assert_eq!(h(&graph).await.len(), 3);
@@ -132,7 +132,7 @@ on_every_store! {
         let store = backend.open();
         let graph = line(&["a", "b"]).with_checkpointer(store.clone());
         for run in ["1", "2", "3"] {
-            graph.invoke(say(run), t()).await.unwrap();
+            graph.thread("t").run(say(run)).await.unwrap();
         }
         let page = async |range| store.history(&"t".into(), range).await.unwrap();
         let steps = |metas: &[superstep::CheckpointMeta]| metas.iter().map(|meta| meta.control.step).collect::<Vec<_>>();
@@ -150,10 +150,10 @@ on_every_store! {
         for (run, user) in [("1", "kim"), ("2", "lee"), ("3", "kim")] {
             let mut config = t();
             config.metadata.insert("user".to_owned(), user.into());
-            graph.invoke(say(run), config).await.unwrap();
+            graph.configured(config).run(say(run)).await.unwrap();
         }
         let steps = async |range| {
-            let found = graph.get_history(&"t".into(), range).await.unwrap();
+            let found = graph.thread("t").history().range(range).checkpoints().await.unwrap();
             found.iter().map(|meta| meta.control.step).collect::<Vec<_>>()
         };
         let before_b = History { next: Some("b".into()), ..History::default() };
@@ -172,18 +172,18 @@ on_every_store! {
             assert_eq!(empty.values, Plain::default());
             assert!(empty.next.is_empty() && empty.tasks.is_empty() && empty.checkpoint.is_none());
             assert_eq!(h(&graph).await, []);
-            graph.invoke(say("in"), t()).await.unwrap();
-            graph.delete_thread(&"t".into()).await.unwrap();
+            graph.thread("t").run(say("in")).await.unwrap();
+            graph.thread("t").delete().await.unwrap();
         }
         let at = Some(CheckpointId(1));
-        let error = failed(graph.get_state(&"t".into(), at).await);
+        let error = failed(graph.thread("t").at(at).state().await);
         assert!(matches!(error, RunError::UnknownCheckpoint { checkpoint: CheckpointId(1), .. }));
     }
 
     async fn c29_a_number_and_its_text_name_the_same_thread(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        graph.invoke(say("1"), RunConfig::thread(7)).await.unwrap();
-        let end = graph.invoke(say("2"), RunConfig::thread("7")).await.unwrap();
+        graph.thread(7).run(say("1")).await.unwrap();
+        let end = graph.thread("7").run(say("2")).await.unwrap();
         assert_eq!(end.state.said(), "1 a 2 a");
     }
 
@@ -193,9 +193,8 @@ on_every_store! {
         graph.add_edge(START, a);
         graph.add_edge(a, a);
         let graph = backend.keep(graph.compile().unwrap());
-        let config = RunConfig { step_limit: 300, ..t() };
         let mut seen = Vec::new();
-        let mut stream = graph.stream(Plain::update(), config, [superstep::StreamMode::Values]);
+        let mut stream = graph.thread("t").step_limit(300).stream(Plain::update(), [superstep::StreamMode::Values]);
         while let Some(event) = futures::StreamExt::next(&mut stream).await {
             if let superstep::Event::Values { step, state, .. } = event {
                 seen.push((step, state));
@@ -205,13 +204,13 @@ on_every_store! {
         assert_eq!(seen.len(), 301);
 
         let graph = backend.keep(line(&["a"]));
-        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let history = graph.thread("t").history().states().await.unwrap();
         assert_eq!(history.len(), 302);
         for (snapshot, (step, state)) in history.iter().rev().skip(1).zip(&seen) {
             assert_eq!(snapshot.checkpoint.as_ref().unwrap().control.step, *step);
             assert_eq!(snapshot.values, *state, "superstep {step}");
         }
-        let mut next = graph.get_state(&"t".into(), Some(CheckpointId(1))).await.unwrap();
+        let mut next = graph.thread("t").at(CheckpointId(1)).state().await.unwrap();
         assert_eq!((next.values.log.len(), names(&next.next)), (0, "__start__".to_owned()));
         next = head(&graph).await;
         assert_eq!((next.values.log.len(), names(&next.next)), (300, "a".to_owned()));
@@ -223,8 +222,8 @@ on_every_store! {
         let mut config = RunConfig { clock: std::sync::Arc::new(clock), ..t() };
         config.metadata.insert("user".to_owned(), "kim".into());
         config.on_unfinished = OnUnfinished::Discard;
-        graph.invoke(say("in"), config).await.unwrap();
-        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        graph.configured(config).run(say("in")).await.unwrap();
+        let history = graph.thread("t").history().states().await.unwrap();
         let metas: Vec<_> = history.iter().map(|snapshot| snapshot.checkpoint.as_ref().unwrap()).collect();
         let users: Vec<_> = metas.iter().map(|meta| (entry(meta).0, meta.metadata.get("user").is_some())).collect();
         assert_eq!(users, [("loop", false), ("loop", false), ("input", true)]);

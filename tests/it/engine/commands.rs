@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use superstep::{
-    Command, CompileError, Cx, END, EngineError, NoRoute, NodeRef, ProblemKind, Route, RunConfig, RunError,
-    START, State, StateGraph, Status, WorkerRef,
+    Command, CompileError, Cx, END, EngineError, NoRoute, NodeRef, ProblemKind, Route, RunError, START,
+    State, StateGraph, Status, WorkerRef,
 };
 
 use crate::support::{
-    Calls, Plain, Stuck, entries, failed, h, head, names, on_every_store, say, sayer, t, task, text,
+    Calls, Plain, Stuck, entries, failed, h, head, names, on_every_store, say, sayer, task, text,
 };
 
 #[derive(Route, Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,7 @@ fn roads(
 }
 
 async fn walked(graph: superstep::CompiledGraph<Plain>) -> Result<String, RunError> {
-    Ok(graph.invoke(Plain::update(), RunConfig::default()).await?.state.said())
+    Ok(graph.run(Plain::update()).await?.state.said())
 }
 
 #[tokio::test]
@@ -83,9 +83,9 @@ async fn b5_commands_in_a_list_are_applied_in_order() {
         Way::End => END,
     });
     let graph = graph.compile().unwrap();
-    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.run(Plain::update()).await.unwrap();
     assert_eq!((end.state.said().as_str(), end.state.x), ("1 2 b c", 2));
-    let error = failed(graph.invoke(Plain::update().x(-1), RunConfig::default()).await);
+    let error = failed(graph.run(Plain::update().x(-1)).await);
     assert_eq!(text(&error), "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: x is negative");
 }
 
@@ -145,7 +145,7 @@ async fn a_node_may_send_and_go_nowhere() {
     let graph = graph.compile().unwrap();
     let run = async |words: [&str; 2]| {
         let input = Plain::update().log(words.map(str::to_owned));
-        graph.invoke(input, RunConfig::default()).await.unwrap().state.said()
+        graph.run(input).await.unwrap().state.said()
     };
     assert_eq!(run(["one", "two"]).await, "one two one two");
     assert_eq!(run(["a", "b"]).await, "a b");
@@ -153,19 +153,19 @@ async fn a_node_may_send_and_go_nowhere() {
 
 on_every_store! {
     async fn a_send_that_is_not_declared_is_an_error(backend: Backend) {
-        let error = failed(backend.keep(senders(false)).invoke(Plain::update(), t()).await);
+        let error = failed(backend.keep(senders(false)).thread("t").run(Plain::update()).await);
         assert!(matches!(&error, RunError::Route { step: 1, error: EngineError::UnknownSend { .. } }), "{error}");
         assert_eq!(
             error.to_string(),
             "SS104: superstep 1: node `p` sent an item to `w`, to which it may not send; declare it with `add_sends`"
         );
         assert_eq!(names(&head(&backend.keep(senders(false))).await.next), "p");
-        assert_eq!(backend.keep(senders(true)).resume(t()).await.unwrap().state.said(), "z 3 1");
+        assert_eq!(backend.keep(senders(true)).thread("t").resume().await.unwrap().state.said(), "z 3 1");
     }
 
     async fn a_node_that_goes_nowhere_is_an_error(backend: Backend) {
         let graph = backend.keep(roads(&[], |_, _, _| ()));
-        let error = failed(graph.invoke(Plain::update(), t()).await);
+        let error = failed(graph.thread("t").run(Plain::update()).await);
         assert_eq!(
             error.to_string(),
             "SS104: superstep 1: node `a` chooses where to go and went nowhere, and no edge leaves it; go to a route, \
@@ -174,7 +174,7 @@ on_every_store! {
         let head = head(&graph).await;
         assert_eq!((names(&head.next).as_str(), head.values.said().as_str()), ("a", ""));
         assert_eq!(task(&head.tasks[0]).2, error.to_string());
-        assert_eq!(backend.keep(roads(&[Way::B], |_, _, _| ())).resume(t()).await.unwrap().state.said(), "a b");
+        assert_eq!(backend.keep(roads(&[Way::B], |_, _, _| ())).thread("t").resume().await.unwrap().state.said(), "a b");
     }
 }
 
@@ -187,7 +187,7 @@ async fn a_worker_of_another_graph_cannot_be_sent_to() {
         Command::<_, NoRoute>::new().send(stranger, 1)
     });
     graph.add_edge(START, p);
-    let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(graph.compile().unwrap().run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
         "SS104: superstep 1: node `p` sent an item to a worker of another graph, to which it may not send; declare it \
@@ -204,7 +204,7 @@ async fn an_item_without_json_form_fails_its_node() {
     });
     graph.add_edge(START, p);
     graph.add_sends(p, w);
-    let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(graph.compile().unwrap().run(Plain::update()).await);
     assert_eq!(
         text(&error),
         "SS101: superstep 1: node `p` failed after 1 attempt\n  cause: an item that it sends cannot be stored: at `/[1,2]`: key must be a string"
@@ -241,9 +241,9 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let first = graph(Way::B, 1, true);
-        stuck.crash(first.invoke(Plain::update(), t())).await;
+        stuck.crash(first.thread("t").run(Plain::update())).await;
         drop(first);
-        let end = graph(Way::C, 2, false).resume(t()).await.unwrap();
+        let end = graph(Way::C, 2, false).thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a b 1", "a"));
     }
 
@@ -271,12 +271,12 @@ on_every_store! {
             });
             backend.keep(graph.compile().unwrap())
         };
-        let asked = graph().invoke(Plain::update(), t()).await.unwrap();
+        let asked = graph().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "a"));
         assert_eq!((head(&graph()).await.values.said().as_str(), calls.all().as_str()), ("a", "a router"));
         assert_eq!(h(&graph()).await[0], entries(&[("loop", 1, "router")])[0]);
         let answers = superstep::Answers::new().answer("where", "b");
-        let end = graph().resume(RunConfig { answers, ..t() }).await.unwrap();
+        let end = graph().thread("t").answers(answers).resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a b", "a router router"));
     }
 }

@@ -27,7 +27,7 @@ fn greet<T: for<'de> Deserialize<'de> + 'static>(show: fn(T) -> String) -> Compi
 }
 
 async fn said(graph: &CompiledGraph<Plain>, config: RunConfig) -> String {
-    graph.invoke(Plain::update(), config).await.unwrap().state.said()
+    graph.configured(config).run(Plain::update()).await.unwrap().state.said()
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn j6_a_context_is_given_as_a_value_or_as_a_map_and_null_if_it_is_missing(
         user.map_or("nobody".to_owned(), |user| format!("{} is {}", user.name, user.age))
     });
     let ada = User { name: "Ada".to_owned(), age: 36 };
-    assert_eq!(said(&graph, RunConfig::default().with_context(ada)).await, "Ada is 36");
+    assert_eq!(said(&graph, RunConfig::default().context(ada)).await, "Ada is 36");
     let map = json!({ "name": "Bo", "more": "is ignored" });
     assert_eq!(said(&graph, RunConfig { context: map, ..RunConfig::default() }).await, "Bo is 0");
     assert_eq!(said(&graph, RunConfig::default()).await, "nobody");
@@ -48,18 +48,18 @@ async fn j6_a_context_is_given_as_a_value_or_as_a_map_and_null_if_it_is_missing(
 #[tokio::test]
 async fn j6_a_context_that_does_not_fit_is_an_error_that_no_attempt_mends() {
     let graph = greet(|user: User| user.name);
-    let wrong = RunConfig::default().with_context(json!({ "name": 7 }));
+    let wrong = RunConfig::default().context(json!({ "name": 7 }));
     for (config, cause) in [
         (RunConfig::default(), "invalid type: null, expected struct User"),
         (wrong, "invalid type: integer `7`, expected a string"),
     ] {
-        let error = failed(graph.invoke(Plain::update(), config).await);
+        let error = failed(graph.configured(config).run(Plain::update()).await);
         assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
         assert_eq!(
             text(&error),
             format!(
                 "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS166: the context of this run is no \
-                 `it::engine::context::User`; give it another with `RunConfig::context`\n  cause: {cause}"
+                 `it::engine::context::User`; give it another with `Thread::context`\n  cause: {cause}"
             )
         );
     }
@@ -68,9 +68,9 @@ async fn j6_a_context_that_does_not_fit_is_an_error_that_no_attempt_mends() {
 on_every_store! {
     async fn j6_a_context_belongs_to_its_run_and_is_not_stored(backend: Backend) {
         let graph = backend.keep(greet(|user: Option<User>| user.map_or("nobody".to_owned(), |user| user.name)));
-        let cancelled = t().with_context(json!({ "name": "Ada" }));
+        let cancelled = t().context(json!({ "name": "Ada" }));
         cancelled.cancel.cancel();
-        graph.invoke(Plain::update(), cancelled).await.unwrap();
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "nobody");
+        graph.configured(cancelled).run(Plain::update()).await.unwrap();
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "nobody");
     }
 }

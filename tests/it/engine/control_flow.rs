@@ -14,7 +14,7 @@ use superstep::{
 };
 
 use crate::support::{
-    Calls, Plain, failed, h, head, json, line, names, on_every_store, say, sayer, t, task, told,
+    Calls, Plain, failed, h, head, json, line, names, on_every_store, say, sayer, task, told,
 };
 
 #[derive(Route, Clone, Copy)]
@@ -71,7 +71,7 @@ fn fork_in_the_road(choose: fn(&Plain) -> Vec<Way>) -> superstep::CompiledGraph<
 }
 
 async fn walked(choose: fn(&Plain) -> Vec<Way>) -> Result<String, RunError> {
-    let end = fork_in_the_road(choose).invoke(Plain::update(), RunConfig::default()).await?;
+    let end = fork_in_the_road(choose).run(Plain::update()).await?;
     Ok(end.state.said())
 }
 
@@ -94,20 +94,20 @@ async fn b2_a_router_sees_what_its_own_node_wrote_and_not_what_siblings_did() {
         Next::Again => wrong,
         Next::Done => END,
     });
-    let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "a b");
 }
 
 on_every_store! {
     async fn b2_a_router_that_chooses_nothing_is_an_error(backend: Backend) {
         let graph = backend.keep(fork_in_the_road(|_| vec![]));
-        let error = failed(graph.invoke(Plain::update(), t()).await);
+        let error = failed(graph.thread("t").run(Plain::update()).await);
         assert!(matches!(&error, RunError::Route { step: 1, .. }), "{error}");
         let head = head(&graph).await;
         assert_eq!((names(&head.next).as_str(), head.values.said().as_str()), ("a", ""));
         assert_eq!(task(&head.tasks[0]).2, error.to_string());
         let repaired = backend.keep(fork_in_the_road(|_| vec![Way::Left]));
-        assert_eq!(repaired.resume(t()).await.unwrap().state.said(), "a l");
+        assert_eq!(repaired.thread("t").resume().await.unwrap().state.said(), "a l");
     }
 
     async fn b2_an_input_that_start_routes_nowhere_leaves_no_trace(backend: Backend) {
@@ -118,15 +118,15 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let lost = graph(|_| vec![]);
-        let error = failed(lost.invoke(Plain::update(), t()).await);
+        let error = failed(lost.thread("t").run(Plain::update()).await);
         assert!(matches!(&error, RunError::Route { step: 0, .. }), "{error}");
         assert_eq!(h(&lost).await, []);
-        assert_eq!(graph(|_| vec![Way::Left]).invoke(Plain::update(), t()).await.unwrap().state.said(), "a");
+        assert_eq!(graph(|_| vec![Way::Left]).thread("t").run(Plain::update()).await.unwrap().state.said(), "a");
     }
 
     async fn b8_the_step_limit_stops_a_run_and_a_resume_goes_on(backend: Backend) {
         let graph = backend.keep(counter(5));
-        let error = failed(graph.invoke(Plain::update(), RunConfig { step_limit: 3, ..t() }).await);
+        let error = failed(graph.thread("t").step_limit(3).run(Plain::update()).await);
         assert!(
             matches!(&error, RunError::StepLimit { limit: 3, next } if names(next) == "a"),
             "{error}"
@@ -134,17 +134,15 @@ on_every_store! {
         let stopped = head(&graph).await;
         assert_eq!((stopped.values.x, names(&stopped.next).as_str()), (3, "a"));
         assert_eq!(stopped.checkpoint.unwrap().control.step, 3);
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!((end.state.x, end.status), (5, Status::Completed));
     }
 }
 
 #[tokio::test]
 async fn b8_as_many_supersteps_pass_as_the_limit_says() {
-    let run = async |step_limit| {
-        let config = RunConfig { step_limit, ..RunConfig::default() };
-        counter(5).invoke(Plain::update(), config).await
-    };
+    let run =
+        async |step_limit| counter(5).without_thread().step_limit(step_limit).run(Plain::update()).await;
     assert_eq!(run(5).await.unwrap().state.x, 5);
     let error = failed(run(4).await);
     assert!(matches!(&error, RunError::StepLimit { limit: 4, .. }), "{error}");
@@ -155,12 +153,12 @@ async fn b8_as_many_supersteps_pass_as_the_limit_says() {
 on_every_store! {
     async fn b10_a_thread_needs_an_input_and_a_run_needs_a_thread(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        let error = failed(graph.resume(t()).await);
+        let error = failed(graph.thread("t").resume().await);
         assert!(matches!(&error, RunError::EmptyThread { thread } if thread.as_str() == "t"), "{error}");
-        let error = failed(graph.invoke(Plain::update(), RunConfig::default()).await);
+        let error = failed(graph.run(Plain::update()).await);
         assert!(matches!(&error, RunError::NoThread { graph } if graph == "line"), "{error}");
         assert_eq!(h(&graph).await, []);
-        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a");
     }
 }
 
@@ -233,7 +231,7 @@ async fn b11_a_node_out_of_reach_is_a_warning_and_a_double_edge_is_none() {
     let graph = graph.compile().unwrap();
     assert_eq!(graph.warnings().len(), 1);
     assert_eq!(graph.warnings()[0].kind, ProblemKind::Unreachable("orphan".into()));
-    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "a");
 }
 
@@ -257,8 +255,14 @@ async fn b12_no_more_tasks_run_at_once_than_allowed() {
             );
             graph.add_edge(START, node);
         }
-        let config = RunConfig { max_concurrency, ..RunConfig::default() };
-        let end = graph.compile().unwrap().invoke(Plain::update(), config).await.unwrap();
+        let end = graph
+            .compile()
+            .unwrap()
+            .without_thread()
+            .max_concurrency(max_concurrency)
+            .run(Plain::update())
+            .await
+            .unwrap();
         assert_eq!(most.load(Ordering::SeqCst), expected);
         assert_eq!(end.state.log.len(), 20);
     }
@@ -290,7 +294,7 @@ async fn most_at_once(limit: Option<usize>, config: RunConfig) -> ([usize; 2], u
         graph.add_fan_out(START, move |_: &Plain| 0..10_u32, worker);
     }
     let graph = graph.compile().unwrap();
-    let end = graph.invoke(Plain::update(), config).await.unwrap();
+    let end = graph.configured(config).run(Plain::update()).await.unwrap();
     let said = end.state.log.iter().cloned().collect();
     let most = |of: usize| counters[of].1.load(Ordering::SeqCst);
     ([most(0), most(1)], most(2), said)
@@ -330,7 +334,7 @@ async fn b12_tasks_that_run_again_keep_to_the_limit_of_their_node() {
     let options = NodeOptions { retry: retry.into(), max_concurrency: Some(2), ..NodeOptions::default() };
     graph.configure(worker, options);
     graph.add_fan_out(START, |_: &Plain| 0..7_u32, worker);
-    let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
     assert_eq!((end.state.said().as_str(), most.load(Ordering::SeqCst)), ("0 1 2 3 4 5 6", 2));
 }
 
@@ -349,11 +353,11 @@ on_every_store! {
             graph.add_fan_out(START, |_: &Plain| 0..4_u32, worker);
             backend.keep(graph.compile().unwrap())
         };
-        let end = make(true).invoke(Plain::update(), t()).await.unwrap();
+        let end = make(true).thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(end.status, Status::Cancelled);
         let tasks: Vec<_> = head(&make(false)).await.tasks.iter().map(|it| task(it).2).collect();
         assert_eq!(tasks, ["", "cancelled", "cancelled", "cancelled"]);
-        assert_eq!(make(false).resume(t()).await.unwrap().state.said(), "0 1 2 3");
+        assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "0 1 2 3");
     }
 
     async fn b13_a_failing_node_cancels_its_siblings(backend: Backend) {
@@ -367,7 +371,7 @@ on_every_store! {
         graph.add_edge(START, ok);
         graph.add_edge(START, bad);
         let graph = backend.keep(graph.compile().unwrap());
-        let error = failed(graph.invoke(Plain::update(), t()).await);
+        let error = failed(graph.thread("t").run(Plain::update()).await);
         assert!(
             matches!(&error, RunError::Node { node, step: 1, attempts: 1, source }
                 if node.as_str() == "bad" && source.is::<std::fmt::Error>()),

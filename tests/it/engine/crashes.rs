@@ -12,7 +12,7 @@ use superstep::{
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 
-use crate::support::{Calls, Plain, Stuck, entries, failed, h, head, names, on_every_store, say, t};
+use crate::support::{Calls, Plain, Stuck, entries, failed, h, head, names, on_every_store, say};
 
 /// `a → b → c`; b hangs if it is `stuck`.
 pub(super) fn hanging(calls: &Calls, stuck: Option<&Stuck>) -> CompiledGraph<Plain> {
@@ -38,13 +38,13 @@ on_every_store! {
     async fn c24_after_a_crash_finished_nodes_do_not_run_again(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let graph = backend.keep(hanging(&calls, Some(&stuck)));
-        stuck.crash(graph.invoke(say("in"), t())).await;
+        stuck.crash(graph.thread("t").run(say("in"))).await;
         drop(graph);
 
         let graph = backend.keep(hanging(&calls, None));
         let found = head(&graph).await;
         assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("b", "in a"));
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!(end.state.said(), "in a b c");
         assert_eq!(calls.all(), "a b b c");
         assert_eq!(
@@ -64,13 +64,13 @@ on_every_store! {
         let store = Failing::new(backend.open());
         let graph = hanging(&calls, None).with_checkpointer(store.clone());
         store.0.fail_commits.store(true, Ordering::SeqCst);
-        let error = failed(graph.invoke(say("in"), t()).await);
+        let error = failed(graph.thread("t").run(say("in")).await);
         assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Storage { .. })), "{error}");
         assert_eq!(calls.all(), "");
 
         let graph = backend.keep(hanging(&calls, None));
         assert_eq!(h(&graph).await, entries(&[("input", -1, "__start__")]));
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b c");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b c");
     }
 
     async fn c25_a_recorded_task_does_not_run_again_after_a_crash_in_its_superstep(backend: Backend) {
@@ -92,13 +92,13 @@ on_every_store! {
         };
         let first = side_by_side(Some(&stuck));
         let recorded = async || {
-            first.get_state(&"t".into(), None).await.is_ok_and(|now| names(&now.next) == "slow")
+            first.thread("t").state().await.is_ok_and(|now| names(&now.next) == "slow")
         };
-        stuck.crash_once(first.invoke(Plain::update(), t()), recorded).await;
+        stuck.crash_once(first.thread("t").run(Plain::update()), recorded).await;
         drop(first);
         let graph = side_by_side(None);
         assert_eq!(names(&head(&graph).await.next), "slow");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "done slow");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "done slow");
         assert_eq!(calls.all(), "done slow slow");
     }
 
@@ -120,12 +120,12 @@ on_every_store! {
             graph.compile().unwrap()
         };
         store.0.fail_after(2);
-        let error = failed(graph().with_checkpointer(store.clone()).invoke(Plain::update(), t()).await);
+        let error = failed(graph().with_checkpointer(store.clone()).thread("t").run(Plain::update()).await);
         assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Storage { .. })), "{error}");
         let graph = backend.keep(graph());
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "p q"), ("input", -1, "__start__")]));
         assert_eq!(names(&head(&graph).await.next), "q");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "p q");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "p q");
         assert_eq!(calls.all(), "p q q");
     }
 
@@ -143,16 +143,16 @@ on_every_store! {
             graph.add_edge(START, a);
             backend.keep(graph.compile().unwrap())
         };
-        stuck.crash(graph(Some(stuck.clone())).invoke(Plain::update(), t())).await;
+        stuck.crash(graph(Some(stuck.clone())).thread("t").run(Plain::update())).await;
         let graph = graph(None);
         assert_eq!(head(&graph).await.tasks[0].error.as_deref(), Some("attempt 1"));
-        let error = failed(graph.resume(t()).await);
+        let error = failed(graph.thread("t").resume().await);
         assert!(
             matches!(&error, RunError::Node { attempts: 3, source, .. } if source.to_string() == "attempt 3"),
             "{error}"
         );
-        // The next resume has all attempts again.
-        let error = failed(graph.resume(t()).await);
+        // The next one who tries has all attempts again.
+        let error = failed(graph.thread("t").resume().await);
         assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
     }
 }

@@ -41,13 +41,13 @@ on_every_store! {
     async fn h4_a_drained_run_ends_after_its_superstep_and_a_resume_finishes_it(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(nodes(&["stop", "b"], &calls));
-        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(shown(&end), (Status::Drained, Some("maintenance"), "stop".to_owned()));
         let found = head(&graph).await;
         assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("b", "stop"));
         assert_eq!(found.checkpoint.unwrap().id, end.checkpoint.unwrap());
 
-        let end = backend.keep(nodes(&["stop", "b"], &calls)).resume(t()).await.unwrap();
+        let end = backend.keep(nodes(&["stop", "b"], &calls)).thread("t").resume().await.unwrap();
         assert_eq!(shown(&end), (Status::Completed, None, "stop b".to_owned()));
         assert_eq!(calls.all(), "stop b");
         let steps = [("loop", 2, ""), ("loop", 1, "b"), ("loop", 0, "stop"), ("input", -1, "__start__")];
@@ -56,7 +56,7 @@ on_every_store! {
 
     async fn h4_a_run_that_is_drained_in_its_last_superstep_finishes(backend: Backend) {
         let graph = backend.keep(nodes(&["a", "stop"], &Calls::default()));
-        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(shown(&end), (Status::Completed, None, "a stop".to_owned()));
     }
 
@@ -81,10 +81,9 @@ on_every_store! {
             stuck.reached().await;
             drain.request("bye");
         };
-        let config = RunConfig { drain: drain.clone(), ..t() };
-        let (end, ()) = tokio::join!(graph.invoke(Plain::update(), config), ask);
+        let (end, ()) = tokio::join!(graph.thread("t").drain(drain.clone()).run(Plain::update()), ask);
         assert_eq!(shown(&end.unwrap()), (Status::Drained, Some("bye"), "quick slow".to_owned()));
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "quick slow last");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "quick slow last");
     }
 
     async fn a_run_that_is_drained_from_the_start_keeps_its_input_and_runs_nothing(backend: Backend) {
@@ -95,27 +94,27 @@ on_every_store! {
             drain.request("bye");
             RunConfig { drain, ..t() }
         };
-        let end = graph.invoke(say("in"), drained()).await.unwrap();
+        let end = graph.configured(drained()).run(say("in")).await.unwrap();
         assert_eq!(shown(&end), (Status::Drained, Some("bye"), "in".to_owned()));
-        let end = graph.resume(drained()).await.unwrap();
+        let end = graph.configured(drained()).resume().await.unwrap();
         assert_eq!(shown(&end), (Status::Drained, Some("bye"), "in".to_owned()));
         assert_eq!(calls.all(), "");
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!(shown(&end), (Status::Completed, None, "in a b".to_owned()));
-        // No superstep is left to stop before.
-        assert_eq!(graph.resume(drained()).await.unwrap().status, Status::Completed);
+        // There is nothing left to stop.
+        assert_eq!(graph.configured(drained()).resume().await.unwrap().status, Status::Completed);
     }
 
     async fn a_question_beside_a_drain_still_waits(backend: Backend) {
         let graph = asking(&backend);
-        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((end.status, end.drained, end.interrupts.len()), (Status::Interrupted, None, 1));
         let drain = Drain::new();
         drain.request("bye");
         let answers = Answers::new().answer("q", "yes");
-        let end = graph.resume(RunConfig { answers, drain, ..t() }).await.unwrap();
+        let end = graph.thread("t").answers(answers).drain(drain).resume().await.unwrap();
         assert_eq!(end.status, Status::Drained, "the answer is stored, and nothing runs");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "yes stop");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "yes stop");
     }
 }
 
@@ -138,9 +137,9 @@ fn asking(backend: &Backend) -> CompiledGraph<Plain> {
 #[tokio::test]
 async fn a_run_without_a_checkpointer_can_be_drained() {
     let graph = nodes(&["stop", "b"], &Calls::default());
-    let end = graph.invoke(say("in"), RunConfig::default()).await.unwrap();
+    let end = graph.run(say("in")).await.unwrap();
     assert_eq!(shown(&end), (Status::Drained, Some("maintenance"), "in stop".to_owned()));
-    let stream = graph.stream(say("in"), RunConfig::default(), [StreamMode::Values]);
+    let stream = graph.stream(say("in"), [StreamMode::Values]);
     assert_eq!(stream.outcome().await.unwrap().status, Status::Drained);
 }
 
@@ -154,6 +153,6 @@ async fn a_node_knows_how_many_supersteps_are_left() {
     graph.add_edge(START, a);
     graph.add_edge(a, a);
     let graph = graph.compile().unwrap();
-    failed(graph.invoke(Plain::update(), RunConfig { step_limit: 3, ..RunConfig::default() }).await);
+    failed(graph.without_thread().step_limit(3).run(Plain::update()).await);
     assert_eq!(*left.lock().unwrap(), [2, 1, 0]);
 }

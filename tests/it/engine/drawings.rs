@@ -1,10 +1,8 @@
 //! Drawings of a graph, and of a thread's path.
 
-use superstep::{
-    Breakpoints, CheckpointId, Cx, Drawing, END, Route, RunConfig, RunError, START, State as _, StateGraph,
-};
+use superstep::{CheckpointId, Cx, Drawing, END, Route, RunError, START, State as _, StateGraph};
 
-use crate::support::{Plain, failed, on_every_store, sayer, t};
+use crate::support::{Plain, failed, on_every_store, sayer};
 
 #[derive(Route, Clone, Copy)]
 enum Next {
@@ -178,15 +176,14 @@ on_every_store! {
         graph.add_edge(tools, agent);
         graph.add_edge(unused, END);
         let graph = backend.keep(graph.compile().unwrap());
-        assert!(!graph.drawing_of(&"t".into(), None).await.unwrap().marked);
+        assert!(!graph.thread("t").drawing().await.unwrap().marked);
 
-        let before = Breakpoints { before: vec!["tools".into()], after: Vec::new() };
-        graph.invoke(Plain::update(), RunConfig { breakpoints: before, ..t() }).await.unwrap();
-        let waiting = graph.drawing_of(&"t".into(), None).await.unwrap();
+        graph.thread("t").break_before(["tools"]).run(Plain::update()).await.unwrap();
+        let waiting = graph.thread("t").drawing().await.unwrap();
         assert_eq!(marks(&waiting), "START* agent* tools?");
-        graph.resume(t()).await.unwrap();
+        graph.thread("t").resume().await.unwrap();
 
-        let drawing = graph.drawing_of(&"t".into(), None).await.unwrap();
+        let drawing = graph.thread("t").drawing().await.unwrap();
         assert_eq!(marks(&drawing), "START* agent*** tools** worker**** END*");
         assert_eq!(
             drawing.text(),
@@ -202,9 +199,9 @@ on_every_store! {
         insta::assert_snapshot!("marked_svg", drawing.svg());
         assert_well_formed(&drawing.svg());
 
-        let earlier = graph.drawing_of(&"t".into(), Some(CheckpointId(2))).await.unwrap();
+        let earlier = graph.thread("t").at(CheckpointId(2)).drawing().await.unwrap();
         assert_eq!(marks(&earlier), "START* agent?");
-        let unknown = failed(graph.drawing_of(&"t".into(), Some(CheckpointId(99))).await);
+        let unknown = failed(graph.thread("t").at(CheckpointId(99)).drawing().await);
         assert!(matches!(unknown, RunError::UnknownCheckpoint { .. }), "{unknown}");
     }
 }

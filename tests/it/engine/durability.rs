@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use futures::future::BoxFuture;
 use superstep::{
     Answers, Breakpoints, CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability,
-    History, MemoryCheckpointer, NodeError, RunConfig, RunError, START, State, StateGraph, Status,
-    StreamMode, ThreadId,
+    MemoryCheckpointer, NodeError, RunConfig, RunError, START, State, StateGraph, Status, StreamMode,
+    ThreadId,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::sync::{Notify, Semaphore};
@@ -21,17 +21,6 @@ use crate::support::{
 
 fn at(durability: Durability) -> RunConfig {
     RunConfig { durability, ..t() }
-}
-
-fn exit() -> RunConfig {
-    at(Durability::Exit)
-}
-
-fn before(node: &str, config: RunConfig) -> RunConfig {
-    RunConfig {
-        breakpoints: Breakpoints { before: vec![node.to_owned()], ..Breakpoints::default() },
-        ..config
-    }
 }
 
 #[derive(State, Clone, Debug, Default, PartialEq)]
@@ -62,8 +51,8 @@ on_every_store! {
     async fn c2_sync_and_async_store_the_same_checkpoints(backend: Backend) {
         for durability in [Durability::Sync, Durability::Async] {
             let graph = backend.keep(line(&["a", "b"]));
-            graph.delete_thread(&"t".into()).await.unwrap();
-            let end = graph.invoke(say("in"), at(durability)).await.unwrap();
+            graph.thread("t").delete().await.unwrap();
+            let end = graph.thread("t").durability(durability).run(say("in")).await.unwrap();
             assert_eq!((end.state.said().as_str(), end.checkpoint), ("in a b", Some(CheckpointId(4))));
             assert_eq!(
                 h(&graph).await,
@@ -75,11 +64,11 @@ on_every_store! {
 
     async fn c2_exit_stores_the_input_and_one_checkpoint(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        let end = graph.invoke(say("in"), exit()).await.unwrap();
+        let end = graph.thread("t").durability(Durability::Exit).run(say("in")).await.unwrap();
         assert_eq!((end.state.said().as_str(), end.checkpoint), ("in a b", Some(CheckpointId(2))));
         assert_eq!(h(&graph).await, entries(&[("loop", 2, ""), ("input", -1, "__start__")]));
         assert_eq!(head(&graph).await.values, end.state);
-        let end = graph.invoke(say("2"), exit()).await.unwrap();
+        let end = graph.thread("t").durability(Durability::Exit).run(say("2")).await.unwrap();
         assert_eq!(end.state.said(), "in a b 2 a b");
         assert_eq!(head(&backend.keep(line(&["a", "b"]))).await.values, end.state);
         assert_eq!(h(&graph).await[..2], entries(&[("loop", 6, ""), ("input", 3, "__start__")]));
@@ -87,55 +76,55 @@ on_every_store! {
 
     async fn c2_a_pause_in_exit_mode_stores_one_checkpoint_and_its_resume_another(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        let end = graph.invoke(say("in"), before("b", exit())).await.unwrap();
+        let end = graph.thread("t").durability(Durability::Exit).break_before(["b"]).run(say("in")).await.unwrap();
         assert_eq!((end.status, end.checkpoint), (Status::Interrupted, Some(CheckpointId(2))));
         assert_eq!(h(&graph).await, entries(&[("loop", 1, "b"), ("input", -1, "__start__")]));
         let graph = backend.keep(line(&["a", "b"]));
         assert_eq!(head(&graph).await.values.said(), "in a");
-        assert_eq!(graph.resume(exit()).await.unwrap().state.said(), "in a b");
+        assert_eq!(graph.thread("t").durability(Durability::Exit).resume().await.unwrap().state.said(), "in a b");
         assert_eq!(
             h(&graph).await,
             entries(&[("loop", 2, ""), ("loop", 1, "b"), ("input", -1, "__start__")])
         );
-        // The only superstep of a run is stored with the writes of its tasks.
-        let paused = graph.get_state(&"t".into(), Some(CheckpointId(2))).await.unwrap();
+        // The superstep that a run of one superstep stores is known with what its tasks wrote.
+        let paused = graph.thread("t").at(CheckpointId(2)).state().await.unwrap();
         assert_eq!(paused.tasks[0].result.as_ref().map(json), Some(json(&say("b"))));
     }
 
     async fn c2_a_failure_in_exit_mode_keeps_what_was_done_before_it(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(ok_and_bad(false, &calls));
-        let error = failed(graph.invoke(say("in"), exit()).await);
+        let error = failed(graph.thread("t").durability(Durability::Exit).run(say("in")).await);
         assert!(matches!(&error, RunError::Node { node, .. } if node.as_str() == "bad"), "{error}");
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok"), ("input", -1, "__start__")]));
         let live = head(&graph).await;
         assert_eq!((live.values.said().as_str(), names(&live.next).as_str()), ("in ok", "bad"));
         assert!(live.tasks[0].error.as_ref().unwrap().contains("no luck"));
         let repaired = backend.keep(ok_and_bad(true, &calls));
-        assert_eq!(repaired.resume(exit()).await.unwrap().state.said(), "in bad ok j");
+        assert_eq!(repaired.thread("t").durability(Durability::Exit).resume().await.unwrap().state.said(), "in bad ok j");
         assert_eq!(calls.named("ok"), 1);
     }
 
     async fn c24_a_crash_in_async_mode_costs_what_was_not_written(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let graph = backend.keep(hanging(&calls, Some(&stuck)));
-        let run = graph.invoke(say("in"), at(Durability::Async));
+        let run = graph.thread("t").durability(Durability::Async).run(say("in"));
         stuck.crash_once(run, async || names(&head(&graph).await.next) == "b").await;
         drop(graph);
         let graph = backend.keep(hanging(&calls, None));
         assert_eq!(head(&graph).await.values.said(), "in a");
-        assert_eq!(graph.resume(at(Durability::Async)).await.unwrap().state.said(), "in a b c");
+        assert_eq!(graph.thread("t").durability(Durability::Async).resume().await.unwrap().state.said(), "in a b c");
         assert_eq!(calls.all(), "a b b c");
     }
 
     async fn c24_a_crash_in_exit_mode_costs_the_run_and_not_its_input(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let graph = backend.keep(hanging(&calls, Some(&stuck)));
-        stuck.crash(graph.invoke(say("in"), exit())).await;
+        stuck.crash(graph.thread("t").durability(Durability::Exit).run(say("in"))).await;
         drop(graph);
         let graph = backend.keep(hanging(&calls, None));
         assert_eq!(h(&graph).await, entries(&[("input", -1, "__start__")]));
-        assert_eq!(graph.resume(exit()).await.unwrap().state.said(), "in a b c");
+        assert_eq!(graph.thread("t").durability(Durability::Exit).resume().await.unwrap().state.said(), "in a b c");
         assert_eq!(calls.all(), "a b a b c");
     }
 
@@ -144,19 +133,19 @@ on_every_store! {
             let store = Failing::new(backend.open());
             store.0.fail_after(commits);
             let graph = line(&["a", "b"]).with_checkpointer(store.clone());
-            let error = failed(graph.invoke(say("in"), at(Durability::Async)).await);
+            let error = failed(graph.thread("t").durability(Durability::Async).run(say("in")).await);
             assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Storage { .. })), "{error}");
             let graph = backend.keep(line(&["a", "b"]));
             assert_eq!(h(&graph).await.len(), commits);
-            assert_eq!(graph.resume(at(Durability::Async)).await.unwrap().state.said(), "in a b");
-            graph.delete_thread(&"t".into()).await.unwrap();
+            assert_eq!(graph.thread("t").durability(Durability::Async).resume().await.unwrap().state.said(), "in a b");
+            graph.thread("t").delete().await.unwrap();
         }
     }
 
     async fn exit_mode_keeps_what_is_ephemeral_for_the_next_superstep(backend: Backend) {
         let graph = backend.keep(hinted());
-        graph.invoke(Hinted::update(), before("b", exit())).await.unwrap();
-        let end = backend.keep(hinted()).resume(exit()).await.unwrap();
+        graph.thread("t").durability(Durability::Exit).break_before(["b"]).run(Hinted::update()).await.unwrap();
+        let end = backend.keep(hinted()).thread("t").durability(Durability::Exit).resume().await.unwrap();
         assert_eq!(end.state.heard, ["a: ", "b: hot", "c: "]);
     }
 
@@ -174,18 +163,17 @@ on_every_store! {
             graph.add_edge(before, ask);
             backend.keep(graph.compile().unwrap())
         };
-        let end = asking().invoke(say("in"), exit()).await.unwrap();
+        let end = asking().thread("t").durability(Durability::Exit).run(say("in")).await.unwrap();
         assert_eq!((end.status, end.interrupts.len()), (Status::Interrupted, 1));
         let graph = asking();
         assert_eq!(head(&graph).await.tasks[0].interrupts, end.interrupts);
         let answers = Answers::new().answer("q", "yes");
-        let end = graph.resume(RunConfig { answers, ..exit() }).await.unwrap();
+        let end = graph.thread("t").durability(Durability::Exit).answers(answers).resume().await.unwrap();
         assert_eq!(end.state.said(), "in before yes");
         let keys = keys.lock().unwrap().clone();
         assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
         // `before` and not the start, which the stored checkpoint follows.
-        let paused = RunConfig { checkpoint: Some(CheckpointId(2)), ..t() };
-        graph.update_state(paused, say("u"), None).await.unwrap();
+        graph.thread("t").at(CheckpointId(2)).update(say("u")).await.unwrap();
         assert_eq!(names(&head(&graph).await.next), "ask");
     }
 }
@@ -210,12 +198,12 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         for durability in [Durability::Sync, Durability::Async, Durability::Exit] {
-            calling().delete_thread(&"t".into()).await.unwrap();
-            let mut end = calling().invoke(say("in"), at(durability)).await.unwrap();
+            calling().thread("t").delete().await.unwrap();
+            let mut end = calling().thread("t").durability(durability).run(say("in")).await.unwrap();
             for answer in ["one", "two", "three"] {
                 assert_eq!(end.interrupts.len(), 1, "{durability:?}");
                 let answers = Answers::new().answer("q", answer);
-                end = calling().resume(RunConfig { answers, ..at(durability) }).await.unwrap();
+                end = calling().thread("t").durability(durability).answers(answers).resume().await.unwrap();
             }
             assert_eq!((end.state.said().as_str(), end.state.x), ("in one two three", 3), "{durability:?}");
         }
@@ -261,15 +249,15 @@ async fn a_run_in_async_mode_waits_for_a_store_that_is_far_behind() {
     graph.add_edge(a, a);
     let store = Arc::new(Wrapped(Gate { store: MemoryCheckpointer::new(), open: open.clone() }));
     let graph = graph.compile().unwrap().with_checkpointer(store);
-    let config = RunConfig { step_limit: 300, ..at(Durability::Async) };
-    let mut run = Box::pin(graph.invoke(Plain::update(), config));
+    let mut run =
+        Box::pin(graph.thread("t").durability(Durability::Async).step_limit(300).run(Plain::update()));
     assert!(tokio::time::timeout(std::time::Duration::from_secs(1), &mut run).await.is_err());
     let ahead = calls.named("a");
     assert!((10..100).contains(&ahead), "{ahead}");
     open.add_permits(1_000);
     let error = failed(run.await);
     assert!(matches!(error, RunError::StepLimit { .. }), "{error}");
-    let history = graph.get_history(&"t".into(), History::default()).await.unwrap();
+    let history = graph.thread("t").history().checkpoints().await.unwrap();
     assert_eq!((history.len(), calls.named("a")), (302, 300));
 }
 
@@ -285,8 +273,8 @@ async fn a_wide_superstep_in_async_mode_waits_for_a_store_that_is_far_behind() {
     graph.add_fan_out(START, |_| 0..300_i64, w);
     let store = Arc::new(Wrapped(Gate { store: MemoryCheckpointer::new(), open: open.clone() }));
     let graph = graph.compile().unwrap().with_checkpointer(store);
-    let config = RunConfig { max_concurrency: Some(1), ..at(Durability::Async) };
-    let mut run = Box::pin(graph.invoke(Plain::update(), config));
+    let mut run =
+        Box::pin(graph.thread("t").durability(Durability::Async).max_concurrency(1).run(Plain::update()));
     assert!(tokio::time::timeout(std::time::Duration::from_secs(1), &mut run).await.is_err());
     let ahead = calls.named("w");
     assert!((10..100).contains(&ahead), "{ahead}");
@@ -331,8 +319,7 @@ on_every_store! {
             graph.add_edge(START, a);
             graph.add_edge(a, b);
             let graph = backend.keep(graph.compile().unwrap());
-            let config = RunConfig { durability, ..RunConfig::thread(format!("{durability:?}")) };
-            assert_eq!(graph.invoke(Plain::update(), config).await.unwrap().state.said(), "a b");
+            assert_eq!(graph.thread(format!("{durability:?}")).durability(durability).run(Plain::update()).await.unwrap().state.said(), "a b");
             assert_eq!(called.lock().unwrap().as_deref(), Some("i"));
         }
     }

@@ -165,7 +165,7 @@ impl Work {
     }
 
     async fn waiting(&self) -> Vec<Interrupt> {
-        let head = self.graph.get_state(&self.thread, None).await.unwrap();
+        let head = self.graph.thread(&self.thread).state().await.unwrap();
         head.tasks.into_iter().flat_map(|task| task.interrupts).collect()
     }
 
@@ -181,8 +181,8 @@ impl Work {
 
     /// Resumes, and asserts that the thread has the result of the run.
     async fn resume(&self, config: RunConfig) -> Result<Status, RunError> {
-        let end = self.graph.resume(config).await?;
-        let head = self.graph.get_state(&self.thread, None).await.unwrap();
+        let end = self.graph.configured(config).resume().await?;
+        let head = self.graph.thread(&self.thread).state().await.unwrap();
         assert_eq!(head.values, end.state, "{:?}", end.status);
         Ok(end.status)
     }
@@ -195,27 +195,27 @@ impl Work {
                 let first = (self.edit(), AsNode::LastRun);
                 let rest = (1..*updates).map(|_| (Plain::update(), AsNode::LastRun));
                 let superstep = [first].into_iter().chain(rest).collect();
-                may_be_unclear(self.graph.bulk_update_state(self.config(), vec![superstep]).await)
+                may_be_unclear(self.graph.configured(self.config()).bulk_update(vec![superstep]).await)
             }
             Step::EditTwice => {
                 let supersteps = [(); 2].map(|()| vec![(self.edit(), AsNode::LastRun)]);
-                may_be_unclear(self.graph.bulk_update_state(self.config(), supersteps.into()).await)
+                may_be_unclear(self.graph.configured(self.config()).bulk_update(supersteps.into()).await)
             }
             Step::EditAs if !self.shape.leaf => true,
             Step::EditAs => {
                 let update = self.edit();
-                self.graph.update_state(self.config(), update, "leaf").await.unwrap();
+                self.graph.configured(self.config()).update_as("leaf", update).await.unwrap();
                 true
             }
             Step::Copy => {
                 self.copies += 1;
                 let copy = ThreadId::from(format!("copy {}", self.copies));
-                self.graph.copy_thread(&self.thread, &copy).await.unwrap();
+                self.graph.thread(&self.thread).copy_to(&copy).await.unwrap();
                 self.thread = copy;
                 true
             }
             Step::Fork => {
-                self.graph.fork(self.config()).await.unwrap();
+                self.graph.configured(self.config()).fork(None).await.unwrap();
                 assert_eq!(self.waiting().await, [], "a fork asks anew");
                 false
             }
@@ -224,7 +224,7 @@ impl Work {
                 true
             }
             Step::Prune(keep) => {
-                self.graph.prune_thread(&self.thread, Keep::Last(*keep)).await.unwrap();
+                self.graph.thread(&self.thread).prune(Keep::Last(*keep)).await.unwrap();
                 true
             }
             Step::Cancelled => {
@@ -276,7 +276,7 @@ impl Work {
 
     /// Asserts that each word is said once, or its task is pending.
     async fn holds(&self, step: &Step) {
-        let head = self.graph.get_state(&self.thread, None).await.unwrap();
+        let head = self.graph.thread(&self.thread).state().await.unwrap();
         let said = |word: &str| head.values.log.iter().filter(|said| *said == word).count();
         let missing = WORDS.iter().filter(|word| said(word) == 0).count();
         assert!(WORDS.iter().all(|word| said(word) <= 1), "{step:?}: {:?}", head.values.log);
@@ -293,7 +293,7 @@ impl Work {
                 answers.answer(&asked.id, asked.question["x"].clone())
             });
             self.shown.extend(waiting);
-            match self.graph.resume(RunConfig { answers, ..self.config() }).await {
+            match self.graph.configured(RunConfig { answers, ..self.config() }).resume().await {
                 Ok(end) if end.status == Status::Completed => {
                     let mut said: Vec<_> = end.state.log.iter().map(String::as_str).collect();
                     said.sort_unstable();
@@ -332,7 +332,7 @@ fn nothing_vanishes_whatever_is_done_in_a_row() {
             let graph = Backend::memory().keep(graph(&shape, &world));
             let thread = ThreadId::from("t");
             let mut work = Work { graph, shape, world, thread, x: 0, copies: 0, shown: Vec::new() };
-            let begun = work.graph.invoke(Plain::update(), work.config()).await;
+            let begun = work.graph.configured(work.config()).run(Plain::update()).await;
             assert!(begun.is_err(), "one of the workers is broken");
             work.shown = work.waiting().await;
             for step in &steps {

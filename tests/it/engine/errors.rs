@@ -11,7 +11,7 @@ use superstep::{
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 
-use crate::support::{Plain, failed, line, say, sayer, t, text};
+use crate::support::{Plain, failed, line, say, sayer, text};
 
 #[derive(Default)]
 struct Book(String);
@@ -99,9 +99,9 @@ async fn failures_of_nodes() {
     let now = RunConfig::default;
     let no = || Plain::update();
     let run = one(|_: Plain| Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()));
-    book.add("a node fails", &failed(run.invoke(no(), now()).await));
+    book.add("a node fails", &failed(run.configured(now()).run(no()).await));
     let run = one(|_: Plain| panic!("an index out of bounds"));
-    book.add("a node panics", &failed(run.invoke(no(), now()).await));
+    book.add("a node panics", &failed(run.configured(now()).run(no()).await));
 
     let mut graph = StateGraph::<Plain>::new("example");
     let a = graph.add_node("a", async |_: Plain, _: Cx| std::future::pending::<()>().await);
@@ -110,10 +110,10 @@ async fn failures_of_nodes() {
     graph.configure(a, NodeOptions { retry, timeout, ..NodeOptions::default() });
     graph.add_edge(START, a);
     let run = graph.compile().unwrap();
-    book.add("a node is too slow", &failed(run.invoke(no(), now()).await));
-    book.add("a router chooses nothing", &failed(routed(|_| vec![]).invoke(no(), now()).await));
+    book.add("a node is too slow", &failed(run.configured(now()).run(no()).await));
+    book.add("a router chooses nothing", &failed(routed(|_| vec![]).configured(now()).run(no()).await));
     let run = routed(|_| panic!("no way"));
-    book.add("a router panics", &failed(run.invoke(no(), now()).await));
+    book.add("a router panics", &failed(run.configured(now()).run(no()).await));
     insta::assert_snapshot!("node_errors", book.0);
 }
 
@@ -175,12 +175,12 @@ async fn refused_writes() {
     let mut book = Book::default();
     let update = Odd::update;
     let run = one(move |_: Odd| Ok(update().sum(i64::MAX)));
-    let overflow = run.invoke(update().sum(1), RunConfig::default()).await;
+    let overflow = run.run(update().sum(1)).await;
     book.add("a reducer refuses", &failed(overflow));
     let run = one(move |_: Odd| Ok(update().sum(13)));
-    book.add("a reducer panics", &failed(run.invoke(update(), RunConfig::default()).await));
+    book.add("a reducer panics", &failed(run.run(update()).await));
     let run = one(move |_: Odd| Ok(update().sum(13).more(1)));
-    book.add("one of several reducers panics", &failed(run.invoke(update(), RunConfig::default()).await));
+    book.add("one of several reducers panics", &failed(run.run(update()).await));
 
     let mut graph = StateGraph::<Plain>::new("example");
     for name in ["left", "right"] {
@@ -188,17 +188,17 @@ async fn refused_writes() {
         graph.add_edge(START, node);
     }
     let run = graph.compile().unwrap();
-    book.add("two nodes write one channel", &failed(run.invoke(Plain::update(), RunConfig::default()).await));
+    book.add("two nodes write one channel", &failed(run.run(Plain::update()).await));
 
     let run = kept(one(move |_: Odd| Ok(update().map([((4, 2), 1)]))));
-    book.add("an update has no JSON form", &failed(run.invoke(update(), t()).await));
+    book.add("an update has no JSON form", &failed(run.thread("t").run(update()).await));
 
     let mut graph = StateGraph::<Odd>::new("example");
     let a = graph.add_node("a", async |_: Odd, _: Cx| Odd::update().flaky(()));
     graph.add_edge(START, a);
     graph.add_edge(a, a);
     let run = kept(graph.compile().unwrap());
-    book.add("a snapshot has no JSON form", &failed(run.invoke(update(), t()).await));
+    book.add("a snapshot has no JSON form", &failed(run.thread("t").run(update()).await));
     insta::assert_snapshot!("refused_writes", book.0);
 }
 
@@ -214,17 +214,14 @@ async fn misunderstandings() {
     let no = || Plain::update();
     let alone = line(&["a"]);
     let graph = kept(line(&["a", "b"]));
-    let zero = RunConfig { step_limit: 0, ..t() };
-    book.add("a step limit of 0", &failed(graph.invoke(no(), zero).await));
-    book.add("no thread", &failed(graph.invoke(no(), RunConfig::default()).await));
-    book.add("no checkpointer", &failed(alone.resume(t()).await));
-    book.add("a thread that never ran", &failed(graph.resume(t()).await));
-    let limit = RunConfig { step_limit: 1, ..t() };
-    book.add("the step limit", &failed(graph.invoke(no(), limit).await));
-    book.add("unfinished work", &failed(graph.invoke(no(), t()).await));
-    let nowhere = RunConfig { checkpoint: Some(CheckpointId(99)), ..t() };
-    book.add("an unknown checkpoint", &failed(graph.resume(nowhere).await));
-    book.add("an unknown node", &failed(graph.update_state(t(), no(), "z").await));
+    book.add("a step limit of 0", &failed(graph.thread("t").step_limit(0).run(no()).await));
+    book.add("no thread", &failed(graph.run(no()).await));
+    book.add("no checkpointer", &failed(alone.thread("t").resume().await));
+    book.add("a thread that never ran", &failed(graph.thread("t").resume().await));
+    book.add("the step limit", &failed(graph.thread("t").step_limit(1).run(no()).await));
+    book.add("unfinished work", &failed(graph.thread("t").run(no()).await));
+    book.add("an unknown checkpoint", &failed(graph.thread("t").at(CheckpointId(99)).resume().await));
+    book.add("an unknown node", &failed(graph.thread("t").update_as("z", no()).await));
     insta::assert_snapshot!("misunderstandings", book.0);
 }
 
@@ -233,23 +230,23 @@ async fn stored_threads_that_do_not_fit() {
     let mut book = Book::default();
     let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
     let graph = line(&["a", "b"]).with_checkpointer(store.clone());
-    failed(graph.invoke(say("in"), RunConfig { step_limit: 1, ..t() }).await);
+    failed(graph.thread("t").step_limit(1).run(say("in")).await);
     let without_b = line(&["a"]).with_checkpointer(store.clone());
-    book.add("a node is gone", &failed(without_b.resume(t()).await));
+    book.add("a node is gone", &failed(without_b.thread("t").resume().await));
     let changed = one(|_: Changed| Ok(Changed::update())).with_checkpointer(store.clone());
-    book.add("another graph's", &failed(changed.resume(t()).await));
-    changed.adopt_thread(&"t".into()).await.unwrap();
-    book.add("an update does not fit", &failed(changed.resume(t()).await));
-    let first = changed.get_state(&"t".into(), Some(CheckpointId(1))).await;
+    book.add("another graph's", &failed(changed.thread("t").resume().await));
+    changed.thread("t").adopt().await.unwrap();
+    book.add("an update does not fit", &failed(changed.thread("t").resume().await));
+    let first = changed.thread("t").at(CheckpointId(1)).state().await;
     book.add("a record does not fit", &failed(first));
-    graph.adopt_thread(&"t".into()).await.unwrap();
+    graph.thread("t").adopt().await.unwrap();
 
     let lease = store.lease(&"t".into()).await.unwrap();
-    book.add("a busy thread", &failed(graph.resume(t()).await));
+    book.add("a busy thread", &failed(graph.thread("t").resume().await));
     drop(lease);
     let store: Arc<dyn Checkpointer> = Arc::new(Wrapped(Overtaken(store)));
     let graph = line(&["a", "b"]).with_checkpointer(store);
-    book.add("a thread that someone else changes", &failed(graph.resume(t()).await));
+    book.add("a thread that someone else changes", &failed(graph.thread("t").resume().await));
     insta::assert_snapshot!("stored_threads", book.0);
 }
 
@@ -291,9 +288,9 @@ async fn an_error_that_ends_main_shows_its_code_its_help_and_its_causes() {
     let a = broken.add_node("a", async |_: Plain, _: Cx| Err::<(), _>(std::io::Error::other("disk full")));
     broken.add_edge(START, a);
     let graph = broken.compile().unwrap();
-    let error = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap_err();
+    let error = graph.run(Plain::update()).await.unwrap_err();
     assert_eq!(format!("{error:?}"), "SS101: superstep 1: node `a` failed after 1 attempt: disk full");
-    let error = graph.resume(RunConfig::thread("t")).await.unwrap_err();
+    let error = graph.thread("t").resume().await.unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
     assert!(error.to_string().contains("with_checkpointer"), "{error}");
     let error = StateGraph::<Plain>::new("g").compile().map(|_| ()).unwrap_err();

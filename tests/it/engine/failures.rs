@@ -4,13 +4,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use superstep::{
-    CheckpointError, Command, CompiledGraph, Cx, END, NodeError, Route, RunConfig, RunError, START, State,
-    StateGraph,
+    CheckpointError, Command, CompiledGraph, Cx, END, NodeError, Route, RunError, START, State, StateGraph,
 };
 
 use crate::support::{
     Calls, Plain, PlainUpdate, Stuck, entries, failed, h, head, json, line, names, on_every_store, say,
-    sayer, t, task,
+    sayer, task,
 };
 
 #[derive(Route, Clone, Copy)]
@@ -41,7 +40,7 @@ pub(super) fn ok_and_bad(repaired: bool, calls: &Calls) -> CompiledGraph<Plain> 
 on_every_store! {
     async fn c5_a_finished_sibling_of_a_failure_is_kept_and_seen_at_the_head(backend: Backend) {
         let graph = backend.keep(ok_and_bad(false, &Calls::default()));
-        let error = failed(graph.invoke(Plain::update(), t()).await);
+        let error = failed(graph.thread("t").run(Plain::update()).await);
         assert!(
             matches!(&error, RunError::Node { node, step: 1, attempts: 1, source }
                 if node.as_str() == "bad" && source.to_string() == "no luck"),
@@ -56,7 +55,7 @@ on_every_store! {
         assert_eq!(live.tasks.iter().map(task).collect::<Vec<_>>(), tasks);
 
         let id = live.checkpoint.unwrap().id;
-        let stored = graph.get_state(&"t".into(), Some(id)).await.unwrap();
+        let stored = graph.thread("t").at(id).state().await.unwrap();
         assert_eq!((stored.values.said().as_str(), names(&stored.next).as_str()), ("", "bad ok"));
         assert_eq!(stored.tasks.iter().map(task).collect::<Vec<_>>(), tasks);
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok"), ("input", -1, "__start__")]));
@@ -65,18 +64,18 @@ on_every_store! {
     async fn c5_an_update_in_the_failed_nodes_name_keeps_what_its_sibling_did(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(ok_and_bad(false, &calls));
-        failed(graph.invoke(Plain::update(), t()).await);
-        graph.update_state(t(), say("mended"), "bad").await.unwrap();
+        failed(graph.thread("t").run(Plain::update()).await);
+        graph.thread("t").update_as("bad", say("mended")).await.unwrap();
         let live = head(&graph).await;
         assert_eq!((live.values.said().as_str(), names(&live.next).as_str()), ("ok mended", "j"));
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "ok mended j");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "ok mended j");
         assert_eq!(h(&graph).await[1..2], entries(&[("update", 1, "j")]));
     }
 
     async fn c6_a_resume_runs_only_what_did_not_finish(backend: Backend) {
         let calls = Calls::default();
-        failed(backend.keep(ok_and_bad(false, &calls)).invoke(Plain::update(), t()).await);
-        let end = backend.keep(ok_and_bad(true, &calls)).resume(t()).await.unwrap();
+        failed(backend.keep(ok_and_bad(false, &calls)).thread("t").run(Plain::update()).await);
+        let end = backend.keep(ok_and_bad(true, &calls)).thread("t").resume().await.unwrap();
         assert_eq!(calls.all(), "bad ok bad");
         assert_eq!(end.state.said(), "bad ok j");
     }
@@ -89,21 +88,21 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         let first = tokio::spawn({
             let graph = graph.clone();
-            async move { graph.invoke(say("in0"), t()).await }
+            async move { graph.thread("t").run(say("in0")).await }
         });
         stuck.reached().await;
         for result in [
-            graph.invoke(say("in1"), t()).await,
-            graph.resume(t()).await,
-            backend.keep(line(&["a"])).invoke(say("in1"), t()).await,
+            graph.thread("t").run(say("in1")).await,
+            graph.thread("t").resume().await,
+            backend.keep(line(&["a"])).thread("t").run(say("in1")).await,
         ] {
             let error = failed(result);
             assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Busy { .. })), "{error}");
         }
-        line(&["a"]).with_checkpointer(backend.open()).invoke(say("x"), RunConfig::thread("u")).await.unwrap();
+        line(&["a"]).with_checkpointer(backend.open()).thread("u").run(say("x")).await.unwrap();
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
-        let end = backend.keep(line(&["a"])).resume(t()).await.unwrap();
+        let end = backend.keep(line(&["a"])).thread("t").resume().await.unwrap();
         assert_eq!(end.state.said(), "in0 a");
         assert_eq!(
             h(&graph).await,
@@ -130,11 +129,11 @@ on_every_store! {
         let a = graph.add_node("a", async |_: Odd, _: Cx| Odd::update().map([(Key { part: 1 }, 2)]));
         graph.add_edge(START, a);
         let graph = graph.compile().unwrap();
-        let end = graph.invoke(Odd::update(), RunConfig::default()).await.unwrap();
+        let end = graph.run(Odd::update()).await.unwrap();
         assert_eq!(end.state.map.len(), 1, "without a checkpointer nothing needs a JSON form");
 
         let graph = backend.keep(graph);
-        let error = failed(graph.invoke(Odd::update(), t()).await);
+        let error = failed(graph.thread("t").run(Odd::update()).await);
         assert_eq!(
             error.to_string(),
             "SS106: superstep 1: what node `a` wrote to `map` cannot be stored as JSON and read back as it is"
@@ -145,10 +144,10 @@ on_every_store! {
     }
 
     async fn c28_a_thread_whose_next_node_is_gone_is_refused_by_name(backend: Backend) {
-        failed(backend.keep(line(&["a", "b", "c"])).invoke(say("in"), RunConfig { step_limit: 1, ..t() }).await);
+        failed(backend.keep(line(&["a", "b", "c"])).thread("t").step_limit(1).run(say("in")).await);
         let without_b = backend.keep(line(&["a", "c"]));
         let before = h(&without_b).await;
-        let error = failed(without_b.resume(t()).await);
+        let error = failed(without_b.thread("t").resume().await);
         assert_eq!(
             error.to_string(),
             "SS114: graph `line` cannot go on from here: the checkpoint of superstep 1 still has to run `b`, which the \
@@ -156,9 +155,9 @@ on_every_store! {
         );
         assert_eq!(h(&without_b).await, before);
         assert_eq!(head(&without_b).await.values.said(), "in a");
-        // The advice of the error works.
-        without_b.update_state(t(), Plain::update(), "a").await.unwrap();
-        assert_eq!(without_b.resume(t()).await.unwrap().state.said(), "in a c");
+        // The advice of the error holds.
+        without_b.thread("t").update_as("a", Plain::update()).await.unwrap();
+        assert_eq!(without_b.thread("t").resume().await.unwrap().state.said(), "in a c");
     }
 
     /// `a` has reached the join; in the new graph the join has an additional source.
@@ -174,16 +173,16 @@ on_every_store! {
             graph.add_join(if more { vec![a, c, d] } else { vec![a, c] }, j);
             backend.keep(graph.compile().unwrap())
         };
-        failed(graph(false).invoke(Plain::update(), RunConfig { step_limit: 1, ..t() }).await);
+        failed(graph(false).thread("t").step_limit(1).run(Plain::update()).await);
         let refused = "SS114: graph `g` cannot go on from here: at the checkpoint of superstep 1 nodes have reached the join \
                        of `a`, `c` to `j`, which the graph does not have; add it again with the same sources, or update the \
                        thread as another node";
-        assert_eq!(failed(graph(true).resume(t()).await).to_string(), refused);
-        let error = failed(graph(true).resume_with(Command::update(say("U")), t()).await);
+        assert_eq!(failed(graph(true).thread("t").resume().await).to_string(), refused);
+        let error = failed(graph(true).thread("t").resume_with(Command::update(say("U"))).await);
         assert_eq!(error.to_string(), refused);
-        // The advice of the error works.
-        graph(true).update_state(t(), say("A"), "a").await.unwrap();
-        assert_eq!(graph(true).resume(t()).await.unwrap().state.said(), "a b A c d j");
+        // The advice of the error holds.
+        graph(true).thread("t").update_as("a", say("A")).await.unwrap();
+        assert_eq!(graph(true).thread("t").resume().await.unwrap().state.said(), "a b A c d j");
     }
 
     /// `a` is done and went to `x`; `bad` fails. The new graph has no `x`, or no edge to it from `a`.
@@ -211,20 +210,19 @@ on_every_store! {
         let no_way = "SS114: graph `g` cannot go on from here: the record of task 0 does not fit the checkpoint of \
                       superstep 0: node `a` was routed to `x`, to which it has no conditional edge";
         for (thread, x, refused) in [("gone", false, gone), ("no way", true, no_way)] {
-            let on = || RunConfig::thread(thread);
-            failed(graph(true, true).invoke(Plain::update(), on()).await);
+            failed(graph(true, true).thread(thread).run(Plain::update()).await);
             let graph = graph(x, false);
-            assert_eq!(failed(graph.resume(on()).await).to_string(), refused);
-            assert_eq!(failed(graph.resume_with(Command::update(say("U")), on()).await).to_string(), refused);
-            // The advice of the error works.
-            graph.update_state(on(), say("B"), "bad").await.unwrap();
-            assert_eq!(graph.resume(on()).await.unwrap().state.said(), "a B next");
+            assert_eq!(failed(graph.thread(thread).resume().await).to_string(), refused);
+            assert_eq!(failed(graph.thread(thread).resume_with(Command::update(say("U"))).await).to_string(), refused);
+            // The advice of the error holds.
+            graph.thread(thread).update_as("bad", say("B")).await.unwrap();
+            assert_eq!(graph.thread(thread).resume().await.unwrap().state.said(), "a B next");
         }
     }
 
     async fn c28_new_code_runs_in_a_thread_that_an_older_graph_began(backend: Backend) {
-        failed(backend.keep(line(&["a", "b"])).invoke(say("in"), RunConfig { step_limit: 1, ..t() }).await);
-        let end = backend.keep(line(&["a", "b", "new"])).resume(t()).await.unwrap();
+        failed(backend.keep(line(&["a", "b"])).thread("t").step_limit(1).run(say("in")).await);
+        let end = backend.keep(line(&["a", "b", "new"])).thread("t").resume().await.unwrap();
         assert_eq!(end.state.said(), "in a b new");
     }
 }
@@ -246,13 +244,12 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         for value in [f64::NAN, f64::INFINITY] {
-            let config = RunConfig { on_unfinished: superstep::OnUnfinished::Discard, ..t() };
-            let error = failed(graph(value).invoke(Measured::update(), config).await);
+            let error = failed(graph(value).thread("t").on_unfinished(superstep::OnUnfinished::Discard).run(Measured::update()).await);
             assert!(matches!(&error, RunError::Encode { node, channel, .. }
                 if node.as_str() == "a" && channel.as_deref() == Some("last")), "{error}");
         }
         assert_eq!(names(&head(&graph(0.0)).await.next), "a");
-        assert_eq!(graph(1.5).resume(t()).await.unwrap().state.last, 1.5);
+        assert_eq!(graph(1.5).thread("t").resume().await.unwrap().state.last, 1.5);
     }
 
     async fn c27_a_write_that_makes_a_sum_no_number_is_refused(backend: Backend) {
@@ -261,7 +258,7 @@ on_every_store! {
         graph.add_edge(START, a);
         graph.add_edge(a, a);
         let graph = backend.keep(graph.compile().unwrap());
-        let error = failed(graph.invoke(Measured::update(), t()).await);
+        let error = failed(graph.thread("t").run(Measured::update()).await);
         assert!(matches!(&error, RunError::Fold { step: 2, source, .. } if source.channel == "sum"), "{error}");
         assert_eq!(head(&graph).await.values.sum, f64::MAX);
     }
@@ -288,7 +285,7 @@ async fn a_node_fails_with_whatever_converts_into_a_boxed_error() {
         let mut graph = StateGraph::<Plain>::new("g");
         let a = graph.add_node("a", move |_: Plain, _: Cx| fails(how));
         graph.add_edge(START, a);
-        let error = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap_err();
+        let error = graph.compile().unwrap().run(Plain::update()).await.unwrap_err();
         assert!(format!("{error:?}").ends_with(wanted), "{error:?}");
     }
 }

@@ -1,11 +1,9 @@
 //! Items sent to workers: A5, B4 and their crash safety.
 
 use futures::StreamExt;
-use superstep::{
-    CompiledGraph, Cx, END, Event, Log, NodeError, Route, RunConfig, START, State, StateGraph, StreamMode,
-};
+use superstep::{CompiledGraph, Cx, END, Event, Log, NodeError, Route, START, State, StateGraph, StreamMode};
 
-use crate::support::{failed, head, on_every_store, t};
+use crate::support::{failed, head, on_every_store};
 
 #[derive(State, Clone, Debug, Default)]
 struct Sums {
@@ -39,7 +37,7 @@ fn a5(repaired: bool) -> CompiledGraph<Sums> {
 
 #[tokio::test]
 async fn a5_pulled_tasks_come_first_then_items_in_the_order_they_were_sent() {
-    let end = a5(true).invoke(Sums::update(), RunConfig::default()).await.unwrap();
+    let end = a5(true).run(Sums::update()).await.unwrap();
     assert_eq!(end.state.log, [26, 3, 1]);
 }
 
@@ -52,10 +50,10 @@ async fn b4_a_map_and_its_join() {
     graph.add_fan_out(START, |state: &Sums| if state.x == 1 { vec![] } else { vec![3, 1, 2] }, w);
     graph.add_edge(w, join);
     let graph = graph.compile().unwrap();
-    let end = graph.invoke(Sums::update(), RunConfig::default()).await.unwrap();
+    let end = graph.run(Sums::update()).await.unwrap();
     assert_eq!((end.state.log.iter().copied().collect::<Vec<_>>(), end.state.x), (vec![6, 2, 4], 12));
 
-    let mut stream = graph.stream(Sums::update(), RunConfig::default(), [StreamMode::Updates]);
+    let mut stream = graph.stream(Sums::update(), [StreamMode::Updates]);
     let mut wrote = Vec::new();
     while let Some(event) = stream.next().await {
         let Event::Update { node, .. } = event else { panic!("{event:?}") };
@@ -63,19 +61,19 @@ async fn b4_a_map_and_its_join() {
     }
     assert_eq!(wrote, ["w", "w", "w", "j"]);
 
-    let nothing = graph.invoke(Sums::update().x(1), RunConfig::default()).await.unwrap();
+    let nothing = graph.run(Sums::update().x(1)).await.unwrap();
     assert_eq!((nothing.state.log.len(), nothing.state.x), (0, 1));
 }
 
 on_every_store! {
     async fn items_are_stored_with_the_checkpoint_and_survive_a_failure(backend: Backend) {
         let graph = backend.keep(a5(false));
-        let error = failed(graph.invoke(Sums::update(), t()).await);
+        let error = failed(graph.thread("t").run(Sums::update()).await);
         assert_eq!(error.to_string(), "SS101: superstep 2: node `w` failed after 1 attempt");
         let stored = head(&graph).await.checkpoint.unwrap().control;
         assert_eq!(stored.items.into_iter().collect::<Vec<_>>(), [(1, "3".to_owned()), (2, "1".to_owned())]);
 
-        let end = backend.keep(a5(true)).resume(t()).await.unwrap();
+        let end = backend.keep(a5(true)).thread("t").resume().await.unwrap();
         assert_eq!(end.state.log, [26, 3, 1]);
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use superstep::{
-    Append, Cx, END, Flattens, History, Input, Log, MemoryCheckpointer, NodeRef, ReduceError, RunConfig,
-    START, State, StateGraph, Stored, StreamMode, Streaming, Update as _, View, reduce,
+    Append, Cx, END, Flattens, Input, Log, MemoryCheckpointer, NodeRef, ReduceError, RunConfig, START, State,
+    StateGraph, Stored, StreamMode, Streaming, Update as _, View, reduce,
 };
 
 /// The state of another crate: a channel of every kind with attributes.
@@ -331,7 +331,7 @@ fn support() -> superstep::CompiledGraph<Support> {
 #[tokio::test]
 async fn inputs_views_streams_and_declared_writes_know_the_channels() {
     let open = Open { topic: "tea", talk: Ask { log: vec!["hi".into()] }, bill: Bill::update().payer("me") };
-    let end = support().invoke_as::<Open, Seen>(open, RunConfig::default()).await.unwrap();
+    let end = support().run(open).await.unwrap().view::<Seen>();
     let log = ["hi".to_owned(), "1 about tea".to_owned()].into();
     let bill = Bill { cents: 1, payer: "me".to_owned() };
     assert_eq!(end.state, Seen { topic: "tea".to_owned(), talk: Said { log }, bill });
@@ -340,7 +340,7 @@ async fn inputs_views_streams_and_declared_writes_know_the_channels() {
     let streaming =
         Streaming { output_keys: Some(vec!["log".into()]), ..Streaming::from([StreamMode::Values]) };
     let input = full().topic("tea");
-    let mut stream = support().stream(input, RunConfig::default(), streaming);
+    let mut stream = support().stream(input, streaming);
     let mut seen = Vec::new();
     while let Some(event) = stream.next().await {
         seen.push(serde_json::to_value(&event).unwrap());
@@ -351,7 +351,7 @@ async fn inputs_views_streams_and_declared_writes_know_the_channels() {
 
 #[tokio::test]
 async fn a_required_channel_inside_is_demanded_and_a_conflict_inside_is_found() {
-    let missing = support().invoke(say("hi"), RunConfig::default()).await.unwrap_err();
+    let missing = support().run(say("hi")).await.unwrap_err();
     assert!(missing.to_string().contains("`payer`"), "{missing}");
 
     let mut both = StateGraph::<Desk>::new("both");
@@ -365,7 +365,7 @@ async fn a_required_channel_inside_is_demanded_and_a_conflict_inside_is_found() 
     let both = both.compile().unwrap();
     assert!(both.warnings().iter().any(|warning| warning.to_string().contains("`answer`")));
     let input = Desk::update().support(full());
-    let conflict = both.invoke(input, RunConfig::default()).await.unwrap_err().to_string();
+    let conflict = both.run(input).await.unwrap_err().to_string();
     assert!(conflict.contains("nodes `left` and `right` both wrote channel `answer`"), "{conflict}");
 }
 
@@ -381,24 +381,24 @@ async fn a_thread_of_the_plain_state_is_one_of_the_state_that_flattens_it() {
         let thread =
             RunConfig { snapshot_every, ..RunConfig::thread(format!("t{}", snapshot_every.is_some())) };
         let id = thread.thread.clone().unwrap();
-        plain.invoke(Talk::update().log(["hi".to_owned()]), thread.clone()).await.unwrap();
-        support.adopt_thread(&id).await.unwrap();
-        // Missing channels are reported; others are available.
-        let missing = support.get_state(&id, None).await.unwrap_err().to_string();
+        plain.configured(thread.clone()).run(Talk::update().log(["hi".to_owned()])).await.unwrap();
+        support.thread(&id).adopt().await.unwrap();
+        // What the thread lacks, it says; what it has, is there.
+        let missing = support.thread(&id).state().await.unwrap_err().to_string();
         assert!(missing.contains("`payer`"), "{missing}");
-        let end = support.invoke(full(), thread.clone()).await.unwrap();
+        let end = support.configured(thread.clone()).run(full()).await.unwrap();
         assert_eq!(end.state.talk.log, ["hi", "plain", "a", "3 about tea"].map(str::to_owned));
         assert_eq!((end.state.talk.worked, end.state.bill.cents), (4, 6));
-        // And back: channels that the plain state does not know are named, and retained.
-        plain.adopt_thread(&id).await.unwrap();
-        let back = plain.get_state(&id, None).await.unwrap();
+        // And back: what the plain state does not know is named, and kept.
+        plain.thread(&id).adopt().await.unwrap();
+        let back = plain.thread(&id).state().await.unwrap();
         assert_eq!(back.values.log.len(), 4);
         assert_eq!(back.unknown, ["cents", "notes", "open", "payer", "topic"]);
-        plain.invoke(Talk::update().log(["again".to_owned()]), thread).await.unwrap();
-        support.adopt_thread(&id).await.unwrap();
-        let now = support.get_state(&id, None).await.unwrap().values;
+        plain.configured(thread).run(Talk::update().log(["again".to_owned()])).await.unwrap();
+        support.thread(&id).adopt().await.unwrap();
+        let now = support.thread(&id).state().await.unwrap().values;
         assert_eq!((now.bill.cents, now.topic.as_str(), now.talk.log.len()), (6, "tea", 6));
-        let history = support.get_state_history(&id, History::default()).await;
+        let history = support.thread(&id).history().states().await;
         assert!(history.is_err(), "the first checkpoints have no payer");
     }
 }

@@ -1,12 +1,12 @@
 //! C16 and later: continuing from an older checkpoint.
 
-use superstep::{CheckpointId, History, RunConfig, RunError, Source};
+use superstep::{CheckpointId, RunError, Source};
 
-use crate::support::{Plain, entries, failed, h, head, json, line, on_every_store, say, sayer, t, task};
+use crate::support::{Plain, entries, failed, h, head, json, line, on_every_store, say, sayer, task};
 
 /// Returns the newest checkpoint of the superstep.
 async fn at(graph: &superstep::CompiledGraph<Plain>, step: i64) -> CheckpointId {
-    let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+    let history = graph.thread("t").history().states().await.unwrap();
     let found = history.iter().filter_map(|snapshot| snapshot.checkpoint.as_ref());
     found.filter(|meta| meta.control.step == step).map(|meta| meta.id).next().unwrap()
 }
@@ -14,16 +14,16 @@ async fn at(graph: &superstep::CompiledGraph<Plain>, step: i64) -> CheckpointId 
 on_every_store! {
     async fn c16_an_update_of_an_older_checkpoint_makes_a_branch_and_keeps_the_other(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.invoke(say("in"), t()).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
         let old = at(&graph, 1).await;
         let forked = graph
-            .update_state(RunConfig { checkpoint: Some(old), ..t() }, say("FORK"), "a")
+            .thread("t").at(old).update_as("a", say("FORK"))
             .await
             .unwrap();
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!(end.state.said(), "in a FORK b");
 
-        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let history = graph.thread("t").history().states().await.unwrap();
         let shown: Vec<_> = history
             .iter()
             .map(|snapshot| {
@@ -48,9 +48,8 @@ on_every_store! {
 
     async fn c20_a_fork_runs_the_tasks_of_its_checkpoint_again(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.invoke(say("in"), t()).await.unwrap();
-        let config = RunConfig { checkpoint: Some(at(&graph, 1).await), ..t() };
-        assert_eq!(graph.resume(config).await.unwrap().state.said(), "in a b");
+        graph.thread("t").run(say("in")).await.unwrap();
+        assert_eq!(graph.thread("t").at(at(&graph, 1).await).resume().await.unwrap().state.said(), "in a b");
         assert_eq!(
             h(&graph).await,
             entries(&[
@@ -66,9 +65,8 @@ on_every_store! {
 
     async fn a_fork_from_the_input_folds_the_same_input(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        graph.invoke(say("in"), t()).await.unwrap();
-        let config = RunConfig { checkpoint: Some(CheckpointId(1)), ..t() };
-        assert_eq!(graph.resume(config).await.unwrap().state.said(), "in a");
+        graph.thread("t").run(say("in")).await.unwrap();
+        assert_eq!(graph.thread("t").at(CheckpointId(1)).resume().await.unwrap().state.said(), "in a");
         assert_eq!(
             h(&graph).await[..3],
             entries(&[("loop", 2, ""), ("loop", 1, "a"), ("fork", 0, "__start__")])
@@ -77,16 +75,15 @@ on_every_store! {
 
     async fn both_branches_of_a_fork_keep_their_states_and_results(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.invoke(say("in"), t()).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
         let old = at(&graph, 1).await;
-        let config = RunConfig { checkpoint: Some(old), ..t() };
-        graph.update_state(config.clone(), say("left"), "a").await.unwrap();
-        graph.resume(t()).await.unwrap();
-        graph.update_state(config, say("right"), "a").await.unwrap();
-        graph.resume(t()).await.unwrap();
+        graph.thread("t").at(old).update_as("a", say("left")).await.unwrap();
+        graph.thread("t").resume().await.unwrap();
+        graph.thread("t").at(old).update_as("a", say("right")).await.unwrap();
+        graph.thread("t").resume().await.unwrap();
 
         let graph = backend.keep(line(&["a", "b"]));
-        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let history = graph.thread("t").history().states().await.unwrap();
         let ends: Vec<_> = history.iter().filter(|s| s.next.is_empty()).map(|s| s.values.said()).collect();
         assert_eq!(ends, ["in a right b", "in a left b", "in a b"]);
         // Supersteps of the same number on different branches do not mix.
@@ -101,31 +98,29 @@ on_every_store! {
 
     async fn a_new_input_may_follow_an_older_checkpoint(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        let first = graph.invoke(say("1"), t()).await.unwrap();
-        graph.invoke(say("2"), t()).await.unwrap();
-        let end = graph.invoke(say("other 2"), RunConfig { checkpoint: first.checkpoint, ..t() }).await.unwrap();
+        let first = graph.thread("t").run(say("1")).await.unwrap();
+        graph.thread("t").run(say("2")).await.unwrap();
+        let end = graph.thread("t").at(first.checkpoint).run(say("other 2")).await.unwrap();
         assert_eq!(end.state.said(), "1 a other 2 a");
         assert_eq!(head(&graph).await.values, end.state);
     }
 
     async fn a_fork_from_a_checkpoint_that_is_not_there_changes_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        graph.invoke(say("1"), t()).await.unwrap();
-        let nowhere = RunConfig { checkpoint: Some(CheckpointId(99)), ..t() };
-        for result in [graph.resume(nowhere.clone()).await, graph.invoke(say("2"), nowhere.clone()).await] {
+        graph.thread("t").run(say("1")).await.unwrap();
+        for result in [graph.thread("t").at(CheckpointId(99)).resume().await, graph.thread("t").at(CheckpointId(99)).run(say("2")).await] {
             let error = failed(result);
             assert!(matches!(error, RunError::UnknownCheckpoint { checkpoint: CheckpointId(99), .. }));
         }
-        assert!(graph.update_state(nowhere, say("u"), "a").await.is_err());
+        assert!(graph.thread("t").at(CheckpointId(99)).update_as("a", say("u")).await.is_err());
         assert_eq!(h(&graph).await.len(), 3);
     }
 
     async fn a_fork_that_the_graph_cannot_run_changes_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.invoke(say("in"), t()).await.unwrap();
-        let config = RunConfig { checkpoint: Some(at(&graph, 1).await), ..t() };
+        graph.thread("t").run(say("in")).await.unwrap();
         let without_b = backend.keep(line(&["a"]));
-        let error = failed(without_b.resume(config).await);
+        let error = failed(without_b.thread("t").at(at(&graph, 1).await).resume().await);
         assert!(matches!(&error, RunError::Restore { .. }), "{error}");
         assert_eq!(h(&without_b).await.len(), 4);
     }
@@ -137,12 +132,12 @@ on_every_store! {
         graph.add_edge(superstep::START, a);
         let graph = graph.compile().unwrap().with_checkpointer(store.clone());
         let lease = store.lease(&"t".into()).await.unwrap();
-        let error = failed(graph.update_state(t(), say("u"), "a").await);
+        let error = failed(graph.thread("t").update_as("a", say("u")).await);
         assert!(
             matches!(&error, RunError::Checkpoint(superstep::CheckpointError::Busy { .. })),
             "{error}"
         );
         drop(lease);
-        graph.update_state(t(), say("u"), "a").await.unwrap();
+        graph.thread("t").update_as("a", say("u")).await.unwrap();
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use superstep::{Answers, CompiledGraph, Cx, END, NodeError, RunConfig, START, State, StateGraph, Status};
+use superstep::{Answers, CompiledGraph, Cx, END, NodeError, START, State, StateGraph, Status};
 
-use crate::support::{Backend, Plain, PlainUpdate, json, on_every_store, say, t};
+use crate::support::{Backend, Plain, PlainUpdate, json, on_every_store, say};
 
 /// The tasks that ran.
 #[derive(Clone, Default)]
@@ -58,11 +58,11 @@ fn asks(backend: &Backend, tasks: &Tasks) -> CompiledGraph<Plain> {
 on_every_store! {
     async fn g1_tasks_before_an_interrupt_are_not_run_again(backend: Backend) {
         let tasks = Tasks::default();
-        let asked = asks(&backend, &tasks).invoke(Plain::update().x(5), t()).await.unwrap();
+        let asked = asks(&backend, &tasks).thread("t").run(Plain::update().x(5)).await.unwrap();
         assert_eq!((asked.status, &asked.interrupts[0].question), (Status::Interrupted, &json(&13)));
         assert_eq!(tasks.all(), ["t1(5):6", "t1(6):7"]);
         let answers = Answers::new().answer("factor", 10);
-        let end = asks(&backend, &tasks).resume(RunConfig { answers, ..t() }).await.unwrap();
+        let end = asks(&backend, &tasks).thread("t").answers(answers).resume().await.unwrap();
         assert_eq!((end.status, end.state.x), (Status::Completed, 60));
         assert_eq!(tasks.all(), ["t1(5):6", "t1(6):7", "t2:60"], "t1 is called twice in total");
     }
@@ -84,7 +84,7 @@ on_every_store! {
         };
         let mut returned = Vec::new();
         for x in [1, 2, 3] {
-            returned.push(make().invoke(Saved::update().x(x), t()).await.unwrap().state.returned);
+            returned.push(make().thread("t").run(Saved::update().x(x)).await.unwrap().state.returned);
         }
         assert_eq!(returned, [0, 1, 3]);
     }
@@ -96,6 +96,6 @@ on_every_store! {
             let other: i64 = cx.once("t2", async |_| Ok::<_, NodeError>(2)).await?;
             Ok(say(&format!("{} {other}", caught.unwrap_err())))
         }));
-        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "no luck 2");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "no luck 2");
     }
 }

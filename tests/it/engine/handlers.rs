@@ -120,7 +120,7 @@ on_every_store! {
             Way::End => END,
         });
         let graph = backend.keep(graph.compile().unwrap());
-        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "h b");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "h b");
     }
 
     /// With the better outcome: the handler receives the same typed failure when it runs again.
@@ -145,13 +145,13 @@ on_every_store! {
             graph.add_edge(handler, b);
             backend.keep(graph.compile().unwrap())
         };
-        let error = failed(graph(false).invoke(Plain::update(), t()).await);
+        let error = failed(graph(false).thread("t").run(Plain::update()).await);
         assert_eq!(text(&error), "SS101: superstep 1: node `h` failed after 1 attempt\n  cause: so did I");
         let now = head(&graph(false)).await;
         assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("a", ""));
         assert_eq!(task(&now.tasks[0]), ("a".into(), json!(null), "SS101: superstep 1: node `h` failed after 1 attempt: so did I".into()));
-        failed(graph(false).resume(t()).await);
-        let end = graph(true).resume(t()).await.unwrap();
+        failed(graph(false).thread("t").resume().await);
+        let end = graph(true).thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h b", "a h h h"));
         let told = heard.all();
         assert_eq!(told.len(), 3);
@@ -181,11 +181,11 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let first = graph(true);
-        stuck.crash(first.invoke(Plain::update(), t())).await;
+        stuck.crash(first.thread("t").run(Plain::update())).await;
         drop(first);
         let pending = head(&graph(false)).await;
         assert_eq!(task(&pending.tasks[0]), ("a".into(), json!(null), "it broke: the disk is full".into()));
-        let end = graph(false).resume(t()).await.unwrap();
+        let end = graph(false).thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), (r#"it broke ["the disk is full"]"#, "a h h"));
     }
 
@@ -210,21 +210,20 @@ on_every_store! {
         };
         // The effects of the handler are stored before the sibling is done.
         let stored = async |graph: &CompiledGraph<Plain>, thread: &str| {
-            graph.get_state(&thread.into(), None).await.is_ok_and(|now| names(&now.next) == "c")
+            graph.thread(thread).state().await.is_ok_and(|now| names(&now.next) == "c")
         };
         let first = graph(true);
-        stuck.crash_once(first.invoke(Plain::update(), t()), async || stored(&first, "t").await).await;
+        stuck.crash_once(first.thread("t").run(Plain::update()), async || stored(&first, "t").await).await;
         drop(first);
         let now = head(&graph(false)).await;
         assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("c", "a z"));
-        let end = graph(false).resume(t()).await.unwrap();
+        let end = graph(false).thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("a z c j", "b"));
-        // The same with a manual update: the writes of a handler are included, and its edges are followed.
-        let config = || RunConfig::thread("u");
+        // The same by hand: what a handler wrote is taken along, and its edges are followed.
         let second = graph(true);
-        stuck.crash_once(second.invoke(Plain::update(), config()), async || stored(&second, "u").await).await;
+        stuck.crash_once(second.thread("u").run(Plain::update()), async || stored(&second, "u").await).await;
         drop(second);
-        let end = graph(false).resume_with(Command::update(say("U")), config()).await.unwrap();
+        let end = graph(false).thread("u").resume_with(Command::update(say("U"))).await.unwrap();
         assert_eq!(end.state.said(), "a z U c j");
     }
 
@@ -242,15 +241,15 @@ on_every_store! {
             graph.add_edge(b, END);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = graph().invoke(Plain::update(), t()).await.unwrap();
+        let asked = graph().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((asked.status, places(&asked.interrupts)), (Status::Interrupted, vec!["h:1.0:really"]));
         assert_eq!(head(&graph()).await.tasks[0].interrupts, asked.interrupts);
-        let asked = graph().resume_with(Command::update(say("U")).goto("b"), t()).await.unwrap();
+        let asked = graph().thread("t").resume_with(Command::update(say("U")).goto("b")).await.unwrap();
         assert_eq!((places(&asked.interrupts), asked.state.said().as_str()), (vec!["h:1.0:really"], "U b"));
         let answers = Answers::new().answer(id_at(&asked.interrupts, "h:1.0:really"), "yes");
-        let end = graph().resume(RunConfig { answers, ..t() }).await.unwrap();
+        let end = graph().thread("t").answers(answers).resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("U yes b", "a"));
-        let error = failed(graph().resume_with(Command::new().goto("h"), t()).await);
+        let error = failed(graph().thread("t").resume_with(Command::new().goto("h")).await);
         let why = "SS140: a command cannot lead to node `h` of graph `g`: only a failure leads to an error handler";
         assert_eq!(error.to_string(), why);
     }
@@ -273,12 +272,11 @@ on_every_store! {
             graph.add_edge(START, a);
             backend.keep(graph.compile().unwrap())
         };
-        let answer = |answer: &str| RunConfig { answers: Answers::new().answer("q", answer), ..t() };
-        graph().invoke(Plain::update(), t()).await.unwrap();
+        graph().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(calls.all(), "a");
-        let asked = graph().resume(answer("one")).await.unwrap();
+        let asked = graph().thread("t").answer("q", "one").resume().await.unwrap();
         assert_eq!((asked.interrupts[0].question.clone(), calls.all().as_str()), (json!("h asks"), "a a h"));
-        let end = graph().resume(answer("two")).await.unwrap();
+        let end = graph().thread("t").answer("q", "two").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("one two", "a a h h"));
     }
 
@@ -299,13 +297,13 @@ on_every_store! {
         let config = t();
         let cancel = config.cancel.clone();
         let first = graph(true);
-        let (end, ()) = tokio::join!(first.invoke(Plain::update(), config), async {
+        let (end, ()) = tokio::join!(first.configured(config).run(Plain::update()), async {
             stuck.reached().await;
             cancel.cancel();
         });
         assert_eq!(end.unwrap().status, Status::Cancelled);
         drop(first);
-        let end = graph(false).resume(t()).await.unwrap();
+        let end = graph(false).thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h", "a"));
     }
 
@@ -324,10 +322,10 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         let config = t();
         config.cancel.cancel();
-        let end = graph.invoke(Plain::update(), config).await.unwrap();
+        let end = graph.configured(config).run(Plain::update()).await.unwrap();
         assert_eq!((end.status, calls.all().as_str()), (Status::Cancelled, "a"));
         assert_eq!(task(&head(&graph).await.tasks[0]).2, "it broke: the disk is full");
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h", "a"));
     }
 
@@ -348,12 +346,12 @@ on_every_store! {
         };
         let first = graph(true);
         let handled = async || head(&first).await.tasks[0].result.is_some();
-        stuck.crash_once(first.invoke(Plain::update(), t()), handled).await;
+        stuck.crash_once(first.thread("t").run(Plain::update()), handled).await;
         drop(first);
-        let error = failed(graph(false).resume(t()).await);
+        let error = failed(graph(false).thread("t").resume().await);
         assert!(matches!(&error, RunError::Restore { .. }), "{error}");
         assert!(error.to_string().contains("the error handler of node `a` wrote it"), "{error}");
-        let error = failed(graph(false).update_state(t(), say("U"), "hang").await);
+        let error = failed(graph(false).thread("t").update_as("hang", say("U")).await);
         assert!(error.to_string().contains("the error handler of node `a` wrote it"), "{error}");
     }
 }
@@ -386,7 +384,7 @@ async fn failure_of(options: NodeOptions, node: fn(u32) -> Result<PlainUpdate, N
         },
     );
     graph.add_edge(START, a);
-    graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    graph.compile().unwrap().run(Plain::update()).await.unwrap();
     heard.all().pop().unwrap()
 }
 
@@ -423,7 +421,7 @@ async fn a_handler_is_retried_as_its_own_options_say_and_may_have_a_handler() {
     });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.run(Plain::update()).await.unwrap();
     assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("h 3: a, attempt 3", "a h h h"));
 }
 
@@ -444,7 +442,7 @@ async fn a_workers_handler_knows_the_item_and_takes_its_place() {
     graph.add_edge(START, s);
     graph.add_fan_out(s, |_: &Plain| [1, 2, 3], w);
     graph.add_edge(handler, after);
-    let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "s 1 not 2 3 after");
 }
 
@@ -469,7 +467,7 @@ async fn a_handler_names_its_effects_otherwise_than_the_node_that_failed() {
         },
     );
     graph.add_edge(START, a);
-    graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    graph.compile().unwrap().run(Plain::update()).await.unwrap();
     let mut said = heard.lock().unwrap().clone();
     assert_eq!(said.len(), 6);
     said.sort();
@@ -491,8 +489,7 @@ async fn a_run_stops_after_a_handler_and_after_the_node_it_stands_for() {
         graph.add_edge(START, a);
         graph.add_edge(handler, b);
         let graph = crate::support::Backend::memory().keep(graph.compile().unwrap());
-        let breakpoints = Breakpoints { before: Vec::new(), after: vec![node.to_owned()] };
-        let stopped = graph.invoke(Plain::update(), RunConfig { breakpoints, ..t() }).await.unwrap();
+        let stopped = graph.thread("t").break_after([node.to_owned()]).run(Plain::update()).await.unwrap();
         assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "h"));
     }
 }
@@ -527,15 +524,19 @@ async fn nothing_stops_before_a_handler_and_it_is_never_deferred() {
     assert_eq!(problems, expected);
     let graph = crate::support::Backend::memory().keep(graph(false).unwrap());
     let breakpoints = |before: &str| Breakpoints { before: vec![before.to_owned()], after: Vec::new() };
-    let error =
-        failed(graph.invoke(Plain::update(), RunConfig { breakpoints: breakpoints("h"), ..t() }).await);
+    let error = failed(
+        graph.configured(RunConfig { breakpoints: breakpoints("h"), ..t() }).run(Plain::update()).await,
+    );
     assert_eq!(
         error.to_string(),
         "SS123: no run of graph `g` can stop before node `h`, which takes over in the middle of a superstep when another \
          node fails; stop after it"
     );
-    let stopped =
-        graph.invoke(Plain::update(), RunConfig { breakpoints: breakpoints("*"), ..t() }).await.unwrap();
+    let stopped = graph
+        .configured(RunConfig { breakpoints: breakpoints("*"), ..t() })
+        .run(Plain::update())
+        .await
+        .unwrap();
     assert_eq!(stopped.status, Status::Interrupted);
 }
 

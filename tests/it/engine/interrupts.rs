@@ -36,20 +36,11 @@ fn asking(calls: &Calls) -> CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
-fn answer(name: &str, value: impl serde::Serialize) -> RunConfig {
-    RunConfig { answers: Answers::new().answer(name, value), ..t() }
-}
-
-fn stop(before: &[&str], after: &[&str]) -> RunConfig {
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    RunConfig { breakpoints: Breakpoints { before: names(before), after: names(after) }, ..t() }
-}
-
 on_every_store! {
     async fn d1_a_node_asks_and_runs_again_with_the_answer(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(asking(&calls));
-        let asked = graph.invoke(Plain::update(), t()).await.unwrap();
+        let asked = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "pre"));
         let [interrupt] = &asked.interrupts[..] else { panic!("{:?}", asked.interrupts) };
         assert_eq!((places(&asked.interrupts), interrupt.key.as_str()), (vec!["ask:2.0:q"], "q"));
@@ -60,35 +51,34 @@ on_every_store! {
         assert_eq!(h(&graph).await.len(), 3);
 
         // Another process.
-        let end = backend.keep(asking(&calls)).resume(answer("q", "yes")).await.unwrap();
+        let end = backend.keep(asking(&calls)).thread("t").answer("q", "yes").resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "pre yes end"));
         assert_eq!(calls.named("ask"), 2);
     }
 
     async fn d2_going_on_without_an_answer_asks_the_same_again(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
-        let first = graph.invoke(Plain::update(), t()).await.unwrap();
-        let again = graph.resume(t()).await.unwrap();
+        let first = graph.thread("t").run(Plain::update()).await.unwrap();
+        let again = graph.thread("t").resume().await.unwrap();
         assert_eq!((again.status, &again.interrupts), (Status::Interrupted, &first.interrupts));
-        assert_eq!(graph.resume(answer(&first.interrupts[0].id, "by id")).await.unwrap().state.said(), "pre by id end");
+        assert_eq!(graph.thread("t").answer(&first.interrupts[0].id, "by id").resume().await.unwrap().state.said(), "pre by id end");
     }
 
     async fn d3_a_new_input_while_somebody_is_asked_is_the_callers_choice(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
-        graph.invoke(Plain::update(), t()).await.unwrap();
-        let error = failed(graph.invoke(say("new"), t()).await);
+        graph.thread("t").run(Plain::update()).await.unwrap();
+        let error = failed(graph.thread("t").run(say("new")).await);
         assert!(matches!(&error, RunError::Unfinished { next, .. } if names(next) == "ask"), "{error}");
-        let both = failed(graph.invoke(say("new"), answer("q", "yes")).await);
+        let both = failed(graph.thread("t").answer("q", "yes").run(say("new")).await);
         assert!(matches!(both, RunError::InputAndAnswers), "{both}");
-        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
         let modes = [StreamMode::Updates];
-        let told: Vec<_> = graph.stream(say("NEW"), discard, modes).collect().await;
+        let told: Vec<_> = graph.thread("t").on_unfinished(OnUnfinished::Discard).stream(say("NEW"), modes).collect().await;
         let [Event::Discarded { nodes }, Event::Update { .. }, Event::Interrupt(again)] = &told[..] else {
             panic!("{told:?}")
         };
         assert_eq!((names(nodes).as_str(), again.key.as_str()), ("ask", "q"));
         assert_eq!(head(&graph).await.values.said(), "pre NEW pre");
-        assert_eq!(graph.resume(answer("q", "yes")).await.unwrap().state.said(), "pre NEW pre yes end");
+        assert_eq!(graph.thread("t").answer("q", "yes").resume().await.unwrap().state.said(), "pre NEW pre yes end");
     }
 
     async fn d4_two_questions_of_one_node_are_asked_one_after_the_other(backend: Backend) {
@@ -103,36 +93,36 @@ on_every_store! {
             graph.compile().unwrap()
         };
         let keys = |asked: &[superstep::Interrupt]| asked.iter().map(|asked| asked.key.clone()).collect::<Vec<_>>();
-        let first = backend.keep(make()).invoke(Plain::update(), t()).await.unwrap();
+        let first = backend.keep(make()).thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(keys(&first.interrupts), ["q1"]);
-        let second = backend.keep(make()).resume(answer("q1", "A")).await.unwrap();
+        let second = backend.keep(make()).thread("t").answer("q1", "A").resume().await.unwrap();
         assert_eq!(keys(&second.interrupts), ["q2"]);
-        let stale = failed(backend.keep(make()).resume(answer("q1", "X")).await);
+        let stale = failed(backend.keep(make()).thread("t").answer("q1", "X").resume().await);
         let waits = &second.interrupts[0].id;
         assert_eq!(stale.to_string(), format!("SS118: nothing waits for an answer to `q1`; what waits is `{waits}`"));
-        assert_eq!(backend.keep(make()).resume(answer("q2", "B")).await.unwrap().state.said(), "AB");
+        assert_eq!(backend.keep(make()).thread("t").answer("q2", "B").resume().await.unwrap().state.said(), "AB");
     }
 
     async fn d5_answers_that_nobody_waits_for_are_refused_and_change_nothing(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
-        let asked = graph.invoke(Plain::update(), t()).await.unwrap();
+        let asked = graph.thread("t").run(Plain::update()).await.unwrap();
         let id = asked.interrupts[0].id.as_str();
         for name in ["other", "ask:1.0:q", "ask:2.0:q", "ask:2.1:q", ""] {
-            let error = failed(graph.resume(answer(name, "yes")).await);
+            let error = failed(graph.thread("t").answer(name, "yes").resume().await);
             let wanted = format!("SS118: nothing waits for an answer to `{name}`; what waits is `{id}`");
             assert_eq!(error.to_string(), wanted);
         }
         let twice = Answers::new().answer("q", "a").answer(id, "b");
-        let error = failed(graph.resume(RunConfig { answers: twice, ..t() }).await);
+        let error = failed(graph.thread("t").answers(twice).resume().await);
         assert!(matches!(error, RunError::AmbiguousAnswer { .. }), "{error}");
         assert_eq!(head(&graph).await.tasks[0].interrupts.len(), 1);
-        graph.resume(answer("q", "yes")).await.unwrap();
-        let late = failed(graph.resume(answer("q", "yes")).await);
+        graph.thread("t").answer("q", "yes").resume().await.unwrap();
+        let late = failed(graph.thread("t").answer("q", "yes").resume().await);
         assert_eq!(late.to_string(), "SS118: nothing waits for an answer to `q`; the thread waits for none");
     }
 
     async fn d12_an_answer_to_a_thread_that_never_ran_is_an_error(backend: Backend) {
-        let error = failed(backend.keep(asking(&Calls::default())).resume(answer("q", "yes")).await);
+        let error = failed(backend.keep(asking(&Calls::default())).thread("t").answer("q", "yes").resume().await);
         assert!(matches!(error, RunError::EmptyThread { .. }), "{error}");
     }
 
@@ -145,10 +135,9 @@ on_every_store! {
             });
             graph.add_edge(START, ask);
             let graph = backend.keep(graph.compile().unwrap());
-            let on = RunConfig::thread(format!("t{n}"));
-            graph.invoke(Plain::update(), on.clone()).await.unwrap();
+            graph.thread(format!("t{n}")).run(Plain::update()).await.unwrap();
             let answers = Answers::new().answer("q", value.clone());
-            assert_eq!(graph.resume(RunConfig { answers, ..on }).await.unwrap().state.said(), value.to_string());
+            assert_eq!(graph.thread(format!("t{n}")).answers(answers).resume().await.unwrap().state.said(), value.to_string());
         }
     }
 
@@ -163,9 +152,9 @@ on_every_store! {
             graph.compile().unwrap()
         };
         let graph = backend.keep(make());
-        graph.invoke(Plain::update(), t()).await.unwrap();
-        graph.resume(answer("a", true)).await.unwrap();
-        let error = failed(graph.resume(answer("b", "maybe")).await);
+        graph.thread("t").run(Plain::update()).await.unwrap();
+        graph.thread("t").answer("a", true).resume().await.unwrap();
+        let error = failed(graph.thread("t").answer("b", "maybe").resume().await);
         assert_eq!(
             superstep::chain(&error),
             "SS120: superstep 1: the answer to `b` is not what node `ask` asked for; answer it again: invalid type: \
@@ -173,7 +162,7 @@ on_every_store! {
         );
         let waiting = head(&graph).await;
         assert_eq!((names(&waiting.next).as_str(), waiting.tasks[0].interrupts[0].key.as_str()), ("ask", "b"));
-        assert_eq!(backend.keep(make()).resume(answer("b", false)).await.unwrap().state.said(), "true false");
+        assert_eq!(backend.keep(make()).thread("t").answer("b", false).resume().await.unwrap().state.said(), "true false");
     }
 
     async fn d14_a_question_shows_the_schema_of_its_answer(backend: Backend) {
@@ -192,16 +181,16 @@ on_every_store! {
         });
         graph.add_edge(START, ask);
         let graph = backend.keep(graph.compile().unwrap());
-        let asked = graph.invoke(Plain::update(), t()).await.unwrap();
+        let asked = graph.thread("t").run(Plain::update()).await.unwrap();
         let schema = asked.interrupts[0].schema.as_ref().unwrap();
         assert_eq!((&schema["properties"]["ok"]["type"], &schema["required"]), (&json!("boolean"), &json!(["ok"])));
         assert_eq!((&schema["properties"]["n"]["type"], &schema["properties"]["n"]["default"]), (&json!("integer"), &json!(0)));
         assert_eq!(head(&graph).await.tasks[0].interrupts, asked.interrupts);
 
-        let error = failed(graph.resume(answer("approve", json!({ "ok": "maybe" }))).await);
+        let error = failed(graph.thread("t").answer("approve", json!({ "ok": "maybe" })).resume().await);
         assert!(superstep::chain(&error).contains("\"maybe\""), "{error}");
         assert_eq!(head(&graph).await.tasks[0].interrupts, asked.interrupts);
-        assert_eq!(graph.resume(answer("approve", json!({ "ok": true }))).await.unwrap().state.said(), "true 0");
+        assert_eq!(graph.thread("t").answer("approve", json!({ "ok": true })).resume().await.unwrap().state.said(), "true 0");
     }
 
     async fn d15_a_node_asks_again_until_the_answer_will_do(backend: Backend) {
@@ -221,10 +210,10 @@ on_every_store! {
             graph.add_edge(START, ask);
             graph.compile().unwrap()
         };
-        backend.keep(make()).invoke(Plain::update(), t()).await.unwrap();
-        let again = backend.keep(make()).resume(answer("age.0", "abc")).await.unwrap();
+        backend.keep(make()).thread("t").run(Plain::update()).await.unwrap();
+        let again = backend.keep(make()).thread("t").answer("age.0", "abc").resume().await.unwrap();
         assert_eq!(again.interrupts[0].question, json!("`abc` is no number. How old are you?"));
-        assert_eq!(backend.keep(make()).resume(answer("age.1", "42")).await.unwrap().state.x, 42);
+        assert_eq!(backend.keep(make()).thread("t").answer("age.1", "42").resume().await.unwrap().state.x, 42);
     }
 
     async fn d19_a_node_cannot_swallow_its_interrupt(backend: Backend) {
@@ -241,9 +230,9 @@ on_every_store! {
         });
         graph.add_edge(START, ask);
         let graph = backend.keep(graph.compile().unwrap());
-        let asked = graph.invoke(Plain::update(), t()).await.unwrap();
+        let asked = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((asked.status, asked.interrupts.len()), (Status::Interrupted, 1));
-        assert_eq!(graph.resume(answer("q", "yes")).await.unwrap().state.said(), "yes");
+        assert_eq!(graph.thread("t").answer("q", "yes").resume().await.unwrap().state.said(), "yes");
     }
 
     async fn two_questions_under_one_key_fail_their_node_and_one_asked_twice_is_one(backend: Backend) {
@@ -259,25 +248,25 @@ on_every_store! {
             graph.add_edge(START, ask);
             backend.keep(graph.compile().unwrap())
         };
-        let error = failed(make([1, 2]).invoke(Plain::update(), t()).await);
+        let error = failed(make([1, 2]).thread("t").run(Plain::update()).await);
         assert_eq!(
             superstep::chain(&error),
             "SS101: superstep 1: node `ask` failed after 1 attempt: SS124: a task of node `ask` asks two questions under the \
              key `q` at the same time; give each of its questions another key"
         );
-        assert_eq!(make([1, 1]).resume(t()).await.unwrap().interrupts.len(), 1);
-        assert_eq!(make([1, 1]).resume(answer("q", "R")).await.unwrap().state.said(), "R+R");
+        assert_eq!(make([1, 1]).thread("t").resume().await.unwrap().interrupts.len(), 1);
+        assert_eq!(make([1, 1]).thread("t").answer("q", "R").resume().await.unwrap().state.said(), "R+R");
     }
 
     async fn d17_a_fork_from_before_the_question_asks_again(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
-        graph.invoke(Plain::update(), t()).await.unwrap();
+        graph.thread("t").run(Plain::update()).await.unwrap();
         let before = head(&graph).await.checkpoint.unwrap().id;
-        graph.resume(answer("q", "old")).await.unwrap();
-        let asked = graph.resume(RunConfig { checkpoint: Some(before), ..t() }).await.unwrap();
+        graph.thread("t").answer("q", "old").resume().await.unwrap();
+        let asked = graph.thread("t").at(before).resume().await.unwrap();
         assert_eq!(asked.status, Status::Interrupted);
-        assert_eq!(graph.resume(answer("q", "new")).await.unwrap().state.said(), "pre new end");
-        let said: Vec<_> = graph.get_state_history(&"t".into(), Default::default()).await.unwrap();
+        assert_eq!(graph.thread("t").answer("q", "new").resume().await.unwrap().state.said(), "pre new end");
+        let said: Vec<_> = graph.thread("t").history().states().await.unwrap();
         assert!(said.iter().any(|snapshot| snapshot.values.said() == "pre old end"));
     }
 
@@ -300,17 +289,17 @@ on_every_store! {
             graph.add_edge(START, free);
             graph.compile().unwrap()
         };
-        let asked = backend.keep(make()).invoke(Plain::update(), t()).await.unwrap();
+        let asked = backend.keep(make()).thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["a:1.0:q", "b:1.1:q"]);
         let [a, b] = ["a:1.0:q", "b:1.1:q"].map(|place| id_at(&asked.interrupts, place));
-        let unclear = failed(backend.keep(make()).resume(answer("q", "?")).await);
+        let unclear = failed(backend.keep(make()).thread("t").answer("q", "?").resume().await);
         assert_eq!(
             unclear.to_string(),
             format!("SS119: it is not clear which interrupt the answer `q` is for; answer once, by the id: `{a}`, `{b}`")
         );
-        let half = backend.keep(make()).resume(answer(&b, "B")).await.unwrap();
+        let half = backend.keep(make()).thread("t").answer(&b, "B").resume().await.unwrap();
         assert_eq!((half.status, half.interrupts.len()), (Status::Interrupted, 1));
-        let end = backend.keep(make()).resume(answer("q", "A")).await.unwrap();
+        let end = backend.keep(make()).thread("t").answer("q", "A").resume().await.unwrap();
         assert_eq!(end.state.said(), "A B free");
         assert_eq!([calls.named("a"), calls.named("b"), calls.named("free")], [2, 2, 1]);
     }
@@ -325,37 +314,35 @@ on_every_store! {
             graph.add_edge(START, ask);
             graph.compile().unwrap()
         };
-        backend.keep(make(false)).invoke(Plain::update(), t()).await.unwrap();
-        failed(backend.keep(make(false)).resume(answer("q", "yes")).await);
+        backend.keep(make(false)).thread("t").run(Plain::update()).await.unwrap();
+        failed(backend.keep(make(false)).thread("t").answer("q", "yes").resume().await);
         let failed = head(&backend.keep(make(false))).await;
         assert_eq!(failed.tasks[0].error.as_deref(), Some("SS101: superstep 1: node `ask` failed after 1 attempt: no"));
-        assert_eq!(backend.keep(make(true)).resume(t()).await.unwrap().state.said(), "yes");
+        assert_eq!(backend.keep(make(true)).thread("t").resume().await.unwrap().state.said(), "yes");
     }
 
     async fn d8_a_run_stops_before_and_after_breakpoints_and_passes_them_when_it_goes_on(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
-        let at_b = graph.invoke(Plain::update(), stop(&["b"], &[])).await.unwrap();
+        let at_b = graph.thread("t").break_before(["b"]).run(Plain::update()).await.unwrap();
         assert_eq!((at_b.status, at_b.interrupts.len(), at_b.state.said().as_str()), (Status::Interrupted, 0, "a"));
         assert_eq!(names(&head(&graph).await.next), "b");
-        // There is no question, so that an answer is rejected.
-        let nobody = failed(graph.resume(answer("q", "yes")).await);
+        // Nobody asked, so an answer is refused as any other that nobody waits for.
+        let nobody = failed(graph.thread("t").answer("q", "yes").resume().await);
         assert!(matches!(nobody, RunError::UnknownInterrupt { .. }), "{nobody}");
-        let after_b = graph.resume(stop(&["b"], &["b"])).await.unwrap();
+        let after_b = graph.thread("t").break_before(["b"]).break_after(["b"]).resume().await.unwrap();
         assert_eq!((after_b.status, after_b.state.said().as_str()), (Status::Interrupted, "a b"));
         assert_eq!(names(&head(&graph).await.next), "c");
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c"));
 
         // After `a` and before `b` is one stop, and the end of the graph is none.
-        let once = RunConfig { thread: Some("u".into()), ..stop(&["b"], &["a", "c"]) };
-        assert_eq!(graph.invoke(Plain::update(), once.clone()).await.unwrap().state.said(), "a");
-        assert_eq!(graph.resume(once).await.unwrap().status, Status::Completed);
+        assert_eq!(graph.thread("u").break_before(["b"]).break_after(["a", "c"]).run(Plain::update()).await.unwrap().state.said(), "a");
+        assert_eq!(graph.thread("u").break_before(["b"]).break_after(["a", "c"]).resume().await.unwrap().status, Status::Completed);
 
-        let each = RunConfig { thread: Some("v".into()), ..stop(&["*"], &[]) };
-        assert_eq!(graph.invoke(Plain::update(), each.clone()).await.unwrap().state.said(), "");
-        assert_eq!(graph.resume(each.clone()).await.unwrap().state.said(), "a");
-        assert_eq!(graph.resume(each).await.unwrap().state.said(), "a b");
-        let unknown = failed(graph.invoke(Plain::update(), stop(&["nope"], &[])).await);
+        assert_eq!(graph.thread("v").break_before(["*"]).run(Plain::update()).await.unwrap().state.said(), "");
+        assert_eq!(graph.thread("v").break_before(["*"]).resume().await.unwrap().state.said(), "a");
+        assert_eq!(graph.thread("v").break_before(["*"]).resume().await.unwrap().state.said(), "a b");
+        let unknown = failed(graph.thread("t").break_before(["nope"]).run(Plain::update()).await);
         assert!(matches!(&unknown, RunError::UnknownNode { node, .. } if node == "nope"), "{unknown}");
         assert_eq!(h(&graph).await[..1], entries(&[("loop", 3, "")]));
     }
@@ -372,12 +359,12 @@ on_every_store! {
             graph.compile().unwrap()
         };
         let graph = backend.keep(make());
-        let at_b = graph.invoke(Plain::update(), t()).await.unwrap();
+        let at_b = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((at_b.status, at_b.state.said().as_str()), (Status::Interrupted, "a"));
         assert_eq!(names(&head(&graph).await.next), "b");
-        // In addition to those of the run.
-        assert_eq!(graph.resume(stop(&["c"], &[])).await.unwrap().state.said(), "a b");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "a b c");
+        // Beside those of the run.
+        assert_eq!(graph.thread("t").break_before(["c"]).resume().await.unwrap().state.said(), "a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "a b c");
 
         // They apply also if another graph calls it.
         let outer = |sub: &CompiledGraph<Plain>| {
@@ -386,19 +373,18 @@ on_every_store! {
             graph.add_edge(START, sub);
             backend.keep(graph.compile().unwrap())
         };
-        let on = || RunConfig::thread("outer");
-        let stopped = outer(&make()).invoke(say("in"), on()).await.unwrap();
+        let stopped = outer(&make()).thread("outer").run(say("in")).await.unwrap();
         assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "in"));
-        assert_eq!(outer(&make()).resume(on()).await.unwrap().state.said(), "in a b c");
+        assert_eq!(outer(&make()).thread("outer").resume().await.unwrap().state.said(), "in a b c");
         let nowhere = outer(&make().with_persistence(superstep::Persistence::None));
-        let error = failed(nowhere.invoke(say("in"), RunConfig::thread("nowhere")).await);
+        let error = failed(nowhere.thread("nowhere").run(say("in")).await);
         assert!(superstep::chain(&error).contains("SS154"), "{error}");
     }
 }
 
 #[tokio::test]
 async fn d11_asking_without_a_checkpointer_is_an_error() {
-    let error = failed(asking(&Calls::default()).invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(asking(&Calls::default()).run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
         "SS121: superstep 2: node `ask` asked `q`, but the graph has no checkpointer to wait in; add one with \
@@ -410,7 +396,7 @@ async fn d11_asking_without_a_checkpointer_is_an_error() {
 async fn an_interrupt_is_an_event_in_every_mode() {
     let graph = asking(&Calls::default());
     let graph = graph.with_checkpointer(std::sync::Arc::new(superstep::MemoryCheckpointer::new()));
-    let events: Vec<_> = graph.stream(Plain::update(), t(), [StreamMode::Updates]).collect().await;
+    let events: Vec<_> = graph.thread("t").stream(Plain::update(), [StreamMode::Updates]).collect().await;
     let [Event::Update { .. }, Event::Interrupt(asked)] = &events[..] else { panic!("{events:?}") };
     assert_eq!(places(std::slice::from_ref(asked)), ["ask:2.0:q"]);
 }
@@ -439,13 +425,12 @@ async fn d19_a_question_that_a_future_beside_the_node_asks_is_heard() {
             },
         );
         graph.add_edge(START, ask);
-        let thread = || RunConfig::thread(if called { "called" } else { "t" });
         let graph = backend.keep(graph.compile().unwrap());
-        let asked = graph.invoke(Plain::update(), thread());
+        let asked = graph.thread(if called { "called" } else { "t" }).run(Plain::update());
         let asked = tokio::time::timeout(Duration::from_secs(9), asked).await.expect("the run ends").unwrap();
         assert_eq!((asked.status, asked.interrupts.len()), (Status::Interrupted, 1));
         let answers = Answers::new().answer("q", "yes");
-        let end = graph.resume(RunConfig { answers, ..thread() }).await.unwrap();
+        let end = graph.thread(if called { "called" } else { "t" }).answers(answers).resume().await.unwrap();
         assert_eq!(end.state.said(), if called { "pre yes end" } else { "yes" });
     }
 }

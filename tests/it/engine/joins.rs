@@ -1,11 +1,11 @@
 //! B7 and later: nodes that wait for others.
 
 use superstep::{
-    Answers, Command, CompiledGraph, Cx, END, NodeOptions, NodeRef, ProblemKind, Route, RunConfig, RunError,
-    START, State, StateGraph, Status, WorkerRef,
+    Command, CompiledGraph, Cx, END, NodeOptions, NodeRef, ProblemKind, Route, RunError, START, State,
+    StateGraph, Status, WorkerRef,
 };
 
-use crate::support::{Plain, failed, head, names, on_every_store, say, sayer, t};
+use crate::support::{Plain, failed, head, names, on_every_store, say, sayer};
 
 /// `START → (a, b)`, `b → c`; the caller wires the targets of `a` and `c`.
 fn branches(wire: impl Fn(&mut StateGraph<Plain>, NodeRef, NodeRef, NodeRef)) -> CompiledGraph<Plain> {
@@ -67,63 +67,60 @@ fn workers_joined(items: [i64; 2], rounds: usize) -> CompiledGraph<Plain> {
 on_every_store! {
     async fn b7_a_deferred_node_runs_when_nothing_else_is_left(backend: Backend) {
         let graph = backend.keep(branches(deferred));
-        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b c d");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b c d");
         let graph = backend.keep(branches(edges));
-        let twice = graph.invoke(Plain::update(), RunConfig::thread("u")).await.unwrap();
+        let twice = graph.thread("u").run(Plain::update()).await.unwrap();
         assert_eq!(twice.state.said(), "a b c d d");
     }
 
     async fn a_join_runs_once_after_all_its_sources(backend: Backend) {
         let graph = backend.keep(branches(joined));
-        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b c d");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b c d");
         // And again in the next turn.
-        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b c d a b c d");
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b c d a b c d");
     }
 
     async fn the_items_of_a_worker_reach_a_join_once_in_every_round(backend: Backend) {
-        let end = backend.keep(workers_joined([1, 2], 3)).invoke(Plain::update(), t()).await.unwrap();
+        let end = backend.keep(workers_joined([1, 2], 3)).thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(end.state.said(), ["plan b split 1 2 j"; 3].join(" "));
     }
 
     /// One item is done and included; the other still waits.
     async fn a_join_waits_for_the_items_that_a_command_leaves_to_run(backend: Backend) {
         let graph = backend.keep(workers_joined([1, 0], 1));
-        graph.invoke(Plain::update(), t()).await.unwrap();
-        let asked = graph.resume_with(Command::update(say("U")), t()).await.unwrap();
+        graph.thread("t").run(Plain::update()).await.unwrap();
+        let asked = graph.thread("t").resume_with(Command::update(say("U"))).await.unwrap();
         assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "plan b split 1 U"));
-        let end = graph.resume(RunConfig { answers: Answers::new().answer("q", "2"), ..t() }).await.unwrap();
+        let end = graph.thread("t").answer("q", "2").resume().await.unwrap();
         assert_eq!(end.state.said(), "plan b split 1 U 2 j");
     }
 
     async fn what_waits_is_in_the_checkpoint(backend: Backend) {
         for (wire, thread) in [(joined as fn(&mut _, _, _, _), "joined"), (deferred, "deferred")] {
-            let on = || RunConfig::thread(thread);
-            let one = RunConfig { step_limit: 1, ..on() };
-            failed(backend.keep(branches(wire)).invoke(Plain::update(), one).await);
-            let end = backend.keep(branches(wire)).resume(on()).await.unwrap();
+            failed(backend.keep(branches(wire)).thread(thread).step_limit(1).run(Plain::update()).await);
+            let end = backend.keep(branches(wire)).thread(thread).resume().await.unwrap();
             assert_eq!(end.state.said(), "a b c d", "{thread}");
         }
     }
 
     async fn an_update_leaves_what_is_still_to_run(backend: Backend) {
         let graph = backend.keep(branches(joined));
-        failed(graph.invoke(Plain::update(), RunConfig { step_limit: 1, ..t() }).await);
+        failed(graph.thread("t").step_limit(1).run(Plain::update()).await);
         assert_eq!(names(&head(&graph).await.next), "c");
-        graph.update_state(t(), say("by hand"), "d").await.unwrap();
+        graph.thread("t").update_as("d", say("by hand")).await.unwrap();
         assert_eq!(names(&head(&graph).await.next), "c");
-        graph.update_state(t(), say("for c"), "c").await.unwrap();
+        graph.thread("t").update_as("c", say("for c")).await.unwrap();
         assert_eq!(names(&head(&graph).await.next), "d");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "a b by hand for c d");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "a b by hand for c d");
     }
 
     async fn an_update_after_an_input_that_waits_takes_it_along(backend: Backend) {
         let graph = backend.keep(branches(joined));
-        graph.invoke(say("in"), t()).await.unwrap();
-        let first = graph.get_history(&"t".into(), Default::default()).await.unwrap().pop().unwrap();
-        let on_it = RunConfig { checkpoint: Some(first.id), ..t() };
-        graph.update_state(on_it, say("by hand"), "c").await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
+        let first = graph.thread("t").history().checkpoints().await.unwrap().pop().unwrap();
+        graph.thread("t").at(first.id).update_as("c", say("by hand")).await.unwrap();
         assert_eq!(names(&head(&graph).await.next), "a b");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in by hand a b c d");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in by hand a b c d");
     }
 }
 
@@ -139,7 +136,7 @@ async fn said(wire: impl Fn(&mut StateGraph<Plain>, NodeRef, NodeRef, NodeRef)) 
     graph.add_edge(START, a);
     graph.add_edge(START, split);
     wire(&mut graph, a, split, j);
-    graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap().state.said()
+    graph.compile().unwrap().run(Plain::update()).await.unwrap().state.said()
 }
 
 fn worker(graph: &mut StateGraph<Plain>, name: &str) -> WorkerRef<i64> {
@@ -248,7 +245,7 @@ async fn a_routing_node_that_sends_nothing_and_goes_nowhere_else_has_fanned_out(
         graph.add_sends(split, w);
         graph.add_sends(split, empty);
         graph.add_join([empty], j);
-        let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await.unwrap();
+        let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
         let said: Vec<_> = end.state.log.iter().filter(|word| *word != "1").map(String::as_str).collect();
         assert_eq!(said.join(" "), wanted);
     }
@@ -300,8 +297,8 @@ async fn a_join_whose_source_is_never_reached_ends_with_the_run() {
         graph.add_join([a, c, d], d);
     });
     let graph = graph.with_checkpointer(std::sync::Arc::new(superstep::MemoryCheckpointer::new()));
-    let end = graph.invoke(Plain::update(), t()).await.unwrap();
+    let end = graph.thread("t").run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "a b c");
     assert!(head(&graph).await.checkpoint.unwrap().control.arrived.is_empty());
-    assert!(!matches!(graph.resume(t()).await, Err(RunError::Restore { .. })));
+    assert!(!matches!(graph.thread("t").resume().await, Err(RunError::Restore { .. })));
 }

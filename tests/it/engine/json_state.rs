@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use superstep::{
-    Breakpoints, CheckpointId, CompiledGraph, Cx, JsonChannel, JsonChannels, JsonReducer, JsonState,
-    JsonUpdate, RunConfig, RunError, START, State as _, StateGraph, Update as _, reduce,
+    CheckpointId, CompiledGraph, Cx, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate, RunError,
+    START, State as _, StateGraph, Update as _, reduce,
 };
 
-use crate::support::{entries, failed, h, head, json as shown, on_every_store, t, task};
+use crate::support::{entries, failed, h, head, json as shown, on_every_store, task};
 
 fn channels(description: Value) -> JsonChannels {
     serde_json::from_value(description).unwrap()
@@ -49,7 +49,7 @@ on_every_store! {
     async fn a1_writing_an_undeclared_channel_names_node_and_key(backend: Backend) {
         let description = json!({ "x": {}, "log": { "reducer": "append" } });
         let graph = backend.keep(line(description.clone(), &[("a", json!({ "x": 1, "zzz": 9 }))]));
-        let error = failed(graph.invoke(update(json!({ "x": 0 })), t()).await);
+        let error = failed(graph.thread("t").run(update(json!({ "x": 0 }))).await);
         assert_eq!(
             error.to_string(),
             "SS133: superstep 1: node `a` wrote `zzz`, which is no channel of the state; it has `log`, `x`"
@@ -59,19 +59,19 @@ on_every_store! {
         assert_eq!(tasks, [("a".to_owned(), Value::Null, error.to_string())]);
 
         let repaired = [("a", json!({ "x": 1 }))];
-        let end = backend.keep(line(description, &repaired)).resume(t()).await.unwrap();
+        let end = backend.keep(line(description, &repaired)).thread("t").resume().await.unwrap();
         assert_eq!(end.state.to_value(), json!({ "x": 1, "log": [] }));
     }
 
     async fn a1_an_undeclared_channel_in_the_input_leaves_no_trace(backend: Backend) {
         let graph = backend.keep(line(json!({}), &[("a", json!({}))]));
-        let error = failed(graph.invoke(update(json!({ "zzz": 9 })), t()).await);
+        let error = failed(graph.thread("t").run(update(json!({ "zzz": 9 }))).await);
         assert!(
             matches!(&error, RunError::UndeclaredChannel { node, step: 0, .. } if node.as_str() == "__start__"),
             "{error}"
         );
         assert_eq!(h(&graph).await, []);
-        let error = graph.update_state(t(), update(json!({ "zzz": 9 })), "a").await.unwrap_err();
+        let error = graph.thread("t").update_as("a", update(json!({ "zzz": 9 }))).await.unwrap_err();
         assert!(matches!(&error, RunError::UndeclaredChannel { .. }), "{error}");
     }
 
@@ -82,7 +82,7 @@ on_every_store! {
             graph.add_edge(START, node);
         }
         let graph = backend.keep(graph.compile().unwrap());
-        let error = failed(graph.invoke(JsonUpdate::new(), t()).await);
+        let error = failed(graph.thread("t").run(JsonUpdate::new()).await);
         assert!(matches!(&error, RunError::Conflict { channel, step: 1, .. } if channel == "x"), "{error}");
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "a b"), ("input", -1, "__start__")]));
     }
@@ -96,7 +96,7 @@ on_every_store! {
             "plain": {},
         });
         let graph = backend.keep(line(description, &[("a", json!({}))]));
-        let end = graph.invoke(update(json!({ "n": 2 })), RunConfig { snapshot_every: Some(1), ..t() }).await;
+        let end = graph.thread("t").snapshot_every(1).run(update(json!({ "n": 2 }))).await;
         let expected = json!({ "l": [], "n": 2, "t": "", "d": {} });
         assert_eq!(end.unwrap().state.to_value(), expected);
         assert_eq!(head(&graph).await.values.to_value(), expected, "also from a full state");
@@ -122,15 +122,14 @@ on_every_store! {
             r#"e {"t":[],"u":[1,2,3]}"#,
         ];
         let graph = backend.keep(line(description.clone(), &nodes));
-        let end = graph.invoke(JsonUpdate::new(), t()).await.unwrap();
+        let end = graph.thread("t").run(JsonUpdate::new()).await.unwrap();
         assert_eq!(saw(&end.state), expected);
-        // And if each superstep is in another process.
-        let one = RunConfig { step_limit: 1, ..RunConfig::thread("stops") };
-        failed(backend.keep(line(description.clone(), &nodes)).invoke(JsonUpdate::new(), one.clone()).await);
+        // And when each superstep is another process'.
+        failed(backend.keep(line(description.clone(), &nodes)).thread("stops").step_limit(1).run(JsonUpdate::new()).await);
         for _ in 0..3 {
-            failed(backend.keep(line(description.clone(), &nodes)).resume(one.clone()).await);
+            failed(backend.keep(line(description.clone(), &nodes)).thread("stops").step_limit(1).resume().await);
         }
-        let end = backend.keep(line(description, &nodes)).resume(one).await.unwrap();
+        let end = backend.keep(line(description, &nodes)).thread("stops").step_limit(1).resume().await.unwrap();
         assert_eq!(saw(&end.state), expected);
     }
 
@@ -138,7 +137,7 @@ on_every_store! {
         let description = json!({ "r": { "untracked": true }, "saw": { "reducer": "append" } });
         let nodes = [("a", json!({ "r": "handle", "clear": ["r"] })), ("b", Value::Null)];
         let graph = backend.keep(line(description, &nodes));
-        let end = graph.invoke(JsonUpdate::new(), RunConfig { snapshot_every: Some(1), ..t() }).await.unwrap();
+        let end = graph.thread("t").snapshot_every(1).run(JsonUpdate::new()).await.unwrap();
         assert_eq!(end.state.to_value(), json!({ "r": "handle", "saw": [r#"b {"r":"handle"}"#] }));
         assert_eq!(shown(&end.state), json!({ "saw": [r#"b {"r":"handle"}"#] }), "nor is it serialized");
         assert_eq!(head(&graph).await.values.get("r"), None);
@@ -152,28 +151,26 @@ on_every_store! {
             }
         }
 
-        let before = Breakpoints { before: vec!["b".into()], ..Breakpoints::default() };
-        let stops = RunConfig { breakpoints: before, ..RunConfig::thread("stops") };
-        graph.invoke(JsonUpdate::new(), stops).await.unwrap();
-        let end = graph.resume(RunConfig::thread("stops")).await.unwrap();
+        graph.thread("stops").break_before(["b"]).run(JsonUpdate::new()).await.unwrap();
+        let end = graph.thread("stops").resume().await.unwrap();
         assert_eq!(saw(&end.state), ["b {}"]);
     }
 
     async fn a17_a_write_that_its_reducer_refuses_spares_the_thread(backend: Backend) {
         let description = json!({ "n": { "reducer": "sum" } });
         let graph = backend.keep(line(description.clone(), &[("a", json!({ "n": "many" }))]));
-        let error = failed(graph.invoke(update(json!({ "n": 1 })), t()).await);
+        let error = failed(graph.thread("t").run(update(json!({ "n": 1 }))).await);
         let RunError::Fold { source, .. } = &error else { panic!("{error}") };
         assert_eq!(source.source.to_string(), "a text is written, and a number is needed");
         assert_eq!(head(&graph).await.values.get("n"), Some(json!(1)));
-        let end = backend.keep(line(description, &[("a", json!({ "n": 2 }))])).resume(t()).await.unwrap();
+        let end = backend.keep(line(description, &[("a", json!({ "n": 2 }))])).thread("t").resume().await.unwrap();
         assert_eq!(end.state.get("n"), Some(json!(3)));
     }
 
     async fn a_thread_outlives_another_description(backend: Backend) {
         let released = json!({ "log": { "reducer": "append" }, "mood": {}, "later": {} });
         let graph = backend.keep(line(released.clone(), &[("a", json!({ "log": "a", "mood": "fine" }))]));
-        graph.invoke(update(json!({ "log": ["in"], "later": null })), t()).await.unwrap();
+        graph.thread("t").run(update(json!({ "log": ["in"], "later": null }))).await.unwrap();
 
         // `log` has another name, `mood` is removed.
         let renamed = json!({ "lines": { "reducer": "append", "was": ["log"] } });
@@ -181,8 +178,7 @@ on_every_store! {
         let snapshot = head(&graph).await;
         assert_eq!(snapshot.values.to_value(), json!({ "lines": ["in", "a"] }));
         assert_eq!(snapshot.unknown, ["later", "mood"]);
-        let config = RunConfig { snapshot_every: Some(1), ..t() };
-        graph.invoke(JsonUpdate::new(), config).await.unwrap();
+        graph.thread("t").snapshot_every(1).run(JsonUpdate::new()).await.unwrap();
 
         // Rolled back, with another name for the newer program's `lines`.
         let back = json!({ "log": { "reducer": "append", "was": ["lines"] }, "mood": {} });
@@ -274,7 +270,7 @@ fn an_update_clears_overwrites_and_goes_on() {
 #[tokio::test]
 async fn b10_a_node_that_returns_no_object_fails() {
     let graph = line(json!({}), &[("a", json!(5))]);
-    let error = failed(graph.invoke(JsonUpdate::new(), RunConfig::default()).await);
+    let error = failed(graph.run(JsonUpdate::new()).await);
     assert_eq!(
         superstep::chain(&error),
         "SS101: superstep 1: node `a` failed after 1 attempt: an update is an object with an entry for each channel that \
@@ -336,7 +332,7 @@ mod schemas {
             });
             let wrong = line(description.clone(), &[("a", json!({ "log": [{ "text": "x" }, { "text": 5 }] }))]);
             let graph = backend.keep(wrong);
-            let error = failed(graph.invoke(JsonUpdate::new(), t()).await);
+            let error = failed(graph.thread("t").run(JsonUpdate::new()).await);
             assert_eq!(
                 error.to_string(),
                 "SS134: superstep 1: what node `a` wrote to channel `log` does not fit its schema at `/1/text`: \
@@ -345,7 +341,7 @@ mod schemas {
             let tasks: Vec<_> = head(&graph).await.tasks.iter().map(task).collect();
             assert_eq!(tasks, [("a".to_owned(), Value::Null, error.to_string())]);
             let end = backend.keep(line(description, &[("a", json!({ "log": { "text": "y" } }))]));
-            let end = end.resume(t()).await.unwrap();
+            let end = end.thread("t").resume().await.unwrap();
             assert_eq!(end.state.to_value(), json!({ "log": [{ "text": "y" }] }));
         }
     }
@@ -367,7 +363,7 @@ mod schemas {
         let a = graph.add_node("a", async |_: JsonState, _: Cx| json!({ "messages": { "text": "hello" } }));
         graph.add_edge(START, a);
         let graph = graph.compile().unwrap();
-        let run = async |json: Value| graph.invoke(update(json), RunConfig::default()).await;
+        let run = async |json: Value| graph.run(update(json)).await;
 
         let end = run(json!({ "user": "u", "turns": 2 })).await.unwrap();
         let messages = json!([{ "id": "auto-0", "text": "hello" }]);

@@ -5,7 +5,7 @@ use superstep::{
     StateGraph,
 };
 
-use crate::support::{Plain, failed, json, sayer, t};
+use crate::support::{Plain, failed, json, sayer};
 
 #[derive(Route, Clone, Copy)]
 enum Two {
@@ -52,7 +52,7 @@ async fn a13_a_node_whose_predecessors_end_at_different_depths_is_warned_of() {
           once after both, or defer it"
         ]
     );
-    assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "a b a2 j j");
+    assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b a2 j j");
 }
 
 #[test]
@@ -295,13 +295,13 @@ async fn a_write_that_was_not_declared_is_refused() {
     graph.writes(a, ["log"]);
     let backend = crate::support::Backend::memory();
     let graph = backend.keep(graph.compile().unwrap());
-    let error = failed(graph.invoke(Shared::update(), t()).await);
+    let error = failed(graph.thread("t").run(Shared::update()).await);
     assert_eq!(
         error.to_string(),
         "SS186: superstep 1: node `a` wrote channel `answer`, which is not among those that it says it writes; add it to \
          `StateGraph::writes`, or do not write it"
     );
-    let state = graph.get_state(&"t".into(), None).await.unwrap();
+    let state = graph.thread("t").state().await.unwrap();
     assert_eq!(json(&state.values.answer), "");
     assert!(state.tasks[0].error.as_ref().unwrap().starts_with("SS186"));
 }
@@ -314,6 +314,6 @@ async fn a_declared_write_is_accepted() {
     graph.add_edge(START, a);
     graph.writes(a, ["log"]);
     graph.writes(a, ["answer"]);
-    let run = graph.compile().unwrap().invoke(Shared::update(), t()).await.unwrap();
+    let run = graph.compile().unwrap().thread("t").run(Shared::update()).await.unwrap();
     assert_eq!(run.state.answer, "x");
 }

@@ -8,7 +8,7 @@ use std::sync::{
 use futures::future::BoxFuture;
 use superstep::{
     CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability, Keep, NodeError,
-    OnUnfinished, Persistence, Replay, RunConfig, RunError, START, State, StateGraph, ThreadId,
+    OnUnfinished, Persistence, RunConfig, RunError, START, State, StateGraph, ThreadId,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 
@@ -54,7 +54,7 @@ fn works() -> Arc<AtomicBool> {
 
 /// Passes a word; returns the memory after it, and the checkpoint.
 async fn tell(graph: &CompiledGraph<Plain>, word: &str, config: RunConfig) -> (String, Option<CheckpointId>) {
-    let end = graph.invoke(say(word), config).await.unwrap();
+    let end = graph.configured(config).run(say(word)).await.unwrap();
     (end.state.log.last().unwrap().clone(), end.checkpoint)
 }
 
@@ -102,21 +102,21 @@ on_every_store! {
             assert_eq!(tell(&graph, "c", at(a)).await.0, "[a_<a>_c_<a,c>]", "{durability:?}");
             assert_eq!(tell(&graph, "d", on()).await.0, "[a_<a>_c_<a,c>_d_<a,c,d>]");
             assert_eq!(tell(&graph, "e", at(b)).await.0, "[a_<a>_b_<a,b>_e_<a,b,e>]");
-            // The first input again: the memory was empty.
-            let again = graph.resume(at(Some(CheckpointId(1)))).await.unwrap();
+            // The first input, again: nothing had been kept.
+            let again = graph.thread(nth.to_string()).durability(durability).at(CheckpointId(1)).resume().await.unwrap();
             assert_eq!(again.state.log.last().unwrap(), "[a_<a>]");
             assert_eq!(tell(&graph, "f", on()).await.0, "[a_<a>_f_<a,f>]");
             if durability == Durability::Sync {
-                let replayed = Replay::of(&graph, thread.clone()).run().await.unwrap();
+                let replayed = graph.thread(thread.clone()).replay().run().await.unwrap();
                 assert!(replayed.is_same(), "{replayed}");
             }
 
             let copy = format!("copy of {nth}");
-            graph.copy_thread(&thread, &copy.as_str().into()).await.unwrap();
+            graph.thread(&thread).copy_to(copy.as_str()).await.unwrap();
             let copied = |checkpoint| RunConfig { checkpoint, ..RunConfig::thread(copy.as_str()) };
             assert_eq!(tell(&graph, "g", copied(a)).await.0, "[a_<a>_g_<a,g>]");
             assert_eq!(tell(&graph, "h", copied(b)).await.0, "[a_<a>_b_<a,b>_h_<a,b,h>]");
-            graph.prune_thread(&thread, Keep::Only([a.unwrap()].into())).await.unwrap();
+            graph.thread(&thread).prune(Keep::Only([a.unwrap()].into())).await.unwrap();
             assert_eq!(tell(&graph, "i", on()).await.0, "[a_<a>_f_<a,f>_i_<a,f,i>]");
             assert_eq!(tell(&graph, "j", at(a)).await.0, "[a_<a>_j_<a,j>]");
         }
@@ -128,18 +128,18 @@ on_every_store! {
         let (_, a) = tell(&graph, "a", t()).await;
         let (_, b) = tell(&graph, "b", t()).await;
         let seen = async |path: &[&str]| {
-            let state = graph.get_subgraph_state::<Plain>(&"t".into(), path).await;
+            let state = graph.thread("t").subgraph::<Plain>(path.iter().copied()).state().await;
             state.map(|state| state.values.said())
         };
         assert_eq!(seen(&["mem"]).await.unwrap(), "a <a> b <a,b>");
-        graph.fork(at(a)).await.unwrap();
+        graph.thread("t").fork(a).await.unwrap();
         assert_eq!((seen(&["mem"]).await.unwrap(), seen(&["mem", "deep"]).await.unwrap()), ("a <a>".into(), "a".into()));
-        graph.update_subgraph_state::<Plain>(t(), &["mem"], say("EDIT"), None).await.unwrap();
-        graph.update_state(t(), say("U"), "other").await.unwrap();
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("EDIT")).await.unwrap();
+        graph.thread("t").update_as("other", say("U")).await.unwrap();
         assert_eq!(seen(&["mem"]).await.unwrap(), "a <a> EDIT");
         assert_eq!(tell(&graph, "c", t()).await.0, "[a_<a>_EDIT_c_<a,c>]");
         assert_eq!(tell(&graph, "d", at(b)).await.0, "[a_<a>_b_<a,b>_d_<a,b,d>]");
-        graph.fork(at(Some(CheckpointId(1)))).await.unwrap();
+        graph.thread("t").fork(CheckpointId(1)).await.unwrap();
         let error = failed(seen(&["mem"]).await);
         assert!(matches!(error, RunError::NoSubgraph { .. }), "{error}");
     }
@@ -147,28 +147,28 @@ on_every_store! {
     async fn a_change_of_the_memory_is_on_the_branch_on_which_it_was_made(backend: Backend) {
         let graph = backend.keep(caller(false, &works()));
         let at = |checkpoint| RunConfig { checkpoint, ..t() };
-        let seen = async || graph.get_subgraph_state::<Plain>(&"t".into(), &["mem"]).await.unwrap().values.said();
+        let seen = async || graph.thread("t").subgraph::<Plain>(["mem"]).state().await.unwrap().values.said();
         let (_, a) = tell(&graph, "a", t()).await;
-        // Another branch has the memory of the same checkpoint, and is changed before and after it continues.
-        graph.fork(at(a)).await.unwrap();
-        graph.update_subgraph_state::<Plain>(t(), &["mem"], say("X"), None).await.unwrap();
-        graph.update_subgraph_state::<Plain>(t(), &["mem"], say("Y"), None).await.unwrap();
-        graph.update_state(t(), say("u"), "other").await.unwrap();
+        // Another branch has the memory of the same checkpoint, and is changed before and after it goes on.
+        graph.thread("t").fork(a).await.unwrap();
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("X")).await.unwrap();
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("Y")).await.unwrap();
+        graph.thread("t").update_as("other", say("u")).await.unwrap();
         assert_eq!(seen().await, "a <a> X Y");
         let (kept, b) = tell(&graph, "b", t()).await;
         assert_eq!(kept, "[a_<a>_X_Y_b_<a,b>]");
-        // Earlier checkpoints contain nothing of it.
-        graph.fork(at(a)).await.unwrap();
+        // What was there before it has nothing of it.
+        graph.thread("t").fork(a).await.unwrap();
         assert_eq!(seen().await, "a <a>");
         assert_eq!(tell(&graph, "c", t()).await.0, "[a_<a>_c_<a,c>]");
         assert_eq!(tell(&graph, "d", at(a)).await.0, "[a_<a>_d_<a,d>]");
         assert_eq!(tell(&graph, "e", at(b)).await.0, "[a_<a>_X_Y_b_<a,b>_e_<a,b,e>]");
-        // Nor does a third branch with a separate change, of which the others have nothing.
-        graph.fork(at(a)).await.unwrap();
-        graph.update_subgraph_state::<Plain>(t(), &["mem"], say("Z"), None).await.unwrap();
+        // Nor has a third branch with a change of its own, of which the others have nothing.
+        graph.thread("t").fork(a).await.unwrap();
+        graph.thread("t").subgraph::<Plain>(["mem"]).update(say("Z")).await.unwrap();
         assert_eq!(seen().await, "a <a> Z");
-        let fork = graph.get_state(&"t".into(), None).await.unwrap().checkpoint.unwrap().id;
-        graph.prune_thread(&"t".into(), Keep::Only([a.unwrap(), fork].into())).await.unwrap();
+        let fork = graph.thread("t").state().await.unwrap().checkpoint.unwrap().id;
+        graph.thread("t").prune(Keep::Only([a.unwrap(), fork].into())).await.unwrap();
         assert_eq!(tell(&graph, "f", t()).await.0, "[a_<a>_Z_f_<a,f>]");
         assert_eq!(tell(&graph, "g", at(a)).await.0, "[a_<a>_g_<a,g>]");
     }
@@ -180,14 +180,14 @@ on_every_store! {
             let on = || RunConfig::thread(way);
             tell(&graph(), "a", on()).await;
             repaired.store(false, Ordering::Relaxed);
-            failed(graph().invoke(say("b"), RunConfig { max_concurrency: Some(1), ..on() }).await);
+            failed(graph().thread(way).max_concurrency(1).run(say("b")).await);
             repaired.store(true, Ordering::Relaxed);
             match way {
-                "update" => drop(graph().update_state(on(), Plain::update(), "other").await.unwrap()),
-                "fork" => drop(graph().fork(on()).await.unwrap()),
+                "update" => drop(graph().thread(way).update_as("other", Plain::update()).await.unwrap()),
+                "fork" => drop(graph().thread(way).fork(None).await.unwrap()),
                 _ => {}
             }
-            let end = graph().resume(on()).await.unwrap();
+            let end = graph().thread(way).resume().await.unwrap();
             assert_eq!(end.state.log.last().unwrap(), "[a_<a>_b_<a,b>]", "{way}");
             assert_eq!(tell(&graph(), "c", on()).await.0, "[a_<a>_b_<a,b>_c_<a,b,c>]", "{way}");
         }
@@ -196,7 +196,7 @@ on_every_store! {
     async fn a_task_that_was_discarded_leaves_nothing_in_the_memory(backend: Backend) {
         let graph = |asks| backend.keep(caller(asks, &works()));
         tell(&graph(false), "a", t()).await;
-        let asked = graph(true).invoke(say("b"), t()).await.unwrap();
+        let asked = graph(true).thread("t").run(say("b")).await.unwrap();
         assert_eq!(asked.interrupts.len(), 1);
         let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
         assert_eq!(tell(&graph(false), "c", discard).await.0, "[a_<a>_c_<a,c>]");

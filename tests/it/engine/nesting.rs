@@ -10,8 +10,8 @@ use std::{
 
 use futures::StreamExt;
 use superstep::{
-    Answers, CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, Persistence, RunConfig, RunError,
-    START, State, StateGraph, Status, StreamMode, Streaming,
+    CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, Persistence, RunConfig, RunError, START,
+    State, StateGraph, Status, StreamMode, Streaming,
 };
 use tokio::{runtime::Builder, sync::Notify};
 
@@ -64,14 +64,14 @@ fn deeper(config: RunConfig) -> RunConfig {
 fn a_thousand_graphs_inside_of_each_other_run_on_a_small_stack() {
     on_a_small_stack(async || {
         let graph = recursive(Persistence::Inherited, nothing);
-        let end = graph.invoke(Plain::update().x(LEVELS), RunConfig::default()).await.unwrap();
+        let end = graph.run(Plain::update().x(LEVELS)).await.unwrap();
         assert_eq!(end.state.x, LEVELS + 1);
         for persistence in [Persistence::Inherited, Persistence::Own, Persistence::None] {
             let graph =
                 recursive(persistence, nothing).with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-            let end = graph.invoke(Plain::update().x(LEVELS), t()).await.unwrap();
+            let end = graph.thread("t").run(Plain::update().x(LEVELS)).await.unwrap();
             assert_eq!(end.state.x, LEVELS + 1, "{persistence:?}");
-            assert_eq!(graph.get_state(&"t".into(), None).await.unwrap().values.x, LEVELS + 1);
+            assert_eq!(graph.thread("t").state().await.unwrap().values.x, LEVELS + 1);
         }
     });
 }
@@ -91,7 +91,7 @@ fn a_thousand_graphs_that_are_nodes_of_each_other_run_and_are_dropped_on_a_small
             graph = outer.compile().unwrap();
         }
         let graph = graph.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-        assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in bottom");
+        assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in bottom");
         drop(graph);
     });
 }
@@ -104,7 +104,7 @@ fn who_streams_hears_the_innermost_of_a_thousand_graphs() {
             nothing(cx)
         });
         let streaming = Streaming { subgraphs: true, ..StreamMode::Custom.into() };
-        let stream = graph.stream(Plain::update().x(LEVELS), RunConfig::default(), streaming);
+        let stream = graph.stream(Plain::update().x(LEVELS), streaming);
         let told: Vec<_> = stream.collect().await;
         let [Event::Subgraph { namespace, event }] = &told[..] else { panic!("{told:?}") };
         assert_eq!((namespace.0.len(), &event["data"]["data"]), (1_000, &serde_json::json!(1_000)));
@@ -120,10 +120,9 @@ fn the_innermost_of_a_thousand_graphs_asks_and_is_answered() {
             })
         });
         let graph = graph.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-        let asked = graph.invoke(Plain::update().x(LEVELS), t()).await.unwrap();
+        let asked = graph.thread("t").run(Plain::update().x(LEVELS)).await.unwrap();
         assert_eq!((asked.status, asked.interrupts.len()), (Status::Interrupted, 1));
-        let config = RunConfig { answers: Answers::new().answer("ok", true), ..t() };
-        let end = graph.resume(config).await.unwrap();
+        let end = graph.thread("t").answer("ok", true).resume().await.unwrap();
         assert_eq!((end.status, end.state.x), (Status::Completed, LEVELS + 1));
     });
 }
@@ -154,8 +153,8 @@ fn a_run_that_is_dropped_or_cancelled_takes_the_innermost_of_a_thousand_graphs_w
     on_a_small_stack(async || {
         let graph = recursive(Persistence::Inherited, stays);
         let graph = graph.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-        // Dropped while it runs: ended immediately, and the thread is free.
-        let mut run = Box::pin(graph.invoke(Plain::update().x(LEVELS), t()));
+        // Dropped where it stands: gone at once, and the thread free.
+        let mut run = Box::pin(graph.thread("t").run(Plain::update().x(LEVELS)));
         tokio::select! {
             _ = &mut run => panic!("it does not end"),
             () = ARRIVED.notified() => {}
@@ -166,7 +165,7 @@ fn a_run_that_is_dropped_or_cancelled_takes_the_innermost_of_a_thousand_graphs_w
         // It continues from its stored state, and is cancelled.
         let config = t();
         let cancel = config.cancel.clone();
-        let mut run = Box::pin(graph.resume(config));
+        let mut run = Box::pin(graph.configured(config).resume());
         tokio::select! {
             _ = &mut run => panic!("it does not end"),
             () = ARRIVED.notified() => {}
@@ -181,7 +180,7 @@ fn a_run_that_is_dropped_or_cancelled_takes_the_innermost_of_a_thousand_graphs_w
 fn a_panic_in_the_innermost_graph_is_an_error_of_its_node() {
     on_a_small_stack(async || {
         let graph = recursive(Persistence::Inherited, |_| Box::pin(async { panic!("at the bottom") }));
-        let error = failed(graph.invoke(Plain::update().x(9), RunConfig::default()).await);
+        let error = failed(graph.run(Plain::update().x(9)).await);
         let text = superstep::chain(&error);
         assert!(text.ends_with("panicked: at the bottom"), "{text}");
     });
@@ -195,21 +194,24 @@ fn a_graph_that_calls_itself_without_end_is_an_error() {
             (graph.clone(), RunConfig::default()),
             (graph.with_checkpointer(Arc::new(MemoryCheckpointer::new())), t()),
         ] {
-            let error = failed(graph.invoke(Plain::update().x(i64::MAX), config.clone()).await);
+            let error = failed(graph.configured(config.clone()).run(Plain::update().x(i64::MAX)).await);
             assert!(matches!(&error, RunError::Node { step: 1, attempts: 1, .. }), "{error:?}");
             assert_eq!(
                 superstep::chain(&error),
                 "SS101: superstep 1: node `down` failed after 1 attempt: SS177: node `down` calls a graph inside of 1000 others; \
-                 end the recursion, or raise `RunConfig::depth_limit`"
+                 end the recursion, or raise `Thread::depth_limit`"
             );
             let none = RunConfig { depth_limit: 0, thread: Some("t0".into()), ..config.clone() };
-            let error = failed(graph.invoke(Plain::update().x(1), none.clone()).await);
+            let error = failed(graph.configured(none.clone()).run(Plain::update().x(1)).await);
             assert!(
                 superstep::chain(&error).contains("SS177: node `down` calls a graph inside of 0 others"),
                 "{error:?}"
             );
             let more = deeper(RunConfig { thread: Some("t1".into()), ..config });
-            assert_eq!(graph.invoke(Plain::update().x(LEVELS + 7), more).await.unwrap().state.x, LEVELS + 8);
+            assert_eq!(
+                graph.configured(more).run(Plain::update().x(LEVELS + 7)).await.unwrap().state.x,
+                LEVELS + 8
+            );
         }
     });
 }

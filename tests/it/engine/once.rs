@@ -8,11 +8,11 @@ use std::{
 use serde_json::json;
 use superstep::{
     Answers, CheckpointError, CompiledGraph, Cx, Durability, END, NodeError, NodeOptions, RetryPolicy,
-    RunConfig, RunError, START, State, StateGraph, Status, TaskRecord,
+    RunError, START, State, StateGraph, Status, TaskRecord,
 };
 
 use crate::support::{
-    Backend, Plain, PlainUpdate, Stuck, failed, head, names, on_every_store, say, sayer, t, text,
+    Backend, Plain, PlainUpdate, Stuck, failed, head, names, on_every_store, say, sayer, text,
 };
 
 /// The external effects, with their idempotency keys.
@@ -81,20 +81,20 @@ fn charges_and_fails(outside: &Outside) -> CompiledGraph<Plain> {
 async fn without_a_checkpointer_a_retry_does_not_do_it_again() {
     let outside = Outside::default();
     let graph = charges_and_fails(&outside);
-    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.run(Plain::update()).await.unwrap();
     assert_eq!((end.state.said().as_str(), outside.all().join(" ").as_str()), ("charge1", "charge"));
     // Another run is another task.
-    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.run(Plain::update()).await.unwrap();
     assert_eq!((end.state.said().as_str(), outside.all().len()), ("charge2", 2));
 }
 
 on_every_store! {
     async fn a_retry_does_not_do_it_again(backend: Backend) {
         let outside = Outside::default();
-        let end = backend.keep(charges_and_fails(&outside)).invoke(Plain::update(), t()).await.unwrap();
+        let end = backend.keep(charges_and_fails(&outside)).thread("t").run(Plain::update()).await.unwrap();
         assert_eq!((end.state.said().as_str(), outside.all().len()), ("charge1", 1));
-        // The next turn is another task, with a separate key.
-        backend.keep(charges_and_fails(&outside)).invoke(Plain::update(), t()).await.unwrap();
+        // The next turn is another task, with a key of its own.
+        backend.keep(charges_and_fails(&outside)).thread("t").run(Plain::update()).await.unwrap();
         let keys = outside.keys();
         assert_eq!(keys.len(), 2);
         assert_ne!(keys[0], keys[1]);
@@ -116,13 +116,13 @@ on_every_store! {
                 }
             }))
         };
-        stuck.crash(make(true).invoke(say("in"), t())).await;
+        stuck.crash(make(true).thread("t").run(say("in"))).await;
         let once = [("charge".to_owned(), r#""charge1""#.to_owned())].into();
         assert_eq!(record(&backend).await, Some(TaskRecord::Started { attempts: 0, once }));
         let found = head(&make(false)).await;
         assert_eq!((found.tasks[0].error.as_deref(), found.values.said().as_str()), (None, "in"));
-        stuck.crash(make(true).resume(t())).await;
-        assert_eq!(make(false).resume(t()).await.unwrap().state.said(), "in charge1");
+        stuck.crash(make(true).thread("t").resume()).await;
+        assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "in charge1");
         assert_eq!(outside.all(), ["charge"]);
     }
 
@@ -141,13 +141,12 @@ on_every_store! {
                 }
             }))
         };
-        let answer = |key: &str| RunConfig { answers: Answers::new().answer(key, key), ..t() };
-        assert_eq!(make().invoke(Plain::update(), t()).await.unwrap().status, Status::Interrupted);
-        assert_eq!(make().resume(t()).await.unwrap().status, Status::Interrupted, "it asks again");
-        assert_eq!(make().resume(answer("a")).await.unwrap().status, Status::Interrupted);
+        assert_eq!(make().thread("t").run(Plain::update()).await.unwrap().status, Status::Interrupted);
+        assert_eq!(make().thread("t").resume().await.unwrap().status, Status::Interrupted, "it asks again");
+        assert_eq!(make().thread("t").answer("a", "a").resume().await.unwrap().status, Status::Interrupted);
         let names: Vec<_> = once_of(record(&backend).await).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["first", "second"]);
-        assert_eq!(make().resume(answer("b")).await.unwrap().state.said(), "first1 a second2 b");
+        assert_eq!(make().thread("t").answer("b", "b").resume().await.unwrap().state.said(), "first1 a second2 b");
         assert_eq!(outside.all(), ["first", "second"]);
     }
 
@@ -167,10 +166,10 @@ on_every_store! {
                 }
             }))
         };
-        make(true).invoke(Plain::update(), t()).await.unwrap();
+        make(true).thread("t").run(Plain::update()).await.unwrap();
         let answers = Answers::new().answer("a", "yes");
-        stuck.crash(make(true).resume(RunConfig { answers, ..t() })).await;
-        assert_eq!(make(false).resume(t()).await.unwrap().state.said(), "yes charge1");
+        stuck.crash(make(true).thread("t").answers(answers).resume()).await;
+        assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "yes charge1");
         assert_eq!(outside.all(), ["charge"]);
     }
 
@@ -195,14 +194,13 @@ on_every_store! {
                 }
             }))
         };
-        failed(make("fail").invoke(Plain::update(), t()).await);
+        failed(make("fail").thread("t").run(Plain::update()).await);
         assert!(matches!(record(&backend).await, Some(TaskRecord::Failed { attempts: 0, once, .. }) if once.len() == 1));
-        failed(make("panic").resume(t()).await);
-        assert_eq!(make("cancel").resume(t()).await.unwrap().status, Status::Cancelled);
+        failed(make("panic").thread("t").resume().await);
+        assert_eq!(make("cancel").thread("t").resume().await.unwrap().status, Status::Cancelled);
         assert!(matches!(record(&backend).await, Some(TaskRecord::Cancelled { once }) if once.len() == 1));
-        let config = RunConfig { step_timeout: Some(Duration::from_secs(1)), ..t() };
-        failed(make("hang").resume(config).await);
-        assert_eq!(make("").resume(t()).await.unwrap().state.said(), "charge1");
+        failed(make("hang").thread("t").step_timeout(Duration::from_secs(1)).resume().await);
+        assert_eq!(make("").thread("t").resume().await.unwrap().state.said(), "charge1");
         assert_eq!(outside.all(), ["charge"]);
     }
 
@@ -221,7 +219,7 @@ on_every_store! {
                 Ok(Plain::update().x(seven))
             }
         }));
-        assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.x, 7);
+        assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.x, 7);
         let keys = outside.keys();
         assert_eq!(keys.len(), 3);
         assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
@@ -251,7 +249,7 @@ on_every_store! {
                 Ok(say(&format!("{} {} {}", a?, again?, b?)))
             }
         }));
-        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Plain::update()).await.unwrap();
         let mut said: Vec<_> = end.state.said().split(' ').map(str::to_owned).collect();
         assert_eq!(said[0], said[1]);
         said.sort();
@@ -271,13 +269,13 @@ on_every_store! {
                 }
             }))
         };
-        let asked = make().invoke(Plain::update(), t()).await.unwrap();
-        make().resume(RunConfig { checkpoint: asked.checkpoint, ..t() }).await.unwrap();
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
+        make().thread("t").at(asked.checkpoint).resume().await.unwrap();
         let keys = outside.keys();
         assert_eq!(keys.len(), 2);
         assert_ne!(keys[0], keys[1]);
         let answers = Answers::new().answer("q", true);
-        assert_eq!(make().resume(RunConfig { answers, ..t() }).await.unwrap().state.said(), "charge2");
+        assert_eq!(make().thread("t").answers(answers).resume().await.unwrap().state.said(), "charge2");
         assert_eq!(outside.all().len(), 2);
     }
 
@@ -301,8 +299,8 @@ on_every_store! {
             graph.add_edge(worker, last);
             backend.keep(graph.compile().unwrap())
         };
-        stuck.crash(make(true).invoke(Plain::update(), t())).await;
-        assert_eq!(make(false).resume(t()).await.unwrap().state.said(), "charge0 charge1 charge2 last");
+        stuck.crash(make(true).thread("t").run(Plain::update())).await;
+        assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "charge0 charge1 charge2 last");
         assert_eq!(outside.all().len(), 3);
     }
 
@@ -317,13 +315,13 @@ on_every_store! {
                 Ok(Plain::update())
             }
         }));
-        waiting.crash(graph.invoke(Plain::update(), t())).await;
+        waiting.crash(graph.thread("t").run(Plain::update())).await;
         let graph = backend.keep(one(async |cx: Cx| {
             let never = async |_| -> Result<i64, NodeError> { panic!("it is done already") };
             Ok(Plain::update().x(cx.once("n", never).await?))
         }));
         for _ in 0..2 {
-            let error = failed(graph.resume(t()).await);
+            let error = failed(graph.thread("t").resume().await);
             assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
             assert_eq!(
                 text(&error),
@@ -341,7 +339,7 @@ async fn a_result_that_json_does_not_keep_is_refused_the_first_time() {
         let rate: f64 = cx.once("rate", async |_| Ok::<_, NodeError>(f64::NAN)).await?;
         Ok(say(&rate.to_string()))
     });
-    let error = failed(graph.invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(graph.run(Plain::update()).await);
     assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
     assert!(
         text(&error).contains("SS168: the result of `rate` cannot be stored as JSON"),
@@ -366,7 +364,7 @@ async fn what_a_node_left_behind_cannot_do_anything_once() {
     });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "a");
     let told = told.lock().unwrap().join("");
     assert!(told.starts_with("SS169: `late` was to be done once"), "{told}");
@@ -377,7 +375,7 @@ on_every_store! {
         let store = backend.open();
         let graph = one(async |cx: Cx| Ok(say(&cx.interrupt::<String>("q", ()).await)));
         let graph = graph.with_checkpointer(store.clone());
-        let end = graph.invoke(Plain::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Plain::update()).await.unwrap();
         let task = superstep::TaskKey { thread: "t".into(), checkpoint: end.checkpoint.unwrap(), slot: 0 };
         let record = TaskRecord::Interrupted {
             questions: Vec::new(),
@@ -388,7 +386,7 @@ on_every_store! {
             once: Default::default(),
         };
         store.record(&task, record).await.unwrap();
-        let error = failed(graph.resume(t()).await);
+        let error = failed(graph.thread("t").resume().await);
         let expected = "SS115: thread `t`, checkpoint 2: what is stored of the answers of node `a` does not fit the state";
         assert_eq!(error.to_string(), expected);
     }
@@ -430,8 +428,7 @@ on_every_store! {
                     Ok(say(&cx.once("look", look).await?))
                 }
             }));
-            let config = RunConfig { durability, ..RunConfig::thread(format!("{durability:?}")) };
-            assert_eq!(graph.invoke(Plain::update(), config).await.unwrap().state.said(), "a", "{durability:?}");
+            assert_eq!(graph.thread(format!("{durability:?}")).durability(durability).run(Plain::update()).await.unwrap().state.said(), "a", "{durability:?}");
         }
     }
 }

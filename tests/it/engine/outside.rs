@@ -10,13 +10,9 @@ use crate::support::{
     t,
 };
 
-fn before(node: &str) -> RunConfig {
-    RunConfig { breakpoints: Breakpoints { before: vec![node.to_owned()], after: Vec::new() }, ..t() }
-}
-
 /// `START → a → b → c`, stopped before `b`.
 async fn stopped(graph: CompiledGraph<Plain>) -> CompiledGraph<Plain> {
-    let stopped = graph.invoke(Plain::update(), before("b")).await.unwrap();
+    let stopped = graph.thread("t").break_before(["b"]).run(Plain::update()).await.unwrap();
     assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "a"));
     graph
 }
@@ -24,7 +20,7 @@ async fn stopped(graph: CompiledGraph<Plain>) -> CompiledGraph<Plain> {
 on_every_store! {
     async fn d9_a_goto_from_outside_adds_to_what_was_to_run(backend: Backend) {
         let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
-        let end = graph.resume_with(Command::new().goto("c"), t()).await.unwrap();
+        let end = graph.thread("t").resume_with(Command::new().goto("c")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c c"));
         let expected = [("loop", 4, ""), ("loop", 3, "c"), ("update", 2, "b c"), ("loop", 1, "b"), ("loop", 0, "a")];
         assert_eq!(h(&graph).await[..5], entries(&expected));
@@ -32,32 +28,31 @@ on_every_store! {
 
     async fn d9_an_update_from_outside_comes_before_what_was_to_run(backend: Backend) {
         let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
-        let end = graph.resume_with(Command::update(say("U")), t()).await.unwrap();
+        let end = graph.thread("t").resume_with(Command::update(say("U"))).await.unwrap();
         assert_eq!(end.state.said(), "a U b c");
         assert_eq!(h(&graph).await[3..5], entries(&[("loop", 1, "b"), ("loop", 0, "a")]));
-        assert_eq!(backend.keep(line(&["a", "b", "c"])).get_state(&"t".into(), None).await.unwrap().values.said(), "a U b c");
+        assert_eq!(backend.keep(line(&["a", "b", "c"])).thread("t").state().await.unwrap().values.said(), "a U b c");
     }
 
     async fn a_finished_thread_goes_where_a_command_says(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
-        graph.invoke(Plain::update(), t()).await.unwrap();
-        let end = graph.resume_with(Command::update(say("U")).goto("c"), t()).await.unwrap();
+        graph.thread("t").run(Plain::update()).await.unwrap();
+        let end = graph.thread("t").resume_with(Command::update(say("U")).goto("c")).await.unwrap();
         assert_eq!(end.state.said(), "a b c U c");
-        let end = graph.resume_with(Command::update(say("V")), t()).await.unwrap();
+        let end = graph.thread("t").resume_with(Command::update(say("V"))).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c U c V"));
-        let end = graph.resume_with(Command::new().goto("__end__"), t()).await.unwrap();
+        let end = graph.thread("t").resume_with(Command::new().goto("__end__")).await.unwrap();
         assert_eq!(end.state.said(), "a b c U c V");
     }
 
     async fn a_command_on_an_older_checkpoint_begins_a_branch(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
-        graph.invoke(Plain::update(), t()).await.unwrap();
-        let history = graph.get_history(&"t".into(), Default::default()).await.unwrap();
+        graph.thread("t").run(Plain::update()).await.unwrap();
+        let history = graph.thread("t").history().checkpoints().await.unwrap();
         let after_a = history.iter().find(|meta| names(&meta.control.next) == "b").unwrap().id;
-        let config = RunConfig { checkpoint: Some(after_a), ..t() };
-        let end = graph.resume_with(Command::update(say("U")).goto("c"), config).await.unwrap();
+        let end = graph.thread("t").at(after_a).resume_with(Command::update(say("U")).goto("c")).await.unwrap();
         assert_eq!(end.state.said(), "a U b c c");
-        let history = graph.get_history(&"t".into(), Default::default()).await.unwrap();
+        let history = graph.thread("t").history().checkpoints().await.unwrap();
         let update = history.iter().find(|meta| meta.source.as_str() == "update").unwrap();
         assert_eq!(update.parent, Some(after_a));
     }
@@ -73,23 +68,23 @@ on_every_store! {
             (backend.keep(graph.compile().unwrap()), w)
         };
         let (graph, w) = graph();
-        let error = failed(graph.resume_with(Command::new().goto("b"), t()).await);
+        let error = failed(graph.thread("t").resume_with(Command::new().goto("b")).await);
         assert!(matches!(&error, RunError::EmptyThread { .. }), "{error}");
-        graph.invoke(Plain::update(), before("b")).await.unwrap();
+        graph.thread("t").break_before(["b"]).run(Plain::update()).await.unwrap();
         let before = h(&graph).await;
         for name in ["z", "__start__", ""] {
-            let error = failed(graph.resume_with(Command::update(say("U")).goto(name), t()).await);
+            let error = failed(graph.thread("t").resume_with(Command::update(say("U")).goto(name)).await);
             assert_eq!(error.to_string(), format!("SS113: graph `g` has no node `{name}`"));
         }
-        let error = failed(graph.resume_with(Command::new().goto("w"), t()).await);
+        let error = failed(graph.thread("t").resume_with(Command::new().goto("w")).await);
         let way = "SS140: a command cannot lead to node `w` of graph `g`: it takes an item; send it one with `Command::send`";
         assert_eq!(error.to_string(), way);
         let mut other = StateGraph::<Plain>::new("other");
         let stranger = other.add_worker("w", async |_: i64, _: Plain, _: Cx| ());
-        let error = failed(graph.resume_with(Command::new().send(stranger, 1), t()).await);
+        let error = failed(graph.thread("t").resume_with(Command::new().send(stranger, 1)).await);
         assert!(matches!(&error, RunError::NoWayIn { .. }), "{error}");
         assert_eq!(h(&graph).await, before);
-        let end = graph.resume_with(Command::new().send(w, 5).send(w, 4), t()).await.unwrap();
+        let end = graph.thread("t").resume_with(Command::new().send(w, 5).send(w, 4)).await.unwrap();
         assert_eq!(end.state.said(), "a b 5 4");
     }
 
@@ -116,17 +111,17 @@ on_every_store! {
             graph.add_edge(k, END);
             backend.keep(graph.compile().unwrap())
         };
-        let first = graph().invoke(Plain::update(), t()).await.unwrap();
+        let first = graph().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&first.interrupts), ["m:1.1:q", "n:1.2:q"]);
         let answers = Answers::new().answer(id_at(&first.interrupts, "n:1.2:q"), "N");
-        let second = graph().resume_with(Command::update(say("U")).goto("k"), RunConfig { answers, ..t() }).await.unwrap();
+        let second = graph().thread("t").answers(answers).resume_with(Command::update(say("U")).goto("k")).await.unwrap();
         assert_eq!((second.status, calls.all().as_str()), (Status::Interrupted, "m n n"));
         // Finished tasks are folded first, and their successors run together with the rest.
         let now = head(&graph()).await;
         assert_eq!((names(&now.next).as_str(), now.values.said().as_str()), ("m", "b U a k N"));
         assert_eq!(second.interrupts, first.interrupts[..1]);
         let answers = Answers::new().answer("q", "M");
-        let end = graph().resume(RunConfig { answers, ..t() }).await.unwrap();
+        let end = graph().thread("t").answers(answers).resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("b U a k M N", "m n n m"));
     }
 
@@ -150,19 +145,19 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let config = || RunConfig { answers: Answers::new().answer("q", "A"), ..t() };
-        graph().invoke(Plain::update(), t()).await.unwrap();
-        let end = graph().resume_with(Command::new().goto("a"), config()).await.unwrap();
+        graph().thread("t").run(Plain::update()).await.unwrap();
+        let end = graph().thread("t").answer("q", "A").resume_with(Command::new().goto("a")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a a A"));
         assert_eq!(charges.all(), "d");
         // Likewise for an update in the name of another node.
         let graph = |thread| (graph(), RunConfig::thread(thread));
-        graph("u").0.invoke(Plain::update(), graph("u").1).await.unwrap();
-        graph("u").0.update_state(graph("u").1, say("U"), "__start__").await.unwrap();
-        let end = graph("u").0.resume(RunConfig { answers: config().answers, ..graph("u").1 }).await.unwrap();
+        graph("u").0.configured(graph("u").1).run(Plain::update()).await.unwrap();
+        graph("u").0.configured(graph("u").1).update_as("__start__", say("U")).await.unwrap();
+        let end = graph("u").0.configured(RunConfig { answers: config().answers, ..graph("u").1 }).resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), charges.all().as_str()), ("a U a A", "d d"));
-        // A task that has not started waits again.
-        graph("v").0.invoke(Plain::update(), RunConfig { thread: Some("v".into()), ..before("d") }).await.unwrap();
-        let asked = graph("v").0.resume_with(Command::new().goto("a"), graph("v").1).await.unwrap();
+        // One that has not begun waits again.
+        graph("v").0.thread("v").break_before(["d"]).run(Plain::update()).await.unwrap();
+        let asked = graph("v").0.configured(graph("v").1).resume_with(Command::new().goto("a")).await.unwrap();
         assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "a a"));
     }
 
@@ -189,13 +184,13 @@ on_every_store! {
             graph.add_sends(p, w);
             (backend.keep(graph.compile().unwrap()), w)
         };
-        failed(graph(false).0.invoke(Plain::update(), t()).await);
+        failed(graph(false).0.thread("t").run(Plain::update()).await);
         let (graph, w) = graph(true);
-        let asked = graph.resume_with(Command::update(say("U")).goto("b").send(w, 4), t());
+        let asked = graph.thread("t").resume_with(Command::update(say("U")).goto("b").send(w, 4));
         let asked = asked.await.unwrap();
         assert_eq!(asked.interrupts[0].question, 2);
         let answers = Answers::new().answer("q", "two");
-        let end = graph.resume(RunConfig { answers, ..t() }).await.unwrap();
+        let end = graph.thread("t").answers(answers).resume().await.unwrap();
         assert_eq!(end.state.said(), "1 U b two 3 4");
     }
 }
@@ -204,7 +199,7 @@ on_every_store! {
 async fn a_command_is_streamed_as_a_checkpoint_and_what_follows() {
     let graph = stopped(crate::support::Backend::memory().keep(line(&["a", "b", "c"]))).await;
     let modes = [StreamMode::Updates, StreamMode::Checkpoints];
-    let mut stream = graph.stream_resume_with(Command::update(say("U")).goto("c"), t(), modes);
+    let mut stream = graph.thread("t").resume_stream_with(Command::update(say("U")).goto("c"), modes);
     let mut lines = Vec::new();
     while let Some(event) = futures::StreamExt::next(&mut stream).await {
         lines.push(line_of(&event));
@@ -224,6 +219,6 @@ async fn a_command_is_streamed_as_a_checkpoint_and_what_follows() {
 
 #[tokio::test]
 async fn a_graph_without_checkpointer_takes_no_command() {
-    let error = failed(line(&["a"]).resume_with(Command::new().goto("a"), t()).await);
+    let error = failed(line(&["a"]).thread("t").resume_with(Command::new().goto("a")).await);
     assert!(matches!(&error, RunError::NoCheckpointer { .. }), "{error}");
 }

@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use serde_json::{Map, json};
+use serde_json::json;
 use superstep::{
     Answers, CheckpointId, CheckpointMeta, Clock, Command, Commit, CompiledGraph, Control, Cx, END, History,
-    Keep, Persistence, Replay, RunConfig, RunError, START, Source, State, StateGraph, Status, ThreadId,
+    Keep, Persistence, RunConfig, RunError, START, Source, State, StateGraph, Status, ThreadId,
 };
 
 use crate::support::{Backend, Plain, failed, head, names, on_every_store, say, t, text};
@@ -31,20 +31,20 @@ fn named(name: &str, version: Option<&str>) -> CompiledGraph<Plain> {
 async fn every_use(graph: &CompiledGraph<Plain>) -> Vec<RunError> {
     let thread = ThreadId::from("t");
     vec![
-        failed(graph.invoke(say("x"), t()).await),
-        failed(graph.resume(t()).await),
-        failed(graph.resume_with(Command::update(say("x")), t()).await),
-        failed(graph.stream(say("x"), t(), []).outcome().await),
-        failed(graph.get_state(&thread, None).await),
-        failed(graph.get_state(&thread, Some(CheckpointId(1))).await),
-        failed(graph.get_history(&thread, History::default()).await),
-        failed(graph.get_state_history(&thread, History::default()).await),
-        failed(graph.drawing_of(&thread, None).await),
-        failed(graph.update_state(t(), say("x"), "a").await),
-        failed(graph.fork(t()).await),
-        failed(graph.post(1, t()).await),
-        failed(graph.prune_thread(&thread, Keep::Last(1)).await),
-        failed(Replay::of(graph, "t").run().await.map_err(|error| match error {
+        failed(graph.thread("t").run(say("x")).await),
+        failed(graph.thread("t").resume().await),
+        failed(graph.thread("t").resume_with(Command::update(say("x"))).await),
+        failed(graph.thread("t").stream(say("x"), []).outcome().await),
+        failed(graph.thread(&thread).state().await),
+        failed(graph.thread(&thread).at(CheckpointId(1)).state().await),
+        failed(graph.thread(&thread).history().checkpoints().await),
+        failed(graph.thread(&thread).history().states().await),
+        failed(graph.thread(&thread).drawing().await),
+        failed(graph.thread("t").update_as("a", say("x")).await),
+        failed(graph.thread("t").fork(None).await),
+        failed(graph.thread("t").post(1).await),
+        failed(graph.thread(&thread).prune(Keep::Last(1)).await),
+        failed(graph.thread("t").replay().run().await.map_err(|error| match error {
             superstep::ReplayError::Run(error) => error,
             other => panic!("{other}"),
         })),
@@ -54,33 +54,33 @@ async fn every_use(graph: &CompiledGraph<Plain>) -> Vec<RunError> {
 on_every_store! {
     async fn a_thread_is_used_by_the_graph_that_began_it_and_by_no_other(backend: Backend) {
         let (ours, other) = (backend.keep(named("ours", Some("2"))), backend.keep(named("other", None)));
-        ours.invoke(say("in"), t()).await.unwrap();
-        let before = ours.get_history(&"t".into(), History::default()).await.unwrap();
+        ours.thread("t").run(say("in")).await.unwrap();
+        let before = ours.thread("t").history().checkpoints().await.unwrap();
         for error in every_use(&other).await {
             assert_eq!(
                 error.to_string(),
                 "SS176: thread `t` belongs to graph `ours`, version `2`, and this is graph `other`; use that graph, or another \
-                 thread, or make the thread this graph's with `adopt_thread`"
+                 thread, or make the thread this graph's with `Thread::adopt`"
             );
         }
-        assert_eq!(ours.get_history(&"t".into(), History::default()).await.unwrap(), before);
-        // Operations without a graph need none.
-        other.copy_thread(&"t".into(), &"copy".into()).await.unwrap();
-        assert!(failed(other.get_state(&"copy".into(), None).await).to_string().starts_with("SS176"));
-        other.delete_thread(&"copy".into()).await.unwrap();
+        assert_eq!(ours.thread("t").history().checkpoints().await.unwrap(), before);
+        // What knows of no graph does not ask for one.
+        other.thread("t").copy_to("copy").await.unwrap();
+        assert!(failed(other.thread("copy").state().await).to_string().starts_with("SS176"));
+        other.thread("copy").delete().await.unwrap();
     }
 
     async fn an_adopted_thread_is_the_other_graphs_with_all_of_its_checkpoints(backend: Backend) {
         let (old, new) = (backend.keep(named("old", None)), backend.keep(named("new", Some("1"))));
         let config = RunConfig { metadata: [("who".to_owned(), "ada".into())].into_iter().collect(), ..t() };
-        old.invoke(say("1"), config).await.unwrap();
+        old.configured(config).run(say("1")).await.unwrap();
         assert_eq!(
-            failed(new.adopt_thread(&"nobody".into()).await).to_string(),
+            failed(new.thread("nobody").adopt().await).to_string(),
             "SS110: thread `nobody` has nothing to go on from; give it an input first"
         );
-        new.adopt_thread(&"t".into()).await.unwrap();
-        assert_eq!(new.invoke(say("2"), t()).await.unwrap().state.said(), "1 a b 2 a b");
-        let history = new.get_state_history(&"t".into(), History::default()).await.unwrap();
+        new.thread("t").adopt().await.unwrap();
+        assert_eq!(new.thread("t").run(say("2")).await.unwrap().state.said(), "1 a b 2 a b");
+        let history = new.thread("t").history().states().await.unwrap();
         assert_eq!(history.len(), 8);
         assert!(history.iter().all(|snapshot| snapshot.graph.as_ref().unwrap().to_string() == "`new`, version `1`"));
         assert_eq!(history[7].checkpoint.as_ref().unwrap().metadata["who"], "ada", "the rest is as it was");
@@ -94,7 +94,7 @@ on_every_store! {
         for version in versions {
             let graph = backend.keep(named("g", version));
             assert_eq!(graph.version(), version);
-            graph.invoke(say("in"), t()).await.unwrap();
+            graph.thread("t").run(say("in")).await.unwrap();
             let graph = head(&graph).await.graph.unwrap();
             assert_eq!((graph.name.as_str(), graph.version.as_deref()), ("g", version));
         }
@@ -117,29 +117,28 @@ on_every_store! {
             let snapshot = head(&named(name, None).with_checkpointer(store.clone())).await;
             assert_eq!((names(&snapshot.next), snapshot.graph), ("b".to_owned(), None));
         }
-        named("one", None).with_checkpointer(store.clone()).resume(t()).await.unwrap();
+        named("one", None).with_checkpointer(store.clone()).thread("t").resume().await.unwrap();
         let other = named("other", None).with_checkpointer(store);
-        assert!(failed(other.resume(t()).await).to_string().starts_with("SS176: thread `t` belongs to graph `one`, "));
+        assert!(failed(other.thread("t").resume().await).to_string().starts_with("SS176: thread `t` belongs to graph `one`, "));
     }
 
     async fn every_kind_of_checkpoint_says_whose_it_is(backend: Backend) {
         let store = backend.open();
         let graph = named("g", Some("7")).with_checkpointer(store.clone());
-        graph.update_state(t(), say("0"), "a").await.unwrap();
-        graph.resume_with(Command::update(say("1")), t()).await.unwrap();
-        graph.invoke(say("2"), t()).await.unwrap();
-        graph.fork(RunConfig { checkpoint: Some(CheckpointId(1)), ..t() }).await.unwrap();
-        graph.resume(t()).await.unwrap();
-        graph.resume(RunConfig { checkpoint: Some(CheckpointId(1)), ..t() }).await.unwrap();
-        graph.prune_thread(&"t".into(), Keep::Last(4)).await.unwrap();
-        let exit = RunConfig { durability: superstep::Durability::Exit, ..t() };
-        graph.invoke(say("3"), exit).await.unwrap();
+        graph.thread("t").update_as("a", say("0")).await.unwrap();
+        graph.thread("t").resume_with(Command::update(say("1"))).await.unwrap();
+        graph.thread("t").run(say("2")).await.unwrap();
+        graph.thread("t").fork(CheckpointId(1)).await.unwrap();
+        graph.thread("t").resume().await.unwrap();
+        graph.thread("t").at(CheckpointId(1)).resume().await.unwrap();
+        graph.thread("t").prune(Keep::Last(4)).await.unwrap();
+        graph.thread("t").durability(superstep::Durability::Exit).run(say("3")).await.unwrap();
         let owner = |meta: &CheckpointMeta| meta.graph().map(|graph| graph.to_string());
         let raw = store.history(&"t".into(), History::default()).await.unwrap();
         assert!(raw.len() >= 5);
         assert!(raw.iter().all(|meta| owner(meta).as_deref() == Some("`g`, version `7`")), "{raw:?}");
-        // It is the driver's own, and not part of the caller's metadata.
-        let shown = graph.get_history(&"t".into(), History::default()).await.unwrap();
+        // It is the driver's own, and not among what a caller remembers.
+        let shown = graph.thread("t").history().checkpoints().await.unwrap();
         assert!(shown.iter().all(|meta| meta.metadata.is_empty()), "{shown:?}");
     }
 
@@ -167,9 +166,9 @@ on_every_store! {
         for (nth, persistence) in [Persistence::Inherited, Persistence::Own].into_iter().enumerate() {
             let thread = format!("t{nth}");
             let before = backend.keep(outer(inner("before", persistence)));
-            before.invoke(Plain::update(), RunConfig::thread(thread.as_str())).await.unwrap();
+            before.thread(thread.as_str()).run(Plain::update()).await.unwrap();
             let after = backend.keep(outer(inner("after", persistence)));
-            let error = failed(after.resume(RunConfig::thread(thread.as_str())).await);
+            let error = failed(after.thread(thread.as_str()).resume().await);
             let error = superstep::chain(&error);
             assert!(error.contains(&format!("SS176: thread `{thread}/sub")), "{error}");
             assert!(error.contains("belongs to graph `before`, and this is graph `after`"), "{error}");
@@ -198,32 +197,31 @@ on_every_store! {
         graph.add_edge(START, a);
         graph.add_edge(a, sub);
         let graph = backend.keep(graph.compile().unwrap());
-        let config = || RunConfig { clock: Arc::new(Still), ..t() };
         let taken = || std::mem::take(&mut *keys.lock().unwrap());
 
         let mut seen: Vec<String> = Vec::new();
         for life in 0..4 {
             // Created by an input, or by an external update.
             if life % 2 == 0 {
-                graph.invoke(say("in"), config()).await.unwrap();
+                graph.thread("t").clock(Still).run(say("in")).await.unwrap();
             } else {
-                graph.update_state(config(), say("in"), START_NAME).await.unwrap();
-                graph.resume(config()).await.unwrap();
+                graph.thread("t").clock(Still).update_as(START_NAME, say("in")).await.unwrap();
+                graph.thread("t").clock(Still).resume().await.unwrap();
             }
             let ran = taken();
             assert_eq!(ran.len(), 2, "{ran:?}");
             assert!(ran.iter().all(|key| !seen.contains(key)), "{ran:?} is among {seen:?}");
-            // A replay has the recorded keys.
-            Replay::of(&graph, "t").run().await.unwrap().assert_same();
+            // A replay has the keys that there were.
+            graph.thread("t").replay().run().await.unwrap().assert_same();
             let replayed = taken();
             assert!(replayed.is_empty() || replayed == ran, "{replayed:?} {ran:?}");
             // A fork is on the same thread.
-            graph.resume(RunConfig { checkpoint: Some(CheckpointId(1)), ..config() }).await.unwrap();
+            graph.thread("t").clock(Still).at(CheckpointId(1)).resume().await.unwrap();
             seen.extend(ran);
             let forked = taken();
             assert!(forked.iter().all(|key| !seen.contains(key)), "{forked:?} is among {seen:?}");
             seen.extend(forked);
-            graph.delete_thread(&"t".into()).await.unwrap();
+            graph.thread("t").delete().await.unwrap();
         }
     }
 }
@@ -244,15 +242,15 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         let on = |thread: &str| RunConfig { clock: Arc::new(Still), ..RunConfig::thread(thread) };
         let approved = || RunConfig { answers: Answers::new().answer("ok", true), ..on("copy") };
-        graph.invoke(say("in"), on("t")).await.unwrap();
+        graph.configured(on("t")).run(say("in")).await.unwrap();
         for life in 0..4 {
             match life {
-                2 => drop(graph.invoke(say("in"), on("copy")).await.unwrap()),
-                _ => graph.copy_thread(&"t".into(), &"copy".into()).await.unwrap(),
+                2 => drop(graph.configured(on("copy")).run(say("in")).await.unwrap()),
+                _ => drop(graph.thread("t").copy_to("copy").await.unwrap()),
             }
-            // A pending question of the thread is pending in the copy.
-            assert_eq!(graph.resume(approved()).await.unwrap().status, Status::Completed);
-            graph.delete_thread(&"copy".into()).await.unwrap();
+            // What waits there waits in the copy.
+            assert_eq!(graph.configured(approved()).resume().await.unwrap().status, Status::Completed);
+            graph.thread("copy").delete().await.unwrap();
         }
         let keys = keys.lock().unwrap();
         let different: BTreeSet<_> = keys.iter().collect();
@@ -261,13 +259,12 @@ on_every_store! {
 
     async fn what_the_engine_notes_with_a_checkpoint_is_nothing_that_a_caller_may_say(backend: Backend) {
         let graph = backend.keep(named("g", None));
-        let config = |name: &str| RunConfig { metadata: Map::from_iter([(name.to_owned(), json!("x"))]), ..t() };
-        graph.invoke(say("in"), config("$mine")).await.unwrap();
+        graph.thread("t").metadata("$mine", json!("x")).run(say("in")).await.unwrap();
         for name in ["$graph", "$nonce", "$origins", "$memories", "$outside", "$task"] {
             let refused = [
-                graph.invoke(say("in"), config(name)).await.map(drop),
-                graph.update_state(config(name), say("in"), START_NAME).await.map(drop),
-                graph.fork(config(name)).await.map(drop),
+                graph.thread("t").metadata(name, json!("x")).run(say("in")).await.map(drop),
+                graph.thread("t").metadata(name, json!("x")).update_as(START_NAME, say("in")).await.map(drop),
+                graph.thread("t").metadata(name, json!("x")).fork(None).await.map(drop),
             ];
             for error in refused.map(failed) {
                 assert_eq!(
@@ -299,10 +296,9 @@ async fn equal_runs_in_memory_have_equal_histories() {
     for _ in 0..2 {
         let backend = Backend::memory();
         let graph = backend.keep(named("g", None));
-        let config = || RunConfig { clock: Arc::new(Still), ..t() };
         for _ in 0..2 {
-            graph.delete_thread(&"t".into()).await.unwrap();
-            graph.invoke(say("in"), config()).await.unwrap();
+            graph.thread("t").delete().await.unwrap();
+            graph.thread("t").clock(Still).run(say("in")).await.unwrap();
         }
         let history = backend.open().history(&"t".into(), History::default()).await.unwrap();
         histories.push(history.into_iter().map(|meta| (meta.metadata, meta.control)).collect::<Vec<_>>());

@@ -7,10 +7,10 @@ use std::sync::{
 
 use superstep::{
     CompiledGraph, Cx, END, NodeError, NodeOptions, Panicked, ReduceError, Reducer, RetryPolicy, Route,
-    RunConfig, RunError, START, State, StateGraph, Status,
+    RunError, START, State, StateGraph, Status,
 };
 
-use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, sayer, t};
+use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, sayer};
 
 fn is_panic(error: &(dyn std::error::Error + 'static), message: &str) -> bool {
     let mut error = Some(error);
@@ -54,15 +54,14 @@ on_every_store! {
             (true, true, "later, in 3"),
         ] {
             let graph = backend.keep(panicking(later, sibling));
-            let config = RunConfig { on_unfinished: superstep::OnUnfinished::Discard, ..t() };
-            let error = failed(graph.invoke(Plain::update(), config).await);
+            let error = failed(graph.thread("t").on_unfinished(superstep::OnUnfinished::Discard).run(Plain::update()).await);
             assert!(
                 matches!(&error, RunError::Node { node, attempts: 1, .. } if node.as_str() == "a")
                     && is_panic(&error, message),
                 "{error:?}"
             );
         }
-        assert_eq!(backend.keep(line(&["a", "b"])).resume(t()).await.unwrap().state.said(), "a b b");
+        assert_eq!(backend.keep(line(&["a", "b"])).thread("t").resume().await.unwrap().state.said(), "a b b");
     }
 
     async fn a_panicking_router_is_a_failure_of_its_node(backend: Backend) {
@@ -80,7 +79,7 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let lost = graph(true);
-        let error = failed(lost.invoke(Plain::update(), t()).await);
+        let error = failed(lost.thread("t").run(Plain::update()).await);
         assert!(
             matches!(&error, RunError::Router { node, step: 1, .. } if node.as_str() == "a")
                 && is_panic(&error, "no way from a"),
@@ -88,7 +87,7 @@ on_every_store! {
         );
         assert_eq!(names(&head(&lost).await.next), "a");
         assert_eq!(h(&lost).await, entries(&[("loop", 0, "a"), ("input", -1, "__start__")]));
-        assert_eq!(graph(false).resume(t()).await.unwrap().state.said(), "a");
+        assert_eq!(graph(false).thread("t").resume().await.unwrap().state.said(), "a");
     }
 }
 
@@ -124,8 +123,7 @@ on_every_store! {
     async fn a_panicking_reducer_refuses_the_write_of_its_node(backend: Backend) {
         for numbers in [&[13][..], &[1, 13]] {
             let graph = backend.keep(lucky(numbers));
-            let config = RunConfig { on_unfinished: superstep::OnUnfinished::Discard, ..t() };
-            let error = failed(graph.invoke(Luck::update(), config).await);
+            let error = failed(graph.thread("t").on_unfinished(superstep::OnUnfinished::Discard).run(Luck::update()).await);
             let culprit = ["a", "b"][numbers.len() - 1];
             assert!(
                 matches!(&error, RunError::Fold { node, source, .. }
@@ -134,14 +132,14 @@ on_every_store! {
             );
             assert_eq!(names(&head(&graph).await.next), culprit);
         }
-        let error = failed(backend.keep(lucky(&[1])).update_state(t(), Luck::update().sum(13), "a").await);
+        let error = failed(backend.keep(lucky(&[1])).thread("t").update_as("a", Luck::update().sum(13)).await);
         assert!(matches!(&error, RunError::Fold { .. }), "{error:?}");
-        assert_eq!(backend.keep(lucky(&[1, 2])).resume(t()).await.unwrap().state.sum, 3);
+        assert_eq!(backend.keep(lucky(&[1, 2])).thread("t").resume().await.unwrap().state.sum, 3);
     }
 
     async fn an_input_on_which_a_reducer_panics_leaves_no_trace(backend: Backend) {
         let graph = backend.keep(lucky(&[1]));
-        let error = failed(graph.invoke(Luck::update().sum(13), t()).await);
+        let error = failed(graph.thread("t").run(Luck::update().sum(13)).await);
         assert!(matches!(&error, RunError::Fold { step: 0, .. }), "{error:?}");
         assert_eq!(h(&graph).await, []);
     }
@@ -191,7 +189,7 @@ on_every_store! {
                 graph.add_edge(START, b);
             }
             let graph = backend.keep(graph.compile().unwrap());
-            let ended = graph.invoke(say("in"), RunConfig::thread(nth.to_string())).await;
+            let ended = graph.thread(nth.to_string()).run(say("in")).await;
             match (way, ended) {
                 ("asks", Ok(end)) => assert_eq!(end.status, Status::Interrupted),
                 ("cancels", Ok(end)) => assert_eq!(end.status, Status::Cancelled),

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{
     Barrier, ById, Cx, END, HasId, JsonChannels, JsonState, JsonUpdate, Log, MemoryCheckpointer, Merge,
-    Merges, Route, RunConfig, START, State, StateGraph, Update as _, reduce,
+    Merges, Route, START, State, StateGraph, Update as _, reduce,
 };
 
-use crate::support::{json as shown, t};
+use crate::support::json as shown;
 
 #[derive(Route, Clone, Copy, Debug, PartialEq)]
 enum Party {
@@ -190,9 +190,8 @@ proptest! {
             }
             graph.add_edge(last, END);
             let graph = graph.compile().unwrap().with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-            let config = RunConfig { snapshot_every: Some(every), ..t() };
-            let end = graph.invoke(Every::update(), config).await.unwrap();
-            assert_eq!(graph.get_state(&"t".into(), None).await.unwrap().values, end.state);
+            let end = graph.thread("t").snapshot_every(every).run(Every::update()).await.unwrap();
+            assert_eq!(graph.thread("t").state().await.unwrap().values, end.state);
         });
     }
 

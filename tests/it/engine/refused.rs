@@ -3,7 +3,7 @@
 use superstep::{Command, CompiledGraph, Cx, RunError, START, State, StateGraph, Status};
 
 use super::subgraphs::answer;
-use crate::support::{Plain, failed, head, names, on_every_store, say, sayer, t};
+use crate::support::{Plain, failed, head, names, on_every_store, say, sayer};
 
 /// `a` and `b` write one channel, in parallel to `c` and `ask`.
 fn rivals() -> CompiledGraph<Plain> {
@@ -50,9 +50,9 @@ on_every_store! {
         for way in ["command", "update"] {
             let make = || backend.keep(rivals());
             let t = || superstep::RunConfig::thread(way);
-            let asked = make().invoke(Plain::update(), t()).await.unwrap();
+            let asked = make().thread(way).run(Plain::update()).await.unwrap();
             assert_eq!(asked.status, Status::Interrupted);
-            let seen = make().get_state(&way.into(), None).await.unwrap();
+            let seen = make().thread(way).state().await.unwrap();
             assert_eq!((seen.values.said().as_str(), seen.values.x, names(&seen.next).as_str()), ("c", 0, "a ask b"));
             for task in [0, 2] {
                 let error = seen.tasks[task].error.as_deref().unwrap_or_default();
@@ -60,26 +60,26 @@ on_every_store! {
             }
 
             if way == "command" {
-                let again = make().resume_with(Command::update(say("U")), t()).await.unwrap();
+                let again = make().thread(way).resume_with(Command::update(say("U"))).await.unwrap();
                 assert_eq!(again.interrupts, asked.interrupts);
             } else {
-                make().update_state(t(), say("U"), "c").await.unwrap();
+                make().thread(way).update_as("c", say("U")).await.unwrap();
             }
-            let seen = make().get_state(&way.into(), None).await.unwrap();
+            let seen = make().thread(way).state().await.unwrap();
             assert_eq!((seen.values.said().as_str(), seen.values.x, names(&seen.next).as_str()), ("c U", 0, "a ask b"));
             let answered = superstep::RunConfig { thread: t().thread, ..answer("q", "R") };
-            let error = failed(make().resume(answered).await);
+            let error = failed(make().configured(answered).resume().await);
             assert!(is_conflict(&error), "{error}");
         }
     }
 
     async fn a2_an_update_in_the_name_of_a_writer_ends_a_conflict(backend: Backend) {
         let graph = backend.keep(rivals());
-        graph.invoke(Plain::update(), t()).await.unwrap();
-        graph.update_state(t(), Plain::update().x(5), "b").await.unwrap();
+        graph.thread("t").run(Plain::update()).await.unwrap();
+        graph.thread("t").update_as("b", Plain::update().x(5)).await.unwrap();
         let seen = head(&graph).await;
         assert_eq!((seen.values.x, names(&seen.next).as_str()), (5, "a ask"));
-        let end = graph.resume(answer("q", "R")).await.unwrap();
+        let end = graph.thread("t").answer("q", "R").resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str(), end.state.x), (Status::Completed, "c R", 1));
     }
 
@@ -87,8 +87,8 @@ on_every_store! {
         for way in ["command", "update", "update of the refused"] {
             let t = || superstep::RunConfig::thread(way);
             let graph = backend.keep(votes(255));
-            let asked = graph.invoke(Votes::update().yes(1), t()).await.unwrap();
-            let seen = graph.get_state(&way.into(), None).await.unwrap();
+            let asked = graph.thread(way).run(Votes::update().yes(1)).await.unwrap();
+            let seen = graph.thread(way).state().await.unwrap();
             assert_eq!((seen.values.yes, names(&seen.next).as_str()), (2, "ask over"));
             assert_eq!(seen.tasks[0].interrupts, asked.interrupts);
             let error = seen.tasks[2].error.as_deref().unwrap_or_default();
@@ -98,14 +98,14 @@ on_every_store! {
             let answered = || superstep::RunConfig { thread: t().thread, ..answer("q", 3) };
             let one = Votes::update().yes(1);
             let end = match way {
-                "command" => repaired.resume_with(Command::update(one), answered()).await,
+                "command" => repaired.configured(answered()).resume_with(Command::update(one)).await,
                 "update" => {
-                    repaired.update_state(t(), one, None).await.unwrap();
-                    repaired.resume(answered()).await
+                    repaired.thread(way).update(one).await.unwrap();
+                    repaired.configured(answered()).resume().await
                 }
                 _ => {
-                    repaired.update_state(t(), one, "over").await.unwrap();
-                    repaired.resume(answered()).await
+                    repaired.thread(way).update_as("over", one).await.unwrap();
+                    repaired.configured(answered()).resume().await
                 }
             };
             let end = end.unwrap();

@@ -17,11 +17,11 @@ use rand::RngExt;
 use serde_json::json;
 use superstep::{
     Answers, At, CachePolicy, CheckpointId, Checkpointer, Clock, Command, CompiledGraph, Cx, Divergence,
-    Durability, END, MemoryCheckpointer, NodeError, NodeFailure, NodeOptions, Persistence, Replay, Replayed,
-    RetryPolicy, Route, RunConfig, START, State, StateGraph, Status,
+    Durability, END, MemoryCheckpointer, NodeError, NodeFailure, NodeOptions, Persistence, Replayed,
+    RetryPolicy, Route, START, State, StateGraph, Status,
 };
 
-use crate::support::{Plain, PlainUpdate, line, on_every_store, say, sayer, t};
+use crate::support::{Plain, PlainUpdate, line, on_every_store, say, sayer};
 
 /// The number of external effects.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ impl Clock for Ticks {
 }
 
 pub(super) async fn replayed<S: State>(graph: &CompiledGraph<S>) -> Replayed {
-    Replay::of(graph, "t").run().await.unwrap()
+    graph.thread("t").replay().run().await.unwrap()
 }
 
 /// Returns the first divergence.
@@ -75,14 +75,14 @@ where
 on_every_store! {
     async fn a_thread_is_run_once_more_and_stays_as_it_is(backend: Backend) {
             let graph = line(&["a", "b"]).with_checkpointer(backend.open());
-        graph.invoke(say("in"), t()).await.unwrap();
-        graph.invoke(say("again"), t()).await.unwrap();
-        let before = graph.get_history(&"t".into(), Default::default()).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
+        graph.thread("t").run(say("again")).await.unwrap();
+        let before = graph.thread("t").history().checkpoints().await.unwrap();
         let replayed = replayed(&graph).await;
         replayed.assert_same();
         assert_eq!(replayed.supersteps, 6);
         assert_eq!(replayed.to_string(), "6 supersteps replayed, no divergence");
-        assert_eq!(graph.get_history(&"t".into(), Default::default()).await.unwrap(), before);
+        assert_eq!(graph.thread("t").history().checkpoints().await.unwrap(), before);
     }
 }
 
@@ -99,7 +99,7 @@ async fn what_was_done_outside_is_not_done_again() {
             Ok(say(&format!("{nth} {paid} {seen}")))
         }
     });
-    graph.invoke(say("in"), t()).await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 2);
 }
@@ -111,8 +111,7 @@ async fn time_chance_ids_and_limits_are_as_they_were() {
         let chance: u64 = cx.rng().random();
         Ok(say(&format!("{first} {later} {same} {chance} {} {}", cx.id("x"), cx.key())))
     });
-    let config = RunConfig { clock: Arc::new(Ticks::default()), seed: 42, step_limit: 9, ..t() };
-    graph.invoke(say("in"), config).await.unwrap();
+    graph.thread("t").clock(Ticks::default()).seed(42).step_limit(9).run(say("in")).await.unwrap();
     replayed(&graph).await.assert_same();
 }
 
@@ -123,13 +122,13 @@ async fn the_inbox_has_what_it_had_when_it_was_read() {
         let last = found.last().map_or(state.x, |last| last.number as i64);
         Ok(say(&format!("{}", found.len())).x(last))
     });
-    graph.invoke(say("in"), t()).await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
     for word in ["one", "two"] {
-        graph.post(word, t()).await.unwrap();
+        graph.thread("t").post(word).await.unwrap();
     }
-    graph.invoke(say("in"), t()).await.unwrap();
-    graph.post("three", t()).await.unwrap();
-    let end = graph.invoke(say("in"), t()).await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
+    graph.thread("t").post("three").await.unwrap();
+    let end = graph.thread("t").run(say("in")).await.unwrap();
     assert_eq!(end.state.said(), "in 0 in 2 in 1");
     replayed(&graph).await.assert_same();
 }
@@ -146,11 +145,11 @@ on_every_store! {
             graph.add_edge(START, node);
         }
         let graph = graph.compile().unwrap().with_checkpointer(backend.open());
-        let mut end = graph.invoke(say("in"), t()).await.unwrap();
+        let mut end = graph.thread("t").run(say("in")).await.unwrap();
         while end.status == Status::Interrupted {
             let id = end.interrupts[0].id.clone();
             let answers = Answers::new().answer(id.clone(), format!("<{id}>"));
-            end = graph.resume(RunConfig { answers, ..t() }).await.unwrap();
+            end = graph.thread("t").answers(answers).resume().await.unwrap();
         }
         replayed(&graph).await.assert_same();
     }
@@ -177,7 +176,7 @@ async fn joins_sends_and_commands_lead_where_they_led() {
     graph.add_join([left, right], both);
     graph.add_fan_out(both, |_: &Plain| [3, 1, 2], work);
     let graph = kept(&graph.compile().unwrap());
-    let end = graph.invoke(say("in"), t()).await.unwrap();
+    let end = graph.thread("t").run(say("in")).await.unwrap();
     assert_eq!(end.state.said(), "in decide left right both 3 1 2");
     replayed(&graph).await.assert_same();
 }
@@ -209,7 +208,7 @@ async fn retries_and_handlers_come_to_what_they_came_to() {
     graph.add_edge(flaky, broken);
     graph.add_edge(handler, END);
     let graph = kept(&graph.compile().unwrap());
-    let end = graph.invoke(say("in"), t()).await.unwrap();
+    let end = graph.thread("t").run(say("in")).await.unwrap();
     assert_eq!(end.state.said(), "in attempt 3 broken at 4 1 2.0!handler.x");
     replayed(&graph).await.assert_same();
 }
@@ -226,9 +225,9 @@ async fn a_run_that_failed_and_was_resumed_is_one_line() {
             if tried < 3 { Err(NodeError::new("down").fatal()) } else { Ok(say(&format!("{paid} {tried}"))) }
         }
     });
-    graph.invoke(say("in"), t()).await.unwrap_err();
+    graph.thread("t").run(say("in")).await.unwrap_err();
     assert_eq!(replayed(&graph).await.supersteps, 1);
-    let end = graph.resume(t()).await.unwrap();
+    let end = graph.thread("t").resume().await.unwrap();
     assert_eq!(end.state.said(), "in 1 3");
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 3);
@@ -265,17 +264,17 @@ on_every_store! {
             let outside = Outside::default();
             let graph = nested(persistence, &outside).with_checkpointer(backend.open());
             for _ in 0..2 {
-                let end = graph.invoke(say("in"), RunConfig { seed: 5, ..t() }).await.unwrap();
+                let end = graph.thread("t").seed(5).run(say("in")).await.unwrap();
                 assert_eq!(end.status, Status::Interrupted);
                 let answers = Answers::new().answer("q", "so");
-                graph.resume(RunConfig { answers, seed: 5, ..t() }).await.unwrap();
+                graph.thread("t").answers(answers).seed(5).resume().await.unwrap();
             }
             let times = outside.times();
             let replayed = replayed(&graph).await;
             replayed.assert_same();
             assert_eq!(outside.times(), times, "{persistence:?}");
             assert_eq!(replayed.supersteps, 6 + inside, "{persistence:?}");
-            graph.delete_thread(&"t".into()).await.unwrap();
+            graph.thread("t").delete().await.unwrap();
         }
     }
 }
@@ -295,7 +294,7 @@ on_every_store! {
         outer.add_edge(a, sub);
         outer.add_edge(sub, z);
         let graph = outer.compile().unwrap().with_checkpointer(backend.open());
-        graph.invoke(say("in"), t()).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
         replayed(&graph).await.assert_same();
         assert_eq!(outside.times(), 1);
     }
@@ -304,27 +303,27 @@ on_every_store! {
 #[tokio::test]
 async fn forks_and_changes_from_outside_are_passed() {
     let graph = line(&["a", "b", "c"]).with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-    graph.invoke(say("in"), t()).await.unwrap();
-    let history = graph.get_history(&"t".into(), Default::default()).await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
+    let history = graph.thread("t").history().checkpoints().await.unwrap();
     let before_b = history.iter().find(|meta| meta.control.next == ["b"]).unwrap().id;
-    graph.resume(RunConfig { checkpoint: Some(before_b), ..t() }).await.unwrap();
+    graph.thread("t").at(before_b).resume().await.unwrap();
     replayed(&graph).await.assert_same();
-    graph.update_state(RunConfig { checkpoint: Some(before_b), ..t() }, say("by hand"), "a").await.unwrap();
-    graph.resume(t()).await.unwrap();
+    graph.thread("t").at(before_b).update_as("a", say("by hand")).await.unwrap();
+    graph.thread("t").resume().await.unwrap();
     let replayed = replayed(&graph).await;
     replayed.assert_same();
     assert_eq!(replayed.supersteps, 4);
 
     let head = history[0].id;
-    let first = Replay::of(&graph, "t").to(head).run().await.unwrap();
+    let first = graph.thread("t").replay().to(head).run().await.unwrap();
     assert_eq!((first.supersteps, first.divergence), (4, None));
-    let rest = Replay::of(&graph, "t").from(before_b).to(head).run().await.unwrap();
+    let rest = graph.thread("t").replay().from(before_b).to(head).run().await.unwrap();
     assert_eq!((rest.supersteps, rest.divergence), (2, None));
-    let error = Replay::of(&graph, "t").from(head).run().await.unwrap_err();
+    let error = graph.thread("t").replay().from(head).run().await.unwrap_err();
     assert!(error.to_string().starts_with("SS194: checkpoint 5 of thread `t` does not lead to"), "{error}");
-    let error = Replay::of(&graph, "t").from(CheckpointId(99)).run().await.unwrap_err();
+    let error = graph.thread("t").replay().from(CheckpointId(99)).run().await.unwrap_err();
     assert!(error.to_string().starts_with("SS111: thread `t` has no checkpoint 99"), "{error}");
-    let error = Replay::of(&graph, "nobody").run().await.unwrap_err();
+    let error = graph.thread("nobody").replay().run().await.unwrap_err();
     assert!(error.to_string().starts_with("SS193: thread `nobody` has no checkpoint"), "{error}");
 }
 
@@ -336,8 +335,8 @@ async fn what_is_not_recorded_is_taken_as_it_is_stored() {
         let outside = does.clone();
         async move { Ok(say(&cx.recorded("nth", async || outside.done()).await.to_string())) }
     });
-    graph.invoke(say("in"), RunConfig { recording: false, ..t() }).await.unwrap();
-    graph.invoke(say("again"), t()).await.unwrap();
+    graph.thread("t").recording(false).run(say("in")).await.unwrap();
+    graph.thread("t").run(say("again")).await.unwrap();
     let replayed = replayed(&graph).await;
     assert_eq!((replayed.taken, replayed.divergence.as_ref()), (1, None));
     assert_eq!(
@@ -353,8 +352,8 @@ async fn what_is_not_recorded_is_taken_as_it_is_stored() {
 #[tokio::test]
 async fn supersteps_that_were_stored_as_one_are_passed_over() {
     let graph = line(&["a", "b", "c"]).with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-    graph.invoke(say("in"), RunConfig { durability: Durability::Exit, ..t() }).await.unwrap();
-    graph.invoke(say("in"), RunConfig { durability: Durability::Async, ..t() }).await.unwrap();
+    graph.thread("t").durability(Durability::Exit).run(say("in")).await.unwrap();
+    graph.thread("t").durability(Durability::Async).run(say("in")).await.unwrap();
     let replayed = replayed(&graph).await;
     assert_eq!((replayed.supersteps, replayed.skipped, replayed.divergence.as_ref()), (4, 4, None));
 }
@@ -369,8 +368,8 @@ async fn what_came_out_of_a_cache_comes_out_of_the_record() {
     graph.cache(a, CachePolicy::new(|_: &Plain| String::new()));
     graph.add_edge(START, a);
     let graph = kept(&graph.compile().unwrap());
-    graph.invoke(say("in"), RunConfig::thread("u")).await.unwrap();
-    graph.invoke(say("in"), t()).await.unwrap();
+    graph.thread("u").run(say("in")).await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
     graph.clear_cache();
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 1);
@@ -404,8 +403,8 @@ fn leaving(
 #[tokio::test]
 async fn a_node_of_a_cache_leads_where_its_command_led() {
     let graph = kept(&leaving(|_| Box::pin(async { "a" })).compile().unwrap());
-    graph.invoke(say("in"), RunConfig::thread("u")).await.unwrap();
-    assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in a c");
+    graph.thread("u").run(say("in")).await.unwrap();
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in a c");
     graph.clear_cache();
     let whole = replayed(&graph).await;
     whole.assert_same();
@@ -424,13 +423,13 @@ async fn a_node_that_leaves_by_commands_is_reported_for_what_it_does() {
         });
         graph.compile().unwrap().with_checkpointer(store.clone())
     };
-    about("one").invoke(say("in"), t()).await.unwrap();
+    about("one").thread("t").run(say("in")).await.unwrap();
     let found = found(&about("other")).await;
     assert_eq!((found.node.as_str(), found.at), ("a", At::Effect("what".into())));
 
     let graph = about("one");
-    graph.invoke(say("in"), RunConfig { recording: false, ..RunConfig::thread("u") }).await.unwrap();
-    let taken = Replay::of(&graph, "u").run().await.unwrap();
+    graph.thread("u").recording(false).run(say("in")).await.unwrap();
+    let taken = graph.thread("u").replay().run().await.unwrap();
     assert_eq!((taken.taken, taken.divergence), (1, None));
 }
 
@@ -444,9 +443,9 @@ async fn nothing_is_compared_that_is_not_recorded() {
     });
     graph.add_edge(START, a);
     let graph = kept(&graph.compile().unwrap());
-    graph.invoke(say("in"), RunConfig { recording: false, ..t() }).await.unwrap();
+    graph.thread("t").recording(false).run(say("in")).await.unwrap();
     assert_eq!(outside.times(), 0);
-    graph.invoke(say("in"), t()).await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
     assert_eq!(outside.times(), 1);
 }
 
@@ -464,20 +463,20 @@ async fn live_nodes_do_it_for_real_on_a_fork() {
     graph.add_edge(START, ask);
     graph.add_edge(ask, tell);
     let graph = graph.compile().unwrap().with_checkpointer(store.clone());
-    graph.invoke(say("in"), t()).await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
     let head = store.load(&"t".into(), None).await.unwrap().unwrap().head;
 
-    let same = Replay::of(&graph, "t").live(["ask"]).run().await.unwrap();
+    let same = graph.thread("t").replay().live(["ask"]).run().await.unwrap();
     assert_eq!((same.divergence.as_ref(), same.fork.map(|fork| fork.0)), (None, Some(head.0 + 1)));
     assert_eq!(told.times(), 1);
-    assert_eq!(graph.get_state(&"t".into(), None).await.unwrap().values.said(), "in 5 1");
+    assert_eq!(graph.thread("t").state().await.unwrap().values.said(), "in 5 1");
     replayed(&graph).await.assert_same();
 
     gives.store(6, Ordering::SeqCst);
-    let other = Replay::of(&graph, "t").live(["ask"]).to(head).run().await.unwrap();
+    let other = graph.thread("t").replay().live(["ask"]).to(head).run().await.unwrap();
     let divergence = other.divergence.unwrap();
     assert_eq!((divergence.node.as_str(), &divergence.at), ("ask", &At::Channel("log".into())));
     assert_eq!((divergence.expected, divergence.got), (json!("5"), json!("6")));
     assert_eq!(told.times(), 1);
-    assert_eq!(graph.get_state(&"t".into(), Some(head)).await.unwrap().values.said(), "in 5 1");
+    assert_eq!(graph.thread("t").at(head).state().await.unwrap().values.said(), "in 5 1");
 }

@@ -3,8 +3,7 @@
 use std::{io, time::Duration};
 
 use superstep::{
-    Cx, Fatal, NodeError, NodeOptions, Retries, RetryPolicy, RunConfig, RunError, START, State, StateGraph,
-    TimedOut,
+    Cx, Fatal, NodeError, NodeOptions, Retries, RetryPolicy, RunError, START, State, StateGraph, TimedOut,
 };
 use tokio::time::Instant;
 
@@ -18,7 +17,7 @@ async fn attempts(error: fn() -> NodeError) -> u32 {
     });
     graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
     graph.add_edge(START, a);
-    match graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await {
+    match graph.compile().unwrap().run(Plain::update()).await {
         Ok(end) => u32::try_from(end.state.x).unwrap(),
         Err(RunError::Node { attempts, .. }) => attempts,
         Err(error) => panic!("{error}"),
@@ -52,7 +51,7 @@ async fn c9_without_a_policy_nothing_is_retried() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Err::<(), _>(NodeError::new("no")));
     graph.add_edge(START, a);
-    let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(graph.compile().unwrap().run(Plain::update()).await);
     assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
 }
 
@@ -66,8 +65,7 @@ async fn c9_attempts_wait_as_the_policy_and_the_seed_say() {
         });
         graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
         graph.add_edge(START, a);
-        let config = RunConfig { seed, ..RunConfig::default() };
-        let error = failed(graph.compile().unwrap().invoke(Plain::update(), config).await);
+        let error = failed(graph.compile().unwrap().without_thread().seed(seed).run(Plain::update()).await);
         let cause = std::error::Error::source(&error).unwrap().to_string();
         cause.parse::<u64>().unwrap()
     };
@@ -96,7 +94,7 @@ fn slow(retry: Retries) -> superstep::CompiledGraph<Plain> {
 #[tokio::test(start_paused = true)]
 async fn h2_a_node_that_is_too_slow_fails_at_its_time_out() {
     let begun = Instant::now();
-    let error = failed(slow(Retries::default()).invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(slow(Retries::default()).run(Plain::update()).await);
     assert_eq!(begun.elapsed().as_millis(), 50);
     assert!(
         matches!(&error, RunError::Node { node, attempts: 1, source, .. }
@@ -107,8 +105,7 @@ async fn h2_a_node_that_is_too_slow_fails_at_its_time_out() {
 
 #[tokio::test(start_paused = true)]
 async fn h2_a_time_out_is_retried_and_each_attempt_has_the_full_time() {
-    let end =
-        slow(RetryPolicy::default().into()).invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = slow(RetryPolicy::default().into()).run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "attempt 3");
 }
 
@@ -119,7 +116,7 @@ async fn a_node_decides_by_itself_which_failures_may_pass() {
     let retry = Retries::on(is_number, at_once(3));
     graph.configure(a, NodeOptions { retry, ..NodeOptions::default() });
     graph.add_edge(START, a);
-    let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(graph.compile().unwrap().run(Plain::update()).await);
     assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
 }
 
@@ -135,7 +132,7 @@ async fn c9_chance_is_another_on_every_thread_and_the_same_again_on_each() {
         graph.configure(a, NodeOptions { retry, ..NodeOptions::default() });
         graph.add_edge(START, a);
         let began = Instant::now();
-        let end = graph.compile().unwrap().invoke(Plain::update(), RunConfig::thread(thread)).await.unwrap();
+        let end = graph.compile().unwrap().thread(thread).run(Plain::update()).await.unwrap();
         (began.elapsed(), end.state.said())
     };
     let (ada, bob) = (run("ada").await, run("bob").await);
@@ -161,7 +158,7 @@ async fn attempts_of<const N: usize>(errors: [fn() -> NodeError; N], retry: Retr
     });
     graph.configure(a, NodeOptions { retry, ..NodeOptions::default() });
     graph.add_edge(START, a);
-    match failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await) {
+    match failed(graph.compile().unwrap().run(Plain::update()).await) {
         RunError::Node { attempts, .. } => attempts,
         error => panic!("{error}"),
     }
@@ -198,12 +195,11 @@ on_every_store! {
             graph.add_edge(START, b);
             let graph = backend.keep(graph.compile().unwrap());
             let step_timeout = (way == "step timeout").then_some(Duration::from_millis(500));
-            let t = || RunConfig { step_timeout, ..RunConfig::thread(way) };
-            failed(graph.invoke(Plain::update(), t()).await);
+            failed(graph.thread(way).step_timeout(step_timeout).run(Plain::update()).await);
             for failures in 1..3 {
-                let seen = graph.get_state(&way.into(), None).await.unwrap();
+                let seen = graph.thread(way).state().await.unwrap();
                 assert_eq!(seen.tasks[0].error, Some(format!("attempt {failures}")), "{way}");
-                let error = failed(graph.resume(t()).await);
+                let error = failed(graph.thread(way).step_timeout(step_timeout).resume().await);
                 let last = matches!(&error, RunError::Node { node, attempts: 3, .. } if node.as_str() == "a");
                 assert_eq!(last, failures == 2, "{way}: {error}");
             }
@@ -222,19 +218,18 @@ on_every_store! {
             graph.add_edge(START, a);
             graph.compile().unwrap()
         };
-        let on = |thread: &str| RunConfig::thread(thread);
         let taken = || std::mem::take(&mut *keys.lock().unwrap());
-        backend.keep(make()).invoke(Default::default(), on("t")).await.unwrap();
-        backend.keep(make()).resume(on("t")).await.unwrap();
+        backend.keep(make()).thread("t").run(Plain::update()).await.unwrap();
+        backend.keep(make()).thread("t").resume().await.unwrap();
         let [first, again] = &taken()[..] else { panic!("it ran twice") };
         assert_eq!(first, again);
 
         let graph = backend.keep(make());
-        let head = graph.get_history(&"t".into(), Default::default()).await.unwrap()[0].id;
+        let head = graph.thread("t").history().checkpoints().await.unwrap()[0].id;
         for _ in 0..2 {
-            graph.resume(RunConfig { checkpoint: Some(head), ..on("t") }).await.unwrap();
+            graph.thread("t").at(head).resume().await.unwrap();
         }
-        graph.invoke(Default::default(), on("u")).await.unwrap();
+        graph.thread("u").run(Plain::update()).await.unwrap();
         let mut all = taken();
         all.push(first.clone());
         all.sort();

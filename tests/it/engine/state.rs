@@ -29,7 +29,7 @@ async fn a1_nodes_see_what_the_nodes_before_them_wrote() {
     graph.add_edge(a, b);
     graph.add_edge(b, END);
     let graph = graph.compile().unwrap();
-    let end = graph.invoke(Plain::update().x(0), RunConfig::default()).await.unwrap();
+    let end = graph.run(Plain::update().x(0)).await.unwrap();
     assert_eq!(end.state, Plain { x: 2, log: Log::new() });
 }
 
@@ -46,7 +46,7 @@ fn rivals() -> superstep::CompiledGraph<Plain> {
 on_every_store! {
     async fn a2_parallel_writers_of_a_last_value_are_refused(backend: Backend) {
         let graph = backend.keep(rivals());
-        let error = failed(graph.invoke(say("in"), t()).await);
+        let error = failed(graph.thread("t").run(say("in")).await);
         assert!(
             matches!(
                 &error,
@@ -60,7 +60,7 @@ on_every_store! {
 
     async fn a3_after_a_conflict_the_thread_is_readable_and_goes_on_with_a_repaired_graph(backend: Backend) {
         let graph = backend.keep(rivals());
-        let error = failed(graph.invoke(say("in"), t()).await);
+        let error = failed(graph.thread("t").run(say("in")).await);
         for graph in [graph, backend.keep(rivals())] {
             let head = head(&graph).await;
             assert_eq!((head.values.said().as_str(), head.values.x), ("in", 0));
@@ -75,7 +75,7 @@ on_every_store! {
         graph.add_edge(START, a);
         graph.add_edge(START, b);
         let graph = backend.keep(graph.compile().unwrap());
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), end.state.x), ("in b", 1));
     }
 
@@ -93,8 +93,8 @@ on_every_store! {
             }
             backend.keep(graph.compile().unwrap())
         };
-        failed(all(false).invoke(Plain::update(), t()).await);
-        let end = all(true).resume(t()).await.unwrap();
+        failed(all(false).thread("t").run(Plain::update()).await);
+        let end = all(true).thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), end.state.x), ("b c old", 1));
     }
 }
@@ -106,7 +106,7 @@ async fn a2_a_conflict_of_two_tasks_of_a_worker_says_so() {
     let w = graph.add_worker("w", async |item: i64, _: Plain, _: Cx| Plain::update().x(item));
     graph.add_edge(START, p);
     graph.add_fan_out(p, |_| [1_i64, 2], w);
-    let error = failed(graph.compile().unwrap().invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(graph.compile().unwrap().run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
         "SS102: superstep 2: two tasks of node `w` wrote channel `x`, which takes one write per superstep; use a merging \
@@ -153,7 +153,7 @@ async fn a6_channels_that_nobody_wrote_have_their_default_in_the_first_node() {
     });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let mut stream = graph.stream(Zeros::update().n(2), RunConfig::default(), [StreamMode::Custom]);
+    let mut stream = graph.stream(Zeros::update().n(2), [StreamMode::Custom]);
     let seen = Zeros { n: 2, ..Zeros::default() };
     let event = futures::StreamExt::next(&mut stream).await;
     assert!(matches!(&event, Some(Event::Custom { data, .. }) if *data == format!("{seen:?}")), "{event:?}");
@@ -184,30 +184,29 @@ const SEEN: [&str; 2] = [r#"b Some("hot")"#, "c None"];
 
 #[tokio::test]
 async fn a9_only_the_next_superstep_sees_an_ephemeral_value() {
-    let end = sparks().invoke(Spark::update(), RunConfig::default()).await.unwrap();
+    let end = sparks().run(Spark::update()).await.unwrap();
     assert_eq!(end.state.seen, SEEN.map(str::to_owned));
 }
 
 on_every_store! {
     async fn a9_an_ephemeral_value_outlives_the_process_but_not_its_superstep(backend: Backend) {
-        let stop = RunConfig { step_limit: 1, ..t() };
-        failed(backend.keep(sparks()).invoke(Spark::update(), stop.clone()).await);
-        failed(backend.keep(sparks()).resume(stop).await);
-        let end = backend.keep(sparks()).resume(t()).await.unwrap();
+        failed(backend.keep(sparks()).thread("t").step_limit(1).run(Spark::update()).await);
+        failed(backend.keep(sparks()).thread("t").step_limit(1).resume().await);
+        let end = backend.keep(sparks()).thread("t").resume().await.unwrap();
         assert_eq!(end.state.seen, SEEN.map(str::to_owned));
     }
 
     async fn a9_a_fork_sees_the_ephemeral_value_also_after_a_crash(backend: Backend) {
         let graph = backend.keep(sparks());
-        failed(graph.invoke(Spark::update(), RunConfig { step_limit: 1, ..t() }).await);
+        failed(graph.thread("t").step_limit(1).run(Spark::update()).await);
         let fork = head(&graph).await.checkpoint.unwrap().id;
-        graph.resume(t()).await.unwrap();
-        // The fork is stored without any execution: the next process uses its input.
+        graph.thread("t").resume().await.unwrap();
+        // The fork is stored, and nothing of it runs: its input is the next process'.
         let cancelled = RunConfig { checkpoint: Some(fork), ..t() };
         cancelled.cancel.cancel();
-        graph.resume(cancelled).await.unwrap();
+        graph.configured(cancelled).resume().await.unwrap();
         assert_eq!(head(&graph).await.values.e.as_deref(), Some("hot"));
-        let end = backend.keep(sparks()).resume(t()).await.unwrap();
+        let end = backend.keep(sparks()).thread("t").resume().await.unwrap();
         assert_eq!(end.state.seen, SEEN.map(str::to_owned));
     }
 }
@@ -304,7 +303,7 @@ on_every_store! {
         });
         graph.add_edge(START, put);
         let graph = backend.keep(graph.compile().unwrap());
-        let end = graph.invoke(Odds::update(), t()).await.unwrap();
+        let end = graph.thread("t").run(Odds::update()).await.unwrap();
         assert_eq!(head(&graph).await.values.items, end.state.items);
     }
 }
@@ -340,7 +339,7 @@ fn shares(a: i64, b: i64) -> superstep::CompiledGraph<Shares> {
 on_every_store! {
     async fn a17_a_refusing_reducer_fails_the_run_and_spares_the_thread(backend: Backend) {
         let graph = backend.keep(shares(10, 0));
-        let error = failed(graph.invoke(Shares::update().sum(1), t()).await);
+        let error = failed(graph.thread("t").run(Shares::update().sum(1)).await);
         assert!(
             matches!(&error, RunError::Fold { node, step: 1, source } if node.as_str() == "b" && source.channel == "sum"),
             "{error}"
@@ -358,16 +357,16 @@ on_every_store! {
         // The finished task counts already, the rejected one does not.
         assert_eq!(head.values.sum, 110);
 
-        let end = backend.keep(shares(1, 5)).resume(t()).await.unwrap();
+        let end = backend.keep(shares(1, 5)).thread("t").resume().await.unwrap();
         assert_eq!(end.state.sum, 130, "a is not run again, b is");
     }
 
     async fn a17_an_input_that_a_reducer_refuses_leaves_no_trace(backend: Backend) {
         let graph = backend.keep(shares(10, 10));
-        let error = failed(graph.invoke(Shares::update().sum(0), t()).await);
+        let error = failed(graph.thread("t").run(Shares::update().sum(0)).await);
         assert!(matches!(&error, RunError::Fold { step: 0, .. }), "{error}");
         assert_eq!(h(&graph).await, []);
-        assert_eq!(graph.invoke(Shares::update().sum(1), t()).await.unwrap().state.sum, 120);
+        assert_eq!(graph.thread("t").run(Shares::update().sum(1)).await.unwrap().state.sum, 120);
     }
 
     async fn a18_a_second_run_begins_with_the_state_of_the_first(backend: Backend) {
@@ -375,8 +374,8 @@ on_every_store! {
         let a = graph.add_node("a", async |state: Plain, _: Cx| say(&format!("x={}", state.x)));
         graph.add_edge(START, a);
         let graph = backend.keep(graph.compile().unwrap());
-        graph.invoke(Plain::update().x(7), t()).await.unwrap();
-        let end = graph.invoke(Plain::update().log([""; 0]), t()).await.unwrap();
+        graph.thread("t").run(Plain::update().x(7)).await.unwrap();
+        let end = graph.thread("t").run(Plain::update().log([""; 0])).await.unwrap();
         assert_eq!((end.state.said().as_str(), end.state.x), ("x=7 x=7", 7));
     }
 }

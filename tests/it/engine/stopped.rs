@@ -11,12 +11,12 @@ use std::{
 use futures::{StreamExt, future::BoxFuture};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use superstep::{
-    Answers, CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeOptions, Persistence,
-    RetryPolicy, RunConfig, RunError, START, State, StateGraph, Status, StreamMode, chain,
+    CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeOptions, Persistence, RetryPolicy,
+    RunConfig, RunError, START, State, StateGraph, Status, StreamMode, chain,
 };
 use tokio::runtime::Builder;
 
-use crate::support::{Calls, Plain, PlainUpdate, failed, head, names, on_every_store, say, sayer, t};
+use crate::support::{Calls, Plain, PlainUpdate, failed, head, names, on_every_store, say, sayer};
 
 type First = fn(Cx) -> BoxFuture<'static, Result<PlainUpdate, NodeError>>;
 
@@ -43,11 +43,11 @@ on_every_store! {
     async fn what_was_over_when_a_sibling_failed_does_not_run_again(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(beside(&calls, |_| Box::pin(async { Err(NodeError::new(std::fmt::Error).fatal()) })));
-        failed(graph.invoke(say("in"), t()).await);
+        failed(graph.thread("t").run(say("in")).await);
         let stopped = head(&graph).await;
         assert_eq!((stopped.values.said().as_str(), calls.all().as_str()), ("in b c d", "a b c d"));
         let graph = backend.keep(beside(&calls, |_| Box::pin(async { Ok(say("a")) })));
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in a b c d", "a b c d a"));
     }
 
@@ -57,11 +57,11 @@ on_every_store! {
             cx.cancel().cancel();
             Box::pin(std::future::pending())
         }));
-        let stopped = graph.invoke(say("in"), t()).await.unwrap();
+        let stopped = graph.thread("t").run(say("in")).await.unwrap();
         assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Cancelled, "in b c d"));
         assert_eq!(head(&graph).await.values.said(), "in b c d");
         let graph = backend.keep(beside(&calls, |_| Box::pin(async { Ok(say("a")) })));
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in a b c d", "a b c d a"));
     }
 
@@ -72,14 +72,13 @@ on_every_store! {
             Ok(say("a"))
         });
         let graph = backend.keep(beside(&calls, ask));
-        let waits = graph.invoke(say("in"), t()).await.unwrap();
+        let waits = graph.thread("t").run(say("in")).await.unwrap();
         assert_eq!((waits.status, waits.state.said().as_str()), (Status::Interrupted, "in b c d"));
         assert_eq!(waits.state, head(&graph).await.values);
-        // A run that only inspects finds the same.
-        let waits = graph.resume(t()).await.unwrap();
+        // A run that only looks finds the same.
+        let waits = graph.thread("t").resume().await.unwrap();
         assert_eq!(waits.state, head(&graph).await.values);
-        let config = RunConfig { answers: Answers::new().answer("ok", true), ..t() };
-        assert_eq!(graph.resume(config).await.unwrap().state.said(), "in a b c d");
+        assert_eq!(graph.thread("t").answer("ok", true).resume().await.unwrap().state.said(), "in a b c d");
     }
 
     async fn the_state_of_a_run_that_a_graph_inside_drained_is_that_of_its_thread(backend: Backend) {
@@ -100,11 +99,11 @@ on_every_store! {
             graph.add_edge(START, quick);
             let graph = backend.keep(graph.compile().unwrap());
             let config = || RunConfig::thread(nth.to_string());
-            let stopped = graph.invoke(say("in"), config()).await.unwrap();
+            let stopped = graph.thread(nth.to_string()).run(say("in")).await.unwrap();
             assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Drained, "in quick"));
-            let found = graph.get_state(&config().thread.unwrap(), None).await.unwrap();
+            let found = graph.thread(&config().thread.unwrap()).state().await.unwrap();
             assert_eq!((found.values, names(&found.next).as_str()), (stopped.state, "inner"));
-            assert_eq!(graph.resume(config()).await.unwrap().state.said(), "in stop after quick");
+            assert_eq!(graph.thread(nth.to_string()).resume().await.unwrap().state.said(), "in stop after quick");
         }
     }
 
@@ -119,9 +118,8 @@ on_every_store! {
             graph.add_edge(node, END);
         }
         let graph = backend.keep(graph.compile().unwrap());
-        graph.invoke(say("in"), t()).await.unwrap();
-        let config = RunConfig { answers: Answers::new().answer("b", true), ..t() };
-        let mut stream = graph.stream_resume(config, [StreamMode::Updates]);
+        graph.thread("t").run(say("in")).await.unwrap();
+        let mut stream = graph.thread("t").answer("b", true).resume_stream([StreamMode::Updates]);
         let mut told = Vec::new();
         while let Some(event) = stream.next().await {
             told.push(match event {
@@ -186,9 +184,9 @@ fn what_takes_time_on_a_runtime_without_timers_is_an_error() {
                 format!("SS101: superstep 1: node `a` failed after 1 attempt: panicked: {SAYS}"),
             ),
         ] {
-            assert_eq!(chain(&failed(graph.invoke(say("in"), config).await)), text);
+            assert_eq!(chain(&failed(graph.configured(config).run(say("in")).await)), text);
         }
-        let end = one(quick(), fine).invoke(say("in"), RunConfig::default()).await.unwrap();
+        let end = one(quick(), fine).run(say("in")).await.unwrap();
         assert_eq!(end.state.said(), "in a");
     });
 }
@@ -246,7 +244,7 @@ async fn a_panic_in_what_writes_reads_or_begins_a_value_is_an_error_that_names_t
     };
     let store = Arc::new(MemoryCheckpointer::new());
     let written = writes(Fragile::update().bomb(Bomb::Written)).with_checkpointer(store.clone());
-    let error = failed(written.invoke(Fragile::update(), t()).await);
+    let error = failed(written.thread("t").run(Fragile::update()).await);
     assert!(matches!(&error, RunError::Encode { .. }), "{error:?}");
     assert_eq!(
         chain(&error),
@@ -255,11 +253,11 @@ async fn a_panic_in_what_writes_reads_or_begins_a_value_is_an_error_that_names_t
     );
     // It breaks nothing.
     let calm = writes(Fragile::update().bomb(Bomb::Calm).n(1)).with_checkpointer(store);
-    assert_eq!(calm.resume(t()).await.unwrap().state.n, 1);
+    assert_eq!(calm.thread("t").resume().await.unwrap().state.n, 1);
 
     READS.store(true, Ordering::SeqCst);
     for error in
-        [failed(calm.get_state(&"t".into(), None).await), failed(calm.invoke(Fragile::update(), t()).await)]
+        [failed(calm.thread("t").state().await), failed(calm.thread("t").run(Fragile::update()).await)]
     {
         assert_eq!(
             chain(&error),
@@ -270,9 +268,9 @@ async fn a_panic_in_what_writes_reads_or_begins_a_value_is_an_error_that_names_t
     READS.store(false, Ordering::SeqCst);
 
     BEGINS.store(true, Ordering::SeqCst);
-    let error = failed(calm.invoke(Fragile::update(), t()).await);
+    let error = failed(calm.thread("t").run(Fragile::update()).await);
     BEGINS.store(false, Ordering::SeqCst);
     let text = chain(&error);
     assert!(text.ends_with("channel `brief` refused a write: panicked: no default today"), "{text}");
-    assert_eq!(calm.get_state(&"t".into(), None).await.unwrap().values.n, 1);
+    assert_eq!(calm.thread("t").state().await.unwrap().values.n, 1);
 }

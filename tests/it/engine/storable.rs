@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use superstep::{
     Answers, CompiledGraph, Cx, END, History, Log, MAX_DEPTH, NodeError, NodeFailure, OnUnfinished,
-    Persistence, Replay, RunConfig, RunError, START, State, StateGraph, Status, chain,
+    Persistence, RunError, START, State, StateGraph, Status, chain,
     store::{MemoryStore, Namespace, Store},
 };
 
-use crate::support::{Backend, failed, head, t, text};
+use crate::support::{Backend, failed, head, text};
 
 #[derive(State, Clone, Debug, Default)]
 struct Deep {
@@ -128,38 +128,45 @@ fn sends(way: Way, value: Value) -> CompiledGraph<Deep> {
 
 /// Reads and resumes a thread in every possible way.
 async fn read_all(way: Way, graph: &CompiledGraph<Deep>) {
-    for checkpoint in graph.get_history(&"t".into(), History::default()).await.unwrap() {
-        graph.get_state(&"t".into(), Some(checkpoint.id)).await.unwrap();
+    for checkpoint in graph.thread("t").history().checkpoints().await.unwrap() {
+        graph.thread("t").at(checkpoint.id).state().await.unwrap();
     }
-    let replayed = Replay::of(graph, "t").run().await;
+    let replayed = graph.thread("t").replay().run().await;
     assert!(way == Way::UpdateState || replayed.is_ok_and(|it| it.divergence.is_none()), "{way:?}");
-    graph.fork(t()).await.unwrap();
+    graph.thread("t").fork(None).await.unwrap();
     head(graph).await;
 }
 
 /// Sends the value and returns its error, if any.
 async fn send(way: Way, value: &Value, backend: &Backend) -> Result<(), RunError> {
     // A snapshot in each superstep, so that values are read from there as well.
-    let config = || RunConfig { snapshot_every: Some(1), on_unfinished: OnUnfinished::Discard, ..t() };
     let graph = || backend.keep(sends(way, value.clone()));
     let input = match way {
         Way::Input => Deep::update().value(value.clone()),
         _ => Deep::update().value(json!("before")),
     };
-    let metadata = match way {
-        Way::Metadata => [("note".to_owned(), value.clone())].into_iter().collect(),
-        _ => Default::default(),
-    };
-    let ended = graph().invoke(input, RunConfig { metadata, ..config() }).await?;
+    let mut thread = graph().thread("t").snapshot_every(1).on_unfinished(OnUnfinished::Discard);
+    if way == Way::Metadata {
+        thread = thread.metadata("note", value.clone());
+    }
+    let ended = thread.run(input).await?;
     if ended.status == Status::Interrupted {
         let answer = if way == Way::Answer { value.clone() } else { Value::Null };
         head(&graph()).await;
         let answers = Answers::new().answer("q", answer);
-        graph().resume(RunConfig { answers, ..config() }).await?;
+        graph()
+            .thread("t")
+            .snapshot_every(1)
+            .on_unfinished(OnUnfinished::Discard)
+            .answers(answers)
+            .resume()
+            .await?;
     }
     match way {
-        Way::UpdateState => drop(graph().update_state(t(), Deep::update().value(value.clone()), "a").await?),
-        Way::Inbox => drop(graph().post(value, t()).await?),
+        Way::UpdateState => {
+            drop(graph().thread("t").update_as("a", Deep::update().value(value.clone())).await?)
+        }
+        Way::Inbox => drop(graph().thread("t").post(value).await?),
         _ => {}
     }
     Ok(())
@@ -207,10 +214,11 @@ fn check(way: Way, levels: usize, objects: bool, backend: &Backend) {
                 // The thread is unchanged, and can be resumed.
                 if backend.open().load(&"t".into(), None).await.unwrap().is_some() {
                     head(&graph()).await;
-                    let fresh = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
                     backend
                         .keep(sends(if learned { way } else { Way::Write }, json!(1)))
-                        .invoke(Deep::update(), fresh)
+                        .thread("t")
+                        .on_unfinished(OnUnfinished::Discard)
+                        .run(Deep::update())
                         .await
                         .unwrap();
                 }
@@ -282,7 +290,7 @@ async fn a_type_that_contains_itself_ends_no_process() {
     });
     graph.add_edge(START, a);
     let graph = Backend::memory().keep(graph.compile().unwrap());
-    let error = failed(graph.invoke(Chained::update(), t()).await);
+    let error = failed(graph.thread("t").run(Chained::update()).await);
     assert_eq!(
         text(&error),
         "SS106: superstep 1: what node `a` wrote to `chain` cannot be stored as JSON and read back as it is\n  cause: it is \
@@ -369,7 +377,7 @@ async fn what_would_be_another_value_after_a_stop_is_refused_with_its_channel_an
     ];
     for (update, channel, why) in cases {
         let graph = Backend::memory().keep(writes(update.clone()));
-        let error = failed(graph.invoke(Lossy::update(), t()).await);
+        let error = failed(graph.thread("t").run(Lossy::update()).await);
         let expected = |step: i64, node: &str| {
             format!(
                 "SS106: superstep {step}: what node `{node}` wrote to `{channel}` cannot be stored as JSON and read back as \
@@ -379,10 +387,10 @@ async fn what_would_be_another_value_after_a_stop_is_refused_with_its_channel_an
         assert_eq!(text(&error), expected(1, "a"));
         // An input and an external update are rejected alike.
         let graph = Backend::memory().keep(writes(Lossy::update()));
-        let refused = failed(graph.invoke(update.clone(), t()).await);
+        let refused = failed(graph.thread("t").run(update.clone()).await);
         assert_eq!(text(&refused), expected(0, "__start__"));
-        graph.invoke(Lossy::update(), t()).await.unwrap();
-        let refused = failed(graph.update_state(t(), update, "a").await);
+        graph.thread("t").run(Lossy::update()).await.unwrap();
+        let refused = failed(graph.thread("t").update_as("a", update).await);
         assert!(text(&refused).ends_with(&format!("cause: {why}")), "{}", text(&refused));
         // None of it was stored.
         assert_eq!(head(&graph).await.values.log.len(), 0);
@@ -399,7 +407,7 @@ async fn what_is_the_same_after_a_stop_is_stored() {
         .float(Some(1.5))
         .skips(Skips { kept: 1, lost: 0 })
         .careful(Careful { note: Some(None) });
-    let end = backend.keep(writes(update)).invoke(Lossy::update(), t()).await.unwrap();
+    let end = backend.keep(writes(update)).thread("t").run(Lossy::update()).await.unwrap();
     let read = head(&backend.keep(writes(Lossy::update()))).await.values;
     assert_eq!(format!("{:?}", end.state), format!("{read:?}"));
     assert_eq!(read.careful.note, Some(None));
@@ -453,7 +461,7 @@ async fn items_questions_and_results_are_refused_alike() {
         ),
     ];
     for (way, expected) in cases {
-        let error = failed(graph(way).invoke(Lossy::update(), t()).await);
+        let error = failed(graph(way).thread("t").run(Lossy::update()).await);
         assert_eq!(text(&error), expected, "{way}");
     }
 }
@@ -485,9 +493,9 @@ async fn what_is_learned_in_deep_calls_can_be_read() {
     }
     let backend = Backend::memory();
     let deep = backend.keep(graph(12));
-    let end = deep.invoke(Deep::update(), t()).await.unwrap();
+    let end = deep.thread("t").run(Deep::update()).await.unwrap();
     assert_eq!(end.state.steps, 19);
-    let replayed = Replay::of(&deep, "t").run().await.unwrap();
+    let replayed = deep.thread("t").replay().run().await.unwrap();
     assert_eq!((replayed.divergence, replayed.taken), (None, 0));
     assert_eq!(head(&deep).await.values.steps, 19);
 

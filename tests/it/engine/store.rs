@@ -9,7 +9,7 @@ use superstep::{
     store::{Filter, Found, ListNamespaces, Namespace, Search},
 };
 
-use crate::support::{Plain, failed, say, t, text};
+use crate::support::{Plain, failed, say, text};
 
 /// Makes each scenario a test in memory and a test in a database.
 macro_rules! in_every_store {
@@ -120,7 +120,7 @@ in_every_store! {
         graph.add_edge(node, END);
         let graph = graph.compile().unwrap().with_store(store);
         for (thread, expected) in [("one", "0"), ("two", "1"), ("three", "2")] {
-            let run = graph.invoke(Plain::update(), superstep::RunConfig::thread(thread)).await.unwrap();
+            let run = graph.thread(thread).run(Plain::update()).await.unwrap();
             assert_eq!(run.state.said(), expected);
         }
     }
@@ -177,7 +177,7 @@ async fn a_graph_without_a_store_says_so() {
         Ok::<_, NodeError>(())
     });
     graph.add_edge(START, node);
-    let error = failed(graph.compile().unwrap().invoke(Plain::update(), t()).await);
+    let error = failed(graph.compile().unwrap().thread("t").run(Plain::update()).await);
     assert_eq!(
         text(&error),
         "SS101: superstep 1: node `node` failed after 1 attempt\n  cause: SS185: node `node` asked for the store, and \
@@ -200,6 +200,6 @@ async fn a_misuse_of_the_store_is_not_retried() {
     graph.configure(node, retry);
     graph.add_edge(START, node);
     let graph = graph.compile().unwrap().with_store(Arc::new(MemoryStore::with(StoreOptions::default())));
-    let error = text(&failed(graph.invoke(Plain::update(), t()).await));
+    let error = text(&failed(graph.thread("t").run(Plain::update()).await));
     assert!(error.contains("failed after 1 attempt\n  cause: SS307"), "{error}");
 }

@@ -63,20 +63,20 @@ on_every_store! {
         graph.add_edge(START, a);
         graph.add_edge(a, b);
         let graph = backend.keep(graph.compile().unwrap());
-        let mut stream = graph.stream(say("in"), t(), [StreamMode::Updates]);
+        let mut stream = graph.thread("t").stream(say("in"), [StreamMode::Updates]);
         let first = stream.next().await.unwrap();
         assert!(matches!(&first, Event::Update { node, .. } if node.as_str() == "a"), "{first:?}");
         drop(stream);
 
         let graph = backend.keep(line(&["a", "b"]));
         assert_eq!(names(&head(&graph).await.next), "b");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b");
     }
 
     async fn a_resumed_run_tells_what_it_runs_itself(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        crate::support::failed(graph.invoke(say("in"), RunConfig { step_limit: 1, ..t() }).await);
-        let stream = graph.stream_resume(t(), [StreamMode::Values]);
+        crate::support::failed(graph.thread("t").step_limit(1).run(say("in")).await);
+        let stream = graph.thread("t").resume_stream([StreamMode::Values]);
         let lines: Vec<_> = stream.map(|event| crate::support::line_of(&event)).collect().await;
         assert_eq!(lines, ["values 2: [in a b]"]);
     }
@@ -84,7 +84,7 @@ on_every_store! {
 
 #[tokio::test]
 async fn without_a_mode_a_stream_ends_without_events_and_has_an_outcome() {
-    let mut stream = chatty().stream(say("in"), RunConfig::default(), []);
+    let mut stream = chatty().stream(say("in"), []);
     assert!(stream.next().await.is_none());
     assert!(stream.next().await.is_none(), "and stays at its end");
     assert_eq!(stream.outcome().await.unwrap().state.said(), "in w z");
@@ -119,7 +119,7 @@ async fn events_that_nobody_takes_do_not_pile_up() {
     });
     let graph = graph.compile().unwrap();
     let input = Shared::update().kept("x".to_owned());
-    let stream = graph.stream(input, RunConfig::default(), [StreamMode::Values]);
+    let stream = graph.stream(input, [StreamMode::Values]);
     assert_eq!(stream.outcome().await.unwrap().state.turns, 100);
     let most = most.load(Ordering::Relaxed);
     assert!(most < 10, "{most} states are alive at the same time");
@@ -154,8 +154,7 @@ async fn a_stream_ends_with_its_run_even_if_a_node_left_something_behind() {
     });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let stream =
-        graph.stream(Plain::update(), RunConfig::default(), [StreamMode::Custom, StreamMode::Updates]);
+    let stream = graph.stream(Plain::update(), [StreamMode::Custom, StreamMode::Updates]);
     let all = tokio::time::timeout(std::time::Duration::from_secs(5), stream.collect::<Vec<_>>()).await;
     assert_eq!(all.expect("the stream ends").len(), 1);
 }

@@ -16,7 +16,7 @@ use tokio::{
     sync::{Notify, Semaphore},
 };
 
-use crate::support::{Plain, Stuck, head, line, names, on_every_store, say, t};
+use crate::support::{Plain, Stuck, head, line, names, on_every_store, say};
 
 #[derive(State, Clone, Debug, Default)]
 struct Count {
@@ -50,16 +50,12 @@ fn counting(turns: u64, says: u64, last: Arc<Notify>) -> CompiledGraph<Count> {
     graph.compile().unwrap()
 }
 
-fn long(config: RunConfig) -> RunConfig {
-    RunConfig { step_limit: 1_000_000, ..config }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_stops_listening_does_not_stop_the_run_and_its_events_are_bounded() {
     let last = Arc::new(Notify::new());
     let graph = counting(200, 3, last.clone());
     let streaming = Streaming { buffer: 8, ..StreamMode::Custom.into() };
-    let mut stream = graph.stream(Count::update(), long(RunConfig::default()), streaming);
+    let mut stream = graph.without_thread().step_limit(1_000_000).stream(Count::update(), streaming);
     assert!(matches!(stream.next().await, Some(Event::Custom { .. })));
     last.notified().await;
 
@@ -79,7 +75,7 @@ fn number(event: &Event<Count>) -> u64 {
 #[tokio::test]
 async fn a_consumer_that_listens_hears_each_of_100_000_events_of_a_long_run() {
     let graph = counting(1_000, 100, Arc::default());
-    let stream = graph.stream(Count::update(), long(RunConfig::default()), [StreamMode::Custom]);
+    let stream = graph.without_thread().step_limit(1_000_000).stream(Count::update(), [StreamMode::Custom]);
     let numbers: Vec<_> = stream.map(|event| number(&event)).collect().await;
     assert!(numbers.into_iter().eq(0..100_000));
 }
@@ -97,7 +93,7 @@ async fn a_consumer_that_listens_hears_each_event_of_a_wide_superstep() {
         vec![StreamMode::Tasks, StreamMode::Custom, StreamMode::Updates, StreamMode::Debug],
     ] {
         let expected = WIDE * if modes.len() == 1 { 1 } else { 6 };
-        let stream = graph.stream(Plain::update(), RunConfig::default(), modes.clone());
+        let stream = graph.stream(Plain::update(), modes.clone());
         let mut heard = 0;
         let all = stream.for_each(|event| {
             assert!(!matches!(event, Event::Lagged { .. }), "{event:?} with {modes:?}");
@@ -129,17 +125,15 @@ fn a_consumer_that_listens_on_another_thread_hears_each_event_however_small_the_
     runtime.block_on(async {
         for buffer in [2, 16, 256] {
             let streaming = |modes: &[StreamMode]| Streaming { buffer, subgraphs: true, ..modes.into() };
-            let talk = talking(20_000).stream(
-                Count::update(),
-                RunConfig::default(),
-                streaming(&[StreamMode::Custom]),
-            );
+            let talk = talking(20_000).stream(Count::update(), streaming(&[StreamMode::Custom]));
             let numbers: Vec<_> = talk.map(|event| number(&event)).collect().await;
             assert!(numbers.into_iter().eq(0..20_000), "a node that talks, buffer {buffer}");
 
             let turns = counting(5_000, 1, Arc::default());
-            let turns =
-                turns.stream(Count::update(), long(RunConfig::default()), streaming(&[StreamMode::Custom]));
+            let turns = turns
+                .without_thread()
+                .step_limit(1_000_000)
+                .stream(Count::update(), streaming(&[StreamMode::Custom]));
             let numbers: Vec<_> = turns.map(|event| number(&event)).collect().await;
             assert!(numbers.into_iter().eq(0..5_000), "many supersteps, buffer {buffer}");
 
@@ -147,7 +141,7 @@ fn a_consumer_that_listens_on_another_thread_hears_each_event_however_small_the_
             let inner = outer.add_subgraph("inner", &talking(5_000));
             outer.add_edge(START, inner);
             let outer = outer.compile().unwrap();
-            let heard = outer.stream(Count::update(), RunConfig::default(), streaming(&[StreamMode::Custom]));
+            let heard = outer.stream(Count::update(), streaming(&[StreamMode::Custom]));
             let heard: Vec<_> = heard.collect().await;
             assert!(heard.iter().all(|event| matches!(event, Event::Subgraph { .. })), "buffer {buffer}");
             assert_eq!(heard.len(), 5_000, "a subgraph, buffer {buffer}");
@@ -160,7 +154,7 @@ fn a_consumer_that_listens_on_another_thread_hears_each_event_however_small_the_
 async fn a_consumer_that_is_slow_but_listens_hears_each_event() {
     for buffer in [1, 16] {
         let streaming = Streaming { buffer, ..StreamMode::Custom.into() };
-        let mut stream = talking(200).stream(Count::update(), RunConfig::default(), streaming);
+        let mut stream = talking(200).stream(Count::update(), streaming);
         let mut numbers = Vec::new();
         while let Some(event) = stream.next().await {
             numbers.push(number(&event));
@@ -183,8 +177,8 @@ on_every_store! {
         }
         let graph = backend.keep(graph.compile().unwrap());
         let streaming = || Streaming { buffer: 0, ..StreamMode::Custom.into() };
-        let mut stream = graph.stream(say("in"), t(), streaming());
-        // A run started by the first poll continues without another one.
+        let mut stream = graph.thread("t").stream(say("in"), streaming());
+        // What is begun by the first poll goes on without another one.
         assert!(futures::poll!(stream.next()).is_pending());
         while head(&graph).await.tasks.iter().filter(|task| !task.interrupts.is_empty()).count() < 3 {
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -197,8 +191,7 @@ on_every_store! {
         assert!(noise <= 1, "{told:?}");
         assert_eq!(stream.outcome().await.unwrap().status, Status::Interrupted);
 
-        let config = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
-        let told: Vec<_> = graph.stream(say("again"), config, streaming()).collect().await;
+        let told: Vec<_> = graph.thread("t").on_unfinished(OnUnfinished::Discard).stream(say("again"), streaming()).collect().await;
         assert!(told.iter().any(|event| matches!(event, Event::Discarded { nodes } if nodes.len() == 3)), "{told:?}");
     }
 
@@ -217,11 +210,10 @@ on_every_store! {
         });
         graph.add_edge(START, call);
         let graph = backend.keep(graph.compile().unwrap());
-        graph.invoke(say("in"), t()).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
         let first = head(&graph).await.checkpoint.unwrap().id;
-        let config = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
         let streaming = Streaming { buffer: 0, subgraphs: true, ..StreamMode::Custom.into() };
-        let mut stream = graph.stream(say("again"), config, streaming);
+        let mut stream = graph.thread("t").on_unfinished(OnUnfinished::Discard).stream(say("again"), streaming);
         assert!(futures::poll!(stream.next()).is_pending());
         let asks_again = async || {
             let head = head(&graph).await;
@@ -246,20 +238,20 @@ on_every_store! {
         graph.add_edge(START, a);
         graph.add_edge(a, b);
         let graph = backend.keep(graph.compile().unwrap());
-        let mut stream = graph.stream(say("in"), t(), []);
+        let mut stream = graph.thread("t").stream(say("in"), []);
         assert!(futures::poll!(stream.next()).is_pending());
         stuck.reached().await;
         drop(stream);
 
         let graph = backend.keep(line(&["a", "b"]));
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!(end.state.said(), "in a b");
     }
 
     async fn a_stream_that_nobody_polls_runs_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        drop(graph.stream(say("in"), t(), [StreamMode::Updates]));
-        let stream = graph.stream(say("in"), t(), [StreamMode::Updates]);
+        drop(graph.thread("t").stream(say("in"), [StreamMode::Updates]));
+        let stream = graph.thread("t").stream(say("in"), [StreamMode::Updates]);
         tokio::task::yield_now().await;
         assert_eq!(head(&graph).await.checkpoint, None);
         assert_eq!(names(&head(&graph).await.next), "");
@@ -279,11 +271,10 @@ fn a_stream_that_is_dropped_on_another_thread_leaves_its_thread_free_at_once() {
         let graph = backend.keep(line(&["a", "b", "c", "d", "e", "f"]));
         runtime.block_on(async {
             for turn in 0..200_u64 {
-                let config = || RunConfig::thread(turn);
-                let mut stream = graph.stream(say("in"), config(), [StreamMode::Updates]);
+                let mut stream = graph.thread(turn).stream(say("in"), [StreamMode::Updates]);
                 assert!(stream.next().await.is_some());
                 drop(stream);
-                assert_eq!(graph.resume(config()).await.unwrap().state.said(), "in a b c d e f");
+                assert_eq!(graph.thread(turn).resume().await.unwrap().state.said(), "in a b c d e f");
             }
         });
     }
@@ -315,7 +306,7 @@ impl Wrapper for Slow {
 async fn f5_what_a_consumer_heard_of_is_stored_when_it_leaves() {
     let store = Arc::new(Wrapped(Slow(MemoryCheckpointer::new())));
     let graph = line(&["a", "b", "c"]).with_checkpointer(store);
-    let mut stream = graph.stream(say("in"), t(), [StreamMode::Values, StreamMode::Updates]);
+    let mut stream = graph.thread("t").stream(say("in"), [StreamMode::Values, StreamMode::Updates]);
     for (node, said, next) in [("", "in", "a"), ("a", "in a", "b"), ("", "in a", "b"), ("b", "in a b", "c")] {
         let event = stream.next().await.unwrap();
         match &event {
@@ -327,7 +318,7 @@ async fn f5_what_a_consumer_heard_of_is_stored_when_it_leaves() {
         assert_eq!((head.values.said().as_str(), names(&head.next).as_str()), (said, next), "{event:?}");
     }
     drop(stream);
-    assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b c");
+    assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b c");
 }
 
 /// A value that cannot be cloned after it is armed.
@@ -352,8 +343,7 @@ async fn a_panic_outside_nodes_reaches_whoever_asks_for_the_outcome() {
     let a = graph.add_node("a", async |_: Brittle, _| ());
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let mut stream =
-        graph.stream(Brittle::update().fragile(Fragile(true)), RunConfig::default(), [StreamMode::Tasks]);
+    let mut stream = graph.stream(Brittle::update().fragile(Fragile(true)), [StreamMode::Tasks]);
     while stream.next().await.is_some() {}
     let outcome = tokio::spawn(async move { stream.outcome().await.map(drop) });
     let panic = outcome.await.unwrap_err().into_panic();
@@ -367,7 +357,7 @@ fn a_run_ends_with_its_runtime_and_says_so() {
     let a = graph.add_node_with("a", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let mut stream = graph.stream(say("in"), RunConfig::default(), [StreamMode::Updates]);
+    let mut stream = graph.stream(say("in"), [StreamMode::Updates]);
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     first.block_on(async {
@@ -396,7 +386,7 @@ async fn dropping_a_stream_drops_its_nodes_where_they_stand() {
     });
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let mut stream = graph.stream(say("in"), RunConfig::default(), []);
+    let mut stream = graph.stream(say("in"), []);
     assert!(futures::poll!(stream.next()).is_pending());
     while permits.available_permits() == 1 {
         tokio::task::yield_now().await;

@@ -1,6 +1,6 @@
 //! F: messages, debug, chosen channels, and every event as JSON.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ on_every_store! {
 
     async fn f3_a_message_says_whose_it_is(backend: Backend) {
         let graph = backend.keep(writer());
-        let events: Vec<_> = graph.stream(say("in"), t(), [StreamMode::Messages]).collect().await;
+        let events: Vec<_> = graph.thread("t").stream(say("in"), [StreamMode::Messages]).collect().await;
         let Event::Message { node, step, slot, attempt, checkpoint, id, .. } = &events[0] else {
             panic!("{events:?}")
         };
@@ -102,7 +102,7 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         let modes = [StreamMode::Updates, StreamMode::Values];
         let streaming = Streaming { output_keys: Some(vec!["x".into()]), ..modes.into() };
-        let mut stream = graph.stream(say("in"), t(), streaming);
+        let mut stream = graph.thread("t").stream(say("in"), streaming);
         let mut data = Vec::new();
         while let Some(event) = stream.next().await {
             data.push(crate::support::json(&event)["data"].clone());
@@ -125,7 +125,7 @@ on_every_store! {
     async fn f6_an_unknown_channel_is_refused_before_anything_is_stored(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let streaming = Streaming { output_keys: Some(vec!["y".into()]), ..StreamMode::Updates.into() };
-        let error = graph.stream(say("in"), t(), streaming).outcome().await.unwrap_err();
+        let error = graph.thread("t").stream(say("in"), streaming).outcome().await.unwrap_err();
         assert!(matches!(&error, RunError::UnknownOutputKey { key, .. } if key == "y"), "{error:?}");
         assert_eq!(
             text(&error),
@@ -147,7 +147,7 @@ async fn f6_updates_that_follow_each_other_are_restricted_as_well() {
     let mut seen = Vec::new();
     for key in ["log", "x"] {
         let streaming = Streaming { output_keys: Some(vec![key.into()]), ..StreamMode::Updates.into() };
-        let events: Vec<_> = graph.stream(Plain::update(), RunConfig::default(), streaming).collect().await;
+        let events: Vec<_> = graph.stream(Plain::update(), streaming).collect().await;
         seen.extend(events.iter().map(line_of));
     }
     assert_eq!(
@@ -205,8 +205,7 @@ async fn f3_the_same_id_in_two_tasks_is_two_messages() {
         });
         graph.add_edge(START, node);
     }
-    let stream =
-        graph.compile().unwrap().stream(Plain::update(), RunConfig::default(), [StreamMode::Messages]);
+    let stream = graph.compile().unwrap().stream(Plain::update(), [StreamMode::Messages]);
     let lines: BTreeSet<_> = stream.map(|event| line_of(&event)).collect().await;
     let expected = [r#"message 1 a #1 m Full: "a""#, r#"message 1 b #1 m Full: "b""#];
     assert_eq!(lines, expected.map(str::to_owned).into());
@@ -250,8 +249,8 @@ async fn every_event_has_a_json_form() {
         StreamMode::Checkpoints,
         StreamMode::Debug,
     ];
-    let config = RunConfig { clock: Arc::new(At(1_700_000_000_000)), ..t() };
-    let events: Vec<_> = graph.stream(say("in"), config, modes).collect().await;
+    let events: Vec<_> =
+        graph.thread("t").clock(At(1_700_000_000_000)).stream(say("in"), modes).collect().await;
     let mut lines: Vec<_> = events.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
     lines.push(serde_json::to_string(&Event::<Plain>::Lagged { skipped: 3 }).unwrap());
     let discarded = Event::<Plain>::Discarded { nodes: vec!["a".into()] };
@@ -274,7 +273,7 @@ async fn values_are_printed_as_they_are() {
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
     let input = Big::update().huge(u128::MAX);
-    let events: Vec<_> = graph.stream(input, RunConfig::default(), [StreamMode::Values]).collect().await;
+    let events: Vec<_> = graph.stream(input, [StreamMode::Values]).collect().await;
     let line = serde_json::to_string(&events[0]).unwrap();
     let expected = r#"{"event":"values","data":{"step":0,"values":{"huge":340282366920938463463374607431768211455,"log":[]}}}"#;
     assert_eq!(line, expected);
@@ -289,7 +288,7 @@ async fn debug_shows_the_input_of_a_task_and_its_result() {
     });
     graph.add_fan_out(START, |_: &Plain| vec![1_u32, 2], work);
     let graph = graph.compile().unwrap();
-    let stream = graph.stream(Plain::update(), RunConfig::default(), [StreamMode::Debug]);
+    let stream = graph.stream(Plain::update(), [StreamMode::Debug]);
     let events: Vec<_> = stream.collect().await;
     let payload = |kind: DebugKind, slot: u32| -> Value {
         let found = events.iter().find_map(|event| match event {

@@ -82,7 +82,7 @@ on_every_store! {
     async fn e1_e2_a_subgraph_asks_and_goes_on_where_it_was(backend: Backend) {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls)));
-        let asked = make().invoke(say("in"), t()).await.unwrap();
+        let asked = make().thread("t").run(say("in")).await.unwrap();
         assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "in p"));
         assert_eq!(places(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
         let [interrupt] = &asked.interrupts[..] else { panic!("one question") };
@@ -93,8 +93,8 @@ on_every_store! {
         assert_eq!(children(&backend).await, ["sub:0@3"]);
 
         // Another process.
-        let end = make().resume(answer("q", "R")).await.unwrap();
-        // Earlier writes are not folded twice.
+        let end = make().thread("t").answer("q", "R").resume().await.unwrap();
+        // What was there before is not folded twice.
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 R"));
         assert_eq!(calls.all(), "p s1 s2 s2");
         let sub = backend.open().history(&ThreadId::from("t\u{1f}sub:0@3"), Default::default()).await.unwrap();
@@ -120,11 +120,11 @@ on_every_store! {
             graph.add_edge(START, p);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(asked.status, Status::Interrupted);
         assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), ["in", "in s1", "Waits"]);
-        // It continues with its state.
-        let end = make().resume(answer("q", "R")).await.unwrap();
+        // It goes on with what it had.
+        let end = make().thread("t").answer("q", "R").resume().await.unwrap();
         assert_eq!(end.state.said(), "in s1 R");
         assert_eq!(*seen.lock().unwrap(), ["in s1", "in s1 R"]);
     }
@@ -143,11 +143,11 @@ on_every_store! {
             graph.add_edge(START, node);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["node:1.0:k/s2:2.0:q"]);
-        let asked = make().resume(answer(&id_at(&asked.interrupts, "node:1.0:k/s2:2.0:q"), "R")).await.unwrap();
+        let asked = make().thread("t").answer(&id_at(&asked.interrupts, "node:1.0:k/s2:2.0:q"), "R").resume().await.unwrap();
         assert_eq!(places(&asked.interrupts), ["node:1.0:after"]);
-        let end = make().resume(answer("after", "E")).await.unwrap();
+        let end = make().thread("t").answer("after", "E").resume().await.unwrap();
         assert_eq!(end.state.said(), "begin s1 R E");
         assert_eq!(calls.all(), "node s1 s2 node s2 node");
     }
@@ -173,7 +173,7 @@ on_every_store! {
             let graph = backend.keep(graph.compile().unwrap());
             backend.open().delete(&"t".into()).await.unwrap();
             for (nth, expected) in expected.iter().enumerate() {
-                let end = graph.invoke(Plain::update(), t()).await.unwrap();
+                let end = graph.thread("t").run(Plain::update()).await.unwrap();
                 assert_eq!(end.state.log.iter().nth(nth), Some(&expected.join(",")), "{persistence:?}");
             }
             assert_eq!(children(&backend).await, kept, "{persistence:?}");
@@ -183,9 +183,9 @@ on_every_store! {
     async fn e5_a_graph_that_is_not_kept_begins_anew_with_the_answers(backend: Backend) {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(Persistence::None)));
-        let asked = make().invoke(say("in"), t()).await.unwrap();
+        let asked = make().thread("t").run(say("in")).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
-        let end = make().resume(answer("q", "R")).await.unwrap();
+        let end = make().thread("t").answer("q", "R").resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 R"));
         assert_eq!(calls.all(), "p s1 s2 s1 s2");
         assert_eq!(children(&backend).await, [""; 0]);
@@ -225,10 +225,10 @@ on_every_store! {
             outer.add_edge(mid, o2);
             backend.keep(outer.compile().unwrap())
         };
-        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["mid:2.0/inner:2.0/i2:2.0:more"]);
         assert_eq!(calls.all(), "o1 m1 i1 i2");
-        let end = make().resume(answer(&id_at(&asked.interrupts, "mid:2.0/inner:2.0/i2:2.0:more"), 5)).await.unwrap();
+        let end = make().thread("t").answer(&id_at(&asked.interrupts, "mid:2.0/inner:2.0/i2:2.0:more"), 5).resume().await.unwrap();
         assert_eq!((end.status, end.state.x), (Status::Completed, 6));
         assert_eq!(calls.all(), "o1 m1 i1 i2 i2 o2");
     }
@@ -238,16 +238,16 @@ on_every_store! {
         for persistence in [Persistence::Inherited, Persistence::None] {
             backend.open().delete(&"t".into()).await.unwrap();
             let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(persistence)));
-            make().invoke(say("in"), t()).await.unwrap();
-            let error = failed(make().resume(answer("q", 7)).await);
+            make().thread("t").run(say("in")).await.unwrap();
+            let error = failed(make().thread("t").answer("q", 7).resume().await);
             assert_eq!(
                 error.to_string(),
                 "SS120: superstep 2: the answer to `q` is not what node `s2` asked for; answer it again"
             );
             assert_eq!(places(&head(&make()).await.tasks[0].interrupts), ["sub:2.0/s2:2.0:q"]);
-            let stale = failed(make().resume(answer("s2:2.0:q", "R")).await);
+            let stale = failed(make().thread("t").answer("s2:2.0:q", "R").resume().await);
             assert!(matches!(stale, RunError::UnknownInterrupt { .. }), "{stale}");
-            let end = make().resume(answer("q", "R")).await.unwrap();
+            let end = make().thread("t").answer("q", "R").resume().await.unwrap();
             assert_eq!(end.state.said(), "in p s1 R");
         }
     }
@@ -273,13 +273,13 @@ on_every_store! {
                 let sub = sub.compile().unwrap().with_persistence(persistence);
                 backend.keep(parent(&Calls::default(), &sub))
             };
-            let mut run = make().invoke(Plain::update(), t()).await.unwrap();
+            let mut run = make().thread("t").run(Plain::update()).await.unwrap();
             for (step, answered) in (1..).zip(["abc", "x", "42"]) {
                 assert_eq!(places(&run.interrupts), [format!("sub:2.0/ask:{step}.0:age")]);
-                // Without an answer the question is repeated, and not answered with the earlier one.
-                let again = make().resume(t()).await.unwrap();
+                // Without an answer it is asked again, and not answered with the one before.
+                let again = make().thread("t").resume().await.unwrap();
                 assert_eq!(again.interrupts, run.interrupts);
-                run = make().resume(answer("age", answered)).await.unwrap();
+                run = make().thread("t").answer("age", answered).resume().await.unwrap();
             }
             assert_eq!((run.status, run.state.said().as_str()), (Status::Completed, "p abc x 42"));
         }
@@ -309,9 +309,9 @@ on_every_store! {
             graph.add_fan_out(START, |_: &Plain| [1, 2], worker);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.0/b:1.1:b", "w:1.1/a:1.0:a", "w:1.1/b:1.1:b"]);
-        let ambiguous = failed(make().resume(answer("a", "?")).await);
+        let ambiguous = failed(make().thread("t").answer("a", "?").resume().await);
         assert_eq!(
             ambiguous.to_string(),
             format!(
@@ -323,11 +323,11 @@ on_every_store! {
         let both = Answers::new()
             .answer(id_at(&asked.interrupts, "w:1.0/b:1.1:b"), "0b")
             .answer(id_at(&asked.interrupts, "w:1.1/a:1.0:a"), "1a");
-        let asked = make().resume(RunConfig { answers: both, ..t() }).await.unwrap();
+        let asked = make().thread("t").answers(both).resume().await.unwrap();
         assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.1/b:1.1:b"]);
-        let asked = make().resume(answer(&id_at(&asked.interrupts, "w:1.1/b:1.1:b"), "1b")).await.unwrap();
+        let asked = make().thread("t").answer(&id_at(&asked.interrupts, "w:1.1/b:1.1:b"), "1b").resume().await.unwrap();
         assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a"]);
-        let end = make().resume(answer("a", "0a")).await.unwrap();
+        let end = make().thread("t").answer("a", "0a").resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "0a+0b 1a+1b"));
         // Only the answered task ran again.
         assert_eq!((calls.named("a"), calls.named("b")), (4, 4));
@@ -347,11 +347,11 @@ on_every_store! {
             graph.add_edge(START, node);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = make().invoke(Plain::update(), t()).await.unwrap();
+        let asked = make().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["node:1.0:left/s2:2.0:q", "node:1.0:right/s2:2.0:q"]);
-        let asked = make().resume(answer(&id_at(&asked.interrupts, "node:1.0:right/s2:2.0:q"), "R")).await.unwrap();
+        let asked = make().thread("t").answer(&id_at(&asked.interrupts, "node:1.0:right/s2:2.0:q"), "R").resume().await.unwrap();
         assert_eq!(places(&asked.interrupts), ["node:1.0:left/s2:2.0:q"]);
-        let end = make().resume(answer("q", "L")).await.unwrap();
+        let end = make().thread("t").answer("q", "L").resume().await.unwrap();
         assert_eq!(end.state.said(), "s1 L r s1 R");
         assert_eq!(calls.named("s1"), 2);
     }
@@ -371,24 +371,23 @@ on_every_store! {
             graph.add_edge(START, sub);
             backend.keep(graph.compile().unwrap())
         };
-        let error = failed(make().invoke(Plain::update(), RunConfig { step_limit: 5, ..t() }).await);
+        let error = failed(make().thread("t").step_limit(5).run(Plain::update()).await);
         assert_eq!(
             superstep::chain(&error),
             "SS101: superstep 1: node `sub` failed after 1 attempt: SS105: 5 supersteps did not finish the run, `loop` \
              would be next; raise `step_limit`, or check that the graph's cycles end"
         );
         assert_eq!(head(&make()).await.values.x, 0);
-        // It continues at the same place.
-        assert_eq!(make().resume(RunConfig { step_limit: 1, ..t() }).await.unwrap().state.x, 6);
-        let other = RunConfig { step_limit: 6, ..RunConfig::thread("other") };
-        assert_eq!(make().invoke(Plain::update(), other).await.unwrap().state.x, 6);
+        // It goes on where it was.
+        assert_eq!(make().thread("t").step_limit(1).resume().await.unwrap().state.x, 6);
+        assert_eq!(make().thread("other").step_limit(6).run(Plain::update()).await.unwrap().state.x, 6);
     }
 }
 
 #[tokio::test]
 async fn a_thread_named_like_that_of_a_subgraph_is_refused() {
     let graph = Backend::memory().keep(line(&["a"]));
-    let error = failed(graph.invoke(Plain::update(), RunConfig::thread("t\u{1f}sub:0@1")).await);
+    let error = failed(graph.thread("t\u{1f}sub:0@1").run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
         "SS150: thread `t/sub:0@1` is named like one of a subgraph, with the character U+001F in it, and has no run of \
@@ -400,8 +399,8 @@ async fn a_thread_named_like_that_of_a_subgraph_is_refused() {
 async fn a_subgraph_works_without_a_checkpointer() {
     let calls = Calls::default();
     let graph = parent(&calls, &line(&["a", "b"]));
-    assert_eq!(graph.invoke(say("in"), RunConfig::default()).await.unwrap().state.said(), "in p a b");
-    let error = failed(parent(&calls, &asking(&calls)).invoke(say("in"), RunConfig::default()).await);
+    assert_eq!(graph.run(say("in")).await.unwrap().state.said(), "in p a b");
+    let error = failed(parent(&calls, &asking(&calls)).run(say("in")).await);
     assert!(matches!(error, RunError::NowhereToWait { .. }), "{error}");
 }
 
@@ -426,7 +425,7 @@ async fn an_error_handler_calls_under_the_key_of_the_node_that_failed() {
     });
     graph.add_edge(START, a);
     let graph = Backend::memory().keep(graph.compile().unwrap());
-    assert_eq!(graph.invoke(Plain::update(), t()).await.unwrap().state.said(), "fine");
+    assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "fine");
     let ids = ids.lock().unwrap().clone();
     assert_eq!(ids.len(), 2);
     assert_ne!(ids[0], ids[1]);
@@ -451,6 +450,6 @@ async fn what_an_attempt_asked_whose_time_is_up_is_not_asked_by_its_error_handle
         say("h")
     });
     graph.add_edge(START, a);
-    let end = Backend::memory().keep(graph.compile().unwrap()).invoke(say("in"), t()).await.unwrap();
+    let end = Backend::memory().keep(graph.compile().unwrap()).thread("t").run(say("in")).await.unwrap();
     assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in h"));
 }

@@ -7,7 +7,7 @@ use superstep::{
     START, State, StateGraph, Status, StreamMode, Streaming,
 };
 
-use super::subgraphs::{Inner, answer, asking, parent};
+use super::subgraphs::{Inner, asking, parent};
 use crate::support::{
     Calls, Plain, PlainUpdate, Stuck, failed, head, line, names, on_every_store, places, say, sayer, t,
 };
@@ -61,28 +61,27 @@ on_every_store! {
     async fn e1_the_events_of_a_subgraph_come_with_its_namespace(backend: Backend) {
         let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
         let streaming = || Streaming { subgraphs: true, ..Streaming::from(StreamMode::Updates) };
-        let told: Vec<String> = graph.stream(say("in"), t(), streaming()).map(|event| short(&event)).collect().await;
+        let told: Vec<String> = graph.thread("t").stream(say("in"), streaming()).map(|event| short(&event)).collect().await;
         assert_eq!(told, ["() update p", "(sub:0@3) update s1", "(sub:0@3) interrupt s2", "() interrupt s2"]);
         let told: Vec<String> =
-            graph.stream_resume(answer("q", "R"), streaming()).map(|event| short(&event)).collect().await;
+            graph.thread("t").answer("q", "R").resume_stream(streaming()).map(|event| short(&event)).collect().await;
         assert_eq!(told, ["(sub:0@3) update s2", "() update sub"]);
-        let other = RunConfig::thread("other");
         let told: Vec<String> =
-            graph.stream(say("in"), other, StreamMode::Updates).map(|event| short(&event)).collect().await;
+            graph.thread("other").stream(say("in"), StreamMode::Updates).map(|event| short(&event)).collect().await;
         assert_eq!(told, ["() update p", "() interrupt s2"], "nobody asked for those of subgraphs");
     }
 
     async fn e1_the_state_of_a_subgraph_is_seen_while_its_task_is_to_run(backend: Backend) {
         let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
-        graph.invoke(say("in"), t()).await.unwrap();
-        let sub = graph.get_subgraph_state::<Plain>(&"t".into(), &["sub"]).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
+        let sub = graph.thread("t").subgraph::<Plain>(["sub"]).state().await.unwrap();
         assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p s1", "s2"));
         assert_eq!(places(&sub.tasks[0].interrupts), ["s2:2.0:q"]);
         let [child] = &head(&graph).await.tasks[0].subgraphs[..] else { panic!("one subgraph") };
         assert_eq!(child.to_string(), "t/sub:0@3");
         let refused = |path: &'static [&str]| {
             let graph = graph.clone();
-            async move { failed(graph.get_subgraph_state::<Plain>(&"t".into(), path).await).to_string() }
+            async move { failed(graph.thread("t").subgraph::<Plain>(path.iter().copied()).state().await).to_string() }
         };
         assert_eq!(
             refused(&["sub", "x"]).await,
@@ -92,11 +91,11 @@ on_every_store! {
             refused(&["p"]).await,
             "SS155: graph `parent` has no subgraph `p` to look into: the node was not added as a subgraph"
         );
-        let wrong = failed(graph.get_subgraph_state::<Inner>(&"t".into(), &["sub"]).await).to_string();
+        let wrong = failed(graph.thread("t").subgraph::<Inner>(["sub"]).state().await).to_string();
         assert_eq!(wrong, "SS155: graph `parent` has no subgraph `sub` to look into: its state is of another type");
-        let seeded = failed(graph.get_state(child, None).await).to_string();
+        let seeded = failed(graph.thread(child).state().await).to_string();
         assert!(seeded.starts_with("SS155: "), "{seeded}");
-        graph.resume(answer("q", "R")).await.unwrap();
+        graph.thread("t").answer("q", "R").resume().await.unwrap();
         assert_eq!(
             refused(&["sub"]).await,
             "SS155: graph `parent` has no subgraph `sub` to look into: the node is not what runs next"
@@ -106,14 +105,14 @@ on_every_store! {
     async fn e9_the_state_of_a_subgraph_is_changed_from_outside(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(parent(&calls, &asking(&calls)));
-        graph.invoke(say("in"), t()).await.unwrap();
-        graph.update_subgraph_state::<Plain>(t(), &["sub"], say("EDIT"), "s2").await.unwrap();
-        let sub = graph.get_subgraph_state::<Plain>(&"t".into(), &["sub"]).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
+        graph.thread("t").subgraph::<Plain>(["sub"]).update_as("s2", say("EDIT")).await.unwrap();
+        let sub = graph.thread("t").subgraph::<Plain>(["sub"]).state().await.unwrap();
         assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p s1 EDIT", ""));
         assert_eq!(head(&graph).await.tasks[0].interrupts, []);
-        let late = failed(graph.resume(answer("q", "R")).await);
+        let late = failed(graph.thread("t").answer("q", "R").resume().await);
         assert!(matches!(late, RunError::UnknownInterrupt { .. }), "{late}");
-        let end = graph.resume(t()).await.unwrap();
+        let end = graph.thread("t").resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p s1 EDIT"));
         assert_eq!(calls.all(), "p s1 s2");
     }
@@ -121,11 +120,10 @@ on_every_store! {
     async fn b6_a_node_leaves_its_graph_with_a_command_for_the_caller(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(left(&leaving(&calls)));
-        let end = graph.invoke(say("in"), t()).await.unwrap();
-        // The earlier writes of the subgraph are not merged; the plain edge is followed in addition to the
-        // command.
+        let end = graph.thread("t").run(say("in")).await.unwrap();
+        // What the subgraph wrote before is not merged; the plain edge is followed beside the command.
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in fromsub p2 p3"));
-        let end = graph.invoke(say("stay"), RunConfig::thread("u")).await.unwrap();
+        let end = graph.thread("u").run(say("stay")).await.unwrap();
         assert_eq!(end.state.said(), "stay i1 stayed p3");
     }
 
@@ -141,18 +139,18 @@ on_every_store! {
         outer.add_edge(START, mid);
         outer.add_edge(mid, o);
         let outer = backend.keep(outer.compile().unwrap());
-        assert_eq!(outer.invoke(say("in"), t()).await.unwrap().state.said(), "in fromsub m2 o");
+        assert_eq!(outer.thread("t").run(say("in")).await.unwrap().state.said(), "in fromsub m2 o");
     }
 
     async fn b6_a_command_that_nobody_takes_is_an_error(backend: Backend) {
-        let alone = failed(backend.keep(leaving(&Calls::default())).invoke(say("in"), t()).await);
+        let alone = failed(backend.keep(leaving(&Calls::default())).thread("t").run(say("in")).await);
         assert_eq!(
             alone.to_string(),
             "SS156: superstep 2: node `i2` left the graph with a command for its caller, and nobody called it; return a \
              `Command` from a routing node instead, or run the graph that has this one as a subgraph"
         );
         let graph = backend.keep(parent(&Calls::default(), &leaving(&Calls::default())));
-        let error = failed(graph.invoke(say("in"), RunConfig::thread("u")).await);
+        let error = failed(graph.thread("u").run(say("in")).await);
         assert_eq!(
             superstep::chain(&error),
             "SS101: superstep 2: node `sub` failed after 1 attempt: SS157: the graph that node `sub` calls was left with a \
@@ -168,17 +166,17 @@ on_every_store! {
             let breakpoints = Breakpoints { before: vec![name.to_owned()], after: Vec::new() };
             RunConfig { breakpoints, ..t() }
         };
-        let unknown = failed(graph.invoke(say("in"), stop("sub/x")).await);
+        let unknown = failed(graph.configured(stop("sub/x")).run(say("in")).await);
         assert!(matches!(unknown, RunError::UnknownNode { .. }), "{unknown}");
-        let stopped = graph.invoke(say("in"), stop("sub/b")).await.unwrap();
+        let stopped = graph.configured(stop("sub/b")).run(say("in")).await.unwrap();
         assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "in p"));
-        let sub = graph.get_subgraph_state::<Plain>(&"t".into(), &["sub"]).await.unwrap();
+        let sub = graph.thread("t").subgraph::<Plain>(["sub"]).state().await.unwrap();
         assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p a", "b"));
-        let end = graph.resume(stop("sub/b")).await.unwrap();
+        let end = graph.configured(stop("sub/b")).resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p a b"));
         let nowhere = parent(&calls, &line(&["a", "b"]).with_persistence(Persistence::None));
         let config = RunConfig { thread: Some("u".into()), ..stop("sub/b") };
-        let error = failed(backend.keep(nowhere).invoke(say("in"), config).await);
+        let error = failed(backend.keep(nowhere).configured(config).run(say("in")).await);
         assert!(superstep::chain(&error).contains("SS154"), "{error}");
     }
 
@@ -202,7 +200,7 @@ on_every_store! {
         };
         let config = t();
         let (graph, cancel) = (make(Some(stuck.clone())), config.cancel.clone());
-        let run = graph.invoke(say("in"), config);
+        let run = graph.configured(config).run(say("in"));
         let stop = async {
             stuck.reached().await;
             cancel.cancel();
@@ -211,7 +209,7 @@ on_every_store! {
         let ended = ended.unwrap();
         assert_eq!((ended.status, ended.state.said().as_str()), (Status::Cancelled, "in p"));
         assert_eq!(head(&graph).await.tasks[0].error.as_deref(), Some("cancelled"));
-        assert_eq!(make(None).resume(t()).await.unwrap().state.said(), "in p a b");
+        assert_eq!(make(None).thread("t").resume().await.unwrap().state.said(), "in p a b");
         assert_eq!(calls.all(), "p a");
     }
 
@@ -229,9 +227,9 @@ on_every_store! {
             sub.add_edge(a, b);
             backend.keep(parent(&calls, &sub.compile().unwrap()))
         };
-        let drained = make().invoke(say("in"), t()).await.unwrap();
+        let drained = make().thread("t").run(say("in")).await.unwrap();
         assert_eq!((drained.status, drained.drained.as_deref()), (Status::Drained, Some("enough")));
-        assert_eq!(make().resume(t()).await.unwrap().state.said(), "in p a b");
+        assert_eq!(make().thread("t").resume().await.unwrap().state.said(), "in p a b");
         assert_eq!(calls.all(), "p a");
     }
 
@@ -250,13 +248,13 @@ on_every_store! {
             sub.add_edge(a, b);
             backend.keep(parent(&calls, &sub.compile().unwrap()))
         };
-        let error = failed(make(false).invoke(say("in"), t()).await);
+        let error = failed(make(false).thread("t").run(say("in")).await);
         assert_eq!(
             superstep::chain(&error),
             "SS101: superstep 2: node `sub` failed after 1 attempt: SS101: superstep 2: node `b` failed after 1 attempt: no \
              luck"
         );
-        assert_eq!(make(true).resume(t()).await.unwrap().state.said(), "in p a b");
+        assert_eq!(make(true).thread("t").resume().await.unwrap().state.said(), "in p a b");
         assert_eq!(calls.all(), "p a");
     }
 
@@ -277,7 +275,7 @@ on_every_store! {
         });
         graph.add_edge(START, node);
         graph.add_edge(node, END);
-        let end = backend.keep(graph.compile().unwrap()).invoke(Plain::update(), t()).await.unwrap();
+        let end = backend.keep(graph.compile().unwrap()).thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(end.state.said(), "1.0:k/1.0.m t n:0@2:k");
     }
 }

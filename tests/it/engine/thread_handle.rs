@@ -42,7 +42,7 @@ fn graph() -> CompiledGraph<Order> {
 async fn a_handle_runs_answers_changes_forks_and_replays_its_thread() {
     let graph = graph();
     let order = graph.thread("order-7");
-    assert_eq!(order.id(), &ThreadId::from("order-7"));
+    assert_eq!(order.id(), Some(&ThreadId::from("order-7")));
     assert!(order.state().await.unwrap().checkpoint.is_none());
 
     let waiting = order.run(Order::update()).await.unwrap();

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use superstep::{
-    CheckpointError, CheckpointId, CheckpointMeta, CompiledGraph, History, Keep, RunConfig, RunError,
-    StateSnapshot, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, CompiledGraph, Keep, RunConfig, RunError, StateSnapshot,
+    ThreadId,
 };
 
 use crate::support::{Calls, Plain, entries, failed, h, head, json, line, on_every_store, say, t, task};
@@ -20,21 +20,21 @@ fn seen(snapshot: &StateSnapshot<Plain>) -> String {
 
 /// Lists the checkpoints, newest first.
 async fn all(graph: &CompiledGraph<Plain>, thread: &str) -> Vec<String> {
-    let history = graph.get_state_history(&thread.into(), History::default()).await.unwrap();
+    let history = graph.thread(thread).history().states().await.unwrap();
     history.iter().map(seen).collect()
 }
 
 async fn ids(graph: &CompiledGraph<Plain>) -> Vec<u64> {
-    let history = graph.get_history(&"t".into(), History::default()).await.unwrap();
+    let history = graph.thread("t").history().checkpoints().await.unwrap();
     history.iter().map(|meta| meta.id.0).collect()
 }
 
 /// Runs two turns of `a → b`, and a branch from the first one's checkpoint 3: ids 1 to 8, 9 and 10 on the
 /// branch.
 async fn two_turns_and_a_branch(graph: &CompiledGraph<Plain>) {
-    graph.invoke(say("1"), t()).await.unwrap();
-    graph.invoke(say("2"), t()).await.unwrap();
-    graph.resume(RunConfig { checkpoint: Some(CheckpointId(3)), ..t() }).await.unwrap();
+    graph.thread("t").run(say("1")).await.unwrap();
+    graph.thread("t").run(say("2")).await.unwrap();
+    graph.thread("t").at(CheckpointId(3)).resume().await.unwrap();
     assert_eq!(ids(graph).await, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
 }
 
@@ -43,27 +43,27 @@ on_every_store! {
         let graph = backend.keep(line(&["a", "b"]));
         two_turns_and_a_branch(&graph).await;
         let before = all(&graph, "t").await;
-        graph.copy_thread(&"t".into(), &"copy".into()).await.unwrap();
+        graph.thread("t").copy_to("copy").await.unwrap();
         assert_eq!(all(&graph, "copy").await, before);
-        let end = graph.invoke(say("3"), RunConfig::thread("copy")).await.unwrap();
+        let end = graph.thread("copy").run(say("3")).await.unwrap();
         assert_eq!((end.state.said().as_str(), end.checkpoint), ("1 a b 3 a b", Some(CheckpointId(14))));
         assert_eq!(all(&graph, "t").await, before);
-        graph.delete_thread(&"t".into()).await.unwrap();
-        assert_eq!(graph.resume(RunConfig::thread("copy")).await.unwrap().state.said(), "1 a b 3 a b");
+        graph.thread("t").delete().await.unwrap();
+        assert_eq!(graph.thread("copy").resume().await.unwrap().state.said(), "1 a b 3 a b");
     }
 
     async fn a_copy_does_not_take_the_place_of_a_thread(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let [from, to] = ["t", "other"].map(ThreadId::from);
-        let error = failed(graph.copy_thread(&from, &to).await);
+        let error = failed(graph.thread(&from).copy_to(&to).await);
         assert_eq!(
             error.to_string(),
             "SS311: there is no thread `t`; check its name, `threads` lists those there are"
         );
-        graph.invoke(say("1"), t()).await.unwrap();
-        graph.invoke(say("2"), RunConfig::thread("other")).await.unwrap();
+        graph.thread("t").run(say("1")).await.unwrap();
+        graph.thread("other").run(say("2")).await.unwrap();
         for to in [&from, &to] {
-            let error = failed(graph.copy_thread(&from, to).await);
+            let error = failed(graph.thread(&from).copy_to(to).await);
             assert!(error.to_string().starts_with("SS310: there is a thread `"), "{error}");
         }
     }
@@ -71,19 +71,19 @@ on_every_store! {
     async fn a_thread_that_someone_runs_is_neither_copied_nor_pruned_nor_deleted(backend: Backend) {
         let store = backend.open();
         let graph = line(&["a"]).with_checkpointer(store.clone());
-        graph.invoke(say("1"), t()).await.unwrap();
+        graph.thread("t").run(say("1")).await.unwrap();
         let lease = store.lease(&"t".into()).await.unwrap();
         let thread = ThreadId::from("t");
         for error in [
-            failed(graph.copy_thread(&thread, &"copy".into()).await),
-            failed(graph.delete_thread(&thread).await),
-            failed(graph.prune_thread(&thread, Keep::Last(1)).await),
+            failed(graph.thread(&thread).copy_to("copy").await),
+            failed(graph.thread(&thread).delete().await),
+            failed(graph.thread(&thread).prune(Keep::Last(1)).await),
         ] {
             assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Busy { .. })), "{error}");
         }
         drop(lease);
         assert_eq!(h(&graph).await.len(), 3);
-        graph.delete_thread(&thread).await.unwrap();
+        graph.thread(&thread).delete().await.unwrap();
         assert_eq!(h(&graph).await, []);
     }
 
@@ -97,20 +97,19 @@ on_every_store! {
         ];
         for (keep, left) in keeps {
             let graph = backend.keep(line(&["a", "b"]));
-            graph.delete_thread(&"t".into()).await.unwrap();
+            graph.thread("t").delete().await.unwrap();
             two_turns_and_a_branch(&graph).await;
             let mut before = all(&graph, "t").await;
             before.reverse();
-            let pruned = graph.prune_thread(&"t".into(), keep.clone()).await.unwrap();
+            let pruned = graph.thread("t").prune(keep.clone()).await.unwrap();
             assert_eq!((pruned, ids(&graph).await), (10 - left.len(), left.to_vec()), "{keep:?}");
             let kept: Vec<_> = left.iter().map(|id| before[*id as usize - 1].clone()).collect();
             assert_eq!(all(&backend.keep(line(&["a", "b"])), "t").await, kept, "{keep:?}");
             // The thread continues, and so does each retained checkpoint.
             for id in left {
-                let config = RunConfig { checkpoint: Some(CheckpointId(*id)), ..t() };
-                graph.update_state(config, say("on"), "b").await.unwrap();
+                graph.thread("t").at(CheckpointId(*id)).update_as("b", say("on")).await.unwrap();
             }
-            assert_eq!(graph.invoke(say("3"), RunConfig { checkpoint: Some(CheckpointId(10)), ..t() })
+            assert_eq!(graph.thread("t").at(CheckpointId(10)).run(say("3"))
                 .await.unwrap().state.said(), "1 a b 3 a b");
         }
     }
@@ -119,18 +118,18 @@ on_every_store! {
         let graph = line(&["a", "b"]).with_checkpointer(backend.open());
         for who in ["first", "second"] {
             let metadata = [("who".to_owned(), who.into())].into_iter().collect();
-            graph.invoke(say("1"), RunConfig { metadata, ..t() }).await.unwrap();
+            graph.configured(RunConfig { metadata, ..t() }).run(say("1")).await.unwrap();
         }
         let who = async || {
-            let history = graph.get_history(&"t".into(), History::default()).await.unwrap();
+            let history = graph.thread("t").history().checkpoints().await.unwrap();
             let who = |meta: &CheckpointMeta| meta.metadata.get("who").map(ToString::to_string);
             history.iter().map(who).collect::<Vec<_>>()
         };
         let only = |ids: [u64; 2]| Keep::Only(ids.map(CheckpointId).into());
-        graph.prune_thread(&"t".into(), only([3, 8])).await.unwrap();
+        graph.thread("t").prune(only([3, 8])).await.unwrap();
         let both = ["second", "first"].map(|who| Some(format!("{who:?}")));
         assert_eq!(who().await, both);
-        graph.prune_thread(&"t".into(), Keep::Last(1)).await.unwrap();
+        graph.thread("t").prune(Keep::Last(1)).await.unwrap();
         assert_eq!(who().await, both[..1]);
     }
 
@@ -138,22 +137,22 @@ on_every_store! {
         let graph = backend.keep(line(&["a"]));
         for (input, now) in [("1", 1_000), ("2", 2_000), ("3", 3_000)] {
             let clock = std::sync::Arc::new(superstep::TokioClock::starting_at(now));
-            graph.invoke(say(input), RunConfig { clock, ..t() }).await.unwrap();
+            graph.thread("t").clock(clock).run(say(input)).await.unwrap();
         }
-        assert_eq!(graph.prune_thread(&"t".into(), Keep::Since(2_000)).await.unwrap(), 3);
+        assert_eq!(graph.thread("t").prune(Keep::Since(2_000)).await.unwrap(), 3);
         assert_eq!(ids(&graph).await, [9, 8, 7, 6, 5, 4]);
-        assert_eq!(graph.prune_thread(&"t".into(), Keep::Since(i64::MAX)).await.unwrap(), 5);
+        assert_eq!(graph.thread("t").prune(Keep::Since(i64::MAX)).await.unwrap(), 5);
         assert_eq!(head(&graph).await.values.said(), "1 a 2 a 3 a");
-        assert_eq!(graph.prune_thread(&"nobody".into(), Keep::Last(1)).await.unwrap(), 0);
-        let error = failed(graph.prune_thread(&"t".into(), Keep::Only([CheckpointId(4)].into())).await);
+        assert_eq!(graph.thread("nobody").prune(Keep::Last(1)).await.unwrap(), 0);
+        let error = failed(graph.thread("t").prune(Keep::Only([CheckpointId(4)].into())).await);
         assert!(matches!(error, RunError::UnknownCheckpoint { checkpoint: CheckpointId(4), .. }), "{error}");
     }
 
     async fn a_pruned_thread_still_says_which_parents_it_had(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         two_turns_and_a_branch(&graph).await;
-        graph.prune_thread(&"t".into(), Keep::Leaves).await.unwrap();
-        let history = graph.get_history(&"t".into(), History::default()).await.unwrap();
+        graph.thread("t").prune(Keep::Leaves).await.unwrap();
+        let history = graph.thread("t").history().checkpoints().await.unwrap();
         let parents: Vec<_> = history.iter().map(|meta| (meta.id.0, meta.parent.unwrap().0, meta.parent_pruned)).collect();
         assert_eq!(parents, [(10, 9, true), (8, 7, true)]);
     }
@@ -161,11 +160,11 @@ on_every_store! {
     async fn a_prune_leaves_what_finished_tasks_of_the_head_wrote(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(crate::engine::failures::ok_and_bad(false, &calls));
-        failed(graph.invoke(say("in"), t()).await);
-        graph.prune_thread(&"t".into(), Keep::Last(1)).await.unwrap();
+        failed(graph.thread("t").run(say("in")).await);
+        graph.thread("t").prune(Keep::Last(1)).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok")]));
         let repaired = backend.keep(crate::engine::failures::ok_and_bad(true, &calls));
-        assert_eq!(repaired.resume(t()).await.unwrap().state.said(), "in bad ok j");
+        assert_eq!(repaired.thread("t").resume().await.unwrap().state.said(), "in bad ok j");
         assert_eq!(calls.named("ok"), 1);
     }
 }

@@ -10,13 +10,13 @@ use std::{
 
 use futures::StreamExt;
 use superstep::{
-    CompiledGraph, Cx, END, Event, NodeError, NodeOptions, Retries, RetryPolicy, RunConfig, RunError, START,
-    State, StateGraph, Status, StreamMode, TimedOut, TimeoutKind,
+    CompiledGraph, Cx, END, Event, NodeError, NodeOptions, Retries, RetryPolicy, RunError, START, State,
+    StateGraph, Status, StreamMode, TimedOut, TimeoutKind,
 };
 use tokio::time::Instant;
 
 use crate::support::{
-    Calls, Plain, PlainUpdate, entries, failed, h, head, json, names, on_every_store, say, t, task,
+    Calls, Plain, PlainUpdate, entries, failed, h, head, json, names, on_every_store, say, task,
 };
 
 const fn ms(millis: u64) -> Duration {
@@ -63,7 +63,7 @@ async fn h2_two_attempts_are_too_slow_and_the_third_is_not() {
     };
     let options =
         NodeOptions { timeout: Some(ms(50)), retry: RetryPolicy::default().into(), ..NodeOptions::default() };
-    let end = one(node, options).invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = one(node, options).run(Plain::update()).await.unwrap();
     assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "attempt 3"));
     assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
 }
@@ -75,13 +75,13 @@ async fn h2_a_time_out_says_which_limit_it_was_and_how_long_the_attempt_ran() {
         Ok(Plain::update())
     };
     let run = NodeOptions { timeout: Some(ms(50)), ..NodeOptions::default() };
-    let out = timed_out(&failed(one(hangs, run).invoke(Plain::update(), RunConfig::default()).await));
+    let out = timed_out(&failed(one(hangs, run).run(Plain::update()).await));
     assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Run, ms(50), ms(50)));
     assert_eq!(out.to_string(), "ran longer than its timeout of 50ms");
 
     // The shorter limit applies.
     let both = NodeOptions { timeout: Some(ms(50)), idle_timeout: Some(ms(40)), ..NodeOptions::default() };
-    let out = timed_out(&failed(one(hangs, both).invoke(Plain::update(), RunConfig::default()).await));
+    let out = timed_out(&failed(one(hangs, both).run(Plain::update()).await));
     assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(40), ms(40)));
 }
 
@@ -98,8 +98,8 @@ async fn signs_of_life_keep_a_node_from_its_idle_time_out() {
             cx.sleep(ms(49)).await;
             Ok(say("alive"))
         };
-        // Without a listener, an event still counts as activity.
-        let end = one(alive, options()).invoke(Plain::update(), RunConfig::default()).await.unwrap();
+        // Nobody listens, and yet an event is a sign.
+        let end = one(alive, options()).run(Plain::update()).await.unwrap();
         assert_eq!(end.state.said(), "alive");
 
         let silent = move |cx: Cx| async move {
@@ -108,7 +108,7 @@ async fn signs_of_life_keep_a_node_from_its_idle_time_out() {
             cx.sleep(ms(51)).await;
             Ok(say("too late"))
         };
-        let error = failed(one(silent, options()).invoke(Plain::update(), RunConfig::default()).await);
+        let error = failed(one(silent, options()).run(Plain::update()).await);
         let out = timed_out(&error);
         assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(50), ms(80)));
         let text = "was silent for longer than its idle timeout of 50ms, 80ms after it began";
@@ -129,7 +129,7 @@ async fn the_wait_for_another_attempt_counts_against_no_time_out_and_its_start_c
         ..NodeOptions::default()
     };
     let graph = one(node, options);
-    let mut stream = graph.stream(Plain::update(), RunConfig::default(), [StreamMode::Tasks]);
+    let mut stream = graph.stream(Plain::update(), [StreamMode::Tasks]);
     let mut starts = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::TaskStart { attempt, .. } = event {
@@ -160,8 +160,8 @@ async fn a_task_that_waits_for_another_attempt_leaves_its_place_to_others() {
         });
         graph.add_edge(START, slow);
     }
-    let one_at_a_time = RunConfig { max_concurrency: Some(1), ..RunConfig::default() };
-    let end = graph.compile().unwrap().invoke(Plain::update(), one_at_a_time).await.unwrap();
+    let end =
+        graph.compile().unwrap().without_thread().max_concurrency(1).run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "a b c");
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
 }
@@ -190,8 +190,7 @@ on_every_store! {
         let calls = Calls::default();
         let begun = Instant::now();
         let graph = backend.keep(hanging(false, &calls));
-        let config = RunConfig { step_timeout: Some(ms(100)), ..t() };
-        let error = failed(graph.invoke(say("in"), config).await);
+        let error = failed(graph.thread("t").step_timeout(ms(100)).run(say("in")).await);
         assert_eq!(begun.elapsed(), ms(100));
         assert!(
             matches!(&error, RunError::StepTimeout { step: 1, limit, unfinished }
@@ -206,7 +205,7 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "h ok"), ("input", -1, "__start__")]));
 
         let graph = backend.keep(hanging(true, &calls));
-        let end = graph.resume(RunConfig { step_timeout: Some(ms(100)), ..t() }).await.unwrap();
+        let end = graph.thread("t").step_timeout(ms(100)).resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in h ok"));
         assert_eq!(calls.all(), "h ok h");
     }
@@ -224,13 +223,13 @@ async fn each_superstep_has_the_full_time_and_waits_between_attempts_count() {
         graph.add_edge(last, node);
         last = node;
     }
-    let config = || RunConfig { step_timeout: Some(ms(100)), ..RunConfig::default() };
-    let end = graph.compile().unwrap().invoke(Plain::update(), config()).await.unwrap();
+    let end =
+        graph.compile().unwrap().without_thread().step_timeout(ms(100)).run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "a b c");
 
     let fails = async |_: Cx| Err(NodeError::new("no"));
     let graph = one(fails, NodeOptions { retry: patient(), ..NodeOptions::default() });
-    let error = failed(graph.invoke(Plain::update(), config()).await);
+    let error = failed(graph.without_thread().step_timeout(ms(100)).run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
         "SS165: superstep 1 took longer than the `step_timeout` of 100ms, `a` was still at work; resume the thread to run \
@@ -252,7 +251,7 @@ async fn a_task_that_waits_for_another_attempt_is_dropped_with_the_run() {
         async { Err(NodeError::new("no")) }
     };
     let graph = one(fails, NodeOptions { retry: patient(), ..NodeOptions::default() });
-    let end = graph.invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = graph.run(Plain::update()).await.unwrap();
     assert_eq!((end.status, attempts.load(Ordering::SeqCst)), (Status::Cancelled, 1));
 }
 
@@ -283,9 +282,9 @@ async fn what_happens_in_a_graph_that_a_node_calls_is_a_sign_of_its_life() {
         };
         one(call, idle(50))
     };
-    let end = calling(ms(40)).invoke(Plain::update(), RunConfig::default()).await.unwrap();
+    let end = calling(ms(40)).run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "slow beats");
-    let error = failed(calling(ms(60)).invoke(Plain::update(), RunConfig::default()).await);
+    let error = failed(calling(ms(60)).run(Plain::update()).await);
     let out = timed_out(&error);
     assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(50), ms(130)));
 }

@@ -1,8 +1,6 @@
 //! C4 and C7: a new input for a thread with pending tasks.
 
-use superstep::{
-    Cx, NodeError, OnUnfinished, Replay, RunConfig, RunError, START, State, StateGraph, StreamMode,
-};
+use superstep::{Cx, NodeError, OnUnfinished, RunConfig, RunError, START, State, StateGraph, StreamMode};
 
 use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, t, told};
 
@@ -13,21 +11,21 @@ fn one_step() -> RunConfig {
 on_every_store! {
     async fn c4_a_new_input_for_unfinished_work_is_refused_and_changes_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        failed(graph.invoke(say("1"), one_step()).await);
+        failed(graph.thread("t").step_limit(1).run(say("1")).await);
         let before = h(&graph).await;
-        let error = failed(graph.invoke(say("2"), t()).await);
+        let error = failed(graph.thread("t").run(say("2")).await);
         assert!(
             matches!(&error, RunError::Unfinished { thread, next } if thread.as_str() == "t" && names(next) == "b"),
             "{error}"
         );
         assert_eq!(h(&graph).await, before);
         assert_eq!(head(&graph).await.values.said(), "1 a");
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "1 a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 a b");
     }
 
     async fn c4_a_new_input_may_discard_unfinished_work_and_tells_so(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        failed(graph.invoke(say("1"), one_step()).await);
+        failed(graph.thread("t").step_limit(1).run(say("1")).await);
         let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..one_step() };
         assert_eq!(
             told(&graph, say("2"), discard, &[StreamMode::Values]).await,
@@ -56,8 +54,8 @@ on_every_store! {
 
     async fn c7_a_new_input_after_a_failure_is_the_same_choice(backend: Backend) {
         let graph = backend.keep(crate::engine::failures::ok_and_bad(false, &Default::default()));
-        failed(graph.invoke(Plain::update(), t()).await);
-        let error = failed(graph.invoke(say("2"), t()).await);
+        failed(graph.thread("t").run(Plain::update()).await);
+        let error = failed(graph.thread("t").run(say("2")).await);
         assert!(matches!(&error, RunError::Unfinished { next, .. } if names(next) == "bad ok"), "{error}");
         let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
         let repaired = backend.keep(crate::engine::failures::ok_and_bad(true, &Default::default()));
@@ -78,15 +76,13 @@ on_every_store! {
         graph.add_edge(START, asks);
         graph.on_discard(asks, |_, task| say(&task.did::<String>("did").unwrap_or("nothing".into())));
         let graph = backend.keep(graph.compile().unwrap());
-        graph.invoke(say("1"), t()).await.unwrap();
-        let discard = || RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
-        assert_eq!(graph.invoke(say("2"), discard()).await.unwrap().state.said(), "1 did 2");
-        // A replay uses the stored input.
-        let replayed = Replay::of(&graph, "t").run().await.unwrap();
+        graph.thread("t").run(say("1")).await.unwrap();
+        assert_eq!(graph.thread("t").on_unfinished(OnUnfinished::Discard).run(say("2")).await.unwrap().state.said(), "1 did 2");
+        // A replay is given the input as it was stored.
+        let replayed = graph.thread("t").replay().run().await.unwrap();
         assert!(replayed.divergence.is_none(), "{replayed}");
-        // A task that has not started has no effects.
-        let stopped = RunConfig { step_limit: 1, ..discard() };
-        graph.invoke(say("3"), stopped).await.unwrap();
+        // A task that has not begun did nothing.
+        graph.thread("t").on_unfinished(OnUnfinished::Discard).step_limit(1).run(say("3")).await.unwrap();
         assert_eq!(head(&graph).await.values.said(), "1 did 2 did 3");
     }
 }

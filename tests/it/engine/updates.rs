@@ -1,17 +1,13 @@
 //! C13 to C15 and later: external updates of a state.
 
 use superstep::{
-    Answers, AsNode, Breakpoints, CheckpointId, CompiledGraph, Cx, END, History, NodeError, NodeFailure,
-    NodeRef, Route, RunConfig, RunError, START, Source, State, StateGraph, Status,
+    Answers, AsNode, Breakpoints, CheckpointId, CompiledGraph, Cx, END, NodeError, NodeFailure, NodeRef,
+    Route, RunConfig, RunError, START, Source, State, StateGraph, Status,
 };
 
 use crate::support::{
     Calls, Plain, entries, failed, h, head, id_at, line, names, on_every_store, places, say, sayer, t,
 };
-
-fn before(node: &str) -> RunConfig {
-    RunConfig { breakpoints: Breakpoints { before: vec![node.to_owned()], ..Breakpoints::default() }, ..t() }
-}
 
 /// `START → (left, right) → join`.
 fn side_by_side() -> CompiledGraph<Plain> {
@@ -26,62 +22,61 @@ fn side_by_side() -> CompiledGraph<Plain> {
 on_every_store! {
     async fn c14_at_a_breakpoint_the_node_that_ran_last_is_meant(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        let end = graph.invoke(say("1"), before("b")).await.unwrap();
+        let end = graph.thread("t").break_before(["b"]).run(say("1")).await.unwrap();
         assert_eq!(end.status, Status::Interrupted);
-        graph.update_state(t(), say("human"), None).await.unwrap();
+        graph.thread("t").update(say("human")).await.unwrap();
         assert_eq!(h(&graph).await[..2], entries(&[("update", 2, "b"), ("loop", 1, "b")]));
-        // The author of a manual update counts as the last node that ran.
-        graph.update_state(t(), say("again"), AsNode::LastRun).await.unwrap();
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "1 a human again b");
+        // Who made an update by hand is who ran last.
+        graph.thread("t").update(say("again")).await.unwrap();
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 a human again b");
     }
 
     async fn c14_if_several_ran_last_the_update_has_to_say_whose_it_is(backend: Backend) {
         let graph = backend.keep(side_by_side());
-        graph.invoke(say("1"), before("join")).await.unwrap();
+        graph.thread("t").break_before(["join"]).run(say("1")).await.unwrap();
         let stored = h(&graph).await;
-        let error = failed(graph.update_state(t(), say("u"), None).await);
+        let error = failed(graph.thread("t").update(say("u")).await);
         assert_eq!(
             error.to_string(),
             "SS190: thread `t`: `left`, `right` ran last, so it is not clear in whose name to update the state; name \
              one of them"
         );
         assert_eq!(h(&graph).await, stored);
-        graph.update_state(t(), say("u"), "left").await.unwrap();
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "1 left right u join");
+        graph.thread("t").update_as("left", say("u")).await.unwrap();
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 left right u join");
     }
 
     async fn c14_of_older_checkpoints_and_forks_the_node_that_ran_before_them_is_meant(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
-        graph.invoke(say("in"), t()).await.unwrap();
-        let at = |checkpoint| RunConfig { checkpoint: Some(CheckpointId(checkpoint)), ..t() };
+        graph.thread("t").run(say("in")).await.unwrap();
         for (checkpoint, next) in [(1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "")] {
-            graph.update_state(at(checkpoint), say("u"), None).await.unwrap();
+            graph.thread("t").at(CheckpointId(checkpoint)).update(say("u")).await.unwrap();
             assert_eq!(names(&head(&graph).await.next), next, "checkpoint {checkpoint}");
-            graph.fork(at(checkpoint)).await.unwrap();
-            graph.fork(t()).await.unwrap();
-            graph.update_state(t(), say("u"), None).await.unwrap();
+            graph.thread("t").fork(CheckpointId(checkpoint)).await.unwrap();
+            graph.thread("t").fork(None).await.unwrap();
+            graph.thread("t").update(say("u")).await.unwrap();
             assert_eq!(names(&head(&graph).await.next), next, "a fork of checkpoint {checkpoint}");
         }
     }
 
     async fn c15_an_update_by_the_end_leaves_nothing_to_run(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.invoke(say("1"), before("b")).await.unwrap();
-        graph.update_state(t(), Plain::update(), AsNode::End).await.unwrap();
+        graph.thread("t").break_before(["b"]).run(say("1")).await.unwrap();
+        graph.thread("t").update_as(AsNode::End, Plain::update()).await.unwrap();
         assert_eq!(h(&graph).await[..2], entries(&[("update", 2, ""), ("loop", 1, "b")]));
         let end = head(&graph).await;
         assert_eq!((end.values.said().as_str(), end.next.len(), end.tasks.len()), ("1 a", 0, 0));
-        assert_eq!(graph.resume(t()).await.unwrap().status, Status::Completed);
-        // The thread accepts the next input.
-        assert_eq!(graph.invoke(say("2"), t()).await.unwrap().state.said(), "1 a 2 a b");
+        assert_eq!(graph.thread("t").resume().await.unwrap().status, Status::Completed);
+        // The thread takes the next input.
+        assert_eq!(graph.thread("t").run(say("2")).await.unwrap().state.said(), "1 a 2 a b");
     }
 
     async fn an_update_by_the_end_may_write_and_drops_what_waits_at_joins(backend: Backend) {
         let graph = backend.keep(side_by_side());
-        graph.update_state(t(), say("in"), AsNode::Input).await.unwrap();
-        graph.update_state(t(), say("l"), "left").await.unwrap();
+        graph.thread("t").update_as(AsNode::Input, say("in")).await.unwrap();
+        graph.thread("t").update_as("left", say("l")).await.unwrap();
         assert!(!head(&graph).await.checkpoint.unwrap().control.arrived.is_empty());
-        graph.update_state(t(), say("bye"), "__end__").await.unwrap();
+        graph.thread("t").update_as("__end__", say("bye")).await.unwrap();
         let end = head(&graph).await;
         assert_eq!((end.values.said().as_str(), end.next.len()), ("in l bye", 0));
         assert!(end.checkpoint.unwrap().control.arrived.is_empty());
@@ -90,15 +85,12 @@ on_every_store! {
     async fn a_bulk_update_makes_a_checkpoint_for_each_superstep(backend: Backend) {
         let graph = backend.keep(side_by_side());
         let last = graph
-            .bulk_update_state(
-                t(),
-                vec![
+            .thread("t").bulk_update(vec![
                     vec![(say("in"), AsNode::Input)],
                     // Folded in the given order.
                     vec![(say("R"), "right".into()), (say("L"), "left".into())],
                     vec![(say("J"), "join".into())],
-                ],
-            )
+                ])
             .await
             .unwrap();
         assert_eq!(last, CheckpointId(3));
@@ -106,32 +98,31 @@ on_every_store! {
             h(&graph).await,
             entries(&[("update", 2, ""), ("update", 1, "join"), ("update", 0, "left right")])
         );
-        let history = graph.get_state_history(&"t".into(), History::default()).await.unwrap();
+        let history = graph.thread("t").history().states().await.unwrap();
         let said: Vec<_> = history.iter().map(|snapshot| snapshot.values.said()).collect();
         assert_eq!(said, ["in R L J", "in R L", "in"]);
         let parents: Vec<_> = history.iter().map(|it| it.checkpoint.as_ref().unwrap().parent).collect();
         assert_eq!(parents, [Some(CheckpointId(2)), Some(CheckpointId(1)), None]);
         assert!(history.iter().all(|it| it.checkpoint.as_ref().unwrap().source == Source::Update));
-        // And from an older checkpoint, on another branch.
-        let config = RunConfig { checkpoint: Some(CheckpointId(1)), ..t() };
+        // And from an older checkpoint, on a branch of its own.
         let updates = vec![vec![(say("l"), "left".into())], vec![(say("r"), "right".into())]];
-        assert_eq!(graph.bulk_update_state(config, updates).await.unwrap(), CheckpointId(5));
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in l r join");
+        assert_eq!(graph.thread("t").at(CheckpointId(1)).bulk_update(updates).await.unwrap(), CheckpointId(5));
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in l r join");
     }
 
     async fn a_bulk_update_that_fails_stores_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
-        graph.invoke(say("in"), t()).await.unwrap();
+        graph.thread("t").run(say("in")).await.unwrap();
         let stored = h(&graph).await;
         let good = || vec![(say("u"), AsNode::from("a"))];
         for empty in [vec![], vec![good(), vec![]]] {
-            let error = failed(graph.bulk_update_state(t(), empty).await);
+            let error = failed(graph.thread("t").bulk_update(empty).await);
             assert!(matches!(error, RunError::NoUpdates { .. }), "{error}");
         }
-        let error = failed(graph.bulk_update_state(t(), vec![good(), vec![(say("v"), "z".into())]]).await);
+        let error = failed(graph.thread("t").bulk_update(vec![good(), vec![(say("v"), "z".into())]]).await);
         assert!(matches!(&error, RunError::UnknownNode { node, .. } if node == "z"), "{error}");
         let twice = vec![(Plain::update().x(1), "a".into()), (Plain::update().x(2), "b".into())];
-        let error = failed(graph.bulk_update_state(t(), vec![good(), twice]).await);
+        let error = failed(graph.thread("t").bulk_update(vec![good(), twice]).await);
         assert!(
             matches!(&error, RunError::Conflict { channel, first, second, .. }
                 if channel == "x" && first.as_str() == "a" && second.as_str() == "b"),
@@ -140,7 +131,7 @@ on_every_store! {
         // Two nodes are authors of the last superstep.
         let both = vec![(say("l"), "a".into()), (say("r"), "b".into())];
         let unclear = vec![both, vec![(say("u"), AsNode::LastRun)]];
-        let error = failed(graph.bulk_update_state(t(), unclear).await);
+        let error = failed(graph.thread("t").bulk_update(unclear).await);
         assert!(matches!(&error, RunError::AmbiguousUpdate { .. }), "{error}");
         assert_eq!(h(&graph).await, stored);
     }
@@ -167,18 +158,17 @@ on_every_store! {
             graph.add_edge(p, END);
             backend.keep(graph.compile().unwrap())
         };
-        let answer = |key: &str, answer: &str| RunConfig { answers: Answers::new().answer(key, answer), ..t() };
-        let asked = graph().invoke(Plain::update(), t()).await.unwrap();
+        let asked = graph().thread("t").run(Plain::update()).await.unwrap();
         let one = id_at(&asked.interrupts, "p:1.0:one");
-        assert_eq!(graph().resume(answer(&one, "1")).await.unwrap().status, Status::Interrupted);
-        graph().update_state(t(), say("U"), "a").await.unwrap();
+        assert_eq!(graph().thread("t").answer(&one, "1").resume().await.unwrap().status, Status::Interrupted);
+        graph().thread("t").update_as("a", say("U")).await.unwrap();
         let updates = ["b", "c", "a"].map(|name| vec![(say(name), AsNode::from(name))]);
-        graph().bulk_update_state(t(), updates.into()).await.unwrap();
+        graph().thread("t").bulk_update(updates.into()).await.unwrap();
         let found = head(&graph()).await;
         assert_eq!(names(&found.next), "b c p");
         let asked: Vec<_> = found.tasks.iter().flat_map(|task| task.interrupts.clone()).collect();
         assert_eq!(places(&asked), ["p:1.0:two"]);
-        let end = graph().resume(answer("two", "2")).await.unwrap();
+        let end = graph().thread("t").answer("two", "2").resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U b c a b c 7 1 2"));
         assert_eq!((calls.all().as_str(), paid.all().as_str()), ("p p p", "p"));
     }
@@ -192,12 +182,11 @@ on_every_store! {
             graph.add_edge(p, a);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = graph().invoke(Plain::update(), t()).await.unwrap();
-        graph().update_state(t(), say("by hand"), "p").await.unwrap();
+        let asked = graph().thread("t").run(Plain::update()).await.unwrap();
+        graph().thread("t").update_as("p", say("by hand")).await.unwrap();
         let found = head(&graph()).await;
         assert_eq!((names(&found.next).as_str(), found.tasks[0].interrupts.len()), ("a", 0));
-        let fork = RunConfig { checkpoint: asked.checkpoint, ..t() };
-        graph().update_state(fork, say("U"), AsNode::Input).await.unwrap();
+        graph().thread("t").at(asked.checkpoint).update_as(AsNode::Input, say("U")).await.unwrap();
         let found = head(&graph()).await;
         assert_eq!((names(&found.next).as_str(), found.tasks[0].interrupts.len()), ("p", 0));
     }
@@ -220,19 +209,19 @@ on_every_store! {
                 backend.keep(graph.compile().unwrap())
             };
             let t = || RunConfig::thread(nth.to_string());
-            failed(graph(true).invoke(Plain::update(), RunConfig { max_concurrency: Some(1), ..t() }).await);
-            let before = graph(true).get_state(&t().thread.unwrap(), None).await.unwrap();
+            failed(graph(true).thread(nth.to_string()).max_concurrency(1).run(Plain::update()).await);
+            let before = graph(true).thread(&t().thread.unwrap()).state().await.unwrap();
             assert_eq!((names(&before.next).as_str(), before.values.said().as_str()), ("w w", "2"));
             let asked = before.tasks[0].interrupts.clone();
             assert_eq!(asked.len(), 1);
 
             let unnamed = |words: &Vec<&str>| words.iter().map(|word| (say(word), AsNode::LastRun)).collect();
-            graph(true).bulk_update_state(t(), words.iter().map(unnamed).collect()).await.unwrap();
-            let after = graph(true).get_state(&t().thread.unwrap(), None).await.unwrap();
+            graph(true).thread(nth.to_string()).bulk_update(words.iter().map(unnamed).collect()).await.unwrap();
+            let after = graph(true).thread(&t().thread.unwrap()).state().await.unwrap();
             assert_eq!((names(&after.next).as_str(), &after.tasks[0].interrupts), ("w w", &asked));
             assert!(after.tasks[1].error.as_deref().is_some_and(|error| error.contains("it broke")));
             let answers = Answers::new().answer(&asked[0].id, "0");
-            let end = graph(false).resume(RunConfig { answers, ..t() }).await.unwrap();
+            let end = graph(false).thread(nth.to_string()).answers(answers).resume().await.unwrap();
             assert_eq!(end.state.said(), format!("2 {} 0 1 j", words.concat().join(" ")));
         }
     }
@@ -252,14 +241,14 @@ on_every_store! {
             graph.add_join([NodeRef::from(w), split], j);
             let graph = backend.keep(graph.compile().unwrap());
             let t = || RunConfig::thread(nth.to_string());
-            let asked = graph.invoke(Plain::update(), t()).await.unwrap().interrupts;
+            let asked = graph.thread(nth.to_string()).run(Plain::update()).await.unwrap().interrupts;
             let unnamed = |updates| (0..updates).map(|_| (say("U"), AsNode::LastRun)).collect();
-            graph.bulk_update_state(t(), supersteps.iter().copied().map(unnamed).collect()).await.unwrap();
-            let found = graph.get_state(&t().thread.unwrap(), None).await.unwrap();
+            graph.thread(nth.to_string()).bulk_update(supersteps.iter().copied().map(unnamed).collect()).await.unwrap();
+            let found = graph.thread(&t().thread.unwrap()).state().await.unwrap();
             let waiting: Vec<_> = found.tasks.into_iter().flat_map(|task| task.interrupts).collect();
             assert_eq!((names(&found.next).as_str(), waiting), ("w w", asked.clone()));
             let answers = asked.iter().fold(Answers::new(), |answers, asked| answers.answer(&asked.id, true));
-            let end = graph.resume(RunConfig { answers, ..t() }).await.unwrap();
+            let end = graph.thread(nth.to_string()).answers(answers).resume().await.unwrap();
             let updates = "U ".repeat(supersteps.iter().sum());
             assert_eq!(end.state.said(), format!("split {updates}paid 1 paid 2 j"));
         }
@@ -281,9 +270,9 @@ on_every_store! {
             Next::End => END,
         });
         let graph = backend.keep(graph.compile().unwrap());
-        graph.invoke(say("in"), before("j")).await.unwrap();
-        graph.update_state(t(), say("U"), None).await.unwrap();
-        assert_eq!(graph.resume(t()).await.unwrap().state.said(), "in a b U j a b j");
+        graph.thread("t").break_before(["j"]).run(say("in")).await.unwrap();
+        graph.thread("t").update(say("U")).await.unwrap();
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b U j a b j");
     }
 
     async fn an_update_in_the_name_of_a_node_with_several_tasks_has_to_be_for_all_of_them(backend: Backend) {
@@ -293,8 +282,8 @@ on_every_store! {
             graph.add_fan_out(START, |_: &Plain| [1, 2], w);
             backend.keep(graph.compile().unwrap())
         };
-        let asked = graph().invoke(Plain::update(), t()).await.unwrap().interrupts;
-        let error = failed(graph().update_state(t(), say("U"), "w").await).to_string();
+        let asked = graph().thread("t").run(Plain::update()).await.unwrap().interrupts;
+        let error = failed(graph().thread("t").update_as("w", say("U")).await).to_string();
         let wanted = format!(
             "SS198: thread `t`: 2 tasks of node `w` have not ended, and 1 of the updates are in its name, so it is not clear \
              which of them stay (`{}` waits, `{}` waits); give one update for each, name another node, or none",
@@ -304,8 +293,8 @@ on_every_store! {
         let waiting: Vec<_> = head(&graph()).await.tasks.into_iter().flat_map(|task| task.interrupts).collect();
         assert_eq!(waiting, asked);
         let both = vec![vec![(say("U"), "w".into()), (say("V"), "w".into())]];
-        graph().bulk_update_state(t(), both).await.unwrap();
-        assert_eq!(graph().resume(t()).await.unwrap().state.said(), "U V");
+        graph().thread("t").bulk_update(both).await.unwrap();
+        assert_eq!(graph().thread("t").resume().await.unwrap().state.said(), "U V");
     }
 
     /// The update belongs to the handler, which finished last, and not to the failed node.
@@ -322,8 +311,8 @@ on_every_store! {
             graph.add_edge(mend, y);
             backend.keep(graph.compile().unwrap())
         };
-        assert_eq!(graph().invoke(Plain::update(), t()).await.unwrap().status, Status::Interrupted);
-        graph().update_state(t(), say("U"), None).await.unwrap();
+        assert_eq!(graph().thread("t").run(Plain::update()).await.unwrap().status, Status::Interrupted);
+        graph().thread("t").update(say("U")).await.unwrap();
         let found = head(&graph()).await;
         assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("q y", "mend U"));
     }
@@ -346,15 +335,14 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         for by_hand in [false, true] {
-            let t = || RunConfig::thread(format!("by hand: {by_hand}"));
-            let asked = graph().invoke(Plain::update(), t()).await.unwrap();
-            graph().update_state(t(), say("U"), "a").await.unwrap();
+            let asked = graph().thread(format!("by hand: {by_hand}")).run(Plain::update()).await.unwrap();
+            graph().thread(format!("by hand: {by_hand}")).update_as("a", say("U")).await.unwrap();
             let end = if by_hand {
-                graph().update_state(t(), say("mended"), "mend").await.unwrap();
-                graph().resume(t()).await.unwrap()
+                graph().thread(format!("by hand: {by_hand}")).update_as("mend", say("mended")).await.unwrap();
+                graph().thread(format!("by hand: {by_hand}")).resume().await.unwrap()
             } else {
                 let answers = Answers::new().answer(id_at(&asked.interrupts, "mend:1.0:q"), "mended");
-                graph().resume(RunConfig { answers, ..t() }).await.unwrap()
+                graph().thread(format!("by hand: {by_hand}")).answers(answers).resume().await.unwrap()
             };
             assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "U mended y"));
         }
@@ -375,9 +363,9 @@ on_every_store! {
             graph.add_edge(a, b);
             backend.keep(graph.compile().unwrap())
         };
-        graph(false).invoke(Plain::update(), before("gone")).await.unwrap();
-        graph(true).update_state(t(), say("U"), "a").await.unwrap();
-        let end = graph(true).resume(t()).await.unwrap();
+        graph(false).thread("t").break_before(["gone"]).run(Plain::update()).await.unwrap();
+        graph(true).thread("t").update_as("a", say("U")).await.unwrap();
+        let end = graph(true).thread("t").resume().await.unwrap();
         assert_eq!(end.state.said(), "U b 3 4");
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{Cx, Input, Log, START, State, StateGraph, View};
 
-use crate::support::{head, json as shown, on_every_store, t};
+use crate::support::{head, json as shown, on_every_store};
 
 #[derive(State, Clone, Debug, Default)]
 struct Chat {
@@ -40,7 +40,7 @@ on_every_store! {
 
         let input = json!({ "q": "hi", "a": "IGNORED", "private": 99 });
         let ask: Ask = serde_json::from_value(input).unwrap();
-        let end = graph.invoke_as::<Ask, Reply>(ask, t()).await.unwrap();
+        let end = graph.thread("t").run(ask).await.unwrap().view::<Reply>();
         assert_eq!(shown(&end.state), json!({ "a": "hi!" }));
         let whole = head(&graph).await.values;
         assert_eq!((whole.a.as_str(), whole.private), ("hi!", 1));
@@ -67,7 +67,7 @@ async fn an_input_has_writes_and_a_view_has_values() {
     });
     graph.add_edge(START, node);
     let graph = graph.compile().unwrap();
-    let end = graph.invoke(Line { log: vec!["in".into()] }.into(), Default::default()).await.unwrap();
+    let end = graph.run(Line { log: vec!["in".into()] }).await.unwrap();
     let lines: Lines = end.view().state;
     assert_eq!(lines.log, ["in", "1 before"].map(str::to_owned));
     assert_eq!(shown(&superstep::JsonState::default()), Value::Object(Default::default()));

@@ -14,7 +14,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{
-    CheckpointId, Checkpointer, Clock, CompiledGraph, Cx, END, History, Log, Route, RunConfig, START, State,
+    CheckpointId, Checkpointer, Clock, CompiledGraph, Cx, END, Log, Route, RunConfig, START, State,
     StateGraph, StateSnapshot, Status, Stored, TaskRecord, sqlite::SqliteCheckpointer,
 };
 use tempfile::TempDir;
@@ -133,16 +133,16 @@ impl<S: Program> Opened<S> {
     }
 
     async fn invoke(&self, config: RunConfig) -> Status {
-        self.0.invoke(S::update(), config).await.unwrap().status
+        self.0.configured(config).run(S::update()).await.unwrap().status
     }
 
     async fn stop_after(&self, supersteps: u32, config: RunConfig) {
         let stop = RunConfig { step_limit: supersteps, ..config };
-        assert!(self.0.invoke(S::update(), stop).await.is_err(), "the limit stops it");
+        assert!(self.0.configured(stop).run(S::update()).await.is_err(), "the limit stops it");
     }
 
     async fn head(&self, thread: &str) -> StateSnapshot<S> {
-        self.0.get_state(&thread.into(), None).await.unwrap()
+        self.0.thread(thread).state().await.unwrap()
     }
 }
 
@@ -175,18 +175,18 @@ async fn write(path: &Path, program: usize) {
     let cancelled = on("begun");
     cancelled.cancel.cancel();
     let input = First::update().lines(["in".to_owned()]).note("in").hint("in".to_owned());
-    first.0.invoke(input, cancelled).await.unwrap();
+    first.0.configured(cancelled).run(input).await.unwrap();
     if program > 1 {
         let second = Opened::<Second>::new(path);
         for _ in 0..6 {
             second.invoke(on("long")).await;
         }
-        second.0.resume(on("stopped")).await.unwrap();
+        second.0.configured(on("stopped")).resume().await.unwrap();
     }
     if program > 2 {
         let third = Opened::<Third>::new(path);
         third.invoke(on("long")).await;
-        third.0.resume(on("begun")).await.unwrap();
+        third.0.configured(on("begun")).resume().await.unwrap();
     }
 }
 
@@ -267,7 +267,7 @@ async fn the_first_fixture_is_read_by_every_program() {
 #[tokio::test]
 async fn an_unfinished_thread_is_gone_on_with_by_every_program() {
     let (_folder, path) = copy(1);
-    let end = Opened::<Second>::new(&path).0.resume(on("stopped")).await.unwrap();
+    let end = Opened::<Second>::new(&path).0.configured(on("stopped")).resume().await.unwrap();
     assert_eq!((end.status, end.state.halves), (Status::Completed, 10));
     let texts: Vec<_> = numbered("line", 1, 3).chain(numbered("text", 4, 10)).collect();
     assert_eq!(end.state.texts.iter().cloned().collect::<Vec<_>>(), texts);
@@ -334,13 +334,13 @@ async fn the_third_fixture_is_read_by_the_third_program_and_refused_by_the_secon
     assert_eq!((state.hint.as_deref(), unknown.as_str()), (Some("hint 130"), "place"));
 
     let second = Opened::<Second>::new(&path);
-    let error = second.0.get_state(&"long".into(), None).await.err().unwrap();
+    let error = second.0.thread("long").state().await.err().unwrap();
     let expected = "channel `texts` is stored in version 2, and this program knows versions up to 1";
     assert!(error.to_string().contains(expected), "{error}");
-    // Checkpoints before those of the newer program can be read.
-    let newest = second.0.get_history(&"long".into(), History::default()).await.unwrap()[0].id;
+    // What is older than the newer program can be read.
+    let newest = second.0.thread("long").history().checkpoints().await.unwrap()[0].id;
     let before = CheckpointId(newest.0 - 11);
-    let state = second.0.get_state(&"long".into(), Some(before)).await.unwrap();
+    let state = second.0.thread("long").at(before).state().await.unwrap();
     assert_eq!(state.values.halves, 120);
 }
 
@@ -350,7 +350,7 @@ async fn an_input_that_an_older_program_accepted_is_run_by_a_newer_one() {
     let second = Opened::<Second>::new(&path);
     let begun = second.head("begun").await;
     assert_eq!((begun.next.len(), begun.unknown.join(" ").as_str()), (1, "hint note"));
-    second.0.resume(on("begun")).await.unwrap();
+    second.0.configured(on("begun")).resume().await.unwrap();
     let loaded = second.1.load(&"begun".into(), Some(CheckpointId(1))).await.unwrap().unwrap();
     let (_, record) = &loaded.tasks[0];
     let TaskRecord::Finished { update, .. } = record else { panic!("an accepted input is finished") };

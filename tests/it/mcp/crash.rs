@@ -3,7 +3,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use superstep::{
-    Checkpointer, MemoryCheckpointer, RunConfig,
+    Checkpointer, MemoryCheckpointer,
     agent::{Agent, AgentOutcome, ReactConfig},
     llm::ChatModel,
 };
@@ -88,13 +88,13 @@ fn e35_a_call_that_a_server_has_not_answered_is_in_doubt_and_nothing_runs_twice(
             let (first, server) = model(level, answers()).await;
             let agent = program(&small, first, store.clone()).await;
             tokio::select! {
-                ended = agent.process_message("go", RunConfig::thread("t")) => panic!("{ended:?}"),
+                ended = agent.thread("t").ask("go") => panic!("{ended:?}"),
                 () = small.sees("noted:b") => {}
             }
             drop((agent, server));
             let (second, _server) = model(level, answers().split_off(1)).await;
             let agent = program(&small, second, store).await;
-            agent.resume(RunConfig::thread("t")).await.unwrap();
+            agent.thread("t").resume().await.unwrap();
             let results: Vec<_> = state(&agent).await.tool_result_history.iter().cloned().collect();
             assert_eq!([&results[0], &results[1], &results[3]], [RESULTS[0], RESULTS[1], RESULTS[3]]);
             assert!(results[2].starts_with(IN_DOUBT), "{}", results[2]);
@@ -123,7 +123,7 @@ fn a_turn_that_is_cancelled_at_any_event_of_a_call_is_followed_by_another() {
                 let (next, _server) =
                     model(level, [call("c9", "small_say", r#"{"what":"y"}"#), txt("ok")]).await;
                 let agent = program(&small, next, store).await;
-                let reply = agent.process_message("more", RunConfig::thread("t")).await.unwrap();
+                let reply = agent.thread("t").ask("more").await.unwrap();
                 assert_eq!(reply.final_reply, "ok", "{n}");
                 let results = state(&agent).await.tool_result_history;
                 assert_eq!(results.iter().last().unwrap(), "y no key no greeting", "{n}");

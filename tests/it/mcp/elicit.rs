@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, Checkpointer, MemoryCheckpointer, Replay, RunConfig, RunError,
+    Answers, Checkpointer, MemoryCheckpointer, RunConfig, RunError,
     agent::{
         Agent, AgentOutcome, Approval, ApprovalFuture, ApprovalRequest, Approver, ReactConfig, Reply,
         ToolMode,
@@ -77,7 +77,7 @@ impl Bank {
     /// Runs up to the question of a call, in a process that ends there.
     async fn asked(&self) -> Reply {
         let reply = self.program([call("c1", "bank_pay", r#"{"sum":5}"#)]).await;
-        reply.process_message("go", t()).await.unwrap()
+        reply.thread("t").ask("go").await.unwrap()
     }
 }
 
@@ -97,17 +97,13 @@ fn t() -> RunConfig {
     RunConfig::thread("t")
 }
 
-fn answered(id: &str, approval: Approval) -> RunConfig {
-    RunConfig { answers: Answers::new().answer(id, approval), ..t() }
-}
-
 fn main_account() -> Approval {
     Approval::Answer(json!({"account": "main"}))
 }
 
 /// Returns the results of the calls, as the model reads them.
 async fn results(agent: &Agent) -> Vec<String> {
-    let messages = agent.graph().get_state(&"t".into(), None).await.unwrap().values.messages;
+    let messages = agent.graph().thread("t").state().await.unwrap().values.messages;
     let results = messages.iter().filter(|message: &&Message| message.role == Role::Tool);
     results.map(|message| message.content.to_string()).collect()
 }
@@ -145,12 +141,12 @@ async fn an_answer_reaches_the_server_in_another_process() {
         let id = bank.asked().await.interrupts[0].id.clone();
         bank.gets("cancelled", 1).await;
         let next = bank.program([txt("paid")]).await;
-        let reply = next.resume(answered(&id, approval)).await.unwrap();
+        let reply = next.thread("t").answer(&id, approval).resume().await.unwrap();
         assert_eq!((reply.outcome, &*reply.final_reply), (Some(AgentOutcome::Completed), "paid"));
         assert_eq!(results(&next).await, [format!("{AGAIN}{result}")]);
         assert_eq!(bank.seen().iter().filter(|seen| *seen == "pay").count(), 2);
         assert_eq!(bank.seen().last().unwrap(), result);
-        Replay::of(next.graph(), "t").run().await.unwrap().assert_same();
+        next.graph().thread("t").replay().run().await.unwrap().assert_same();
         assert_eq!(bank.seen().iter().filter(|seen| *seen == "pay").count(), 2, "a replay calls nobody");
     }
 }
@@ -177,7 +173,7 @@ async fn an_answer_that_does_not_fit_is_asked_for_again_and_reaches_nobody() {
         ),
     ] {
         let key = if round == 1 { "c1.asks.1".to_owned() } else { format!("c1.asks.1.{round}") };
-        let reply = bank.program([]).await.resume(answered(&key, approval)).await.unwrap();
+        let reply = bank.program([]).await.thread("t").answer(&key, approval).resume().await.unwrap();
         assert_eq!(reply.outcome, Some(AgentOutcome::AwaitingApproval));
         let asked = &reply.interrupts[0];
         assert_eq!(
@@ -187,7 +183,7 @@ async fn an_answer_that_does_not_fit_is_asked_for_again_and_reaches_nobody() {
     }
     assert_eq!(bank.seen().iter().filter(|seen| *seen == "pay").count(), 1);
     let last = bank.program([txt("paid")]).await;
-    last.resume(answered("c1.asks.1.5", main_account())).await.unwrap();
+    last.thread("t").answer("c1.asks.1.5", main_account()).resume().await.unwrap();
     assert_eq!(results(&last).await, [format!("{AGAIN}{ACCEPTED}")]);
 }
 
@@ -197,7 +193,7 @@ async fn a_question_that_waits_is_asked_again_without_the_call() {
     let first = bank.asked().await.interrupts;
     bank.gets("cancelled", 1).await;
     for _ in 0..2 {
-        let again = bank.program([]).await.resume(t()).await.unwrap();
+        let again = bank.program([]).await.thread("t").resume().await.unwrap();
         assert_eq!((again.outcome, &again.interrupts), (Some(AgentOutcome::AwaitingApproval), &first));
     }
     assert_eq!(bank.seen().iter().filter(|seen| *seen == "pay").count(), 1);
@@ -211,12 +207,12 @@ async fn a_call_that_is_lost_after_the_answer_is_in_doubt_and_not_sent_a_third_t
     fs::write(bank.file(".hang"), "").unwrap();
     let killed = bank.program([]).await;
     tokio::select! {
-        ended = killed.resume(answered("c1.asks.1", main_account())) => panic!("{ended:?}"),
+        ended = killed.thread("t").answer("c1.asks.1", main_account()).resume() => panic!("{ended:?}"),
         () = bank.gets(ACCEPTED, 1) => {}
     }
     drop(killed);
     let next = bank.program([txt("ok")]).await;
-    next.resume(t()).await.unwrap();
+    next.thread("t").resume().await.unwrap();
     let [result] = &results(&next).await[..] else { panic!("one call") };
     assert!(result.starts_with("Error: the outcome of this call is unknown"), "{result}");
     assert_eq!(bank.seen().iter().filter(|seen| *seen == "pay").count(), 2);
@@ -229,17 +225,17 @@ async fn another_question_is_asked_in_turn_and_does_not_get_the_old_answer() {
     bank.gets("cancelled", 1).await;
     fs::write(bank.file(".asks"), "Which account, really?").unwrap();
     let program = bank.program([]).await;
-    let reply = program.resume(answered(&first, main_account())).await.unwrap();
+    let reply = program.thread("t").answer(&first, main_account()).resume().await.unwrap();
     let asked = &reply.interrupts[0];
     assert_eq!(
         (&*asked.key, &asked.question["form"]["message"]),
         ("c1.asks.2", &json!("Which account, really?"))
     );
     assert!(!bank.seen().contains(&ACCEPTED.to_owned()), "{:?}", bank.seen());
-    let late = program.resume(answered(&first, main_account())).await.unwrap_err();
+    let late = program.thread("t").answer(&first, main_account()).resume().await.unwrap_err();
     assert!(matches!(late, RunError::UnknownInterrupt { .. }), "{late}");
     let next = bank.program([txt("paid")]).await;
-    next.resume(answered("c1.asks.2", main_account())).await.unwrap();
+    next.thread("t").answer("c1.asks.2", main_account()).resume().await.unwrap();
     assert_eq!(results(&next).await, [format!("{}{ACCEPTED}", AGAIN.replace('2', "3"))]);
 }
 
@@ -252,7 +248,14 @@ async fn a_server_that_asks_and_asks_is_declined_in_the_end() {
         while reply.outcome == Some(AgentOutcome::AwaitingApproval) {
             questions += 1;
             let id = reply.interrupts[0].id.clone();
-            reply = bank.program([txt("ok")]).await.resume(answered(&id, main_account())).await.unwrap();
+            reply = bank
+                .program([txt("ok")])
+                .await
+                .thread("t")
+                .answer(&id, main_account())
+                .resume()
+                .await
+                .unwrap();
         }
         assert_eq!((questions, declined), (16, 0), "{env}");
         let results = results(&bank.program([]).await).await;
@@ -265,10 +268,11 @@ async fn a_server_that_asks_and_asks_is_declined_in_the_end() {
 async fn two_equal_questions_of_one_call_get_an_answer_each() {
     let bank = Bank::new(&[("AGAIN", "1")]);
     bank.asked().await;
-    let second = bank.program([]).await.resume(answered("c1.asks.1", main_account())).await.unwrap();
+    let second =
+        bank.program([]).await.thread("t").answer("c1.asks.1", main_account()).resume().await.unwrap();
     assert_eq!(second.interrupts[0].key, "c1.asks.2");
     let last = bank.program([txt("ok")]).await;
-    last.resume(answered("c1.asks.2", Approval::Deny(String::new()))).await.unwrap();
+    last.thread("t").answer("c1.asks.2", Approval::Deny(String::new())).resume().await.unwrap();
     assert!(results(&last).await[0].ends_with(r#"{"action":"decline"}"#));
 }
 
@@ -276,12 +280,12 @@ async fn two_equal_questions_of_one_call_get_an_answer_each() {
 async fn other_calls_of_the_answer_are_finished_or_not_begun_and_run_once() {
     let bank = Bank::new(&[]);
     let round = calls([("c0", "bank_note", "{}"), ("c1", "bank_pay", "{}"), ("c2", "bank_note", "{}")]);
-    let reply = bank.program([round]).await.process_message("go", t()).await.unwrap();
+    let reply = bank.program([round]).await.thread("t").ask("go").await.unwrap();
     assert_eq!((reply.interrupts.len(), &*reply.interrupts[0].key), (1, "c1.asks.1"));
     let noted = || bank.seen().iter().filter(|seen| *seen == "note").count();
     assert_eq!(noted(), 1, "the one behind the question waits");
     let next = bank.program([txt("ok")]).await;
-    next.resume(answered("c1.asks.1", main_account())).await.unwrap();
+    next.thread("t").answer("c1.asks.1", main_account()).resume().await.unwrap();
     assert_eq!(results(&next).await, ["noted".to_owned(), format!("{AGAIN}{ACCEPTED}"), "noted".to_owned()]);
     assert_eq!(noted(), 2);
 }
@@ -290,13 +294,13 @@ async fn other_calls_of_the_answer_are_finished_or_not_begun_and_run_once() {
 async fn calls_that_run_side_by_side_are_sent_one_at_a_time_once_one_of_them_asks() {
     let bank = Bank::new(&[]);
     let round = calls([("c1", "bank_peek", "{}"), ("c2", "bank_wait", "{}")]);
-    let reply = bank.program([round]).await.process_message("go", t()).await.unwrap();
+    let reply = bank.program([round]).await.thread("t").ask("go").await.unwrap();
     let asked: Vec<_> = reply.interrupts.iter().map(|asked| &*asked.key).collect();
     assert_eq!(asked, ["c1.asks.1"], "{:?}", bank.seen());
     let question = reply.interrupts[0].question["question"].as_str().unwrap();
     assert!(question.ends_with("The tool says that repeating a call does no harm."), "{question}");
     let next = bank.program([txt("ok")]).await;
-    next.resume(answered("c1.asks.1", main_account())).await.unwrap();
+    next.thread("t").answer("c1.asks.1", main_account()).resume().await.unwrap();
     assert_eq!(results(&next).await, [format!("{AGAIN}{ACCEPTED}"), "waited".to_owned()]);
 }
 
@@ -316,7 +320,7 @@ async fn what_nobody_can_answer_is_declined_and_told() {
             false => agent.approve_by_interrupt(),
         };
         let (agent, config) = (agent.build().unwrap(), if stored { t() } else { RunConfig::default() });
-        let mut stream = agent.process_message_stream("go", config, superstep::StreamMode::Custom);
+        let mut stream = agent.configured(config).ask_stream("go", superstep::StreamMode::Custom);
         let mut said = String::new();
         while let Some(event) = futures::StreamExt::next(&mut stream).await {
             if let superstep::Event::Custom { data, .. } = event {
@@ -376,7 +380,7 @@ async fn someone_who_is_there_answers_at_once() {
     let agent = Agent::builder(Arc::new(model)).tool_source(Arc::new(bank.server().await));
     let agent = agent.config(ReactConfig { permissions: allowed(), ..ReactConfig::graph(5) });
     let agent = agent.approver(Arc::new(Here)).build().unwrap();
-    let reply = agent.process_message("go", RunConfig::default()).await.unwrap();
+    let reply = agent.ask("go").await.unwrap();
     assert_eq!((&*reply.final_reply, bank.seen().last().unwrap().as_str()), ("ok", ACCEPTED));
 }
 
@@ -459,13 +463,13 @@ async fn an_address_asks_and_is_answered_like_a_program() {
             agent(server, store.clone(), [script])
         };
         let first = program(call("c1", "far_pay", "{}")).await;
-        let reply = first.process_message("go", t()).await.unwrap();
+        let reply = first.thread("t").ask("go").await.unwrap();
         assert_eq!(reply.interrupts[0].question["form"]["from"], "MCP server `far`");
         // The abandoned question gets no answer.
         answers.clone().wait_for(|answers| *answers == [json!({"action": "cancel"})]).await.unwrap();
         drop(first);
         let next = program(txt("ok")).await;
-        next.resume(answered(&reply.interrupts[0].id, approval)).await.unwrap();
+        next.thread("t").answer(&reply.interrupts[0].id, approval).resume().await.unwrap();
         assert_eq!(results(&next).await, [format!("{AGAIN}{result}")]);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use superstep::{
-    Checkpointer, MemoryCheckpointer, Replay, RunConfig,
+    Checkpointer, MemoryCheckpointer,
     agent::{Agent, AgentOutcome, MediaConfig, ReactConfig},
     llm::{Accepts, ChatModel, Media, Message, Request, ResponseStream, Role, WireConfig},
     mcp::McpServer,
@@ -85,7 +85,7 @@ async fn a_model_that_takes_them_gets_images_and_audio_behind_the_results() {
     };
     let model = scripted(looks(1), BOTH);
     let agent_of = agent(&model);
-    let reply = agent_of.process_message("Look.", RunConfig::thread("t")).await.unwrap();
+    let reply = agent_of.thread("t").ask("Look.").await.unwrap();
     assert_eq!((reply.final_reply.as_str(), model.check()), ("I see.", Ok(())));
     let request = &model.requests()[1];
     assert_eq!(results(request)[0].content, TEXT);
@@ -104,7 +104,7 @@ async fn a_model_that_takes_them_gets_images_and_audio_behind_the_results() {
     let stored: String =
         head.commits.iter().flatten().map(|update| String::from_utf8_lossy(update)).collect();
     assert_eq!((stored.matches(GIF).count(), stored.matches(WAV).count()), (2, 1), "{stored}");
-    Replay::of(agent(&scripted(vec![], BOTH)).graph(), "t").run().await.unwrap().assert_same();
+    agent(&scripted(vec![], BOTH)).graph().thread("t").replay().run().await.unwrap().assert_same();
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn a_model_that_does_not_take_them_reads_what_they_are() {
     ] {
         let model = scripted(looks(1), accepts);
         let agent = Agent::builder(Arc::new(model.clone())).tool_source(server.clone()).config(config());
-        agent.build().unwrap().process_message("Look.", RunConfig::default()).await.unwrap();
+        agent.build().unwrap().ask("Look.").await.unwrap();
         let request = &model.requests()[1];
         let result = results(request)[0];
         assert_eq!(
@@ -192,13 +192,12 @@ async fn a_thread_goes_on_with_its_images_after_a_failed_request() {
         agent.config(config()).checkpointer(store.clone()).build().unwrap()
     };
     let refused = vec![call("c1", "odd_look", "{}"), http(400, &[], "{}")];
-    let reply =
-        agent(scripted(refused, BOTH)).process_message("Look.", RunConfig::thread("t")).await.unwrap();
+    let reply = agent(scripted(refused, BOTH)).thread("t").ask("Look.").await.unwrap();
     assert_eq!(reply.outcome, Some(AgentOutcome::LlmError));
     // A provider that rejects them does not receive them again.
     for accepts in [BOTH, Accepts::NOTHING] {
         let model = scripted(vec![txt("ok")], accepts);
-        agent(model.clone()).process_message("And?", RunConfig::thread("t")).await.unwrap();
+        agent(model.clone()).thread("t").ask("And?").await.unwrap();
         let expected = if accepts == BOTH { 3 } else { 0 };
         assert_eq!(results(&model.requests()[0])[0].media.len(), expected);
     }
@@ -215,7 +214,7 @@ async fn what_is_hostile_is_bounded_and_described() {
     let media = MediaConfig { per_result: 8, per_request: 20, ..MediaConfig::default() };
     let agent = Agent::builder(Arc::new(model.clone())).tool_source(server);
     let agent = agent.config(ReactConfig { media, ..config() }).build().unwrap();
-    agent.process_message("Look.", RunConfig::default()).await.unwrap();
+    agent.ask("Look.").await.unwrap();
     let requests = model.requests();
     let text = &results(&requests[1])[0].content;
     let tail = "[image: image/gif, 3 bytes, not shown: its data is not base64]\n\

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Event, MemoryCheckpointer, RunConfig, StreamMode,
+    Event, MemoryCheckpointer, StreamMode,
     agent::{Agent, AgentState, ReactConfig},
     llm::{ToolCx, ToolRegistry, ToolSource, tool},
     mcp::McpServer,
@@ -62,7 +62,7 @@ async fn an_agent_streams_the_progress_of_a_call_as_its_output() {
     let small = Small::new();
     let server = Arc::new(small.connect().await);
     let (agent, _) = agent(&server, [call_of("c1", "small_count", "{}"), txt("done")]);
-    let mut stream = agent.process_message_stream("go", RunConfig::thread("t"), StreamMode::Custom);
+    let mut stream = agent.thread("t").ask_stream("go", StreamMode::Custom);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {
         if let Event::<AgentState>::Custom { name, data, .. } = event
@@ -95,8 +95,8 @@ async fn the_next_superstep_sees_tools_that_a_server_gained_and_a_round_keeps_th
             txt("done"),
         ],
     );
-    agent.process_message("go", RunConfig::thread("t")).await.unwrap();
-    let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+    agent.thread("t").ask("go").await.unwrap();
+    let state = agent.graph().thread("t").state().await.unwrap().values;
     let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
     assert_eq!((results[0], results[2]), ("grown", "extra work"));
     assert!(results[1].starts_with("Error: unknown tool 'small_extra'"), "{}", results[1]);
@@ -191,8 +191,8 @@ async fn a_name_stays_with_the_source_that_had_it_whatever_another_one_gains() {
     let agent =
         agent.tool_source(server).config(ReactConfig { permissions: allowed(), ..ReactConfig::graph(9) });
     let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
-    agent.process_message("go", RunConfig::thread("t")).await.unwrap();
-    let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+    agent.thread("t").ask("go").await.unwrap();
+    let state = agent.graph().thread("t").state().await.unwrap().values;
     let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
     assert_eq!(results, ["x no key no greeting"]);
 }

@@ -4,7 +4,7 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    At, Checkpointer, MemoryCheckpointer, Replay, Replayed, RunConfig,
+    At, Checkpointer, MemoryCheckpointer, Replayed,
     agent::{Agent, AgentBuilder, ReactConfig, ReplayTools, ToolDifference},
     mcp::{McpConfig, McpServer, Place},
 };
@@ -239,7 +239,7 @@ const THEN: [(&str, &str); 3] = [("a", "one"), ("b", "two"), ("c", "three")];
 const NOW: [(&str, &str); 3] = [("a", "one"), ("b", "second"), ("d", "four")];
 
 async fn replayed(agent: AgentBuilder) -> Replayed {
-    Replay::of(agent.build().unwrap().graph(), "t").run().await.unwrap()
+    agent.build().unwrap().graph().thread("t").replay().run().await.unwrap()
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn a_replay_has_the_tools_that_were_recorded_or_names_those_that_are_other
     let agents = Agents::new();
     let first = agents.having(&THEN).await.build().unwrap();
     for _ in 0..2 {
-        first.process_message("go", RunConfig::thread("t")).await.unwrap();
+        first.thread("t").ask("go").await.unwrap();
     }
     let current = async |tools| replayed(agents.having(tools).await.replay_tools(ReplayTools::Current)).await;
     current(&THEN).await.assert_same();
@@ -260,7 +260,7 @@ async fn a_replay_has_the_tools_that_were_recorded_or_names_those_that_are_other
     assert_eq!((found.node.as_str(), found.at), ("agent", At::Effect("tools".to_owned())));
     let wanted = json!({"added": ["odd_d"], "changed": ["odd_b"], "removed": ["odd_c"]});
     assert_eq!((found.expected, found.got), (json!(null), wanted));
-    let state = first.graph().get_state(&"t".into(), None).await.unwrap().values;
+    let state = first.graph().thread("t").state().await.unwrap().values;
     let difference = ToolDifference::of(&state, &agents.server(&NOW).await.tools()).unwrap();
     assert_eq!(difference.to_string(), "added `odd_d`; changed `odd_b`; removed `odd_c`");
     assert_eq!(ToolDifference::of(&state, &agents.server(&THEN).await.tools()), None);
@@ -271,7 +271,7 @@ async fn a_list_of_tools_is_stored_once_for_each_change() {
     let agents = Agents::new();
     for tools in [&THEN, &THEN, &NOW] {
         let agent = agents.having(tools).await.build().unwrap();
-        agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
     }
     let head = agents.store.load(&"t".into(), None).await.unwrap().unwrap();
     let stored: String =
@@ -287,8 +287,8 @@ async fn a_thread_that_recorded_no_list_is_replayed_with_the_tools_of_now() {
     let agents = Agents::new();
     // Like threads of older programs, it has none.
     let recorded = agents.bare().tools(agents.server(&THEN).await.tools()).build().unwrap();
-    recorded.process_message("go", RunConfig::thread("t")).await.unwrap();
-    let state = recorded.graph().get_state(&"t".into(), None).await.unwrap().values;
+    recorded.thread("t").ask("go").await.unwrap();
+    let state = recorded.graph().thread("t").state().await.unwrap().values;
     assert_eq!(ToolDifference::of(&state, &agents.server(&NOW).await.tools()), None);
     replayed(agents.having(&THEN).await).await.assert_same();
     let found = replayed(agents.having(&NOW).await).await.divergence.expect("the tools are others");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use superstep::{
-    MemoryCheckpointer, RunConfig,
+    MemoryCheckpointer,
     agent::{Agent, Approval, PermissionRule, Permit, ReactConfig, ToolMode},
     llm::{ChatModel, Sequence, Tool, ToolCx, ToolFuture, ToolSpec},
     mcp::{McpConfig, McpServer},
@@ -52,7 +52,7 @@ async fn a_program_gets_the_calls_of_one_answer_in_their_order_whether_they_read
             let small = Small::new();
             let server = McpServer::connect("small", small.with("ORDER", "1")).await.unwrap();
             let agent = agent(server, &tools, allowed()).build().unwrap();
-            agent.process_message("go", RunConfig::default()).await.unwrap();
+            agent.ask("go").await.unwrap();
             assert_eq!(arrived(small.seen().split(' ')), in_order(), "{tools:?}");
         }
     }
@@ -65,7 +65,7 @@ async fn an_address_gets_the_calls_of_one_answer_in_their_order_whether_they_rea
             let (url, asked) = http::serve().await;
             let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
             let agent = agent(server, &tools, allowed()).build().unwrap();
-            agent.process_message("go", RunConfig::default()).await.unwrap();
+            agent.ask("go").await.unwrap();
             assert_eq!(arrived(http::methods(&asked).iter().map(String::as_str)), in_order(), "{tools:?}");
         }
     }
@@ -99,7 +99,7 @@ async fn calls_that_overlap_run_side_by_side_once_the_one_before_was_sent() {
     let meets: Arc<dyn Tool> = Arc::new(Meets(spec, Barrier::new(CALLS)));
     let config = ReactConfig { tool_mode: ToolMode::Parallel { max: 16 }, ..ReactConfig::graph(5) };
     let agent = Agent::builder(model(&["meet"])).tools([meets]);
-    let outcome = agent.config(config).build().unwrap().process_message("go", RunConfig::default()).await;
+    let outcome = agent.config(config).build().unwrap().ask("go").await;
     assert_eq!(outcome.unwrap().final_reply, "done");
 }
 
@@ -115,10 +115,10 @@ async fn a_call_that_waits_for_an_approval_holds_back_those_behind_it_at_the_sam
     let store = Arc::new(MemoryCheckpointer::new());
     let agent = agent(server, &["small_note", "small_say"], rules);
     let agent = agent.approve_by_interrupt().checkpointer(store).build().unwrap();
-    agent.process_message("go", RunConfig::thread("t")).await.unwrap();
+    agent.thread("t").ask("go").await.unwrap();
     assert_eq!(arrived(small.seen().split(' ')), in_order()[..2]);
     let answers = superstep::Answers::new().answer("c2", Approval::Approve).answer("c5", Approval::Approve);
-    let reply = agent.resume(RunConfig { answers, ..RunConfig::thread("t") }).await.unwrap();
+    let reply = agent.thread("t").answers(answers).resume().await.unwrap();
     assert_eq!(reply.final_reply, "done");
     assert_eq!(arrived(small.seen().split(' ')), in_order());
 }

@@ -1,30 +1,26 @@
 //! Replies of a Rust type.
 //!
-//! Start at [`Agent::extract`].
+//! Start at [`AgentThread::extract`].
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use superstep_graph::{RunConfig, RunError, State};
+use superstep_graph::{RunError, State};
 use superstep_llm::{Message, ToolSpec};
 
-use super::handle::{Agent, Reply};
+use super::{handle::Reply, thread::AgentThread};
 use crate::{AgentOutcome, AgentState, HasAgent};
 
-impl<S: HasAgent> Agent<S> {
+impl<S: HasAgent> AgentThread<S> {
     /// Replies to a message with a value of a type. The reply of this turn must match the type's schema; see
     /// [`ReactConfig::finish`](crate::ReactConfig::finish) for the output mode.
     ///
     /// # Errors    [`ExtractError`] if the run fails, or the turn ends without such a value.
-    pub async fn extract<T: DeserializeOwned + JsonSchema>(
-        &self,
-        text: &str,
-        config: RunConfig,
-    ) -> Result<T, ExtractError> {
+    pub async fn extract<T: DeserializeOwned + JsonSchema>(&self, text: &str) -> Result<T, ExtractError> {
         let mut schema = ToolSpec::of::<T>("", "").parameters;
         bound_integers(&mut schema);
         let input = AgentState::update().messages([Message::user(text)]).output_schema(schema).cwd(None);
-        let end = self.process_input(S::agent_update(input), config).await?;
+        let end = self.run(S::agent_update(input)).await?;
         let problem = end.state.agent().output_problem.clone();
         let reply = Reply::from(end);
         match reply.read() {

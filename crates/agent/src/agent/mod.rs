@@ -7,3 +7,4 @@ pub(crate) mod extract;
 pub(crate) mod handle;
 pub(crate) mod steer;
 pub(crate) mod sub_agent;
+pub(crate) mod thread;

@@ -2,9 +2,9 @@
 //!
 //! Start at [`steer`].
 
-use superstep_graph::{CompiledGraph, History, RunConfig, RunError, State, ThreadId};
+use superstep_graph::{RunError, State, Thread, ThreadId};
 
-/// Sends a message to the agent that runs on `config`'s thread. It reads the message before its next model
+/// Sends a message to the agent that runs on the thread. It reads the message before its next model
 /// call, as a user message after the results of the current round.
 ///
 /// The thread may run in another process. Once this returns, the message is stored: a crash, a cancelled turn
@@ -12,23 +12,18 @@ use superstep_graph::{CompiledGraph, History, RunConfig, RunError, State, Thread
 /// message that is too late for the turn is read at the beginning of the next one.
 ///
 /// Returns the message's number on its thread; its id in the conversation is `steered.` and that number. See also
-/// [`Agent::steer`](crate::Agent::steer).
+/// [`AgentThread::steer`](crate::AgentThread::steer).
 ///
 /// # Errors    [`SteerError::NotRunning`] if the thread has no pending tasks: start a turn with the message
 /// instead.
-pub async fn steer<S: State>(
-    graph: &CompiledGraph<S>,
-    text: &str,
-    config: RunConfig,
-) -> Result<u64, SteerError> {
-    if let Some(thread) = &config.thread {
-        let newest = History { limit: Some(1), ..History::default() };
-        let head = graph.get_history(thread, newest).await?;
+pub async fn steer<S: State>(thread: &Thread<S>, text: &str) -> Result<u64, SteerError> {
+    if let Some(id) = thread.id() {
+        let head = thread.history().limit(1).checkpoints().await?;
         if head.first().is_some_and(|head| head.control.is_finished()) {
-            return Err(SteerError::NotRunning { thread: thread.clone() });
+            return Err(SteerError::NotRunning { thread: id.clone() });
         }
     }
-    Ok(graph.post(text, config).await?)
+    Ok(thread.post(text).await?)
 }
 
 /// The reason why a message was not sent.

@@ -121,11 +121,11 @@ impl ReActAgent {
     pub async fn observe(&self, msg: impl Into<Msg>) -> Result<(), FacadeError> {
         let msg = self.hooks.observe.before("observe", msg.into()).await?;
         let (graph, thread) = (self.agent().graph(), self.thread());
-        let next = graph.get_state(&thread, None).await?.next;
+        let next = graph.thread(&thread).state().await?.next;
         if !next.is_empty() {
             return Err(RunError::Unfinished { thread, next }.into());
         }
-        graph.update_state(RunConfig::thread(thread), input(&msg), AsNode::End).await?;
+        graph.thread(thread).update_as(AsNode::End, input(&msg)).await?;
         Ok(self.hooks.observe.after("observe", &msg, ()).await?)
     }
 

@@ -19,7 +19,7 @@ use crate::{
 
 /// The error of a facade.
 ///
-/// The thread, if there is one, stays where the turn broke off: [`Agent::resume`] calls the model again.
+/// The thread, if there is one, stays where the turn broke off: [`AgentThread::resume`](crate::AgentThread::resume) calls the model again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FacadeError {
@@ -89,15 +89,14 @@ impl Facade {
         input: AgentStateUpdate,
         config: RunConfig,
     ) -> Result<AgentState, FacadeError> {
-        let config = self.agent.with_room(config);
-        ended(self.agent.graph().invoke(input, config).await?, self.fails)
+        ended(self.agent.configured(config).run(input).await?, self.fails)
     }
 
     /// Starts a turn with an event stream.
     pub(crate) fn begin(&self, input: AgentStateUpdate, config: RunConfig) -> Turn {
         let streaming = Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() };
         let cancel = config.cancel.clone();
-        let stream = self.agent.graph().stream(input, self.agent.with_room(config), streaming);
+        let stream = self.agent.configured(config).stream(input, streaming);
         Turn { fails: self.fails, stream, cancel }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use superstep::{
-    CheckpointId, Checkpointer, History, Replay, ReplayError, Replayed, Source, ThreadId,
+    CheckpointId, Checkpointer, History, ReplayError, Replayed, Source, ThreadId,
     agent::{ReplayTools, ToolDifference},
 };
 
@@ -40,7 +40,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     let tools = if current_tools { ReplayTools::Current } else { ReplayTools::Recorded };
     let purpose = Purpose::Replay { asks: live_model, acts: live_model || live_tools, tools };
     let setup = Setup::new(&location, store.clone(), thread.clone(), purpose, &turn).await?;
-    let mut replay = Replay::of(setup.agent.graph(), name.as_str());
+    let mut replay = setup.agent.graph().thread(name.as_str()).replay();
     if let Some(from) = from {
         replay = replay.from(CheckpointId(from));
     }
@@ -61,7 +61,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     let difference = match current_tools || live_model || live_tools || setup.servers.is_empty() {
         true => None,
         false => {
-            let recorded = setup.agent.graph().get_state(&thread, to.map(CheckpointId)).await?.values;
+            let recorded = setup.agent.graph().thread(&thread).at(to.map(CheckpointId)).state().await?.values;
             let now: Vec<_> = setup.servers.iter().flat_map(|server| server.tools()).collect();
             ToolDifference::of(&recorded, &now)
         }

@@ -56,7 +56,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     }
     // No run may change files, or the thread, in between.
     let lease = store.lease(&thread).await?;
-    let head = graph.get_state(&thread, None).await?;
+    let head = graph.thread(&thread).state().await?;
     if !head.next.is_empty() {
         let resume = location.command("resume", &[name]);
         let message = format!(
@@ -99,7 +99,10 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
             format!("The user put these files back to what they were:\n{}", listed(&changes).join("\n"));
         let update = AgentState::update().files(changes.clone()).hints([hint]);
         let metadata = cwd.to_str().map(|cwd| (CWD.to_owned(), cwd.into())).into_iter().collect();
-        graph.update_state(RunConfig { metadata, ..RunConfig::thread(name) }, update, AsNode::End).await?;
+        graph
+            .configured(RunConfig { metadata, ..RunConfig::thread(name) })
+            .update_as(AsNode::End, update)
+            .await?;
     }
     files.recorded(name).map_err(|cause| Failure::caused(Exit::Failed, &cause))?;
     told(&args.thread, &changes, args.json)
@@ -130,20 +133,20 @@ async fn rounds(
     thread: &ThreadId,
     to: CheckpointId,
 ) -> Result<Vec<Round>, Failure> {
-    let then = graph.get_state(thread, Some(to)).await?.values.files;
+    let then = graph.thread(thread).at(to).state().await?.values.files;
     let mut history = store.history(thread, Default::default()).await?;
     history.sort_unstable_by_key(|meta| meta.id);
     let by_id: BTreeMap<_, _> = history.iter().map(|meta| (meta.id, meta)).collect();
     let (mut seen, mut rounds) = (BTreeMap::from([(to, then.clone())]), Vec::new());
     for meta in history.iter().filter(|meta| meta.id > to) {
-        let files = graph.get_state(thread, Some(meta.id)).await?.values.files;
+        let files = graph.thread(thread).at(meta.id).state().await?.values.files;
         // A state retains the changes of the last round until the next one: they are new where they differ
         // from the parent's.
         let known = match meta.parent.filter(|_| !meta.parent_pruned) {
             None => then.clone(),
             Some(parent) => match seen.get(&parent) {
                 Some(known) => known.clone(),
-                None => graph.get_state(thread, Some(parent)).await?.values.files,
+                None => graph.thread(thread).at(parent).state().await?.values.files,
             },
         };
         if files != known {

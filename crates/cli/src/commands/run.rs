@@ -52,7 +52,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         tell(what);
     }
     let granted = if discard { setup.basis.decided.discard()? } else { Vec::new() };
-    let exit = setup.follow(setup.agent.process_input_stream(input, config, streaming())).await;
+    let exit = setup.follow(setup.agent.configured(config).stream(input, streaming())).await;
     let kept = setup.forget_discarded(&granted).await;
     let exit = setup.close(exit).await?;
     kept.map(|()| exit)
@@ -94,7 +94,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
 }
 
 async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Failure> {
-    let head = setup.agent.graph().get_state(setup.thread(), None).await?;
+    let head = setup.agent.graph().thread(setup.thread()).state().await?;
     if !head.next.is_empty() {
         setup.basis.check_folder()?;
     }
@@ -104,14 +104,15 @@ async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Fail
     let asked = head.tasks.iter().flat_map(|task| &task.interrupts);
     let waiting = Waiting::of(asked)?;
     let answers = decisions.answers(setup.thread().as_str(), &waiting)?;
-    let stream = setup.agent.resume_stream(setup.answering(&waiting, answers)?, streaming()).await?;
+    let stream =
+        setup.agent.configured(setup.answering(&waiting, answers)?).resume_stream(streaming()).await?;
     setup.follow(stream).await
 }
 
 /// Resumes from an older checkpoint of a turn.
 async fn go_on_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failure> {
     let thread = setup.thread();
-    if setup.agent.graph().get_state(thread, Some(from)).await?.next.is_empty() {
+    if setup.agent.graph().thread(thread).at(from).state().await?.next.is_empty() {
         let (name, from) = (thread.as_str(), from.to_string());
         let ask = setup.location.command("run", &["--thread", name, "--from", &from]);
         let message = format!(
@@ -120,7 +121,7 @@ async fn go_on_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failu
         return Err(Failure::new(Exit::Thread, message));
     }
     let config = RunConfig { checkpoint: Some(from), ..setup.config()? };
-    let stream = setup.agent.resume_stream(config, streaming()).await?;
+    let stream = setup.agent.configured(config).resume_stream(streaming()).await?;
     setup.follow(stream).await
 }
 

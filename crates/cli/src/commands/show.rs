@@ -39,8 +39,18 @@ pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
     let checkpoints = store.history(&thread, range.clone()).await?;
     // Threads of another graph are rejected.
     match Dreams::is_thread(&thread) {
-        true => drop(Dreams::to_look_at().with_checkpointer(store).get_history(&thread, range).await?),
-        false => drop(graph()?.with_checkpointer(store).get_history(&thread, range).await?),
+        true => drop(
+            Dreams::to_look_at()
+                .with_checkpointer(store)
+                .thread(&thread)
+                .history()
+                .range(range)
+                .checkpoints()
+                .await?,
+        ),
+        false => drop(
+            graph()?.with_checkpointer(store).thread(&thread).history().range(range).checkpoints().await?,
+        ),
     }
     if args.json {
         return print(&lines(checkpoints));
@@ -75,8 +85,8 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
     let thread = ThreadId::from(args.thread.as_str());
     let at = args.at.map(CheckpointId);
     let snapshot = match Dreams::is_thread(&thread) {
-        true => of_agent(Dreams::to_look_at().with_checkpointer(store).get_state(&thread, at).await?),
-        false => graph()?.with_checkpointer(store).get_state(&thread, at).await?,
+        true => of_agent(Dreams::to_look_at().with_checkpointer(store).thread(&thread).at(at).state().await?),
+        false => graph()?.with_checkpointer(store).thread(&thread).at(at).state().await?,
     };
     let Some(meta) = &snapshot.checkpoint else { return Err(location.unknown(&args.thread)) };
     if snapshot.graph.is_none() {
@@ -123,10 +133,10 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
                 return Err(location.unknown(thread));
             }
             let drawing = match Dreams::is_thread(&id) {
-                true => Dreams::to_look_at().with_checkpointer(store).drawing_of(&id, None).await,
+                true => Dreams::to_look_at().with_checkpointer(store).thread(&id).drawing().await,
                 false => {
                     let graph = graph_of(&Remembered::load(&*store, &id, None).await?, &location)?;
-                    graph.with_checkpointer(store).drawing_of(&id, None).await
+                    graph.with_checkpointer(store).thread(&id).drawing().await
                 }
             };
             drawing?

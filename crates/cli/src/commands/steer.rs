@@ -1,10 +1,7 @@
 //! `superstep steer`: sends a message to a turn that another process runs.
 
 use serde_json::json;
-use superstep::{
-    RunConfig,
-    agent::{SteerError, steer as say},
-};
+use superstep::agent::{SteerError, steer as say};
 
 use crate::{
     args::command_line::SteerArgs,
@@ -21,7 +18,7 @@ pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
     let location = Location::new(args.location)?;
     dream_thread::refuse(&location, &args.thread.as_str().into())?;
     let graph = graph()?.with_checkpointer(location.change(&[&args.thread]).await?);
-    let number = match say(&graph, &args.text, RunConfig::thread(args.thread.as_str())).await {
+    let number = match say(&graph.thread(args.thread.as_str()), &args.text).await {
         Ok(number) => number,
         Err(SteerError::Run(error)) => return Err(error.into()),
         Err(_) => {

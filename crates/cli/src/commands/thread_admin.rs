@@ -63,7 +63,7 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     let (from, to) = (ThreadId::from(args.thread.as_str()), ThreadId::from(args.new.as_str()));
     let (remembered, decided) = location.remembered(&*store, &from, None).await?;
     let cwd = location.cwd_of(&remembered);
-    graph()?.with_checkpointer(store).copy_thread(&from, &to).await?;
+    graph()?.with_checkpointer(store).thread(&from).copy_to(&to).await?;
     decided.copy_to(&*location.decided(&to)?)?;
     // A missing folder has no files to restore.
     if let Ok(cwd) = cwd {
@@ -81,7 +81,7 @@ pub(crate) async fn adopt(args: AdoptArgs) -> Result<Exit, Failure> {
     let thread = ThreadId::from(args.thread.as_str());
     dream_thread::refuse(&location, &thread)?;
     let graph = graph()?.with_checkpointer(location.change(&[&args.thread]).await?);
-    graph.adopt_thread(&thread).await?;
+    graph.thread(&thread).adopt().await?;
     if args.json {
         return print(&lines([json!({ "thread": thread, "graph": graph.name() })]));
     }
@@ -102,9 +102,9 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     let pruned = match is_dream {
         true => {
             let graph = Dreams::to_look_at().with_checkpointer(store.clone());
-            graph.prune_thread(&thread, keep(&args.keep)).await?
+            graph.thread(&thread).prune(keep(&args.keep)).await?
         }
-        false => graph.prune_thread(&thread, keep(&args.keep)).await?,
+        false => graph.thread(&thread).prune(keep(&args.keep)).await?,
     };
     let left = left(&*store, &thread).await?;
     // A missing folder has no files to restore, and a dream has none that tools wrote.

@@ -150,7 +150,7 @@ async fn listed(
                 (Some(head), Ok(standing))
             }
             Ok(head) => {
-                let snapshot = graph.get_state(&thread, None).await;
+                let snapshot = graph.thread(&thread).state().await;
                 (
                     Some(head),
                     snapshot

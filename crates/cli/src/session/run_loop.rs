@@ -48,7 +48,7 @@ impl Setup<'_> {
                 None => break (outcome, waiting, written),
                 Some(answers) => {
                     let config = self.answering(&waiting, answers)?;
-                    stream = self.agent.resume_stream(config, streaming()).await?;
+                    stream = self.agent.configured(config).resume_stream(streaming()).await?;
                 }
             }
         };
@@ -196,7 +196,7 @@ impl Setup<'_> {
     async fn refused(&self, error: RunError) -> Failure {
         let thread = self.thread().as_str();
         let resume = self.command("resume", &[thread]);
-        let head = self.agent.graph().get_state(self.thread(), None).await;
+        let head = self.agent.graph().thread(self.thread()).state().await;
         if let RunError::Unfinished { next, .. } = error {
             let asked = head.iter().flat_map(|head| &head.tasks).flat_map(|task| &task.interrupts);
             let message = match Waiting::of(asked) {

@@ -47,12 +47,12 @@ pub(crate) async fn prune(
     let _lease = store.lease(thread).await?;
     // An unfinished round has taken a snapshot that no state references yet. Another branch starts its rounds
     // anew.
-    if !graph.get_state(thread, None).await?.next.is_empty() {
+    if !graph.thread(thread).state().await?.next.is_empty() {
         return Ok(0);
     }
     let mut trees = BTreeSet::new();
     for meta in store.history(thread, Default::default()).await? {
-        let state = graph.get_state(thread, Some(meta.id)).await?;
+        let state = graph.thread(thread).at(meta.id).state().await?;
         trees.extend(state.values.files.into_iter().flat_map(|files| [files.before, files.after]));
     }
     kept(cwd)?.prune(thread.as_str(), &trees).map_err(|cause| {

@@ -3,13 +3,13 @@
 //!
 //! Every checkpoint stores both in its metadata, so that the head alone is enough, even after a prune.
 //!
-//! Start at [`CompiledGraph::adopt_thread`].
+//! Start at [`Thread::adopt`].
 
-use crate::{Checkpointer, CompiledGraph, History, Prune, RunError, State, ThreadId, compiled::owner::Mark};
+use crate::{Checkpointer, History, Prune, RunError, State, Thread, ThreadId, compiled::owner::Mark};
 
-impl<S: State> CompiledGraph<S> {
-    /// Transfers a thread of a graph with another name to this graph, with all of its checkpoints. Nothing
-    /// else changes: the thread's pending nodes must exist in this graph, and its state must fit.
+impl<S: State> Thread<S> {
+    /// Transfers a thread from another graph, or from this one under another name, to this graph: all of its checkpoints.
+    /// Nothing else of it changes, so its pending nodes have to be among the nodes of this graph, and its state has to fit.
     ///
     /// Threads of called graphs belong to those graphs. Adopt each with the graph that is called now, by its
     /// id from [`Checkpointer::children`](crate::Checkpointer::children).
@@ -17,7 +17,7 @@ impl<S: State> CompiledGraph<S> {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// # use std::sync::Arc;
-    /// # use superstep_graph::{END, CompiledGraph, MemoryCheckpointer, RunConfig, START, State, StateGraph};
+    /// # use superstep_graph::{END, MemoryCheckpointer, START, State, StateGraph};
     /// # #[derive(State, Clone, Debug, Default)]
     /// # struct Chat { turns: i64 }
     /// # let store = Arc::new(MemoryCheckpointer::new());
@@ -29,23 +29,22 @@ impl<S: State> CompiledGraph<S> {
     /// #     graph.compile().unwrap().with_checkpointer(store.clone())
     /// # };
     /// let (old, renamed) = (graph("chat"), graph("support"));
-    /// old.invoke(Chat::update(), RunConfig::thread("t")).await?;
-    /// assert!(renamed.invoke(Chat::update(), RunConfig::thread("t")).await.is_err());
-    /// renamed.adopt_thread(&"t".into()).await?;
-    /// assert_eq!(renamed.invoke(Chat::update(), RunConfig::thread("t")).await?.state.turns, 2);
+    /// old.thread("t").run(Chat::update()).await?;
+    /// assert!(renamed.thread("t").run(Chat::update()).await.is_err());
+    /// renamed.thread("t").adopt().await?;
+    /// assert_eq!(renamed.thread("t").run(Chat::update()).await?.state.turns, 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`RunError::EmptyThread`] if it does not exist,
-    /// [`CheckpointError::Busy`](crate::CheckpointError::Busy) if it has another writer, and errors of the
-    /// checkpointer.
-    pub async fn adopt_thread(&self, thread: &ThreadId) -> Result<(), RunError> {
-        let checkpointer = self.checkpointer()?;
+    /// [`RunError::EmptyThread`] if there is none, [`CheckpointError::Busy`](crate::CheckpointError::Busy) if someone runs it,
+    /// or what the checkpointer reports.
+    pub async fn adopt(&self) -> Result<(), RunError> {
+        let (checkpointer, thread) = self.stored()?;
         let _lease = checkpointer.lease(&thread.root()).await?;
-        match mark_all(&**checkpointer, thread, |before| self.inner.mark(before.nonce)).await? {
+        match mark_all(&**checkpointer, thread, |before| self.graph.inner.mark(before.nonce)).await? {
             true => Ok(()),
             false => Err(RunError::EmptyThread { thread: thread.clone() }),
         }

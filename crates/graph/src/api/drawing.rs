@@ -2,7 +2,7 @@
 
 use superstep_engine::Drawing;
 
-use crate::{CheckpointId, CompiledGraph, History, RunError, Source, State, ThreadId};
+use crate::{CheckpointId, CompiledGraph, RunError, Source, State, Thread};
 
 impl<S: State> CompiledGraph<S> {
     /// Returns a drawing of the graph, for Mermaid, DOT, text or SVG.
@@ -23,26 +23,29 @@ impl<S: State> CompiledGraph<S> {
     pub fn drawing(&self) -> Drawing {
         self.topology().drawing()
     }
+}
 
-    /// Returns the graph with the path that a thread took to its head, or to the checkpoint `at`: the number
-    /// of runs of each node and arrow, and the pending nodes.
+impl<S: State> Thread<S> {
+    /// Returns the graph with the path that the thread took to its head, or to the checkpoint named by [`at`](Self::at): how
+    /// often each node ran and each arrow was taken, and which nodes are pending.
     ///
-    /// The path is derived from the pending nodes of each checkpoint; see [`Drawing::superstep`] for its
-    /// limits. Nodes that the graph no longer has are left out. A thread that never ran has no marks.
+    /// The path is read from the pending tasks of each checkpoint; see [`Drawing::superstep`] for what that leaves open.
+    /// Nodes that the graph no longer has are left out. A thread that never ran has no marks.
     ///
     /// # Errors
-    /// [`RunError::UnknownCheckpoint`], [`RunError::NoCheckpointer`], and errors of the checkpointer.
-    pub async fn drawing_of(&self, thread: &ThreadId, at: Option<CheckpointId>) -> Result<Drawing, RunError> {
-        let history = self.get_history(thread, History::default()).await?;
+    /// [`RunError::UnknownCheckpoint`], [`RunError::NoCheckpointer`], and the error of the checkpointer.
+    pub async fn drawing(&self) -> Result<Drawing, RunError> {
+        let (_, thread) = self.stored()?;
+        let history = self.history().checkpoints().await?;
         let find = |id: CheckpointId| history.iter().find(|meta| meta.id == id);
-        let mut here = match at {
+        let mut here = match self.config.checkpoint {
             None => history.first(),
             Some(id) => {
                 let unknown = || RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint: id };
                 Some(find(id).ok_or_else(unknown)?)
             }
         };
-        let mut drawing = self.drawing();
+        let mut drawing = self.graph.drawing();
         if let Some(end) = here {
             drawing.pending(&end.control.next);
         }

@@ -1,6 +1,6 @@
 //! Posts to running threads.
 //!
-//! Start at [`CompiledGraph::post`].
+//! Start at [`Thread::post`].
 
 use serde::Serialize;
 use serde_json::Map;
@@ -8,20 +8,18 @@ use superstep_engine::Control;
 use superstep_state::internal::encode;
 
 use crate::{
-    CheckpointError, Commit, CompiledGraph, History, RunConfig, RunError, Source, State,
+    CheckpointError, Commit, History, RunError, Source, State, Thread,
     journal::inbox::{ATTEMPTS, ITEM, inbox_of},
 };
 
-impl<S: State> CompiledGraph<S> {
-    /// Posts an item to the inbox of `config`'s thread, for its nodes to read with
-    /// [`Cx::inbox`](crate::Cx::inbox), and returns its number.
+impl<S: State> Thread<S> {
+    /// Adds an item to the thread's inbox, for its nodes to read with [`Cx::inbox`](crate::Cx::inbox), and returns its number.
     ///
     /// A run of the thread, in this process or another one, is not affected: the inbox is a separate line of
     /// checkpoints, deleted and copied with the thread. The item is stored when this returns.
     ///
     /// ```
-    /// # use std::sync::Arc;
-    /// # use superstep_graph::{Cx, END, MemoryCheckpointer, NodeError, RunConfig, START, State, StateGraph};
+    /// # use superstep_graph::{Cx, END, MemoryCheckpointer, NodeError, START, State, StateGraph};
     /// #[derive(State, Clone, Debug, Default)]
     /// struct Chat {
     ///     read: u64,
@@ -38,11 +36,12 @@ impl<S: State> CompiledGraph<S> {
     /// });
     /// graph.add_edge(START, listen);
     /// graph.add_edge(listen, END);
-    /// let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    /// let graph = graph.compile()?.with_checkpointer(MemoryCheckpointer::new());
     ///
-    /// graph.invoke(Chat::update(), RunConfig::thread("t")).await?;
-    /// assert_eq!(graph.post(7, RunConfig::thread("t")).await?, 1);
-    /// let end = graph.invoke(Chat::update(), RunConfig::thread("t")).await?;
+    /// let thread = graph.thread("t");
+    /// thread.run(Chat::update()).await?;
+    /// assert_eq!(thread.post(7).await?, 1);
+    /// let end = thread.run(Chat::update()).await?;
     /// assert_eq!((end.state.heard.as_str(), end.state.read), ("7", 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
@@ -50,16 +49,16 @@ impl<S: State> CompiledGraph<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::EmptyThread`] if the thread has no checkpoint, [`RunError::OtherGraph`],
-    /// [`RunError::Unstorable`] if `item` cannot be stored, and errors of the checkpointer.
-    pub async fn post(&self, item: impl Serialize, config: RunConfig) -> Result<u64, RunError> {
+    /// [`RunError::EmptyThread`] if nothing of the thread is stored, [`RunError::OtherGraph`], [`RunError::Unstorable`] if
+    /// `item` cannot be, or what the checkpointer reports.
+    pub async fn post(&self, item: impl Serialize) -> Result<u64, RunError> {
         let item = encode::to_value(&item)
             .map_err(|source| RunError::Unstorable { what: "the item for the inbox".to_owned(), source })?;
-        let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
+        let (checkpointer, thread) = self.stored_root()?;
         let newest = History { limit: Some(1), ..History::default() };
         match checkpointer.history(thread, newest.clone()).await?.first() {
             None => return Err(RunError::EmptyThread { thread: thread.clone() }),
-            Some(head) => self.inner().owns(thread, head)?,
+            Some(head) => self.graph.inner.owns(thread, head)?,
         }
         let inbox = inbox_of(thread);
         let mut attempts = 0..ATTEMPTS;
@@ -69,7 +68,7 @@ impl<S: State> CompiledGraph<S> {
                 parent: head,
                 source: Source::Input,
                 control: Control::new(0, Vec::new()),
-                created_ms: config.clock.now_ms(),
+                created_ms: self.config.clock.now_ms(),
                 metadata: Map::from_iter([(ITEM.to_owned(), item.clone())]),
                 applied: Vec::new(),
                 snapshot: None,

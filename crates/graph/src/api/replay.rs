@@ -12,7 +12,7 @@ use superstep_state::internal::Reader;
 use crate::{
     Breakpoints, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, CompiledGraph, Drain, Durability,
     History, IntoShared, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, SystemClock,
-    TaskRecord, ThreadId,
+    TaskRecord, Thread, ThreadId,
     api::replay_checkpointer::Shadow,
     chain,
     compiled::{graph::Keepers, owner::Mark},
@@ -35,7 +35,7 @@ use crate::{
 ///
 /// ```
 /// # use std::sync::Arc;
-/// use superstep_graph::{Cx, MemoryCheckpointer, Replay, RunConfig, START, State, StateGraph};
+/// use superstep_graph::{Cx, MemoryCheckpointer, START, State, StateGraph};
 /// # use superstep_graph::{CompiledGraph, CompileError, Checkpointer};
 ///
 /// #[derive(State, Clone, Debug, Default)]
@@ -53,11 +53,11 @@ use crate::{
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let store = Arc::new(MemoryCheckpointer::new());
-/// trip(store.clone(), false)?.invoke(Trip::update().city("Bonn".to_owned()), RunConfig::thread("t")).await?;
+/// trip(store.clone(), false)?.thread("t").run(Trip::update().city("Bonn")).await?;
 ///
-/// Replay::of(&trip(store.clone(), false)?, "t").run().await?.assert_same();
+/// trip(store.clone(), false)?.thread("t").replay().run().await?.assert_same();
 ///
-/// let found = Replay::of(&trip(store, true)?, "t").run().await?.divergence.expect("it became polite");
+/// let found = trip(store, true)?.thread("t").replay().run().await?.divergence.expect("it became polite");
 /// assert_eq!((found.node.as_str(), found.at.channel()), ("look_up", Some("weather")));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -65,7 +65,7 @@ use crate::{
 /// ```
 pub struct Replay<S: State> {
     graph: CompiledGraph<S>,
-    pub(crate) thread: ThreadId,
+    thread: Option<ThreadId>,
     pub(crate) from: Option<CheckpointId>,
     to: Option<CheckpointId>,
     pub(crate) live: BTreeSet<String>,
@@ -80,8 +80,8 @@ pub struct Replay<S: State> {
 pub struct Replayed {
     /// The number of supersteps that agree with the stored ones.
     pub supersteps: usize,
-    /// The number of tasks whose stored update was used, because their recorded inputs are missing: the
-    /// thread was stored without [`RunConfig::recording`], by an older program, or by an external update.
+    /// Of how many tasks the stored update was taken as it is, because it is not known what they learned: it was stored
+    /// without [`Thread::recording`](crate::Thread::recording), by an older program, or beside the graph.
     pub taken: usize,
     /// The number of skipped supersteps, which were stored as one checkpoint with [`Durability::Exit`].
     pub skipped: usize,
@@ -158,22 +158,24 @@ pub enum ReplayError {
     Run(#[from] RunError),
 }
 
-impl<S: State> Replay<S> {
-    /// Replays a whole thread, along the branch that ends at its head. The graph must have the thread's
-    /// checkpointer.
-    pub fn of(graph: &CompiledGraph<S>, thread: impl Into<ThreadId>) -> Self {
-        Self {
-            graph: graph.clone(),
-            thread: thread.into(),
+impl<S: State> Thread<S> {
+    /// Returns a replay of the whole thread, along the branch that ends at its head or at the checkpoint named by
+    /// [`at`](Self::at), to be narrowed down and run. The other options of the handle do not apply to it.
+    pub fn replay(&self) -> Replay<S> {
+        Replay {
+            graph: self.graph.clone(),
+            thread: self.id().cloned(),
             from: None,
-            to: None,
+            to: self.config.checkpoint,
             live: BTreeSet::new(),
             context: Value::Null,
             store: None,
         }
     }
+}
 
-    /// Starts the replay at this checkpoint: its tasks are the first to run.
+impl<S: State> Replay<S> {
+    /// Begins at this checkpoint: its tasks are the first to run.
     #[must_use]
     pub fn from(self, checkpoint: CheckpointId) -> Self {
         Self { from: Some(checkpoint), ..self }
@@ -215,12 +217,15 @@ impl<S: State> Replay<S> {
     /// [`ReplayError`]. A divergence is not an error: see [`Replayed::divergence`].
     pub async fn run(self) -> Result<Replayed, ReplayError> {
         let stored = self.graph.checkpointer()?.clone();
+        if self.thread.is_none() {
+            return Err(RunError::NoThread { graph: self.graph.name().to_owned() }.into());
+        }
         let branch: Arc<[CheckpointMeta]> = self.branch(&*stored).await?.into();
         let start = match self.from {
             None => 0,
             Some(from) => branch.iter().position(|meta| meta.id == from).ok_or_else(|| {
                 let to = branch.last().map_or(from, |last| last.id);
-                ReplayError::NotOnBranch { thread: self.thread.clone(), checkpoint: from, to }
+                ReplayError::NotOnBranch { thread: self.thread().clone(), checkpoint: from, to }
             })?,
         };
         let script = Arc::new(Script::new(stored.clone(), self.live.clone()));
@@ -232,23 +237,27 @@ impl<S: State> Replay<S> {
             supersteps: script.supersteps(),
             taken: script.taken(),
             skipped,
-            left: if fork.is_some() { script.left(&self.thread) } else { 0 },
+            left: if fork.is_some() { script.left(self.thread()) } else { 0 },
             fork,
             divergence: script.found(),
         })
     }
 
-    /// Returns the path of checkpoints to the last one, oldest first.
+    fn thread(&self) -> &ThreadId {
+        self.thread.as_ref().expect("`run` refuses a handle without a thread")
+    }
+
+    /// The checkpoints that lead to the last one, oldest first.
     async fn branch(&self, stored: &dyn Checkpointer) -> Result<Vec<CheckpointMeta>, ReplayError> {
-        let all = stored.history(&self.thread, History::default()).await.map_err(RunError::from)?;
-        let thread = self.thread.clone();
+        let all = stored.history(self.thread(), History::default()).await.map_err(RunError::from)?;
+        let thread = self.thread().clone();
         let Some(head) = all.first().map(|head| head.id) else {
             return Err(ReplayError::EmptyThread { thread });
         };
         if let Some(checkpoint) = self.from.filter(|from| all.iter().all(|meta| meta.id != *from)) {
             return Err(RunError::UnknownCheckpoint { thread, checkpoint }.into());
         }
-        all.iter().try_for_each(|meta| self.graph.inner().owns(&self.thread, meta))?;
+        all.iter().try_for_each(|meta| self.graph.inner().owns(self.thread(), meta))?;
         let mut wanted = Some(self.to.unwrap_or(head));
         let mut branch: Vec<CheckpointMeta> = Vec::new();
         for meta in all {
@@ -283,7 +292,7 @@ impl<S: State> Replay<S> {
             }
             let is_input = first.source == Source::Input && (at > 0 || first.parent.is_none());
             let done = if is_input { at } else { at + 1 };
-            script.put(&self.thread, Line { checkpoints: branch.clone(), done, end });
+            script.put(self.thread(), Line { checkpoints: branch.clone(), done, end });
             let given = match is_input {
                 true => Given::Input(self.input(&*script.store, first).await?),
                 false => Given::Nothing,
@@ -292,8 +301,8 @@ impl<S: State> Replay<S> {
                 true => self.run_along(script, Arc::new(Shadow(script.clone())), given).await?,
                 false => false,
             };
-            // A replay that is stuck continues with the result of that superstep in another run.
-            at = if stuck { script.done(&self.thread) } else { end };
+            // Where it is stuck, another run begins with what came of that superstep.
+            at = if stuck { script.done(self.thread()) } else { end };
         }
         Ok(skipped)
     }
@@ -305,21 +314,21 @@ impl<S: State> Replay<S> {
         branch: &Arc<[CheckpointMeta]>,
         mut start: usize,
     ) -> Result<CheckpointId, ReplayError> {
-        // Prevents other runs of the thread until its head is restored.
-        let _lease = stored.lease(&self.thread).await.map_err(RunError::from)?;
-        // Sections without a superstep need no comparison.
+        // Nobody runs the thread before it stands again where it stood.
+        let _lease = stored.lease(self.thread()).await.map_err(RunError::from)?;
+        // Where nothing ran there is nothing to compare.
         while end_of_piece(branch, start) == start + 1 && start + 1 < branch.len() {
             start += 1;
         }
         let line = Line { checkpoints: branch.clone(), done: start + 1, end: end_of_piece(branch, start) };
-        script.put(&self.thread, line);
+        script.put(self.thread(), line);
         let at = branch[start].id;
-        let loaded = stored.load(&self.thread, Some(at)).await.map_err(RunError::from)?;
+        let loaded = stored.load(self.thread(), Some(at)).await.map_err(RunError::from)?;
         let Some(Loaded { meta, head, tasks, .. }) = loaded else {
-            return Err(RunError::UnknownCheckpoint { thread: self.thread.clone(), checkpoint: at }.into());
+            return Err(RunError::UnknownCheckpoint { thread: self.thread().clone(), checkpoint: at }.into());
         };
         self.check_finished(&*stored, head).await?;
-        let all = stored.history(&self.thread, History::default()).await.map_err(RunError::from)?;
+        let all = stored.history(self.thread(), History::default()).await.map_err(RunError::from)?;
         let records = tasks.into_iter().filter(|(slot, _)| is_input(&meta, *slot)).collect();
         let mark = Mark::of(&meta);
         let mut metadata = asked_as(&all, at);
@@ -335,14 +344,14 @@ impl<S: State> Replay<S> {
             snapshot: None,
             records,
         };
-        let fork = stored.commit(&self.thread, Some(head), fork).await.map_err(RunError::from)?;
+        let fork = stored.commit(self.thread(), Some(head), fork).await.map_err(RunError::from)?;
         let ran = self.run_along(script, stored.clone(), Given::Nothing).await;
         let mut metadata = asked_as(&all, head);
         mark.put(&mut metadata);
         self.stand_at(&*stored, head, metadata).await?;
         ran?;
         if let Some(node) = script.refused() {
-            return Err(ReplayError::Own { thread: self.thread.clone(), node });
+            return Err(ReplayError::Own { thread: self.thread().clone(), node });
         }
         let graph = self.graph.inner();
         match script.unmet(|name| graph.topology.find(name).is_some()) {
@@ -356,10 +365,10 @@ impl<S: State> Replay<S> {
     /// Rejects a thread with pending tasks: a part of their work may be done, on threads and under keys that
     /// are named after that checkpoint, so that no other checkpoint can continue it.
     async fn check_finished(&self, stored: &dyn Checkpointer, head: CheckpointId) -> Result<(), ReplayError> {
-        let loaded = stored.load(&self.thread, Some(head)).await.map_err(RunError::from)?;
+        let loaded = stored.load(self.thread(), Some(head)).await.map_err(RunError::from)?;
         match loaded.map(|loaded| loaded.meta.control) {
             Some(control) if !control.is_finished() => {
-                Err(ReplayError::Unfinished { thread: self.thread.clone(), next: control.next })
+                Err(ReplayError::Unfinished { thread: self.thread().clone(), next: control.next })
             }
             _ => Ok(()),
         }
@@ -372,8 +381,8 @@ impl<S: State> Replay<S> {
         at: CheckpointId,
         metadata: Map<String, Value>,
     ) -> Result<(), ReplayError> {
-        let head = stored.load(&self.thread, None).await.map_err(RunError::from)?;
-        let stood = stored.load(&self.thread, Some(at)).await.map_err(RunError::from)?;
+        let head = stored.load(self.thread(), None).await.map_err(RunError::from)?;
+        let stood = stored.load(self.thread(), Some(at)).await.map_err(RunError::from)?;
         if let (Some(head), Some(stood)) = (head, stood) {
             let back = Commit {
                 parent: Some(at),
@@ -385,7 +394,7 @@ impl<S: State> Replay<S> {
                 snapshot: None,
                 records: Vec::new(),
             };
-            stored.commit(&self.thread, Some(head.head), back).await.map_err(RunError::from)?;
+            stored.commit(self.thread(), Some(head.head), back).await.map_err(RunError::from)?;
         }
         Ok(())
     }
@@ -404,10 +413,10 @@ impl<S: State> Replay<S> {
             drain: Drain::new(),
             context: self.context.clone(),
             durability: Durability::Sync,
-            ..RunConfig::thread(self.thread.clone())
+            ..RunConfig::thread(self.thread().clone())
         };
         let keepers = Keepers { checkpointer: Some(checkpointer), store: self.store.clone() };
-        let along = Along { script: script.clone(), thread: self.thread.clone() };
+        let along = Along { script: script.clone(), thread: self.thread().clone() };
         let ran = replay::replay(self.graph.inner().clone(), keepers, given, config, along).await;
         match ran {
             Ok(()) | Err(RunError::Diverged) => Ok(false),
@@ -424,7 +433,7 @@ impl<S: State> Replay<S> {
         stored: &dyn Checkpointer,
         meta: &CheckpointMeta,
     ) -> Result<S::Update, ReplayError> {
-        let loaded = stored.load(&self.thread, Some(meta.id)).await.map_err(RunError::from)?;
+        let loaded = stored.load(self.thread(), Some(meta.id)).await.map_err(RunError::from)?;
         let tasks = loaded.map(|loaded| loaded.tasks).unwrap_or_default();
         let update = tasks.into_iter().find_map(|(_, record)| match record {
             TaskRecord::Finished { update, .. } => Some(update),
@@ -432,7 +441,7 @@ impl<S: State> Replay<S> {
         });
         let mut reader = Reader::new(self.graph.inner().initial.clone());
         let read = reader.record(0, update.unwrap_or_else(|| "{}".to_owned()).as_bytes());
-        read.map_err(|unfit| unfit_error(unfit, &self.thread, meta.id, "an input").into())
+        read.map_err(|unfit| unfit_error(unfit, self.thread(), meta.id, "an input").into())
     }
 }
 

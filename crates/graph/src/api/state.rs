@@ -6,8 +6,7 @@ use superstep_engine::{ChannelSet, NodeName, Topology};
 use superstep_state::internal::fold;
 
 use crate::{
-    CheckpointId, CheckpointMeta, CompiledGraph, GraphId, History, Interrupt, Question, RunError, State,
-    TaskRecord, ThreadId,
+    CheckpointMeta, GraphId, Interrupt, Question, RunError, State, TaskRecord, Thread, ThreadId,
     journal::{interrupts::into_interrupt, task_origin::Origins},
     run::{
         conflicts::set_back_refused,
@@ -45,9 +44,9 @@ pub struct TaskSnapshot<S: State> {
     pub error: Option<String>,
     /// Its pending interrupts.
     pub interrupts: Vec<Interrupt>,
-    /// The threads of the graphs that it called, if it is pending and they are stored. Their state types are
-    /// not known here: [`CompiledGraph::get_subgraph_state`] reads a subgraph; [`CompiledGraph::get_state`]
-    /// of the called graph reads one that a node called.
+    /// The threads of the graphs that it called, as far as it is to run and they are kept. Those that have no type of their
+    /// own here: [`Thread::subgraph`] looks into a subgraph, [`Thread::state`] of the called graph into one that a node
+    /// called.
     pub subgraphs: Vec<ThreadId>,
 }
 
@@ -113,28 +112,25 @@ impl<S: State> Restored<S> {
     }
 }
 
-impl<S: State> CompiledGraph<S> {
-    /// Returns the thread's state at its head, or at the checkpoint `at`. An unknown thread has the initial
-    /// state and no pending tasks.
+impl<S: State> Thread<S> {
+    /// Returns the state at the head, or at the checkpoint named by [`at`](Self::at). A thread that never ran has the
+    /// initial state and no pending tasks.
     ///
     /// # Errors
-    /// [`RunError::UnknownCheckpoint`], [`RunError::OtherGraph`], and errors of the checkpointer or the
-    /// state; [`RunError::NoSubgraph`] for a subgraph's thread that can only be read from its caller.
-    pub async fn get_state(
-        &self,
-        thread: &ThreadId,
-        at: Option<CheckpointId>,
-    ) -> Result<StateSnapshot<S>, RunError> {
-        let checkpointer = self.checkpointer()?;
-        self.refuse_seeded(thread).await?;
-        match load(&self.inner, checkpointer, thread, at, ChannelSet::EMPTY).await? {
+    /// [`RunError::UnknownCheckpoint`], [`RunError::OtherGraph`], or the error of the checkpointer or the state;
+    /// [`RunError::NoSubgraph`] for the thread of a subgraph that can be read from its caller only.
+    pub async fn state(&self) -> Result<StateSnapshot<S>, RunError> {
+        let (checkpointer, thread) = self.stored()?;
+        let (graph, at) = (&self.graph.inner, self.config.checkpoint);
+        self.graph.refuse_seeded(thread).await?;
+        match load(graph, checkpointer, thread, at, ChannelSet::EMPTY).await? {
             Some(restored) => {
                 let origins = Origins::of(&restored.meta);
-                let snapshot = restored.into_snapshot(at.is_none(), &self.inner.topology)?;
+                let snapshot = restored.into_snapshot(at.is_none(), &graph.topology)?;
                 snapshot.with_subgraphs(&**checkpointer, thread, &origins).await
             }
             None => Ok(StateSnapshot {
-                values: self.inner.initial.clone(),
+                values: graph.initial.clone(),
                 next: Vec::new(),
                 tasks: Vec::new(),
                 checkpoint: None,
@@ -142,35 +138,5 @@ impl<S: State> CompiledGraph<S> {
                 unknown: Vec::new(),
             }),
         }
-    }
-
-    /// Returns the thread's checkpoints without their states, newest first.
-    ///
-    /// # Errors
-    /// [`RunError::OtherGraph`], or what the checkpointer reports.
-    pub async fn get_history(
-        &self,
-        thread: &ThreadId,
-        range: History,
-    ) -> Result<Vec<CheckpointMeta>, RunError> {
-        let history = self.checkpointer()?.history(thread, range).await?;
-        history.iter().try_for_each(|meta| self.inner.owns(thread, meta))?;
-        Ok(history.into_iter().map(CheckpointMeta::shown).collect())
-    }
-
-    /// Returns the thread's checkpoints with their states, newest first.
-    ///
-    /// # Errors
-    /// Those of the checkpointer or the state.
-    pub async fn get_state_history(
-        &self,
-        thread: &ThreadId,
-        range: History,
-    ) -> Result<Vec<StateSnapshot<S>>, RunError> {
-        let mut snapshots = Vec::new();
-        for meta in self.checkpointer()?.history(thread, range).await? {
-            snapshots.push(self.get_state(thread, Some(meta.id)).await?);
-        }
-        Ok(snapshots)
     }
 }

@@ -3,13 +3,15 @@
 //! A subgraph that works on its caller's state can be read only from the caller, because that state is not
 //! stored with it. The lookup therefore descends from the root, graph by graph, for any types of states.
 //!
-//! Start at [`CompiledGraph::get_subgraph_state`].
+//! Start at [`Thread::subgraph`].
+
+use std::marker::PhantomData;
 
 use superstep_checkpoint::internal::own::{EDITED, SEEDED};
 
 use crate::{
-    AsNode, CheckpointId, Checkpointer, CompiledGraph, History, RunConfig, RunError, Source, State,
-    StateSnapshot, TaskKey, TaskRecord, ThreadId,
+    AsNode, CheckpointId, Checkpointer, CompiledGraph, History, RunError, Source, State, StateSnapshot,
+    TaskKey, TaskRecord, Thread, ThreadId,
     api::update::update_states,
     compiled::{
         graph::Inner,
@@ -19,57 +21,77 @@ use crate::{
     run::subgraph_lookup::{Found, find},
 };
 
-impl<S: State> CompiledGraph<S> {
-    /// Returns the state of a subgraph at the head of its thread. `path` has the nodes that lead down to it,
-    /// starting with a node of this graph; `T` is the state of the last one. For a subgraph of the same
-    /// state, it includes the state at its start.
+impl<S: State> Thread<S> {
+    /// Returns a handle to a subgraph, to read and change its state. `path` has the nodes that lead down to it, from a node
+    /// of this graph on; `T` is the state of the last one.
     ///
-    /// A subgraph with a thread per task is found while its task is pending. For graphs called with
-    /// [`Cx::call`](crate::Cx::call), use [`TaskSnapshot::subgraphs`](crate::TaskSnapshot::subgraphs) and
-    /// [`get_state`](Self::get_state) of the called graph.
+    /// A subgraph that has a thread for each of its tasks is found while its task is pending. Use
+    /// [`TaskSnapshot::subgraphs`](crate::TaskSnapshot::subgraphs) and [`state`](Self::state) of the called graph for a
+    /// graph that a node calls with [`Cx::call`](crate::Cx::call).
+    pub fn subgraph<T: State>(
+        &self,
+        path: impl IntoIterator<Item = impl Into<String>>,
+    ) -> SubgraphThread<S, T> {
+        let path = path.into_iter().map(Into::into).collect();
+        SubgraphThread { root: self.clone(), path, state: PhantomData }
+    }
+}
+
+/// A subgraph of a thread. Made by [`Thread::subgraph`].
+#[must_use = "a handle does nothing until one of its operations runs"]
+pub struct SubgraphThread<S: State, T: State> {
+    root: Thread<S>,
+    path: Vec<String>,
+    state: PhantomData<fn() -> T>,
+}
+
+impl<S: State, T: State> SubgraphThread<S, T> {
+    /// Returns the state of the subgraph at the head of its thread. What a subgraph of the same state began with is part of
+    /// it.
     ///
     /// # Errors
-    /// [`RunError::NoSubgraph`] if it does not exist, or its state is not a `T`; and errors of the
-    /// checkpointer or the state.
-    pub async fn get_subgraph_state<T: State>(
-        &self,
-        thread: &ThreadId,
-        path: &[&str],
-    ) -> Result<StateSnapshot<T>, RunError> {
-        let found = self.find_subgraph::<T>(thread, path).await?;
-        let checkpointer = self.checkpointer()?;
+    /// [`RunError::NoSubgraph`] if there is none, or its state is not a `T`; or the error of the checkpointer or the state.
+    pub async fn state(&self) -> Result<StateSnapshot<T>, RunError> {
+        let (checkpointer, thread) = self.root.stored()?;
+        let found = self.find(thread).await?;
         let restored = found.load(checkpointer).await?;
-        let restored = restored.ok_or_else(|| self.no_subgraph(path, "nothing of it is stored yet"))?;
+        let restored = restored.ok_or_else(|| self.missing("nothing of it is stored yet"))?;
         let origins = Origins::of(&restored.meta);
         let snapshot = restored.into_snapshot(true, &found.graph.inner().topology)?;
         snapshot.with_subgraphs(&**checkpointer, &found.thread, &origins).await
     }
 
-    /// Updates the state of a subgraph, as [`update_state`](Self::update_state) does for this graph. Its
-    /// caller's task continues it when the thread is resumed; earlier questions of the subgraph are void.
+    /// Stores an update in the name of the node that ran last: see [`Thread::update`].
     ///
     /// # Errors
-    /// Those of [`get_subgraph_state`](Self::get_subgraph_state) and [`update_state`](Self::update_state).
-    pub async fn update_subgraph_state<T: State>(
+    /// Those of [`update_as`](Self::update_as), and [`RunError::AmbiguousUpdate`] if several nodes ran last.
+    pub async fn update(&self, update: impl Into<T::Update>) -> Result<CheckpointId, RunError> {
+        self.update_as(AsNode::LastRun, update).await
+    }
+
+    /// Stores an update in the name of a node of the subgraph: see [`Thread::update_as`]. The caller's task continues with
+    /// it when the thread is resumed; the subgraph's pending questions are withdrawn.
+    ///
+    /// # Errors
+    /// Those of [`state`](Self::state) and of [`Thread::update_as`].
+    pub async fn update_as(
         &self,
-        config: RunConfig,
-        path: &[&str],
-        update: T::Update,
-        as_node: impl Into<AsNode>,
+        node: impl Into<AsNode>,
+        update: impl Into<T::Update>,
     ) -> Result<CheckpointId, RunError> {
-        let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
-        let supersteps = vec![vec![(update, as_node.into())]];
+        let (checkpointer, thread) = self.root.stored_root()?;
+        let supersteps = vec![vec![(update.into(), node.into())]];
         let lease = checkpointer.lease(thread).await?;
-        let Found { graph, thread, at, seed } = self.find_subgraph::<T>(thread, path).await?;
-        config.check_metadata()?;
-        let mut config = config.clone();
+        let Found { graph, thread, at, seed } = self.find(thread).await?;
+        self.root.config.check_metadata()?;
+        let mut config = self.root.config.clone();
         config.checkpoint = match at {
             At::Head => None,
             At::Checkpoint { found, caller } => {
                 config.metadata.insert(EDITED.to_owned(), caller.0.into());
                 Some(found)
             }
-            At::Nowhere => return Err(self.no_subgraph(path, "nothing of it is stored yet")),
+            At::Nowhere => return Err(self.missing("nothing of it is stored yet")),
         };
         let inner: &Inner<T> = graph.inner();
         let id = update_states(inner, checkpointer, &thread, &config, supersteps, seed.as_ref()).await?;
@@ -78,7 +100,26 @@ impl<S: State> CompiledGraph<S> {
         Ok(id)
     }
 
-    /// Rejects the thread of a subgraph that works on its caller's state, which is not stored with it.
+    async fn find(&self, thread: &ThreadId) -> Result<Found<T>, RunError> {
+        if self.path.is_empty() {
+            return Err(self.missing("the path to it is empty"));
+        }
+        let graph = self.root.graph.clone();
+        let checkpointer = graph.checkpointer()?.clone();
+        let root = Found { graph, thread: thread.clone(), at: At::Head, seed: None };
+        let found = find(root, Down { checkpointer, path: self.path.clone().into_iter() }).await?;
+        let found = found.downcast::<Found<T>>();
+        found.map(|found| *found).map_err(|_| self.missing("its state is of another type"))
+    }
+
+    fn missing(&self, why: &'static str) -> RunError {
+        let (graph, node) = (self.root.graph.name().to_owned(), self.path.join("/"));
+        RunError::NoSubgraph { graph, node, why }
+    }
+}
+
+impl<S: State> CompiledGraph<S> {
+    /// Refuses the thread of a subgraph that works on its caller's state, which is not stored with it.
     pub(crate) async fn refuse_seeded(&self, thread: &ThreadId) -> Result<(), RunError> {
         if !thread.is_child() {
             return Ok(());
@@ -86,27 +127,11 @@ impl<S: State> CompiledGraph<S> {
         let range = History { source: Some(Source::Input), limit: Some(1), ..History::default() };
         let inputs = self.checkpointer()?.history(thread, range).await?;
         if inputs.iter().any(|input| input.metadata.contains_key(SEEDED)) {
-            let why = "it works on the state of its caller; ask the caller's graph with `get_subgraph_state`";
+            let why = "it works on the state of its caller; read it from the caller's thread with `subgraph`";
             let node = thread.to_string();
             return Err(RunError::NoSubgraph { graph: self.name().to_owned(), node, why });
         }
         Ok(())
-    }
-
-    async fn find_subgraph<T: State>(&self, thread: &ThreadId, path: &[&str]) -> Result<Found<T>, RunError> {
-        if path.is_empty() {
-            return Err(self.no_subgraph(path, "the path to it is empty"));
-        }
-        let checkpointer = self.checkpointer()?.clone();
-        let path_down: Vec<String> = path.iter().map(|&node| node.to_owned()).collect();
-        let root = Found { graph: self.clone(), thread: thread.clone(), at: At::Head, seed: None };
-        let found = find(root, Down { checkpointer, path: path_down.into_iter() }).await?;
-        let found = found.downcast::<Found<T>>();
-        found.map(|found| *found).map_err(|_| self.no_subgraph(path, "its state is of another type"))
-    }
-
-    fn no_subgraph(&self, path: &[&str], why: &'static str) -> RunError {
-        RunError::NoSubgraph { graph: self.name().to_owned(), node: path.join("/"), why }
     }
 }
 

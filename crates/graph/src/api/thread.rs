@@ -1,21 +1,14 @@
 //! One thread of a graph: its runs, its state, its history, and changes to it.
 //!
-//! Start at [`CompiledGraph::thread`].
+//! Start at [`Thread`].
 
-use serde::Serialize;
-use serde_json::Value;
-use superstep_engine::NodeName;
+use std::{fmt, sync::Arc};
 
-use crate::{
-    AsNode, CheckpointId, CheckpointMeta, Command, CompiledGraph, Drawing, History, Keep, Outcome, Replay,
-    RunConfig, RunError, RunStream, Source, State, StateSnapshot, Streaming, ThreadId,
-    node::run_config::run_options,
-};
+use crate::{CheckpointId, Checkpointer, CompiledGraph, RunConfig, RunError, State, ThreadId};
 
 /// One thread of a graph, with the options of runs that start from this handle.
 ///
-/// The options are those of [`RunConfig`] and consume the handle; operations borrow it, so one handle serves
-/// any number of them. A clone shares cancellation and drain with its original.
+/// Methods that set options consume the handle; operations borrow it, so one handle serves any number of them. A clone shares cancellation and drain with its original.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -40,245 +33,78 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-#[must_use = "a handle does nothing until one of its operations runs"]
 pub struct Thread<S: State> {
-    graph: CompiledGraph<S>,
-    id: ThreadId,
-    config: RunConfig,
+    pub(crate) graph: CompiledGraph<S>,
+    pub(crate) config: RunConfig,
 }
 
 impl<S: State> CompiledGraph<S> {
     /// Returns a handle to the thread with this id, which need not exist yet. The graph needs a checkpointer.
+    #[must_use = "a handle does nothing until one of its operations runs"]
     pub fn thread(&self, id: impl Into<ThreadId>) -> Thread<S> {
-        let id = id.into();
-        Thread { graph: self.clone(), config: RunConfig::thread(id.clone()), id }
+        Thread { graph: self.clone(), config: RunConfig::thread(id) }
+    }
+
+    /// Returns a handle with these options, to the thread that they name, if any.
+    #[must_use = "a handle does nothing until one of its operations runs"]
+    pub fn configured(&self, config: RunConfig) -> Thread<S> {
+        Thread { graph: self.clone(), config }
+    }
+
+    /// Returns a handle to runs that belong to no thread and are not stored, to set their options. A run with the default
+    /// options needs none: [`run`](Self::run).
+    #[must_use = "a handle does nothing until one of its operations runs"]
+    pub fn without_thread(&self) -> Thread<S> {
+        Thread { graph: self.clone(), config: RunConfig::default() }
     }
 }
 
 impl<S: State> Thread<S> {
-    run_options!(self, self.config);
+    crate::run_options!(self, self.config);
 
-    /// Returns the thread's id.
-    pub fn id(&self) -> &ThreadId {
-        &self.id
+    /// Raises the limit of supersteps to this number, if it is lower.
+    #[must_use = "a handle does nothing until one of its operations runs"]
+    pub fn step_limit_at_least(mut self, supersteps: u32) -> Self {
+        self.config.step_limit = self.config.step_limit.max(supersteps);
+        self
     }
 
-    /// Folds `input` into the thread's state and runs the graph from `START` to its end. See
-    /// [`CompiledGraph::invoke`].
+    /// Returns the checkpoint set by [`at`](Self::at).
+    pub fn start(&self) -> Option<CheckpointId> {
+        self.config.checkpoint
+    }
+
+    #[doc(hidden)]
+    pub fn config_mut(&mut self) -> &mut RunConfig {
+        &mut self.config
+    }
+
+    /// Returns the thread's id; `None` for runs [without a thread](CompiledGraph::without_thread).
+    pub fn id(&self) -> Option<&ThreadId> {
+        self.config.thread.as_ref()
+    }
+
+    /// The thread and where it is stored.
     ///
     /// # Errors
-    /// [`RunError`]. The thread stays at its last completed superstep, from which [`resume`](Self::resume) continues.
-    pub async fn run(&self, input: S::Update) -> Result<Outcome<S>, RunError> {
-        self.graph.invoke(input, self.config.clone()).await
+    /// [`RunError::NoCheckpointer`], [`RunError::NoThread`].
+    pub(crate) fn stored(&self) -> Result<(&Arc<dyn Checkpointer>, &ThreadId), RunError> {
+        let checkpointer = self.graph.checkpointer()?;
+        let missing = || RunError::NoThread { graph: self.graph.name().to_owned() };
+        Ok((checkpointer, self.id().ok_or_else(missing)?))
     }
 
-    /// Runs the thread's pending tasks, with the answers given by [`answer`](Self::answer). A finished thread
-    /// is not changed. See [`CompiledGraph::resume`].
+    /// Like [`stored`](Self::stored), for a thread that is written: not that of a subgraph.
     ///
     /// # Errors
-    /// Those of [`run`](Self::run), and [`RunError::EmptyThread`] if the thread never ran.
-    pub async fn resume(&self) -> Result<Outcome<S>, RunError> {
-        self.graph.resume(self.config.clone()).await
-    }
-
-    /// Folds the command's update, then runs the nodes it names together with the thread's pending tasks. See
-    /// [`CompiledGraph::resume_with`].
-    ///
-    /// # Errors
-    /// Those of [`resume`](Self::resume), and [`RunError::UnknownNode`] or [`RunError::NoWayIn`] for a target
-    /// that cannot be reached; the thread is then unchanged.
-    pub async fn resume_with(&self, command: Command<S, &str>) -> Result<Outcome<S>, RunError> {
-        self.graph.resume_with(command, self.config.clone()).await
-    }
-
-    /// Like [`run`](Self::run), as a stream of events.
-    pub fn stream(&self, input: S::Update, streaming: impl Into<Streaming>) -> RunStream<S> {
-        self.graph.stream(input, self.config.clone(), streaming)
-    }
-
-    /// Like [`resume`](Self::resume), as a stream of events.
-    pub fn resume_stream(&self, streaming: impl Into<Streaming>) -> RunStream<S> {
-        self.graph.stream_resume(self.config.clone(), streaming)
-    }
-
-    /// Like [`resume_with`](Self::resume_with), as a stream of events.
-    pub fn resume_stream_with(
-        &self,
-        command: Command<S, &str>,
-        streaming: impl Into<Streaming>,
-    ) -> RunStream<S> {
-        self.graph.stream_resume_with(command, self.config.clone(), streaming)
-    }
-
-    /// Returns the state at the head, or at the checkpoint named by [`at`](Self::at). A thread that never ran has the
-    /// initial state.
-    ///
-    /// # Errors
-    /// [`RunError::UnknownCheckpoint`], [`RunError::OtherGraph`], or the error of the checkpointer or the state.
-    pub async fn state(&self) -> Result<StateSnapshot<S>, RunError> {
-        self.graph.get_state(&self.id, self.config.checkpoint).await
-    }
-
-    /// Returns the thread's checkpoints, newest first: narrow them down with the methods of [`ThreadHistory`].
-    pub fn history(&self) -> ThreadHistory<S> {
-        ThreadHistory { graph: self.graph.clone(), thread: self.id.clone(), range: History::default() }
-    }
-
-    /// Stores an update in the name of the node that ran last. See [`CompiledGraph::update_state`].
-    ///
-    /// # Errors
-    /// Those of [`CompiledGraph::update_state`]; nothing is stored then.
-    pub async fn update(&self, update: S::Update) -> Result<CheckpointId, RunError> {
-        self.update_as(AsNode::LastRun, update).await
-    }
-
-    /// Stores an update in the name of `node`: the node's successors run next. See [`CompiledGraph::update_state`].
-    ///
-    /// # Errors
-    /// Those of [`CompiledGraph::update_state`]; nothing is stored then.
-    pub async fn update_as(
-        &self,
-        node: impl Into<AsNode>,
-        update: S::Update,
-    ) -> Result<CheckpointId, RunError> {
-        self.graph.update_state(self.config.clone(), update, node).await
-    }
-
-    /// Stores several updates: a checkpoint for each inner list, or none at all. See
-    /// [`CompiledGraph::bulk_update_state`].
-    ///
-    /// # Errors
-    /// Those of [`CompiledGraph::bulk_update_state`]; nothing is stored then.
-    pub async fn bulk_update(
-        &self,
-        supersteps: Vec<Vec<(S::Update, AsNode)>>,
-    ) -> Result<CheckpointId, RunError> {
-        self.graph.bulk_update_state(self.config.clone(), supersteps).await
-    }
-
-    /// Makes a copy of the checkpoint `at` the thread's new head; its tasks are pending again. See [`CompiledGraph::fork`].
-    ///
-    /// # Errors
-    /// [`RunError::UnknownCheckpoint`], [`RunError::EmptyThread`], or the error of the checkpointer or the state.
-    pub async fn fork(&self, at: CheckpointId) -> Result<CheckpointId, RunError> {
-        self.graph.fork(RunConfig { checkpoint: Some(at), ..self.config.clone() }).await
-    }
-
-    /// Returns a replay of the whole thread, to be narrowed down and run.
-    pub fn replay(&self) -> Replay<S> {
-        Replay::of(&self.graph, self.id.clone())
-    }
-
-    /// Adds an item to the thread's inbox and returns its number. See [`CompiledGraph::post`].
-    ///
-    /// # Errors
-    /// Those of [`CompiledGraph::post`].
-    pub async fn post(&self, item: impl Serialize) -> Result<u64, RunError> {
-        self.graph.post(item, self.config.clone()).await
-    }
-
-    /// Copies the thread with its checkpoints and subgraph threads, and returns a handle to the copy with default options.
-    ///
-    /// # Errors
-    /// Those of [`CompiledGraph::copy_thread`].
-    pub async fn copy_to(&self, id: impl Into<ThreadId>) -> Result<Self, RunError> {
-        let id = id.into();
-        self.graph.copy_thread(&self.id, &id).await?;
-        Ok(self.graph.thread(id))
-    }
-
-    /// Deletes the checkpoints that `keep` does not retain, and returns their number. See [`CompiledGraph::prune_thread`].
-    ///
-    /// # Errors
-    /// Those of [`CompiledGraph::prune_thread`]; nothing is deleted then.
-    pub async fn prune(&self, keep: Keep) -> Result<usize, RunError> {
-        self.graph.prune_thread(&self.id, keep).await
-    }
-
-    /// Deletes the thread and the threads of its subgraphs.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Busy`](crate::CheckpointError::Busy) while the thread runs.
-    pub async fn delete(&self) -> Result<(), RunError> {
-        self.graph.delete_thread(&self.id).await
-    }
-
-    /// Transfers a thread from another graph to this one. See [`CompiledGraph::adopt_thread`].
-    ///
-    /// # Errors
-    /// Those of [`CompiledGraph::adopt_thread`].
-    pub async fn adopt(&self) -> Result<(), RunError> {
-        self.graph.adopt_thread(&self.id).await
-    }
-
-    /// Returns the graph with the path that the thread took to its head, or to the checkpoint named by [`at`](Self::at).
-    ///
-    /// # Errors
-    /// Those of [`CompiledGraph::drawing_of`].
-    pub async fn drawing(&self) -> Result<Drawing, RunError> {
-        self.graph.drawing_of(&self.id, self.config.checkpoint).await
+    /// Those of [`stored`](Self::stored), and [`RunError::ChildThread`].
+    pub(crate) fn stored_root(&self) -> Result<(&Arc<dyn Checkpointer>, &ThreadId), RunError> {
+        Ok((self.graph.checkpointer()?, self.graph.thread_of(&self.config)?))
     }
 }
 
-/// The checkpoints of a thread, newest first; each method narrows them down, and all conditions apply together.
-#[derive(Clone)]
-#[must_use = "reads nothing until `checkpoints` or `states` runs"]
-pub struct ThreadHistory<S: State> {
-    graph: CompiledGraph<S>,
-    thread: ThreadId,
-    range: History,
-}
-
-impl<S: State> ThreadHistory<S> {
-    /// Returns at most this many checkpoints.
-    pub fn limit(mut self, count: usize) -> Self {
-        self.range.limit = Some(count);
-        self
-    }
-
-    /// Skips this checkpoint and newer ones: pass the last id of a page to read the next one.
-    pub fn before(mut self, checkpoint: CheckpointId) -> Self {
-        self.range.before = Some(checkpoint);
-        self
-    }
-
-    /// Selects checkpoints that exist for this reason.
-    pub fn source(mut self, source: Source) -> Self {
-        self.range.source = Some(source);
-        self
-    }
-
-    /// Selects checkpoints of this superstep; each branch may have one.
-    pub fn step(mut self, step: i64) -> Self {
-        self.range.step = Some(step);
-        self
-    }
-
-    /// Selects checkpoints at which this node is pending.
-    pub fn pending(mut self, node: impl Into<NodeName>) -> Self {
-        self.range.next = Some(node.into());
-        self
-    }
-
-    /// Selects checkpoints whose metadata has this entry.
-    pub fn metadata(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
-        self.range.metadata.insert(name.into(), value.into());
-        self
-    }
-
-    /// Reads the checkpoints without their states.
-    ///
-    /// # Errors
-    /// [`RunError::OtherGraph`], or the error of the checkpointer.
-    pub async fn checkpoints(&self) -> Result<Vec<CheckpointMeta>, RunError> {
-        self.graph.get_history(&self.thread, self.range.clone()).await
-    }
-
-    /// Reads the checkpoints with their states, and with the updates of their tasks.
-    ///
-    /// # Errors
-    /// [`RunError::OtherGraph`], or the error of the checkpointer or the state.
-    pub async fn states(&self) -> Result<Vec<StateSnapshot<S>>, RunError> {
-        self.graph.get_state_history(&self.thread, self.range.clone()).await
+impl<S: State> fmt::Debug for Thread<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").field("graph", &self.graph.name()).field("config", &self.config).finish()
     }
 }

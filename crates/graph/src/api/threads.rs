@@ -6,7 +6,7 @@ use superstep_checkpoint::internal::asked_as;
 use superstep_engine::ChannelSet;
 
 use crate::{
-    CheckpointError, CompiledGraph, History, Keep, Prune, RunError, State, ThreadId,
+    CheckpointError, History, Keep, Prune, RunError, State, Thread, ThreadId,
     api::adopt::mark_all,
     journal::task_origin::Origins,
     run::{
@@ -15,16 +15,16 @@ use crate::{
     },
 };
 
-impl<S: State> CompiledGraph<S> {
-    /// Copies the thread `from` to `to`: the same checkpoints under the same ids, the records of their tasks,
-    /// and the threads of subgraphs. The copies are then independent, and the keys of their tasks differ
-    /// ([`Cx::key`](crate::Cx::key)).
+impl<S: State> Thread<S> {
+    /// Copies the thread with its checkpoints, under the same ids, the records of their tasks, and the threads of subgraphs.
+    /// Later changes of one do not reach the other, and the keys of their tasks differ ([`Cx::key`](crate::Cx::key)). Returns a handle to the copy with the default options.
     ///
     /// # Errors
-    /// [`CheckpointError::NoThread`] if `from` does not exist, [`CheckpointError::ThreadExists`] if `to`
-    /// exists, [`CheckpointError::Busy`] if one of them has another writer.
-    pub async fn copy_thread(&self, from: &ThreadId, to: &ThreadId) -> Result<(), RunError> {
-        let checkpointer = self.checkpointer()?;
+    /// [`CheckpointError::NoThread`] if the thread does not exist, [`CheckpointError::ThreadExists`] if the copy does,
+    /// [`CheckpointError::Busy`] while one of them runs.
+    pub async fn copy_to(&self, id: impl Into<ThreadId>) -> Result<Self, RunError> {
+        let (checkpointer, from) = self.stored()?;
+        let to = &id.into();
         if from == to {
             return Err(CheckpointError::ThreadExists { thread: to.clone() }.into());
         }
@@ -34,36 +34,36 @@ impl<S: State> CompiledGraph<S> {
         // A deleted thread may have had this name; its keys must not be reused.
         let nonce = checkpointer.nonce(to).await?;
         mark_all(&**checkpointer, to, |mark| mark.with_nonce(nonce.clone())).await?;
-        Ok(())
+        Ok(self.graph.thread(to.clone()))
     }
 
-    /// Deletes a thread and the threads of its subgraphs. No effect if it does not exist.
+    /// Deletes the thread with the threads of its subgraphs. Does nothing if it does not exist.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if it has another writer.
-    pub async fn delete_thread(&self, thread: &ThreadId) -> Result<(), RunError> {
-        let checkpointer = self.checkpointer()?;
+    /// [`CheckpointError::Busy`] while the thread runs.
+    pub async fn delete(&self) -> Result<(), RunError> {
+        let (checkpointer, thread) = self.stored()?;
         let _lease = checkpointer.lease(thread).await?;
         Ok(checkpointer.delete(thread).await?)
     }
 
-    /// Deletes the checkpoints of a thread that `keep` does not retain, and returns their number.
+    /// Deletes the checkpoints that `keep` does not retain, and returns their number.
     ///
-    /// Retained checkpoints have the same state and the same task records as before, so that the thread
-    /// continues and they can be forked. One without its parent gets a full state of its own, and the
-    /// metadata of the input before it ([`RunConfig::metadata`](crate::RunConfig::metadata)). The threads of
-    /// subgraphs are deleted with the checkpoints whose tasks called them.
+    /// A retained checkpoint has the same state as before, and the same tasks with their records; so the thread can be
+    /// resumed, and retained checkpoints can be forked. A retained checkpoint without its parent gets a full state of its
+    /// own, and the [metadata](Self::metadata) of the input before it. The threads of subgraphs are deleted with the
+    /// checkpoints whose tasks called them.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] if the thread has another writer, [`RunError::UnknownCheckpoint`] if a
-    /// checkpoint of [`Keep::Only`] does not exist, and errors of the checkpointer or the state. The thread
-    /// is then unchanged.
-    pub async fn prune_thread(&self, thread: &ThreadId, keep: Keep) -> Result<usize, RunError> {
-        let checkpointer = self.checkpointer()?;
+    /// [`CheckpointError::Busy`] while the thread runs, [`RunError::UnknownCheckpoint`] if it lacks one of [`Keep::Only`],
+    /// or the error of the checkpointer or the state. Nothing is deleted then.
+    pub async fn prune(&self, keep: Keep) -> Result<usize, RunError> {
+        let (checkpointer, thread) = self.stored()?;
         let _lease = checkpointer.lease(thread).await?;
         let history = checkpointer.history(thread, History::default()).await?;
         let Some(head) = history.first() else { return Ok(0) };
-        self.inner.owns(thread, head)?;
+        let graph = &self.graph.inner;
+        graph.owns(thread, head)?;
         if let Keep::Only(ids) = &keep
             && let Some(&checkpoint) = ids.iter().find(|id| !history.iter().any(|meta| meta.id == **id))
         {
@@ -81,7 +81,7 @@ impl<S: State> CompiledGraph<S> {
                 metadata.insert(meta.id, remembered);
             }
             if let Some(restored) =
-                load(&self.inner, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await?
+                load(graph, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await?
             {
                 let Restored { state, kept, .. } = restored;
                 let channels = snapshot(&state, meta.control.step)?;

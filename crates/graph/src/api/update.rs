@@ -8,8 +8,7 @@ use superstep_checkpoint::internal::own::OUTSIDE;
 use superstep_engine::{ChannelSet, END, NodeName, START, Topology};
 
 use crate::{
-    CheckpointId, Checkpointer, Commit, CompiledGraph, RunConfig, RunError, Source, State, TaskRecord,
-    ThreadId,
+    CheckpointId, Checkpointer, Commit, RunConfig, RunError, Source, State, TaskRecord, Thread, ThreadId,
     compiled::graph::Inner,
     journal::memories::{Bound, bound, with_memories},
     run::{
@@ -19,8 +18,8 @@ use crate::{
     },
 };
 
-/// Implements [`CompiledGraph::bulk_update_state`](crate::CompiledGraph::bulk_update_state). The caller has
-/// the lease. `seed` is the initial state of a subgraph.
+/// See [`Thread::bulk_update`]. The caller has the lease. `seed` is the
+/// state that a subgraph began with.
 pub(crate) async fn update_states<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
@@ -90,7 +89,7 @@ pub(crate) async fn update_states<S: State>(
     Ok(parent.expect("there is at least one superstep"))
 }
 
-/// Implements [`CompiledGraph::fork`](crate::CompiledGraph::fork).
+/// See [`Thread::fork`].
 pub(crate) async fn fork<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
@@ -199,55 +198,60 @@ pub(crate) fn find<S: State>(
     Ok(if last { As::LastRun(node) } else { As::Node(node) })
 }
 
-impl<S: State> CompiledGraph<S> {
-    /// Updates the state as if `as_node` had returned `update`, on a new checkpoint after `config`'s. The
-    /// successors of `as_node` run next, together with the pending tasks; only pending tasks of `as_node`
-    /// itself are dropped. Use [`resume`](Self::resume) to run them.
-    ///
-    /// `as_node` is a node's name; `None` means the node that ran last, and [`AsNode::End`] leaves no pending
-    /// tasks. At the head, finished tasks of an incomplete superstep are included: their updates are folded
-    /// before this one, and their successors run next as well. Tasks whose writes conflict, or are rejected
-    /// by a reducer, count as failed and stay pending.
+impl<S: State> Thread<S> {
+    /// Stores an update in the name of the node that ran last: see [`update_as`](Self::update_as) and
+    /// [`AsNode::LastRun`].
     ///
     /// # Errors
-    /// [`RunError::UnknownNode`], [`RunError::AmbiguousUpdate`] if several nodes ran last, and errors of a
-    /// router, a reducer, the checkpointer or the state. The thread is then unchanged.
-    pub async fn update_state(
-        &self,
-        config: RunConfig,
-        update: S::Update,
-        as_node: impl Into<AsNode>,
-    ) -> Result<CheckpointId, RunError> {
-        let supersteps = vec![vec![(update, as_node.into())]];
-        self.bulk_update_state(config, supersteps).await
+    /// Those of [`update_as`](Self::update_as), and [`RunError::AmbiguousUpdate`] if several nodes ran last.
+    pub async fn update(&self, update: impl Into<S::Update>) -> Result<CheckpointId, RunError> {
+        self.update_as(AsNode::LastRun, update).await
     }
 
-    /// Stores several updates like [`update_state`](Self::update_state), atomically: a checkpoint for each
-    /// superstep, with updates of several nodes, folded in the given order. Returns the last checkpoint.
+    /// Stores an update in the name of `node`, as a new checkpoint after the head, or after the checkpoint named by
+    /// [`at`](Self::at). The node's successors run next, together with the pending tasks, but for those of `node` itself.
+    /// Use [`resume`](Self::resume) to run them. [`AsNode::End`] leaves nothing to run.
+    ///
+    /// At the head, the updates of tasks that finished before their superstep did are folded before this one, and their
+    /// successors run next as well. Tasks whose writes are in conflict, or refused by a reducer, have failed and stay
+    /// pending.
     ///
     /// # Errors
-    /// Those of [`update_state`](Self::update_state); [`RunError::NoUpdates`] if there are no supersteps or
-    /// one is empty, and [`RunError::Conflict`] if two updates of one superstep write a channel that accepts
-    /// one write.
-    pub async fn bulk_update_state(
+    /// [`RunError::UnknownNode`], or the error of a router, a reducer, the checkpointer or the state. Nothing is stored
+    /// then.
+    pub async fn update_as(
         &self,
-        config: RunConfig,
+        node: impl Into<AsNode>,
+        update: impl Into<S::Update>,
+    ) -> Result<CheckpointId, RunError> {
+        self.bulk_update(vec![vec![(update.into(), node.into())]]).await
+    }
+
+    /// Stores several updates: a checkpoint for each inner list, whose updates are folded in the order given. Stores all of
+    /// them or none. Returns the last checkpoint.
+    ///
+    /// # Errors
+    /// Those of [`update_as`](Self::update_as); [`RunError::NoUpdates`] if a list is empty, and [`RunError::Conflict`] if
+    /// two updates of one superstep write a channel that takes one write.
+    pub async fn bulk_update(
+        &self,
         supersteps: Vec<Vec<(S::Update, AsNode)>>,
     ) -> Result<CheckpointId, RunError> {
-        let (checkpointer, thread) = (self.checkpointer()?, self.thread_of(&config)?);
-        config.check_metadata()?;
+        let (checkpointer, thread) = self.stored_root()?;
+        self.config.check_metadata()?;
         let _lease = checkpointer.lease(thread).await?;
-        update_states(&self.inner, checkpointer, thread, &config, supersteps, None).await
+        update_states(&self.graph.inner, checkpointer, thread, &self.config, supersteps, None).await
     }
 
-    /// Creates a copy of `config`'s checkpoint, or of the head, as the new head: its tasks are pending again.
-    /// Use [`resume`](Self::resume) to run them; with [`RunConfig::checkpoint`] that does both.
+    /// Makes a copy of the checkpoint `at` the thread's new head, or a copy of the head for `None`; its tasks are pending
+    /// again. Use [`resume`](Self::resume) to run them; on a handle [`at`](Self::at) the checkpoint, `resume` does both.
     ///
     /// # Errors
-    /// [`RunError::UnknownCheckpoint`], [`RunError::EmptyThread`], and errors of the checkpointer or the
-    /// state.
-    pub async fn fork(&self, config: RunConfig) -> Result<CheckpointId, RunError> {
+    /// [`RunError::UnknownCheckpoint`], [`RunError::EmptyThread`], or the error of the checkpointer or the state.
+    pub async fn fork(&self, at: impl Into<Option<CheckpointId>>) -> Result<CheckpointId, RunError> {
+        let config = RunConfig { checkpoint: at.into().or(self.config.checkpoint), ..self.config.clone() };
         config.check_metadata()?;
-        fork(&self.inner, self.checkpointer()?, self.thread_of(&config)?, &config).await
+        let (checkpointer, thread) = self.stored_root()?;
+        fork(&self.graph.inner, checkpointer, thread, &config).await
     }
 }

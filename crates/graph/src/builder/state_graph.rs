@@ -65,7 +65,7 @@ impl<S: State> StateGraph<S> {
     /// Creates a graph without nodes, whose threads start with the default state.
     ///
     /// The name is stored in the checkpoints of its threads, which no graph of another name can continue
-    /// ([`CompiledGraph::adopt_thread`]).
+    /// ([`Thread::adopt`](crate::Thread::adopt)).
     pub fn new(name: impl Into<String>) -> Self {
         Self::with_initial(name, S::default())
     }

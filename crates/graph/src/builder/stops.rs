@@ -21,7 +21,7 @@ impl<S: State> StateGraph<S> {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use superstep_graph::{Cx, MemoryCheckpointer, RunConfig, START, State, StateGraph, Status};
+    /// # use superstep_graph::{Cx, MemoryCheckpointer, START, State, StateGraph, Status};
     /// # #[derive(State, Clone, Debug, Default)]
     /// # struct Order { paid: bool }
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -30,9 +30,9 @@ impl<S: State> StateGraph<S> {
     /// graph.add_edge(START, pay);
     /// graph.stop_before(pay);
     /// let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-    /// let stopped = graph.invoke(Order::update(), RunConfig::thread("t")).await?;
+    /// let stopped = graph.thread("t").run(Order::update()).await?;
     /// assert_eq!((stopped.status, stopped.state.paid), (Status::Interrupted, false));
-    /// assert!(graph.resume(RunConfig::thread("t")).await?.state.paid);
+    /// assert!(graph.thread("t").resume().await?.state.paid);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

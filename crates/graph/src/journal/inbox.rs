@@ -1,6 +1,6 @@
 //! The inbox of a thread, which accepts items during a run.
 //!
-//! Start at [`CompiledGraph::post`](crate::CompiledGraph::post).
+//! Start at [`Thread::post`](crate::Thread::post).
 
 use serde_json::Value;
 

@@ -33,8 +33,12 @@ mod id;
 /// Answers to interrupts, by the interrupt's id, or by its key if that is unique.
 ///
 /// ```
-/// # use superstep_graph::{Answers, RunConfig};
-/// let config = RunConfig { answers: Answers::new().answer("approve_refund", true), ..RunConfig::thread("order-7") };
+/// # use superstep_graph::{Answers, CompiledGraph, RunError, State};
+/// # async fn example<S: State>(graph: CompiledGraph<S>) -> Result<(), RunError> {
+/// let answers = Answers::new().answer("approve_refund", true).answer("note", "by phone");
+/// graph.thread("order-7").answers(answers).resume().await?;
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answers(BTreeMap<String, Result<Value, String>>);
@@ -49,9 +53,14 @@ impl Answers {
     /// value that cannot be serialized is reported by the run that gets it.
     #[must_use]
     pub fn answer(mut self, interrupt: impl Into<String>, value: impl Serialize) -> Self {
+        self.add(interrupt, value);
+        self
+    }
+
+    /// Adds an answer in place.
+    pub fn add(&mut self, interrupt: impl Into<String>, value: impl Serialize) {
         let value = encode::to_value(&value).map_err(|error| error.to_string());
         self.0.insert(interrupt.into(), value);
-        self
     }
 
     /// Returns the answer added under this name.
@@ -60,7 +69,7 @@ impl Answers {
     }
 
     /// Adds the other answers and replaces those under the same names.
-    pub(crate) fn extend(&mut self, others: Self) {
+    pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 

@@ -18,7 +18,7 @@ use crate::{
 /// A node that returns it is declared with
 /// [`StateGraph::add_routing_node`](crate::StateGraph::add_routing_node). `R` is the enum of its routes;
 /// external commands name nodes instead, see
-/// [`CompiledGraph::resume_with`](crate::CompiledGraph::resume_with). Several commands in a `Vec` are
+/// [`Thread::resume_with`](crate::Thread::resume_with). Several commands in a `Vec` are
 /// combined: their updates are folded in order.
 ///
 /// ```

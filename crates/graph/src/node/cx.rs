@@ -194,7 +194,7 @@ impl Cx {
     }
 
     /// Returns the number of supersteps that the run may make after this one: 0 in the last that its
-    /// [`step_limit`](crate::RunConfig::step_limit) allows. A node can use it to finish in time.
+    /// [`step_limit`](crate::Thread::step_limit) allows. A node can use it to finish in time.
     pub fn remaining_steps(&self) -> u32 {
         self.needs_records();
         if self.run.tape.records {
@@ -223,7 +223,7 @@ impl Cx {
     /// Returns a random number generator: the same for every attempt of this task, different for any other
     /// task, on this thread or another.
     ///
-    /// It derives from [`RunConfig::seed`](crate::RunConfig::seed), the thread and the task: do not use it
+    /// It derives from [`Thread::seed`](crate::Thread::seed), the thread and the task: do not use it
     /// for secrets.
     pub fn rng(&self) -> StdRng {
         self.needs_records();
@@ -305,7 +305,7 @@ impl Cx {
         &self.run.cancel
     }
 
-    /// Requests the run to end after this superstep, like [`RunConfig::drain`](crate::RunConfig::drain). The
+    /// Requests the run to end after this superstep, like [`Thread::drain`](crate::Thread::drain). The
     /// first reason is retained. A replay continues, as the thread did in another run.
     pub fn drain(&self, reason: impl Into<String>) {
         if !self.run.tape.replays {
@@ -314,7 +314,7 @@ impl Cx {
     }
 
     /// Interrupts the node with a question and waits for the answer, which is given to another run: with
-    /// [`RunConfig::answers`](crate::RunConfig::answers).
+    /// [`Thread::answers`](crate::Thread::answers).
     ///
     /// Until then the node is dropped here and the run ends with
     /// [`Status::Interrupted`](crate::Status::Interrupted). With the answer, the node runs again from its

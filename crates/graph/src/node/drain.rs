@@ -10,15 +10,18 @@ use std::{
 /// A request to end runs without loss, after the current superstep. Clones share the request.
 ///
 /// A program that is about to stop passes one to all its runs with
-/// [`RunConfig::drain`](crate::RunConfig::drain). Unlike a cancellation it drops no task. It cannot be
+/// [`Thread::drain`](crate::Thread::drain). Unlike a cancellation it drops no task. It cannot be
 /// revoked, so the run that continues needs a new one.
 ///
 /// ```
-/// # use superstep_graph::{Drain, RunConfig};
+/// # use superstep_graph::{CompiledGraph, Drain, RunError, State};
+/// # async fn example<S: State>(graph: CompiledGraph<S>, input: S::Update) -> Result<(), RunError> {
 /// let drain = Drain::new();
-/// let config = RunConfig { drain: drain.clone(), ..RunConfig::thread("report-3") };
+/// let run = graph.thread("report-3").drain(drain.clone()).run(input);
 /// drain.request("a new version is installed");
-/// assert_eq!(config.drain.requested(), Some("a new version is installed"));
+/// assert_eq!(run.await?.drained.as_deref(), Some("a new version is installed"));
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Default)]
 pub struct Drain(Arc<OnceLock<String>>);

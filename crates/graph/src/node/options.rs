@@ -22,7 +22,7 @@ pub struct NodeOptions {
     pub idle_timeout: Option<Duration>,
     /// The maximum number of concurrent tasks of the node, in each superstep; `None` for all, 0 counts as 1.
     /// Tasks of other nodes may run meanwhile, up to
-    /// [`RunConfig::max_concurrency`](crate::RunConfig::max_concurrency).
+    /// [`Thread::max_concurrency`](crate::Thread::max_concurrency).
     pub max_concurrency: Option<usize>,
     /// The behaviour when the run is cancelled.
     pub on_cancel: OnCancel,

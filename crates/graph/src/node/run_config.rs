@@ -10,130 +10,159 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Answers, CheckpointId, Clock, Drain, RunError, SystemClock, ThreadId};
 
-/// Defines the options of a run as methods of a type that contains a [`RunConfig`]: `$config` is its place in
-/// `$self`.
+/// Defines the options of a run as methods of a type that holds a [`RunConfig`]: `$config` is the place of it in `$self`.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! run_options {
     ($self:ident, $config:expr) => {
-        /// Starts from this checkpoint, on a new branch, instead of from the head: see
-        /// [`RunConfig::checkpoint`](crate::RunConfig::checkpoint).
-        pub fn at(mut $self, checkpoint: crate::CheckpointId) -> Self {
-            $config.checkpoint = Some(checkpoint);
+        /// Starts from this checkpoint, on a branch of its own, instead of from the head; its tasks run afresh. `None` is
+        /// the head.
+        ///
+        /// The head's own checkpoint starts a branch only without answers and commands: those, and external updates, are for
+        /// the tasks that wait there.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn at(mut $self, checkpoint: impl Into<Option<$crate::CheckpointId>>) -> Self {
+            $config.checkpoint = checkpoint.into();
             $self
         }
 
         /// Adds the answer to an interrupt, by the interrupt's id, or by its key if that is unique. Any
         /// serializable value is an answer; one that cannot be serialized is reported when the run starts.
-        pub fn answer(mut $self, interrupt: impl Into<String>, value: impl serde::Serialize) -> Self {
-            $config.answers = $config.answers.answer(interrupt, value);
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn answer(mut $self, interrupt: impl Into<String>, value: impl $crate::__private::serde::Serialize) -> Self {
+            $config.answers.add(interrupt, value);
             $self
         }
 
         /// Adds several answers.
-        pub fn answers(mut $self, answers: crate::Answers) -> Self {
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn answers(mut $self, answers: $crate::Answers) -> Self {
             $config.answers.extend(answers);
             $self
         }
 
-        /// Sets the maximum number of supersteps that run nodes; at least 1.
+        /// Limits how many supersteps run nodes; at least 1.
+        #[must_use = "a handle does nothing until one of its operations runs"]
         pub fn step_limit(mut $self, supersteps: u32) -> Self {
             $config.step_limit = supersteps;
             $self
         }
 
-        /// Sets the maximum nesting of called graphs; at 0 no graph calls another.
+        /// Limits how deep graphs call each other; at 0 no graph calls another.
+        #[must_use = "a handle does nothing until one of its operations runs"]
         pub fn depth_limit(mut $self, graphs: usize) -> Self {
             $config.depth_limit = graphs;
             $self
         }
 
-        /// Sets the maximum number of concurrent tasks of a graph; 0 counts as 1.
-        pub fn max_concurrency(mut $self, tasks: usize) -> Self {
-            $config.max_concurrency = Some(tasks);
+        /// Limits how many tasks of a graph run at the same time; 0 counts as 1, `None` is no limit. Each graph that a task
+        /// calls counts its own.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn max_concurrency(mut $self, tasks: impl Into<Option<usize>>) -> Self {
+            $config.max_concurrency = tasks.into();
             $self
         }
 
-        /// Limits the duration of a superstep, retries included.
-        pub fn step_timeout(mut $self, timeout: std::time::Duration) -> Self {
-            $config.step_timeout = Some(timeout);
+        /// Limits how long a superstep takes, with the waits between attempts; `None` is no limit. The run fails with
+        /// `RunError::StepTimeout` then, and its unfinished tasks run again when it is
+        /// resumed.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn step_timeout(mut $self, timeout: impl Into<Option<std::time::Duration>>) -> Self {
+            $config.step_timeout = timeout.into();
             $self
         }
 
-        /// Sets the treatment of a new input on a thread with pending tasks.
-        pub fn on_unfinished(mut $self, what: crate::OnUnfinished) -> Self {
+        /// Decides about a new input while the thread has pending tasks.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn on_unfinished(mut $self, what: $crate::OnUnfinished) -> Self {
             $config.on_unfinished = what;
             $self
         }
 
         /// Stops before any of these nodes runs; `*` is every node.
+        #[must_use = "a handle does nothing until one of its operations runs"]
         pub fn break_before<N: Into<String>>(mut $self, nodes: impl IntoIterator<Item = N>) -> Self {
             $config.breakpoints.before.extend(nodes.into_iter().map(Into::into));
             $self
         }
 
         /// Stops after any of these nodes has run; `*` is every node.
+        #[must_use = "a handle does nothing until one of its operations runs"]
         pub fn break_after<N: Into<String>>(mut $self, nodes: impl IntoIterator<Item = N>) -> Self {
             $config.breakpoints.after.extend(nodes.into_iter().map(Into::into));
             $self
         }
 
-        /// Ends the run after its current superstep when `drain` is requested.
-        pub fn drain(mut $self, drain: crate::Drain) -> Self {
+        /// Ends the run after its current superstep once `drain` is triggered.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn drain(mut $self, drain: $crate::Drain) -> Self {
             $config.drain = drain;
             $self
         }
 
-        /// Cancels the run when `token` is cancelled.
-        pub fn cancel(mut $self, token: tokio_util::sync::CancellationToken) -> Self {
+        /// Cancels the run once `token` is cancelled.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn cancel(mut $self, token: $crate::__private::CancellationToken) -> Self {
             $config.cancel = token;
             $self
         }
 
-        /// Sets the clock of checkpoints and [`Cx::now_ms`](crate::Cx::now_ms).
-        pub fn clock(mut $self, clock: impl crate::Clock + 'static) -> Self {
-            $config.clock = std::sync::Arc::new(clock);
+        /// Sets the clock of checkpoints and `Cx::now_ms`.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn clock(mut $self, clock: impl $crate::IntoShared<dyn $crate::Clock>) -> Self {
+            $config.clock = clock.into_shared();
             $self
         }
 
-        /// Sets the value that nodes read with [`Cx::context`](crate::Cx::context); it is not stored.
-        pub fn context(mut $self, context: impl Into<serde_json::Value>) -> Self {
-            $config.context = context.into();
+        /// Sets the value that nodes read with `Cx::context`, of the type that they expect, or a map like it. It is not
+        /// stored.
+        ///
+        /// # Panics
+        /// If `context` has no JSON form.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn context(mut $self, context: impl $crate::__private::serde::Serialize) -> Self {
+            $config.context =
+                $crate::__private::serde_json::to_value(context).expect("a context has a JSON form");
             $self
         }
 
-        /// Sets the base RNG seed of retries and [`Cx::rng`](crate::Cx::rng), which is mixed with the thread id.
+        /// Sets the base RNG seed of retries and `Cx::rng`, which is mixed with the thread id.
+        #[must_use = "a handle does nothing until one of its operations runs"]
         pub fn seed(mut $self, seed: u64) -> Self {
             $config.seed = seed;
             $self
         }
 
-        /// Sets the number of supersteps between full states; 0 counts as 1.
-        pub fn snapshot_every(mut $self, supersteps: usize) -> Self {
-            $config.snapshot_every = Some(supersteps);
+        /// Stores the full state with every so many supersteps; 0 counts as 1. By default, or for `None`, the more rarely the
+        /// larger the state is. A checkpoint is loaded from the last full state before it.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn snapshot_every(mut $self, supersteps: impl Into<Option<usize>>) -> Self {
+            $config.snapshot_every = supersteps.into();
             $self
         }
 
-        /// Sets when the run's supersteps are stored.
-        pub fn durability(mut $self, durability: crate::Durability) -> Self {
+        /// Decides when the run's supersteps are stored.
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn durability(mut $self, durability: $crate::Durability) -> Self {
             $config.durability = durability;
             $self
         }
 
-        /// Sets whether the external inputs of nodes are stored, for a [`Replay`](crate::Replay); on by
-        /// default.
+        /// Stores the inputs that nodes read from outside, for a `Replay`; on by default.
+        #[must_use = "a handle does nothing until one of its operations runs"]
         pub fn recording(mut $self, on: bool) -> Self {
             $config.recording = on;
             $self
         }
 
         /// Adds an entry to the metadata of the input's checkpoint.
-        pub fn metadata(mut $self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+        #[must_use = "a handle does nothing until one of its operations runs"]
+        pub fn metadata(mut $self, name: impl Into<String>, value: impl Into<$crate::__private::serde_json::Value>) -> Self {
             $config.metadata.insert(name.into(), value.into());
             $self
         }
     };
 }
-pub(crate) use run_options;
-
 /// Settings of one run.
 ///
 /// A clone shares [`drain`](Self::drain) and [`cancel`](Self::cancel) with its original: if one value is a
@@ -223,7 +252,7 @@ impl RunConfig {
         Self { thread: Some(id.into()), ..Self::default() }
     }
 
-    run_options!(self, self);
+    crate::run_options!(self, self);
 
     /// Rejects metadata that could be stored but not read back.
     pub(crate) fn check_metadata(&self) -> Result<(), RunError> {

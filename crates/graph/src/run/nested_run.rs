@@ -130,7 +130,7 @@ pub enum CallError {
     },
     /// Nested calls beyond the depth limit.
     #[error(
-        "SS177: node `{node}` calls a graph inside of {limit} others; end the recursion, or raise `RunConfig::depth_limit`"
+        "SS177: node `{node}` calls a graph inside of {limit} others; end the recursion, or raise `Thread::depth_limit`"
     )]
     TooDeep {
         /// The node.
@@ -165,7 +165,7 @@ impl Cx {
     /// [`CompiledGraph::with_persistence`]; its own checkpointer is only used in direct runs. If this task
     /// runs again, the graph continues at its last checkpoint, and a completed graph does not run again. It
     /// shares this run's clock, cancel token and settings; its step limit and its concurrency limit count
-    /// separately. [`RunConfig::depth_limit`] bounds the nesting of calls; the stack does not grow with it.
+    /// separately. [`Thread::depth_limit`](crate::Thread::depth_limit) bounds the nesting of calls; the stack does not grow with it.
     /// `key` distinguishes the calls of one task and may be empty.
     ///
     /// Its questions become questions of this task: the run ends with
@@ -180,7 +180,7 @@ impl Cx {
     /// # Example
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// use superstep_graph::{Cx, END, Log, NodeError, RunConfig, START, State, StateGraph};
+    /// use superstep_graph::{Cx, END, Log, NodeError, START, State, StateGraph};
     ///
     /// #[derive(State, Clone, Debug, Default)]
     /// struct Search { query: String, #[channel(append)] found: Log<String> }
@@ -200,7 +200,7 @@ impl Cx {
     ///     Ok::<_, NodeError>(Chat::update().log([format!("found {}", found.len())]))
     /// });
     /// chat.add_edge(START, ask);
-    /// let outcome = chat.compile()?.invoke(Chat::update(), RunConfig::default()).await?;
+    /// let outcome = chat.compile()?.run(Chat::update()).await?;
     /// assert_eq!(outcome.state.log, ["found 1".to_owned()]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;

@@ -122,7 +122,7 @@ impl<S: State> Driver<S> {
         self.finish(task.id, task.node, update, json, gotos, false).ok()
     }
 
-    /// Folds the writes of an incomplete superstep, as [`get_state`](crate::CompiledGraph::get_state) does.
+    /// Folds the writes of an incomplete superstep, as [`Thread::state`](crate::Thread::state) does.
     pub(super) fn fold_early(&mut self) {
         let name = |done: &Option<Done<S>>| match done {
             Some(done) => self.graph.topology.name(done.node).clone(),

@@ -39,7 +39,7 @@ pub(crate) struct Hold {
     /// The number of tasks of that checkpoint.
     width: u32,
     since_snapshot: SinceSnapshot,
-    /// See [`RunConfig::snapshot_every`](crate::RunConfig::snapshot_every).
+    /// See [`Thread::snapshot_every`](crate::Thread::snapshot_every).
     pub(crate) snapshot_every: Option<usize>,
     kept: Kept,
     /// The ownership mark of the thread.

@@ -47,7 +47,7 @@ use crate::{Event, Outcome, RunError, State, own_task::OwnTask};
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use futures::StreamExt;
-/// use superstep_graph::{END, Event, RunConfig, START, State, StateGraph, StreamMode};
+/// use superstep_graph::{END, Event, START, State, StateGraph, StreamMode};
 ///
 /// #[derive(State, Clone, Debug, Default)]
 /// struct Count {
@@ -60,7 +60,7 @@ use crate::{Event, Outcome, RunError, State, own_task::OwnTask};
 /// graph.add_edge(more, END);
 /// let graph = graph.compile()?;
 ///
-/// let mut run = graph.stream(Count::update().n(1), RunConfig::default(), &[StreamMode::Updates]);
+/// let mut run = graph.stream(Count::update().n(1), &[StreamMode::Updates]);
 /// while let Some(event) = run.next().await {
 ///     let Event::Update { node, update, .. } = event else { continue };
 ///     assert_eq!((node.as_str(), update.n), ("more", Some(2)));

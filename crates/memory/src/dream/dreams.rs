@@ -70,7 +70,7 @@ const LONGEST_REASON: usize = 500;
 /// let dreams = Dreams::new(builder.clone(), history, memory, DreamConfig::default())?;
 ///
 /// let agent = builder.build()?;
-/// agent.process_message("I moved to Lisbon.", RunConfig::thread("ada")).await?;
+/// agent.thread("ada").ask("I moved to Lisbon.").await?;
 /// let dreamt = dreams.dream_if_due("ada", RunConfig::default()).await?;
 /// println!("{}", serde_json::to_string(&dreamt)?);
 /// # Ok(())
@@ -290,10 +290,10 @@ impl Dreams {
             checkpoint: None,
             answers: Answers::new(),
             breakpoints: Breakpoints::default(),
-            ..agent.with_room(config)
+            ..config
         };
         if let Some(thread) = &thread {
-            let head = agent.graph().get_state(thread, None).await?;
+            let head = agent.graph().thread(thread).state().await?;
             let has_stopped = !head.next.is_empty() && head.values.has_begun(&head.next);
             if has_stopped && self.is_about(user, &head.values, &cursor.read).await.map_err(files)? {
                 let rests = settings.rests(&cursor, now_ms) && !asked;
@@ -337,15 +337,15 @@ impl Dreams {
         input: Option<DreamStateUpdate>,
         config: RunConfig,
     ) -> Result<Dreamt, DreamError> {
-        let graph = agent.graph();
+        let thread = agent.configured(config).with_room();
         let end = match (&self.listen, input) {
-            (None, Some(input)) => graph.invoke(input, config).await?,
-            (None, None) => graph.resume(config).await?,
+            (None, Some(input)) => thread.run(input).await?,
+            (None, None) => thread.resume().await?,
             (Some(listen), input) => {
                 let streaming = Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() };
                 let mut stream = match input {
-                    Some(input) => graph.stream(input, config, streaming),
-                    None => graph.stream_resume(config, streaming),
+                    Some(input) => thread.stream(input, streaming),
+                    None => thread.resume_stream(streaming),
                 };
                 while let Some(event) = stream.next().await {
                     if let Event::Custom { name, data, .. } = event {

@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use superstep_graph::{CompiledGraph, Cx, END, Log, RunConfig, START, State, StateGraph};
+use superstep_graph::{CompiledGraph, Cx, END, Log, START, State, StateGraph};
 use superstep_sqlite::SqliteCheckpointer;
 
 use crate::support::Folder;
@@ -60,9 +60,9 @@ async fn stored(graph: CompiledGraph<Chat>, turns: i64) -> u64 {
     let graph = graph.with_checkpointer(store.clone());
     for turn in 0..turns {
         let said = Chat::update().messages([message("user", turn)]);
-        graph.invoke(said, RunConfig::thread("chat")).await.unwrap();
+        graph.thread("chat").run(said).await.unwrap();
     }
-    let ended = graph.get_state(&"chat".into(), None).await.unwrap();
+    let ended = graph.thread("chat").state().await.unwrap();
     assert_eq!(ended.values.messages.len(), 2 * usize::try_from(turns).unwrap());
     drop((graph, store));
     let files = fs::read_dir(folder.path()).unwrap();

@@ -30,7 +30,7 @@ pub(crate) fn run(turns: usize, saver: Saver) -> Run {
             let mut messages = 0;
             for turn in 0..turns {
                 let said = message(&turn.to_string(), "human", "h");
-                let outcome = graph.invoke(said, config.clone()).await;
+                let outcome = graph.configured(config.clone()).run(said).await;
                 messages = outcome.expect("the run does not fail").state.messages.len();
             }
             assert_eq!(messages, kept);

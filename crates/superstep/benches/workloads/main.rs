@@ -115,7 +115,7 @@ fn streamed<S: State>(graph: CompiledGraph<S>, saver: Saver, input: S::Update, c
     Arc::new(move |thread| {
         let (graph, input, config) = (graph.clone(), input.clone(), saver.config(thread));
         Box::pin(async move {
-            let mut events = graph.stream(input, config, [StreamMode::Updates]);
+            let mut events = graph.configured(config).stream(input, [StreamMode::Updates]);
             while events.next().await.is_some() {}
             let outcome = events.outcome().await.expect("the run does not fail");
             assert!(outcome.status == Status::Completed && check(&outcome.state), "the run did its work");

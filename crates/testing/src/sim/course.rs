@@ -40,7 +40,7 @@ impl Course {
         let Some(Loaded { snapshot, commits, .. }) = loaded else {
             return Err(format!("thread `{thread}` is gone"));
         };
-        let state = graph.get_state(thread, None).await.map_err(|error: RunError| chain(&error))?.values;
+        let state = graph.thread(thread).state().await.map_err(|error: RunError| chain(&error))?.values;
         let state = channels(&state)?;
         if let Some(left) = left
             && let Some(lost) = differing_channel(&channels(left)?, &state, "and in the store")

@@ -153,7 +153,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         if history(None, Some(1))?.first().is_some_and(unfinished) {
             let mut asked = Vec::new();
             if sim.fate().ledger.asks() {
-                let head = observer.get_state(thread, None).await.map_err(|error| chain(&error))?;
+                let head = observer.thread(thread).state().await.map_err(|error| chain(&error))?;
                 asked = head.tasks.into_iter().flat_map(|task| task.interrupts).collect();
             }
             let mut answers = Answers::new();
@@ -163,10 +163,10 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
                     answer.ok_or_else(|| format!("no answer to `{}`; use `Options::answer`", asked.id))?;
                 answers = answers.answer(asked.id, answer);
             }
-            return Ok(Some(graph.stream_resume(RunConfig { answers, ..config }, tasks())));
+            return Ok(Some(graph.configured(RunConfig { answers, ..config }).resume_stream(tasks())));
         }
         let accepted = history(Some(Source::Input), None)?.len();
-        Ok(self.inputs.get(accepted).map(|input| graph.stream(input.clone(), config, tasks())))
+        Ok(self.inputs.get(accepted).map(|input| graph.configured(config).stream(input.clone(), tasks())))
     }
 }
 

@@ -68,7 +68,7 @@ async fn goes_on(bed: &Bed, most: usize) {
     assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
     let none = alone(async || dreams.dream_now("ada", at(3)).await.unwrap()).await;
     assert_eq!(none, Dreamt::NotDue { waiting: 0 });
-    let head = dreams.graph("ada").unwrap().get_state(&"dream:ada".into(), None).await.unwrap();
+    let head = dreams.graph("ada").unwrap().thread("dream:ada").state().await.unwrap();
     assert!(head.next.is_empty());
     check::calls_are_answered(head.values.agent.messages.iter());
     let left = std::fs::read_dir(bed.path("memory", "ada", ".")).unwrap();

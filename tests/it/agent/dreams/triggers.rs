@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    Replay, RunConfig,
+    RunConfig,
     agent::{Agent, AgentOutcome, cococat::AgentLoop},
     llm::{ApiKey, OpenAiConfig, OpenAiModel},
     memory::{DreamConfig, Dreams, Dreamt, HistoryPlace},
@@ -202,6 +202,6 @@ async fn a_dream_is_replayed_without_its_files() {
     let (memory, cursor) = (bed.read("ada"), bed.cursor("ada"));
     let nobody = bed.dreams(scripted([]));
     let graph = nobody.graph("ada").unwrap();
-    Replay::of(&graph, Dreams::thread("ada")).run().await.unwrap().assert_same();
+    graph.thread(Dreams::thread("ada")).replay().run().await.unwrap().assert_same();
     assert_eq!((bed.read("ada"), bed.cursor("ada")), (memory, cursor));
 }

@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use superstep::{Event, RunConfig, StreamMode, agent::ReactConfig};
+use superstep::{Event, StreamMode, agent::ReactConfig};
 use superstep_testing::script::txt;
 
 use super::{Asked, both, echo};
@@ -11,7 +11,7 @@ use super::{Asked, both, echo};
 fn x12_x5_a_result_has_a_reply_and_metadata() {
     let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
         let agent = asked.agent.config(ReactConfig::graph(5)).build().unwrap();
-        let reply = agent.process_message("go", RunConfig::default()).await.unwrap();
+        let reply = agent.ask("go").await.unwrap();
         serde_json::to_value(&reply).unwrap()
     });
     assert_eq!(
@@ -31,7 +31,7 @@ fn x12_x5_a_result_has_a_reply_and_metadata() {
 fn x12_a_stream_has_the_base_events_in_their_order() {
     let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
         let agent = asked.agent.config(ReactConfig::graph(5)).build().unwrap();
-        let mut stream = agent.process_message_stream("go", RunConfig::default(), [StreamMode::Custom]);
+        let mut stream = agent.without_thread().ask_stream("go", [StreamMode::Custom]);
         let mut events: Vec<Value> = Vec::new();
         while let Some(event) = stream.next().await {
             if let Event::Custom { name, data, .. } = event {

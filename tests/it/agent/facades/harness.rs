@@ -189,7 +189,7 @@ fn c20_exhausted_retries_are_told_once_then_an_error_and_the_thread_goes_on() {
         assert!(matches!(failed, FacadeError::Model(error) if error.status == Some(503)));
         let contexts: Vec<String> =
             errors.lock().unwrap().iter().map(|(context, _)| context.clone()).collect();
-        (contexts, agent.agent().resume(t()).await.unwrap().final_reply)
+        (contexts, agent.agent().thread("t").resume().await.unwrap().final_reply)
     });
     assert_eq!((made, sent.requests), ((vec!["llm".to_owned()], "here I am".to_owned()), 5));
 }

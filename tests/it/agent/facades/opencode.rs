@@ -95,7 +95,7 @@ fn c20_exhausted_retries_are_an_error_and_the_thread_goes_on() {
         let agent = asked.agent.checkpointer(store).config(at_once(ReactConfig::opencode()));
         let mut react = ReactLoop::new(AiClient::new(agent.clone()));
         let failed = told(react.run_with("go", t()).await);
-        let resumed = agent.build().unwrap().resume(t()).await.unwrap();
+        let resumed = agent.build().unwrap().thread("t").resume().await.unwrap();
         (failed, resumed.final_reply)
     });
     assert_eq!((made, sent.requests), ((Err(Some(503)), "here I am".to_owned()), 4));

@@ -11,8 +11,8 @@ use std::{
 
 use futures::{StreamExt, future::BoxFuture};
 use superstep::{
-    Answers, CheckpointError, CheckpointId, Checkpointer, Commit, Event, History, MemoryCheckpointer,
-    RunConfig, RunError, Status, StreamMode, TaskKey, TaskRecord, ThreadId, TokioClock,
+    Answers, CheckpointError, CheckpointId, Checkpointer, Commit, Event, MemoryCheckpointer, RunConfig,
+    RunError, Status, StreamMode, TaskKey, TaskRecord, ThreadId, TokioClock,
     agent::{Agent, AgentState, AgentStateUpdate, ApprovalRequest, SteerError},
 };
 use superstep_testing::{
@@ -128,7 +128,7 @@ pub(super) async fn live(case: &Case) -> Lived {
             break;
         }
     }
-    let history = life.agent.graph().get_state_history(&"t".into(), History::default()).await.unwrap();
+    let history = life.agent.graph().thread("t").history().states().await.unwrap();
     let history = history.iter().rev().map(|snapshot| {
         let control = &snapshot.checkpoint.as_ref().unwrap().control;
         format!("{} {:?} {:?}", control.step, control.next, snapshot.values)
@@ -176,25 +176,26 @@ impl Life<'_> {
                 }
             }
         }
-        let state = self.agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let state = self.agent.graph().thread("t").state().await.unwrap().values;
         let ended = u64::try_from(began.elapsed().as_millis()).unwrap();
         if whole { End::Whole(Turn { told, events, state, ended }) } else { End::InParts(state) }
     }
 
     /// Continues after a crash: resumes if the message was stored, else sends it again.
     async fn go_on(&self, at: usize, text: &str) -> Ended {
-        let head = self.agent.graph().get_state(&"t".into(), None).await.unwrap();
+        let head = self.agent.graph().thread("t").state().await.unwrap();
         let of_the_user = head.values.messages.iter().filter(|said| super::super::begins_a_turn(said));
         if !head.next.is_empty() || of_the_user.count() > at {
             return self.resumed(config()).await;
         }
-        let stream = self.agent.process_message_stream(text, config(), [StreamMode::Custom]);
+        let stream =
+            self.agent.thread("t").clock(TokioClock::starting_at(0)).ask_stream(text, [StreamMode::Custom]);
         let outcome = stream.outcome().await?;
         Ok((outcome.status, questions(outcome.interrupts)))
     }
 
     async fn resumed(&self, config: RunConfig) -> Ended {
-        let stream = self.agent.graph().stream_resume(config, [StreamMode::Custom]);
+        let stream = self.agent.graph().configured(config).resume_stream([StreamMode::Custom]);
         let outcome = stream.outcome().await?;
         Ok((outcome.status, questions(outcome.interrupts)))
     }
@@ -232,12 +233,12 @@ async fn first(
             token.cancel();
         });
     }
-    let mut stream = agent.process_input_stream(input, config, [StreamMode::Custom, StreamMode::Updates]);
+    let mut stream = agent.configured(config).stream(input, [StreamMode::Custom, StreamMode::Updates]);
     while let Some(event) = stream.next().await {
         if let Event::Custom { name, data, .. } = &event {
             let at = u64::try_from(began.elapsed().as_millis()).unwrap();
             if says == Some(told.len()) {
-                match agent.steer("and be quick", self::config()).await {
+                match agent.thread("t").clock(TokioClock::starting_at(0)).steer("and be quick").await {
                     Ok(_) | Err(SteerError::NotRunning { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }

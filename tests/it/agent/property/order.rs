@@ -185,8 +185,8 @@ async fn live(case: &Case) -> (Reply, Kit, bool) {
     loop {
         let run = async {
             match config.take() {
-                None => agent.process_message("go", t()).await,
-                Some(config) => agent.resume(config).await,
+                None => agent.thread("t").ask("go").await,
+                Some(config) => agent.configured(config).resume().await,
             }
         };
         let ended = tokio::select! {
@@ -238,10 +238,10 @@ fn a_call_behind_one_that_waits_runs_after_it() {
         let scenario = Scenario::new([]).tools(&["echo", "send"]);
         let agent = scenario.agent(Arc::new(model), &kit).checkpointer(Arc::new(MemoryCheckpointer::new()));
         let agent = agent.approve_by_interrupt().build().unwrap();
-        agent.process_message("go", t()).await.unwrap();
+        agent.thread("t").ask("go").await.unwrap();
         let before = ran(&kit);
         let answers = Answers::new().answer("c0", Approval::Approve);
-        agent.resume(RunConfig { answers, ..t() }).await.unwrap();
+        agent.thread("t").answers(answers).resume().await.unwrap();
         check::calls_are_answered(head(agent.graph()).await.values.messages.iter());
         (before, ran(&kit))
     });

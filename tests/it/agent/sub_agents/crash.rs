@@ -13,14 +13,11 @@ use superstep_testing::{
 };
 
 use super::{DIG, ECHO, IN_DOUBT, sub, valid};
-use crate::{
-    agent::{
-        crash::{LEVELS, Level, STOPS, model},
-        kit::Kit,
-        preset, real,
-        writes::watched,
-    },
-    support::t,
+use crate::agent::{
+    crash::{LEVELS, Level, STOPS, model},
+    kit::Kit,
+    preset, real,
+    writes::watched,
 };
 
 /// Creates the models of the boss and the digger with the answers that are not stored yet.
@@ -34,7 +31,7 @@ async fn goes_on(
     let graph = digger.clone().with_checkpointer(store.clone());
     let said = async |thread: &ThreadId| match store.load(thread, None).await.unwrap() {
         Some(_) => {
-            let messages = graph.get_state(thread, None).await.unwrap().values.messages;
+            let messages = graph.thread(thread).state().await.unwrap().values.messages;
             messages.iter().filter(|message| message.role == Role::Assistant).count()
         }
         None => 0,
@@ -70,7 +67,7 @@ fn a_crash_at_any_write_of_either_level_leaves_a_thread_that_ends_as_if_there_ha
                 let (boss, digger) = goes_on(level, &store, reader.graph()).await;
                 let first = wired_office(&kit, (boss.0, digger.0)).0.checkpointer(stopping).build().unwrap();
                 let ended = tokio::select! {
-                    reply = first.process_message("go", t()) => Some(reply.unwrap()),
+                    reply = first.thread("t").ask("go") => Some(reply.unwrap()),
                     () = now.notified() => None,
                 };
                 drop((first, boss.1, digger.1));
@@ -81,15 +78,15 @@ fn a_crash_at_any_write_of_either_level_leaves_a_thread_that_ends_as_if_there_ha
                 let stopped = ended.is_none();
                 let reply = match ended {
                     Some(reply) => reply,
-                    None if stored => agent.resume(t()).await.unwrap(),
-                    None => agent.process_message("go", t()).await.unwrap(),
+                    None if stored => agent.thread("t").resume().await.unwrap(),
+                    None => agent.thread("t").ask("go").await.unwrap(),
                 };
                 assert_eq!(
                     (&*reply.final_reply, reply.outcome),
                     ("done", Some(AgentOutcome::Completed)),
                     "{n}"
                 );
-                let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+                let state = agent.graph().thread("t").state().await.unwrap().values;
                 valid(&state);
                 let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
                 assert_eq!(results[1], "dug", "{n}");
@@ -100,7 +97,7 @@ fn a_crash_at_any_write_of_either_level_leaves_a_thread_that_ends_as_if_there_ha
                 assert!(kit.n("echo") <= 2, "{n}: no effect happens twice");
                 for child in store.children(&"t".into()).await.unwrap() {
                     let graph = reader.graph().clone().with_checkpointer(store.clone());
-                    valid(&graph.get_state(&child, None).await.unwrap().values);
+                    valid(&graph.thread(&child).state().await.unwrap().values);
                 }
                 if !stopped {
                     assert!(n > 15, "there were writes of both agents: {n}");

@@ -50,7 +50,7 @@ async fn what_a_sub_agent_spent_counts_however_it_ended() {
             tokio::time::sleep(ms(80)).await;
             token.cancel();
         };
-        let (end, ()) = tokio::join!(agent.process_input(agent.input("go"), run), cancel);
+        let (end, ()) = tokio::join!(agent.configured(run).run(agent.input("go")), cancel);
         let state = end.unwrap().state;
         assert!(state.tool_result_history[0].contains(ended), "{ended}: {:?}", state.tool_result_history);
         assert!(digger.asked() > 0, "{ended}");
@@ -67,9 +67,9 @@ async fn what_a_sub_agent_spent_before_it_asked_counts_when_its_time_is_over_aft
         let agent = agent(&boss, &kit, &[]).sub_agent(own.timeout(Duration::from_millis(40)));
         agent.checkpointer(store.clone()).build().unwrap()
     };
-    let asked = open().process_message("go", t()).await.unwrap();
+    let asked = open().thread("t").ask("go").await.unwrap();
     let answers = Answers::new().answer(asked.interrupts[0].id.as_str(), Approval::Approve);
-    let reply = open().resume(RunConfig { answers, ..t() }).await.unwrap();
+    let reply = open().thread("t").answers(answers).resume().await.unwrap();
     assert!(reply.final_reply.contains("timed out after 40 ms"), "{}", reply.final_reply);
     assert_eq!((digger.asked(), reply.usage), (2, of(4)));
 }
@@ -93,11 +93,12 @@ async fn no_clock_ends_a_sub_agent_that_waits_for_an_answer_while_another_one_wo
         let agent = agent(&boss, &kit, &[]).config(config).sub_agent(own.timeout(Duration::from_secs(1)));
         let agent = agent.sub_agent(sub("asker", self::agent(&asker, &kit, &["send"])));
         let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
-        let asked = agent.process_message("go", timed()).await.unwrap();
+        let asked = agent.thread("t").clock(TokioClock::starting_at(0)).ask("go").await.unwrap();
         assert_eq!((asked.outcome, asked.interrupts.len()), (Some(AgentOutcome::AwaitingApproval), 1));
         let answers = Answers::new().answer(asked.interrupts[0].id.as_str(), Approval::Approve);
-        let reply = agent.resume(RunConfig { answers, ..timed() }).await.unwrap();
-        let state = agent.graph().get_state(&"t".into(), None).await.unwrap().values;
+        let reply =
+            agent.thread("t").clock(TokioClock::starting_at(0)).answers(answers).resume().await.unwrap();
+        let state = agent.graph().thread("t").state().await.unwrap().values;
         assert!(reply.final_reply.starts_with("boss: asker: sent, "), "{}", reply.final_reply);
         assert!(state.tool_result_history[1].contains(result), "{:?}", state.tool_result_history);
         assert_eq!((kit.n("send"), kit.n("slow")), (1, 1));
@@ -115,7 +116,7 @@ async fn what_sub_agents_spend_is_told_by_their_models() {
     let between = agent(&middle, &kit, &[]).sub_agent(sub("deep", agent(&deep, &kit, &["echo"])));
     let agent = agent(&boss, &kit, &["echo"]).sub_agent(sub("middle", between));
     let agent = agent.sub_agent(sub("digger", self::agent(&digger, &kit, &["echo"]))).build().unwrap();
-    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
     let by_model: Vec<_> = state.usage_by_model.iter().map(|(model, usage)| (&**model, *usage)).collect();
     assert_eq!(by_model, [("boss", of(5)), ("deep", of(2)), ("middle", of(2))]);
     assert_eq!((state.usage, &state.metadata.usage_by_model), (of(9), &state.usage_by_model));
@@ -125,6 +126,6 @@ async fn what_sub_agents_spend_is_told_by_their_models() {
 async fn a_turn_of_one_model_tells_nothing_by_model_whoever_asked_it() {
     let (kit, boss, digger) = (Kit::default(), caller("m", &[&[DIG]]), caller("m", &[&[ECHO]]));
     let agent = office(&kit, &boss, &digger).build().unwrap();
-    let state = agent.process_input(agent.input("go"), RunConfig::default()).await.unwrap().state;
+    let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
     assert_eq!((state.usage, state.usage_by_model.len()), (of(4), 0));
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::json;
 use superstep::{
     At, Checkpointer, Command, CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, ReduceError,
-    Reducer, RunConfig, START, State, StateGraph,
+    Reducer, START, State, StateGraph,
 };
 
 use super::found;
-use crate::support::{on_every_store, say, t};
+use crate::support::{on_every_store, say};
 
 /// A change of a graph, compared with the one that created the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,9 +118,9 @@ fn work(change: Change, store: Arc<dyn Checkpointer>) -> CompiledGraph<Work> {
 
 async fn recorded(store: Arc<dyn Checkpointer>) {
     let graph = work(Change::None, store);
-    graph.invoke(log("in"), t()).await.unwrap();
+    graph.thread("t").run(log("in")).await.unwrap();
     let answers = superstep::Answers::new().answer("ok", true);
-    graph.resume(RunConfig { answers, ..t() }).await.unwrap();
+    graph.thread("t").answers(answers).resume().await.unwrap();
     super::replayed(&graph).await.assert_same();
 }
 
@@ -182,7 +182,12 @@ struct Changed {
 #[tokio::test]
 async fn another_reducer_is_seen_although_every_node_writes_the_same() {
     let store = Arc::new(MemoryCheckpointer::new());
-    crate::support::line(&["a", "b"]).with_checkpointer(store.clone()).invoke(say("in"), t()).await.unwrap();
+    crate::support::line(&["a", "b"])
+        .with_checkpointer(store.clone())
+        .thread("t")
+        .run(say("in"))
+        .await
+        .unwrap();
     let mut graph = StateGraph::<Changed>::new("line");
     let [a, b] = ["a", "b"].map(|name| {
         graph.add_node(name, async move |_: Changed, _: Cx| Changed::update().log([name.to_owned()]))
@@ -210,7 +215,7 @@ async fn another_reducer_is_seen_beside_a_channel_that_was_removed() {
     let a = graph.add_node("a", async |_: More, _: Cx| More::update().gone(1).log(["a".to_owned()]));
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap().with_checkpointer(store.clone());
-    graph.invoke(More::update().log(["in".to_owned()]), t()).await.unwrap();
+    graph.thread("t").run(More::update().log(["in".to_owned()])).await.unwrap();
     let mut graph = StateGraph::<Changed>::new("line");
     let a = graph.add_node("a", async |_: Changed, _: Cx| Changed::update().log(["a".to_owned()]));
     graph.add_edge(START, a);

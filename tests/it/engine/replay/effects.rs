@@ -37,7 +37,7 @@ async fn work_that_outlives_its_superstep_neither_is_done_again_nor_spoils_the_n
     graph.add_edge(START, a);
     graph.add_edge(a, b);
     let graph = kept(&graph.compile().unwrap());
-    assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in a 2");
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in a 2");
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 2);
 }
@@ -56,9 +56,9 @@ async fn whatever_is_asked_that_was_not_recorded_the_stored_update_is_taken() {
         });
         let config = RunConfig { clock: Arc::new(Ticks::default()), seed: 3, step_limit: 9, ..t() };
         let config = RunConfig { recording: false, ..config };
-        graph.invoke(say("in"), config.clone()).await.unwrap();
-        graph.post("hello", t()).await.unwrap();
-        graph.invoke(say("again"), config).await.unwrap();
+        graph.configured(config.clone()).run(say("in")).await.unwrap();
+        graph.thread("t").post("hello").await.unwrap();
+        graph.configured(config).run(say("again")).await.unwrap();
         let replayed = replayed(&graph).await;
         assert_eq!((replayed.taken, replayed.divergence), (2, None), "{asks}");
     }
@@ -80,7 +80,7 @@ async fn several_effects_under_one_name_are_told_apart() {
             Ok(say(&said))
         }
     });
-    assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in x11y22z33");
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in x11y22z33");
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 3);
 }
@@ -102,7 +102,7 @@ async fn what_could_not_be_done_once_says_the_same_again() {
             Ok(say(&format!("{} {cause:?} {:?} {}", error.cause(), error.data(), error.is_fatal())))
         }
     });
-    let said = graph.invoke(say("in"), t()).await.unwrap().state.said();
+    let said = graph.thread("t").run(say("in")).await.unwrap().state.said();
     assert_eq!(said, r#"in the card is declined Some("no money") Some(Number(7)) true"#);
     replayed(&graph).await.assert_same();
     assert_eq!(outside.times(), 1);
@@ -166,7 +166,7 @@ async fn a_call_that_outlives_its_superstep_does_not_disturb_those_of_the_next()
     graph.add_edge(START, a);
     graph.add_edge(a, b);
     let graph = kept(&graph.compile().unwrap());
-    assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in a b");
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in a b");
     let told = told.lock().unwrap().clone();
     assert!(told.starts_with("SS158: node `a` calls under the key \"k\", but its task is over"), "{told}");
 }

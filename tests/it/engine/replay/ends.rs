@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use superstep::{
-    At, Checkpointer, CompiledGraph, Cx, MemoryCheckpointer, NodeError, Persistence, RunConfig, START,
-    StateGraph, Status,
+    At, Checkpointer, CompiledGraph, Cx, MemoryCheckpointer, NodeError, Persistence, START, StateGraph,
+    Status,
 };
 use tokio::time;
 
 use super::{Outside, Ticks, found, kept, replayed};
-use crate::support::{Plain, PlainUpdate, say, sayer, t};
+use crate::support::{Plain, PlainUpdate, say, sayer};
 
 /// `a → b → c`, stopped before `b` by the graph and after it by the node.
 pub(super) fn stopping(last: &'static str, store: Arc<dyn Checkpointer>) -> CompiledGraph<Plain> {
@@ -32,9 +32,9 @@ async fn a_replay_goes_on_where_runs_stopped() {
     let store = Arc::new(MemoryCheckpointer::new());
     let graph = stopping("c", store.clone());
     let ends = [
-        graph.invoke(say("in"), t()).await.unwrap().status,
-        graph.resume(t()).await.unwrap().status,
-        graph.resume(t()).await.unwrap().status,
+        graph.thread("t").run(say("in")).await.unwrap().status,
+        graph.thread("t").resume().await.unwrap().status,
+        graph.thread("t").resume().await.unwrap().status,
     ];
     assert_eq!(ends, [Status::Interrupted, Status::Drained, Status::Completed]);
     let whole = replayed(&graph).await;
@@ -72,7 +72,7 @@ async fn of_a_call_that_nobody_waited_for_the_callers_update_is_taken() {
         inner.add_edge(START, quick);
         inner.add_edge(quick, slow);
         let graph = calls(&inner.compile().unwrap().with_persistence(persistence));
-        assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in late");
+        assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in late");
         let replayed = replayed(&graph).await;
         assert_eq!((replayed.taken, replayed.divergence), (1, None), "{persistence:?}");
     }
@@ -86,7 +86,7 @@ async fn of_a_call_that_came_to_its_step_limit_the_callers_update_is_taken() {
         inner.add_edge(START, again);
         inner.add_edge(again, again);
         let graph = calls(&inner.compile().unwrap().with_persistence(persistence));
-        let end = graph.invoke(say("in"), RunConfig { step_limit: 5, ..t() }).await.unwrap();
+        let end = graph.thread("t").step_limit(5).run(say("in")).await.unwrap();
         assert_eq!(end.state.said(), "in failed");
         let replayed = replayed(&graph).await;
         assert_eq!((replayed.taken, replayed.divergence), (1, None), "{persistence:?}");
@@ -103,7 +103,7 @@ async fn what_a_graph_that_is_kept_nowhere_did_before_it_failed_is_not_done_agai
     });
     inner.add_edge(START, work);
     let graph = calls(&inner.compile().unwrap().with_persistence(Persistence::None));
-    assert_eq!(graph.invoke(say("in"), t()).await.unwrap().state.said(), "in failed");
+    assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in failed");
     let replayed = replayed(&graph).await;
     assert_eq!((replayed.taken, replayed.divergence, outside.times()), (1, None, 1));
 }
@@ -117,8 +117,7 @@ async fn it_is_as_late_as_it_was_in_a_graph_that_is_kept_nowhere() {
     });
     inner.add_edge(START, look);
     let graph = calls(&inner.compile().unwrap().with_persistence(Persistence::None));
-    let config = RunConfig { clock: Arc::new(Ticks::default()), ..t() };
-    graph.invoke(say("in"), config).await.unwrap();
+    graph.thread("t").clock(Ticks::default()).run(say("in")).await.unwrap();
     replayed(&graph).await.assert_same();
 }
 
@@ -147,7 +146,7 @@ async fn beside_a_call_that_nobody_waited_for_every_task_is_compared() {
         outer.add_edge(START, tell);
         outer.compile().unwrap().with_checkpointer(store.clone())
     };
-    graph("b").invoke(say("in"), t()).await.unwrap();
+    graph("b").thread("t").run(say("in")).await.unwrap();
     let same = replayed(&graph("b")).await;
     assert_eq!((same.supersteps, same.taken, same.divergence), (4, 2, None));
     let found = found(&graph("B")).await;

@@ -8,8 +8,8 @@ use std::sync::{
 use futures::future::BoxFuture;
 use serde_json::{Map, json};
 use superstep::{
-    CheckpointError, Checkpointer, CompiledGraph, Cx, History, Lease, MemoryCheckpointer, MemoryStore,
-    Persistence, Replay, RunConfig, START, StateGraph, Status, ThreadId,
+    CheckpointError, Checkpointer, CompiledGraph, Cx, Lease, MemoryCheckpointer, MemoryStore, Persistence,
+    RunConfig, START, StateGraph, Status, ThreadId,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 
@@ -33,11 +33,11 @@ fn asking(outside: &Outside) -> CompiledGraph<Plain> {
 async fn after_a_live_replay_a_thread_stands_where_it_stood() {
     let outside = Outside::default();
     let graph = asking(&outside);
-    graph.invoke(say("in"), t()).await.unwrap();
-    let live = Replay::of(&graph, "t").live(["a"]).run().await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
+    let live = graph.thread("t").replay().live(["a"]).run().await.unwrap();
     assert_eq!(live.divergence.map(|found| found.got), Some("2".into()));
-    assert_eq!(graph.get_state(&"t".into(), None).await.unwrap().values.said(), "in 1");
-    assert_eq!(graph.invoke(say("next"), t()).await.unwrap().state.said(), "in 1 next 3");
+    assert_eq!(graph.thread("t").state().await.unwrap().values.said(), "in 1");
+    assert_eq!(graph.thread("t").run(say("next")).await.unwrap().state.said(), "in 1 next 3");
     let whole = replayed(&graph).await;
     whole.assert_same();
     assert_eq!(whole.supersteps, 4);
@@ -48,10 +48,10 @@ async fn after_a_live_replay_a_thread_remembers_how_it_was_asked() {
     let graph = asking(&Outside::default());
     for who in ["first", "second"] {
         let metadata = Map::from_iter([("who".to_owned(), json!(who))]);
-        graph.invoke(say("in"), RunConfig { metadata, ..t() }).await.unwrap();
+        graph.configured(RunConfig { metadata, ..t() }).run(say("in")).await.unwrap();
     }
-    let live = Replay::of(&graph, "t").live(["a"]).run().await.unwrap();
-    let history = graph.get_history(&"t".into(), History::default()).await.unwrap();
+    let live = graph.thread("t").replay().live(["a"]).run().await.unwrap();
+    let history = graph.thread("t").history().checkpoints().await.unwrap();
     assert_eq!(history[0].metadata["who"], "second");
     let fork = history.iter().find(|meta| Some(meta.id) == live.fork).unwrap();
     assert_eq!(fork.metadata["who"], "first");
@@ -76,12 +76,12 @@ async fn from_the_fork_to_the_way_back_nobody_else_runs_the_thread() {
     let leases = Arc::new(AtomicUsize::new(0));
     let store = Wrapped(Leases(MemoryCheckpointer::new(), leases.clone()));
     let graph = asking(&Outside::default()).with_checkpointer(Arc::new(store));
-    graph.invoke(say("in"), t()).await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
     let before = leases.load(Ordering::SeqCst);
-    let live = Replay::of(&graph, "t").live(["a"]).run().await.unwrap();
+    let live = graph.thread("t").replay().live(["a"]).run().await.unwrap();
     assert_eq!(live.divergence.map(|found| found.got), Some("2".into()));
     assert_eq!(leases.load(Ordering::SeqCst) - before, 1);
-    graph.invoke(say("next"), t()).await.unwrap();
+    graph.thread("t").run(say("next")).await.unwrap();
 }
 
 #[tokio::test]
@@ -99,12 +99,12 @@ async fn nothing_is_put_into_the_store_of_the_graph() {
     graph.add_edge(START, ask);
     graph.add_edge(ask, save);
     let graph = kept(&graph.compile().unwrap()).with_store(Arc::new(MemoryStore::new()));
-    graph.invoke(say("in"), t()).await.unwrap();
+    graph.thread("t").run(say("in")).await.unwrap();
     assert_eq!(had.times(), 1);
-    Replay::of(&graph, "t").live(["ask"]).run().await.unwrap().assert_same();
+    graph.thread("t").replay().live(["ask"]).run().await.unwrap().assert_same();
     assert_eq!(had.times(), 1);
     let given = Arc::new(MemoryStore::new());
-    Replay::of(&graph, "t").live(["ask"]).store(given).run().await.unwrap().assert_same();
+    graph.thread("t").replay().live(["ask"]).store(given).run().await.unwrap().assert_same();
     assert_eq!(had.times(), 2);
 }
 
@@ -112,9 +112,9 @@ async fn nothing_is_put_into_the_store_of_the_graph() {
 async fn a_live_replay_says_what_it_did_not_come_to() {
     let graph = one(async |_, cx: Cx| Ok(say(&cx.recorded("n", async || 1).await.to_string())));
     for word in ["in", "again"] {
-        graph.invoke(say(word), t()).await.unwrap();
+        graph.thread("t").run(say(word)).await.unwrap();
     }
-    let live = Replay::of(&graph, "t").live(["a"]).run().await.unwrap();
+    let live = graph.thread("t").replay().live(["a"]).run().await.unwrap();
     assert_eq!((live.supersteps, live.left, live.divergence.as_ref()), (2, 2, None));
     let told = live.to_string();
     assert!(told.ends_with("; 2 supersteps after that not replayed, for a live replay ends there"), "{told}");
@@ -126,23 +126,23 @@ async fn a_live_replay_says_what_it_did_not_come_to() {
 #[tokio::test]
 async fn what_cannot_be_live_is_refused_and_the_thread_stays_where_it_stood() {
     let graph = asking(&Outside::default());
-    graph.invoke(say("in"), t()).await.unwrap();
-    let error = Replay::of(&graph, "t").live(["ask"]).run().await.unwrap_err().to_string();
+    graph.thread("t").run(say("in")).await.unwrap();
+    let error = graph.thread("t").replay().live(["ask"]).run().await.unwrap_err().to_string();
     assert!(error.starts_with("SS197: `ask` is to do for real what it does, but graph `one` has"), "{error}");
 
     let stopped = stopping("c", Arc::new(MemoryCheckpointer::new()));
-    stopped.invoke(say("in"), t()).await.unwrap();
-    let error = Replay::of(&stopped, "t").live(["a"]).run().await.unwrap_err().to_string();
+    stopped.thread("t").run(say("in")).await.unwrap();
+    let error = stopped.thread("t").replay().live(["a"]).run().await.unwrap_err().to_string();
     assert!(error.starts_with("SS195: thread `t` has still to run `b`, which a live"), "{error}");
-    assert_eq!(stopped.resume(t()).await.unwrap().status, Status::Drained);
+    assert_eq!(stopped.thread("t").resume().await.unwrap().status, Status::Drained);
 
     let mut inner = StateGraph::<Plain>::new("inner");
     let work = sayer(&mut inner, "work");
     inner.add_edge(START, work);
     let own = calls(&inner.compile().unwrap().with_persistence(Persistence::Own));
-    own.invoke(say("in"), t()).await.unwrap();
-    let error = Replay::of(&own, "t").live(["call"]).run().await.unwrap_err().to_string();
+    own.thread("t").run(say("in")).await.unwrap();
+    let error = own.thread("t").replay().live(["call"]).run().await.unwrap_err().to_string();
     assert!(error.starts_with("SS196: node `call` calls a graph with `Persistence::Own`"), "{error}");
-    assert!(own.get_state(&"t".into(), None).await.unwrap().next.is_empty());
+    assert!(own.thread("t").state().await.unwrap().next.is_empty());
     replayed(&own).await.assert_same();
 }

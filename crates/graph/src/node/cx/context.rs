@@ -1,21 +1,12 @@
 //! The caller's context of one run.
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
-use crate::{Cx, NodeError, RunConfig};
-
-impl RunConfig {
-    /// Sets the [`context`](Self::context): a value of the type that the nodes expect, or an equivalent map.
-    #[must_use]
-    pub fn with_context(self, context: impl Serialize) -> Self {
-        let context = serde_json::to_value(context).expect("a context has a JSON form");
-        Self { context, ..self }
-    }
-}
+use crate::{Cx, NodeError};
 
 impl Cx {
-    /// Returns the caller's [`RunConfig::context`] as a `T`; without one it is `null`, so that an `Option<T>`
-    /// is `None`.
+    /// What the caller gave this run along with [`Thread::context`](crate::Thread::context), as a `T`; `null` if it gave nothing, so that an
+    /// `Option<T>` is `None` then.
     ///
     /// # Errors
     /// If it does not fit `T`. The error is fatal, because a retry cannot help.
@@ -41,9 +32,8 @@ impl Cx {
     /// # let greet = graph.add_node("greet", greet);
     /// # graph.add_edge(START, greet);
     /// # let graph = graph.compile()?;
-    /// let config = RunConfig::default().with_context(serde_json::json!({ "name": "Ada" }));
-    /// assert_eq!(graph.invoke(Chat::update(), config).await?.state.answer, "Hello, Ada");
-    /// let end = graph.invoke(Chat::update(), RunConfig::default()).await?;
+    /// assert_eq!(graph.without_thread().context(serde_json::json!({ "name": "Ada" })).run(Chat::update()).await?.state.answer, "Hello, Ada");
+    /// let end = graph.run(Chat::update()).await?;
     /// assert_eq!(end.state.answer, "Hello, stranger");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
@@ -57,7 +47,7 @@ impl Cx {
 
 /// A context of another type than the node expects.
 #[derive(Debug, thiserror::Error)]
-#[error("SS166: the context of this run is no `{wanted}`; give it another with `RunConfig::context`")]
+#[error("SS166: the context of this run is no `{wanted}`; give it another with `Thread::context`")]
 struct BadContext {
     wanted: &'static str,
     source: serde_json::Error,

@@ -1,0 +1,188 @@
+//! One thread of an agent: its turns.
+//!
+//! Start at [`AgentThread`].
+
+use std::ops::Deref;
+
+use futures::TryFutureExt;
+use superstep_graph::{
+    CheckpointId, Outcome, RunConfig, RunError, RunStream, Streaming, Thread, ThreadId, run_options,
+};
+
+use super::steer::{SteerError, steer};
+use crate::{Agent, AgentOutcome, AgentState, HasAgent, Reply};
+
+/// One thread of an agent, together with the options of the turns that start from here.
+///
+/// Methods that set options consume the handle. It dereferences to the [`Thread`] of the agent's graph, which has the
+/// state, the history and changes to them.
+///
+/// ```no_run
+/// # use superstep_agent::Agent;
+/// # async fn example(agent: Agent) -> Result<(), Box<dyn std::error::Error>> {
+/// let ada = agent.thread("ada");
+/// println!("{}", ada.ask("What is 2 + 3?").await?.final_reply);
+/// println!("{} messages", ada.state().await?.values.messages.len());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct AgentThread<S: HasAgent = AgentState> {
+    agent: Agent<S>,
+    thread: Thread<S>,
+}
+
+impl<S: HasAgent> Agent<S> {
+    /// Returns a handle to the thread with this id, which need not exist yet. The agent requires a checkpointer.
+    #[must_use = "a handle does nothing until one of its operations runs"]
+    pub fn thread(&self, id: impl Into<ThreadId>) -> AgentThread<S> {
+        self.configured(RunConfig::thread(id))
+    }
+
+    /// Returns a handle to turns that belong to no thread and are not stored, to set their options.
+    #[must_use = "a handle does nothing until one of its operations runs"]
+    pub fn without_thread(&self) -> AgentThread<S> {
+        self.configured(RunConfig::default())
+    }
+
+    /// Returns a handle with these options, to the thread that they name, if any.
+    #[must_use = "a handle does nothing until one of its operations runs"]
+    pub fn configured(&self, config: RunConfig) -> AgentThread<S> {
+        AgentThread { agent: self.clone(), thread: self.graph().configured(config) }
+    }
+
+    /// Runs a turn for a message, without a thread and with the default options.
+    ///
+    /// # Errors    Those of [`AgentThread::ask`].
+    pub fn ask(&self, text: &str) -> impl Future<Output = Result<Reply, RunError>> + Send + use<S> {
+        self.without_thread().ask(text)
+    }
+}
+
+impl<S: HasAgent> AgentThread<S> {
+    run_options!(self, self.thread.config_mut());
+
+    /// Runs a turn for a message.
+    ///
+    /// # Errors    [`RunError`] of the graph. An unavailable model is not an error: the reply explains it,
+    /// see [`AgentOutcome::LlmError`].
+    pub fn ask(&self, text: &str) -> impl Future<Output = Result<Reply, RunError>> + Send + use<S> {
+        self.run(self.agent.input(text)).map_ok(Reply::from)
+    }
+
+    /// Does the same as [`ask`](Self::ask) and streams events;
+    /// [`StreamMode::Custom`](superstep_graph::StreamMode::Custom) has the agent's events.
+    pub fn ask_stream(&self, text: &str, streaming: impl Into<Streaming>) -> RunStream<S> {
+        self.stream(self.agent.input(text), streaming)
+    }
+
+    /// Runs a turn for an input: messages, and writes of other channels. The returned outcome has the state,
+    /// from which [`Reply`] is made.
+    ///
+    /// ```
+    /// # use superstep_agent::{Agent, AgentState, Reply};
+    /// # use superstep_graph::{RunError, State};
+    /// #[derive(State, Clone, Debug, Default)]
+    /// struct Support {
+    ///     #[channel(flatten)]
+    ///     agent: AgentState,
+    ///     product: String,
+    /// }
+    ///
+    /// async fn ask(agent: &Agent<Support>) -> Result<String, RunError> {
+    ///     let input = agent.input("How do I clean it?").product("kettle");
+    ///     let end = agent.thread("support-17").run(input).await?;
+    ///     println!("about a {}", end.state.product);
+    ///     Ok(Reply::from(end).final_reply)
+    /// }
+    /// ```
+    ///
+    /// # Errors    Those of [`ask`](Self::ask).
+    pub fn run<I: Into<S::Update>>(
+        &self,
+        input: I,
+    ) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S, I> {
+        self.with_room().run(input)
+    }
+
+    /// Does the same as [`run`](Self::run) and streams events.
+    pub fn stream(&self, input: impl Into<S::Update>, streaming: impl Into<Streaming>) -> RunStream<S> {
+        self.with_room().stream(input, streaming)
+    }
+
+    /// Resumes a stopped turn from its last checkpoint, with the answers given by [`answer`](Self::answer). A turn that
+    /// was cancelled, or whose model was unavailable, is resumed from its last model call. A completed turn is
+    /// unchanged.
+    ///
+    /// # Errors    [`RunError`] of the graph.
+    pub fn resume(&self) -> impl Future<Output = Result<Reply, RunError>> + Send + use<S> {
+        let stopped = self.clone();
+        async move { stopped.resume_point().await?.resume().await.map(Reply::from) }
+    }
+
+    /// Does the same as [`resume`](Self::resume) and streams events.
+    ///
+    /// # Errors    [`RunError`] if the thread cannot be read.
+    pub async fn resume_stream(&self, streaming: impl Into<Streaming>) -> Result<RunStream<S>, RunError> {
+        Ok(self.resume_point().await?.resume_stream(streaming))
+    }
+
+    /// Sends a message to the turn that runs on the thread, in this or another process: see
+    /// [`steer`](crate::steer()).
+    ///
+    /// # Errors    [`SteerError`] if the thread has no pending tasks.
+    pub async fn steer(&self, text: &str) -> Result<u64, SteerError> {
+        steer(&self.thread, text).await
+    }
+
+    /// Returns the handle of the graph's thread, with enough supersteps for a turn, which ends at the agent's own limit.
+    #[must_use = "a handle does nothing until one of its operations runs"]
+    pub fn with_room(&self) -> Thread<S> {
+        self.thread.clone().step_limit_at_least(self.agent.most_supersteps)
+    }
+
+    async fn resume_point(&self) -> Result<Thread<S>, RunError> {
+        let thread = self.with_room();
+        if thread.id().is_none() || thread.start().is_some() {
+            return Ok(thread);
+        }
+        let head = thread.state().await?;
+        let unanswered = head.values.agent().outcome.is_some_and(AgentOutcome::is_unanswered);
+        if !head.next.is_empty() || !unanswered {
+            return Ok(thread);
+        }
+        let from = self.last_model_call(head.checkpoint.map(|meta| meta.id)).await?;
+        Ok(thread.at(from))
+    }
+
+    /// Finds the newest ancestor of `wanted` whose next node is the model call; other branches are ignored.
+    async fn last_model_call(
+        &self,
+        mut wanted: Option<CheckpointId>,
+    ) -> Result<Option<CheckpointId>, RunError> {
+        let mut page = self.thread.history().limit(50);
+        while wanted.is_some() {
+            let history = page.checkpoints().await?;
+            let Some(oldest) = history.last() else { break };
+            page = page.before(oldest.id);
+            for meta in &history {
+                let is_model_call = matches!(&meta.control.next[..], [node] if node.as_str() == "agent");
+                if wanted == Some(meta.id) && is_model_call {
+                    return Ok(wanted);
+                }
+                if wanted == Some(meta.id) {
+                    wanted = meta.parent;
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<S: HasAgent> Deref for AgentThread<S> {
+    type Target = Thread<S>;
+
+    fn deref(&self) -> &Thread<S> {
+        &self.thread
+    }
+}
