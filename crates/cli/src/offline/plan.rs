@@ -7,7 +7,7 @@ const SIGNATURE: &str = "(This is superstep's offline planner, no language model
     understands nothing. For answers, set OPENAI_API_KEY or start a local model server.)";
 
 /// Words that are not searched for.
-const COMMON: &str = " about and are called can defined does explain file files find for from have how into list say says show \
+const COMMON: &str = " about and are called can defined does explain file files find for from have how into list read say says show \
     that the them then there this use used uses was what when where which who why will with work works you your ";
 
 /// Maximum number of calls of one kind, and of words.
@@ -28,6 +28,18 @@ impl Done<'_> {
     fn failed(&self) -> bool {
         self.result.starts_with("Error")
     }
+
+    /// Returns the numbers and texts of the lines that were read.
+    fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
+        let lines = self.result.lines().filter_map(|line| line.split_once('\t'));
+        lines.filter(|(number, text)| number.parse::<u64>().is_ok() && !text.trim().is_empty())
+    }
+
+    /// Returns whether it is a file that was read from its beginning and shows none of the words.
+    fn is_without(&self, words: &[&str]) -> bool {
+        let is_whole = self.tool == "read_file" && self.args.get("offset").is_none() && !self.failed();
+        is_whole && !words.is_empty() && self.lines().all(|(_, text)| hits(text, words) == 0)
+    }
 }
 
 /// The next move of a turn.
@@ -45,7 +57,8 @@ pub(super) fn next_move(prompt: &str, done: &[Done<'_>], may_call: bool) -> Move
     let calls = match done {
         _ if !may_call => Vec::new(),
         [] => first_calls(prompt, &words),
-        [search] if search.tool == "search_files" => best_places(search.result, &words),
+        [.., search] if search.tool == "search_files" => best_places(prompt, search.result, &words),
+        [read] if read.is_without(&words) => vec![search(&words, Some(read.args["path"].clone()))],
         _ => Vec::new(),
     };
     if calls.is_empty() { Move::Say(summary(done, &words)) } else { Move::Call(calls) }
@@ -58,8 +71,16 @@ fn first_calls(prompt: &str, words: &[&str]) -> Vec<(&'static str, Value)> {
     if !calls.is_empty() || words.is_empty() {
         return calls;
     }
-    // Words have letters, digits and `_` only, so they need no escaping.
-    vec![("search_files", json!({"pattern": format!("(?i){}", words.join("|"))}))]
+    vec![search(words, None)]
+}
+
+fn search(words: &[&str], path: Option<Value>) -> (&'static str, Value) {
+    // Words have letters, digits, `_` and `-` only, so they need no escaping.
+    let mut args = json!({"pattern": format!("(?i){}", words.join("|"))});
+    if let Some(path) = path {
+        args["path"] = path;
+    }
+    ("search_files", args)
 }
 
 /// Returns the arithmetic of a prompt: runs of words that are numbers and operators.
@@ -93,11 +114,14 @@ fn files(prompt: &str) -> Vec<&str> {
     words.filter(is_file).take(MOST).collect()
 }
 
-/// Returns the words of a prompt that are searched for, the longest first.
+/// Returns the words of a prompt that are searched for, the longest first; none of the files that it names.
 fn words(prompt: &str) -> Vec<&str> {
-    let words = prompt.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let files = files(prompt);
+    let words = prompt.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-');
     let mut words: Vec<_> = words
+        .map(|word| word.trim_matches('-'))
         .filter(|word| word.chars().count() >= 3 && word.contains(char::is_alphabetic))
+        .filter(|word| !files.iter().any(|file| file.contains(word)))
         .filter(|word| !COMMON.contains(&format!(" {} ", word.to_lowercase())))
         .collect();
     words.sort_by_key(|word| std::cmp::Reverse(word.chars().count()));
@@ -118,9 +142,10 @@ fn place(line: &str) -> Option<(&str, u64, &str)> {
     Some((path, number.parse().ok()?, text))
 }
 
-/// Reads around the lines with most of the words.
-fn best_places(found: &str, words: &[&str]) -> Vec<(&'static str, Value)> {
-    let mut lines: Vec<_> = found.lines().filter_map(place).collect();
+/// Reads around the lines with most of the words, except those that repeat the prompt.
+fn best_places(prompt: &str, found: &str, words: &[&str]) -> Vec<(&'static str, Value)> {
+    let lines = found.lines().filter_map(place);
+    let mut lines: Vec<_> = lines.filter(|(.., text)| !text.contains(prompt)).collect();
     lines.sort_by_key(|(.., text)| std::cmp::Reverse(hits(text, words)));
     let mut places: Vec<(&str, u64)> = Vec::new();
     for (path, line, _) in lines {
@@ -138,17 +163,22 @@ fn best_places(found: &str, words: &[&str]) -> Vec<(&'static str, Value)> {
 
 /// Summarizes the results of the turn.
 fn summary(done: &[Done<'_>], words: &[&str]) -> String {
+    let mut searches = done.iter().filter(|done| done.tool == "search_files");
+    let has_found = searches.any(|search| search.result.lines().any(|line| place(line).is_some()));
+    let is_more = done.len() > 1;
     let part = |done: &Done<'_>| {
         let arg = |name: &str| done.args[name].as_str().unwrap_or_default().to_owned();
         match done.tool {
             "calculate" if done.failed() => format!("`{}`: {}", arg("expression"), done.result),
             "calculate" => format!("{} = {}", arg("expression"), done.result),
+            "read_file" if has_found && done.is_without(words) => String::new(),
             "read_file" if done.failed() => format!("`{}`: {}", arg("path"), done.result),
             "read_file" => quote(done, &arg("path"), words),
+            _ if !has_found && is_more => String::new(),
             _ => counts(done.result, words),
         }
     };
-    let mut parts: Vec<_> = done.iter().map(part).collect();
+    let mut parts: Vec<_> = done.iter().map(part).filter(|part| !part.is_empty()).collect();
     if parts.is_empty() {
         parts.push("There is nothing in this prompt to calculate, read or search for.".to_owned());
     }
@@ -172,12 +202,8 @@ fn counts(found: &str, words: &[&str]) -> String {
 
 /// Quotes the lines of a file around a hit, or else those with a word of the prompt, as `path:line: text`.
 fn quote(read: &Done<'_>, path: &str, words: &[&str]) -> String {
-    let lines = read.result.lines().filter_map(|line| line.split_once('\t'));
-    let lines = lines.filter(|(number, text)| number.parse::<u64>().is_ok() && !text.trim().is_empty());
-    let others: Vec<_> = words.iter().copied().filter(|word| hits(path, &[*word]) == 0).collect();
-    let is_around = read.args.get("offset").is_some();
-    let has_hit = lines.clone().any(|(_, text)| hits(text, &others) > 0);
-    let quoted = lines.filter(|(_, text)| is_around || !has_hit || hits(text, &others) > 0).take(MOST_QUOTED);
+    let is_all = read.args.get("offset").is_some() || read.lines().all(|(_, text)| hits(text, words) == 0);
+    let quoted = read.lines().filter(|(_, text)| is_all || hits(text, words) > 0).take(MOST_QUOTED);
     let quoted: Vec<_> = quoted.map(|(number, text)| format!("{path}:{number}: {text}")).collect();
     if quoted.is_empty() { format!("`{path}`: {}", read.result) } else { quoted.join("\n") }
 }
@@ -225,6 +251,11 @@ mod tests {
         assert_eq!(called(prompt, &[]), [("read_file", args.clone())]);
         let read = done("read_file", args, "1\t[package]\n2\tlicense = \"MIT\"\n3\tname = \"x\"");
         assert_eq!(said(prompt, &[read]), "docs/Cargo.toml:2: license = \"MIT\"");
+        let long = || done("read_file", json!({"path": "docs/Cargo.toml"}), "1\t[package]");
+        let search = json!({"pattern": "(?i)license", "path": "docs/Cargo.toml"});
+        assert_eq!(called(prompt, &[long()]), [("search_files", search.clone())]);
+        let found = [long(), done("search_files", search, "docs/Cargo.toml:900: license = \"MIT\"")];
+        assert_eq!(called(prompt, &found)[0].1["offset"], 898);
         assert_eq!(files("and/or, e.g. 3.14, https://example.com/x.html and 1.5"), Vec::<&str>::new());
     }
 
