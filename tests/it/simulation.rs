@@ -305,7 +305,7 @@ fn nested(sim: &Sim) -> CompiledGraph<Work> {
     sub.add_edge(left, inner);
     sub.add_edge(inner, END);
     let kept = asks(sim);
-    let anew = asks(sim).with_persistence(Persistence::None);
+    let anew = asks(sim).with_persistence(Persistence::Ephemeral);
     let mut graph = StateGraph::<Work>::new("nested");
     let begin = graph.add_node_with("begin", sim.clone(), draw);
     let sub = graph.add_subgraph("sub", &sub.compile().unwrap());
@@ -321,7 +321,7 @@ fn nested(sim: &Sim) -> CompiledGraph<Work> {
     });
     let own = graph.add_subgraph_with(
         "own",
-        &asks(sim).with_persistence(Persistence::Own),
+        &asks(sim).with_persistence(Persistence::PerNode),
         |state: &Work| Work::update().round(state.done),
         |own: &Work| Work::update().text(format!("{} of {}; ", own.done, own.log.len())),
     );

@@ -1,6 +1,6 @@
 //! Selections of a thread's checkpoints, to read or to retain.
 //!
-//! Start at [`History`] and [`Keep`].
+//! Start at [`History`] and [`Retention`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ impl History {
 /// A retention policy for the checkpoints of a thread. The newest one is always retained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Keep {
+pub enum Retention {
     /// Retains this number of newest checkpoints.
     Last(usize),
     /// Retains checkpoints created at this time or later: UTC milliseconds, by the clock of their runs.
@@ -58,7 +58,7 @@ pub enum Keep {
     Only(BTreeSet<CheckpointId>),
 }
 
-impl Keep {
+impl Retention {
     /// Chooses the checkpoints to retain from a history, newest first.
     #[doc(hidden)]
     pub fn choose(&self, history: &[CheckpointMeta]) -> BTreeSet<CheckpointId> {
@@ -93,7 +93,7 @@ pub fn asked_as(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> 
 }
 
 /// A prune for a [`Checkpointer`](crate::Checkpointer). `Thread::prune` makes it from a
-/// [`Keep`].
+/// [`Retention`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prune {
     /// The checkpoints to retain. The head is always one of them.

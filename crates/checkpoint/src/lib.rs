@@ -23,7 +23,7 @@ pub use checkpointer::{Checkpointer, Lease};
 pub use clock::{Clock, SystemClock};
 pub use commit::{AppliedTask, CheckpointMeta, Commit, GraphId, Loaded, Source};
 pub use error::CheckpointError;
-pub use history::{History, Keep, Prune};
+pub use history::{History, Prune, Retention};
 pub use ids::{CheckpointId, ThreadId};
 pub use memory::MemoryCheckpointer;
 pub use record::{
@@ -31,7 +31,7 @@ pub use record::{
 };
 pub use shared::IntoShared;
 pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
-pub use subgraph_path::{Namespace, Segment};
+pub use subgraph_path::{Segment, SubgraphPath};
 
 /// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]

@@ -31,9 +31,9 @@ pub struct Segment {
 
 /// The path from a graph to a subgraph; empty for the graph itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Namespace(pub Vec<Segment>);
+pub struct SubgraphPath(pub Vec<Segment>);
 
-impl Namespace {
+impl SubgraphPath {
     /// Returns whether it is the graph itself.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
@@ -98,8 +98,8 @@ impl ThreadId {
     }
 
     /// Returns the path from the root to this thread.
-    pub fn namespace(&self) -> Namespace {
-        Namespace(self.as_str().split(SEPARATOR).skip(1).map(Segment::parse).collect())
+    pub fn namespace(&self) -> SubgraphPath {
+        SubgraphPath(self.as_str().split(SEPARATOR).skip(1).map(Segment::parse).collect())
     }
 }
 
@@ -138,14 +138,14 @@ impl fmt::Display for Segment {
 }
 
 /// Its text.
-impl Serialize for Namespace {
+impl Serialize for SubgraphPath {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
 /// Writes the segments, separated by `/`.
-impl fmt::Display for Namespace {
+impl fmt::Display for SubgraphPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, segment) in self.0.iter().enumerate() {
             write!(f, "{}{segment}", if nth == 0 { "" } else { "/" })?;

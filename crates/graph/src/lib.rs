@@ -54,9 +54,9 @@ pub use stream::run_stream::RunStream;
 pub use superstep_checkpoint::store;
 pub use superstep_checkpoint::{
     AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, FailureKind,
-    GraphId, History, Interrupt, IntoShared, Keep, Lease, Loaded, MemoryCheckpointer, MemoryStore, Namespace,
-    NoStore, NodeFailure, Prune, Question, RecordedTarget, Replaced, Segment, Source, Store, StoreError,
-    StoreOptions, SystemClock, TaskKey, TaskRecord, ThreadId, Within, chain,
+    GraphId, History, Interrupt, IntoShared, Lease, Loaded, MemoryCheckpointer, MemoryStore, NoStore,
+    NodeFailure, Prune, Question, RecordedTarget, Replaced, Retention, Segment, Source, Store, StoreError,
+    StoreOptions, SubgraphPath, SystemClock, TaskKey, TaskRecord, ThreadId, Within, chain,
 };
 pub use superstep_engine::{
     ArrowKind, ChannelSet, Control, Drawing, DrawnArrow, DrawnKind, DrawnNode, EngineError, Level, Lint,

@@ -191,7 +191,7 @@ on_every_store! {
 
     /// The subgraph gets the amount each time it starts, and once if it is stored.
     async fn what_a_subgraph_asks_is_bound_too(backend: Backend) {
-        for persistence in [Persistence::None, Persistence::Inherited, Persistence::Own] {
+        for persistence in [Persistence::Ephemeral, Persistence::PerTask, Persistence::PerNode] {
             backend.open().delete(&"t".into()).await.unwrap();
             let make = || {
                 let mut inner = StateGraph::<Plain>::new("inner");
@@ -214,7 +214,7 @@ on_every_store! {
             let old = asked.interrupts[0].id.clone();
             assert_eq!(places(&asked.interrupts), ["middle:1.0/inner:1.0/pay:1.0:approve"]);
             make().thread("t").update(amount(7)).await.unwrap();
-            if persistence == Persistence::None {
+            if persistence == Persistence::Ephemeral {
                 let error = failed(make().thread("t").answer(&old, true).resume().await).to_string();
                 assert_eq!(error, changed("approve", r#"{"pay":1}"#, &waits(&make()).await));
             } else {

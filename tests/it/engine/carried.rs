@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use superstep::{
-    Answers, Command, Cx, END, Keep, Persistence, Route, RunConfig, RunError, START, State, StateGraph,
+    Answers, Command, Cx, END, Persistence, Retention, Route, RunConfig, RunError, START, State, StateGraph,
     Status,
 };
 
@@ -17,7 +17,7 @@ enum Then {
 
 on_every_store! {
     async fn a_subgraph_that_waits_goes_on_after_an_update_of_its_caller(backend: Backend) {
-        for (nth, persistence) in [Persistence::Inherited, Persistence::Own].into_iter().enumerate() {
+        for (nth, persistence) in [Persistence::PerTask, Persistence::PerNode].into_iter().enumerate() {
             for way in ["command", "update", "two updates", "prune"] {
                 let calls = Calls::default();
                 let make = || {
@@ -42,7 +42,7 @@ on_every_store! {
                         make().thread(format!("{nth} {way}")).bulk_update(twice).await.unwrap();
                     }
                     if way == "prune" {
-                        make().thread(&thread).prune(Keep::Last(1)).await.unwrap();
+                        make().thread(&thread).prune(Retention::Last(1)).await.unwrap();
                     }
                     let waiting = make().thread(&thread).state().await.unwrap();
                     assert_eq!((names(&waiting.next).as_str(), waiting.tasks[0].subgraphs.len()), ("sub", 1));
@@ -168,7 +168,7 @@ on_every_store! {
             assert_eq!((state.values.said().as_str(), names(&state.next).as_str()), expected);
             // Of a fork whose parent is gone nobody knows.
             thread().fork(None).await.unwrap();
-            thread().prune(Keep::Last(1)).await.unwrap();
+            thread().prune(Retention::Last(1)).await.unwrap();
             let error = failed(thread().update(say("W")).await);
             assert_eq!(
                 error.to_string(),

@@ -15,7 +15,7 @@ use proptest::{
 };
 use serde_json::json;
 use superstep::{
-    Answers, AsNode, CompiledGraph, Cx, Interrupt, Keep, NodeError, NodeRef, Persistence, RunConfig,
+    Answers, AsNode, CompiledGraph, Cx, Interrupt, NodeError, NodeRef, Persistence, Retention, RunConfig,
     RunError, START, State, StateGraph, Status, ThreadId,
 };
 
@@ -224,7 +224,7 @@ impl Work {
                 true
             }
             Step::Prune(keep) => {
-                self.graph.thread(&self.thread).prune(Keep::Last(*keep)).await.unwrap();
+                self.graph.thread(&self.thread).prune(Retention::Last(*keep)).await.unwrap();
                 true
             }
             Step::Cancelled => {
@@ -321,7 +321,7 @@ fn nothing_vanishes_whatever_is_done_in_a_row() {
     let config = Config { cases: 192, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let persistence =
-        prop_oneof![Just(Persistence::Inherited), Just(Persistence::Own), Just(Persistence::None)];
+        prop_oneof![Just(Persistence::PerTask), Just(Persistence::PerNode), Just(Persistence::Ephemeral)];
     let shape = (persistence, any::<bool>(), any::<bool>());
     let shape = shape.prop_map(|(persistence, leaf, all_ask)| Shape { persistence, leaf, all_ask });
     let steps = prop::collection::vec(step(), 1..14);

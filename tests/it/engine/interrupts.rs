@@ -376,7 +376,7 @@ on_every_store! {
         let stopped = outer(&make()).thread("outer").run(say("in")).await.unwrap();
         assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "in"));
         assert_eq!(outer(&make()).thread("outer").resume().await.unwrap().state.said(), "in a b c");
-        let nowhere = outer(&make().with_persistence(superstep::Persistence::None));
+        let nowhere = outer(&make().with_persistence(superstep::Persistence::Ephemeral));
         let error = failed(nowhere.thread("nowhere").run(say("in")).await);
         assert!(superstep::chain(&error).contains("SS154"), "{error}");
     }

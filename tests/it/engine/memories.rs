@@ -7,8 +7,8 @@ use std::sync::{
 
 use futures::future::BoxFuture;
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability, Keep, NodeError,
-    OnUnfinished, Persistence, RunConfig, RunError, START, State, StateGraph, ThreadId,
+    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability, NodeError,
+    OnUnfinished, Persistence, Retention, RunConfig, RunError, START, State, StateGraph, ThreadId,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 
@@ -20,7 +20,7 @@ fn keeping(asks: bool) -> CompiledGraph<Plain> {
     let mut deep = StateGraph::<Plain>::new("deep");
     let keep = deep.add_node("keep", async |_: Plain, _: Cx| {});
     deep.add_edge(START, keep);
-    let deep = deep.compile().unwrap().with_persistence(Persistence::Own);
+    let deep = deep.compile().unwrap().with_persistence(Persistence::PerNode);
     let mut mem = StateGraph::<Plain>::new("mem");
     let kept = |deep: &Plain| say(&format!("<{}>", deep.said().replace(' ', ",")));
     let deep = mem.add_subgraph_with("deep", &deep, last, kept);
@@ -31,7 +31,7 @@ fn keeping(asks: bool) -> CompiledGraph<Plain> {
     });
     mem.add_edge(START, deep);
     mem.add_edge(deep, ask);
-    mem.compile().unwrap().with_persistence(Persistence::Own)
+    mem.compile().unwrap().with_persistence(Persistence::PerNode)
 }
 
 /// `START → mem`, which says all of its memory; in parallel a node that fails until it is repaired.
@@ -116,7 +116,7 @@ on_every_store! {
             let copied = |checkpoint| RunConfig { checkpoint, ..RunConfig::thread(copy.as_str()) };
             assert_eq!(tell(&graph, "g", copied(a)).await.0, "[a_<a>_g_<a,g>]");
             assert_eq!(tell(&graph, "h", copied(b)).await.0, "[a_<a>_b_<a,b>_h_<a,b,h>]");
-            graph.thread(&thread).prune(Keep::Only([a.unwrap()].into())).await.unwrap();
+            graph.thread(&thread).prune(Retention::Only([a.unwrap()].into())).await.unwrap();
             assert_eq!(tell(&graph, "i", on()).await.0, "[a_<a>_f_<a,f>_i_<a,f,i>]");
             assert_eq!(tell(&graph, "j", at(a)).await.0, "[a_<a>_j_<a,j>]");
         }
@@ -168,7 +168,7 @@ on_every_store! {
         graph.thread("t").subgraph::<Plain>(["mem"]).update(say("Z")).await.unwrap();
         assert_eq!(seen().await, "a <a> Z");
         let fork = graph.thread("t").state().await.unwrap().checkpoint.unwrap().id;
-        graph.thread("t").prune(Keep::Only([a.unwrap(), fork].into())).await.unwrap();
+        graph.thread("t").prune(Retention::Only([a.unwrap(), fork].into())).await.unwrap();
         assert_eq!(tell(&graph, "f", t()).await.0, "[a_<a>_Z_f_<a,f>]");
         assert_eq!(tell(&graph, "g", at(a)).await.0, "[a_<a>_g_<a,g>]");
     }

@@ -63,10 +63,10 @@ fn deeper(config: RunConfig) -> RunConfig {
 #[test]
 fn a_thousand_graphs_inside_of_each_other_run_on_a_small_stack() {
     on_a_small_stack(async || {
-        let graph = recursive(Persistence::Inherited, nothing);
+        let graph = recursive(Persistence::PerTask, nothing);
         let end = graph.run(Plain::update().x(LEVELS)).await.unwrap();
         assert_eq!(end.state.x, LEVELS + 1);
-        for persistence in [Persistence::Inherited, Persistence::Own, Persistence::None] {
+        for persistence in [Persistence::PerTask, Persistence::PerNode, Persistence::Ephemeral] {
             let graph =
                 recursive(persistence, nothing).with_checkpointer(Arc::new(MemoryCheckpointer::new()));
             let end = graph.thread("t").run(Plain::update().x(LEVELS)).await.unwrap();
@@ -99,7 +99,7 @@ fn a_thousand_graphs_that_are_nodes_of_each_other_run_and_are_dropped_on_a_small
 #[test]
 fn who_streams_hears_the_innermost_of_a_thousand_graphs() {
     on_a_small_stack(async || {
-        let graph = recursive(Persistence::Inherited, |cx| {
+        let graph = recursive(Persistence::PerTask, |cx| {
             cx.emit("bottom", cx.namespace().0.len());
             nothing(cx)
         });
@@ -114,7 +114,7 @@ fn who_streams_hears_the_innermost_of_a_thousand_graphs() {
 #[test]
 fn the_innermost_of_a_thousand_graphs_asks_and_is_answered() {
     on_a_small_stack(async || {
-        let graph = recursive(Persistence::Inherited, |cx| {
+        let graph = recursive(Persistence::PerTask, |cx| {
             Box::pin(async move {
                 let _: bool = cx.interrupt("ok", "?").await;
             })
@@ -151,7 +151,7 @@ fn stays(_: Cx) -> futures::future::BoxFuture<'static, ()> {
 #[test]
 fn a_run_that_is_dropped_or_cancelled_takes_the_innermost_of_a_thousand_graphs_with_it() {
     on_a_small_stack(async || {
-        let graph = recursive(Persistence::Inherited, stays);
+        let graph = recursive(Persistence::PerTask, stays);
         let graph = graph.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
         // Dropped where it stands: gone at once, and the thread free.
         let mut run = Box::pin(graph.thread("t").run(Plain::update().x(LEVELS)));
@@ -179,7 +179,7 @@ fn a_run_that_is_dropped_or_cancelled_takes_the_innermost_of_a_thousand_graphs_w
 #[test]
 fn a_panic_in_the_innermost_graph_is_an_error_of_its_node() {
     on_a_small_stack(async || {
-        let graph = recursive(Persistence::Inherited, |_| Box::pin(async { panic!("at the bottom") }));
+        let graph = recursive(Persistence::PerTask, |_| Box::pin(async { panic!("at the bottom") }));
         let error = failed(graph.run(Plain::update().x(9)).await);
         let text = superstep::chain(&error);
         assert!(text.ends_with("panicked: at the bottom"), "{text}");
@@ -189,7 +189,7 @@ fn a_panic_in_the_innermost_graph_is_an_error_of_its_node() {
 #[test]
 fn a_graph_that_calls_itself_without_end_is_an_error() {
     on_a_small_stack(async || {
-        let graph = recursive(Persistence::Inherited, nothing);
+        let graph = recursive(Persistence::PerTask, nothing);
         for (graph, config) in [
             (graph.clone(), RunConfig::default()),
             (graph.with_checkpointer(Arc::new(MemoryCheckpointer::new())), t()),

@@ -8,7 +8,7 @@ use std::{
 use serde_json::json;
 use superstep::{
     Answers, CheckpointId, CheckpointMeta, Clock, Command, Commit, CompiledGraph, Control, Cx, END, History,
-    Keep, Persistence, RunConfig, RunError, START, Source, State, StateGraph, Status, ThreadId,
+    Persistence, Retention, RunConfig, RunError, START, Source, State, StateGraph, Status, ThreadId,
 };
 
 use crate::support::{Backend, Plain, failed, head, names, on_every_store, say, t, text};
@@ -43,7 +43,7 @@ async fn every_use(graph: &CompiledGraph<Plain>) -> Vec<RunError> {
         failed(graph.thread("t").update_as("a", say("x")).await),
         failed(graph.thread("t").fork(None).await),
         failed(graph.thread("t").post(1).await),
-        failed(graph.thread(&thread).prune(Keep::Last(1)).await),
+        failed(graph.thread(&thread).prune(Retention::Last(1)).await),
         failed(graph.thread("t").replay().run().await.map_err(|error| match error {
             superstep::ReplayError::Run(error) => error,
             other => panic!("{other}"),
@@ -131,7 +131,7 @@ on_every_store! {
         graph.thread("t").fork(CheckpointId(1)).await.unwrap();
         graph.thread("t").resume().await.unwrap();
         graph.thread("t").at(CheckpointId(1)).resume().await.unwrap();
-        graph.thread("t").prune(Keep::Last(4)).await.unwrap();
+        graph.thread("t").prune(Retention::Last(4)).await.unwrap();
         graph.thread("t").durability(superstep::Durability::Exit).run(say("3")).await.unwrap();
         let owner = |meta: &CheckpointMeta| meta.graph().map(|graph| graph.to_string());
         let raw = store.history(&"t".into(), History::default()).await.unwrap();
@@ -163,7 +163,7 @@ on_every_store! {
             graph.add_edge(sub, END);
             graph.compile().unwrap()
         };
-        for (nth, persistence) in [Persistence::Inherited, Persistence::Own].into_iter().enumerate() {
+        for (nth, persistence) in [Persistence::PerTask, Persistence::PerNode].into_iter().enumerate() {
             let thread = format!("t{nth}");
             let before = backend.keep(outer(inner("before", persistence)));
             before.thread(thread.as_str()).run(Plain::update()).await.unwrap();

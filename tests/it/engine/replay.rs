@@ -259,7 +259,7 @@ fn nested(persistence: Persistence, outside: &Outside) -> CompiledGraph<Plain> {
 on_every_store! {
     async fn graphs_that_are_called_are_run_once_more_with_it(backend: Backend) {
         for (persistence, inside) in
-            [(Persistence::Inherited, 6), (Persistence::Own, 6), (Persistence::None, 0)]
+            [(Persistence::PerTask, 6), (Persistence::PerNode, 6), (Persistence::Ephemeral, 0)]
         {
             let outside = Outside::default();
             let graph = nested(persistence, &outside).with_checkpointer(backend.open());

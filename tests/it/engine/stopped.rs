@@ -82,7 +82,7 @@ on_every_store! {
     }
 
     async fn the_state_of_a_run_that_a_graph_inside_drained_is_that_of_its_thread(backend: Backend) {
-        for (nth, persistence) in [Persistence::Inherited, Persistence::Own].into_iter().enumerate() {
+        for (nth, persistence) in [Persistence::PerTask, Persistence::PerNode].into_iter().enumerate() {
             let mut inner = StateGraph::<Plain>::new("inner");
             let stop = inner.add_node("stop", async |_: Plain, cx: Cx| {
                 cx.drain("bye");

@@ -76,7 +76,7 @@ fn sends(way: Way, value: Value) -> CompiledGraph<Deep> {
     });
     inside.add_edge(START, learn);
     inside.add_edge(learn, END);
-    let inside = inside.compile().unwrap().with_persistence(Persistence::None);
+    let inside = inside.compile().unwrap().with_persistence(Persistence::Ephemeral);
 
     let mut graph = StateGraph::<Deep>::new("sends");
     let sent = value.clone();
@@ -164,9 +164,11 @@ async fn send(way: Way, value: &Value, backend: &Backend) -> Result<(), RunError
     }
     match way {
         Way::UpdateState => {
-            drop(graph().thread("t").update_as("a", Deep::update().value(value.clone())).await?)
+            graph().thread("t").update_as("a", Deep::update().value(value.clone())).await?;
         }
-        Way::Inbox => drop(graph().thread("t").post(value).await?),
+        Way::Inbox => {
+            graph().thread("t").post(value).await?;
+        }
         _ => {}
     }
     Ok(())
@@ -500,6 +502,6 @@ async fn what_is_learned_in_deep_calls_can_be_read() {
     assert_eq!(head(&deep).await.values.steps, 19);
 
     fn graph_none(levels: usize) -> CompiledGraph<Deep> {
-        graph(levels).with_persistence(Persistence::None)
+        graph(levels).with_persistence(Persistence::Ephemeral)
     }
 }

@@ -203,7 +203,7 @@ on_every_store! {
             cx.interrupt::<bool>("ok", "?").await;
         });
         inner.add_edge(START, ask);
-        let inner = inner.compile().unwrap().with_persistence(Persistence::Own);
+        let inner = inner.compile().unwrap().with_persistence(Persistence::PerNode);
         let mut graph = StateGraph::<Plain>::new("g");
         let call = graph.add_node_with("call", inner, async |inner, _: Plain, cx: Cx| {
             cx.call("", &inner, Plain::update()).await.map(|_| ())

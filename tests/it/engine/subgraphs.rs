@@ -154,9 +154,9 @@ on_every_store! {
 
     async fn e4_a_graph_is_kept_for_a_task_for_a_thread_or_not_at_all(backend: Backend) {
         for (persistence, expected, kept) in [
-            (Persistence::Inherited, [vec!["in", "n"], vec!["in", "n"]], &["sub:0@2", "sub:0@5"][..]),
-            (Persistence::Own, [vec!["in", "n"], vec!["in", "n", "in", "n"]], &["sub"]),
-            (Persistence::None, [vec!["in", "n"], vec!["in", "n"]], &[]),
+            (Persistence::PerTask, [vec!["in", "n"], vec!["in", "n"]], &["sub:0@2", "sub:0@5"][..]),
+            (Persistence::PerNode, [vec!["in", "n"], vec!["in", "n", "in", "n"]], &["sub"]),
+            (Persistence::Ephemeral, [vec!["in", "n"], vec!["in", "n"]], &[]),
         ] {
             let mut sub = StateGraph::<Inner>::new("sub");
             let n = sub.add_node("n", async |_: Inner, _: Cx| Inner::update().said(["n".to_owned()]));
@@ -182,7 +182,7 @@ on_every_store! {
 
     async fn e5_a_graph_that_is_not_kept_begins_anew_with_the_answers(backend: Backend) {
         let calls = Calls::default();
-        let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(Persistence::None)));
+        let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(Persistence::Ephemeral)));
         let asked = make().thread("t").run(say("in")).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["sub:2.0/s2:2.0:q"]);
         let end = make().thread("t").answer("q", "R").resume().await.unwrap();
@@ -235,7 +235,7 @@ on_every_store! {
 
     async fn an_answer_of_the_wrong_type_leaves_the_question_in_the_subgraph(backend: Backend) {
         let calls = Calls::default();
-        for persistence in [Persistence::Inherited, Persistence::None] {
+        for persistence in [Persistence::PerTask, Persistence::Ephemeral] {
             backend.open().delete(&"t".into()).await.unwrap();
             let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(persistence)));
             make().thread("t").run(say("in")).await.unwrap();
@@ -253,7 +253,7 @@ on_every_store! {
     }
 
     async fn a_subgraph_that_asks_the_same_again_gets_each_answer_once(backend: Backend) {
-        for persistence in [Persistence::Inherited, Persistence::None] {
+        for persistence in [Persistence::PerTask, Persistence::Ephemeral] {
             backend.open().delete(&"t".into()).await.unwrap();
             let make = || {
                 let mut sub = StateGraph::<Plain>::new("sub");

@@ -174,7 +174,7 @@ on_every_store! {
         assert_eq!((sub.values.said().as_str(), names(&sub.next).as_str()), ("in p a", "b"));
         let end = graph.configured(stop("sub/b")).resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p a b"));
-        let nowhere = parent(&calls, &line(&["a", "b"]).with_persistence(Persistence::None));
+        let nowhere = parent(&calls, &line(&["a", "b"]).with_persistence(Persistence::Ephemeral));
         let config = RunConfig { thread: Some("u".into()), ..stop("sub/b") };
         let error = failed(backend.keep(nowhere).configured(config).run(say("in")).await);
         assert!(superstep::chain(&error).contains("SS154"), "{error}");

@@ -71,7 +71,7 @@ async fn a_handle_runs_answers_changes_forks_and_replays_its_thread() {
     assert_eq!(copy.state().await.unwrap().values.paid, 3);
     assert!(copy.state().await.unwrap().next.is_empty());
     assert_eq!(order.state().await.unwrap().next, ["pay"]);
-    assert!(copy.prune(Keep::Last(1)).await.unwrap() > 0);
+    assert!(copy.prune(Retention::Last(1)).await.unwrap() > 0);
     copy.delete().await.unwrap();
     assert!(copy.state().await.unwrap().checkpoint.is_none());
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use superstep::{
-    CheckpointError, CheckpointId, CheckpointMeta, CompiledGraph, Keep, RunConfig, RunError, StateSnapshot,
-    ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, CompiledGraph, Retention, RunConfig, RunError,
+    StateSnapshot, ThreadId,
 };
 
 use crate::support::{Calls, Plain, entries, failed, h, head, json, line, on_every_store, say, t, task};
@@ -77,7 +77,7 @@ on_every_store! {
         for error in [
             failed(graph.thread(&thread).copy_to("copy").await),
             failed(graph.thread(&thread).delete().await),
-            failed(graph.thread(&thread).prune(Keep::Last(1)).await),
+            failed(graph.thread(&thread).prune(Retention::Last(1)).await),
         ] {
             assert!(matches!(&error, RunError::Checkpoint(CheckpointError::Busy { .. })), "{error}");
         }
@@ -89,11 +89,11 @@ on_every_store! {
 
     async fn what_a_prune_keeps_is_as_before(backend: Backend) {
         let keeps = [
-            (Keep::Last(3), &[10, 9, 8][..]),
-            (Keep::Last(0), &[10]),
-            (Keep::Last(99), &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]),
-            (Keep::Leaves, &[10, 8]),
-            (Keep::Only(BTreeSet::from([CheckpointId(3), CheckpointId(5), CheckpointId(6)])), &[10, 6, 5, 3]),
+            (Retention::Last(3), &[10, 9, 8][..]),
+            (Retention::Last(0), &[10]),
+            (Retention::Last(99), &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]),
+            (Retention::Leaves, &[10, 8]),
+            (Retention::Only(BTreeSet::from([CheckpointId(3), CheckpointId(5), CheckpointId(6)])), &[10, 6, 5, 3]),
         ];
         for (keep, left) in keeps {
             let graph = backend.keep(line(&["a", "b"]));
@@ -125,11 +125,11 @@ on_every_store! {
             let who = |meta: &CheckpointMeta| meta.metadata.get("who").map(ToString::to_string);
             history.iter().map(who).collect::<Vec<_>>()
         };
-        let only = |ids: [u64; 2]| Keep::Only(ids.map(CheckpointId).into());
+        let only = |ids: [u64; 2]| Retention::Only(ids.map(CheckpointId).into());
         graph.thread("t").prune(only([3, 8])).await.unwrap();
         let both = ["second", "first"].map(|who| Some(format!("{who:?}")));
         assert_eq!(who().await, both);
-        graph.thread("t").prune(Keep::Last(1)).await.unwrap();
+        graph.thread("t").prune(Retention::Last(1)).await.unwrap();
         assert_eq!(who().await, both[..1]);
     }
 
@@ -139,19 +139,19 @@ on_every_store! {
             let clock = std::sync::Arc::new(superstep::TokioClock::starting_at(now));
             graph.thread("t").clock(clock).run(say(input)).await.unwrap();
         }
-        assert_eq!(graph.thread("t").prune(Keep::Since(2_000)).await.unwrap(), 3);
+        assert_eq!(graph.thread("t").prune(Retention::Since(2_000)).await.unwrap(), 3);
         assert_eq!(ids(&graph).await, [9, 8, 7, 6, 5, 4]);
-        assert_eq!(graph.thread("t").prune(Keep::Since(i64::MAX)).await.unwrap(), 5);
+        assert_eq!(graph.thread("t").prune(Retention::Since(i64::MAX)).await.unwrap(), 5);
         assert_eq!(head(&graph).await.values.said(), "1 a 2 a 3 a");
-        assert_eq!(graph.thread("nobody").prune(Keep::Last(1)).await.unwrap(), 0);
-        let error = failed(graph.thread("t").prune(Keep::Only([CheckpointId(4)].into())).await);
+        assert_eq!(graph.thread("nobody").prune(Retention::Last(1)).await.unwrap(), 0);
+        let error = failed(graph.thread("t").prune(Retention::Only([CheckpointId(4)].into())).await);
         assert!(matches!(error, RunError::UnknownCheckpoint { checkpoint: CheckpointId(4), .. }), "{error}");
     }
 
     async fn a_pruned_thread_still_says_which_parents_it_had(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         two_turns_and_a_branch(&graph).await;
-        graph.thread("t").prune(Keep::Leaves).await.unwrap();
+        graph.thread("t").prune(Retention::Leaves).await.unwrap();
         let history = graph.thread("t").history().checkpoints().await.unwrap();
         let parents: Vec<_> = history.iter().map(|meta| (meta.id.0, meta.parent.unwrap().0, meta.parent_pruned)).collect();
         assert_eq!(parents, [(10, 9, true), (8, 7, true)]);
@@ -161,7 +161,7 @@ on_every_store! {
         let calls = Calls::default();
         let graph = backend.keep(crate::engine::failures::ok_and_bad(false, &calls));
         failed(graph.thread("t").run(say("in")).await);
-        graph.thread("t").prune(Keep::Last(1)).await.unwrap();
+        graph.thread("t").prune(Retention::Last(1)).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok")]));
         let repaired = backend.keep(crate::engine::failures::ok_and_bad(true, &calls));
         assert_eq!(repaired.thread("t").resume().await.unwrap().state.said(), "in bad ok j");

@@ -1,7 +1,7 @@
 //! `superstep delete`, `copy`, `adopt` and `prune`: administration of threads.
 
 use serde_json::json;
-use superstep::{Checkpointer, Clock, Keep, SystemClock, ThreadId, memory::Dreams};
+use superstep::{Checkpointer, Clock, Retention, SystemClock, ThreadId, memory::Dreams};
 
 use crate::{
     args::command_line::{AdoptArgs, CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
@@ -120,15 +120,15 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     print(&format!("pruned {pruned} checkpoints of {}{kept}, {left} are left\n", listed(&[&args.thread])))
 }
 
-fn keep(args: &KeepArgs) -> Keep {
+fn keep(args: &KeepArgs) -> Retention {
     let KeepArgs { keep_last, older_than, leaves: _ } = args;
     match (keep_last, older_than) {
-        (Some(count), _) => Keep::Last(usize::try_from(*count).unwrap_or(usize::MAX)),
+        (Some(count), _) => Retention::Last(usize::try_from(*count).unwrap_or(usize::MAX)),
         (None, Some(age)) => {
             let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-            Keep::Since(SystemClock.now_ms().saturating_sub(age))
+            Retention::Since(SystemClock.now_ms().saturating_sub(age))
         }
-        (None, None) => Keep::Leaves,
+        (None, None) => Retention::Leaves,
     }
 }
 

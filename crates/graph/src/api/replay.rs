@@ -133,7 +133,7 @@ pub enum ReplayError {
     },
     /// A live replay in which a node calls a graph with one thread for all its calls.
     #[error(
-        "SS196: node `{node}` calls a graph with `Persistence::Own`, and a live replay of thread `{thread}` would write to the \
+        "SS196: node `{node}` calls a graph with `Persistence::PerNode`, and a live replay of thread `{thread}` would write to the \
          thread of that graph; replay it without live nodes, or up to a checkpoint before that node"
     )]
     Own {

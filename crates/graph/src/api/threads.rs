@@ -6,7 +6,7 @@ use superstep_checkpoint::internal::asked_as;
 use superstep_engine::ChannelSet;
 
 use crate::{
-    CheckpointError, History, Keep, Prune, RunError, State, Thread, ThreadId,
+    CheckpointError, History, Prune, Retention, RunError, State, Thread, ThreadId,
     api::adopt::mark_all,
     journal::task_origin::Origins,
     run::{
@@ -55,16 +55,16 @@ impl<S: State> Thread<S> {
     /// checkpoints whose tasks called them.
     ///
     /// # Errors
-    /// [`CheckpointError::Busy`] while the thread runs, [`RunError::UnknownCheckpoint`] if it lacks one of [`Keep::Only`],
+    /// [`CheckpointError::Busy`] while the thread runs, [`RunError::UnknownCheckpoint`] if it lacks one of [`Retention::Only`],
     /// or the error of the checkpointer or the state. Nothing is deleted then.
-    pub async fn prune(&self, keep: Keep) -> Result<usize, RunError> {
+    pub async fn prune(&self, keep: Retention) -> Result<usize, RunError> {
         let (checkpointer, thread) = self.stored()?;
         let _lease = checkpointer.lease(thread).await?;
         let history = checkpointer.history(thread, History::default()).await?;
         let Some(head) = history.first() else { return Ok(0) };
         let graph = &self.graph.inner;
         graph.owns(thread, head)?;
-        if let Keep::Only(ids) = &keep
+        if let Retention::Only(ids) = &keep
             && let Some(&checkpoint) = ids.iter().find(|id| !history.iter().any(|meta| meta.id == **id))
         {
             return Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint });

@@ -118,7 +118,7 @@ impl<S: State> StateGraph<S> {
 
     #[track_caller]
     fn declare_same(&mut self, name: &str, graph: &CompiledGraph<S>, run: NodeFn<S>) -> NodeRef {
-        if graph.persistence() == Persistence::Own {
+        if graph.persistence() == Persistence::PerNode {
             let kind = ProblemKind::OwnSameState(name.into());
             self.topology.problems.push(Problem { kind, place: Location::caller() });
         }

@@ -8,15 +8,15 @@ use serde::Serialize;
 use serde_json::Value;
 use superstep_engine::NodeName;
 
-use crate::{CheckpointId, Namespace};
+use crate::{CheckpointId, SubgraphPath};
 
 /// A divergence of a replay from the stored thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Divergence {
     /// The path of the graph, if it is a called one.
-    #[serde(skip_serializing_if = "Namespace::is_root")]
-    pub namespace: Namespace,
+    #[serde(skip_serializing_if = "SubgraphPath::is_root")]
+    pub namespace: SubgraphPath,
     /// The checkpoint of the task.
     pub checkpoint: CheckpointId,
     /// The superstep.
@@ -175,7 +175,7 @@ mod tests {
     fn a_difference_is_shown_by_the_part_that_differs() {
         let wrote = |text: &str| json!([{"id": "1", "content": text}]);
         let divergence = Divergence {
-            namespace: Namespace::default(),
+            namespace: SubgraphPath::default(),
             checkpoint: CheckpointId(4),
             step: 3,
             node: "agent".into(),

@@ -1,4 +1,4 @@
-//! Subgraphs of [`Persistence::Own`](crate::Persistence::Own), as they were at a checkpoint of their caller.
+//! Subgraphs of [`Persistence::PerNode`](crate::Persistence::PerNode), as they were at a checkpoint of their caller.
 //!
 //! The thread of such a subgraph is a tree, like any other. Each checkpoint of its caller references a
 //! checkpoint of the subgraph, so that a fork of the caller starts with the memory at that time:

@@ -26,8 +26,8 @@ use superstep_state::internal::encode;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CheckpointId, Checkpointer, Clock, Drain, Durability, Namespace, NoStore, NodeFailure, Question,
-    RunConfig, RunError, Store, StreamMode, ThreadId, fingerprint,
+    CheckpointId, Checkpointer, Clock, Drain, Durability, NoStore, NodeFailure, Question, RunConfig,
+    RunError, Store, StreamMode, SubgraphPath, ThreadId, fingerprint,
     journal::{
         divergence::Astray,
         effects::Ledger,
@@ -106,7 +106,7 @@ pub(crate) struct Standing {
     /// The storage of nested runs: threads below this run's own.
     pub(crate) place: Option<(Arc<dyn Checkpointer>, ThreadId)>,
     pub(crate) store: Option<Arc<dyn Store>>,
-    pub(crate) namespace: Namespace,
+    pub(crate) namespace: SubgraphPath,
     /// The prefix of its tasks' ids.
     pub(crate) ids: String,
     /// The prefix of its tasks' keys; `None` for an outermost run, whose prefix is its place in the store.
@@ -146,7 +146,7 @@ impl Cx {
     }
 
     /// Returns the calling graphs down to this one; empty for an outermost run.
-    pub fn namespace(&self) -> &Namespace {
+    pub fn namespace(&self) -> &SubgraphPath {
         &self.run.standing.namespace
     }
 

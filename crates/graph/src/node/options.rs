@@ -52,10 +52,10 @@ pub enum Persistence {
     /// On a thread per calling task, below the caller's. A repeated task continues it, another task starts
     /// anew.
     #[default]
-    Inherited,
+    PerTask,
     /// On one thread per node, below the caller's: its state persists across the node's tasks, and each task
     /// gives it an input. Pending work of an earlier task is discarded.
-    Own,
+    PerNode,
     /// Without storage. A repeated task starts it anew, with the answers given so far.
-    None,
+    Ephemeral,
 }

@@ -21,8 +21,8 @@ use tokio::{sync::oneshot, time::Sleep};
 
 use super::{fail::Refused, interrupts::breakpoints, nested_driver::Inside, replay::Replaying};
 use crate::{
-    CheckpointMeta, Command, Cx, Namespace, NodeError, NodeFailure, Outcome, Question, RunConfig, RunError,
-    State, Status, TaskRecord, ThreadId, chain,
+    CheckpointMeta, Command, Cx, NodeError, NodeFailure, Outcome, Question, RunConfig, RunError, State,
+    Status, SubgraphPath, TaskRecord, ThreadId, chain,
     compiled::graph::{Inner, Keepers},
     journal::{
         effects::{Ledger, Request},
@@ -77,7 +77,7 @@ pub(crate) async fn run<S: State>(
         store,
         drain: config.drain.clone(),
         config: config.clone(),
-        namespace: Namespace::default(),
+        namespace: SubgraphPath::default(),
         ids: String::new(),
         keys: None,
         pulse: None,

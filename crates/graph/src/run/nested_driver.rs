@@ -8,8 +8,8 @@ use superstep_state::internal::{Made, clear_ephemeral};
 
 use super::driver::{Begin, Driver, limits};
 use crate::{
-    CheckpointId, CheckpointMeta, Checkpointer, Event, FoldError, Namespace, Question, RunConfig, RunError,
-    Seen, State, Status, ThreadId,
+    CheckpointId, CheckpointMeta, Checkpointer, Event, FoldError, Question, RunConfig, RunError, Seen, State,
+    Status, SubgraphPath, ThreadId,
     compiled::graph::Inner,
     journal::{
         interrupts::{Answered, Asking, Given, Refusal, Resolved},
@@ -36,7 +36,7 @@ pub(crate) struct Call<T: State> {
     /// All answers so far.
     pub(crate) answers: Vec<Given>,
     /// The sink of its events, and its namespace there.
-    pub(crate) events: Option<(Arc<dyn Below>, Namespace)>,
+    pub(crate) events: Option<(Arc<dyn Below>, SubgraphPath)>,
     /// Its own position; without a place if it has no storage.
     pub(crate) standing: Standing,
     /// The observer of its progress.

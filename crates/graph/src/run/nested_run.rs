@@ -100,8 +100,8 @@ pub enum CallError {
     },
     /// Two tasks that call a graph with one thread.
     #[error(
-        "SS152: two tasks of node `{node}` call a graph with `Persistence::Own` in one superstep, and it has one thread \
-         for both; use `Persistence::Inherited`, or let one superstep come after the other"
+        "SS152: two tasks of node `{node}` call a graph with `Persistence::PerNode` in one superstep, and it has one thread \
+         for both; use `Persistence::PerTask`, or let one superstep come after the other"
     )]
     Shared {
         /// The node.
@@ -141,7 +141,7 @@ pub enum CallError {
     /// A breakpoint from which no run could continue.
     #[error(
         "SS154: there is a breakpoint in the graph that node `{node}` calls, and nothing of it is kept to go on from; \
-         remove the breakpoint, or keep the graph with a checkpointer and `Persistence::Inherited`"
+         remove the breakpoint, or keep the graph with a checkpointer and `Persistence::PerTask`"
     )]
     Breakpoint {
         /// The node.
@@ -406,9 +406,9 @@ impl Cx {
         let run = &*self.run;
         let Origin { checkpoint, slot, .. } = self.origin();
         let task = Segment { node: self.node().clone(), task: Some((slot, checkpoint)), key: key.to_owned() };
-        let own = graph.persistence() == Persistence::Own;
+        let own = graph.persistence() == Persistence::PerNode;
         let segment = if own { Segment { task: None, ..task.clone() } } else { task.clone() };
-        let thread = run.standing.place.as_ref().filter(|_| graph.persistence() != Persistence::None);
+        let thread = run.standing.place.as_ref().filter(|_| graph.persistence() != Persistence::Ephemeral);
         let thread = thread.map(|(checkpointer, thread)| (checkpointer.clone(), thread.child(&segment)));
         let breakpoints = self.breakpoints();
         let stops = graph.inner().breakpoints != superstep_engine::Breakpoints::default();
@@ -579,7 +579,7 @@ impl Calls {
         if !calls.keys.insert(key.to_owned()) {
             return Err(CallError::Twice { node: node(), key: key.to_owned() });
         }
-        if persistence == Persistence::Own
+        if persistence == Persistence::PerNode
             && *book.own.entry((node(), key.to_owned())).or_insert(task.slot) != task.slot
         {
             return Err(CallError::Shared { node: node() });

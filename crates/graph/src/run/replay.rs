@@ -18,8 +18,8 @@ use super::{
     targets::recorded_targets,
 };
 use crate::{
-    CheckpointId, Namespace, NodeError, NodeFailure, RecordedTarget, RunConfig, RunError, State, TaskRecord,
-    ThreadId, chain,
+    CheckpointId, NodeError, NodeFailure, RecordedTarget, RunConfig, RunError, State, SubgraphPath,
+    TaskRecord, ThreadId, chain,
     compiled::graph::{Inner, Keepers},
     journal::{
         divergence::{Astray, At, Divergence},
@@ -72,7 +72,7 @@ pub(crate) async fn replay<S: State>(
         store,
         drain: config.drain.clone(),
         config: config.clone(),
-        namespace: Namespace::default(),
+        namespace: SubgraphPath::default(),
         ids: String::new(),
         keys: None,
         pulse: None,

@@ -76,9 +76,9 @@ pub(crate) async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box
     let restored = from.load(&down.checkpointer).await?;
     let Restored { meta, state, .. } = restored.ok_or_else(|| refuse("nothing of that graph is stored"))?;
     let task = match subgraph.persistence() {
-        Persistence::None => return Err(refuse("it has no storage")),
-        Persistence::Own => None,
-        Persistence::Inherited => {
+        Persistence::Ephemeral => return Err(refuse("it has no storage")),
+        Persistence::PerNode => None,
+        Persistence::PerTask => {
             let slot = meta.control.next.iter().position(|next| next.as_str() == name);
             let slot = slot.and_then(|slot| u32::try_from(slot).ok());
             let slot = slot.ok_or_else(|| refuse("the node is not what runs next"))?;

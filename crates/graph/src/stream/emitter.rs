@@ -14,7 +14,7 @@ use super::{
     message_events::{Said, Sent},
     patience::Patience,
 };
-use crate::{Channel, Event, Namespace, RunError, State, StreamMode, Streaming};
+use crate::{Channel, Event, RunError, State, StreamMode, Streaming, SubgraphPath};
 
 /// A sink of events.
 pub(crate) trait Sink<S: State>: Send + Sync {
@@ -44,7 +44,7 @@ pub(crate) trait NodeEvents: Send + Sync {
     fn message(&self, said: Said<'_>);
 
     /// Returns the sink of called graphs' events, if they are streamed, and the prefix of their namespaces.
-    fn below(&self) -> Option<(Arc<dyn Below>, Namespace)>;
+    fn below(&self) -> Option<(Arc<dyn Below>, SubgraphPath)>;
 }
 
 /// A sink of called graphs' events at any depth, for any type of the outermost state.
@@ -57,13 +57,13 @@ pub(crate) trait Below: Send + Sync {
 
     fn capacity(&self) -> usize;
 
-    fn tell(&self, namespace: Namespace, event: Value);
+    fn tell(&self, namespace: SubgraphPath, event: Value);
 }
 
 /// The sink of a called graph: it leads to that of the outermost graph.
 struct Inside {
     below: Arc<dyn Below>,
-    namespace: Namespace,
+    namespace: SubgraphPath,
 }
 
 impl<T: State> Sink<T> for Inside {
@@ -104,7 +104,7 @@ impl<S: State> Below for Events<S> {
         self.sink.capacity()
     }
 
-    fn tell(&self, namespace: Namespace, event: Value) {
+    fn tell(&self, namespace: SubgraphPath, event: Value) {
         self.sink.send(Event::Subgraph { namespace, event });
     }
 }
@@ -113,7 +113,7 @@ impl<S: State> Below for Events<S> {
 pub(crate) struct Events<S: State> {
     sink: Arc<dyn Sink<S>>,
     /// The sink of called graphs' events, if a task called this one.
-    below: Option<(Arc<dyn Below>, Namespace)>,
+    below: Option<(Arc<dyn Below>, SubgraphPath)>,
     modes: Arc<[StreamMode]>,
     /// The requested channels; `None` for all.
     keys: Option<Arc<[String]>>,
@@ -141,7 +141,7 @@ impl<S: State> Events<S> {
     }
 
     /// Creates the events of a called graph.
-    pub(crate) fn inside(below: Arc<dyn Below>, namespace: Namespace) -> Self {
+    pub(crate) fn inside(below: Arc<dyn Below>, namespace: SubgraphPath) -> Self {
         let sink = Arc::new(Inside { below: below.clone(), namespace: namespace.clone() });
         let (modes, below) = (below.modes(), Some((below, namespace)));
         Self { sink, below, modes, keys: None, subgraphs: true, sent: Arc::default(), staged: Arc::default() }
@@ -257,11 +257,11 @@ impl<S: State> NodeEvents for Events<S> {
         self.sink.send(Event::Message { step, node, slot, attempt, checkpoint, id, kind, data });
     }
 
-    fn below(&self) -> Option<(Arc<dyn Below>, Namespace)> {
+    fn below(&self) -> Option<(Arc<dyn Below>, SubgraphPath)> {
         let wanted = self.subgraphs && self.sink.is_open();
         wanted.then(|| match &self.below {
             Some(below) => below.clone(),
-            None => (Arc::new(self.clone()) as Arc<dyn Below>, Namespace::default()),
+            None => (Arc::new(self.clone()) as Arc<dyn Below>, SubgraphPath::default()),
         })
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{
 };
 use superstep_engine::{ChannelSet, NodeName};
 
-use crate::{CheckpointId, CheckpointMeta, Interrupt, MessageKind, Namespace, State, Update};
+use crate::{CheckpointId, CheckpointMeta, Interrupt, MessageKind, State, SubgraphPath, Update};
 
 /// An event of a run.
 ///
@@ -138,7 +138,7 @@ pub enum Event<S: State> {
     /// [`Streaming::subgraphs`](crate::Streaming::subgraphs) requests it.
     Subgraph {
         /// The path to the graph.
-        namespace: Namespace,
+        namespace: SubgraphPath,
         /// The event, in its JSON form, because that graph has its own types.
         event: Value,
     },

@@ -62,7 +62,7 @@ pub(super) fn calls(inner: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_call_that_nobody_waited_for_the_callers_update_is_taken() {
-    for persistence in [Persistence::Inherited, Persistence::Own, Persistence::None] {
+    for persistence in [Persistence::PerTask, Persistence::PerNode, Persistence::Ephemeral] {
         let mut inner = StateGraph::<Plain>::new("inner");
         let quick = sayer(&mut inner, "quick");
         let slow = inner.add_node("slow", async |_: Plain, cx: Cx| {
@@ -80,7 +80,7 @@ async fn of_a_call_that_nobody_waited_for_the_callers_update_is_taken() {
 
 #[tokio::test]
 async fn of_a_call_that_came_to_its_step_limit_the_callers_update_is_taken() {
-    for persistence in [Persistence::Inherited, Persistence::None] {
+    for persistence in [Persistence::PerTask, Persistence::Ephemeral] {
         let mut inner = StateGraph::<Plain>::new("inner");
         let again = sayer(&mut inner, "again");
         inner.add_edge(START, again);
@@ -102,7 +102,7 @@ async fn what_a_graph_that_is_kept_nowhere_did_before_it_failed_is_not_done_agai
         Err::<PlainUpdate, _>(NodeError::new(format!("down {times}")).fatal())
     });
     inner.add_edge(START, work);
-    let graph = calls(&inner.compile().unwrap().with_persistence(Persistence::None));
+    let graph = calls(&inner.compile().unwrap().with_persistence(Persistence::Ephemeral));
     assert_eq!(graph.thread("t").run(say("in")).await.unwrap().state.said(), "in failed");
     let replayed = replayed(&graph).await;
     assert_eq!((replayed.taken, replayed.divergence, outside.times()), (1, None, 1));
@@ -116,7 +116,7 @@ async fn it_is_as_late_as_it_was_in_a_graph_that_is_kept_nowhere() {
         say(&format!("{first} {second}"))
     });
     inner.add_edge(START, look);
-    let graph = calls(&inner.compile().unwrap().with_persistence(Persistence::None));
+    let graph = calls(&inner.compile().unwrap().with_persistence(Persistence::Ephemeral));
     graph.thread("t").clock(Ticks::default()).run(say("in")).await.unwrap();
     replayed(&graph).await.assert_same();
 }

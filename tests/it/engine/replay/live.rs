@@ -139,10 +139,10 @@ async fn what_cannot_be_live_is_refused_and_the_thread_stays_where_it_stood() {
     let mut inner = StateGraph::<Plain>::new("inner");
     let work = sayer(&mut inner, "work");
     inner.add_edge(START, work);
-    let own = calls(&inner.compile().unwrap().with_persistence(Persistence::Own));
+    let own = calls(&inner.compile().unwrap().with_persistence(Persistence::PerNode));
     own.thread("t").run(say("in")).await.unwrap();
     let error = own.thread("t").replay().live(["call"]).run().await.unwrap_err().to_string();
-    assert!(error.starts_with("SS196: node `call` calls a graph with `Persistence::Own`"), "{error}");
+    assert!(error.starts_with("SS196: node `call` calls a graph with `Persistence::PerNode`"), "{error}");
     assert!(own.thread("t").state().await.unwrap().next.is_empty());
     replayed(&own).await.assert_same();
 }
