@@ -18,7 +18,7 @@ use superstep_testing::{
 };
 
 use super::{Kit, Scenario, check, kit::Decide};
-use crate::support::{Backend, h, head, on_every_store, t};
+use crate::support::{Backend, h, head, on_every_store};
 
 const NOBODY: &str = "Error: Permission denied: nobody is there to approve it";
 const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before repeating it.";

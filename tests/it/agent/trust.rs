@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use superstep::{
-    Answers, RunConfig, ThreadId,
+    ThreadId,
     agent::{Agent, AgentOutcome, Approval, ApprovalRequest, PermissionRule, Trust},
 };
 use superstep_testing::{
@@ -13,7 +13,7 @@ use superstep_testing::{
 };
 
 use super::{Kit, Scenario};
-use crate::support::{Backend, head, on_every_store, t};
+use crate::support::{Backend, head, on_every_store};
 
 /// The calls decided by its user.
 #[derive(Default)]

@@ -3,11 +3,11 @@
 use serde::Serialize;
 use serde_json::json;
 use superstep::{
-    Answers, Command, CompiledGraph, Cx, Interrupt, Persistence, RunConfig, RunError, START, State,
-    StateGraph, Status, TaskKey, TaskRecord,
+    Command, CompiledGraph, Cx, Interrupt, Persistence, RunError, START, State, StateGraph, Status, TaskKey,
+    TaskRecord,
 };
 
-use crate::support::{Plain, failed, head, on_every_store, places, say, sayer, t};
+use crate::support::{Plain, failed, head, on_every_store, places, say, sayer};
 
 /// `START → pay`, which asks before it pays the amount of the state.
 fn paying() -> CompiledGraph<Plain> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use superstep::{
-    Answers, Breakpoints, CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability,
+    Answers, CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability,
     MemoryCheckpointer, NodeError, RunConfig, RunError, START, State, StateGraph, Status, StreamMode,
     ThreadId,
 };

@@ -10,13 +10,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
-    Answers, Breakpoints, CompiledGraph, Cx, END, Event, NodeError, OnUnfinished, RunConfig, RunError, START,
-    State, StateGraph, Status, StreamMode,
+    Answers, CompiledGraph, Cx, END, Event, NodeError, OnUnfinished, RunError, START, State, StateGraph,
+    Status, StreamMode,
 };
 
 use crate::support::{
     Backend, Calls, Plain, entries, failed, h, head, id_at, line, names, on_every_store, places, say, sayer,
-    t,
 };
 
 /// `START → pre → ask → end`; `ask` asks `q` and says the answer.

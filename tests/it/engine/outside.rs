@@ -1,8 +1,8 @@
 //! External commands, on a thread that is suspended or finished.
 
 use superstep::{
-    Answers, Breakpoints, Command, CompiledGraph, Cx, END, NoRoute, NodeError, NodeOptions, RunConfig,
-    RunError, START, State, StateGraph, Status, StreamMode,
+    Answers, Command, CompiledGraph, Cx, END, NoRoute, NodeError, NodeOptions, RunConfig, RunError, START,
+    State, StateGraph, Status, StreamMode,
 };
 
 use crate::support::{

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superstep::{
     CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, END, Event, MemoryCheckpointer,
-    OnUnfinished, Persistence, Route, RunConfig, RunError, START, State, StateGraph, Status, StreamMode,
-    Streaming, ThreadId,
+    OnUnfinished, Persistence, Route, RunError, START, State, StateGraph, Status, StreamMode, Streaming,
+    ThreadId,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::{

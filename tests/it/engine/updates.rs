@@ -1,12 +1,12 @@
 //! C13 to C15 and later: external updates of a state.
 
 use superstep::{
-    Answers, AsNode, Breakpoints, CheckpointId, CompiledGraph, Cx, END, NodeError, NodeFailure, NodeRef,
-    Route, RunConfig, RunError, START, Source, State, StateGraph, Status,
+    Answers, AsNode, CheckpointId, CompiledGraph, Cx, END, NodeError, NodeFailure, NodeRef, Route, RunConfig,
+    RunError, START, Source, State, StateGraph, Status,
 };
 
 use crate::support::{
-    Calls, Plain, entries, failed, h, head, id_at, line, names, on_every_store, places, say, sayer, t,
+    Calls, Plain, entries, failed, h, head, id_at, line, names, on_every_store, places, say, sayer,
 };
 
 /// `START → (left, right) → join`.

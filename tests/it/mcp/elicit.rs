@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, Checkpointer, MemoryCheckpointer, RunConfig, RunError,
+    Checkpointer, MemoryCheckpointer, RunConfig, RunError,
     agent::{
         Agent, AgentOutcome, Approval, ApprovalFuture, ApprovalRequest, Approver, ReactConfig, Reply,
         ToolMode,
