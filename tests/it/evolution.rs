@@ -24,16 +24,18 @@ impl Left {
 
     /// Stores one superstep with a task for each update, and a snapshot after it, if given.
     async fn superstep(mut self, updates: &[&str], snapshot: Option<Value>) -> Self {
-        let applied = (0..).zip(updates).map(|(slot, update)| {
-            let update = update.as_bytes().to_vec();
-            AppliedTask { slot, recorded: false, node: "a".into(), update }
+        let applied = (0..).zip(updates).map(|(slot, update)| AppliedTask {
+            slot,
+            recorded: false,
+            node: "a".into(),
+            update: (*update).into(),
         });
         let snapshot = snapshot.map(|channels| {
             let channels = channels.as_object().unwrap().iter();
             channels
                 .map(|(channel, json)| ChannelValue {
                     channel: channel.clone(),
-                    json: json.to_string().into_bytes(),
+                    json: json.to_string().into(),
                 })
                 .collect()
         });
@@ -54,7 +56,7 @@ impl Left {
 
     /// Stores an accepted input only.
     async fn input(mut self, update: &str) -> Self {
-        let record = TaskRecord::Finished { update: update.to_owned(), targets: Vec::new(), failure: None };
+        let record = TaskRecord::Finished { update: update.into(), targets: Vec::new(), failure: None };
         let next = Commit {
             parent: self.1,
             source: Source::Input,
@@ -81,7 +83,7 @@ impl Left {
     /// Returns the updates of the current head.
     async fn last_update(&self) -> String {
         let loaded = self.0.load(&"t".into(), None).await.unwrap().unwrap();
-        String::from_utf8(loaded.commits.last().unwrap().concat()).unwrap()
+        loaded.commits.last().unwrap().iter().map(|update| update.as_str()).collect()
     }
 }
 
@@ -241,7 +243,7 @@ async fn writes_to_a_removed_channel_are_kept_in_their_order_across_snapshots() 
         let loaded = left.0.load(&"t".into(), None).await.unwrap().unwrap();
         let kept = loaded.snapshot.unwrap().pop().unwrap();
         assert_eq!(
-            (kept.channel.as_str(), str::from_utf8(&kept.json).unwrap()),
+            (kept.channel.as_str(), kept.json.as_str()),
             (
                 "$kept",
                 r#"{"updates":[{"gone":[1]},{"gone":[2]},{"clear":["gone"],"gone":[3],"spark":1},{"gone":[4],"spark":2}]}"#
@@ -261,10 +263,7 @@ async fn values_of_a_removed_channel_are_kept_with_their_versions() {
     work(&left, 60).await;
     let loaded = left.0.load(&"t".into(), None).await.unwrap().unwrap();
     let kept = loaded.snapshot.unwrap().pop().unwrap();
-    assert_eq!(
-        str::from_utf8(&kept.json).unwrap(),
-        r#"{"values":{"$v":{"gone":7},"gone":{"any":["thing"]},"spark":5}}"#
-    );
+    assert_eq!(kept.json.as_str(), r#"{"values":{"$v":{"gone":7},"gone":{"any":["thing"]},"spark":5}}"#);
     let error = refused::<Before>(left).await;
     assert!(error.contains("channel `gone` is stored in version 7"), "{error}");
 }

@@ -313,7 +313,7 @@ fn nested(sim: &Sim) -> CompiledGraph<Work> {
         let (kept, anew) = (kept.clone(), anew.clone());
         async move {
             let graph = if item == 0 { &kept } else { &anew };
-            let ended = cx.call("k", graph, input("called")).await?;
+            let ended = cx.call(graph, input("called")).key("k").await?;
             Ok::<_, NodeError>(
                 Work::update().log(ended.log.iter().cloned().collect::<Vec<_>>()).done(ended.done),
             )

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_engine::{Control, NodeName};
-use superstep_state::ChannelValue;
+use superstep_state::{ChannelValue, StoredUpdate};
 
 use crate::{
     commit::own::{GRAPH, NONCE, VERSION},
@@ -132,8 +132,8 @@ pub struct AppliedTask {
     pub recorded: bool,
     /// The node that ran, or the author of an external update.
     pub node: NodeName,
-    /// The update as JSON.
-    pub update: Vec<u8>,
+    /// Its update.
+    pub update: StoredUpdate,
 }
 
 /// A checkpoint with everything needed to continue from it.
@@ -147,8 +147,8 @@ pub struct Loaded {
     pub applied: Vec<(u32, NodeName)>,
     /// The nearest snapshot on the path from the start of the thread, if any.
     pub snapshot: Option<Vec<ChannelValue>>,
-    /// The commits since the snapshot, oldest first, each with its updates in fold order, as JSON.
-    pub commits: Vec<Vec<Vec<u8>>>,
+    /// The commits since the snapshot, oldest first, each with its updates in fold order.
+    pub commits: Vec<Vec<StoredUpdate>>,
     /// The records of the checkpoint's own tasks, by slot. A task without a finished record that a checkpoint
     /// of [`Source::Loop`] applied has the writes of that checkpoint, without targets. If several such
     /// checkpoints follow, the newest counts.

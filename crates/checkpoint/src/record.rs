@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_engine::{NodeIndex, NodeName, Topology};
+use superstep_state::StoredUpdate;
 
 use crate::ids::{CheckpointId, ThreadId};
 
@@ -145,8 +146,8 @@ pub struct TaskKey {
 pub enum TaskRecord {
     /// It is finished and will not run again.
     Finished {
-        /// Its update, a JSON text.
-        update: String,
+        /// Its update.
+        update: StoredUpdate,
         /// The targets of its conditional edges and fan-outs, in order.
         targets: Vec<RecordedTarget>,
         /// The failure that the handler received, if the node failed and its error handler wrote the update.

@@ -16,9 +16,9 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 pub use self::{
-    error::{NoStore, StoreError},
+    error::{EmbedError, NoStore, StoreError},
     filter::{Compare, Filter},
-    meaning::{Embed, EmbedError, Vector},
+    meaning::{Embed, Vector},
     memory::MemoryStore,
     namespace::{Namespace, RESERVED_LABEL},
     prepare::{Batch, NewItem, ReadyQuery, Step, StoreOptions},

@@ -98,15 +98,6 @@ pub enum RunError {
         /// The nodes that would have run.
         next: Vec<NodeName>,
     },
-    /// A replay diverged. Only a [`Replay`](crate::Replay) sees it.
-    #[doc(hidden)]
-    #[error("the run came to something else than what is stored")]
-    Diverged,
-    /// A replay cannot continue: the next checkpoint or a task's targets are not stored. Only a
-    /// [`Replay`](crate::Replay) sees it.
-    #[doc(hidden)]
-    #[error("what came next is not stored")]
-    Stuck,
     /// A superstep exceeded [`Thread::step_timeout`](crate::Thread::step_timeout).
     #[error(
         "SS165: superstep {step} took longer than the `step_timeout` of {limit:?}, {} {} still at work; resume the thread \

@@ -45,7 +45,8 @@ pub use node::routing::Routes;
 pub use node::run_config::{Breakpoints, Durability, OnUnfinished, RunConfig};
 pub use node::timeout::{TimedOut, TimeoutKind};
 pub use run::external_update::AsNode;
-pub use run::nested_run::{CallError, Returned, Seen};
+pub use run::nested_call::Seen;
+pub use run::nested_run::{CallError, GraphCall, Returned};
 pub use stream::event::{DebugKind, Event};
 pub use stream::message_events::MessageKind;
 pub use stream::modes::{StreamMode, Streaming};
@@ -66,8 +67,9 @@ pub use superstep_macros::{Input, Route, State, View};
 pub use superstep_state::{
     Always, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral, Flattens, FoldError,
     HasId, IdOf, IntoOption, IntoUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate,
-    LastValue, Log, MAX_DEPTH, Max, Merge, MergeById, Merges, Migrate, OwnId, Panicked, ReduceError, Reducer,
-    State, Stored, Sum, Topic, Union, UnknownId, Update, View, WriteError, fingerprint, reduce,
+    LastValue, Log, MAX_DEPTH, Max, Merge, MergeById, Merges, Migrate, OwnId, Panicked, RawJson, ReduceError,
+    Reducer, State, Stored, StoredUpdate, Sum, Topic, Union, UnknownId, Update, View, WriteError,
+    fingerprint, reduce,
 };
 pub use timers::NoTimers;
 

@@ -5,7 +5,12 @@ use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
 use rusqlite::{Connection, OptionalExtension, Row};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
-use crate::{SqliteOptions, Synchronous, checksum::THREAD, error, location::Place, open::beside};
+use crate::{
+    SqliteOptions, Synchronous,
+    checksum::THREAD,
+    error,
+    location::{Place, beside},
+};
 
 /// The size in bytes at which the write-ahead log is folded: SQLite's own default.
 const LONG_LOG: usize = 4 << 20;

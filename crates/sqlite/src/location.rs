@@ -36,3 +36,10 @@ impl fmt::Display for Place {
         }
     }
 }
+
+/// Returns the path of a file that SQLite stores next to a database.
+pub(crate) fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}

@@ -11,22 +11,13 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, backup::Backup};
 use superstep_checkpoint::CheckpointError;
 
-pub(crate) use self::reading::beside;
-use crate::{SqliteOptions, Synchronous, checksum, error, foreign, location::Place, upgrade};
-
-/// The tables of a database, as SQL.
-///
-/// A promise: databases that this version wrote can be read by later ones.
-pub const SCHEMA: &str = include_str!("schema.sql");
-
-/// The tables of the first schema, whose rows had no checksums.
-pub(crate) const SCHEMA_1: &str = include_str!("schema_1.sql");
+use crate::{SCHEMA, SqliteOptions, Synchronous, checksum, error, foreign, location::Place, upgrade};
 
 /// The number of [`SCHEMA`], stored as `PRAGMA user_version`. Any two numbers of schemas differ in more than
 /// one bit.
 const VERSION: i64 = 2;
 
-/// The version of [`SCHEMA_1`].
+/// The number of [`SCHEMA_1`](crate::schema::SCHEMA_1).
 const OLD: i64 = 1;
 
 /// The id of this program's databases, stored as `PRAGMA application_id`: "SSTP".

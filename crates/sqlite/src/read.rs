@@ -5,7 +5,7 @@ use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, History, Loaded, TaskRecord, ThreadId,
 };
 use superstep_engine::{Control, NodeName};
-use superstep_state::ChannelValue;
+use superstep_state::{ChannelValue, StoredUpdate};
 
 use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
@@ -162,7 +162,7 @@ pub(crate) struct Reader<'a> {
 struct Way {
     applied: Vec<(u32, NodeName)>,
     snapshot: Option<Vec<ChannelValue>>,
-    commits: Vec<Vec<Vec<u8>>>,
+    commits: Vec<Vec<StoredUpdate>>,
 }
 
 impl Reader<'_> {
@@ -330,12 +330,12 @@ impl Reader<'_> {
         id: CheckpointId,
         parent: Option<CheckpointId>,
         applied: Vec<stored::Applied<'_>>,
-    ) -> Result<Vec<Vec<u8>>, CheckpointError> {
+    ) -> Result<Vec<StoredUpdate>, CheckpointError> {
         let mut updates = Vec::with_capacity(applied.len());
         for task in applied {
             updates.push(match task.update {
-                Some(update) => update.get().as_bytes().to_vec(),
-                None => self.recorded(id, parent, task.slot)?.into_bytes(),
+                Some(update) => update.into(),
+                None => self.recorded(id, parent, task.slot)?,
             });
         }
         Ok(updates)
@@ -346,7 +346,7 @@ impl Reader<'_> {
         id: CheckpointId,
         parent: Option<CheckpointId>,
         slot: u32,
-    ) -> Result<String, CheckpointError> {
+    ) -> Result<StoredUpdate, CheckpointError> {
         let mut find = self.prepare(&record())?;
         let key = parent.and_then(|parent| self.row.key.checkpoint(parent));
         let mut rows = find.query(params![key, slot]).map_err(|cause| self.refused(cause))?;
@@ -416,8 +416,7 @@ impl Reader<'_> {
         for task in applied {
             // Tasks without an update are among the records.
             let Some(update) = task.update else { continue };
-            let finished =
-                TaskRecord::Finished { update: update.get().to_owned(), targets: Vec::new(), failure: None };
+            let finished = TaskRecord::Finished { update: update.into(), targets: Vec::new(), failure: None };
             match tasks.binary_search_by_key(&task.slot, |(slot, _)| *slot) {
                 Ok(at) if matches!(tasks[at].1, TaskRecord::Finished { .. }) => {}
                 Ok(at) => tasks[at].1 = finished,

@@ -8,7 +8,6 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -20,6 +19,7 @@ use superstep_checkpoint::{
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
+    SqliteOptions,
     database::Database,
     error,
     location::Place,
@@ -85,36 +85,6 @@ struct Shared {
 }
 
 type Job = Box<dyn FnOnce(&mut Database) + Send>;
-
-/// Options for opening a database.
-#[derive(Clone, Debug)]
-pub struct SqliteOptions {
-    /// The maximum wait for another program that is writing. 5 s by default.
-    pub busy_timeout: Duration,
-    /// The maximum size of the database in bytes; commits that exceed it fail. Unlimited by default.
-    pub max_bytes: Option<u64>,
-    /// The time at which commits are written to the disk.
-    pub synchronous: Synchronous,
-}
-
-/// The time at which commits are synced to the disk, so that they survive a power failure. They survive the
-/// end of the process in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Synchronous {
-    /// Before a node continues that requested it (`Cx::durable`), as agents do before a tool that must not
-    /// run twice, and when the write-ahead log is folded into the database. A power failure loses later
-    /// commits.
-    #[default]
-    Effects,
-    /// With each commit, at the speed of the disk: `synchronous = FULL`.
-    Commits,
-}
-
-impl Default for SqliteOptions {
-    fn default() -> Self {
-        Self { busy_timeout: Duration::from_secs(5), max_bytes: None, synchronous: Synchronous::default() }
-    }
-}
 
 impl SqliteCheckpointer {
     /// Opens the database at `path`, and creates it if it does not exist; `:memory:` is one [in

@@ -178,7 +178,7 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
         if matches!(record.end, End::Finished) { (failure, None) } else { (None, failure) };
     let record = match record.end {
         End::Finished => TaskRecord::Finished {
-            update: record.update.ok_or_else(|| lacks("update"))?.get().to_owned(),
+            update: record.update.ok_or_else(|| lacks("update"))?.into(),
             targets: record.targets.ok_or_else(|| lacks("targets"))?.into_owned(),
             failure: finished,
         },
@@ -229,7 +229,7 @@ pub(crate) fn record_text(
     let record = match record {
         TaskRecord::Finished { update, targets, .. } => Record {
             end: End::Finished,
-            update: Some(raw(update.as_bytes()).map_err(|cause| {
+            update: Some(raw(update).map_err(|cause| {
                 error::not_json(thread, &format!("the recorded update of task {slot}"), cause)
             })?),
             targets: Some(Cow::Borrowed(targets)),
@@ -283,7 +283,7 @@ pub(crate) fn snapshot(json: &[u8]) -> serde_json::Result<Vec<ChannelValue>> {
     let Snapshot(channels) = serde_json::from_slice(json)?;
     let owned = |(channel, value): (Cow<'_, str>, &RawValue)| ChannelValue {
         channel: channel.into_owned(),
-        json: value.get().as_bytes().to_vec(),
+        json: value.into(),
     };
     Ok(channels.into_iter().map(owned).collect())
 }
@@ -331,8 +331,8 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     Deserialize::deserialize(deserializer).map(Some)
 }
 
-fn raw(json: &[u8]) -> serde_json::Result<&RawValue> {
-    serde_json::from_slice(json)
+fn raw(json: &str) -> serde_json::Result<&RawValue> {
+    serde_json::from_str(json)
 }
 
 fn text(value: &impl Serialize) -> String {

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
-    open::SCHEMA,
+    schema::SCHEMA,
 };
 
 /// Migrates the tables of schema 1 to the current schema, inside the caller's transaction.

@@ -4,6 +4,8 @@ use std::{borrow::Cow, error::Error};
 
 use serde_json::Value;
 
+use crate::RawJson;
+
 /// The description of a channel, without its value.
 #[derive(Clone, Debug)]
 pub struct Channel {
@@ -58,5 +60,5 @@ pub struct ChannelValue {
     /// The channel's name.
     pub channel: String,
     /// Its value as JSON.
-    pub json: Vec<u8>,
+    pub json: RawJson,
 }

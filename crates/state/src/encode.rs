@@ -15,9 +15,9 @@ use superstep_engine::ChannelSet;
 
 use self::checked::{Mode, OTHER, Unstorable, same};
 use crate::{
-    Channel, ChannelValue, Panicked, State, WriteError,
+    Channel, ChannelValue, Panicked, RawJson, State, StoredUpdate, WriteError,
     fingerprint::{exact, exact_of},
-    schema_evolution,
+    stored_update::{keys, versions},
 };
 
 pub use checked::MAX_DEPTH;
@@ -49,25 +49,20 @@ pub struct UnencodedChannel {
     pub source: serde_json::Error,
 }
 
-/// Returns an update in its stored form: its JSON, with the versions of its channels in front.
-///
-/// `scratch` is the write buffer; the returned text has exactly the size it needs and is allocated once.
-pub fn encode<S: State>(state: &S, update: &S::Update, scratch: &mut Vec<u8>) -> Result<Vec<u8>, Unencoded> {
+/// Encodes an update as it is stored. `scratch` is where it is written first, see `StoredUpdate::write`.
+pub fn encode<S: State>(
+    state: &S,
+    update: &S::Update,
+    scratch: &mut Vec<u8>,
+) -> Result<StoredUpdate, Unencoded> {
     state.check(update).map_err(Unencoded::Write)?;
     let update = &*state.stored(update);
-    scratch.clear();
-    schema_evolution::write_versions(state.channels(), state.written(update), scratch);
-    let versions = scratch.len();
-    write(state, update, scratch).map_err(|unstorable| {
+    let unencoded = |unstorable: Unstorable| {
         let channel = unstorable.path.first().cloned().map(Cow::Owned);
         Unencoded::Json { channel, source: unstorable.into_error(1) }
-    })?;
-    if versions > 0 {
-        // The object continues with its channels. There is at least one, since the versions belong to
-        // channels.
-        scratch[versions] = b',';
-    }
-    Ok(scratch.as_slice().to_vec())
+    };
+    let write = |json: &mut Vec<u8>| write(state, update, json).map_err(unencoded);
+    StoredUpdate::write(state.channels(), state.written(update), scratch, write)
 }
 
 /// Appends the JSON form of an update.
@@ -114,7 +109,7 @@ pub fn unpanicked<T>(of: &str, work: impl FnOnce() -> serde_json::Result<T>) -> 
 /// Prefixes the path with the channel. For a chain of updates, the path starts with the position in the
 /// chain.
 fn of_channel(mut unstorable: Unstorable) -> Unstorable {
-    if unstorable.path.first().is_some_and(|step| step.starts_with('$')) {
+    if unstorable.path.first().is_some_and(|step| keys::is_own(step)) {
         unstorable.path.drain(..unstorable.path.len().min(2));
     }
     unstorable
@@ -190,11 +185,11 @@ pub fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChann
     let channel = |(position, channel): (usize, &Channel)| {
         let json = unpanicked("Serialize", || encode_channel(state, position));
         let json = json.map_err(|source| UnencodedChannel { channel: channel.name.clone(), source })?;
-        Ok(ChannelValue { channel: channel.name.to_string(), json })
+        Ok(ChannelValue { channel: channel.name.to_string(), json: RawJson::written(json) })
     };
     let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
     let channels = stored.map(channel);
-    channels.chain(schema_evolution::versions(state.channels()).map(Ok)).collect()
+    channels.chain(versions(state.channels()).map(Ok)).collect()
 }
 
 /// Returns the stored form of a channel's value.

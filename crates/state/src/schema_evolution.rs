@@ -1,11 +1,9 @@
 //! A reader for data stored by programs with other versions of the state.
 //!
-//! An update and a snapshot are stored as objects with an entry for each channel. Names that begin with `$`
-//! are reserved. `$v` has the versions of channels whose version is not 1. `$recorded`, in an update, has the
-//! recorded inputs of its task. `$kept`, in a snapshot, has stored data of channels that the writing program
-//! did not know.
+//! An update and a snapshot are stored as objects with an entry for each channel, and entries of the driver's own, see
+//! [`keys`].
 //!
-//! Start at [`Reader`].
+//! Start at [`ThreadDecoder`].
 
 use std::{
     borrow::Cow,
@@ -14,38 +12,29 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use superstep_engine::ChannelSet;
 
 use crate::{
-    Channel, ChannelValue, Panicked, State, Stored, Update,
-    derived_update::RECORDED,
+    Channel, ChannelValue, Panicked, RawJson, State, Stored, StoredUpdate, Update,
     encode::unpanicked,
     state::{clear_ephemeral, fold},
+    stored_update::{
+        StoredEntries, Versions,
+        keys::{self, CLEAR, KEPT, VERSIONS},
+        unknown_entry,
+    },
 };
-
-const VERSIONS: &str = "$v";
-
-const THEN: &str = "$then";
-
-const KEPT: &str = "$kept";
-
-const CLEAR: &str = "clear";
-
-/// The beginning of an update with versions, as [`write_versions`] writes it.
-const WITH_VERSIONS: &[u8] = b"{\"$v\":";
-
-type Versions = BTreeMap<String, u32>;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
 /// A decoder of a thread's stored parts, in the order in which they were stored.
-pub struct Reader<S: State> {
+pub struct ThreadDecoder<S: State> {
     /// The state decoded so far.
     pub state: S,
     /// The data of channels that the state does not have.
-    pub kept: Kept,
+    pub kept: UnknownChannels,
     /// The channels that have a value or a write of a finished task.
     pub present: ChannelSet,
     /// The folded updates, if they are to be retained; see [`Made`].
@@ -55,7 +44,7 @@ pub struct Reader<S: State> {
 }
 
 /// The reason why stored data cannot be read.
-pub enum Unfit {
+pub enum Unreadable {
     /// A program with a later version of the channel stored it.
     Newer {
         /// The channel.
@@ -83,34 +72,40 @@ struct MigrateError {
 struct ChannelJson {
     name: String,
     version: u32,
-    json: Vec<u8>,
+    json: RawJson,
     /// `true` if a program without the channel retained it. An ephemeral value has then expired.
     late: bool,
 }
 
 impl ChannelJson {
-    fn new(name: String, json: Vec<u8>, versions: &Versions) -> Self {
+    fn new(name: String, json: RawJson, versions: &Versions) -> Self {
         Self { version: version_of(versions, &name), name, json, late: false }
     }
 }
 
-impl<S: State> Reader<S> {
+impl<S: State> ThreadDecoder<S> {
     /// Creates a decoder. `initial` is the state of a thread without writes.
     pub fn new(initial: S) -> Self {
         let versioned = initial.channels().iter().enumerate().filter(|(_, channel)| channel.version != 1);
         let versioned = versioned.map(|(position, _)| position).collect();
-        Self { state: initial, kept: Kept::default(), present: ChannelSet::EMPTY, made: None, versioned }
+        Self {
+            state: initial,
+            kept: UnknownChannels::default(),
+            present: ChannelSet::EMPTY,
+            made: None,
+            versioned,
+        }
     }
 
     /// Takes the state from a snapshot. An error names the channel at fault.
-    pub fn snapshot(&mut self, channels: Vec<ChannelValue>) -> Result<(), (String, Unfit)> {
-        let (mut versions, mut kept) = (Versions::new(), Kept::default());
+    pub fn snapshot(&mut self, channels: Vec<ChannelValue>) -> Result<(), (String, Unreadable)> {
+        let (mut versions, mut kept) = (Versions::new(), UnknownChannels::default());
         let mut values = Vec::with_capacity(channels.len());
         for ChannelValue { channel, json } in channels {
             let read = match channel.as_str() {
-                VERSIONS => serde_json::from_slice(&json).map(|read| versions = read),
-                KEPT => serde_json::from_slice(&json).map(|read| kept = read),
-                name if name.starts_with('$') => Err(unknown_entry(name)),
+                VERSIONS => serde_json::from_str(&json).map(|read| versions = read),
+                KEPT => serde_json::from_str(&json).map(|read| kept = read),
+                name if keys::is_own(name) => Err(unknown_entry(name)),
                 _ => {
                     values.push((channel, json));
                     continue;
@@ -121,8 +116,10 @@ impl<S: State> Reader<S> {
         let mut values: Vec<_> =
             values.into_iter().map(|(name, json)| ChannelJson::new(name, json, &versions)).collect();
         for (name, json) in kept.values.entries {
-            let json = String::from(Box::<str>::from(json)).into_bytes();
-            values.push(ChannelJson { late: true, ..ChannelJson::new(name, json, &kept.values.versions) });
+            values.push(ChannelJson {
+                late: true,
+                ..ChannelJson::new(name, json.into(), &kept.values.versions)
+            });
         }
         self.values(values)?;
         for update in kept.updates {
@@ -133,9 +130,9 @@ impl<S: State> Reader<S> {
     }
 
     /// Resets the ephemeral channels of the previous superstep.
-    pub fn begin_superstep(&mut self) -> Result<(), Unfit> {
+    pub fn begin_superstep(&mut self) -> Result<(), Unreadable> {
         if !self.made.as_ref().is_some_and(Made::is_empty) {
-            clear_ephemeral(&mut self.state).map_err(|error| Unfit::Decode(error.into()))?;
+            clear_ephemeral(&mut self.state).map_err(|error| Unreadable::Decode(error.into()))?;
         }
         if let Some(made) = &mut self.made {
             made.begin_superstep();
@@ -144,14 +141,14 @@ impl<S: State> Reader<S> {
     }
 
     /// Folds an update of a committed superstep.
-    pub fn update(&mut self, json: &[u8]) -> Result<(), Unfit> {
-        let (update, rest) = self.read(json)?;
+    pub fn update(&mut self, stored: &StoredUpdate) -> Result<(), Unreadable> {
+        let (update, rest) = self.read(stored)?;
         self.fold(update, rest)
     }
 
     /// Decodes the update of a finished task of an incomplete superstep.
-    pub fn record(&mut self, slot: u32, json: &[u8]) -> Result<S::Update, Unfit> {
-        let (update, rest) = self.read(json)?;
+    pub fn record(&mut self, slot: u32, stored: &StoredUpdate) -> Result<S::Update, Unreadable> {
+        let (update, rest) = self.read(stored)?;
         self.present = self.present.union(self.state.written(&update));
         if !rest.is_empty() {
             self.kept.tasks.insert(slot, rest);
@@ -159,7 +156,7 @@ impl<S: State> Reader<S> {
         Ok(update)
     }
 
-    fn fold(&mut self, update: S::Update, rest: Object) -> Result<(), Unfit> {
+    fn fold(&mut self, update: S::Update, rest: StoredEntries) -> Result<(), Unreadable> {
         self.present = self.present.union(self.state.written(&update));
         if !rest.is_empty() {
             self.kept.updates.push(rest);
@@ -167,11 +164,11 @@ impl<S: State> Reader<S> {
         if let Some(made) = &mut self.made {
             made.push(update.clone());
         }
-        fold(&mut self.state, update).map_err(|error| Unfit::Decode(error.into()))
+        fold(&mut self.state, update).map_err(|error| Unreadable::Decode(error.into()))
     }
 
     /// Decodes the values of a snapshot.
-    fn values(&mut self, values: Vec<ChannelJson>) -> Result<(), (String, Unfit)> {
+    fn values(&mut self, values: Vec<ChannelJson>) -> Result<(), (String, Unreadable)> {
         // A channel may be stored under two names if an older program continued after a rename. The current
         // name counts; the other is retained.
         let is_present = |value: &ChannelJson| position(self.state.channels(), &value.name).is_some();
@@ -182,7 +179,7 @@ impl<S: State> Reader<S> {
                 Some((position, _)) if !self.present.contains(position) => {
                     self.value(position, version, &json).map_err(|unfit| (name, unfit))?;
                 }
-                _ => match serde_json::from_slice(&json) {
+                _ => match serde_json::from_str(&json) {
                     Ok(json) => self.kept.values.put(name, version, json),
                     Err(error) => return Err((name, error.into())),
                 },
@@ -191,12 +188,12 @@ impl<S: State> Reader<S> {
         Ok(())
     }
 
-    fn value(&mut self, position: usize, version: u32, json: &[u8]) -> Result<(), Unfit> {
+    fn value(&mut self, position: usize, version: u32, json: &str) -> Result<(), Unreadable> {
         let channel = &self.state.channels()[position];
         if version == channel.version {
-            unpanicked("Deserialize", || self.state.decode(position, json))?;
+            unpanicked("Deserialize", || self.state.decode(position, json.as_bytes()))?;
         } else {
-            let json = migrate(channel, version, Stored::Value, serde_json::from_slice(json)?)?;
+            let json = migrate(channel, version, Stored::Value, serde_json::from_str(json)?)?;
             unpanicked("Deserialize", || self.state.decode(position, json.get().as_bytes()))?;
         }
         self.present.insert(position);
@@ -204,20 +201,20 @@ impl<S: State> Reader<S> {
     }
 
     /// Reads an update, and the part of it that the state does not know.
-    fn read(&self, json: &[u8]) -> Result<(S::Update, Object), Unfit> {
-        let direct = match self.without_versions(json)? {
+    fn read(&self, stored: &StoredUpdate) -> Result<(S::Update, StoredEntries), Unreadable> {
+        let direct = match self.without_versions(stored)? {
             Some((listed, json)) => self.read_present(listed, &json),
-            None if json.starts_with(WITH_VERSIONS) => Ok(None),
-            None => self.read_present(ChannelSet::EMPTY, json),
+            None if stored.has_versions() => Ok(None),
+            None => self.read_present(ChannelSet::EMPTY, stored.as_bytes()),
         };
         if let Ok(Some(update)) = direct {
-            return Ok((update, Object::default()));
+            return Ok((update, StoredEntries::default()));
         }
-        let object: Object = serde_json::from_slice(json)?;
-        let of_today = object.is_of_today(self.state.channels());
-        match (self.split(object, false), direct) {
+        let entries: StoredEntries = serde_json::from_str(stored)?;
+        let of_today = entries.is_unversioned(&|name| position(self.state.channels(), name).is_some());
+        match (self.split(entries, false), direct) {
             // It names the place in the stored data.
-            (Err(Unfit::Decode(cause)), Err(error)) if of_today && cause.is::<serde_json::Error>() => {
+            (Err(Unreadable::Decode(cause)), Err(error)) if of_today && cause.is::<serde_json::Error>() => {
                 Err(error.into())
             }
             (split, _) => split,
@@ -234,13 +231,10 @@ impl<S: State> Reader<S> {
 
     /// Splits an update into the channels of its versions and the rest. `None` if it does not begin with
     /// versions, or if a version differs from this program's.
-    fn without_versions(&self, json: &[u8]) -> Result<Option<(ChannelSet, Vec<u8>)>, Unfit> {
-        let Some(json) = json.strip_prefix(WITH_VERSIONS) else { return Ok(None) };
-        let mut versions = serde_json::Deserializer::from_slice(json).into_iter::<Versions>();
-        let Some(read) = versions.next().transpose()? else { return Ok(None) };
-        let mut rest = json[versions.byte_offset()..].to_vec();
+    fn without_versions(&self, stored: &StoredUpdate) -> Result<Option<(ChannelSet, Vec<u8>)>, Unreadable> {
+        let Some((versions, rest)) = stored.split_versions()? else { return Ok(None) };
         let mut listed = ChannelSet::EMPTY;
-        for (name, version) in read {
+        for (name, version) in versions {
             match position(self.state.channels(), &name) {
                 Some(position) if self.state.channels()[position].version == version => {
                     listed.insert(position)
@@ -248,18 +242,14 @@ impl<S: State> Reader<S> {
                 _ => return Ok(None),
             }
         }
-        match rest.first_mut() {
-            Some(comma) if *comma == b',' => *comma = b'{',
-            _ => return Ok(None),
-        }
         Ok(Some((listed, rest)))
     }
 
     /// Splits an update into the known part, migrated to its current form, and the unknown part. For `late`,
     /// see [`ChannelJson`].
-    fn split(&self, update: Object, late: bool) -> Result<(S::Update, Object), Unfit> {
-        let Object { versions, mut entries, then } = update;
-        let (mut known, mut rest) = (BTreeMap::new(), Object::default());
+    fn split(&self, update: StoredEntries, late: bool) -> Result<(S::Update, StoredEntries), Unreadable> {
+        let StoredEntries { versions, mut entries, then } = update;
+        let (mut known, mut rest) = (BTreeMap::new(), StoredEntries::default());
         if let Some(cleared) = entries.remove(CLEAR) {
             let names: Vec<String> = serde_json::from_str(cleared.get())?;
             let names = names.into_iter().map(|name| (find(self.state.channels(), &name), name));
@@ -281,7 +271,7 @@ impl<S: State> Reader<S> {
                     let json = migrate(channel, version, Stored::Write, json)?;
                     if known.insert(channel.name.to_string(), json).is_some() {
                         let twice = format!("channel `{}` is written under two of its names", channel.name);
-                        return Err(Unfit::Decode(twice.into()));
+                        return Err(Unreadable::Decode(twice.into()));
                     }
                 }
                 None => rest.put(name, version, json),
@@ -303,7 +293,7 @@ impl<S: State> Reader<S> {
     }
 }
 
-impl From<serde_json::Error> for Unfit {
+impl From<serde_json::Error> for Unreadable {
     fn from(error: serde_json::Error) -> Self {
         Self::Decode(error.into())
     }
@@ -313,22 +303,22 @@ impl From<serde_json::Error> for Unfit {
 /// program with those channels can read it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
-    #[serde(default, skip_serializing_if = "Object::is_empty")]
-    values: Object,
+pub struct UnknownChannels {
+    #[serde(default, skip_serializing_if = "StoredEntries::is_empty")]
+    values: StoredEntries,
     /// The writes after the snapshot that had their values, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    updates: Vec<Object>,
+    updates: Vec<StoredEntries>,
     /// The writes of finished tasks whose superstep is incomplete, by slot.
     #[serde(skip)]
-    tasks: BTreeMap<u32, Object>,
+    tasks: BTreeMap<u32, StoredEntries>,
 }
 
-impl Kept {
+impl UnknownChannels {
     /// Returns the names of the channels.
     pub fn channels(&self) -> Vec<String> {
         let objects = [&self.values].into_iter().chain(&self.updates).chain(self.tasks.values());
-        let names: BTreeSet<String> = objects.flat_map(Object::channels).collect();
+        let names: BTreeSet<String> = objects.flat_map(StoredEntries::channels).collect();
         names.into_iter().collect()
     }
 
@@ -349,110 +339,9 @@ impl Kept {
         if self.values.is_empty() && self.updates.is_empty() {
             return None;
         }
-        let json = serde_json::to_vec(self).expect("what was read as JSON becomes JSON");
+        let json = serde_json::to_string(self).expect("what was read as JSON becomes JSON").into();
         Some(ChannelValue { channel: KEPT.to_owned(), json })
     }
-}
-
-/// An update or the values of a snapshot, with versions.
-#[derive(Clone, Debug, Default)]
-struct Object {
-    versions: Versions,
-    entries: BTreeMap<String, Box<RawValue>>,
-    /// The following updates, of an update.
-    then: Vec<Object>,
-}
-
-impl Object {
-    fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.then.is_empty()
-    }
-
-    /// Returns whether it was written by a program with these channels and only first versions.
-    fn is_of_today(&self, channels: &[Channel]) -> bool {
-        let is_present = |name: &String| name == CLEAR || position(channels, name).is_some();
-        let later = || self.then.iter().all(|later| later.is_of_today(channels));
-        self.versions.is_empty() && self.entries.keys().all(is_present) && later()
-    }
-
-    /// Reads an update without following ones.
-    fn single(mut entries: BTreeMap<String, Box<RawValue>>) -> serde_json::Result<Self> {
-        let versions = entries.remove(VERSIONS);
-        let versions = versions.map(|json| serde_json::from_str(json.get())).transpose()?;
-        entries.remove(RECORDED);
-        match entries.keys().find(|name| name.starts_with('$')) {
-            Some(name) => Err(unknown_entry(name)),
-            None => Ok(Self { versions: versions.unwrap_or_default(), entries, then: Vec::new() }),
-        }
-    }
-
-    fn put(&mut self, name: String, version: u32, json: Box<RawValue>) {
-        if version != 1 {
-            self.versions.insert(name.clone(), version);
-        }
-        self.entries.insert(name, json);
-    }
-
-    fn channels(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.entries.keys().filter(|name| *name != CLEAR).cloned().collect();
-        if let Some(cleared) = self.entries.get(CLEAR) {
-            names.extend(serde_json::from_str::<Vec<String>>(cleared.get()).unwrap_or_default());
-        }
-        names.extend(self.then.iter().flat_map(Self::channels));
-        names
-    }
-}
-
-impl Serialize for Object {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let versions = (!self.versions.is_empty()).then(|| to_raw_value(&self.versions));
-        let versions = versions.transpose().map_err(serde::ser::Error::custom)?;
-        let versions = versions.as_ref().map(|versions| (VERSIONS, versions));
-        let then = (!self.then.is_empty()).then(|| to_raw_value(&self.then));
-        let then = then.transpose().map_err(serde::ser::Error::custom)?;
-        let then = then.as_ref().map(|then| (THEN, then));
-        let entries = self.entries.iter().map(|(name, json)| (name.as_str(), json));
-        serializer.collect_map(versions.into_iter().chain(entries).chain(then))
-    }
-}
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut entries = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)?;
-        let then = entries.remove(THEN);
-        let mut object = Self::single(entries).map_err(D::Error::custom)?;
-        if let Some(then) = then {
-            // Updates in the list cannot contain lists, so that stored data does not control recursion.
-            let then: Vec<_> = serde_json::from_str(then.get()).map_err(D::Error::custom)?;
-            let then: Result<_, _> = then.into_iter().map(Self::single).collect();
-            object.then = then.map_err(D::Error::custom)?;
-        }
-        Ok(object)
-    }
-}
-
-/// Begins an object with the versions of the written channels, if any is not 1. The object stays open.
-pub(crate) fn write_versions(channels: &[Channel], written: ChannelSet, json: &mut Vec<u8>) {
-    let mut begin = WITH_VERSIONS;
-    for channel in written.iter().map(|position| &channels[position]).filter(|channel| channel.version != 1) {
-        json.extend_from_slice(begin);
-        json.extend_from_slice(if begin == WITH_VERSIONS { b"{\"" } else { b"\"" });
-        json.extend_from_slice(channel.name.as_bytes());
-        json.extend_from_slice(b"\":");
-        json.extend_from_slice(channel.version.to_string().as_bytes());
-        begin = b",";
-    }
-    if begin != WITH_VERSIONS {
-        json.push(b'}');
-    }
-}
-
-/// Returns the entry of a snapshot with the versions of all channels, if any of them is not 1.
-pub(crate) fn versions(channels: &[Channel]) -> Option<ChannelValue> {
-    let versions = channels.iter().filter(|channel| channel.version != 1);
-    let versions: BTreeMap<_, _> = versions.map(|channel| (&*channel.name, channel.version)).collect();
-    let json = || serde_json::to_vec(&versions).expect("names and numbers become JSON");
-    (!versions.is_empty()).then(|| ChannelValue { channel: VERSIONS.to_owned(), json: json() })
 }
 
 fn version_of(versions: &Versions, name: &str) -> u32 {
@@ -476,27 +365,22 @@ fn migrate(
     from: u32,
     stored: Stored,
     json: Box<RawValue>,
-) -> Result<Box<RawValue>, Unfit> {
+) -> Result<Box<RawValue>, Unreadable> {
     let to = channel.version;
     if from == to {
         return Ok(json);
     }
     if from > to {
-        return Err(Unfit::Newer { channel: channel.name.clone(), stored: from, known: to });
+        return Err(Unreadable::Newer { channel: channel.name.clone(), stored: from, known: to });
     }
     let failed = |source: Cause| {
-        Unfit::Decode(MigrateError { channel: channel.name.clone(), from, to, source }.into())
+        Unreadable::Decode(MigrateError { channel: channel.name.clone(), from, to, source }.into())
     };
     let migrate = channel.migrate.ok_or_else(|| failed("it has no `migrate`".into()))?;
     let json = serde_json::from_str(json.get())?;
     let migrated = catch_unwind(AssertUnwindSafe(|| migrate(json, from, stored)));
     let migrated = migrated.unwrap_or_else(|panic| Err(Box::new(Panicked::from_payload(&*panic))));
     Ok(to_raw_value(&migrated.map_err(failed)?)?)
-}
-
-fn unknown_entry(name: &str) -> serde_json::Error {
-    let message = format!("the entry `{name}` is not of this version of superstep; use a newer one");
-    serde_json::Error::custom(message)
 }
 
 /// The updates since a graph started with its caller's state.

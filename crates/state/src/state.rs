@@ -5,14 +5,13 @@
 use std::{
     borrow::Cow,
     fmt,
-    marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
 use serde::{Serialize, Serializer, de::DeserializeOwned, ser::Error as _};
 use superstep_engine::ChannelSet;
 
-use crate::{Channel, Panicked, ReduceError, derived_update::Fixed};
+use crate::{Channel, Panicked, ReduceError};
 
 /// A struct whose fields are channels, each with a reducer.
 ///
@@ -205,63 +204,4 @@ pub fn fold<S: State>(state: &mut S, update: S::Update) -> Result<(), FoldError>
         };
         Err(FoldError { channel, source: Box::new(Panicked::from_payload(&*panic)) })
     })
-}
-
-/// The channels that an update clears before its writes are folded.
-pub struct Cleared<U>(ChannelSet, PhantomData<fn() -> U>);
-
-impl<U> Cleared<U> {
-    /// Adds the channel at `position`.
-    pub fn insert(&mut self, position: usize) {
-        self.0.insert(position);
-    }
-
-    /// Returns whether the channel at `position` is cleared.
-    pub fn contains(&self, position: usize) -> bool {
-        self.0.contains(position)
-    }
-
-    /// Adds the channels of another update.
-    pub fn extend(&mut self, other: &Self) {
-        self.0 = self.0.union(other.0);
-    }
-
-    /// Retains only these channels.
-    pub fn retain(&mut self, channels: ChannelSet) {
-        self.0 = self.0.intersection(channels);
-    }
-
-    /// Returns whether no channel is cleared.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the channels as a set.
-    pub fn channels(&self) -> ChannelSet {
-        self.0
-    }
-}
-
-impl<U> Clone for Cleared<U> {
-    fn clone(&self) -> Self {
-        Self(self.0, PhantomData)
-    }
-}
-
-impl<U> Default for Cleared<U> {
-    fn default() -> Self {
-        Self(ChannelSet::EMPTY, PhantomData)
-    }
-}
-
-impl<U> PartialEq for Cleared<U> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl<U: Fixed> fmt::Debug for Cleared<U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|position| &*U::channels()[position].name)).finish()
-    }
 }

@@ -223,7 +223,6 @@ on_every_store! {
                 assert_ne!(channel.channel, "r");
             }
             for update in loaded.commits.into_iter().flatten() {
-                let update = String::from_utf8(update).unwrap();
                 assert!(!update.contains("\"r\""), "{update}");
             }
         }

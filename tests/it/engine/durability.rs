@@ -190,7 +190,7 @@ on_every_store! {
             let inner = inner.compile().unwrap();
             let mut graph = StateGraph::<Plain>::new("outer");
             let call = graph.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, state: Plain, cx: Cx| {
-                let said = cx.call("", &inner, Plain::update().x(state.x)).await?.said();
+                let said = cx.call(&inner, Plain::update().x(state.x)).await?.said();
                 Ok::<_, NodeError>(say(&said).x(state.x + 1))
             });
             graph.add_edge(START, call);
@@ -307,7 +307,7 @@ on_every_store! {
                 let ((inner, go, called), later) = (deps.clone(), cx.clone());
                 cx.spawn(async move {
                     go.notified().await;
-                    let end = later.call("", &inner, Plain::update()).await.unwrap();
+                    let end = later.call(&inner, Plain::update()).await.unwrap();
                     *called.lock().unwrap() = Some(end.said());
                 });
                 async { say("a") }

@@ -415,7 +415,7 @@ async fn d19_a_question_that_a_future_beside_the_node_asks_is_heard() {
                     // By now the node waits only for this future, which no event would wake.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     if called {
-                        let state = cx.call("", &asks, Plain::update()).await?;
+                        let state = cx.call(&asks, Plain::update()).await?;
                         return Ok(say(&state.said()));
                     }
                     Ok::<_, NodeError>(say(&cx.interrupt::<String>("q", ()).await))

@@ -146,7 +146,7 @@ on_every_store! {
             let loaded = store.load(&"t".into(), Some(CheckpointId(at))).await.unwrap().unwrap();
             assert!(loaded.snapshot.iter().flatten().all(|channel| channel.channel != "r"));
             for stored in loaded.commits.into_iter().flatten() {
-                let stored: Value = serde_json::from_slice(&stored).unwrap();
+                let stored: Value = serde_json::from_str(&stored).unwrap();
                 assert_eq!((stored.get("r"), stored.get("clear")), (None, None));
             }
         }

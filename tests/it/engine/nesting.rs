@@ -41,7 +41,7 @@ fn recursive(
                 return Ok::<_, NodeError>(Plain::update().x(1));
             }
             let graph: &CompiledGraph<Plain> = own.get().unwrap();
-            let below = cx.call("", graph, Plain::update().x(state.x - 1)).await?;
+            let below = cx.call(graph, Plain::update().x(state.x - 1)).await?;
             Ok(Plain::update().x(below.x + 1))
         },
     );

@@ -156,7 +156,7 @@ on_every_store! {
         let outer = |inner: CompiledGraph<Plain>| {
             let mut graph = StateGraph::<Plain>::new("outer");
             let sub = graph.add_node_with("sub", inner, async |inner, _: Plain, cx: Cx| {
-                let ended = cx.call("", &inner, say("in")).await?;
+                let ended = cx.call(&inner, say("in")).await?;
                 Ok::<_, superstep::NodeError>(say(&ended.said()))
             });
             graph.add_edge(START, sub);

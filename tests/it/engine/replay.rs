@@ -247,7 +247,7 @@ fn nested(persistence: Persistence, outside: &Outside) -> CompiledGraph<Plain> {
     let inner = inner.compile().unwrap().with_persistence(persistence);
     let mut outer = StateGraph::<Plain>::new("outer");
     let call = outer.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, _: Plain, cx: Cx| {
-        let end = cx.call("k", &inner, say("to inner")).await?;
+        let end = cx.call(&inner, say("to inner")).key("k").await?;
         Ok::<_, NodeError>(say(&end.said()))
     });
     let after = sayer(&mut outer, "after");

@@ -102,7 +102,7 @@ fn sends(way: Way, value: Value) -> CompiledGraph<Deep> {
                     update
                 }
                 Way::RecordedInside => {
-                    cx.call("", &inside, Deep::update()).await?;
+                    cx.call(&inside, Deep::update()).await?;
                     update
                 }
                 Way::ErrorData => return Err(NodeError::new("it broke").with_data(value).fatal()),
@@ -483,7 +483,9 @@ async fn what_is_learned_in_deep_calls_can_be_read() {
             let below = below.clone();
             async move {
                 if let Some(below) = below {
-                    return Ok(Deep::update().steps(cx.call("c", &below, Deep::update()).await?.steps + 1));
+                    return Ok(
+                        Deep::update().steps(cx.call(&below, Deep::update()).key("c").await?.steps + 1)
+                    );
                 }
                 let learned: i64 = cx.recorded("n", async || 7).await;
                 Ok::<_, NodeError>(Deep::update().steps(learned))

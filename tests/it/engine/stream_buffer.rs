@@ -206,7 +206,7 @@ on_every_store! {
         let inner = inner.compile().unwrap().with_persistence(Persistence::PerNode);
         let mut graph = StateGraph::<Plain>::new("g");
         let call = graph.add_node_with("call", inner, async |inner, _: Plain, cx: Cx| {
-            cx.call("", &inner, Plain::update()).await.map(|_| ())
+            cx.call(&inner, Plain::update()).await.map(|_| ())
         });
         graph.add_edge(START, call);
         let graph = backend.keep(graph.compile().unwrap());

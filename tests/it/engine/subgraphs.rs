@@ -115,7 +115,7 @@ on_every_store! {
                         told => format!("{told:?}"),
                     });
                 };
-                Ok::<_, NodeError>(say(&cx.call_watched("", &sub, say("in"), watch).await?.said()))
+                Ok::<_, NodeError>(say(&cx.call(&sub, say("in")).watch(watch).await?.said()))
             });
             graph.add_edge(START, p);
             backend.keep(graph.compile().unwrap())
@@ -136,7 +136,7 @@ on_every_store! {
             let deps = (asking(&calls), calls.clone());
             let node = graph.add_node_with("node", deps, async |(sub, calls), _: Plain, cx: Cx| {
                 calls.add(&cx);
-                let ended: Plain = cx.call("k", &sub, say("begin")).await?;
+                let ended: Plain = cx.call(&sub, say("begin")).key("k").await?;
                 let again: String = cx.interrupt("after", ()).await;
                 Ok::<_, NodeError>(say(&format!("{} {again}", ended.said())))
             });
@@ -302,7 +302,7 @@ on_every_store! {
             let worker = graph.add_worker("w", move |item: i64, _: Plain, cx: Cx| {
                 let sub = sub.clone();
                 async move {
-                    let ended = cx.call("", &sub, Inner::update().x(item)).await?;
+                    let ended = cx.call(&sub, Inner::update().x(item)).await?;
                     Ok::<_, NodeError>(say(&ended.words().join("+")))
                 }
             });
@@ -339,8 +339,8 @@ on_every_store! {
             let sub = asking(&calls);
             let mut graph = StateGraph::<Plain>::new("parent");
             let node = graph.add_node_with("node", sub, async |sub, _: Plain, cx: Cx| {
-                let left = cx.call("left", &sub, Plain::update());
-                let right = cx.call("right", &sub, say("r"));
+                let left = cx.call(&sub, Plain::update()).key("left").into_future();
+                let right = cx.call(&sub, say("r")).key("right").into_future();
                 let (left, right): (Plain, Plain) = futures::try_join!(left, right)?;
                 Ok::<_, NodeError>(say(&format!("{} {}", left.said(), right.said())))
             });
@@ -417,11 +417,11 @@ async fn an_error_handler_calls_under_the_key_of_the_node_that_failed() {
     let inner = inner.compile().unwrap();
     let mut graph = StateGraph::<Plain>::new("outer");
     let a = graph.add_node_with("a", inner.clone(), async |inner, _: Plain, cx: Cx| {
-        cx.call("", &inner, Plain::update()).await?;
+        cx.call(&inner, Plain::update()).await?;
         Ok::<_, NodeError>(say("a"))
     });
     graph.add_error_handler_with(a, "h", inner, async |inner, _: NodeFailure, _: Plain, cx: Cx| {
-        Ok::<_, NodeError>(say(&cx.call("", &inner, Plain::update().x(1)).await?.said()))
+        Ok::<_, NodeError>(say(&cx.call(&inner, Plain::update().x(1)).await?.said()))
     });
     graph.add_edge(START, a);
     let graph = Backend::memory().keep(graph.compile().unwrap());
@@ -440,7 +440,8 @@ async fn what_an_attempt_asked_whose_time_is_up_is_not_asked_by_its_error_handle
     type Graphs = (CompiledGraph<Plain>, CompiledGraph<Plain>);
     let mut graph = StateGraph::<Plain>::new("outer");
     let a = graph.add_node_with("a", graphs, async |(asks, hangs): Graphs, _: Plain, cx: Cx| {
-        let (asks, hangs) = (cx.call("asks", &asks, say("in")), cx.call("hangs", &hangs, say("in")));
+        let (asks, hangs) = (cx.call(&asks, say("in")).key("asks"), cx.call(&hangs, say("in")).key("hangs"));
+        let (asks, hangs) = (asks.into_future(), hangs.into_future());
         futures::try_join!(asks, hangs)?;
         Ok::<_, NodeError>(say("a"))
     });

@@ -154,7 +154,7 @@ on_every_store! {
         assert_eq!(
             superstep::chain(&error),
             "SS101: superstep 2: node `sub` failed after 1 attempt: SS157: the graph that node `sub` calls was left with a \
-             command that it does not take; use `add_routing_subgraph` or `call_or_left`, with the state and the routes of \
+             command that it does not take; use `add_routing_subgraph` or `GraphCall::or_left`, with the state and the routes of \
              the command"
         );
     }
@@ -268,7 +268,7 @@ on_every_store! {
         let sub = sub.compile().unwrap();
         let mut graph = StateGraph::<Plain>::new("parent");
         let node = graph.add_node_with("n", sub, async |sub, _: Plain, cx: Cx| {
-            let ended: Inner = cx.call("k", &sub, Inner::update()).await?;
+            let ended: Inner = cx.call(&sub, Inner::update()).key("k").await?;
             let mut said: Vec<String> = ended.said.iter().cloned().collect();
             assert_eq!(said.pop(), Some(json!(format!("{}:k/1.0", cx.key())).to_string()));
             Ok::<_, NodeError>(Plain::update().log(said))

@@ -278,7 +278,7 @@ async fn what_happens_in_a_graph_that_a_node_calls_is_a_sign_of_its_life() {
         let called = called.compile().unwrap();
         let call = move |cx: Cx| {
             let called = called.clone();
-            async move { Ok(say(&cx.call("", &called, Plain::update()).await?.said())) }
+            async move { Ok(say(&cx.call(&called, Plain::update()).await?.said())) }
         };
         one(call, idle(50))
     };

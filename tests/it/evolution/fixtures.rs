@@ -196,12 +196,11 @@ async fn dump(path: &Path) -> String {
     let mut threads = serde_json::Map::new();
     for (thread, _) in store.threads().await.unwrap() {
         let loaded = store.load(&thread, None).await.unwrap().unwrap();
-        let json = |json: &[u8]| serde_json::from_slice::<Value>(json).unwrap();
+        let json = |json: &str| serde_json::from_str::<Value>(json).unwrap();
         let snapshot = loaded.snapshot.into_iter().flatten();
         let snapshot: serde_json::Map<_, _> =
             snapshot.map(|value| (value.channel, json(&value.json))).collect();
-        let commits: Vec<String> =
-            loaded.commits.concat().iter().map(|update| str::from_utf8(update).unwrap().to_owned()).collect();
+        let commits: Vec<String> = loaded.commits.concat().iter().map(|update| update.to_string()).collect();
         let tasks: Vec<_> = loaded.tasks.iter().map(|(slot, task)| json!([slot, task])).collect();
         let (head, next) = (loaded.head, &loaded.meta.control.next);
         threads.insert(
@@ -317,7 +316,7 @@ async fn nothing_is_lost_when_a_rolled_back_program_goes_on_until_its_own_snapsh
     assert_eq!(state.place.as_deref(), Some("place 120"));
     // If both names have a value, the current one counts; later writes are folded, as always.
     let since = loaded.commits.concat();
-    let since = since.iter().filter(|update| str::from_utf8(update).unwrap().contains("lines")).count();
+    let since = since.iter().filter(|update| update.contains("lines")).count();
     assert_eq!((state.texts.len(), since > 0), (120 + since, true));
     assert_eq!(unknown, "hint lines minutes note");
     assert_eq!(read::<First>(&path, "long").await.0.note, ".".repeat(120));

@@ -213,8 +213,7 @@ impl Way {
 fn add_applied(tasks: &mut Vec<(u32, TaskRecord)>, superstep: Option<&Commit>) {
     for task in superstep.iter().flat_map(|commit| &commit.applied) {
         if !is_finished(tasks, task.slot) {
-            // The contract requires JSON text, so that the conversion loses no data.
-            let update = String::from_utf8_lossy(&task.update).into_owned();
+            let update = task.update.clone();
             put(tasks, task.slot, TaskRecord::Finished { update, targets: Vec::new(), failure: None });
         }
     }

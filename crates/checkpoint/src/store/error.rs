@@ -4,8 +4,11 @@ use std::{error::Error, fmt};
 
 use superstep_engine::NodeName;
 
-use super::{EmbedError, Namespace};
+use super::Namespace;
 use crate::{CheckpointError, chain};
+
+/// The error of an embedding.
+pub type EmbedError = Box<dyn Error + Send + Sync>;
 
 /// A failed operation of a store.
 #[derive(thiserror::Error)]

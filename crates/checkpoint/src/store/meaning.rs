@@ -1,13 +1,8 @@
 //! Searches by meaning.
 
-use std::error::Error;
-
 use futures::future::BoxFuture;
 
-use super::StoreError;
-
-/// The error of an embedding.
-pub type EmbedError = Box<dyn Error + Send + Sync>;
+use super::{EmbedError, StoreError};
 
 /// An embedding: turns texts into vectors whose directions are near if their meanings are.
 ///

@@ -7,22 +7,22 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 use serde_json::{Map, Value};
 use superstep_checkpoint::internal::asked_as;
 use superstep_engine::NodeName;
-use superstep_state::internal::Reader;
+use superstep_state::internal::ThreadDecoder;
 
 use crate::{
     Breakpoints, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, CompiledGraph, Drain, Durability,
-    History, IntoShared, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, SystemClock,
-    TaskRecord, Thread, ThreadId,
-    api::replay_checkpointer::Shadow,
+    History, IntoShared, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, StoredUpdate,
+    SystemClock, TaskRecord, Thread, ThreadId,
+    api::replay_checkpointer::ReplayCheckpointer,
     chain,
-    compiled::{graph::Keepers, owner::Mark},
+    compiled::{graph::Backends, owner::Mark},
     error::names,
     journal::{
         divergence::Divergence,
-        replay_cursor::Along,
+        replay_cursor::ReplayCursor,
         replay_script::{Line, Script, is_input},
     },
-    run::{driver::Given, replay, restore::unfit_error},
+    run::{driver::RunInput, replay, restore::unfit_error},
 };
 
 /// A replay of a stored thread: the same inputs, ids, times, answers and effect results, provided through
@@ -294,11 +294,11 @@ impl<S: State> Replay<S> {
             let done = if is_input { at } else { at + 1 };
             script.put(self.thread(), Line { checkpoints: branch.clone(), done, end });
             let given = match is_input {
-                true => Given::Input(self.input(&*script.store, first).await?),
-                false => Given::Nothing,
+                true => RunInput::Stored(self.input(&*script.store, first).await?),
+                false => RunInput::Nothing,
             };
             stuck = match is_input || end > at + 1 {
-                true => self.run_along(script, Arc::new(Shadow(script.clone())), given).await?,
+                true => self.run_along(script, Arc::new(ReplayCheckpointer(script.clone())), given).await?,
                 false => false,
             };
             // Where it is stuck, another run begins with what came of that superstep.
@@ -345,7 +345,7 @@ impl<S: State> Replay<S> {
             records,
         };
         let fork = stored.commit(self.thread(), Some(head), fork).await.map_err(RunError::from)?;
-        let ran = self.run_along(script, stored.clone(), Given::Nothing).await;
+        let ran = self.run_along(script, stored.clone(), RunInput::Nothing).await;
         let mut metadata = asked_as(&all, head);
         mark.put(&mut metadata);
         self.stand_at(&*stored, head, metadata).await?;
@@ -404,7 +404,7 @@ impl<S: State> Replay<S> {
         &self,
         script: &Arc<Script>,
         checkpointer: Arc<dyn Checkpointer>,
-        given: Given<S>,
+        given: RunInput<S>,
     ) -> Result<bool, ReplayError> {
         let config = RunConfig {
             step_limit: u32::MAX,
@@ -415,16 +415,9 @@ impl<S: State> Replay<S> {
             durability: Durability::Sync,
             ..RunConfig::thread(self.thread().clone())
         };
-        let keepers = Keepers { checkpointer: Some(checkpointer), store: self.store.clone() };
-        let along = Along { script: script.clone(), thread: self.thread().clone() };
-        let ran = replay::replay(self.graph.inner().clone(), keepers, given, config, along).await;
-        match ran {
-            Ok(()) | Err(RunError::Diverged) => Ok(false),
-            Err(RunError::Stuck) => Ok(true),
-            // It was recorded as a divergence.
-            Err(_) if script.found().is_some() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        let backends = Backends { checkpointer: Some(checkpointer), store: self.store.clone() };
+        let cursor = ReplayCursor { script: script.clone(), thread: self.thread().clone() };
+        Ok(replay::replay(self.graph.inner().clone(), backends, given, config, cursor).await?)
     }
 
     /// Returns the input that a checkpoint accepted.
@@ -439,8 +432,8 @@ impl<S: State> Replay<S> {
             TaskRecord::Finished { update, .. } => Some(update),
             _ => None,
         });
-        let mut reader = Reader::new(self.graph.inner().initial.clone());
-        let read = reader.record(0, update.unwrap_or_else(|| "{}".to_owned()).as_bytes());
+        let mut reader = ThreadDecoder::new(self.graph.inner().initial.clone());
+        let read = reader.record(0, &update.unwrap_or_else(StoredUpdate::empty));
         read.map_err(|unfit| unfit_error(unfit, self.thread(), meta.id, "an input").into())
     }
 }

@@ -12,9 +12,9 @@ use crate::{
 
 /// The head of a thread is the cursor's position. A commit becomes the next checkpoint of the line, with its
 /// number; equality was checked before.
-pub(crate) struct Shadow(pub(crate) Arc<Script>);
+pub(crate) struct ReplayCheckpointer(pub(crate) Arc<Script>);
 
-impl Checkpointer for Shadow {
+impl Checkpointer for ReplayCheckpointer {
     fn lease(&self, _: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
         // Leases are not needed without writes.
         async { Ok(Lease::new(())) }.boxed()

@@ -4,7 +4,7 @@
 
 use crate::{
     Command, CompiledGraph, Outcome, RunError, RunStream, State, Streaming, Thread,
-    run::driver::{self, Given},
+    run::driver::{self, RunInput},
 };
 
 impl<S: State> CompiledGraph<S> {
@@ -53,7 +53,7 @@ impl<S: State> Thread<S> {
         &self,
         input: I,
     ) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S, I> {
-        self.drive(Given::Input(input.into()))
+        self.drive(RunInput::Input(input.into()))
     }
 
     /// Runs the thread's pending tasks, with the answers given by [`answer`](Self::answer). A finished thread stays as it
@@ -62,7 +62,7 @@ impl<S: State> Thread<S> {
     /// # Errors
     /// Those of [`run`](Self::run), and [`RunError::EmptyThread`] if the thread never ran.
     pub fn resume(&self) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S> {
-        self.drive(Given::Nothing)
+        self.drive(RunInput::Nothing)
     }
 
     /// Folds the command's update, then runs the nodes that it names beside the thread's pending tasks. On a finished
@@ -89,18 +89,18 @@ impl<S: State> Thread<S> {
         &self,
         command: Command<S, &str>,
     ) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S> {
-        self.drive(Given::Command(command.by_name()))
+        self.drive(RunInput::Command(command.by_name()))
     }
 
     /// Like [`run`](Self::run), as a stream of events. A list of modes suffices for most streams; [`Streaming`] has the
     /// rest.
     pub fn stream(&self, input: impl Into<S::Update>, streaming: impl Into<Streaming>) -> RunStream<S> {
-        self.drive_stream(Given::Input(input.into()), streaming.into())
+        self.drive_stream(RunInput::Input(input.into()), streaming.into())
     }
 
     /// Like [`resume`](Self::resume), as a stream of events.
     pub fn resume_stream(&self, streaming: impl Into<Streaming>) -> RunStream<S> {
-        self.drive_stream(Given::Nothing, streaming.into())
+        self.drive_stream(RunInput::Nothing, streaming.into())
     }
 
     /// Like [`resume_with`](Self::resume_with), as a stream of events.
@@ -109,18 +109,21 @@ impl<S: State> Thread<S> {
         command: Command<S, &str>,
         streaming: impl Into<Streaming>,
     ) -> RunStream<S> {
-        self.drive_stream(Given::Command(command.by_name()), streaming.into())
+        self.drive_stream(RunInput::Command(command.by_name()), streaming.into())
     }
 
     /// The run does not borrow the handle, so that it can be spawned.
-    fn drive(&self, given: Given<S>) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S> {
-        let CompiledGraph { inner, keepers, .. } = self.graph.clone();
-        driver::run(inner, keepers, given, self.config.clone(), None)
+    fn drive(
+        &self,
+        given: RunInput<S>,
+    ) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S> {
+        let CompiledGraph { inner, backends, .. } = self.graph.clone();
+        driver::run(inner, backends, given, self.config.clone(), None)
     }
 
-    fn drive_stream(&self, given: Given<S>, streaming: Streaming) -> RunStream<S> {
-        let CompiledGraph { inner, keepers, .. } = self.graph.clone();
+    fn drive_stream(&self, given: RunInput<S>, streaming: Streaming) -> RunStream<S> {
+        let CompiledGraph { inner, backends, .. } = self.graph.clone();
         let config = self.config.clone();
-        RunStream::new(streaming, move |events| driver::run(inner, keepers, given, config, Some(events)))
+        RunStream::new(streaming, move |events| driver::run(inner, backends, given, config, Some(events)))
     }
 }

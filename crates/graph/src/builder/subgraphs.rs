@@ -25,7 +25,7 @@ impl<S: State> StateGraph<S> {
         let called = graph.clone();
         let run = move |state, cx: Cx| {
             let called = called.clone();
-            async move { cx.call_from(&called, state).await }
+            async move { cx.call(&called, S::update()).from(state).written().await }
         };
         self.declare_same(name, graph, erase(run))
     }
@@ -52,7 +52,7 @@ impl<S: State> StateGraph<S> {
             let shared = shared.clone();
             async move {
                 let (called, input, output) = &*shared;
-                let ended = cx.call("", called, input(&state)).await?;
+                let ended = cx.call(called, input(&state)).await?;
                 Ok::<_, NodeError>(output(&ended))
             }
         };
@@ -67,7 +67,7 @@ impl<S: State> StateGraph<S> {
         let called = graph.clone();
         let run = move |state, cx: Cx| {
             let called = called.clone();
-            async move { cx.call_from_or_left::<S, R>(&called, state).await }
+            async move { cx.call(&called, S::update()).from(state).written_or_left::<R>().await }
         };
         let node = self.declare_same(name, graph, erase_routing(run));
         self.routing::<R>(node)
@@ -94,7 +94,7 @@ impl<S: State> StateGraph<S> {
             let shared = shared.clone();
             async move {
                 let (called, input, output) = &*shared;
-                Ok::<_, NodeError>(match cx.call_or_left("", called, input(&state)).await? {
+                Ok::<_, NodeError>(match cx.call(called, input(&state)).or_left().await? {
                     Returned::State(ended) => Command::<S, R>::update(output(&ended)),
                     Returned::Command(command) => command,
                 })

@@ -14,7 +14,7 @@ use crate::{
 /// A validated, immutable graph. Cheap to clone; it supports concurrent runs on different threads.
 pub struct CompiledGraph<S: State> {
     pub(crate) inner: Arc<Inner<S>>,
-    pub(crate) keepers: Keepers,
+    pub(crate) backends: Backends,
     persistence: Persistence,
 }
 
@@ -26,7 +26,7 @@ impl<S: State> fmt::Debug for CompiledGraph<S> {
 
 /// The storage backends of a graph.
 #[derive(Clone, Default)]
-pub(crate) struct Keepers {
+pub(crate) struct Backends {
     pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
     pub(crate) store: Option<Arc<dyn Store>>,
 }
@@ -57,14 +57,14 @@ impl<S: State> Drop for Inner<S> {
 
 impl<S: State> CompiledGraph<S> {
     pub(crate) fn new(inner: Inner<S>) -> Self {
-        Self { inner: Arc::new(inner), keepers: Keepers::default(), persistence: Persistence::default() }
+        Self { inner: Arc::new(inner), backends: Backends::default(), persistence: Persistence::default() }
     }
 
     /// Returns the same graph with its threads stored in `checkpointer`, a value or an `Arc` of one.
     #[must_use]
     pub fn with_checkpointer(self, checkpointer: impl IntoShared<dyn Checkpointer>) -> Self {
         let checkpointer = Some(checkpointer.into_shared());
-        Self { keepers: Keepers { checkpointer, ..self.keepers }, ..self }
+        Self { backends: Backends { checkpointer, ..self.backends }, ..self }
     }
 
     /// Returns the same graph with `store` for data shared by its threads: see
@@ -73,7 +73,7 @@ impl<S: State> CompiledGraph<S> {
     /// Several graphs may share an `Arc` of one.
     #[must_use]
     pub fn with_store(self, store: impl IntoShared<dyn Store>) -> Self {
-        Self { keepers: Keepers { store: Some(store.into_shared()), ..self.keepers }, ..self }
+        Self { backends: Backends { store: Some(store.into_shared()), ..self.backends }, ..self }
     }
 
     /// Sets the persistence for calls from other graphs. Direct runs are not affected.
@@ -87,7 +87,7 @@ impl<S: State> CompiledGraph<S> {
     }
 
     pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
-        self.keepers.store.as_ref()
+        self.backends.store.as_ref()
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner<S>> {
@@ -131,13 +131,13 @@ impl<S: State> CompiledGraph<S> {
 
     pub(crate) fn checkpointer(&self) -> Result<&Arc<dyn Checkpointer>, RunError> {
         let missing = || RunError::NoCheckpointer { graph: self.inner.name.clone() };
-        self.keepers.checkpointer.as_ref().ok_or_else(missing)
+        self.backends.checkpointer.as_ref().ok_or_else(missing)
     }
 }
 
 impl<S: State> Clone for CompiledGraph<S> {
     fn clone(&self) -> Self {
-        let Self { inner, keepers, persistence } = self;
-        Self { inner: inner.clone(), keepers: keepers.clone(), persistence: *persistence }
+        let Self { inner, backends, persistence } = self;
+        Self { inner: inner.clone(), backends: backends.clone(), persistence: *persistence }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Told {
 /// The effect results of a run's tasks. The driver stores them, because it has the rest of each task's
 /// record.
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct EffectLog {
     pages: Mutex<Pages>,
     /// The driver's.
     waker: AtomicWaker,
@@ -95,7 +95,7 @@ impl Pages {
     }
 }
 
-impl Ledger {
+impl EffectLog {
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }

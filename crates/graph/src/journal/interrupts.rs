@@ -225,14 +225,14 @@ impl Asking {
 }
 
 /// An answer for a task of a called graph.
-pub(crate) struct Given {
+pub(crate) struct PendingAnswer {
     pub(crate) step: i64,
     pub(crate) slot: u32,
     pub(crate) key: String,
     pub(crate) answered: Answered,
 }
 
-impl Given {
+impl PendingAnswer {
     /// Parses the output of [`answer_key`] for a call.
     fn parse(key: &str, answered: &Answered) -> Option<Self> {
         let mut parts = key.splitn(3, SEPARATOR);
@@ -263,7 +263,7 @@ pub(crate) fn asking_record(
 
 /// The questions of a run's tasks, and their answers.
 #[derive(Default)]
-pub(crate) struct Desk {
+pub(crate) struct InterruptQueue {
     inner: Mutex<Papers>,
     /// `true` if a task of the run had a question; a shortcut for most tasks.
     used: AtomicBool,
@@ -273,11 +273,11 @@ pub(crate) struct Desk {
 struct Papers {
     /// By superstep.
     answers: BTreeMap<i64, Resolved>,
-    asked: BTreeMap<TaskId, Vec<Asked>>,
+    asked: BTreeMap<TaskId, Vec<WaitReason>>,
 }
 
 /// A message of a task to the driver before it suspends.
-pub(crate) enum Asked {
+pub(crate) enum WaitReason {
     /// A question without an answer.
     Question(Question),
     /// A question with an answer that is not valid.
@@ -318,7 +318,7 @@ pub(crate) struct AskedTwice {
 
 impl AskedTwice {
     /// Removes repeated questions, and rejects a different question under a pending key.
-    pub(crate) fn check(node: &NodeName, asked: Vec<Asked>) -> Result<Vec<Asked>, Self> {
+    pub(crate) fn check(node: &NodeName, asked: Vec<WaitReason>) -> Result<Vec<WaitReason>, Self> {
         let mut seen = BTreeMap::new();
         let mut once = Vec::with_capacity(asked.len());
         for asked in asked {
@@ -337,7 +337,7 @@ impl AskedTwice {
     }
 }
 
-impl Asked {
+impl WaitReason {
     fn question(&self) -> Option<&Question> {
         match self {
             Self::Question(question) | Self::Refused { question, .. } => Some(question),
@@ -352,7 +352,7 @@ impl Papers {
     }
 }
 
-impl Desk {
+impl InterruptQueue {
     fn papers(&self) -> MutexGuard<'_, Papers> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -362,8 +362,8 @@ impl Desk {
     }
 
     /// Adds an answer for a later superstep.
-    pub(crate) fn put_answer(&self, given: Given) {
-        let Given { step, slot, key, answered } = given;
+    pub(crate) fn put_answer(&self, given: PendingAnswer) {
+        let PendingAnswer { step, slot, key, answered } = given;
         self.papers().answers.entry(step).or_default().entry(slot).or_default().insert(key, answered);
     }
 
@@ -385,10 +385,12 @@ impl Desk {
     }
 
     /// Returns the answers of a task for a called graph.
-    pub(crate) fn given(&self, task: TaskId, call: &str) -> Vec<Given> {
+    pub(crate) fn given(&self, task: TaskId, call: &str) -> Vec<PendingAnswer> {
         let (papers, called) = (self.papers(), called(call));
         let answers = papers.of(task).into_iter().flatten();
-        answers.filter_map(|(key, answered)| Given::parse(key.strip_prefix(&called)?, answered)).collect()
+        answers
+            .filter_map(|(key, answered)| PendingAnswer::parse(key.strip_prefix(&called)?, answered))
+            .collect()
     }
 
     /// Drops the answers for supersteps before `step`, which the called graph stores itself.
@@ -399,7 +401,7 @@ impl Desk {
             return;
         };
         answers.retain(|key, value| {
-            let given = key.strip_prefix(&called).and_then(|key| Given::parse(key, value));
+            let given = key.strip_prefix(&called).and_then(|key| PendingAnswer::parse(key, value));
             given.is_none_or(|given| given.step >= step)
         });
     }
@@ -416,19 +418,19 @@ impl Desk {
         }
     }
 
-    pub(crate) fn ask(&self, task: TaskId, asked: impl IntoIterator<Item = Asked>) {
+    pub(crate) fn ask(&self, task: TaskId, asked: impl IntoIterator<Item = WaitReason>) {
         self.papers().asked.entry(task).or_default().extend(asked);
         self.used.store(true, Ordering::Release);
     }
 
     /// Takes the messages of a task since the last call.
-    pub(crate) fn take(&self, task: TaskId) -> Option<Vec<Asked>> {
+    pub(crate) fn take(&self, task: TaskId) -> Option<Vec<WaitReason>> {
         self.used.load(Ordering::Acquire).then(|| self.papers().asked.remove(&task))?
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for InterruptQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Desk")
+        f.write_str("InterruptQueue")
     }
 }

@@ -19,11 +19,11 @@ const AT: &str = "$at";
 const AS: &str = "$as";
 
 /// Replaces long texts that `beside`, a JSON text, has as well.
-pub(crate) fn pack(json: Value, beside: &[u8]) -> Value {
+pub(crate) fn pack(json: Value, beside: &str) -> Value {
     if !has_long(&json) {
         return replace(json, &BTreeMap::new());
     }
-    let beside: Value = serde_json::from_slice(beside).unwrap_or_default();
+    let beside: Value = serde_json::from_str(beside).unwrap_or_default();
     let mut texts = BTreeMap::new();
     collect(&beside, &mut String::new(), &mut texts);
     replace(json, &texts)
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn there_and_back(json: &Value, beside: &Value) -> Value {
-        let packed = pack(json.clone(), beside.to_string().as_bytes());
+        let packed = pack(json.clone(), &beside.to_string());
         assert_eq!(unpack(packed.clone(), beside).unwrap(), *json);
         packed
     }

@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize, ser::Error as _};
 use serde_json::Value;
 use superstep_checkpoint::internal::SEPARATOR;
 use superstep_engine::TaskId;
-use superstep_state::internal::{RECORDED, encode};
+use superstep_state::internal::encode;
 
 use crate::{
-    NodeFailure, RecordedTarget,
+    NodeFailure, RecordedTarget, StoredUpdate,
     journal::{effects::Failed, packed},
 };
 
@@ -81,7 +81,7 @@ impl Recorded {
     ///
     /// # Errors
     /// If it is nested too deep to be read again.
-    pub(crate) fn append_to(&self, update: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    pub(crate) fn append_to(&self, update: &mut StoredUpdate) -> Result<(), serde_json::Error> {
         if *self == Self::default() {
             return Ok(());
         }
@@ -90,11 +90,7 @@ impl Recorded {
         if encode::is_deeper(&recorded, encode::READABLE - 1) {
             return Err(serde_json::Error::custom("what the task learned is nested too deep"));
         }
-        update.pop();
-        if update.len() > 1 {
-            update.push(b',');
-        }
-        update.extend_from_slice(format!("\"{RECORDED}\":{recorded}}}").as_bytes());
+        update.add_recorded(&recorded);
         Ok(())
     }
 
@@ -116,19 +112,17 @@ impl Recorded {
     }
 
     /// Reads the recorded inputs of a stored update; empty if there are none.
-    pub(crate) fn of(update: &[u8]) -> Result<Self, serde_json::Error> {
-        let mut update: Value = serde_json::from_slice(update)?;
-        let recorded = update.as_object_mut().and_then(|entries| entries.remove(RECORDED));
-        match recorded {
-            Some(recorded) => serde_json::from_value(packed::unpack(recorded, &update)?),
-            None => Ok(Self::default()),
+    pub(crate) fn of(update: &StoredUpdate) -> Result<Self, serde_json::Error> {
+        match update.split_recorded()? {
+            (Some(recorded), update) => serde_json::from_value(packed::unpack(recorded, &update)?),
+            (None, _) => Ok(Self::default()),
         }
     }
 }
 
 /// The inputs of a task in a replay.
 #[derive(Clone, Debug)]
-pub(crate) enum Given {
+pub(crate) enum ReplayMode {
     /// No replay: all effects are live.
     Nothing,
     /// The recorded inputs; no effect is repeated.
@@ -141,7 +135,7 @@ pub(crate) enum Given {
 
 /// The recorder of a run's tasks.
 #[derive(Default)]
-pub(crate) struct Tape {
+pub(crate) struct Recorder {
     /// `true` if it records.
     pub(crate) records: bool,
     /// `true` if it is a replay.
@@ -157,7 +151,7 @@ struct Pages {
 
 /// The recorder's data of one task.
 struct Page {
-    given: Given,
+    given: ReplayMode,
     learned: Recorded,
     /// The number of clock and inbox reads, and the last time.
     times: usize,
@@ -178,7 +172,7 @@ pub(crate) enum Use {
 
 impl Default for Page {
     fn default() -> Self {
-        let (given, learned, once) = (Given::Nothing, Recorded::default(), BTreeSet::new());
+        let (given, learned, once) = (ReplayMode::Nothing, Recorded::default(), BTreeSet::new());
         let used = BTreeMap::new();
         Self { given, learned, times: 0, last_ms: None, reads: 0, once, used }
     }
@@ -199,7 +193,7 @@ pub(crate) fn effect<F: Future>(effect: Pin<Box<F>>) -> impl Future<Output = F::
     EFFECT.scope((), effect)
 }
 
-impl Given {
+impl ReplayMode {
     /// Returns the recorded attempt of the task, and the remaining supersteps of its run.
     pub(crate) fn counts(&self) -> Option<(u32, u32)> {
         let (Self::Recorded(recorded) | Self::Live(recorded)) = self else { return None };
@@ -208,7 +202,7 @@ impl Given {
     }
 }
 
-impl Tape {
+impl Recorder {
     pub(crate) fn new(records: bool, replays: bool) -> Self {
         Self { records, replays, pages: Mutex::default() }
     }
@@ -224,7 +218,7 @@ impl Tape {
     /// Creates an empty page of a task.
     fn blank(&self) -> Page {
         // In a replay every running task has inputs; a call without them comes from a task that is finished.
-        let given = if self.replays { Given::Unknown } else { Given::Nothing };
+        let given = if self.replays { ReplayMode::Unknown } else { ReplayMode::Nothing };
         Page { given, ..Page::default() }
     }
 
@@ -252,9 +246,9 @@ impl Tape {
     }
 
     /// Begins an attempt of a task with these inputs.
-    pub(crate) fn begin(&self, task: TaskId, given: Given) {
+    pub(crate) fn begin(&self, task: TaskId, given: ReplayMode) {
         let Some(mut pages) = self.pages_with(task) else { return };
-        if matches!(given, Given::Nothing) && !self.replays {
+        if matches!(given, ReplayMode::Nothing) && !self.replays {
             // A page is expensive compared with many nodes, and few need one.
             pages.tasks.remove(&task.slot);
         } else {
@@ -263,10 +257,20 @@ impl Tape {
     }
 
     /// Returns the inputs of a task.
-    pub(crate) fn given(&self, task: TaskId) -> Given {
-        let late = || if self.replays && !in_effect() { Given::Unknown } else { Given::Nothing };
+    pub(crate) fn given(&self, task: TaskId) -> ReplayMode {
+        let late = || if self.replays && !in_effect() { ReplayMode::Unknown } else { ReplayMode::Nothing };
         let pages = self.pages_with(task);
         pages.and_then(|pages| Some(pages.tasks.get(&task.slot)?.given.clone())).unwrap_or_else(late)
+    }
+
+    /// Returns the recorded failure that the error handler of a replayed task handled.
+    pub(crate) fn failure(&self, task: TaskId) -> Option<NodeFailure> {
+        match self.given(task) {
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => {
+                recorded.failure.as_deref().cloned()
+            }
+            ReplayMode::Nothing | ReplayMode::Unknown => None,
+        }
     }
 
     /// Returns the recorded inputs of a task. `once` returns the results of its effects, which are stored
@@ -316,12 +320,12 @@ impl Tape {
             page.times += 1;
             let last = page.last_ms.unwrap_or(since_ms);
             let now = match &page.given {
-                Given::Recorded(recorded) => {
+                ReplayMode::Recorded(recorded) => {
                     let told = recorded.now.iter().find(|(at, _)| *at == nth);
                     told.map_or(last, |(_, after)| since_ms.saturating_add(*after))
                 }
-                Given::Unknown => last,
-                Given::Nothing | Given::Live(_) => clock(),
+                ReplayMode::Unknown => last,
+                ReplayMode::Nothing | ReplayMode::Live(_) => clock(),
             };
             if now != last {
                 page.learned.now.push((nth, now.saturating_sub(since_ms)));
@@ -337,11 +341,11 @@ impl Tape {
             let nth = page.reads;
             page.reads += 1;
             match &page.given {
-                Given::Recorded(recorded) | Given::Live(recorded) => {
+                ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => {
                     Some(recorded.inbox.iter().find(|(at, _)| *at == nth).map_or(0, |(_, last)| *last))
                 }
-                Given::Unknown => Some(0),
-                Given::Nothing => None,
+                ReplayMode::Unknown => Some(0),
+                ReplayMode::Nothing => None,
             }
         })?
     }

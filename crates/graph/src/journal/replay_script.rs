@@ -16,8 +16,8 @@ use superstep_engine::{NodeName, START};
 use super::divergence::Divergence;
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, RecordedTarget, RunError, Source,
-    TaskRecord, ThreadId,
-    journal::recorder::{Given, Recorded},
+    StoredUpdate, TaskRecord, ThreadId,
+    journal::recorder::{Recorded, ReplayMode},
 };
 
 /// A replayed thread, with those of its called graphs.
@@ -60,7 +60,7 @@ pub(crate) struct Expected {
 #[derive(Default)]
 pub(crate) struct ExpectedTask {
     /// The stored form of its update, if it finished.
-    pub(crate) update: Option<String>,
+    pub(crate) update: Option<StoredUpdate>,
     /// The recorded inputs; `None` if they were not recorded.
     pub(crate) recorded: Option<Arc<Recorded>>,
     /// Its targets, if stored.
@@ -71,11 +71,11 @@ pub(crate) struct ExpectedTask {
 
 impl ExpectedTask {
     /// Returns the inputs for its replay.
-    pub(crate) fn given(&self, live: bool) -> Given {
+    pub(crate) fn given(&self, live: bool) -> ReplayMode {
         match &self.recorded {
-            Some(recorded) if live => Given::Live(recorded.clone()),
-            Some(recorded) => Given::Recorded(recorded.clone()),
-            None => Given::Unknown,
+            Some(recorded) if live => ReplayMode::Live(recorded.clone()),
+            Some(recorded) => ReplayMode::Recorded(recorded.clone()),
+            None => ReplayMode::Unknown,
         }
     }
 }
@@ -218,7 +218,7 @@ impl Script {
     }
 
     /// Returns the update that was the next input of a thread.
-    pub(crate) async fn input(&self, thread: &ThreadId) -> Result<Option<String>, CheckpointError> {
+    pub(crate) async fn input(&self, thread: &ThreadId) -> Result<Option<StoredUpdate>, CheckpointError> {
         let (_, next) = self.place(thread);
         let Some(next) = next.filter(|next| next.source == Source::Input) else { return Ok(None) };
         let loaded = self.store.load(thread, Some(next.id)).await?;
@@ -264,7 +264,7 @@ fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_js
     let (failure, record) = record.taken_apart();
     Ok(match record {
         TaskRecord::Finished { update, targets, .. } => {
-            let mut recorded = is_recorded.then(|| Recorded::of(update.as_bytes())).transpose()?;
+            let mut recorded = is_recorded.then(|| Recorded::of(&update)).transpose()?;
             if let (Some(recorded), Some(failure)) = (&mut recorded, failure) {
                 recorded.failure = Some(failure);
             }

@@ -1,6 +1,6 @@
 //! Tasks that wait for a commit.
 //!
-//! Start at [`Settling`].
+//! Start at [`CommitBarrier`].
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -11,19 +11,19 @@ use futures::task::AtomicWaker;
 use tokio::sync::oneshot;
 
 /// Tasks that wait until their checkpoint is stored.
-pub(crate) struct Settling {
+pub(crate) struct CommitBarrier {
     /// `None` when no task is left.
     asked: Mutex<Option<Vec<oneshot::Sender<()>>>>,
     driver: AtomicWaker,
 }
 
-impl Default for Settling {
+impl Default for CommitBarrier {
     fn default() -> Self {
         Self { asked: Mutex::new(Some(Vec::new())), driver: AtomicWaker::new() }
     }
 }
 
-impl Settling {
+impl CommitBarrier {
     /// Waits until the checkpoint with the current tasks is stored. Not needed with
     /// [`Durability::Sync`](crate::Durability::Sync), where it always is.
     pub(crate) async fn settle(&self) {

@@ -30,19 +30,19 @@ use crate::{
     RunError, Store, StreamMode, SubgraphPath, ThreadId, fingerprint,
     journal::{
         divergence::Astray,
-        effects::Ledger,
-        interrupts::{Asked, Desk, Refusal},
+        effects::EffectLog,
+        interrupts::{InterruptQueue, Refusal, WaitReason},
         memories::Memories,
-        recorder::{Given, Tape, in_effect},
-        replay_cursor::Along,
+        recorder::{Recorder, ReplayMode, in_effect},
+        replay_cursor::ReplayCursor,
         task_origin::Origin,
     },
     node::{
-        commit_barrier::Settling,
+        commit_barrier::CommitBarrier,
         nested_calls::{Calls, mix},
-        parent_recorder::Above,
+        parent_recorder::ParentRecorder,
         spawned_work::Background,
-        timeout::Pulse,
+        timeout::Heartbeat,
     },
     stream::{emitter::NodeEvents, patience::Patience},
     timers,
@@ -64,11 +64,11 @@ pub struct Cx {
     /// The failure that an error handler receives.
     pub(crate) failure: Option<Arc<NodeFailure>>,
     /// `None` if no idle timeout applies.
-    pub(crate) pulse: Option<Arc<Pulse>>,
+    pub(crate) heartbeat: Option<Arc<Heartbeat>>,
     /// The origin of the task, if it was planned at an earlier checkpoint.
     pub(crate) origin: Option<Origin>,
-    /// The waker of its task, which then reads the desk.
-    pub(crate) bell: Arc<AtomicWaker>,
+    /// The waker of its task, which then reads the queue.
+    pub(crate) waker: Arc<AtomicWaker>,
 }
 
 /// The part of [`Cx`] that all tasks of a run share.
@@ -81,26 +81,26 @@ pub(crate) struct RunCx {
     pub(crate) cancel: CancellationToken,
     pub(crate) drain: Drain,
     pub(crate) context: Value,
-    pub(crate) standing: Standing,
+    pub(crate) scope: RunScope,
     pub(crate) calls: Calls,
     pub(crate) memories: Memories,
     pub(crate) events: Option<Box<dyn NodeEvents>>,
-    pub(crate) desk: Desk,
-    pub(crate) settling: Settling,
+    pub(crate) interrupts: InterruptQueue,
+    pub(crate) commit_barrier: CommitBarrier,
     /// The nonce that distinguishes the thread from deleted threads of its name, if needed.
     pub(crate) nonce: OnceLock<String>,
     /// The current checkpoint, 0 if there is none, and the time of its creation.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) since_ms: AtomicI64,
     /// The effects of tasks.
-    pub(crate) ledger: Ledger,
+    pub(crate) effects: EffectLog,
     pub(crate) background: Background,
     /// The recorded inputs of tasks.
-    pub(crate) tape: Tape,
+    pub(crate) recorder: Recorder,
 }
 
 /// The position of a run among nested runs.
-pub(crate) struct Standing {
+pub(crate) struct RunScope {
     /// The settings that nested runs inherit.
     pub(crate) config: Arc<RunConfig>,
     /// The storage of nested runs: threads below this run's own.
@@ -114,11 +114,33 @@ pub(crate) struct Standing {
     /// The drain request of the outermost run.
     pub(crate) drain: Drain,
     /// The heartbeat of the calling task; all activity of this run counts for it.
-    pub(crate) pulse: Option<Arc<Pulse>>,
+    pub(crate) heartbeat: Option<Arc<Heartbeat>>,
     /// The replayed thread, in a replay.
-    pub(crate) along: Option<Along>,
+    pub(crate) cursor: Option<ReplayCursor>,
     /// The parent's recorder, for nested runs without a checkpointer.
-    pub(crate) above: Option<Above>,
+    pub(crate) parent: Option<ParentRecorder>,
+}
+
+impl RunScope {
+    /// The scope of a run that no graph called.
+    pub(crate) fn root(
+        config: Arc<RunConfig>,
+        place: Option<(Arc<dyn Checkpointer>, ThreadId)>,
+        store: Option<Arc<dyn Store>>,
+    ) -> Self {
+        Self {
+            place,
+            store,
+            drain: config.drain.clone(),
+            config,
+            namespace: SubgraphPath::default(),
+            ids: String::new(),
+            keys: None,
+            heartbeat: None,
+            cursor: None,
+            parent: None,
+        }
+    }
 }
 
 impl RunCx {
@@ -134,7 +156,7 @@ impl RunCx {
 
     /// Drops the work that nodes left behind.
     pub(crate) fn end(&self) {
-        self.ledger.close();
+        self.effects.close();
         self.background.end();
     }
 }
@@ -147,7 +169,7 @@ impl Cx {
 
     /// Returns the calling graphs down to this one; empty for an outermost run.
     pub fn namespace(&self) -> &SubgraphPath {
-        &self.run.standing.namespace
+        &self.run.scope.namespace
     }
 
     /// Returns the thread of the outermost run, which called graphs share.
@@ -172,7 +194,7 @@ impl Cx {
     /// }
     /// ```
     pub fn store(&self) -> Result<&dyn Store, NoStore> {
-        self.run.standing.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
+        self.run.scope.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
     }
 
     /// Returns the same store, for work that does not have the node's `Cx`.
@@ -180,7 +202,7 @@ impl Cx {
     /// # Errors
     /// [`NoStore`] if the graph has none.
     pub fn shared_store(&self) -> Result<Arc<dyn Store>, NoStore> {
-        self.run.standing.store.clone().ok_or_else(|| NoStore { node: self.node().clone() })
+        self.run.scope.store.clone().ok_or_else(|| NoStore { node: self.node().clone() })
     }
 
     /// Returns the superstep, counted from 0 on each thread; the first node runs in superstep 1.
@@ -197,8 +219,8 @@ impl Cx {
     /// [`step_limit`](crate::Thread::step_limit) allows. A node can use it to finish in time.
     pub fn remaining_steps(&self) -> u32 {
         self.needs_records();
-        if self.run.tape.records {
-            self.run.tape.learn(self.task, |learned| learned.steps_left = Some(self.steps_left));
+        if self.run.recorder.records {
+            self.run.recorder.learn(self.task, |learned| learned.steps_left = Some(self.steps_left));
         }
         self.steps_left
     }
@@ -208,7 +230,7 @@ impl Cx {
         self.needs_records();
         let clock = || self.run.clock.now_ms();
         self.run
-            .tape
+            .recorder
             .now_ms(self.task, self.run.since_ms.load(Ordering::Relaxed), clock)
             .unwrap_or_else(clock)
     }
@@ -238,12 +260,14 @@ impl Cx {
 
     /// Returns the base RNG seed of the run, recorded in a replay.
     pub(crate) fn seed(&self) -> u64 {
-        let seed = match self.run.tape.given(self.task) {
-            Given::Recorded(recorded) | Given::Live(recorded) if self.namespace().is_root() => recorded.seed,
+        let seed = match self.run.recorder.given(self.task) {
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) if self.namespace().is_root() => {
+                recorded.seed
+            }
             _ => self.run.seed,
         };
         if self.namespace().is_root() {
-            self.run.tape.learn(self.task, |learned| learned.seed = seed);
+            self.run.recorder.learn(self.task, |learned| learned.seed = seed);
         }
         seed
     }
@@ -251,7 +275,9 @@ impl Cx {
     /// Returns whether effects are live: `false` in a replay, except for live nodes and inside of effects.
     /// Use it for effects outside of `Cx`, which a replay cannot prevent.
     pub fn is_for_real(&self) -> bool {
-        !self.run.tape.replays || in_effect() || matches!(self.run.tape.given(self.task), Given::Live(_))
+        !self.run.recorder.replays
+            || in_effect()
+            || matches!(self.run.recorder.given(self.task), ReplayMode::Live(_))
     }
 
     /// Returns an id for data of this task: the same for every attempt, different for any other task on its
@@ -259,7 +285,7 @@ impl Cx {
     ///
     /// Forks of one checkpoint have equal superstep numbers, so that their tasks may create equal ids.
     pub fn id(&self, name: impl std::fmt::Display) -> String {
-        format!("{}{}.{}{}.{name}", self.run.standing.ids, self.task.step, self.task.slot, self.handler())
+        format!("{}{}.{}{}.{name}", self.run.scope.ids, self.task.step, self.task.slot, self.handler())
     }
 
     /// Returns the name that distinguishes an error handler from the node whose task it runs; empty for any
@@ -280,7 +306,7 @@ impl Cx {
     pub fn key(&self) -> String {
         let handler = self.handler();
         let Origin { checkpoint, since_ms, step, slot } = self.origin();
-        if let Some(caller) = &self.run.standing.keys {
+        if let Some(caller) = &self.run.scope.keys {
             return format!("{caller}/{step}.{slot}{handler}");
         }
         let thread = self.thread().map_or("", ThreadId::as_str);
@@ -308,7 +334,7 @@ impl Cx {
     /// Requests the run to end after this superstep, like [`Thread::drain`](crate::Thread::drain). The
     /// first reason is retained. A replay continues, as the thread did in another run.
     pub fn drain(&self, reason: impl Into<String>) {
-        if !self.run.tape.replays {
+        if !self.run.recorder.replays {
             self.run.drain.request(reason);
         }
     }
@@ -339,11 +365,11 @@ impl Cx {
     /// Returns whether there is an answer under this key. [`interrupt`](Self::interrupt) returns it if the
     /// question is the same as when the answer was given.
     pub fn is_answered(&self, key: &str) -> bool {
-        let recorded = match self.run.tape.given(self.task) {
-            Given::Recorded(recorded) | Given::Live(recorded) => recorded.answers.contains_key(key),
-            Given::Nothing | Given::Unknown => false,
+        let recorded = match self.run.recorder.given(self.task) {
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => recorded.answers.contains_key(key),
+            ReplayMode::Nothing | ReplayMode::Unknown => false,
         };
-        recorded || self.run.desk.answers_of(self.task).contains_key(key)
+        recorded || self.run.interrupts.answers_of(self.task).contains_key(key)
     }
 
     /// Returns the question of the answer under this key, if there is one that can be read as a `Q`.
@@ -351,36 +377,36 @@ impl Cx {
     /// For a question with a part that may change when the node runs again although the question is
     /// equivalent: take that part from here.
     pub fn answered_question<Q: DeserializeOwned>(&self, key: &str) -> Option<Q> {
-        serde_json::from_str(&self.run.desk.answered(self.task, key)?).ok()
+        serde_json::from_str(&self.run.interrupts.answered(self.task, key)?).ok()
     }
 
     /// Waits until this task's checkpoint is stored, so that names derived from it are found again after a
     /// crash, and are unique.
     pub(crate) async fn settle(&self) {
-        let Standing { place, config, .. } = &self.run.standing;
+        let RunScope { place, config, .. } = &self.run.scope;
         if place.is_some() && config.durability != Durability::Sync {
-            self.run.settling.settle().await;
+            self.run.commit_barrier.settle().await;
         }
     }
 
     /// Sends messages to the driver and suspends the task. They are sent together, because the task may be
     /// dropped right after.
-    pub(crate) fn say_at_desk(&self, asked: impl IntoIterator<Item = Asked>) {
-        self.run.desk.ask(self.task, asked);
-        self.bell.wake();
+    pub(crate) fn wait_for(&self, asked: impl IntoIterator<Item = WaitReason>) {
+        self.run.interrupts.ask(self.task, asked);
+        self.waker.wake();
     }
 
     /// Fails the task because of a value that cannot be stored: the node does not continue and does not see
     /// the error.
     pub(crate) async fn unstorable<T>(&self, what: &str, source: serde_json::Error) -> T {
         let error = RunError::Unstorable { what: what.to_owned(), source };
-        self.say_at_desk([Asked::Unstorable(error)]);
+        self.wait_for([WaitReason::Unstorable(error)]);
         std::future::pending().await
     }
 
     /// Returns whether a question can be answered later: the run is stored, and can be resumed.
     pub fn can_interrupt(&self) -> bool {
-        self.run.standing.place.is_some()
+        self.run.scope.place.is_some()
     }
 
     async fn question<A: DeserializeOwned>(
@@ -394,11 +420,11 @@ impl Cx {
             Ok(written) => written,
             Err(error) => return self.unstorable(&format!("the question `{key}`"), error).await,
         };
-        let mut answer = self.run.desk.answer(self.task, key, &question);
-        match self.run.tape.given(self.task) {
-            Given::Nothing => {}
-            Given::Unknown => return self.astray(Astray::Unknown).await,
-            Given::Recorded(recorded) | Given::Live(recorded) => match recorded.answers.get(key) {
+        let mut answer = self.run.interrupts.answer(self.task, key, &question);
+        match self.run.recorder.given(self.task) {
+            ReplayMode::Nothing => {}
+            ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => match recorded.answers.get(key) {
                 Some((asked, recorded)) if *asked == print => answer = Ok(Some(recorded.clone())),
                 _ => {
                     let question = serde_json::from_str(&question).expect("it was just written");
@@ -410,17 +436,17 @@ impl Cx {
         let asked = match answer {
             Ok(Some(answer)) => match A::deserialize(&answer) {
                 Ok(read) => {
-                    self.run.tape.learn(self.task, |learned| {
+                    self.run.recorder.learn(self.task, |learned| {
                         learned.answers.insert(key.to_owned(), (print, answer));
                     });
                     return read;
                 }
-                Err(error) => Asked::Refused { question, why: Refusal::BadType(error) },
+                Err(error) => WaitReason::Refused { question, why: Refusal::BadType(error) },
             },
-            Ok(None) => Asked::Question(question),
-            Err(why) => Asked::Refused { question, why },
+            Ok(None) => WaitReason::Question(question),
+            Err(why) => WaitReason::Refused { question, why },
         };
-        self.say_at_desk([asked]);
+        self.wait_for([asked]);
         // An interrupt is an outcome, not an error: the node cannot catch it.
         std::future::pending().await
     }
@@ -428,8 +454,8 @@ impl Cx {
     /// Reports activity of the node for its [`idle_timeout`](crate::NodeOptions::idle_timeout), and of the
     /// nodes that called its graph. Events count as activity too.
     pub fn heartbeat(&self) {
-        if let Some(pulse) = &self.pulse {
-            pulse.beat();
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.beat();
         }
     }
 

@@ -1,6 +1,6 @@
 //! The recorder of a called graph, which belongs to its caller.
 //!
-//! Start at [`Above`].
+//! Start at [`ParentRecorder`].
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use superstep_checkpoint::internal::SEPARATOR;
 use superstep_engine::TaskId;
 
 use crate::{
-    journal::recorder::{Given, Recorded},
+    journal::recorder::{Recorded, ReplayMode},
     node::cx::RunCx,
 };
 
 /// The recorder of a calling task, for the tasks of a graph without storage. If the caller has no storage
 /// either, it is that of the innermost outer task with storage.
 #[derive(Clone)]
-pub(crate) struct Above {
+pub(crate) struct ParentRecorder {
     pub(crate) run: Arc<RunCx>,
     pub(crate) task: TaskId,
     /// The tasks between the recording one and the call, outermost first.
@@ -23,7 +23,7 @@ pub(crate) struct Above {
     pub(crate) key: String,
 }
 
-impl Above {
+impl ParentRecorder {
     /// Creates the recorder for a graph called by `task` of this one.
     pub(crate) fn inside(&self, task: TaskId, key: &str) -> Self {
         let way = self.way.iter().cloned().chain([self.name(task)]).collect();
@@ -51,14 +51,14 @@ impl Above {
         caller?.inner.get(&self.name(task)).cloned()
     }
 
-    pub(crate) fn given(&self, task: TaskId, live: bool) -> Given {
-        match self.run.tape.given(self.task) {
-            Given::Recorded(recorded) | Given::Live(recorded) => {
+    pub(crate) fn given(&self, task: TaskId, live: bool) -> ReplayMode {
+        match self.run.recorder.given(self.task) {
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => {
                 match self.find(&recorded, task).map(Arc::new) {
-                    Some(recorded) if live => Given::Live(recorded),
-                    Some(recorded) => Given::Recorded(recorded),
+                    Some(recorded) if live => ReplayMode::Live(recorded),
+                    Some(recorded) => ReplayMode::Recorded(recorded),
                     // The task did not complete, or an older program recorded it.
-                    None => Given::Unknown,
+                    None => ReplayMode::Unknown,
                 }
             }
             other => other,
@@ -68,7 +68,7 @@ impl Above {
     /// Stores the recorded inputs of a task, also if they are empty, so that they are known.
     pub(crate) fn learn(&self, task: TaskId, learned: Recorded) {
         let name = self.whole_name(task);
-        self.run.tape.learn(self.task, |above| {
+        self.run.recorder.learn(self.task, |above| {
             above.add_inner(&name, learned);
         });
     }

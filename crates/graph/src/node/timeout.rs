@@ -45,15 +45,15 @@ pub enum TimeoutKind {
 
 /// The time of a task's last activity.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeat {
     begun: Instant,
     /// Nanoseconds since the start.
     last: AtomicU64,
     /// The heartbeat of the calling task, if it has an idle timeout.
-    above: Option<Arc<Pulse>>,
+    above: Option<Arc<Heartbeat>>,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Creates the heartbeat of a task that starts now.
     pub(crate) fn begin(above: Option<Arc<Self>>) -> Self {
         Self { begun: Instant::now(), last: AtomicU64::new(0), above }
@@ -76,7 +76,7 @@ impl Pulse {
 pub(crate) struct Deadlines {
     begun: Instant,
     run: Option<Duration>,
-    idle: Option<(Duration, Arc<Pulse>)>,
+    idle: Option<(Duration, Arc<Heartbeat>)>,
     /// Ends when the next limit may be due.
     sleep: Pin<Box<Sleep>>,
 }
@@ -85,7 +85,7 @@ impl Deadlines {
     /// Starts the limits of an attempt; `None` if it has none.
     pub(crate) fn begin(
         run: Option<Duration>,
-        idle: Option<(Duration, Arc<Pulse>)>,
+        idle: Option<(Duration, Arc<Heartbeat>)>,
     ) -> Result<Option<Self>, NoTimers> {
         if run.is_none() && idle.is_none() {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Deadlines {
     /// Returns the time at which a limit may be due; `None` for never.
     fn next(&self) -> Option<Instant> {
         let run = self.run.and_then(|limit| self.begun.checked_add(limit));
-        let idle = self.idle.as_ref().and_then(|(limit, pulse)| pulse.last().checked_add(*limit));
+        let idle = self.idle.as_ref().and_then(|(limit, heartbeat)| heartbeat.last().checked_add(*limit));
         [run, idle].into_iter().flatten().min()
     }
 
@@ -124,8 +124,8 @@ impl Deadlines {
         if let Some(limit) = self.run.filter(|limit| elapsed >= *limit) {
             return Some(out(TimeoutKind::Run, limit));
         }
-        let (limit, pulse) = self.idle.as_ref()?;
-        (now.saturating_duration_since(pulse.last()) >= *limit).then(|| out(TimeoutKind::Idle, *limit))
+        let (limit, heartbeat) = self.idle.as_ref()?;
+        (now.saturating_duration_since(heartbeat.last()) >= *limit).then(|| out(TimeoutKind::Idle, *limit))
     }
 }
 

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use superstep_engine::{ChannelSet, Control, NodeName, Report, RestoreError, START, TaskId};
 
 use super::{
-    driver::{Begin, Done, Driver, Given},
+    done::Done,
+    driver::{Begin, Driver, RunInput},
     fail::lost_handler,
     interrupts::{Waiting, fresh},
+    stop::Stop,
 };
 use crate::{
-    Answers, Checkpointer, Event, OnUnfinished, RunConfig, RunError, Source, State, TaskRecord, Update,
+    Answers, Checkpointer, Event, Lease, OnUnfinished, RunConfig, RunError, Source, State, TaskRecord,
+    ThreadId, Update,
     journal::{memories::Bound, task_origin::Origins},
     node::routing::Targets,
     run::{
@@ -24,11 +27,11 @@ use crate::{
 impl<S: State> Driver<S> {
     pub(super) fn begin_without_store(
         &mut self,
-        given: Given<S>,
+        given: RunInput<S>,
         config: &RunConfig,
     ) -> Result<Begin, RunError> {
         match given {
-            Given::Input(input) if config.checkpoint.is_none() => {
+            RunInput::Input(input) if config.checkpoint.is_none() => {
                 require(&self.state, self.state.written(&input), None)?;
                 self.accept(input, Control::input(None))
             }
@@ -39,23 +42,32 @@ impl<S: State> Driver<S> {
     pub(super) async fn begin_with_store(
         &mut self,
         checkpointer: Arc<dyn Checkpointer>,
-        given: Given<S>,
+        given: RunInput<S>,
         config: &RunConfig,
-    ) -> Result<Begin, RunError> {
-        let (input, command) = match given {
-            Given::Nothing => (None, None),
-            Given::Input(input) => (Some(input), None),
-            Given::Command(command) => (None, Some(command)),
-        };
-        if input.is_some() && !config.answers.is_empty() {
-            return Err(RunError::InputAndAnswers);
+    ) -> Result<Begin, Stop> {
+        if matches!(given, RunInput::Input(_)) && !config.answers.is_empty() {
+            return Err(RunError::InputAndAnswers.into());
         }
         let thread = config.thread.clone();
         let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
-        let lease = match self.along() {
-            // The replay has the lease, from the fork to the restored head.
-            Some(_) => None,
-            None => Some(checkpointer.lease(&thread).await?),
+        let lease = checkpointer.lease(&thread).await?;
+        self.begin_leased(checkpointer, thread, Some(lease), given, config).await
+    }
+
+    /// Begins on a thread; without a `lease` if the caller has it, or nothing is written.
+    pub(super) async fn begin_leased(
+        &mut self,
+        checkpointer: Arc<dyn Checkpointer>,
+        thread: ThreadId,
+        lease: Option<Lease>,
+        given: RunInput<S>,
+        config: &RunConfig,
+    ) -> Result<Begin, Stop> {
+        let is_stored = matches!(given, RunInput::Stored(_));
+        let (input, command) = match given {
+            RunInput::Nothing => (None, None),
+            RunInput::Input(input) | RunInput::Stored(input) => (Some(input), None),
+            RunInput::Command(command) => (None, Some(command)),
         };
         let written = input.as_ref().or(command.as_ref().and_then(|command| command.update.as_ref()));
         let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
@@ -79,30 +91,29 @@ impl<S: State> Driver<S> {
         let named = (config.checkpoint == Some(head) && (command.is_some() || !config.answers.is_empty()))
             .then(|| RunConfig { checkpoint: None, ..config.clone() });
         let config = named.as_ref().unwrap_or(config);
-        let left = match config.checkpoint.is_none() && self.along().is_none() {
+        let left = match config.checkpoint.is_none() {
             true => left_by(&*checkpointer, &thread, &meta, &tasks).await?,
             false => Bound::new(),
         };
         self.cx.memories.stand_at(&meta, left);
         if let Some(command) = command {
-            return self.follow(command, meta, tasks, config);
+            return Ok(self.follow(command, meta, tasks, config)?);
         }
         let Some(input) = input else {
             self.origins = Origins::of(&meta).carried;
-            return self.go_on(meta.control, tasks, config);
+            return Ok(self.go_on(meta.control, tasks, config)?);
         };
         if !meta.control.is_finished() && config.checkpoint.is_none() {
             match config.on_unfinished {
                 OnUnfinished::Refuse => {
-                    return Err(RunError::Unfinished { thread, next: meta.control.next });
+                    return Err(RunError::Unfinished { thread, next: meta.control.next }.into());
                 }
                 OnUnfinished::Discard => self.emit(Event::Discarded { nodes: meta.control.next.clone() }),
             }
         }
-        // A replay uses the stored input.
-        let left = match self.along() {
-            None => left_behind(&self.graph, &self.state, &meta.control, tasks)?,
-            Some(_) => None,
+        let left = match is_stored {
+            true => None,
+            false => left_behind(&self.graph, &self.state, &meta.control, tasks)?,
         };
         let input = match left {
             Some(left) => Update::then(left, input),
@@ -114,9 +125,9 @@ impl<S: State> Driver<S> {
     /// Accepts an input as the finished task of [`START`], in the superstep after `last`.
     pub(super) fn accept(&mut self, input: S::Update, control: Control) -> Result<Begin, RunError> {
         let (node, step) = (self.graph.topology.start(), control.step + 1);
-        let json = self.encode(&input, node, step)?;
+        let stored = self.encode(&input, node, step)?;
         // An input that cannot be folded or has no target is rejected here, before it is stored.
-        let report = self.finish(TaskId { step, slot: 0 }, node, input, json, Targets::default(), true)?;
+        let report = self.finish(TaskId { step, slot: 0 }, node, input, stored, Targets::default(), true)?;
         let led = self.graph.topology.check(node, &report.targets);
         led.map_err(|error| RunError::Route { step, error })?;
         let mut begin = fresh(control);
@@ -129,27 +140,15 @@ impl<S: State> Driver<S> {
         input: S::Update,
         last: Option<i64>,
         config: &RunConfig,
-    ) -> Result<Begin, RunError> {
+    ) -> Result<Begin, Stop> {
         let begin = self.accept(input, Control::input(last))?;
-        if self.along().is_some() {
-            Box::pin(self.compare_input()).await?;
-        }
         let records =
             begin.records.finished.iter().map(|(slot, report)| (*slot, self.record_of(*slot, report)));
         let records = records.collect();
         self.mark_recorded(0);
         let (control, metadata) = (begin.control.clone(), config.metadata.clone());
-        self.checkpoint(NewCheckpoint {
-            source: Source::Input,
-            control,
-            metadata,
-            applied: Vec::new(),
-            records,
-        })
-        .await?;
-        if self.along().is_some() {
-            Box::pin(self.go_along(config)).await?;
-        }
+        let new = NewCheckpoint::new(Source::Input, control, metadata);
+        self.checkpoint(NewCheckpoint { records, ..new }, None).await?;
         Ok(begin)
     }
 
@@ -169,7 +168,7 @@ impl<S: State> Driver<S> {
             control.step += 1;
             let records = tasks.iter().map(|task| (task.slot, task.record.clone())).collect();
             let (control, metadata) = (control.clone(), config.metadata.clone());
-            NewCheckpoint { source: Source::Fork, control, metadata, applied: Vec::new(), records }
+            NewCheckpoint { records, ..NewCheckpoint::new(Source::Fork, control, metadata) }
         });
         let begin = self.restore_tasks(control, tasks, &config.answers)?;
         Ok(Begin { first: fork, ..begin })
@@ -205,7 +204,7 @@ impl<S: State> Driver<S> {
                 }
             }
             match (record, update) {
-                (TaskRecord::Finished { update: json, targets, .. }, Some(update)) => {
+                (TaskRecord::Finished { update: stored, targets, .. }, Some(update)) => {
                     // The engine reports nodes that the graph no longer has.
                     let Some(node) = node else { continue };
                     let (Targets { ends, items }, gone) = recorded_targets(&self.graph.topology, targets);
@@ -213,20 +212,20 @@ impl<S: State> Driver<S> {
                     let (written, exclusive) = (self.state.written(&update), self.state.exclusive(&update));
                     self.written = self.written.union(written);
                     begin.records.finished.push((slot, Report { written, exclusive, targets: ends }));
-                    let (json, update) = (json.into_bytes(), Some(update));
-                    self.put(slot, Done { node, update, json, items, recorded: true });
+                    let (stored, update) = (Some(stored), Some(update));
+                    self.put(slot, Done { node, update, stored, items, recorded: true });
                 }
                 (TaskRecord::Started { attempts, once } | TaskRecord::Failed { attempts, once, .. }, _) => {
                     begin.records.failed.push((slot, attempts));
-                    self.cx.ledger.restore(id, once);
+                    self.cx.effects.restore(id, once);
                 }
                 (TaskRecord::Interrupted { questions, answers, asked, attempts, once, .. }, _) => {
                     begin.records.failed.push((slot, attempts));
-                    self.cx.ledger.restore(id, once);
+                    self.cx.effects.restore(id, once);
                     let node = node.map_or(name, |node| self.graph.topology.name(node).clone());
                     waiting.push(Waiting { slot, node, questions, answers, asked });
                 }
-                (TaskRecord::Cancelled { once }, _) => self.cx.ledger.restore(id, once),
+                (TaskRecord::Cancelled { once }, _) => self.cx.effects.restore(id, once),
                 (TaskRecord::Finished { .. } | TaskRecord::Handled { .. }, _) => {}
             }
         }

@@ -3,13 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::Map;
-use superstep_checkpoint::internal::own::STATE;
-use superstep_engine::Control;
+use superstep_engine::{Control, Run};
 
-use super::{
-    driver::{Done, Driver},
-    finish::snapshot,
-};
+use super::{done::Done, driver::Driver, finish::snapshot, stop::Stop};
 use crate::{
     AppliedTask, CheckpointMeta, RunError, Source, State, StreamMode,
     journal::memories::with_memories,
@@ -18,44 +14,47 @@ use crate::{
 
 impl<S: State> Driver<S> {
     /// Stores a folded superstep.
-    pub(super) async fn store_superstep(&mut self, mut control: Control) -> Result<(), RunError> {
+    pub(super) async fn store_superstep(&mut self, run: &Run, mut control: Control) -> Result<(), Stop> {
         control.items.clone_from(&self.items);
         let mut applied = Vec::with_capacity(self.done.len());
         for (slot, done) in (0..).zip(self.done.drain(..)) {
-            let Some(Done { node, json, recorded, .. }) = done else { continue };
+            let Some(Done { node, stored: Some(update), recorded, .. }) = done else { continue };
             let node = self.graph.topology.name(node).clone();
-            applied.push(AppliedTask { slot, recorded, node, update: json });
+            applied.push(AppliedTask { slot, recorded, node, update });
         }
-        let mut metadata = Map::new();
-        if self.cx.tape.records {
-            metadata.insert(STATE.to_owned(), self.fingerprints().into());
-        }
-        let records = Vec::new();
-        self.checkpoint(NewCheckpoint { source: Source::Loop, control, metadata, applied, records }).await
+        let new = NewCheckpoint::new(Source::Loop, control, Map::new());
+        self.checkpoint(NewCheckpoint { applied, ..new }, Some(run)).await
     }
 
-    /// Stores a checkpoint and emits its event.
-    pub(super) async fn checkpoint(&mut self, new: NewCheckpoint) -> Result<(), RunError> {
+    /// Stores a checkpoint and emits its event. `plan` is the run whose superstep it ends.
+    pub(super) async fn checkpoint(
+        &mut self,
+        mut new: NewCheckpoint,
+        plan: Option<&Run>,
+    ) -> Result<(), Stop> {
+        if self.hold.is_none() {
+            return Ok(());
+        }
+        if let Some(wait) = self.observer.before_commit(self.view(plan), &mut new) {
+            wait.await?;
+        }
         let new = NewCheckpoint { metadata: with_memories(new.metadata, &self.cx.memories.commit()), ..new };
         let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
         let seeded = self.is_seeded();
         let (state, control) = (&self.state, &new.control);
         let (source, step) = (new.source, control.step);
         let snapshot = || snapshot(state, step);
-        let made_ms = self.along().filter(|along| !along.script.is_any_live());
-        let made_ms =
-            made_ms.and_then(|along| along.script.place(&along.thread).1).map(|next| next.created_ms);
-        let Some(hold) = &mut self.hold else {
-            return Ok(());
-        };
-        hold.made_ms = made_ms;
+        let hold = self.hold.as_mut().expect("it was just there");
         // A graph that starts with its caller's state returns its updates only.
         let may_snapshot = source == Source::Loop && !seeded;
         let stored = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;
         self.held = hold.holds().then(|| self.state.clone());
         self.show_place();
         self.tell(stored);
-        Ok(())
+        match self.observer.after_commit(self.view(plan)) {
+            Some(wait) => wait.await,
+            None => Ok(()),
+        }
     }
 
     /// Stores all remaining data of the run.

@@ -15,30 +15,36 @@ use std::{
 };
 
 use superstep_engine::{
-    Breakpoints, ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
+    ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
 };
 use tokio::{sync::oneshot, time::Sleep};
 
-use super::{fail::Refused, interrupts::breakpoints, nested_driver::Inside, replay::Replaying};
+use super::{
+    breakpoints::breakpoints,
+    done::Done,
+    nested_call::Inside,
+    observer::{RunObserver, RunView, TaskStart},
+    observers,
+    stop::{Refused, Stop},
+};
 use crate::{
     CheckpointMeta, Command, Cx, NodeError, NodeFailure, Outcome, Question, RunConfig, RunError, State,
-    Status, SubgraphPath, TaskRecord, ThreadId, chain,
-    compiled::graph::{Inner, Keepers},
+    Status, TaskRecord, ThreadId, chain,
+    compiled::graph::{Backends, Inner},
     journal::{
-        effects::{Ledger, Request},
-        interrupts::{Asking, Desk},
+        effects::{EffectLog, Request},
+        interrupts::{Asking, InterruptQueue},
         memories::Memories,
-        recorder::Tape,
         task_origin::Carried,
     },
     node::{
         cache::{Lookup, Missing},
-        commit_barrier::Settling,
-        cx::{RunCx, Standing},
+        commit_barrier::CommitBarrier,
+        cx::{RunCx, RunScope},
         nested_calls::{Calls, mix},
         output::Written,
         spawned_work::Background,
-        timeout::Pulse,
+        timeout::Heartbeat,
     },
     run::{
         task::{RunTask, TaskEnd, TaskResult, Tasks},
@@ -49,9 +55,11 @@ use crate::{
 };
 
 /// The input of a run.
-pub(crate) enum Given<S: State> {
+pub(crate) enum RunInput<S: State> {
     /// An input, which starts at `START`.
     Input(S::Update),
+    /// The same, and the input is one that was stored: it has what the tasks before it left behind.
+    Stored(S::Update),
     /// No input: the run continues the pending tasks.
     Nothing,
     /// An external command, in addition to the pending tasks.
@@ -61,51 +69,39 @@ pub(crate) enum Given<S: State> {
 /// Runs a graph on a thread: from an input, or from the thread's current state.
 pub(crate) async fn run<S: State>(
     graph: Arc<Inner<S>>,
-    keepers: Keepers,
-    given: Given<S>,
+    backends: Backends,
+    given: RunInput<S>,
     config: RunConfig,
     events: Option<Events<S>>,
 ) -> Result<Outcome<S>, RunError> {
     config.check_metadata()?;
-    let (limits, config) = (limits(&graph, &config, false)?, Arc::new(config));
+    let (limits, config) = (limits(&graph, &config)?, Arc::new(config));
     if let Some(thread) = config.thread.clone().filter(ThreadId::is_child) {
         return Err(RunError::ChildThread { thread });
     }
-    let Keepers { checkpointer, store } = keepers;
-    let standing = Standing {
-        place: checkpointer.clone().zip(config.thread.clone()),
-        store,
-        drain: config.drain.clone(),
-        config: config.clone(),
-        namespace: SubgraphPath::default(),
-        ids: String::new(),
-        keys: None,
-        pulse: None,
-        along: None,
-        above: None,
-    };
-    let mut driver = Driver::new(graph, standing, events);
+    let Backends { checkpointer, store } = backends;
+    let place = checkpointer.clone().zip(config.thread.clone());
+    let scope = RunScope::root(config.clone(), place, store);
+    let mut driver = Driver::new(graph, scope, events);
     if let Some(events) = &driver.events {
         events.check(&driver.state)?;
     }
     let begin = match checkpointer {
         None => driver.begin_without_store(given, &config)?,
-        Some(checkpointer) => driver.begin_with_store(checkpointer, given, &config).await?,
+        Some(checkpointer) => {
+            driver.begin_with_store(checkpointer, given, &config).await.map_err(Stop::into_error)?
+        }
     };
-    let status = driver.drive(begin, limits, &config).await?;
+    let status = driver.drive(begin, limits, &config).await.map_err(Stop::into_error)?;
     Ok(driver.outcome(status, &config))
 }
 
-/// Returns the limits of a run. A replay stops at the end of its thread, and not before.
-pub(super) fn limits<S: State>(
-    graph: &Inner<S>,
-    config: &RunConfig,
-    along: bool,
-) -> Result<RunLimits, RunError> {
+/// The limits of a run.
+pub(super) fn limits<S: State>(graph: &Inner<S>, config: &RunConfig) -> Result<RunLimits, RunError> {
     if config.step_limit == 0 {
         return Err(RunError::ZeroStepLimit);
     }
-    let breakpoints = if along { Breakpoints::default() } else { breakpoints(graph, &config.breakpoints)? };
+    let breakpoints = breakpoints(graph, &config.breakpoints)?;
     let drained = config.drain.requested().is_some();
     Ok(RunLimits { supersteps: config.step_limit, breakpoints, drained })
 }
@@ -161,8 +157,7 @@ pub(super) struct Driver<S: State> {
     pub(super) items: BTreeMap<u32, String>,
     /// The channels that this superstep wrote.
     pub(super) written: ChannelSet,
-    /// The replay's data, in a replay.
-    pub(super) replaying: Replaying,
+    pub(super) observer: Box<dyn RunObserver<S>>,
 }
 
 /// Drops the work that nodes left behind, also if the run is dropped: that work has references to the run's
@@ -175,31 +170,17 @@ impl Drop for EndOfRun {
     }
 }
 
-/// A finished task of an incomplete superstep.
-pub(super) struct Done<S: State> {
-    pub(super) node: NodeIndex,
-    /// `None` when it is folded, which happens early for a task that is alone in its superstep.
-    pub(super) update: Option<S::Update>,
-    /// The stored form of the update; empty without a checkpointer.
-    pub(super) json: Vec<u8>,
-    /// The items that it sends to workers, as JSON.
-    pub(super) items: Vec<String>,
-    pub(super) recorded: bool,
-}
-
 impl<S: State> Driver<S> {
-    pub(super) fn new(graph: Arc<Inner<S>>, standing: Standing, events: Option<Events<S>>) -> Self {
-        let config = standing.config.clone();
-        let replays = standing.along.is_some();
-        let is_kept = standing.place.is_some() || standing.above.is_some();
-        let tape = Tape::new(config.recording && is_kept, replays);
+    pub(super) fn new(graph: Arc<Inner<S>>, scope: RunScope, events: Option<Events<S>>) -> Self {
+        let config = scope.config.clone();
+        let (observer, recorder) = observers::of(&scope);
         // A run without storage has no checkpoint with a stored time, but its caller has.
-        let since_ms = match &standing.above {
-            Some(above) => above.run.since_ms.load(Ordering::Relaxed),
+        let since_ms = match &scope.parent {
+            Some(parent) => parent.run.since_ms.load(Ordering::Relaxed),
             None => config.clock.now_ms(),
         };
         // The seed of a nested run is already derived from its caller's.
-        let thread = config.thread.as_ref().filter(|_| standing.namespace.is_root());
+        let thread = config.thread.as_ref().filter(|_| scope.namespace.is_root());
         let seed = thread.map_or(config.seed, |thread| mix(config.seed, thread.as_str().bytes()));
         let cx = RunCx {
             topology: graph.topology.clone(),
@@ -207,20 +188,20 @@ impl<S: State> Driver<S> {
             clock: config.clock.clone(),
             seed,
             cancel: config.cancel.clone(),
-            drain: standing.drain.clone(),
+            drain: scope.drain.clone(),
             context: config.context.clone(),
             events: events.clone().map(|events| Box::new(events) as Box<dyn NodeEvents>),
-            ledger: Ledger::default(),
+            effects: EffectLog::default(),
             background: Background::default(),
-            desk: Desk::default(),
-            settling: Settling::default(),
+            interrupts: InterruptQueue::default(),
+            commit_barrier: CommitBarrier::default(),
             nonce: OnceLock::new(),
             checkpoint: AtomicU64::new(0),
             since_ms: AtomicI64::new(since_ms),
-            standing,
+            scope,
             calls: Calls::default(),
             memories: Memories::default(),
-            tape,
+            recorder,
         };
         let state = graph.initial.clone();
         let cx = Arc::new(cx);
@@ -247,22 +228,40 @@ impl<S: State> Driver<S> {
             origins: Carried::new(),
             items: BTreeMap::new(),
             written: ChannelSet::EMPTY,
-            replaying: Replaying::default(),
+            observer,
+        }
+    }
+
+    /// The parts that the observer reads; `plan` while a superstep is committed.
+    pub(super) fn view<'a>(&'a self, plan: Option<&'a Run>) -> RunView<'a, S> {
+        RunView {
+            graph: &self.graph,
+            cx: &self.cx,
+            state: &self.state,
+            done: &self.done,
+            failures: &self.failures,
+            written: self.written,
+            is_nested: self.inside.is_some(),
+            is_stored: self.hold.is_some(),
+            plan,
         }
     }
 
     pub(super) async fn drive(
         &mut self,
         begin: Begin,
-        limits: RunLimits,
+        mut limits: RunLimits,
         config: &RunConfig,
-    ) -> Result<Status, RunError> {
+    ) -> Result<Status, Stop> {
         let Begin { control, first, records, answered } = begin;
+        if let Some(wait) = self.observer.begin(self.view(None), &mut limits) {
+            wait.await?;
+        }
         let restored = Run::restore(self.graph.topology.clone(), &control, records, limits);
         let mut run =
             restored.map_err(|error| RunError::Restore { graph: self.graph.name.clone(), error })?;
         if let Some(first) = first {
-            self.checkpoint(first).await?;
+            self.checkpoint(first, None).await?;
         }
         for (slot, record) in answered {
             self.store_record(slot, record).await?;
@@ -270,17 +269,14 @@ impl<S: State> Driver<S> {
         if let Some(hold) = &mut self.hold {
             hold.begin(config.durability);
         }
-        if self.along().is_some() {
-            Box::pin(self.expect()).await?;
-        }
         let limit = config.max_concurrency.unwrap_or(usize::MAX).max(1);
         let mut tasks = Tasks::new(limit, self.graph.limits.iter().copied());
         self.stage();
         let ended = self.supersteps(&mut run, &mut tasks, config).await;
         self.release();
         let (mut dropped, over) = tasks.stop().await;
-        self.cx.ledger.close();
-        self.cx.settling.close();
+        self.cx.effects.close();
+        self.cx.commit_barrier.close();
         self.cx.background.finish().await;
         self.last_step = run.task(0).step;
         match ended {
@@ -288,19 +284,18 @@ impl<S: State> Driver<S> {
                 dropped.extend(self.keep_over(over).await?);
                 self.record_stop(&run, &[], "", &dropped).await?;
                 self.flush().await?;
+                self.observer.ended(self.view(None), None);
                 Ok(status)
             }
-            Err(Refused {
-                error: error @ (RunError::Checkpoint(_) | RunError::Diverged | RunError::Stuck),
-                ..
-            }) => Err(error),
-            Err(refused) => {
-                self.refused_along(&refused);
+            Err(Stop::Halted) => Err(Stop::Halted),
+            Err(Stop::Refused(Refused { error: error @ RunError::Checkpoint(_), .. })) => Err(error.into()),
+            Err(Stop::Refused(refused)) => {
+                self.observer.ended(self.view(None), Some(&refused));
                 dropped.extend(self.keep_over(over).await?);
                 let Refused { error, blamed } = refused;
                 self.record_stop(&run, &blamed, &chain(&error), &dropped).await?;
                 self.flush().await?;
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -321,7 +316,7 @@ impl<S: State> Driver<S> {
         run: &mut Run,
         tasks: &mut Tasks<S>,
         config: &RunConfig,
-    ) -> Result<Status, Refused> {
+    ) -> Result<Status, Stop> {
         let mut told = false;
         let mut cancelled = pin!(config.cancel.cancelled());
         let mut too_long: Option<Pin<Box<Sleep>>> = None;
@@ -335,16 +330,11 @@ impl<S: State> Driver<S> {
                         tasks.push(task).map_err(RunError::from)?;
                     }
                     Output::Commit(plan) => {
-                        self.note_targets(run);
                         self.fold(plan)?;
                         self.show_state();
                         if self.hold.is_some() {
                             let control = run.control().expect("a commit is pending");
-                            self.compare_superstep(&control)?;
-                            self.store_superstep(control).await?;
-                            if self.along().is_some() {
-                                Box::pin(self.go_along(config)).await?;
-                            }
+                            self.store_superstep(run, control).await?;
                         }
                         self.written = ChannelSet::EMPTY;
                         self.done.clear();
@@ -359,7 +349,7 @@ impl<S: State> Driver<S> {
                     Output::Drained => return Ok(Status::Drained),
                     Output::Cancelled => return Ok(Status::Cancelled),
                     Output::Suspended => return Ok(Status::Interrupted),
-                    Output::Fail(failure) => return Err(self.failed(failure, config)),
+                    Output::Fail(failure) => return Err(self.failed(failure, config).into()),
                 }
             }
             self.release();
@@ -381,50 +371,50 @@ impl<S: State> Driver<S> {
             let mut end = None;
             let woken = poll_fn(|context| {
                 if let Some(hold) = &mut self.hold {
-                    let asked = self.cx.settling.take(context);
+                    let asked = self.cx.commit_barrier.take(context);
                     if !asked.is_empty() {
-                        return Poll::Ready(Woken::Settle(asked));
+                        return Poll::Ready(DriverEvent::Settle(asked));
                     }
                     if let Poll::Ready(stored) = hold.poll(context) {
-                        return Poll::Ready(Woken::Stored(stored));
+                        return Poll::Ready(DriverEvent::Stored(stored));
                     }
                 }
                 if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
-                    return Poll::Ready(Woken::Again);
+                    return Poll::Ready(DriverEvent::Again);
                 }
-                let requests = self.cx.ledger.requests(context);
+                let requests = self.cx.effects.requests(context);
                 if !requests.is_empty() {
-                    return Poll::Ready(Woken::Asked(requests));
+                    return Poll::Ready(DriverEvent::EffectRequests(requests));
                 }
                 if !told && cancelled.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(Woken::Again);
+                    return Poll::Ready(DriverEvent::Again);
                 }
                 match &mut too_long {
-                    Some(sleep) => sleep.as_mut().poll(context).map(|()| Woken::TooLong),
+                    Some(sleep) => sleep.as_mut().poll(context).map(|()| DriverEvent::TooLong),
                     None => Poll::Pending,
                 }
             });
             let woken = woken.await;
             self.stage();
             match woken {
-                Woken::Again => {}
-                Woken::Asked(requests) => self.record_started(run, requests).await?,
-                Woken::Stored(stored) => self.tell(stored?),
-                Woken::Settle(asked) => {
+                DriverEvent::Again => {}
+                DriverEvent::EffectRequests(requests) => self.record_started(run, requests).await?,
+                DriverEvent::Stored(stored) => self.tell(stored?),
+                DriverEvent::Settle(asked) => {
                     self.flush().await?;
                     for asked in asked {
                         // The requester may have stopped waiting.
                         let _ = asked.send(());
                     }
                 }
-                Woken::TooLong => return Err(self.too_long(run, tasks, config).into()),
+                DriverEvent::TooLong => return Err(self.too_long(run, tasks, config).into()),
             }
             let Some(TaskEnd { task, result }) = end else { continue };
-            if let Some(pulse) = &self.cx.standing.pulse {
-                pulse.beat();
+            if let Some(heartbeat) = &self.cx.scope.heartbeat {
+                heartbeat.beat();
             }
             let slot = task.id.slot;
-            match self.along_with(task, result)? {
+            match self.observer.after_task(self.view(None), task, result)? {
                 TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
                 TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
                 TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
@@ -438,17 +428,19 @@ impl<S: State> Driver<S> {
     pub(super) fn start(&self, task: Task, steps_left: u32) -> RunTask<S> {
         let compiled = &self.graph.nodes[task.node.position()];
         let item: Option<Arc<str>> = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
-        let given = self.given_to(task);
-        if let Some(over) = self.over_before(task, &given) {
-            self.cx.tape.begin(task.id, given);
-            return over;
-        }
-        let looked = self.look_up(task, compiled, item.clone());
+        let (counts, reads_cache) = match self.observer.before_task(self.view(None), task) {
+            TaskStart::Run { counts, reads_cache } => (counts, reads_cache),
+            TaskStart::Ended(result, lookup) => return RunTask::over(task, result, lookup),
+        };
+        let looked = match reads_cache {
+            true => self.look_up(task, compiled, item.clone()),
+            false => Ok((None, Lookup::None)),
+        };
         if let Ok((Some(written), hit)) = looked {
             return RunTask::over(task, Ok(written), hit);
         }
         // Belongs to an attempt that failed before it waited for the answer.
-        drop(self.cx.desk.take(task.id));
+        drop(self.cx.interrupts.take(task.id));
         self.tell_start(task);
         let lookup = match looked {
             Ok((_, lookup)) => lookup,
@@ -456,27 +448,27 @@ impl<S: State> Driver<S> {
                 return RunTask::over(task, Err(NodeError::new(panicked).fatal()), Lookup::None);
             }
         };
-        let above = self.cx.standing.pulse.clone();
-        let pulse = match compiled.idle_timeout {
-            Some(_) => Some(Arc::new(Pulse::begin(above))),
+        let above = self.cx.scope.heartbeat.clone();
+        let heartbeat = match compiled.idle_timeout {
+            Some(_) => Some(Arc::new(Heartbeat::begin(above))),
             None => above,
         };
         let run = self.cx.clone();
-        let (attempt, steps_left) = given.counts().unwrap_or((task.attempt, steps_left));
-        self.cx.tape.begin(task.id, given);
+        let (attempt, steps_left) = counts.unwrap_or((task.attempt, steps_left));
         let failure = self.failures.get(&task.id.slot).cloned();
         let origin = self.origins.get(&task.id.slot).copied();
-        let bell = Arc::default();
+        let waker = Arc::default();
         let (node, task_id) = (task.node, task.id);
-        let cx = Cx { run, node, task: task_id, attempt, steps_left, item, failure, pulse, origin, bell };
+        let cx =
+            Cx { run, node, task: task_id, attempt, steps_left, item, failure, heartbeat, origin, waker };
         RunTask::new(task, compiled, self.state.clone(), cx, lookup)
     }
 }
 
 /// An event that wakes the driver.
-enum Woken {
+enum DriverEvent {
     /// Tasks wait until their effects are stored.
-    Asked(Vec<Request>),
+    EffectRequests(Vec<Request>),
     /// A task has ended or may start, or the run is cancelled.
     Again,
     /// A queued write has completed.

@@ -68,7 +68,8 @@ impl<S: State> Driver<S> {
         let (source, mut metadata) = (Source::Update, with_origins(config.metadata.clone(), &origins));
         metadata.insert(OUTSIDE.to_owned(), writes.into());
         self.origins = origins;
-        let checkpoint = NewCheckpoint { source, control: after.clone(), metadata, applied, records };
+        let new = NewCheckpoint::new(source, after.clone(), metadata);
+        let checkpoint = NewCheckpoint { applied, records, ..new };
         let begin = self.restore_tasks(after, carried, &translated)?;
         Ok(Begin { first: Some(checkpoint), ..begin })
     }

@@ -160,9 +160,8 @@ impl<S: State> Change<S> {
             let targets = targets.only(|target| graph.topology.leads(node, target));
             let name = graph.topology.name(node);
             change.fold(name, update)?;
-            let (node_name, update) = (name.clone(), json.into_bytes());
             change.done.push(slot);
-            change.applied.push(AppliedTask { slot, recorded: true, node: node_name, update });
+            change.applied.push(AppliedTask { slot, recorded: true, node: name.clone(), update: json });
             change.finished.push((node, targets.ends));
             change.items.extend(targets.items);
         }

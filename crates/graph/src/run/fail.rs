@@ -6,22 +6,10 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, Task, TaskId};
 
-use super::driver::{Done, Driver};
+use super::{done::Done, driver::Driver, stop::Refused};
 use crate::{
     FailureKind, NodeError, NodeFailure, Panicked, RunConfig, RunError, State, TimedOut, run::task::Tasks,
 };
-
-/// A superstep that cannot be committed, and the tasks at fault, by slot.
-pub(super) struct Refused {
-    pub(super) error: RunError,
-    pub(super) blamed: Vec<u32>,
-}
-
-impl From<RunError> for Refused {
-    fn from(error: RunError) -> Self {
-        Self { error, blamed: Vec::new() }
-    }
-}
 
 /// Creates the failure of a node for its error handler.
 pub(super) fn node_failure(

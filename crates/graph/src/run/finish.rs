@@ -7,16 +7,17 @@ use superstep_engine::{Commit as Plan, Finished, Input, NodeIndex, NodeName, Rep
 use superstep_state::internal::{Unencoded, encode, fold};
 
 use super::{
-    driver::{Done, Driver},
-    fail::Refused,
-    nested_driver::{begin_fold, note},
+    done::Done,
+    driver::Driver,
+    nested_call::{begin_fold, note},
+    stop::Refused,
 };
 use crate::{
-    ChannelValue, Panicked, RunError, State, WriteError,
+    ChannelValue, Panicked, RunError, State, StoredUpdate, WriteError,
     compiled::node::CompiledNode,
     node::{cache::Lookup, output::Written, routing::Targets},
     reduce,
-    run::targets::{items, targets},
+    run::targets::{items, named, targets},
 };
 
 impl<S: State> Driver<S> {
@@ -29,10 +30,9 @@ impl<S: State> Driver<S> {
         item: Option<Arc<str>>,
     ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
         match &node.cache {
-            // The current cache may differ from the recorded one.
-            Some(_) if self.along().is_some() => Ok((None, Lookup::None)),
             Some(cache)
-                if self.cx.desk.answers_of(task.id).is_empty() && self.failure_of(task.id.slot).is_none() =>
+                if self.cx.interrupts.answers_of(task.id).is_empty()
+                    && self.failure_of(task.id.slot).is_none() =>
             {
                 cache.find(&self.state, item, self.cx.clock.now_ms())
             }
@@ -56,17 +56,19 @@ impl<S: State> Driver<S> {
             Lookup::Miss(missing) => (false, Some((*missing, written.clone()))),
         };
         let Written { update, goto, went } = written;
-        let mut json = self.encode(&update, task.node, step).map_err(blame)?;
+        let mut stored = self.encode(&update, task.node, step).map_err(blame)?;
         let gotos = match went {
             Some(went) => Ok(went),
             None if goto.is_empty() => Ok(Targets::default()),
             None => self.graph.gotos(task.node, goto),
         };
-        let went = gotos.as_ref().ok().filter(|_| cached).map(|gotos| self.named(&gotos.ends, &gotos.items));
-        self.note_learned(task, went, &mut json).map_err(blame)?;
+        let went = gotos.as_ref().ok().filter(|_| cached);
+        let went = went.map(|gotos| named(&self.graph.topology, &gotos.ends, &mut gotos.items.iter()));
+        self.observer.before_record(self.view(Some(run)), task, went, stored.as_mut()).map_err(blame)?;
         self.tell_update(task, &update, cached);
         let gotos = gotos.map_err(|error| blame(RunError::Route { step, error }))?;
-        let report = self.finish(task.id, task.node, update, json, gotos, run.width() == 1).map_err(blame)?;
+        let report =
+            self.finish(task.id, task.node, update, stored, gotos, run.width() == 1).map_err(blame)?;
         let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
         finished.map_err(|error| blame(RunError::Route { step, error }))?;
         self.to_keep.extend(missing.map(|(missing, written)| (task.node, missing, written)));
@@ -83,7 +85,7 @@ impl<S: State> Driver<S> {
         task: TaskId,
         node: NodeIndex,
         update: S::Update,
-        json: Vec<u8>,
+        stored: Option<StoredUpdate>,
         goes: Targets,
         alone: bool,
     ) -> Result<Report, RunError> {
@@ -109,7 +111,7 @@ impl<S: State> Driver<S> {
         };
         let Targets { ends, items } = goes.followed_by(targets);
         if update.is_some() || !items.is_empty() || self.hold.is_some() {
-            self.put(task.slot, Done { node, update, json, items, recorded: false });
+            self.put(task.slot, Done { node, update, stored, items, recorded: false });
         }
         Ok(Report { written, exclusive, targets: ends })
     }
@@ -175,12 +177,12 @@ impl<S: State> Driver<S> {
         update: &S::Update,
         node: NodeIndex,
         step: i64,
-    ) -> Result<Vec<u8>, RunError> {
+    ) -> Result<Option<StoredUpdate>, RunError> {
         let name = self.graph.topology.name(node);
         if self.hold.is_none() {
-            return check(&self.state, update, step, name).map(|()| Vec::new());
+            return check(&self.state, update, step, name).map(|()| None);
         }
-        encode(&self.state, update, step, name, &mut self.scratch)
+        encode(&self.state, update, step, name, &mut self.scratch).map(Some)
     }
 }
 
@@ -194,7 +196,7 @@ pub(crate) fn encode<S: State>(
     step: i64,
     node: &NodeName,
     scratch: &mut Vec<u8>,
-) -> Result<Vec<u8>, RunError> {
+) -> Result<StoredUpdate, RunError> {
     encode::encode(state, update, scratch).map_err(|refused| match refused {
         Unencoded::Write(error) => refused_write(error, step, node),
         Unencoded::Json { channel, source } => RunError::Encode { node: node.clone(), channel, step, source },

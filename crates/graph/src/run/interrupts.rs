@@ -2,23 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use superstep_engine::{Breakpoints, Control, Input, NodeIndex, NodeName, Run, Task, TaskId, Topology};
+use superstep_engine::{Control, Input, NodeName, Run, Task, TaskId};
 
 use super::{
     driver::{Begin, Driver},
-    fail::Refused,
+    stop::Refused,
 };
 use crate::{
     Answers, ChangedQuestion, CheckpointId, Event, Interrupt, NodeError, Question, RunError, State,
-    compiled::graph::Inner,
     journal::{
         interrupts::{
-            Answered, Asked, AskedTwice, Asking, Refusal, Resolved, answer_key, asking_record, call_of,
+            Answered, AskedTwice, Asking, Refusal, Resolved, WaitReason, answer_key, asking_record, call_of,
             into_asking, into_interrupt, replacing,
         },
         task_origin::Origin,
     },
-    node::run_config,
     run::thread_writer::Hold,
 };
 
@@ -38,10 +36,10 @@ impl<S: State> Driver<S> {
         &mut self,
         run: &mut Run,
         task: Task,
-        mut asked: Vec<Asked>,
+        mut asked: Vec<WaitReason>,
     ) -> Result<(), Refused> {
-        if let Some(first) = asked.iter().position(|asked| matches!(asked, Asked::Unstorable(_)))
-            && let Asked::Unstorable(error) = asked.swap_remove(first)
+        if let Some(first) = asked.iter().position(|asked| matches!(asked, WaitReason::Unstorable(_)))
+            && let WaitReason::Unstorable(error) = asked.swap_remove(first)
         {
             return Ok(self.fail_task(run, task, NodeError::new(error).fatal()).await?);
         }
@@ -52,18 +50,18 @@ impl<S: State> Driver<S> {
             Ok(asked) => asked,
             Err(twice) => return Ok(self.fail_task(run, task, NodeError::new(twice).fatal()).await?),
         };
-        let mut answers = self.cx.desk.answers_of(task.id);
+        let mut answers = self.cx.interrupts.answers_of(task.id);
         let (mut questions, mut refused, mut stopped) = (Vec::new(), None, Input::Stopped(task.id));
         for asked in asked {
             questions.push(match asked {
-                Asked::Question(mut question) => {
+                WaitReason::Question(mut question) => {
                     let key = answer_key(&question);
                     if let Some(before) = before.iter().find(|before| answer_key(before) == key) {
                         replacing(&mut question, before, began, &node);
                     }
                     question
                 }
-                Asked::Refused { mut question, why } => {
+                WaitReason::Refused { mut question, why } => {
                     let answered = answers.remove(&answer_key(&question)).and_then(|it| it.question);
                     if let Some(answered) = &answered {
                         replacing(&mut question, answered, began, &node);
@@ -87,21 +85,21 @@ impl<S: State> Driver<S> {
                     });
                     question
                 }
-                Asked::Left(command) => {
+                WaitReason::Left(command) => {
                     let error = RunError::NoCaller { node, step };
                     let blamed = if self.inside.is_some() { Vec::new() } else { vec![slot] };
                     self.left = Some(command);
                     return Err(Refused { error, blamed });
                 }
-                Asked::Breakpoint => {
+                WaitReason::Breakpoint => {
                     stopped = Input::Interrupted(task.id);
                     continue;
                 }
-                Asked::Drained => {
+                WaitReason::Drained => {
                     run.handle(Input::Drain).expect("the run is not over");
                     continue;
                 }
-                Asked::Cancelled | Asked::Unstorable(_) | Asked::Astray(_) => continue,
+                WaitReason::Cancelled | WaitReason::Unstorable(_) | WaitReason::Astray(_) => continue,
             });
         }
         if questions.is_empty() {
@@ -118,7 +116,7 @@ impl<S: State> Driver<S> {
             return Err(RunError::NowhereToWait { node, step, key }.into());
         }
         let attempts = task.attempt - 1;
-        let (questions, error, once) = (questions, None, self.cx.ledger.results(task.id));
+        let (questions, error, once) = (questions, None, self.cx.effects.results(task.id));
         let record = asking_record(questions.clone(), &answers, attempts, error, once);
         self.store_record(slot, record.handled(self.failure_of(slot))).await?;
         let ask = |question: Question| into_asking(question, began, node.clone());
@@ -149,7 +147,7 @@ impl<S: State> Driver<S> {
         }
         let inside = self.given(step, &asked);
         let mut fresh = inside.map_or_else(|| given.resolve(&asked), Ok)?;
-        let (answered, mut desk) = (!fresh.is_empty(), Resolved::new());
+        let (answered, mut interrupts) = (!fresh.is_empty(), Resolved::new());
         for Waiting { slot, node, mut questions, answers, asked: mut to } in waiting {
             let new = fresh.remove(&slot).unwrap_or_default();
             if new.is_empty() && answered && !questions.is_empty() {
@@ -172,13 +170,13 @@ impl<S: State> Driver<S> {
             let is_new = !new.is_empty();
             known.extend(new);
             if is_new {
-                let once = self.cx.ledger.results(TaskId { step, slot });
+                let once = self.cx.effects.results(TaskId { step, slot });
                 let record = asking_record(questions, &known, 0, None, once);
                 begin.answered.push((slot, record.handled(self.failure_of(slot))));
             }
-            desk.insert(slot, known);
+            interrupts.insert(slot, known);
         }
-        self.cx.desk.put_answers(step, desk);
+        self.cx.interrupts.put_answers(step, interrupts);
         Ok(())
     }
 
@@ -194,43 +192,6 @@ impl<S: State> Driver<S> {
         let what = format!("the answers of node `{node}`");
         hold.unreadable(what, error.into())
     }
-}
-
-/// Returns the nodes at which the run stops: those of the graph, and those of the caller.
-pub(super) fn breakpoints<S: State>(
-    graph: &Inner<S>,
-    wanted: &run_config::Breakpoints,
-) -> Result<Breakpoints, RunError> {
-    let topology = &graph.topology;
-    let find = |names: &[String]| -> Result<Vec<NodeIndex>, RunError> {
-        if names.iter().any(|name| name == "*") {
-            return Ok(topology.names().filter_map(|name| topology.find(name.as_str())).collect());
-        }
-        let unknown = |name: &String| RunError::UnknownNode { graph: graph.name.clone(), node: name.clone() };
-        // The others are in called graphs.
-        let here = names.iter().filter(|name| topology.find(name).is_some() || !is_inside(topology, name));
-        here.map(|name| topology.find(name).ok_or_else(|| unknown(name))).collect()
-    };
-    let Breakpoints { mut before, mut after } = graph.breakpoints.clone();
-    let is_handler = |name: &&String| topology.find(name).is_some_and(|node| topology.is_handler(node));
-    if let Some(handler) = wanted.before.iter().find(is_handler) {
-        return Err(RunError::NoStop { graph: graph.name.clone(), node: handler.clone() });
-    }
-    before.extend(find(&wanted.before)?);
-    after.extend(find(&wanted.after)?);
-    Ok(Breakpoints { before, after })
-}
-
-/// Returns whether a name refers to a node of a called graph: `sub/node`. The nodes of a subgraph are known
-/// here; those of other called graphs are checked at the call.
-fn is_inside(topology: &Topology, name: &str) -> bool {
-    name.match_indices('/').any(|(at, _)| {
-        let Some(node) = topology.find(&name[..at]) else { return false };
-        let inner = &name[at + 1..];
-        topology
-            .subgraph(node)
-            .is_none_or(|inside| inner == "*" || inside.find(inner).is_some() || is_inside(inside, inner))
-    })
 }
 
 /// Returns the start of a run from `control` alone.

@@ -3,8 +3,10 @@
 //! Start at [`driver::run`].
 
 pub(crate) mod begin;
+pub(crate) mod breakpoints;
 pub(crate) mod commit;
 pub(crate) mod conflicts;
+pub(crate) mod done;
 pub(crate) mod driver;
 pub(crate) mod durability;
 pub(crate) mod emit;
@@ -14,11 +16,17 @@ pub(crate) mod fail;
 pub(crate) mod finish;
 pub(crate) mod interrupts;
 pub(crate) mod left_behind;
+pub(crate) mod nested_call;
 pub(crate) mod nested_driver;
 pub(crate) mod nested_run;
+pub(crate) mod observer;
+pub(crate) mod observers;
 pub(crate) mod record;
+pub(crate) mod recording;
 pub(crate) mod replay;
+pub(crate) mod replaying;
 pub(crate) mod restore;
+pub(crate) mod stop;
 pub(crate) mod subgraph_lookup;
 pub(crate) mod targets;
 pub(crate) mod task;

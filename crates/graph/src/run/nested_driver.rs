@@ -1,101 +1,48 @@
 //! Nested runs.
 
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 use superstep_checkpoint::internal::own::TASK;
 use superstep_engine::Control;
-use superstep_state::internal::{Made, clear_ephemeral};
+use superstep_state::internal::Made;
 
-use super::driver::{Begin, Driver, limits};
+use super::{
+    driver::{Begin, Driver, limits},
+    nested_call::{Call, Called, Inside, OwnThread, Seen},
+    stop::Stop,
+};
 use crate::{
-    CheckpointId, CheckpointMeta, Checkpointer, Event, FoldError, Question, RunConfig, RunError, Seen, State,
-    Status, SubgraphPath, ThreadId,
-    compiled::graph::Inner,
+    CheckpointId, CheckpointMeta, Checkpointer, Event, Question, RunConfig, RunError, State, Status,
+    ThreadId,
     journal::{
-        interrupts::{Answered, Asking, Given, Refusal, Resolved},
+        interrupts::{Answered, Asking, Refusal, Resolved},
         memories::{self, Bound, Place, last_input},
         task_origin::Origins,
     },
-    node::cx::Standing,
     run::{
-        nested_run::Watch,
         restore::{Restored, RestoredTask, left_by, load, load_seeded, require},
         thread_writer::Hold,
     },
-    stream::emitter::{Below, Events},
+    stream::emitter::Events,
 };
-
-/// A graph call of a task.
-pub(crate) struct Call<T: State> {
-    pub(crate) graph: Arc<Inner<T>>,
-    /// The position of the thread, if the graph has a persistent one.
-    pub(crate) own: Option<Place>,
-    pub(crate) input: T::Update,
-    /// The state before the input.
-    pub(crate) seed: Option<T>,
-    /// All answers so far.
-    pub(crate) answers: Vec<Given>,
-    /// The sink of its events, and its namespace there.
-    pub(crate) events: Option<(Arc<dyn Below>, SubgraphPath)>,
-    /// Its own position; without a place if it has no storage.
-    pub(crate) standing: Standing,
-    /// The observer of its progress.
-    pub(crate) watch: Option<Watch<T>>,
-}
-
-/// The end of a called graph.
-pub(crate) enum Called<T: State> {
-    Completed {
-        state: T,
-        /// The updates in it, if it had a seed.
-        made: Vec<T::Update>,
-    },
-    Failed {
-        error: RunError,
-        fatal: bool,
-    },
-    /// It waits for answers.
-    Asks {
-        /// The superstep of the interrupted tasks.
-        step: i64,
-        /// By slot.
-        asked: Vec<(u32, Asking)>,
-        /// The interrupt whose answer was rejected, and the reason.
-        refused: Option<(String, Refusal)>,
-    },
-    /// It reached a breakpoint.
-    Suspended,
-    Cancelled,
-    Drained,
-    /// A node left it with this command for the caller.
-    Left(Box<dyn Any + Send + Sync>),
-}
-
-/// Additional data of a nested run.
-pub(super) struct Inside<S: State> {
-    answers: Vec<Given>,
-    /// The updates so far, if it started with the caller's state.
-    pub(super) made: Option<Made<S>>,
-    watch: Option<Watch<S>>,
-}
 
 /// Runs a called graph, see [`Cx::call`](crate::Cx::call). Returns also the graph's current checkpoint.
 pub(crate) async fn call<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
-    let Call { graph, own, input, seed, answers, standing, events, watch } = call;
-    let (config, place) = (standing.config.clone(), standing.place.clone());
-    let limits = match limits(&graph, &config, standing.along.is_some()) {
+    let Call { graph, own, input, seed, answers, scope, events, watch } = call;
+    let (config, place) = (scope.config.clone(), scope.place.clone());
+    let limits = match limits(&graph, &config) {
         Ok(limits) => limits,
         Err(error) => return (Called::Failed { error, fatal: true }, None),
     };
     let mut driver: Driver<T> =
-        Driver::new(graph, standing, events.map(|(below, namespace)| Events::inside(below, namespace)));
+        Driver::new(graph, scope, events.map(|(below, namespace)| Events::inside(below, namespace)));
     let made = seed.is_some().then(Made::default);
     driver.inside = Some(Inside { answers, made, watch });
     let begin = match place {
         Some((checkpointer, thread)) => {
             driver.begin_inside(checkpointer, thread, own, input, seed, &config).await
         }
-        None => driver.begin_nowhere(input, seed),
+        None => driver.begin_nowhere(input, seed).map_err(Stop::from),
     };
     let ended = match begin {
         Ok(begin) => driver.drive(begin, limits, &config).await,
@@ -110,13 +57,13 @@ impl<S: State> Driver<S> {
         &mut self,
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
-        own: Option<Place>,
+        own: Option<OwnThread>,
         input: S::Update,
         seed: Option<S>,
         config: &RunConfig,
-    ) -> Result<Begin, RunError> {
+    ) -> Result<Begin, Stop> {
         let given = self.state.written(&input);
-        if let Some(place) = own.filter(|_| self.along().is_none()) {
+        if let Some(OwnThread::At(place)) = own {
             return self.begin_own(checkpointer, thread, place, input, config).await;
         }
         let restored = match &seed {
@@ -147,7 +94,7 @@ impl<S: State> Driver<S> {
         }
         self.show_state();
         self.origins = Origins::of(&meta).carried;
-        self.go_on(meta.control, tasks, config)
+        Ok(self.go_on(meta.control, tasks, config)?)
     }
 
     /// Continues a graph with a persistent thread if it was started for this task. Otherwise passes the input
@@ -159,7 +106,7 @@ impl<S: State> Driver<S> {
         place: Place,
         input: S::Update,
         config: &RunConfig,
-    ) -> Result<Begin, RunError> {
+    ) -> Result<Begin, Stop> {
         let given = self.state.written(&input);
         let mut hold = Hold::new(
             checkpointer.clone(),
@@ -194,7 +141,7 @@ impl<S: State> Driver<S> {
             self.stand_at(&*checkpointer, &thread, &meta, &tasks).await?;
             self.show_state();
             self.origins = Origins::of(&meta).carried;
-            return self.go_on(meta.control, tasks, config);
+            return Ok(self.go_on(meta.control, tasks, config)?);
         }
         self.cx.memories.stand_at(&meta, Bound::new());
         self.accept_and_store(input, Some(meta.control.step), config).await
@@ -208,10 +155,7 @@ impl<S: State> Driver<S> {
         meta: &CheckpointMeta,
         tasks: &[RestoredTask<S>],
     ) -> Result<(), RunError> {
-        let left = match self.along() {
-            None => left_by(checkpointer, thread, meta, tasks).await?,
-            Some(_) => Bound::new(),
-        };
+        let left = left_by(checkpointer, thread, meta, tasks).await?;
         self.cx.memories.stand_at(meta, left);
         Ok(())
     }
@@ -222,7 +166,7 @@ impl<S: State> Driver<S> {
             None => require(&self.state, self.state.written(&input), None)?,
         }
         if let Some(inside) = &mut self.inside {
-            inside.answers.drain(..).for_each(|given| self.cx.desk.put_answer(given));
+            inside.answers.drain(..).for_each(|given| self.cx.interrupts.put_answer(given));
         }
         self.accept(input, Control::input(None))
     }
@@ -254,7 +198,7 @@ impl<S: State> Driver<S> {
         self.inside.as_ref().is_some_and(|inside| inside.made.is_some())
     }
 
-    fn called(self, ended: Result<Status, RunError>) -> Called<S> {
+    fn called(self, ended: Result<Status, Stop>) -> Called<S> {
         let step = self.last_step;
         let asked: Vec<_> = self
             .waiting
@@ -264,6 +208,11 @@ impl<S: State> Driver<S> {
         if let Some(command) = self.left {
             return Called::Left(command);
         }
+        let ended = match ended {
+            Ok(status) => Ok(status),
+            Err(Stop::Refused(refused)) => Err(refused.error),
+            Err(Stop::Halted) => return Called::Halted,
+        };
         match ended {
             Ok(Status::Completed) => {
                 let made = self.inside.and_then(|inside| inside.made);
@@ -289,25 +238,5 @@ impl<S: State> Driver<S> {
                 Called::Failed { error, fatal }
             }
         }
-    }
-}
-
-/// Resets the ephemeral channels of the previous superstep.
-pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>) -> Result<(), FoldError> {
-    let made = inside.and_then(|inside| inside.made.as_mut());
-    // The first superstep still sees the ephemeral values of the initial state.
-    if !made.as_ref().is_some_and(|made| made.is_empty()) {
-        clear_ephemeral(state)?;
-    }
-    if let Some(made) = made {
-        made.begin_superstep();
-    }
-    Ok(())
-}
-
-/// Retains an update before it is folded, if the caller needs it.
-pub(super) fn note<S: State>(inside: Option<&mut Inside<S>>, update: &S::Update) {
-    if let Some(made) = inside.and_then(|inside| inside.made.as_mut()) {
-        made.push(update.clone());
     }
 }

@@ -11,12 +11,18 @@
 
 use std::{
     any::Any,
-    future::pending,
+    borrow::Cow,
+    fmt,
+    future::{IntoFuture, pending},
     panic::{AssertUnwindSafe, resume_unwind},
     sync::{Arc, atomic::Ordering},
 };
 
-use futures::{FutureExt as _, future::Either, task::AtomicWaker};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Either},
+    task::AtomicWaker,
+};
 use serde_json::{Map, Value};
 use superstep_checkpoint::internal::own::{BOUND, SEEDED, TASK};
 use superstep_engine::{NodeIndex, NodeName, TaskId};
@@ -27,51 +33,29 @@ use crate::{
     OnUnfinished, Route, RunConfig, RunError, Segment, State, Update, Within,
     journal::{
         divergence::Astray,
-        interrupts::{Asked, asked_within},
+        interrupts::{WaitReason, asked_within},
         recorder::{effect, in_effect},
-        replay_cursor::Along,
-        replay_script,
         task_origin::Origin,
     },
     node::{
-        cx::Standing,
+        cx::RunScope,
         nested_calls::{Book, Calls, TaskCalls, mix},
         options::Persistence,
-        parent_recorder::Above,
     },
     own_task::OwnTask,
-    run::nested_driver::{self, Call, Called},
+    run::{
+        nested_call::{Call, Called, OwnThread, Seen, Watch},
+        nested_driver, replaying,
+    },
 };
 
-/// The end of a graph called with [`Cx::call_or_left`].
+/// The end of a graph called with [`GraphCall::or_left`].
 #[derive(Clone, Debug)]
 pub enum Returned<T, S: State, R> {
     /// It completed with this state.
     State(T),
     /// One of its nodes left it with this command.
     Command(Command<S, R>),
-}
-
-/// A progress report of a called graph, see [`Cx::call_watched`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Seen<'a, T> {
-    /// Its state: after each of its supersteps, the first of which is its input, and when it continues after
-    /// an interrupt or a crash.
-    State(&'a T),
-    /// It waits for an external answer, or because the run is stopping, and does not continue in this run.
-    Waits,
-}
-
-/// The observer of a called graph.
-pub(crate) type Watch<T> = Arc<dyn Fn(Seen<'_, T>) + Send + Sync>;
-
-/// The options of a call.
-enum How<T> {
-    Plain,
-    /// The initial state.
-    From(T),
-    Watched(Watch<T>),
 }
 
 /// The end of a call before its type is checked.
@@ -150,7 +134,7 @@ pub enum CallError {
     /// A node left the graph with a command that the caller does not accept.
     #[error(
         "SS157: the graph that node `{node}` calls was left with a command that it does not take; use \
-         `add_routing_subgraph` or `call_or_left`, with the state and the routes of the command"
+         `add_routing_subgraph` or `GraphCall::or_left`, with the state and the routes of the command"
     )]
     Left {
         /// The calling node.
@@ -165,8 +149,8 @@ impl Cx {
     /// [`CompiledGraph::with_persistence`]; its own checkpointer is only used in direct runs. If this task
     /// runs again, the graph continues at its last checkpoint, and a completed graph does not run again. It
     /// shares this run's clock, cancel token and settings; its step limit and its concurrency limit count
-    /// separately. [`Thread::depth_limit`](crate::Thread::depth_limit) bounds the nesting of calls; the stack does not grow with it.
-    /// `key` distinguishes the calls of one task and may be empty.
+    /// separately. [`RunConfig::depth_limit`] bounds the nesting of calls; the stack does not grow with it.
+    /// [`GraphCall::key`] distinguishes the calls of one task.
     ///
     /// Its questions become questions of this task: the run ends with
     /// [`Status::Interrupted`](crate::Status::Interrupted), and the answer is passed to the nested task, by
@@ -196,7 +180,7 @@ impl Cx {
     ///
     /// let mut chat = StateGraph::<Chat>::new("chat");
     /// let ask = chat.add_node_with("ask", search, async |search, _: Chat, cx: Cx| {
-    ///     let found = cx.call("rust", &search, Search::update().query("rust".to_owned())).await?.found;
+    ///     let found = cx.call(&search, Search::update().query("rust".to_owned())).key("rust").await?.found;
     ///     Ok::<_, NodeError>(Chat::update().log([format!("found {}", found.len())]))
     /// });
     /// chat.add_edge(START, ask);
@@ -206,57 +190,16 @@ impl Cx {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn call<T: State>(
-        &self,
-        key: &str,
-        graph: &CompiledGraph<T>,
-        input: T::Update,
-    ) -> Result<T, NodeError> {
-        match self.run_graph(key, graph, input, How::Plain).await? {
-            Ran::Completed { state, .. } => Ok(state),
-            Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
-        }
-    }
-
-    /// Like [`call`](Self::call), with progress reports, for callers that may stop waiting: the last report
-    /// is then all they know.
-    ///
-    /// # Errors
-    /// Those of [`call`](Self::call).
-    pub async fn call_watched<T: State>(
-        &self,
-        key: &str,
-        graph: &CompiledGraph<T>,
-        input: T::Update,
-        watch: impl Fn(Seen<'_, T>) + Send + Sync + 'static,
-    ) -> Result<T, NodeError> {
-        match self.run_graph(key, graph, input, How::Watched(Arc::new(watch))).await? {
-            Ran::Completed { state, .. } => Ok(state),
-            Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
-        }
-    }
-
-    /// Calls a graph like [`call`](Self::call), whose nodes may [`leave`](Self::leave) it with a command for
-    /// this one.
-    pub async fn call_or_left<T: State, S: State, R: Route>(
-        &self,
-        key: &str,
-        graph: &CompiledGraph<T>,
-        input: T::Update,
-    ) -> Result<Returned<T, S, R>, NodeError> {
-        match self.run_graph(key, graph, input, How::Plain).await? {
-            Ran::Completed { state, .. } => Ok(Returned::State(state)),
-            Ran::Left(command) => self.command(command).map(Returned::Command),
-        }
+    pub fn call<'a, T: State>(&'a self, graph: &'a CompiledGraph<T>, input: T::Update) -> GraphCall<'a, T> {
+        GraphCall { cx: self, graph, input, key: Cow::Borrowed(""), seed: None, watch: None }
     }
 
     /// Ends the graph of this node, and passes a command to its caller: an update of the caller's state, and
     /// the caller's next nodes. Other updates of this graph do not reach the caller. Never returns.
     ///
     /// The caller is the next outer graph. It accepts commands if it has this one as a [routing
-    /// subgraph](crate::StateGraph::add_routing_subgraph) or calls it with
-    /// [`call_or_left`](Self::call_or_left). In an outermost graph the run fails with
-    /// [`RunError::NoCaller`](crate::RunError::NoCaller).
+    /// subgraph](crate::StateGraph::add_routing_subgraph) or calls it with [`GraphCall::or_left`]. In an
+    /// outermost graph the run fails with [`RunError::NoCaller`](crate::RunError::NoCaller).
     ///
     /// ```
     /// # use superstep_graph::*;
@@ -271,34 +214,8 @@ impl Cx {
     /// # graph.add_node("guard", guard);
     /// ```
     pub async fn leave<S: State, R: Route, O>(&self, command: Command<S, R>) -> O {
-        self.say_at_desk([Asked::Left(Box::new(command))]);
+        self.wait_for([WaitReason::Left(Box::new(command))]);
         pending().await
-    }
-
-    /// Runs a graph of the same state inside this task, from this state, and returns its updates.
-    pub(crate) async fn call_from<S: State>(
-        &self,
-        graph: &CompiledGraph<S>,
-        state: S,
-    ) -> Result<S::Update, NodeError> {
-        match self.run_graph("", graph, S::update(), How::From(state)).await? {
-            Ran::Completed { made, .. } => Ok(made.into_iter().reduce(Update::then).unwrap_or_default()),
-            Ran::Left(_) => Err(fatal(CallError::Left { node: self.node().clone() })),
-        }
-    }
-
-    /// Like [`call_from`](Self::call_from), for a graph that may be left with a command.
-    pub(crate) async fn call_from_or_left<S: State, R: Route>(
-        &self,
-        graph: &CompiledGraph<S>,
-        state: S,
-    ) -> Result<Command<S, R>, NodeError> {
-        match self.run_graph("", graph, S::update(), How::From(state)).await? {
-            Ran::Completed { made, .. } => {
-                Ok(Command::update(made.into_iter().reduce(Update::then).unwrap_or_default()))
-            }
-            Ran::Left(command) => self.command(command),
-        }
     }
 
     fn command<S: State, R: Route>(
@@ -306,53 +223,188 @@ impl Cx {
         left: Box<dyn Any + Send + Sync>,
     ) -> Result<Command<S, R>, NodeError> {
         let command = left.downcast::<Command<S, R>>();
-        command.map(|command| *command).map_err(|_| fatal(CallError::Left { node: self.node().clone() }))
+        command.map(|command| *command).map_err(|_| unaccepted(self))
     }
 
-    /// Runs a graph, and waits or stops with it.
-    async fn run_graph<T: State>(
+    fn prepare<T: State>(
         &self,
         key: &str,
         graph: &CompiledGraph<T>,
         input: T::Update,
-        how: How<T>,
-    ) -> Result<Ran<T>, NodeError> {
-        let limit = self.run.standing.config.depth_limit;
-        if self.namespace().0.len() >= limit {
-            return Err(fatal(CallError::TooDeep { node: self.node().clone(), limit }));
+        seed: Option<T>,
+    ) -> Result<Call<T>, CallError> {
+        let run = &*self.run;
+        let Origin { checkpoint, slot, .. } = self.origin();
+        let task = Segment { node: self.node().clone(), task: Some((slot, checkpoint)), key: key.to_owned() };
+        let own = graph.persistence() == Persistence::PerNode;
+        let segment = if own { Segment { task: None, ..task.clone() } } else { task.clone() };
+        let thread = run.scope.place.as_ref().filter(|_| graph.persistence() != Persistence::Ephemeral);
+        let thread = thread.map(|(checkpointer, thread)| (checkpointer.clone(), thread.child(&segment)));
+        let breakpoints = self.breakpoints();
+        let stops = graph.inner().breakpoints != superstep_engine::Breakpoints::default();
+        if thread.is_none() && (stops || breakpoints != Breakpoints::default()) {
+            return Err(CallError::Breakpoint { node: task.node });
         }
-        let at_work = self.run.calls.begin(self, key, graph.persistence()).map_err(fatal)?;
-        // The names of the thread and of all its tasks' keys derive from the checkpoint.
-        self.settle().await;
-        let (seed, watch) = match how {
-            How::Plain => (None, None),
-            How::From(state) => (Some(state), None),
-            How::Watched(watch) => (None, Some(watch)),
+        let (cursor, parent) = replaying::recorded_of(self, &segment, key, thread.is_none());
+        let own = own.then(|| match &cursor {
+            None => OwnThread::At(run.memories.find(&segment)),
+            Some(_) => OwnThread::Head,
+        });
+        let mut metadata = Map::new();
+        metadata.insert(TASK.to_owned(), Value::String(task.to_string()));
+        if seed.is_some() {
+            metadata.insert(SEEDED.to_owned(), Value::Bool(true));
+        }
+        if own.is_some() {
+            metadata.insert(BOUND.to_owned(), Value::Bool(true));
+        }
+        // A drained graph without storage would only start anew.
+        let drain = if thread.is_some() { run.drain.clone() } else { Drain::new() };
+        // A graph that starts with this state returns all of its updates, so that all must be stored.
+        let durability = match run.scope.config.durability {
+            Durability::Exit if seed.is_some() => Durability::Sync,
+            durability => durability,
         };
-        let call = self.prepare(key, graph, input, seed).map_err(fatal)?;
+        let config = RunConfig {
+            durability,
+            drain,
+            checkpoint: None,
+            on_unfinished: OnUnfinished::default(),
+            answers: Answers::new(),
+            breakpoints,
+            recording: run.recorder.records && !in_effect(),
+            seed: seed_of_call(self.seed(), self.task, &format!("{}{key}", self.handler())),
+            metadata,
+            ..(*run.scope.config).clone()
+        };
+        let mut namespace = run.scope.namespace.clone();
+        namespace.0.push(segment.clone());
+        let colon = if key.is_empty() { "" } else { ":" };
+        let TaskId { step, slot } = self.task;
+        let scope = RunScope {
+            config: Arc::new(config),
+            place: thread,
+            store: graph.store().or(run.scope.store.as_ref()).cloned(),
+            namespace,
+            ids: format!("{}{step}.{slot}{}{colon}{key}/", run.scope.ids, self.handler()),
+            keys: Some(format!("{}{colon}{key}", self.key())),
+            drain: run.drain.clone(),
+            heartbeat: self.heartbeat.clone(),
+            cursor,
+            parent,
+        };
+        let answers = run.interrupts.given(self.task, key);
+        let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut namespace)| {
+            namespace.0.push(segment);
+            (below, namespace)
+        });
+        let graph = graph.inner().clone();
+        Ok(Call { graph, own, input, seed, answers, scope, events, watch: None })
+    }
+
+    /// Returns the breakpoints in graphs that this node calls.
+    fn breakpoints(&self) -> Breakpoints {
+        let Breakpoints { before, after } = &self.run.scope.config.breakpoints;
+        let inner = |names: &[String]| {
+            let rest =
+                |name: &String| name.strip_prefix(self.node().as_str())?.strip_prefix('/').map(str::to_owned);
+            names.iter().filter_map(rest).collect()
+        };
+        Breakpoints { before: inner(before), after: inner(after) }
+    }
+}
+
+/// A call of a graph, made by [`Cx::call`]. It runs when it is awaited, and returns the state of the complete graph.
+#[must_use = "a call runs when it is awaited"]
+pub struct GraphCall<'a, T: State> {
+    cx: &'a Cx,
+    graph: &'a CompiledGraph<T>,
+    input: T::Update,
+    key: Cow<'a, str>,
+    /// The state before the input.
+    seed: Option<T>,
+    watch: Option<Watch<T>>,
+}
+
+impl<'a, T: State> GraphCall<'a, T> {
+    /// Distinguishes this call from the others of the task; empty by default.
+    pub fn key(self, key: impl Into<Cow<'a, str>>) -> Self {
+        Self { key: key.into(), ..self }
+    }
+
+    /// Reports the progress of the graph, for a caller that may stop waiting for it: the last report is what it knows then.
+    pub fn watch(self, watch: impl Fn(Seen<'_, T>) + Send + Sync + 'static) -> Self {
+        Self { watch: Some(Arc::new(watch)), ..self }
+    }
+
+    /// Runs the graph, whose nodes may [`leave`](Cx::leave) it with a command for this one.
+    ///
+    /// # Errors
+    /// Those of [`Cx::call`]; [`CallError::Left`] if the command is one on another state, or with other routes.
+    pub async fn or_left<S: State, R: Route>(self) -> Result<Returned<T, S, R>, NodeError> {
+        let cx = self.cx;
+        match self.run().await? {
+            Ran::Completed { state, .. } => Ok(Returned::State(state)),
+            Ran::Left(command) => cx.command(command).map(Returned::Command),
+        }
+    }
+
+    /// Begins with this state, of which the input is folded.
+    pub(crate) fn from(self, state: T) -> Self {
+        Self { seed: Some(state), ..self }
+    }
+
+    /// Runs the graph from a state, and returns what was written in it.
+    pub(crate) async fn written(self) -> Result<T::Update, NodeError> {
+        let cx = self.cx;
+        match self.run().await? {
+            Ran::Completed { made, .. } => Ok(joined(made)),
+            Ran::Left(_) => Err(unaccepted(cx)),
+        }
+    }
+
+    /// The same, for a graph that may be left with a command.
+    pub(crate) async fn written_or_left<R: Route>(self) -> Result<Command<T, R>, NodeError> {
+        let cx = self.cx;
+        match self.run().await? {
+            Ran::Completed { made, .. } => Ok(Command::update(joined(made))),
+            Ran::Left(command) => cx.command(command),
+        }
+    }
+
+    /// Runs the graph, and waits or stops with it.
+    async fn run(self) -> Result<Ran<T>, NodeError> {
+        let Self { cx, graph, input, key, seed, watch } = self;
+        let key = &*key;
+        let limit = cx.run.scope.config.depth_limit;
+        if cx.namespace().0.len() >= limit {
+            return Err(fatal(CallError::TooDeep { node: cx.node().clone(), limit }));
+        }
+        let at_work = cx.run.calls.begin(cx, key, graph.persistence()).map_err(fatal)?;
+        // The thread is named after the checkpoint, and the keys of all its tasks.
+        cx.settle().await;
+        let call = cx.prepare(key, graph, input, seed).map_err(fatal)?;
         let call = Call { watch: watch.clone(), ..call };
-        if call.standing.along.is_some()
-            && let Some(astray) = Box::pin(self.strays(key, &call)).await?
+        if let Some(place) = replaying::seek(cx, key, &call.scope, call.own.is_some())
+            && let Some(astray) = place.await?
         {
             drop(at_work);
-            return self.astray(astray).await;
+            return cx.astray(astray).await;
         }
-        let kept = call.standing.place.is_some();
-        let own = call.own.and(call.standing.namespace.0.last().cloned());
+        let kept = call.scope.place.is_some();
+        let own = call.own.as_ref().and(call.scope.namespace.0.last().cloned());
         let (called, at) = called(call).await;
         if let (Some(segment), Some(at)) = (own, at) {
-            self.run.memories.leave(&segment, at);
+            cx.run.memories.leave(&segment, at);
         }
         drop(at_work);
         match called {
             Called::Completed { state, made } => return Ok(Ran::Completed { state, made }),
             Called::Left(command) => return Ok(Ran::Left(command)),
-            Called::Failed { error: RunError::Diverged | RunError::Stuck, .. } => {
-                return self.astray(Astray::Unknown).await;
-            }
+            Called::Halted => return cx.astray(Astray::Unknown).await,
             Called::Failed { error, fatal } => {
                 let error = match &error {
-                    // Every graph on the path would repeat it.
+                    // Every graph on the way out would say it again.
                     RunError::Node { source, .. } => match source.downcast_ref::<CallError>() {
                         Some(deep @ CallError::TooDeep { .. }) => NodeError::new(deep.clone()),
                         _ => NodeError::from(error),
@@ -363,7 +415,7 @@ impl Cx {
             }
             Called::Asks { step, asked, refused } => {
                 if kept {
-                    self.run.desk.forget(self.task, key, step);
+                    cx.run.interrupts.forget(cx.task, key, step);
                 }
                 let mut refused = refused;
                 let asked = asked.into_iter().map(|(slot, asking)| {
@@ -379,148 +431,51 @@ impl Cx {
                     let why = refused.take_if(|(bad, _)| bad == id).map(|(_, why)| why);
                     let question = asked_within(asking.interrupt, within);
                     match why {
-                        Some(why) => Asked::Refused { question, why },
-                        None => Asked::Question(question),
+                        Some(why) => WaitReason::Refused { question, why },
+                        None => WaitReason::Question(question),
                     }
                 });
-                self.say_at_desk(asked.collect::<Vec<_>>());
+                cx.wait_for(asked.collect::<Vec<_>>());
             }
-            Called::Suspended => self.say_at_desk([Asked::Breakpoint]),
-            Called::Cancelled => self.say_at_desk([Asked::Cancelled]),
-            Called::Drained => self.say_at_desk([Asked::Drained]),
+            Called::Suspended => cx.wait_for([WaitReason::Breakpoint]),
+            Called::Cancelled => cx.wait_for([WaitReason::Cancelled]),
+            Called::Drained => cx.wait_for([WaitReason::Drained]),
         }
         if let Some(watch) = watch {
             watch(Seen::Waits);
         }
-        // As with an interrupt, the node cannot catch this.
+        // As with an interrupt, there is nothing that the node could catch.
         pending().await
     }
+}
 
-    fn prepare<T: State>(
-        &self,
-        key: &str,
-        graph: &CompiledGraph<T>,
-        input: T::Update,
-        seed: Option<T>,
-    ) -> Result<Call<T>, CallError> {
-        let run = &*self.run;
-        let Origin { checkpoint, slot, .. } = self.origin();
-        let task = Segment { node: self.node().clone(), task: Some((slot, checkpoint)), key: key.to_owned() };
-        let own = graph.persistence() == Persistence::PerNode;
-        let segment = if own { Segment { task: None, ..task.clone() } } else { task.clone() };
-        let thread = run.standing.place.as_ref().filter(|_| graph.persistence() != Persistence::Ephemeral);
-        let thread = thread.map(|(checkpointer, thread)| (checkpointer.clone(), thread.child(&segment)));
-        let breakpoints = self.breakpoints();
-        let stops = graph.inner().breakpoints != superstep_engine::Breakpoints::default();
-        if thread.is_none() && (stops || breakpoints != Breakpoints::default()) {
-            return Err(CallError::Breakpoint { node: task.node });
-        }
-        let own = own.then(|| run.memories.find(&segment));
-        let (along, above) = self.recorded_of(&segment, key, thread.is_none());
-        let mut metadata = Map::new();
-        metadata.insert(TASK.to_owned(), Value::String(task.to_string()));
-        if seed.is_some() {
-            metadata.insert(SEEDED.to_owned(), Value::Bool(true));
-        }
-        if own.is_some() {
-            metadata.insert(BOUND.to_owned(), Value::Bool(true));
-        }
-        // A drained graph without storage would only start anew.
-        let drain = if thread.is_some() { run.drain.clone() } else { Drain::new() };
-        // A graph that starts with this state returns all of its updates, so that all must be stored.
-        let durability = match run.standing.config.durability {
-            Durability::Exit if seed.is_some() => Durability::Sync,
-            durability => durability,
-        };
-        let config = RunConfig {
-            durability,
-            drain,
-            checkpoint: None,
-            on_unfinished: OnUnfinished::default(),
-            answers: Answers::new(),
-            breakpoints,
-            recording: run.tape.records && !in_effect(),
-            seed: seed_of_call(self.seed(), self.task, &format!("{}{key}", self.handler())),
-            metadata,
-            ..(*run.standing.config).clone()
-        };
-        let mut namespace = run.standing.namespace.clone();
-        namespace.0.push(segment.clone());
-        let colon = if key.is_empty() { "" } else { ":" };
-        let TaskId { step, slot } = self.task;
-        let standing = Standing {
-            config: Arc::new(config),
-            place: thread,
-            store: graph.store().or(run.standing.store.as_ref()).cloned(),
-            namespace,
-            ids: format!("{}{step}.{slot}{}{colon}{key}/", run.standing.ids, self.handler()),
-            keys: Some(format!("{}{colon}{key}", self.key())),
-            drain: run.drain.clone(),
-            pulse: self.pulse.clone(),
-            along,
-            above,
-        };
-        let answers = run.desk.given(self.task, key);
-        let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut namespace)| {
-            namespace.0.push(segment);
-            (below, namespace)
-        });
-        let graph = graph.inner().clone();
-        Ok(Call { graph, own, input, seed, answers, standing, events, watch: None })
-    }
+impl<'a, T: State> IntoFuture for GraphCall<'a, T> {
+    type Output = Result<T, NodeError>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
 
-    /// Returns the replayed thread of a called graph, and the recorder of its tasks.
-    fn recorded_of(&self, segment: &Segment, key: &str, nowhere: bool) -> (Option<Along>, Option<Above>) {
-        let run = &self.run;
-        if in_effect() {
-            return (None, None);
-        }
-        let along = run.standing.along.as_ref().map(|along| {
-            let at = along.script.place(&along.thread).0.map(|at| at.id);
-            let task = segment.task.map(|(slot, checkpoint)| (slot, at.unwrap_or(checkpoint)));
-            let thread = along.thread.child(&Segment { task, ..segment.clone() });
-            Along { script: along.script.clone(), thread }
-        });
-        let above = || match &run.standing.above {
-            Some(above) => above.inside(self.task, key),
-            None => Above { run: run.clone(), task: self.task, way: Vec::new(), key: key.to_owned() },
-        };
-        (along, (nowhere && (run.tape.records || run.tape.replays)).then(above))
-    }
-
-    /// Moves to the call of a graph in a replay, or returns the reason why it cannot.
-    async fn strays<T: State>(&self, key: &str, call: &Call<T>) -> Result<Option<Astray>, NodeError> {
-        let (Some(along), Some(_)) = (&call.standing.along, &call.standing.place) else { return Ok(None) };
-        if call.own.is_some() && along.script.is_any_live() {
-            along.script.refuse(self.node());
-            return Ok(Some(Astray::Unknown));
-        }
-        if self.origin.is_some() {
-            // Before the update, it ran with another state.
-            return Ok(Some(Astray::Unknown));
-        }
-        let caller = self.run.standing.along.as_ref();
-        let at = caller.and_then(|caller| caller.script.place(&caller.thread).0);
-        let task = Some((self.task.slot, at.map_or(CheckpointId(0), |at| at.id)));
-        let task = Segment { node: self.node().clone(), task, key: key.to_owned() };
-        let called = along.script.seek(&along.thread, &Value::String(task.to_string())).await?;
-        Ok(match called {
-            replay_script::Called::Yes => None,
-            replay_script::Called::Otherwise => Some(Astray::Unknown),
-            replay_script::Called::Never => Some(Astray::Call { key: key.to_owned() }),
+    fn into_future(self) -> Self::IntoFuture {
+        let cx = self.cx;
+        Box::pin(async move {
+            match self.run().await? {
+                Ran::Completed { state, .. } => Ok(state),
+                Ran::Left(_) => Err(unaccepted(cx)),
+            }
         })
     }
+}
 
-    /// Returns the breakpoints in graphs that this node calls.
-    fn breakpoints(&self) -> Breakpoints {
-        let Breakpoints { before, after } = &self.run.standing.config.breakpoints;
-        let inner = |names: &[String]| {
-            let rest =
-                |name: &String| name.strip_prefix(self.node().as_str())?.strip_prefix('/').map(str::to_owned);
-            names.iter().filter_map(rest).collect()
-        };
-        Breakpoints { before: inner(before), after: inner(after) }
+impl<T: State> fmt::Debug for GraphCall<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphCall").field("key", &self.key).finish_non_exhaustive()
     }
+}
+
+fn joined<U: Update>(made: Vec<U>) -> U {
+    made.into_iter().reduce(Update::then).unwrap_or_default()
+}
+
+fn unaccepted(cx: &Cx) -> NodeError {
+    fatal(CallError::Left { node: cx.node().clone() })
 }
 
 /// Runs a called graph: every second level as a separate task, so that the stack does not grow with the
@@ -528,7 +483,7 @@ impl Cx {
 async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     const LEVELS: usize = 2;
     // Nested graphs would otherwise form one ever larger future.
-    let depth = call.standing.namespace.0.len();
+    let depth = call.scope.namespace.0.len();
     let run = Box::pin(nested_driver::call(call));
     if !depth.is_multiple_of(LEVELS) || Handle::try_current().is_err() {
         return run.await;
@@ -586,7 +541,7 @@ impl Calls {
         }
         book.tasks.entry(task.slot).or_default().at_work += 1;
         self.at_work.fetch_add(1, Ordering::AcqRel);
-        Ok(AtWork { calls: self, task, by, bell: &cx.bell })
+        Ok(AtWork { calls: self, task, by, waker: &cx.waker })
     }
 }
 
@@ -595,7 +550,7 @@ struct AtWork<'a> {
     calls: &'a Calls,
     task: TaskId,
     by: Option<(NodeIndex, u32)>,
-    bell: &'a AtomicWaker,
+    waker: &'a AtomicWaker,
 }
 
 impl Drop for AtWork<'_> {
@@ -610,6 +565,6 @@ impl Drop for AtWork<'_> {
         self.calls.at_work.fetch_sub(1, Ordering::AcqRel);
         drop(book);
         // A question may have waited for this.
-        self.bell.wake();
+        self.waker.wake();
     }
 }

@@ -3,14 +3,11 @@
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
 use serde_json::Value;
-use superstep_engine::{Control, NodeIndex, Report, Run, Target, Task, TaskId};
+use superstep_engine::{Control, Report, Run, Task, TaskId};
 
-use super::{
-    driver::{Done, Driver},
-    fail::node_failure,
-};
+use super::{done::Done, driver::Driver, fail::node_failure};
 use crate::{
-    NodeFailure, RecordedTarget, RunError, State, TaskRecord, chain,
+    NodeFailure, RunError, State, StoredUpdate, TaskRecord, chain,
     journal::{
         effects::Request,
         interrupts::{answer_key, asking_record},
@@ -20,6 +17,7 @@ use crate::{
     run::{
         conflicts::set_back_refused,
         restore::RestoredTask,
+        targets::named,
         task::{TaskEnd, TaskResult},
     },
 };
@@ -44,13 +42,12 @@ impl<S: State> Driver<S> {
         let slot = task.id.slot;
         let node = self.graph.topology.name(task.node).clone();
         let item = self.items.get(&slot).map(String::as_str);
-        let failure = self
-            .recorded_failure(task)
-            .unwrap_or_else(|| node_failure(node, task.attempt, &*source, data, item));
+        let recorded = self.cx.recorder.failure(task.id);
+        let failure = recorded.unwrap_or_else(|| node_failure(node, task.attempt, &*source, data, item));
         self.failures.insert(slot, Arc::new(failure));
         self.asked.remove(&slot);
-        self.cx.desk.forget_all(task.id);
-        self.cx.ledger.forget(task.id);
+        self.cx.interrupts.forget_all(task.id);
+        self.cx.effects.forget(task.id);
         let record = self.failed_record(task.id, 0, chain(&*source));
         drop(source);
         self.store_record(slot, record).await
@@ -91,19 +88,19 @@ impl<S: State> Driver<S> {
     pub(super) async fn keep_over(&mut self, over: Vec<TaskEnd<S>>) -> Result<Vec<Task>, RunError> {
         let mut again = Vec::new();
         for TaskEnd { task, result } in over {
-            let kept = match result {
-                TaskResult::Finished(written, _) if self.along().is_none() => {
-                    self.keep_written(task, written)
-                }
+            let kept = match self.observer.after_task(self.view(None), task, result) {
+                Ok(TaskResult::Finished(written, _)) => self.keep_written(task, written),
                 _ => None,
             };
             let Some(report) = kept else {
                 again.push(task);
                 continue;
             };
-            let record = self.record_of(task.id.slot, &report);
-            self.store_record(task.id.slot, record).await?;
-            self.mark_recorded(task.id.slot);
+            if self.hold.is_some() {
+                let record = self.record_of(task.id.slot, &report);
+                self.store_record(task.id.slot, record).await?;
+                self.mark_recorded(task.id.slot);
+            }
         }
         Ok(again)
     }
@@ -111,15 +108,15 @@ impl<S: State> Driver<S> {
     /// Accepts the writes of a task; `None` if they are invalid, which its next attempt will report.
     fn keep_written(&mut self, task: Task, written: Written<S>) -> Option<Report> {
         let Written { update, goto, went } = written;
-        let mut json = self.encode(&update, task.node, task.id.step).ok()?;
+        let mut stored = self.encode(&update, task.node, task.id.step).ok()?;
         let gotos = match went {
             Some(went) => went,
             None if goto.is_empty() => Targets::default(),
             None => self.graph.gotos(task.node, goto).ok()?,
         };
-        self.note_learned(task, None, &mut json).ok()?;
+        self.observer.before_record(self.view(None), task, None, stored.as_mut()).ok()?;
         self.tell_update(task, &update, false);
-        self.finish(task.id, task.node, update, json, gotos, false).ok()
+        self.finish(task.id, task.node, update, stored, gotos, false).ok()
     }
 
     /// Folds the writes of an incomplete superstep, as [`Thread::state`](crate::Thread::state) does.
@@ -130,7 +127,8 @@ impl<S: State> Driver<S> {
         };
         let control = Control::new(self.last_step - 1, self.done.iter().map(name).collect());
         let done = (0..).zip(self.done.drain(..));
-        let finished = || TaskRecord::Finished { update: String::new(), targets: Vec::new(), failure: None };
+        let finished =
+            || TaskRecord::Finished { update: StoredUpdate::empty(), targets: Vec::new(), failure: None };
         let done = done.filter_map(|(slot, done)| {
             Some(RestoredTask { slot, record: finished(), update: Some(done?.update?) })
         });
@@ -144,16 +142,16 @@ impl<S: State> Driver<S> {
 
     /// Stores that a task stopped before its end.
     pub(super) async fn record_stopped(&mut self, task: Task) -> Result<(), RunError> {
-        let once = self.cx.ledger.results(task.id);
+        let once = self.cx.effects.results(task.id);
         // The record of a waiting task has its questions and answers, that of an error handler its failure,
         // and that of a later attempt the earlier failures; all mean that the task is pending.
         let plain = task.attempt == 1
             && !self.asked.contains_key(&task.id.slot)
-            && self.cx.desk.answers_of(task.id).is_empty()
+            && self.cx.interrupts.answers_of(task.id).is_empty()
             && self.failure_of(task.id.slot).is_none();
         if plain {
             self.store_record(task.id.slot, TaskRecord::Cancelled { once }).await?;
-        } else if self.cx.ledger.is_ahead(task.id) {
+        } else if self.cx.effects.is_ahead(task.id) {
             let record = self.started_record(task.id, task.attempt - 1, once);
             self.store_record(task.id.slot, record).await?;
         }
@@ -163,7 +161,7 @@ impl<S: State> Driver<S> {
     /// Stores the writes of a finished task before its superstep ends, so that the task does not run again
     /// after a failure or a crash.
     pub(super) async fn record(&mut self, run: &Run, slot: u32) -> Result<(), RunError> {
-        if let Some(report) = run.report(slot) {
+        if let Some(report) = run.report(slot).filter(|_| self.hold.is_some()) {
             let record = self.record_of(slot, report);
             self.store_record(slot, record).await?;
             self.mark_recorded(slot);
@@ -173,7 +171,7 @@ impl<S: State> Driver<S> {
 
     /// Creates the record of a failure, with the answers of the task.
     fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
-        let (answers, once) = (self.cx.desk.answers_of(task), self.cx.ledger.results(task));
+        let (answers, once) = (self.cx.interrupts.answers_of(task), self.cx.effects.results(task));
         let record = if answers.is_empty() {
             TaskRecord::Failed { attempts, error, once }
         } else {
@@ -184,7 +182,7 @@ impl<S: State> Driver<S> {
 
     /// Creates the record of a running task, with its questions and answers.
     fn started_record(&self, task: TaskId, attempts: u32, once: BTreeMap<String, String>) -> TaskRecord {
-        let (answers, mut questions) = (self.cx.desk.answers_of(task), Vec::new());
+        let (answers, mut questions) = (self.cx.interrupts.answers_of(task), Vec::new());
         questions.extend(self.asked.get(&task.slot).into_iter().flatten().cloned());
         questions.retain(|question| !answers.contains_key(&answer_key(question)));
         let record = if answers.is_empty() && questions.is_empty() {
@@ -204,12 +202,12 @@ impl<S: State> Driver<S> {
             let Some(failed) = run.failures(task).filter(|_| !self.waiting.contains_key(&task.slot)) else {
                 continue;
             };
-            if self.cx.ledger.is_ahead(task) {
-                let once = self.cx.ledger.results(task);
+            if self.cx.effects.is_ahead(task) {
+                let once = self.cx.effects.results(task);
                 let record = self.started_record(task, failed, once.clone());
                 self.store_record(task.slot, record).await?;
                 self.flush().await?;
-                self.cx.ledger.is_stored(task, &once);
+                self.cx.effects.is_stored(task, &once);
             }
             sync |= durable;
             waiting.push(stored);
@@ -237,24 +235,9 @@ impl<S: State> Driver<S> {
 
     pub(super) fn record_of(&self, slot: u32, report: &Report) -> TaskRecord {
         let done = self.done[slot as usize].as_ref().expect("only finished tasks are recorded");
-        let update = String::from_utf8(done.json.clone()).expect("JSON is UTF-8");
-        let targets = self.named(&report.targets, &done.items);
+        let update = done.stored.clone().expect("a run with a thread encodes its updates");
+        let targets = named(&self.graph.topology, &report.targets, &mut done.items.iter());
         TaskRecord::Finished { update, targets, failure: None }.handled(self.failure_of(slot))
-    }
-
-    /// Returns the targets of a task in their stored form.
-    pub(super) fn named(&self, ends: &[Target], items: &[String]) -> Vec<RecordedTarget> {
-        let mut items = items.iter();
-        let name = |node: &NodeIndex| self.graph.topology.name(*node).clone();
-        let target = |target: &Target| match target {
-            Target::End => superstep_engine::END.into(),
-            Target::Node(node) => RecordedTarget::Node(name(node)),
-            Target::Send(node) => {
-                let item = items.next().expect("an item goes along with each send").clone();
-                RecordedTarget::Send { node: name(node), item }
-            }
-        };
-        ends.iter().map(target).collect()
     }
 
     pub(super) fn mark_recorded(&mut self, slot: u32) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use superstep_engine::{ChannelSet, NodeName, START};
-use superstep_state::internal::{Kept, Made, Reader, Unfit};
+use superstep_state::internal::{Made, ThreadDecoder, UnknownChannels, Unreadable};
 
 use crate::{
     ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Loaded, RunError, State,
@@ -25,7 +25,7 @@ pub(crate) struct Restored<S: State> {
     pub(crate) tasks: Vec<RestoredTask<S>>,
     pub(crate) since_snapshot: SinceSnapshot,
     /// The stored data of channels that the state does not have.
-    pub(crate) kept: Kept,
+    pub(crate) kept: UnknownChannels,
     /// The updates, if it was loaded by [`load_seeded`].
     pub(crate) made: Option<Made<S>>,
 }
@@ -130,7 +130,7 @@ pub(crate) async fn load<S: State>(
     match (checkpointer.load(thread, at).await?, at) {
         (Some(loaded), _) => {
             graph.owns(thread, &loaded.meta)?;
-            restore(Reader::new(graph.initial.clone()), thread, loaded, given).map(Some)
+            restore(ThreadDecoder::new(graph.initial.clone()), thread, loaded, given).map(Some)
         }
         (None, None) => Ok(None),
         (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
@@ -149,7 +149,7 @@ pub(crate) async fn load_seeded<S: State>(
 ) -> Result<Option<Restored<S>>, RunError> {
     let Some(loaded) = checkpointer.load(thread, None).await? else { return Ok(None) };
     graph.owns(thread, &loaded.meta)?;
-    let mut reader = Reader::new(seed.clone());
+    let mut reader = ThreadDecoder::new(seed.clone());
     reader.present = (0..seed.channels().len()).collect();
     reader.made = Some(Made::default());
     restore(reader, thread, loaded, ChannelSet::EMPTY).map(Some)
@@ -175,11 +175,16 @@ pub(crate) fn require<S: State>(
 }
 
 /// Creates the error of unreadable data of a thread's checkpoint.
-pub(crate) fn unfit_error(unfit: Unfit, thread: &ThreadId, checkpoint: CheckpointId, what: &str) -> RunError {
+pub(crate) fn unfit_error(
+    unfit: Unreadable,
+    thread: &ThreadId,
+    checkpoint: CheckpointId,
+    what: &str,
+) -> RunError {
     let (thread, what) = (thread.clone(), what.to_owned());
     match unfit {
-        Unfit::Decode(source) => RunError::Decode { thread, checkpoint, what, source },
-        Unfit::Newer { channel, stored, known } => {
+        Unreadable::Decode(source) => RunError::Decode { thread, checkpoint, what, source },
+        Unreadable::Newer { channel, stored, known } => {
             RunError::NewerChannel { thread, checkpoint, channel, stored, known }
         }
     }
@@ -191,14 +196,14 @@ pub(crate) fn unfit_error(unfit: Unfit, thread: &ThreadId, checkpoint: Checkpoin
 /// [`RunError::Decode`] if stored data does not fit the state, [`RunError::NewerChannel`] if a newer program
 /// stored it.
 fn restore<S: State>(
-    mut reader: Reader<S>,
+    mut reader: ThreadDecoder<S>,
     thread: &ThreadId,
     loaded: Loaded,
     given: ChannelSet,
 ) -> Result<Restored<S>, RunError> {
     let Loaded { meta, head, applied, snapshot, commits, tasks } = loaded;
     let id = meta.id;
-    let refuse = |what: String, unfit: Unfit| unfit_error(unfit, thread, id, &what);
+    let refuse = |what: String, unfit: Unreadable| unfit_error(unfit, thread, id, &what);
     let mut since_snapshot = SinceSnapshot::default();
     if let Some(channels) = snapshot {
         since_snapshot = SinceSnapshot::taken(&channels);
@@ -212,9 +217,9 @@ fn restore<S: State>(
             reader.begin_superstep().map_err(|unfit| refuse("an update".into(), unfit))?;
         }
         let mut bytes = 0;
-        for json in updates {
-            bytes += json.len();
-            reader.update(&json).map_err(|unfit| refuse("an update".into(), unfit))?;
+        for update in updates {
+            bytes += update.len();
+            reader.update(&update).map_err(|unfit| refuse("an update".into(), unfit))?;
         }
         since_snapshot.count(folded, bytes);
     }
@@ -223,7 +228,7 @@ fn restore<S: State>(
         let update = match &record {
             TaskRecord::Finished { update, .. } => {
                 let node = meta.control.next.get(slot as usize).map_or("?", NodeName::as_str);
-                let read = reader.record(slot, update.as_bytes());
+                let read = reader.record(slot, update);
                 Some(read.map_err(|unfit| refuse(format!("the record of node `{node}`"), unfit))?)
             }
             TaskRecord::Started { .. }
@@ -235,7 +240,7 @@ fn restore<S: State>(
         restored.push(RestoredTask { slot, record, update });
     }
     require(&reader.state, reader.present.union(given), Some((thread, id)))?;
-    let Reader { state, kept, made, .. } = reader;
+    let ThreadDecoder { state, kept, made, .. } = reader;
     Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, kept, made })
 }
 
@@ -282,7 +287,7 @@ mod tests {
         for commit in 1..=commits {
             since.count(true, update);
             if since.is_due(None) {
-                let channels = [ChannelValue { channel: "c".into(), json: vec![b'0'; state(commit)] }];
+                let channels = [ChannelValue { channel: "c".into(), json: "0".repeat(state(commit)).into() }];
                 if since.is_worth(&channels, None) {
                     since = SinceSnapshot::taken(&channels);
                     taken.push(commit);

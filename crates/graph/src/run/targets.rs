@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use superstep_engine::{END, NodeName, Target, Topology};
+use superstep_engine::{END, NodeIndex, NodeName, Target, Topology};
 
 use crate::{RecordedTarget, RunError, State, compiled::node::CompiledNode, node::routing::Targets};
 
@@ -35,6 +35,24 @@ pub(crate) fn recorded_targets(
         targets.items.extend(item);
     }
     (targets, lost)
+}
+
+/// Returns targets as they are stored; each send takes the next of the `items`.
+pub(crate) fn named<'a>(
+    topology: &Topology,
+    ends: &[Target],
+    items: &mut impl Iterator<Item = &'a String>,
+) -> Vec<RecordedTarget> {
+    let name = |node: &NodeIndex| topology.name(*node).clone();
+    let target = |target: &Target| match target {
+        Target::End => END.into(),
+        Target::Node(node) => RecordedTarget::Node(name(node)),
+        Target::Send(node) => {
+            let item = items.next().expect("each send has an item").clone();
+            RecordedTarget::Send { node: name(node), item }
+        }
+    };
+    ends.iter().map(target).collect()
 }
 
 /// Returns the targets of a node's conditional edges and fan-outs, for the state after it.

@@ -22,7 +22,7 @@ use tokio::{
 use crate::{
     Cx, NoTimers, NodeError, Panicked, State,
     compiled::node::CompiledNode,
-    journal::interrupts::Asked,
+    journal::interrupts::WaitReason,
     node::{cache::Lookup, cx::RunCx, output::Written, timeout::Deadlines},
     stream::patience::Patience,
     timers,
@@ -37,7 +37,7 @@ pub(crate) struct TaskEnd<S: State> {
 pub(crate) enum TaskResult<S: State> {
     Finished(Written<S>, Lookup),
     Failed(NodeError),
-    Interrupted(Vec<Asked>),
+    Interrupted(Vec<WaitReason>),
 }
 
 /// One attempt of a task: its node, its timeouts, its panic.
@@ -49,7 +49,7 @@ pub(crate) struct RunTask<S: State> {
     /// The time that it lets the consumer of its events go first.
     patience: Option<Patience>,
     /// The waker for messages of the node, also from a future that runs in parallel; `None` after its end.
-    bell: Option<Arc<AtomicWaker>>,
+    waker: Option<Arc<AtomicWaker>>,
 }
 
 impl<S: State> Drop for RunTask<S> {
@@ -62,21 +62,21 @@ impl<S: State> Drop for RunTask<S> {
 impl<S: State> RunTask<S> {
     /// Calls the node. An async function runs its first part only when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx, lookup: Lookup) -> Self {
-        let deadlines = match Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.pulse.clone())) {
+        let deadlines = match Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.heartbeat.clone())) {
             Ok(deadlines) => deadlines,
             Err(error) => return Self::over(task, Err(NodeError::new(error).fatal()), lookup),
         };
-        let bell = Some(cx.bell.clone());
+        let waker = Some(cx.waker.clone());
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
-        Self { task, node, deadlines, lookup, patience: None, bell }
+        Self { task, node, deadlines, lookup, patience: None, waker }
     }
 
     /// Creates a task that has ended without a run of its node.
     pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
         let node = Box::pin(future::ready(result));
-        Self { task, node, deadlines: None, lookup, patience: None, bell: None }
+        Self { task, node, deadlines: None, lookup, patience: None, waker: None }
     }
 
     /// Drops the node and its values.
@@ -106,13 +106,13 @@ impl<S: State> RunTask<S> {
     ) -> Poll<()> {
         let task = self.task;
         ready!(run.poll_room(context, &mut self.patience));
-        if let Some(bell) = &self.bell {
-            bell.register(context.waker());
+        if let Some(waker) = &self.waker {
+            waker.register(context.waker());
         }
         let polled = catch_unwind(AssertUnwindSafe(|| self.node.as_mut().poll(context)));
         // Checked first: a node that continued without the answer must not swallow its question.
         if !run.calls.at_work(task.id)
-            && let Some(asked) = run.desk.take(task.id)
+            && let Some(asked) = run.interrupts.take(task.id)
         {
             *end = Some(TaskEnd { task, result: TaskResult::Interrupted(asked) });
             return Poll::Ready(());

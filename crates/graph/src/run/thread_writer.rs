@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Map, Value};
 use superstep_checkpoint::internal::own::MEMORIES;
 use superstep_engine::Control;
-use superstep_state::internal::Kept;
+use superstep_state::internal::UnknownChannels;
 
 use crate::{
     AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Durability, Lease,
@@ -41,11 +41,9 @@ pub(crate) struct Hold {
     since_snapshot: SinceSnapshot,
     /// See [`Thread::snapshot_every`](crate::Thread::snapshot_every).
     pub(crate) snapshot_every: Option<usize>,
-    kept: Kept,
+    kept: UnknownChannels,
     /// The ownership mark of the thread.
     mark: Mark,
-    /// The time of the next checkpoint, if known.
-    pub(crate) made_ms: Option<i64>,
 }
 
 /// The content of a commit.
@@ -55,6 +53,15 @@ pub(crate) struct NewCheckpoint {
     pub(crate) metadata: Map<String, Value>,
     pub(crate) applied: Vec<AppliedTask>,
     pub(crate) records: Vec<(u32, TaskRecord)>,
+    /// The time of the checkpoint; `None` for now.
+    pub(crate) created_ms: Option<i64>,
+}
+
+impl NewCheckpoint {
+    /// A checkpoint made now, without updates and records.
+    pub(crate) fn new(source: Source, control: Control, metadata: Map<String, Value>) -> Self {
+        Self { source, control, metadata, applied: Vec::new(), records: Vec::new(), created_ms: None }
+    }
 }
 
 impl Hold {
@@ -65,7 +72,7 @@ impl Hold {
         clock: Arc<dyn Clock>,
         mark: Mark,
     ) -> Self {
-        let (since_snapshot, kept) = (SinceSnapshot::default(), Kept::default());
+        let (since_snapshot, kept) = (SinceSnapshot::default(), UnknownChannels::default());
         Self {
             checkpointer,
             thread,
@@ -79,7 +86,6 @@ impl Hold {
             snapshot_every: None,
             kept,
             mark,
-            made_ms: None,
         }
     }
 
@@ -129,7 +135,7 @@ impl Hold {
         head: CheckpointId,
         at: &CheckpointMeta,
         since_snapshot: SinceSnapshot,
-        kept: Kept,
+        kept: UnknownChannels,
     ) {
         (self.head, self.at) = (Some(head), Some((at.id, at.created_ms)));
         self.width = width(&at.control);
@@ -150,8 +156,8 @@ impl Hold {
         snapshot: Option<impl FnOnce() -> Result<Vec<ChannelValue>, RunError>>,
         describe: bool,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
-        let NewCheckpoint { source, control, mut metadata, applied, records } = new;
-        let created_ms = self.made_ms.take().unwrap_or_else(|| self.clock.now_ms());
+        let NewCheckpoint { source, control, mut metadata, applied, records, created_ms } = new;
+        let created_ms = created_ms.unwrap_or_else(|| self.clock.now_ms());
         let parent = self.at();
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         let tasks = width(&control);

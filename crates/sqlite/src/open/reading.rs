@@ -10,7 +10,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use superstep_checkpoint::CheckpointError;
 
 use super::{find, prepare};
-use crate::{SqliteOptions, error, location::Place};
+use crate::{
+    SqliteOptions, error,
+    location::{Place, beside},
+};
 
 /// The first bytes of a rollback journal of SQLite.
 const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
@@ -102,13 +105,6 @@ fn immutable(file: &Path) -> String {
         }
     }
     address + "?immutable=1"
-}
-
-/// Returns the path of a file that SQLite stores next to a database.
-pub(crate) fn beside(file: &Path, ending: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(ending);
-    name.into()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ async fn threads(folder: &Folder) {
         store.commit(&thread, None, superstep(None, r#"{"log":["in"]}"#)).await.unwrap();
         store.commit(&thread, id(1), superstep(id(1), r#"{"log":["one"]}"#)).await.unwrap();
         let long = format!(r#"{{"log":["{}"]}}"#, "long ".repeat(2_000));
-        let full = vec![ChannelValue { channel: "log".into(), json: br#"["all"]"#.to_vec() }];
+        let full = vec![ChannelValue { channel: "log".into(), json: r#"["all"]"#.into() }];
         let third = Commit { snapshot: Some(full), ..superstep(id(2), &long) };
         store.commit(&thread, id(2), third).await.unwrap();
         let fork = Commit { source: Source::Fork, applied: Vec::new(), ..superstep(id(2), "0") };
@@ -60,7 +60,7 @@ async fn threads(folder: &Folder) {
     }
     let prune =
         superstep_graph::Prune { keep: [CheckpointId(3), CheckpointId(4)].into(), ..Default::default() };
-    let full = vec![ChannelValue { channel: "log".into(), json: br#"["all"]"#.to_vec() }];
+    let full = vec![ChannelValue { channel: "log".into(), json: r#"["all"]"#.into() }];
     let prune = superstep_graph::Prune { snapshots: [(CheckpointId(4), full)].into(), ..prune };
     assert_eq!(store.prune(&"other".into(), CheckpointId(4), prune).await.unwrap(), 2);
 }

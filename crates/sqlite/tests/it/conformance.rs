@@ -47,7 +47,7 @@ async fn a_writer_that_saw_what_is_no_head_is_refused_where_the_next_id_was_prun
     let store = folder.open();
     let thread = ThreadId::from("t");
     line(&store, &thread, 5).await;
-    let snapshot = || vec![ChannelValue { channel: "c".into(), json: b"0".to_vec() }];
+    let snapshot = || vec![ChannelValue { channel: "c".into(), json: "0".into() }];
     let keep = [2, 5].map(CheckpointId);
     let prune =
         Prune { keep: keep.into(), snapshots: keep.map(|id| (id, snapshot())).into(), ..Prune::default() };

@@ -171,7 +171,7 @@ async fn check_fixture(store: &SqliteCheckpointer) {
         (Source::Input, None, 1_699_999_999_999)
     );
     assert_eq!((input.meta.control.step, input.meta.control.next), (-1, vec!["__start__".into()]));
-    assert_eq!(input.commits, [Vec::<Vec<u8>>::new()]);
+    assert_eq!(input.commits, [Vec::<&str>::new()]);
 
     let parallel = at(2).await;
     assert_eq!(updates(&parallel), [r#"{"log":["in"]}"#]);

@@ -80,5 +80,5 @@ pub(crate) async fn load(store: &dyn Checkpointer, thread: &ThreadId) -> Loaded 
 
 /// Returns the updates of a loaded checkpoint, as text.
 pub(crate) fn updates(loaded: &Loaded) -> Vec<String> {
-    loaded.commits.concat().into_iter().map(|update| String::from_utf8(update).expect("it is text")).collect()
+    loaded.commits.concat().into_iter().map(|update| update.to_string()).collect()
 }

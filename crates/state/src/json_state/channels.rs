@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use superstep_engine::ChannelSet;
 
 use super::{Spec, rule::Rule, schema::Schema};
-use crate::Channel;
+use crate::{Channel, stored_update::keys::is_reserved};
 
 /// The channels of a [`JsonState`](super::JsonState), by name.
 ///
@@ -141,7 +141,7 @@ impl JsonChannels {
         for (name, channel) in &self.0 {
             let mut problem = |problem: String| problems.push(format!("channel `{name}`: {problem}"));
             for name in [name].into_iter().chain(&channel.was) {
-                if name.is_empty() || name.starts_with('$') || name == "clear" {
+                if name.is_empty() || is_reserved(name) {
                     problem(format!("`{name}` can be no channel's name"));
                 }
             }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeMap};
 use serde_json::Value;
 
-use crate::{Update, derived_update::RECORDED, update_chain::Later};
-
-const CLEAR: &str = "clear";
-
-const THEN: &str = "$then";
+use crate::{
+    Update,
+    stored_update::keys::{self, CLEAR, RECORDED, THEN},
+    update_chain::Later,
+};
 
 /// A partial [`JsonState`](crate::JsonState): writes by the names of their channels.
 ///
@@ -164,7 +164,7 @@ impl<'de> Deserialize<'de> for JsonUpdate {
                 update.later.push(serde_json::from_value(part).map_err(D::Error::custom)?);
             }
         }
-        if let Some(name) = writes.keys().find(|name| name.starts_with('$')) {
+        if let Some(name) = writes.keys().find(|name| keys::is_own(name)) {
             return Err(D::Error::custom(format!("`{name}` is no channel's name")));
         }
         update.writes = writes;

@@ -83,7 +83,7 @@ pub(crate) fn run(subjects: usize, saver: Saver) -> Run {
     let generate = graph.add_worker("generate_joke", move |letters: Vec<char>, _: Overall, cx: Cx| {
         let joke = joke.clone();
         async move {
-            let told = cx.call("", &joke, Joke::update().subject(Subject::Letters(letters))).await?;
+            let told = cx.call(&joke, Joke::update().subject(Subject::Letters(letters))).await?;
             Ok::<_, NodeError>(Overall::update().jokes(told.jokes))
         }
     });

@@ -123,8 +123,7 @@ pub(super) async fn history(store: &Store, thread: &ThreadId) -> Vec<CheckpointM
 
 /// Returns the updates of a loaded checkpoint as text.
 pub(super) fn updates(loaded: &Loaded) -> Vec<Vec<&str>> {
-    let text = |update| std::str::from_utf8(update).expect("an update is text");
-    loaded.commits.iter().map(|commit| commit.iter().map(|update| text(update)).collect()).collect()
+    loaded.commits.iter().map(|commit| commit.iter().map(|update| update.as_str()).collect()).collect()
 }
 
 /// The complete data of a store about these threads.

@@ -14,7 +14,7 @@ use proptest::{
 };
 use superstep_graph::{
     ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Loaded, NodeName,
-    Prune, Source, TaskRecord, ThreadId,
+    Prune, Source, StoredUpdate, TaskRecord, ThreadId,
 };
 
 use super::fixture::{
@@ -137,7 +137,7 @@ struct Model {
 #[derive(Clone)]
 struct Checkpoint {
     meta: CheckpointMeta,
-    applied: Vec<(u32, NodeName, String)>,
+    applied: Vec<(u32, NodeName, StoredUpdate)>,
     snapshot: Option<Vec<ChannelValue>>,
     records: BTreeMap<u32, TaskRecord>,
 }
@@ -248,7 +248,6 @@ impl Model {
         let head = self.head(thread);
         let id = store.commit(thread, head, next.clone()).await.expect("a commit behind the head succeeds");
         assert_eq!(id.0, head.map_or(1, |head| head.0 + 1), "the id of a new checkpoint");
-        let text = |update: Vec<u8>| String::from_utf8(update).expect("an update is text");
         self.threads.entry(thread.clone()).or_default().push(Checkpoint {
             meta: CheckpointMeta {
                 id,
@@ -259,7 +258,7 @@ impl Model {
                 created_ms: next.created_ms,
                 metadata: next.metadata,
             },
-            applied: next.applied.into_iter().map(|task| (task.slot, task.node, text(task.update))).collect(),
+            applied: next.applied.into_iter().map(|task| (task.slot, task.node, task.update)).collect(),
             snapshot: next.snapshot,
             records: next.records.into_iter().collect(),
         });
@@ -314,10 +313,7 @@ impl Model {
             if snapshot.is_some() {
                 break;
             }
-            commits.insert(
-                0,
-                checkpoint.applied.iter().map(|(_, _, update)| update.clone().into_bytes()).collect(),
-            );
+            commits.insert(0, checkpoint.applied.iter().map(|(_, _, update)| update.clone()).collect());
             next = checkpoint.meta.parent.and_then(|parent| self.get(thread, parent));
         }
         let mut tasks = wanted.records.clone();

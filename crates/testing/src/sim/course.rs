@@ -2,7 +2,7 @@
 
 use superstep_graph::{
     Channel, CheckpointMeta, Checkpointer, CompiledGraph, Control, History, Loaded, NodeName, RunError,
-    Source, State, ThreadId, chain,
+    Source, State, StoredUpdate, ThreadId, chain,
 };
 
 use super::store::at_once;
@@ -54,8 +54,7 @@ impl Course {
             check_ids(&history)?;
             let loaded = at_once(store.load(&child, None)).map_err(|error| chain(&error))?;
             let commits = loaded.map(|loaded| loaded.commits).unwrap_or_default();
-            let commits: Vec<Vec<String>> =
-                commits.into_iter().map(|updates| updates.into_iter().map(text).collect()).collect();
+            let commits: Vec<Vec<String>> = commits.into_iter().map(texts).collect();
             let checkpoints: Vec<_> = history.iter().rev().map(|meta| (meta.source, &meta.control)).collect();
             subgraphs.push(format!("{}: {checkpoints:?}, {commits:?}", child.namespace()));
         }
@@ -63,8 +62,12 @@ impl Course {
             subgraphs,
             state,
             checkpoints: history.into_iter().rev().map(|meta| (meta.source, meta.control)).collect(),
-            folded: commits.into_iter().map(|updates| updates.into_iter().map(text).collect()).collect(),
-            snapshot: snapshot.unwrap_or_default().into_iter().map(|value| text(value.json)).collect(),
+            folded: commits.into_iter().map(texts).collect(),
+            snapshot: snapshot
+                .unwrap_or_default()
+                .into_iter()
+                .map(|value| value.json.into_string())
+                .collect(),
         })
     }
 
@@ -127,6 +130,10 @@ fn check_ids(newest_first: &[CheckpointMeta]) -> Result<(), String> {
         before = Some(meta.id);
     }
     Ok(())
+}
+
+fn texts(updates: Vec<StoredUpdate>) -> Vec<String> {
+    updates.into_iter().map(|update| update.to_string()).collect()
 }
 
 fn text(json: Vec<u8>) -> String {

@@ -85,7 +85,7 @@ fn work(change: Change, store: Arc<dyn Checkpointer>) -> CompiledGraph<Work> {
     });
     let c = graph.add_node_with("c", inner, move |inner: CompiledGraph<Work>, _: Work, cx: Cx| async move {
         let key = if change == Change::Call { "other" } else { "" };
-        let end = cx.call(key, &inner, log("c")).await?;
+        let end = cx.call(&inner, log("c")).key(key).await?;
         Ok::<_, NodeError>(log(end.log.last().map_or("", String::as_str)))
     });
     let worker = graph.add_worker("worker", async |item: String, _: Work, _: Cx| log(&item));

@@ -143,7 +143,7 @@ async fn a_call_that_outlives_its_superstep_does_not_disturb_those_of_the_next()
         let (inner, go, told) = with;
         tokio::spawn(async move {
             go.notified().await;
-            let called = cx.call("k", &inner, say("late")).await;
+            let called = cx.call(&inner, say("late")).key("k").await;
             *told.lock().unwrap() = called.err().unwrap().to_string();
         });
         say("a")
@@ -153,12 +153,12 @@ async fn a_call_that_outlives_its_superstep_does_not_disturb_those_of_the_next()
         (inner, go),
         async |with: (CompiledGraph<Plain>, Arc<Notify>), _, cx: Cx| {
             let (inner, go) = with;
-            let _: Plain = cx.call("k", &inner, say("one")).await?;
+            let _: Plain = cx.call(&inner, say("one")).key("k").await?;
             go.notify_one();
             for _ in 0..8 {
                 yield_now().await;
             }
-            let again = cx.call("k", &inner, say("two")).await.err().map(|error| error.to_string());
+            let again = cx.call(&inner, say("two")).key("k").await.err().map(|error| error.to_string());
             assert!(again.is_some_and(|error| error.contains("SS151")), "the calls of before are known");
             Ok::<_, NodeError>(say("b"))
         },

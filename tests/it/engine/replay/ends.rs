@@ -50,7 +50,7 @@ pub(super) fn calls(inner: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
     let mut outer = StateGraph::<Plain>::new("outer");
     let inner = inner.clone();
     let call = outer.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, _: Plain, cx: Cx| {
-        match time::timeout(Duration::from_secs(1), cx.call("k", &inner, say("to inner"))).await {
+        match time::timeout(Duration::from_secs(1), cx.call(&inner, say("to inner")).key("k")).await {
             Err(_) => say("late"),
             Ok(Err(_)) => say("failed"),
             Ok(Ok(end)) => say(&end.said()),
@@ -137,7 +137,8 @@ async fn beside_a_call_that_nobody_waited_for_every_task_is_compared() {
             let inner = inner.clone();
             let call =
                 outer.add_node_with(name, inner, async |inner: CompiledGraph<Plain>, _: Plain, cx: Cx| {
-                    let called = time::timeout(Duration::from_secs(1), cx.call("k", &inner, say("to inner")));
+                    let called =
+                        time::timeout(Duration::from_secs(1), cx.call(&inner, say("to inner")).key("k"));
                     say(if called.await.is_err() { "late" } else { "in time" })
                 });
             outer.add_edge(START, call);

@@ -61,7 +61,7 @@ impl Executor {
                 prompts::timed_out(name, limit.unwrap_or_default().as_millis())
             }
             () = watched.while_at_work(until(self.out_of_time)) => prompts::BUDGET_STOPPED.to_owned(),
-            ended = self.cx.call_watched(&key, &agent.graph, input, watch) => match ended {
+            ended = self.cx.call(&agent.graph, input).key(&*key).watch(watch).into_future() => match ended {
                 Ok(state) => return reply(name, state),
                 Err(error) => prompts::failed(name, &chain(error.cause())),
             },

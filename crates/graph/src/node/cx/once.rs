@@ -10,7 +10,7 @@ use crate::{
     journal::{
         divergence::Astray,
         effects::{Failed, Told},
-        recorder::{self, Given},
+        recorder::{self, ReplayMode},
     },
 };
 
@@ -70,29 +70,29 @@ impl Cx {
         E: Into<NodeError>,
         F: Future<Output = Result<T, E>>,
     {
-        let (ledger, task) = (&self.run.ledger, self.task);
-        match self.run.tape.given(task) {
-            Given::Nothing | Given::Live(_) => self.run.tape.did_once(task, name),
-            Given::Recorded(recorded) => {
+        let (effects, task) = (&self.run.effects, self.task);
+        match self.run.recorder.given(task) {
+            ReplayMode::Nothing | ReplayMode::Live(_) => self.run.recorder.did_once(task, name),
+            ReplayMode::Recorded(recorded) => {
                 if let Some(error) = recorded.errors.get(name) {
-                    self.run.tape.learn(task, |learned| {
+                    self.run.recorder.learn(task, |learned| {
                         learned.errors.insert(name.to_owned(), error.clone());
                     });
                     return Err(error.clone().into());
                 }
                 let did = recorded.results.get(name);
                 let given = Box::pin(self.given_result(name, did)).await;
-                self.run.tape.learn(task, |learned| {
+                self.run.recorder.learn(task, |learned| {
                     learned.results.extend(did.map(|did| (name.to_owned(), did.clone())))
                 });
                 return Ok(given);
             }
-            Given::Unknown => return self.astray(Astray::Unknown).await,
+            ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
         }
         let over = || NodeError::new(OnceError::Over { name: name.to_owned() }).fatal();
-        let turn = ledger.turn(task, name).ok_or_else(over)?;
+        let turn = effects.turn(task, name).ok_or_else(over)?;
         let _turn = turn.lock().await;
-        let result = match ledger.result(task, name) {
+        let result = match effects.result(task, name) {
             Some(json) => serde_json::from_str(&json).map_err(|source| {
                 NodeError::new(OnceError::Unfit { name: name.to_owned(), source }).fatal()
             })?,
@@ -102,7 +102,7 @@ impl Cx {
                 let key = format!("{}/{name}", self.key());
                 let result = recorder::effect(Box::pin(effect(key))).await.map_err(|error| {
                     let error: NodeError = error.into();
-                    self.run.tape.learn(task, |learned| {
+                    self.run.recorder.learn(task, |learned| {
                         learned.errors.insert(name.to_owned(), Failed::from(&error));
                     });
                     error
@@ -111,12 +111,12 @@ impl Cx {
                 // Read back, so that the first result equals later ones.
                 let read = encode::read_back(&result);
                 let (read, json) = read.map_err(|source| NodeError::new(unstorable(source)).fatal())?;
-                ledger.put(task, name, json);
+                effects.put(task, name, json);
                 read
             }
         };
         // Not lost if this is dropped meanwhile: every later record of the task contains it.
-        ledger.store(task, name).await.ok_or_else(over)?;
+        effects.store(task, name).await.ok_or_else(over)?;
         Ok(result)
     }
 }
@@ -128,9 +128,9 @@ impl Cx {
     /// It takes the time of a disk sync; concurrent waits share one sync. It returns immediately without a
     /// checkpointer, if every write is synced anyway, and in a [`Replay`](crate::Replay).
     pub async fn durable(&self) {
-        if let Given::Nothing | Given::Live(_) = self.run.tape.given(self.task) {
+        if let ReplayMode::Nothing | ReplayMode::Live(_) = self.run.recorder.given(self.task) {
             // Work that outlives its task has no stored data to wait for.
-            let _ = self.run.ledger.sync(self.task).await;
+            let _ = self.run.effects.sync(self.task).await;
         }
     }
 }

@@ -10,14 +10,14 @@ use crate::{
     Cx,
     journal::{
         divergence::Astray,
-        interrupts::Asked,
-        recorder::{Given, Tape, Use, effect},
+        interrupts::WaitReason,
+        recorder::{Recorder, ReplayMode, Use, effect},
     },
 };
 
 impl Cx {
-    fn tape(&self) -> &Tape {
-        &self.run.tape
+    fn recorder(&self) -> &Recorder {
+        &self.run.recorder
     }
 
     /// Runs an effect and records its result with the update: a [`Replay`](crate::Replay) returns the result
@@ -46,18 +46,18 @@ impl Cx {
         T: Serialize + DeserializeOwned,
         F: Future<Output = T>,
     {
-        let name = &*self.tape().numbered(self.task, Use::Result, name);
-        match self.tape().given(self.task) {
-            Given::Nothing | Given::Live(_) => {}
-            Given::Recorded(recorded) => {
+        let name = &*self.recorder().numbered(self.task, Use::Result, name);
+        match self.recorder().given(self.task) {
+            ReplayMode::Nothing | ReplayMode::Live(_) => {}
+            ReplayMode::Recorded(recorded) => {
                 let given = Box::pin(self.given_result(name, recorded.results.get(name))).await;
                 self.learn_result(name, recorded.results.get(name).cloned().unwrap_or_default());
                 return given;
             }
-            Given::Unknown => return self.astray(Astray::Unknown).await,
+            ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
         }
         let outcome = self::effect(Box::pin(effect())).await;
-        if self.tape().is_on() {
+        if self.recorder().is_on() {
             match encode::to_value_of(&outcome) {
                 Ok(json) => self.learn_result(name, json),
                 Err(error) => return self.unstorable(&format!("the outcome of `{name}`"), error).await,
@@ -82,19 +82,19 @@ impl Cx {
     where
         T: Serialize + DeserializeOwned + Default + PartialEq,
     {
-        let name = &*self.tape().numbered(self.task, Use::Result, name);
-        let value = match self.tape().given(self.task) {
-            Given::Nothing | Given::Live(_) => value,
-            Given::Unknown => {
+        let name = &*self.recorder().numbered(self.task, Use::Result, name);
+        let value = match self.recorder().given(self.task) {
+            ReplayMode::Nothing | ReplayMode::Live(_) => value,
+            ReplayMode::Unknown => {
                 self.needs_records();
                 T::default()
             }
-            Given::Recorded(recorded) => {
+            ReplayMode::Recorded(recorded) => {
                 let noted = recorded.results.get(name);
                 noted.and_then(|noted| T::deserialize(noted).ok()).unwrap_or_default()
             }
         };
-        if self.tape().is_on() && value != T::default() {
+        if self.recorder().is_on() && value != T::default() {
             let json = encode::to_value_of(&value);
             self.learn_result(
                 name,
@@ -108,18 +108,18 @@ impl Cx {
     /// continue. `what` returns the identifying data, with [fingerprints](crate::fingerprint) of large parts;
     /// it is not called without recording. Data that cannot be stored as JSON fails the task.
     pub async fn compared<T: Serialize>(&self, name: &str, what: impl FnOnce() -> T) {
-        if !self.tape().is_on() {
+        if !self.recorder().is_on() {
             return;
         }
         let got = match encode::to_value(&what()) {
             Ok(got) => got,
             Err(error) => return self.unstorable(&format!("what is compared as `{name}`"), error).await,
         };
-        let name = &*self.tape().numbered(self.task, Use::Compared, name);
-        let recorded = match self.tape().given(self.task) {
-            Given::Nothing => None,
-            Given::Recorded(recorded) | Given::Live(recorded) => Some(recorded),
-            Given::Unknown => return self.astray(Astray::Unknown).await,
+        let name = &*self.recorder().numbered(self.task, Use::Compared, name);
+        let recorded = match self.recorder().given(self.task) {
+            ReplayMode::Nothing => None,
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => Some(recorded),
+            ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
         };
         if let Some(recorded) = recorded {
             let expected = recorded.compared.get(name).cloned().unwrap_or_default();
@@ -128,7 +128,7 @@ impl Cx {
                 return self.astray(Astray::Other { effect, expected, got }).await;
             }
         }
-        self.tape().learn(self.task, |learned| {
+        self.recorder().learn(self.task, |learned| {
             learned.compared.insert(name.to_owned(), got);
         });
     }
@@ -147,7 +147,7 @@ impl Cx {
     }
 
     fn learn_result(&self, name: &str, json: Value) {
-        self.tape().learn(self.task, |learned| {
+        self.recorder().learn(self.task, |learned| {
             learned.results.insert(name.to_owned(), json);
         });
     }
@@ -155,14 +155,14 @@ impl Cx {
     /// Reports that a task without recorded inputs needs them, so that it is given up when it waits or
     /// returns. For functions that cannot wait themselves; see [`astray`](Self::astray).
     pub(crate) fn needs_records(&self) {
-        if self.tape().replays && matches!(self.tape().given(self.task), Given::Unknown) {
-            self.say_at_desk([Asked::Astray(Astray::Unknown)]);
+        if self.recorder().replays && matches!(self.recorder().given(self.task), ReplayMode::Unknown) {
+            self.wait_for([WaitReason::Astray(Astray::Unknown)]);
         }
     }
 
     /// Leaves the node permanently: like an interrupt, the node cannot catch it.
     pub(crate) async fn astray<T>(&self, astray: Astray) -> T {
-        self.say_at_desk([Asked::Astray(astray)]);
+        self.wait_for([WaitReason::Astray(astray)]);
         pending().await
     }
 }

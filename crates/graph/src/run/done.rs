@@ -1,0 +1,19 @@
+//! The finished tasks of a superstep that is not over.
+//!
+//! Start at [`Done`].
+
+use superstep_engine::NodeIndex;
+
+use crate::{State, StoredUpdate};
+
+/// A finished task of an incomplete superstep.
+pub(super) struct Done<S: State> {
+    pub(super) node: NodeIndex,
+    /// `None` when it is folded, which happens early for a task that is alone in its superstep.
+    pub(super) update: Option<S::Update>,
+    /// The update as it is stored; `None` without a checkpointer.
+    pub(super) stored: Option<StoredUpdate>,
+    /// The items that it sends to workers, as JSON.
+    pub(super) items: Vec<String>,
+    pub(super) recorded: bool,
+}

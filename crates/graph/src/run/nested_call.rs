@@ -1,0 +1,116 @@
+//! The call of a graph by a task of another one, and how it ends.
+//!
+//! Start at [`Call`].
+
+use std::{any::Any, sync::Arc};
+
+use superstep_state::internal::{Made, clear_ephemeral};
+
+use crate::{
+    FoldError, RunError, State, SubgraphPath,
+    compiled::graph::Inner,
+    journal::{
+        interrupts::{Asking, PendingAnswer, Refusal},
+        memories::Place,
+    },
+    node::cx::RunScope,
+    stream::emitter::Below,
+};
+
+/// A progress report of a called graph, see [`GraphCall::watch`](crate::GraphCall::watch).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Seen<'a, T> {
+    /// Its state: after each of its supersteps, the first of which is its input, and when it continues after
+    /// an interrupt or a crash.
+    State(&'a T),
+    /// It waits, for an answer from outside or because the run is to stop: it does nothing more in this run.
+    Waits,
+}
+
+/// The observer of a called graph.
+pub(crate) type Watch<T> = Arc<dyn Fn(Seen<'_, T>) + Send + Sync>;
+
+/// A graph call of a task.
+pub(crate) struct Call<T: State> {
+    pub(crate) graph: Arc<Inner<T>>,
+    /// If the thread lives on over the tasks that call.
+    pub(crate) own: Option<OwnThread>,
+    pub(crate) input: T::Update,
+    /// The state before the input.
+    pub(crate) seed: Option<T>,
+    /// All that was answered so far.
+    pub(crate) answers: Vec<PendingAnswer>,
+    /// The sink of its events, and its namespace there.
+    pub(crate) events: Option<(Arc<dyn Below>, SubgraphPath)>,
+    /// Its place is its own; `None` if it is not stored.
+    pub(crate) scope: RunScope,
+    /// The observer of its progress.
+    pub(crate) watch: Option<Watch<T>>,
+}
+
+/// A thread that outlives the task that calls.
+pub(crate) enum OwnThread {
+    /// It is found from the place of the caller.
+    At(Place),
+    /// It takes the input at its head.
+    Head,
+}
+
+/// The end of a called graph.
+pub(crate) enum Called<T: State> {
+    Completed {
+        state: T,
+        /// The updates made in it, if it had a seed.
+        made: Vec<T::Update>,
+    },
+    Failed {
+        error: RunError,
+        fatal: bool,
+    },
+    /// Its observer ended it.
+    Halted,
+    /// It waits for answers.
+    Asks {
+        /// The superstep of the interrupted tasks.
+        step: i64,
+        /// By slot.
+        asked: Vec<(u32, Asking)>,
+        /// The interrupt whose answer was rejected, and the reason.
+        refused: Option<(String, Refusal)>,
+    },
+    /// It reached a breakpoint.
+    Suspended,
+    Cancelled,
+    Drained,
+    /// A node left it with this command for the caller.
+    Left(Box<dyn Any + Send + Sync>),
+}
+
+/// Additional data of a nested run.
+pub(super) struct Inside<S: State> {
+    pub(super) answers: Vec<PendingAnswer>,
+    /// The updates made so far, if it began with the caller's state.
+    pub(super) made: Option<Made<S>>,
+    pub(super) watch: Option<Watch<S>>,
+}
+
+/// Resets the ephemeral channels of the previous superstep.
+pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>) -> Result<(), FoldError> {
+    let made = inside.and_then(|inside| inside.made.as_mut());
+    // The first superstep still sees the ephemeral values of the initial state.
+    if !made.as_ref().is_some_and(|made| made.is_empty()) {
+        clear_ephemeral(state)?;
+    }
+    if let Some(made) = made {
+        made.begin_superstep();
+    }
+    Ok(())
+}
+
+/// Retains an update before it is folded, if the caller needs it.
+pub(super) fn note<S: State>(inside: Option<&mut Inside<S>>, update: &S::Update) {
+    if let Some(made) = inside.and_then(|inside| inside.made.as_mut()) {
+        made.push(update.clone());
+    }
+}

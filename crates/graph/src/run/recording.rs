@@ -1,0 +1,89 @@
+//! The observer that stores the recorded inputs of tasks with their updates.
+//!
+//! Start at [`Recording`].
+
+use serde_json::{Map, Value};
+use superstep_checkpoint::internal::own::STATE;
+use superstep_engine::Task;
+use superstep_state::internal::{outline, unpanicked};
+
+use super::{
+    observer::{RunObserver, RunView, TaskStart, Wait},
+    thread_writer::NewCheckpoint,
+};
+use crate::{RecordedTarget, RunError, Source, State, StoredUpdate, journal::recorder::ReplayMode};
+
+/// The number of bytes of a channel that its fingerprint covers, so that its cost does not grow with the
+/// channel.
+const OUTLINE: usize = 2 << 10;
+
+/// The observer of a run that is recorded for a replay.
+pub(super) struct Recording;
+
+impl<S: State> RunObserver<S> for Recording {
+    fn before_task(&self, run: RunView<'_, S>, task: Task) -> TaskStart<S> {
+        run.cx.recorder.begin(task.id, ReplayMode::Nothing);
+        TaskStart::Run { counts: None, reads_cache: true }
+    }
+
+    fn before_record(
+        &self,
+        run: RunView<'_, S>,
+        task: Task,
+        cached: Option<Vec<RecordedTarget>>,
+        update: Option<&mut StoredUpdate>,
+    ) -> Result<(), RunError> {
+        record(run, task, task.attempt, cached, update)
+    }
+
+    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut NewCheckpoint) -> Wait<'a> {
+        add_fingerprints(run, new);
+        None
+    }
+}
+
+/// Adds the recorded inputs of a task to its update, or gives them to the graph that called this one.
+///
+/// # Errors
+/// [`RunError::Encode`] if they are nested too deep.
+pub(super) fn record<S: State>(
+    run: RunView<'_, S>,
+    task: Task,
+    attempt: u32,
+    cached: Option<Vec<RecordedTarget>>,
+    update: Option<&mut StoredUpdate>,
+) -> Result<(), RunError> {
+    let mut learned = run.cx.recorder.learned(task.id, || run.cx.effects.results(task.id));
+    learned.failed = u64::from(attempt.saturating_sub(1));
+    (learned.cached, learned.went) = (cached.is_some(), cached.unwrap_or_default());
+    learned.failure = run.failures.get(&task.id.slot).map(|failure| Box::new((**failure).clone()));
+    match (&run.cx.scope.parent, update) {
+        (Some(parent), _) => parent.learn(task.id, learned),
+        (None, Some(update)) => learned.append_to(update).map_err(|source| {
+            let (node, step) = (run.graph.topology.name(task.node).clone(), task.id.step);
+            RunError::Encode { node, channel: None, step, source }
+        })?,
+        (None, None) => {}
+    }
+    Ok(())
+}
+
+/// Adds the fingerprints of the channels that a superstep wrote to its checkpoint.
+pub(super) fn add_fingerprints<S: State>(run: RunView<'_, S>, new: &mut NewCheckpoint) {
+    if new.source == Source::Loop {
+        new.metadata.insert(STATE.to_owned(), fingerprints(run).into());
+    }
+}
+
+/// Returns the fingerprints of the channels that this superstep wrote: of a large one, that of its beginning and its length.
+pub(super) fn fingerprints<S: State>(run: RunView<'_, S>) -> Map<String, Value> {
+    let channels = run.state.channels();
+    let written = run.written.iter().filter(|position| !channels[*position].untracked);
+    let print = |position: usize| {
+        let print = || Ok(outline(OUTLINE, |printer| run.state.serialize_channel(position, printer)));
+        // Unreadable values are not compared.
+        let print = unpanicked("Serialize", print).ok()??;
+        Some((channels[position].name.to_string(), print.into()))
+    };
+    written.filter_map(print).collect()
+}

@@ -1,0 +1,68 @@
+//! Replaying the graphs that a task calls.
+
+use futures::{FutureExt as _, future::BoxFuture};
+use serde_json::Value;
+
+use crate::{
+    CheckpointId, Cx, NodeError, Segment,
+    journal::{divergence::Astray, recorder::in_effect, replay_cursor::ReplayCursor, replay_script},
+    node::{cx::RunScope, parent_recorder::ParentRecorder},
+};
+
+/// Returns the thread of a called graph that is replayed, and the recorder of its tasks if it has no thread.
+pub(in crate::run) fn recorded_of(
+    cx: &Cx,
+    segment: &Segment,
+    key: &str,
+    nowhere: bool,
+) -> (Option<ReplayCursor>, Option<ParentRecorder>) {
+    let run = &cx.run;
+    if in_effect() {
+        return (None, None);
+    }
+    let cursor = run.scope.cursor.as_ref().map(|cursor| {
+        let at = cursor.script.place(&cursor.thread).0.map(|at| at.id);
+        let task = segment.task.map(|(slot, checkpoint)| (slot, at.unwrap_or(checkpoint)));
+        let thread = cursor.thread.child(&Segment { task, ..segment.clone() });
+        ReplayCursor { script: cursor.script.clone(), thread }
+    });
+    let parent = || match &run.scope.parent {
+        Some(parent) => parent.inside(cx.task, key),
+        None => ParentRecorder { run: run.clone(), task: cx.task, way: Vec::new(), key: key.to_owned() },
+    };
+    (cursor, (nowhere && (run.recorder.records || run.recorder.replays)).then(parent))
+}
+
+/// Moves a replay to the place where a graph was called. Resolves to the reason if that is not possible; `None` if the call is
+/// not replayed on a thread of its own.
+pub(in crate::run) fn seek<'a>(
+    cx: &'a Cx,
+    key: &'a str,
+    scope: &RunScope,
+    is_own: bool,
+) -> Option<BoxFuture<'a, Result<Option<Astray>, NodeError>>> {
+    let cursor = scope.cursor.clone()?;
+    scope.place.as_ref()?;
+    Some(strays(cx, key, cursor, is_own).boxed())
+}
+
+async fn strays(cx: &Cx, key: &str, cursor: ReplayCursor, is_own: bool) -> Result<Option<Astray>, NodeError> {
+    if is_own && cursor.script.is_any_live() {
+        cursor.script.refuse(cx.node());
+        return Ok(Some(Astray::Unknown));
+    }
+    if cx.origin.is_some() {
+        // Before the update, it ran with another state.
+        return Ok(Some(Astray::Unknown));
+    }
+    let caller = cx.run.scope.cursor.as_ref();
+    let at = caller.and_then(|caller| caller.script.place(&caller.thread).0);
+    let task = Some((cx.task.slot, at.map_or(CheckpointId(0), |at| at.id)));
+    let task = Segment { node: cx.node().clone(), task, key: key.to_owned() };
+    let called = cursor.script.seek(&cursor.thread, &Value::String(task.to_string())).await?;
+    Ok(match called {
+        replay_script::Called::Yes => None,
+        replay_script::Called::Otherwise => Some(Astray::Unknown),
+        replay_script::Called::Never => Some(Astray::Call { key: key.to_owned() }),
+    })
+}

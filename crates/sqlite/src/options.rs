@@ -1,0 +1,35 @@
+//! The settings of a database.
+//!
+//! Start at [`SqliteOptions`].
+
+use std::time::Duration;
+
+/// Options for opening a database.
+#[derive(Clone, Debug)]
+pub struct SqliteOptions {
+    /// The maximum wait for another program that is writing. 5 s by default.
+    pub busy_timeout: Duration,
+    /// The maximum size of the database in bytes; commits that exceed it fail. Unlimited by default.
+    pub max_bytes: Option<u64>,
+    /// The time at which commits are written to the disk.
+    pub synchronous: Synchronous,
+}
+
+/// The time at which commits are synced to the disk, so that they survive a power failure. They survive the
+/// end of the process in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// Before a node continues that requested it (`Cx::durable`), as agents do before a tool that must not
+    /// run twice, and when the write-ahead log is folded into the database. A power failure loses later
+    /// commits.
+    #[default]
+    Effects,
+    /// With each commit, at the speed of the disk: `synchronous = FULL`.
+    Commits,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { busy_timeout: Duration::from_secs(5), max_bytes: None, synchronous: Synchronous::default() }
+    }
+}

@@ -1,0 +1,282 @@
+//! The stored form of an update.
+//!
+//! ```text
+//! {"$v": {"log": 2}, "log": […], "answer": …, "clear": ["log"], "$then": [{…}, …], "$recorded": {…}}
+//!  versions          a write for each channel  reset channels   later updates       inputs of the task
+//! ```
+//!
+//! All entries are optional. The names of the entries that are not channels are in [`keys`].
+//!
+//! Start at [`StoredUpdate`].
+
+use std::{collections::BTreeMap, fmt, ops::Deref};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde_json::{
+    Map, Value,
+    value::{RawValue, to_raw_value},
+};
+use superstep_engine::ChannelSet;
+
+use crate::{Channel, ChannelValue, RawJson};
+
+/// The entries of a stored update, or of a snapshot, that are not channels.
+pub mod keys {
+    /// The versions of the channels whose version is not 1. In both.
+    pub const VERSIONS: &str = "$v";
+    /// The names of the channels that start over. In an update.
+    pub const CLEAR: &str = "clear";
+    /// The updates that are folded right after this one. In an update.
+    pub const THEN: &str = "$then";
+    /// The recorded inputs of the task that made the update. In an update.
+    pub const RECORDED: &str = "$recorded";
+    /// The stored parts of channels that the program does not know. In a snapshot.
+    pub const KEPT: &str = "$kept";
+
+    /// Returns whether a name belongs to the driver.
+    pub fn is_own(name: &str) -> bool {
+        name.starts_with('$')
+    }
+
+    /// Returns whether a channel cannot have this name.
+    pub fn is_reserved(name: &str) -> bool {
+        is_own(name) || name == CLEAR
+    }
+}
+
+/// An update as it is stored: a JSON object with an entry for each write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StoredUpdate(RawJson);
+
+/// The beginning of an update with versions.
+const WITH_VERSIONS: &str = "{\"$v\":";
+
+/// The versions of channels, by name; 1 if there is none.
+pub(crate) type Versions = BTreeMap<String, u32>;
+
+impl StoredUpdate {
+    /// An update that writes nothing.
+    pub fn empty() -> Self {
+        Self("{}".into())
+    }
+
+    /// Writes an update: the versions of its channels, and the object that `write` appends.
+    ///
+    /// `scratch` is where it is written first: the result has the size it needs and was allocated once.
+    pub(crate) fn write<E>(
+        channels: &[Channel],
+        written: ChannelSet,
+        scratch: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        scratch.clear();
+        write_versions(channels, written, scratch);
+        let begin = scratch.len();
+        write(scratch)?;
+        if begin > 0 {
+            // The object goes on with its channels. There are some, for the versions are theirs.
+            scratch[begin] = b',';
+        }
+        Ok(Self(RawJson::written(scratch.as_slice().to_vec())))
+    }
+
+    /// Adds the recorded inputs of the task that made it.
+    pub fn add_recorded(&mut self, recorded: &Value) {
+        let mut json = std::mem::replace(&mut self.0, RawJson::from(String::new())).into_string();
+        json.pop();
+        if json.len() > 1 {
+            json.push(',');
+        }
+        json.push_str(&format!("\"{}\":{recorded}}}", keys::RECORDED));
+        self.0 = json.into();
+    }
+
+    /// Returns the recorded inputs of the task that made it, and the rest.
+    ///
+    /// # Errors
+    /// If it is not a JSON object.
+    pub fn split_recorded(&self) -> serde_json::Result<(Option<Value>, Value)> {
+        let mut update: Value = serde_json::from_str(self)?;
+        let recorded = update.as_object_mut().and_then(|entries| entries.remove(keys::RECORDED));
+        Ok((recorded, update))
+    }
+
+    /// Returns whether it writes or clears a channel; an update that is not an object does neither.
+    pub fn touches(&self, channel: &str) -> bool {
+        let entries: Map<String, Value> = serde_json::from_str(self).unwrap_or_default();
+        let cleared = entries.get(keys::CLEAR).and_then(Value::as_array);
+        entries.contains_key(channel) || cleared.is_some_and(|names| names.iter().any(|name| name == channel))
+    }
+
+    /// Returns whether it begins with versions, as [`write`](Self::write) writes them.
+    pub(crate) fn has_versions(&self) -> bool {
+        self.starts_with(WITH_VERSIONS)
+    }
+
+    /// Returns the versions with which it begins, and its JSON without them; `None` if it has none, or only those.
+    pub(crate) fn split_versions(&self) -> serde_json::Result<Option<(Versions, Vec<u8>)>> {
+        let Some(json) = self.strip_prefix(WITH_VERSIONS) else { return Ok(None) };
+        let mut versions = serde_json::Deserializer::from_str(json).into_iter::<Versions>();
+        let Some(read) = versions.next().transpose()? else { return Ok(None) };
+        let mut rest = json.as_bytes()[versions.byte_offset()..].to_vec();
+        match rest.first_mut() {
+            Some(comma) if *comma == b',' => *comma = b'{',
+            _ => return Ok(None),
+        }
+        Ok(Some((read, rest)))
+    }
+}
+
+impl Deref for StoredUpdate {
+    type Target = RawJson;
+
+    fn deref(&self) -> &RawJson {
+        &self.0
+    }
+}
+
+impl From<String> for StoredUpdate {
+    fn from(json: String) -> Self {
+        Self(json.into())
+    }
+}
+
+impl From<&str> for StoredUpdate {
+    fn from(json: &str) -> Self {
+        Self(json.into())
+    }
+}
+
+impl From<&RawValue> for StoredUpdate {
+    fn from(json: &RawValue) -> Self {
+        Self(json.into())
+    }
+}
+
+impl fmt::Display for StoredUpdate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl PartialEq<&str> for StoredUpdate {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<str> for StoredUpdate {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == *other
+    }
+}
+
+/// Begins an object with the versions of the written channels, if any is not 1. The object stays open.
+fn write_versions(channels: &[Channel], written: ChannelSet, json: &mut Vec<u8>) {
+    let mut begin = WITH_VERSIONS.as_bytes();
+    for channel in written.iter().map(|position| &channels[position]).filter(|channel| channel.version != 1) {
+        let is_first = json.is_empty();
+        json.extend_from_slice(begin);
+        json.extend_from_slice(if is_first { b"{\"" } else { b"\"" });
+        json.extend_from_slice(channel.name.as_bytes());
+        json.extend_from_slice(b"\":");
+        json.extend_from_slice(channel.version.to_string().as_bytes());
+        begin = b",";
+    }
+    if !json.is_empty() {
+        json.push(b'}');
+    }
+}
+
+/// Returns the entry of a snapshot with the versions of all channels, if any of them is not 1.
+pub(crate) fn versions(channels: &[Channel]) -> Option<ChannelValue> {
+    let versions = channels.iter().filter(|channel| channel.version != 1);
+    let versions: BTreeMap<_, _> = versions.map(|channel| (&*channel.name, channel.version)).collect();
+    let json = || serde_json::to_string(&versions).expect("names and numbers become JSON").into();
+    (!versions.is_empty()).then(|| ChannelValue { channel: keys::VERSIONS.to_owned(), json: json() })
+}
+
+/// The entries of a stored update, or the values of a snapshot, with their versions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoredEntries {
+    pub(crate) versions: Versions,
+    pub(crate) entries: BTreeMap<String, Box<RawValue>>,
+    /// The updates that are folded after this one.
+    pub(crate) then: Vec<StoredEntries>,
+}
+
+impl StoredEntries {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.then.is_empty()
+    }
+
+    /// Returns whether each entry satisfies `is_present`, and no version but the first is in it.
+    pub(crate) fn is_unversioned(&self, is_present: &impl Fn(&str) -> bool) -> bool {
+        let present = |name: &String| name == keys::CLEAR || is_present(name);
+        self.versions.is_empty()
+            && self.entries.keys().all(present)
+            && self.then.iter().all(|later| later.is_unversioned(is_present))
+    }
+
+    /// Reads an update without following ones.
+    fn single(mut entries: BTreeMap<String, Box<RawValue>>) -> serde_json::Result<Self> {
+        let versions = entries.remove(keys::VERSIONS);
+        let versions = versions.map(|json| serde_json::from_str(json.get())).transpose()?;
+        entries.remove(keys::RECORDED);
+        match entries.keys().find(|name| keys::is_own(name)) {
+            Some(name) => Err(unknown_entry(name)),
+            None => Ok(Self { versions: versions.unwrap_or_default(), entries, then: Vec::new() }),
+        }
+    }
+
+    pub(crate) fn put(&mut self, name: String, version: u32, json: Box<RawValue>) {
+        if version != 1 {
+            self.versions.insert(name.clone(), version);
+        }
+        self.entries.insert(name, json);
+    }
+
+    /// Returns the names of the channels.
+    pub(crate) fn channels(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.entries.keys().filter(|name| *name != keys::CLEAR).cloned().collect();
+        if let Some(cleared) = self.entries.get(keys::CLEAR) {
+            names.extend(serde_json::from_str::<Vec<String>>(cleared.get()).unwrap_or_default());
+        }
+        names.extend(self.then.iter().flat_map(Self::channels));
+        names
+    }
+}
+
+impl Serialize for StoredEntries {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let versions = (!self.versions.is_empty()).then(|| to_raw_value(&self.versions));
+        let versions = versions.transpose().map_err(serde::ser::Error::custom)?;
+        let versions = versions.as_ref().map(|versions| (keys::VERSIONS, versions));
+        let then = (!self.then.is_empty()).then(|| to_raw_value(&self.then));
+        let then = then.transpose().map_err(serde::ser::Error::custom)?;
+        let then = then.as_ref().map(|then| (keys::THEN, then));
+        let entries = self.entries.iter().map(|(name, json)| (name.as_str(), json));
+        serializer.collect_map(versions.into_iter().chain(entries).chain(then))
+    }
+}
+
+impl<'de> Deserialize<'de> for StoredEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut entries = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)?;
+        let then = entries.remove(keys::THEN);
+        let mut update = Self::single(entries).map_err(D::Error::custom)?;
+        if let Some(then) = then {
+            // Updates in the list cannot contain lists, so that stored data does not control recursion.
+            let then: Vec<_> = serde_json::from_str(then.get()).map_err(D::Error::custom)?;
+            let then: Result<_, _> = then.into_iter().map(Self::single).collect();
+            update.then = then.map_err(D::Error::custom)?;
+        }
+        Ok(update)
+    }
+}
+
+pub(crate) fn unknown_entry(name: &str) -> serde_json::Error {
+    let message = format!("the entry `{name}` is not of this version of superstep; use a newer one");
+    serde_json::Error::custom(message)
+}
