@@ -55,6 +55,7 @@ pub use deps::memory::{
 pub use deps::models::Models;
 pub use deps::replay_tools::ReplayTools;
 pub use deps::sub_agent::SubAgent;
+pub use events::AgentEvent;
 pub use facades::facade::FacadeError;
 pub use facades::{agentscope, cococat, harness, opencode};
 pub use graph::react_graph::{

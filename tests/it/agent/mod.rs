@@ -19,6 +19,7 @@ mod context;
 mod decided;
 mod dreams;
 mod edited;
+mod events;
 mod extension;
 mod facades;
 mod fallback;

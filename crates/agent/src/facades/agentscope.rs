@@ -9,7 +9,8 @@ use superstep_llm::{Message, Role};
 
 use super::facade::{Facade, FacadeError};
 use crate::{
-    Agent, AgentBuilder, AgentError, AgentState, AgentStateUpdate, Hooks, Msg, Printed, ReactConfig,
+    Agent, AgentBuilder, AgentError, AgentEvent, AgentState, AgentStateUpdate, Hooks, Msg, Printed,
+    ReactConfig,
 };
 
 /// An agent with a name and its own memory: the thread of that name.
@@ -89,11 +90,15 @@ impl ReActAgent {
         let config = RunConfig { thread: Some(self.thread()), ..config };
         let mut turn = self.facade.begin(input(&msg), config);
         let mut said = String::new();
-        while let Some((event, data)) = turn.next().await {
-            match (event, data["token"].as_str()) {
-                ("node_start" | "attempt_discarded" | "text_calls", _) => said.clear(),
-                ("llm_token", Some(token)) if self.shows() && !token.is_empty() => {
-                    said.push_str(token);
+        while let Some((name, data)) = turn.next().await {
+            match AgentEvent::read(name, &data) {
+                Some(
+                    AgentEvent::NodeStart { .. }
+                    | AgentEvent::AttemptDiscarded { .. }
+                    | AgentEvent::TextCalls { .. },
+                ) => said.clear(),
+                Some(AgentEvent::LlmToken { token, .. }) if self.shows() && !token.is_empty() => {
+                    said.push_str(&token);
                     if let Err(failed) = self.print(self.said(said.clone()), false).await {
                         turn.break_off().await?;
                         return Err(failed);

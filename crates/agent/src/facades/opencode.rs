@@ -10,7 +10,7 @@ use superstep_graph::{RunConfig, State};
 use superstep_llm::Message;
 
 use super::facade::{Facade, FacadeError, Turn};
-use crate::{AgentBuilder, AgentState, AgentStateUpdate, Part, ReactConfig};
+use crate::{AgentBuilder, AgentEvent, AgentState, AgentStateUpdate, Part, ReactConfig, ToolStatus};
 
 /// A model with tools for a single round: it may call tools in parallel, and then replies.
 ///
@@ -115,7 +115,11 @@ impl Running<'_> {
                 return Some(told);
             }
             match self.turn.next().await {
-                Some((event, data)) => self.tell(event, &data),
+                Some((name, data)) => {
+                    if let Some(event) = AgentEvent::read(name, &data) {
+                        self.tell(event);
+                    }
+                }
                 None if std::mem::take(&mut self.is_in_step) => {
                     return Some(StepEvent::FinishStep { next: NextStep::Stop });
                 }
@@ -135,22 +139,19 @@ impl Running<'_> {
         Ok(state.final_reply)
     }
 
-    fn tell(&mut self, event: &str, data: &Value) {
-        let text = |field: &str| data[field].as_str().unwrap_or_default().to_owned();
+    fn tell(&mut self, event: AgentEvent) {
         let told = match event {
-            "node_start" if std::mem::replace(&mut self.is_in_step, true) => {
+            AgentEvent::NodeStart { .. } if std::mem::replace(&mut self.is_in_step, true) => {
                 StepEvent::FinishStep { next: NextStep::Continue }
             }
-            "llm_token" if !text("token").is_empty() => StepEvent::TextDelta { text: text("token") },
-            "attempt_discarded" | "text_calls" => StepEvent::TextDiscarded,
-            "tool_start" => {
-                StepEvent::ToolCall { id: text("id"), tool: text("tool"), input: data["args"].clone() }
+            AgentEvent::LlmToken { token, .. } if !token.is_empty() => StepEvent::TextDelta { text: token },
+            AgentEvent::AttemptDiscarded { .. } | AgentEvent::TextCalls { .. } => StepEvent::TextDiscarded,
+            AgentEvent::ToolStart { tool, args, id } => StepEvent::ToolCall { id, tool, input: args },
+            AgentEvent::ToolEnd { id, result, status: ToolStatus::Completed, .. } => {
+                StepEvent::ToolResult { id, output: result }
             }
-            "tool_end" if data["status"] == "completed" => {
-                StepEvent::ToolResult { id: text("id"), output: text("result") }
-            }
-            "tool_end" => StepEvent::ToolError { id: text("id"), error: text("result") },
-            "tool_skipped" => StepEvent::ToolError { id: text("id"), error: text("reason") },
+            AgentEvent::ToolEnd { id, result, .. } => StepEvent::ToolError { id, error: result },
+            AgentEvent::ToolSkipped { id, reason, .. } => StepEvent::ToolError { id, error: reason },
             _ => return,
         };
         self.told.push_back(told);

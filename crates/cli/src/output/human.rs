@@ -8,9 +8,11 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Deserialize;
 use serde_json::Value;
-use superstep::{NodeName, agent::AgentOutcome, llm::FileChanges};
+use superstep::{
+    NodeName,
+    agent::{AgentEvent, AgentOutcome},
+};
 use tokio::time::Instant;
 
 use crate::output::{
@@ -129,127 +131,126 @@ impl<W: Write> Human<W> {
         let what = if lines > 1 { format!("{lines} lines") } else { brief(result, MOST_SHOWN) };
         self.tell(style, &format!("  ← {tool}: {what} ({})", time(took)));
     }
-}
 
-impl<W: Write> Output for Human<W> {
-    fn event(&mut self, name: &str, data: &Value) -> io::Result<()> {
-        let text = |field: &str| data[field].as_str().unwrap_or_default();
-        // A truncated reply and its continuation are one text on one line.
-        let goes_on = std::mem::take(&mut self.may_go_on) && name == "node_start" && self.mid_line;
-        if name != "llm_token" && name != "node_end" && !goes_on {
-            self.end_line()?;
-        }
-        match name {
-            "node_start" if goes_on => {}
-            "node_start" => {
+    /// Prints an event.
+    fn show(&mut self, event: AgentEvent) -> io::Result<()> {
+        match event {
+            AgentEvent::NodeStart { .. } => {
                 self.streamed.clear();
                 self.wait_for_model();
             }
-            "llm_token" if !text("token").is_empty() => {
+            AgentEvent::LlmToken { token, .. } if !token.is_empty() => {
                 self.stop_waiting();
-                self.streamed.push_str(text("token"));
+                self.streamed.push_str(&token);
                 if !self.quiet {
-                    self.say(text("token"))?;
+                    self.say(&token)?;
                 }
             }
-            "llm_token" => {
+            AgentEvent::LlmToken { .. } => {
                 if let Some(spinner) = &self.spinner {
                     spinner.set_message("the model thinks");
                 }
             }
-            "node_end" => {
+            AgentEvent::NodeEnd { .. } => {
                 self.stop_waiting();
                 self.may_go_on = true;
             }
-            "tool_start" => {
+            AgentEvent::ToolStart { tool, args, id } => {
                 let running = Running { began: Instant::now(), line: String::new() };
-                self.tools.insert(text("id").to_owned(), running);
-                let args = brief(&data["args"].to_string(), MOST_SHOWN);
-                self.tell(DIM, &format!("  → {} {args}", text("tool")));
+                self.tools.insert(id, running);
+                let args = brief(&args.to_string(), MOST_SHOWN);
+                self.tell(DIM, &format!("  → {tool} {args}"));
             }
-            "tool_output" => {
-                self.tool_output(text("id"), text("chunk"));
-                if data["truncated"] == true {
+            AgentEvent::ToolOutput { id, chunk, truncated, .. } => {
+                self.tool_output(&id, &chunk);
+                if truncated {
                     self.tell(DIM, "    │ … what it says from here on is not shown");
                 }
             }
-            "tool_end" => self.tool_end(text("id"), text("tool"), text("result")),
-            "tool_skipped" => {
-                self.tell(BAD, &format!("  ← {} was not run: {}", text("tool"), text("reason")))
+            AgentEvent::ToolEnd { tool, id, result, .. } => self.tool_end(&id, &tool, &result),
+            AgentEvent::ToolSkipped { tool, reason, .. } => {
+                self.tell(BAD, &format!("  ← {tool} was not run: {reason}"))
             }
-            "retry" => {
-                let wait = time(Duration::from_millis(data["delay_ms"].as_u64().unwrap_or_default()));
-                self.tell(DIM, &format!("{}; asking again in {wait}", text("reason")));
+            AgentEvent::Retry { delay_ms, reason, .. } => {
+                let wait = time(Duration::from_millis(delay_ms));
+                self.tell(DIM, &format!("{reason}; asking again in {wait}"));
                 self.wait_for_model();
             }
-            "model_fallback" => {
-                let (from, to, reason) = (text("from"), text("to"), text("reason"));
+            AgentEvent::ModelFallback { from, to, reason, .. } => {
                 self.tell(BAD, &format!("{from} cannot answer: {reason}; asking {to}"));
                 self.wait_for_model();
             }
-            "attempt_discarded" => {
+            AgentEvent::AttemptDiscarded { .. } => {
                 self.end_line()?;
                 self.streamed.clear();
                 self.tell(BAD, "the answer broke off, what it said so far is void");
             }
-            "spilled" => self.tell(DIM, &format!("    the whole result is in {}", text("path"))),
-            "spill_failed" => {
-                self.tell(BAD, &format!("    the rest of the result is lost: {}", text("reason")))
+            AgentEvent::Spilled { path, .. } => self.tell(DIM, &format!("    the whole result is in {path}")),
+            AgentEvent::SpillFailed { reason, .. } => {
+                self.tell(BAD, &format!("    the rest of the result is lost: {reason}"))
             }
-            "files_changed" => {
-                if let Ok(changes) = FileChanges::deserialize(data) {
-                    self.tell(DIM, &format!("    {}", listed(&changes).join("\n    ")));
-                }
+            AgentEvent::FilesChanged(changes) => {
+                self.tell(DIM, &format!("    {}", listed(&changes).join("\n    ")))
             }
-            "snapshot_failed" => {
-                let reason = text("reason");
-                self.tell(BAD, &format!("    what the tools change cannot be put back later: {reason}"));
+            AgentEvent::SnapshotFailed { reason } => {
+                self.tell(BAD, &format!("    what the tools change cannot be put back later: {reason}"))
             }
-            "steered" => {
+            AgentEvent::Steered { text, .. } => {
                 self.end_line()?;
-                self.tell(DIM, &format!("told meanwhile: {}", text("text")))
+                self.tell(DIM, &format!("told meanwhile: {text}"))
             }
-            "truncated_answer" => self.tell(BAD, "the answer ran into the model's output limit"),
-            "text_calls" => {
+            AgentEvent::TruncatedAnswer {} => self.tell(BAD, "the answer ran into the model's output limit"),
+            AgentEvent::TextCalls { .. } => {
                 self.end_line()?;
                 self.streamed.clear();
                 self.tell(DIM, "that held tool calls, written as text");
             }
-            "compacted" => self.tell(
+            AgentEvent::Compacted { before, after, .. } => self.tell(
                 DIM,
-                &format!(
-                    "the conversation was shortened for the model: {} → {} tokens",
-                    data["before"], data["after"]
-                ),
+                &format!("the conversation was shortened for the model: {before} → {after} tokens"),
             ),
-            "compaction_paused" => self.tell(DIM, "summaries gain nothing and are given up for this turn"),
-            "budget_warning" => self.tell(
-                BAD,
-                &format!("{} % of the turn's budget are spent ({})", data["percent"], text("budget")),
+            AgentEvent::CompactionPaused {} => {
+                self.tell(DIM, "summaries gain nothing and are given up for this turn")
+            }
+            AgentEvent::BudgetWarning { budget, percent } => {
+                self.tell(BAD, &format!("{percent} % of the turn's budget are spent ({budget})"))
+            }
+            AgentEvent::ToolRepaired { from, to, .. } => {
+                self.tell(DIM, &format!("  the model wrote `{from}` and means {to}"))
+            }
+            AgentEvent::ArgsRepaired { tool, .. } => {
+                self.tell(DIM, &format!("  unwrapped the arguments of {tool}"))
+            }
+            AgentEvent::Loop { tool, .. } => self.tell(BAD, &format!("the model repeats itself with {tool}")),
+            AgentEvent::Retrieved { memories, passages, .. } => self.tell(
+                DIM,
+                &format!("looked up {memories} of what is remembered, {passages} of what is known"),
             ),
-            "tool_repaired" => {
-                self.tell(DIM, &format!("  the model wrote `{}` and means {}", text("from"), text("to")))
+            AgentEvent::RetrievalFailed { source, reason } => {
+                self.tell(BAD, &format!("{source} could not be searched: {reason}"))
             }
-            "args_repaired" => self.tell(DIM, &format!("  unwrapped the arguments of {}", text("tool"))),
-            "loop" => self.tell(BAD, &format!("the model repeats itself with {}", text("tool"))),
-            "retrieved" => {
-                let (memories, passages) = (&data["memories"], &data["passages"]);
-                self.tell(
-                    DIM,
-                    &format!("looked up {memories} of what is remembered, {passages} of what is known"),
-                )
+            AgentEvent::TurnNotRecorded { reason } => {
+                self.tell(BAD, &format!("the turn could not be written down: {reason}"))
             }
-            "retrieval_failed" => {
-                self.tell(BAD, &format!("{} could not be searched: {}", text("in"), text("reason")))
-            }
-            "turn_not_recorded" => {
-                self.tell(BAD, &format!("the turn could not be written down: {}", text("reason")))
-            }
-            "memory_stored" => self.tell(DIM, "that is remembered; see `superstep memory list`"),
-            "memory_failed" => self.tell(BAD, &format!("the memory failed: {}", text("reason"))),
+            AgentEvent::MemoryStored {} => self.tell(DIM, "that is remembered; see `superstep memory list`"),
+            AgentEvent::MemoryFailed { reason } => self.tell(BAD, &format!("the memory failed: {reason}")),
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl<W: Write> Output for Human<W> {
+    fn event(&mut self, name: &str, data: &Value) -> io::Result<()> {
+        let event = AgentEvent::read(name, data);
+        // A truncated reply and its continuation are one text on one line.
+        let begins = matches!(event, Some(AgentEvent::NodeStart { .. }));
+        let goes_on = std::mem::take(&mut self.may_go_on) && begins && self.mid_line;
+        let is_text = matches!(event, Some(AgentEvent::LlmToken { .. } | AgentEvent::NodeEnd { .. }));
+        if !is_text && !goes_on {
+            self.end_line()?;
+        }
+        event.filter(|_| !goes_on).map_or(Ok(()), |event| self.show(event))
     }
 
     fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()> {
@@ -357,12 +358,14 @@ mod tests {
     fn an_answer_in_two_parts_is_one_text() {
         let mut out = Vec::new();
         let mut output = Human::new(&mut out, true, false);
-        let told = [("llm_token", "I look."), ("node_end", ""), ("tool_skipped", ""), ("node_start", "")];
-        let parts = [("llm_token", "It is "), ("node_end", ""), ("node_start", ""), ("llm_token", "42.")];
-        for (name, token) in told.into_iter().chain(parts) {
-            output.event(name, &json!({"token": token})).unwrap();
+        let token = |token: &str| ("llm_token", json!({"token": token, "reasoning_token": ""}));
+        let (start, end) = (("node_start", json!({"node": "agent"})), ("node_end", json!({"node": "agent"})));
+        let skipped = ("tool_skipped", json!({"tool": "t", "id": "c1", "reason": "cancelled"}));
+        let told = [token("I look."), end.clone(), skipped, start.clone()];
+        let parts = [token("It is "), end.clone(), start, token("42."), end];
+        for (name, data) in told.into_iter().chain(parts) {
+            output.event(name, &data).unwrap();
         }
-        output.event("node_end", &json!({})).unwrap();
         let state = AgentState { final_reply: "It is 42.".into(), ..AgentState::default() };
         let end = End { thread: "t", state: &state, outcome: AgentOutcome::Completed, took: Duration::ZERO };
         output.end(&end).unwrap();
