@@ -200,30 +200,3 @@ pub(crate) fn loop_end(tool: &str, n: usize) -> String {
 pub(crate) fn is_failure(result: &str) -> bool {
     result.starts_with("Error:") || result.starts_with("Error executing ")
 }
-
-/// Returns the explanation in place of a missing reply. Names the reason as the metadata does.
-pub(crate) fn explain(stop_reason: &str, error: Option<&str>) -> String {
-    let why = match stop_reason {
-        "max_steps" => "the step limit was reached before the model gave an answer",
-        "loop_detected" => "the model repeated the same tool call with the same result",
-        "cancelled" => "the run was cancelled",
-        "llm_error" => "the model could not be asked",
-        "hook_error" => "a hook of the program failed",
-        "tool_error" => "a tool failed",
-        "empty_response" => "the model gave empty answers only",
-        "budget_tokens" => "the tokens of the turn were spent before the model gave an answer",
-        "budget_tool_calls" => "the tool calls of the turn were used up before the model gave an answer",
-        "budget_wall" => "the time of the turn was over before the model gave an answer",
-        "budget_cost" => "the money of the turn was spent before the model gave an answer",
-        "structured_output_invalid" => "no reply had the shape that it is to have",
-        "denied" => "a tool call was denied",
-        "length_limit" => "the output limit cut every answer off",
-        "refusal" => "the model refused to answer",
-        "content_filter" => "the provider's content filter withheld the answer",
-        _ => "the run was stopped",
-    };
-    match error {
-        Some(error) => format!("No answer: {why} ({stop_reason}): {error}"),
-        None => format!("No answer: {why} ({stop_reason})."),
-    }
-}

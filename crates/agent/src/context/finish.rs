@@ -5,12 +5,9 @@ use serde_json::{Map, Value, json};
 use superstep_llm::{ArgumentCheck, Message, ToolSpec};
 
 use crate::{
-    AgentState, AgentStateUpdate, Finish, FinishBy, LastAnswer, OutputMode, ReactConfig, config::prompts,
-    transcript::repaired_call,
+    AgentOutcome, AgentState, AgentStateUpdate, Finish, FinishBy, LastAnswer, OutputMode, ReactConfig,
+    config::prompts, transcript::repaired_call,
 };
-
-/// The stop reason of a turn without a valid reply.
-pub(crate) const INVALID: &str = "structured_output_invalid";
 
 /// The finish tool's arguments: the text for the user, and the value if it is not an object.
 const RESPONSE: &str = "response";
@@ -169,7 +166,11 @@ pub(crate) fn settle<'a>(
         (None, Some(problem)) => {
             let answer = LastAnswer { invalid: before.invalid + 1, ..before };
             let update = update.answer(answer).output_problem(problem.clone());
-            if answer.invalid > finish.retries { update.stop(true).stop_reason(INVALID) } else { update }
+            if answer.invalid > finish.retries {
+                update.stop(true).stop_reason(AgentOutcome::InvalidOutput.as_str())
+            } else {
+                update
+            }
         }
         (None, None) => update,
     }

@@ -73,7 +73,7 @@ pub enum AgentEvent {
         tool: String,
         /// The output since the last event.
         chunk: String,
-        /// Whether this is the last output that is reported, because the tool wrote too much.
+        /// True for the last reported output, if the tool wrote too much.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         truncated: bool,
     },

@@ -4,7 +4,7 @@
 
 mod agent_event;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::FileChanges;
 

@@ -6,10 +6,10 @@ use superstep_llm::{FinishReason, Message, Response, ToolCall};
 
 use super::{budget::Spent, next_call::NextCall};
 use crate::{
-    AfterEmpty, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy, ReactConfig, Refusal,
-    ToolCallRecord,
+    AfterEmpty, AgentOutcome, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy,
+    ReactConfig, Refusal, ToolCallRecord,
     config::prompts,
-    context::finish::{Finishing, INVALID, Said},
+    context::finish::{Finishing, Said},
     events,
 };
 
@@ -72,10 +72,12 @@ pub(super) fn accept(
             {
                 continuing = before.continuations < max;
                 if !continuing {
-                    reason = "length_limit";
+                    reason = AgentOutcome::Length.as_str();
                 }
             }
-            LengthPolicy::Continue { .. } if repeats && !says_nothing => reason = "length_limit",
+            LengthPolicy::Continue { .. } if repeats && !says_nothing => {
+                reason = AgentOutcome::Length.as_str()
+            }
             _ if finish == FinishReason::Length => events::truncated_answer(cx),
             _ => {}
         }
@@ -120,7 +122,7 @@ pub(super) fn accept(
                     told = Some(Message::synthetic(text).with_id(cx.id("told")));
                 } else {
                     stopped = true;
-                    update = update.stop(true).stop_reason(INVALID);
+                    update = update.stop(true).stop_reason(AgentOutcome::InvalidOutput.as_str());
                 }
                 update = update.output_problem(problem);
             }
@@ -146,8 +148,8 @@ fn whole(mut message: Message, begun: Option<&Message>, cx: &Cx) -> Message {
 /// Returns the stop reason of a response that was withheld completely or partially.
 fn withheld(finish: &FinishReason) -> Option<&'static str> {
     match finish {
-        FinishReason::Refusal => Some("refusal"),
-        FinishReason::ContentFilter => Some("content_filter"),
+        FinishReason::Refusal => Some(AgentOutcome::Refused.as_str()),
+        FinishReason::ContentFilter => Some(AgentOutcome::ContentFilter.as_str()),
         _ => None,
     }
 }
@@ -203,7 +205,7 @@ fn discard(state: &AgentState, max: u32, then: AfterEmpty, call: &NextCall<'_>) 
     let before = state.answer;
     let again = before.empty < max || (then == AfterEmpty::NoToolsCall && call.tools);
     let update = AgentState::update();
-    let update = if again { update } else { update.stop(true).stop_reason("empty_response") };
+    let update = if again { update } else { update.stop(true).stop_reason(AgentOutcome::Empty.as_str()) };
     let answer = LastAnswer { empty: before.empty + 1, again, ..before };
     Accepted { message: None, repeats: false, told: None, answer, is_reply: false, update }
 }

@@ -14,7 +14,7 @@ use super::{
     request::{request, synthetic},
     steering_input::{Steered, steered},
 };
-use crate::{AgentDeps, AgentState, AgentStateUpdate, config::prompts, events};
+use crate::{AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, config::prompts, events};
 
 /// Calls the model, unless the turn is over: the checks come first, then the call, streamed token by token.
 ///
@@ -46,7 +46,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentStat
     let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).collect();
     let room = match Room::make(deps, state, &new, cx) {
         Ok(room) => room,
-        Err(failure) => return Ok(stop("llm_error").error(failure)),
+        Err(failure) => return Ok(stop(AgentOutcome::LlmError.as_str()).error(failure)),
     };
     let sent = request(deps, state, &room.view, &call, &new);
     Ok(Exchange { deps, state, cx, call, room, new, steered: last }.run(sent).await?)
@@ -62,7 +62,7 @@ fn check<'a>(
         return Ok(Break(AgentState::update()));
     }
     if cx.noted("cancelled", cx.cancel().is_cancelled()) {
-        return Ok(Break(stop("cancelled")));
+        return Ok(Break(stop(AgentOutcome::Cancelled.as_str())));
     }
     let mut call = match NextCall::plan(&deps.config, state, cx.now_ms()) {
         Plan::Call(call) => call,
@@ -74,9 +74,9 @@ fn check<'a>(
     {
         events::loop_detected(cx, found.rule, &found.tool, found.n);
         if !answers {
-            return Ok(Break(stop("loop_detected")));
+            return Ok(Break(stop(AgentOutcome::LoopDetected.as_str())));
         }
-        (call.tools, call.reason) = (false, "loop_detected");
+        (call.tools, call.reason) = (false, AgentOutcome::LoopDetected.as_str());
         call.hint(state, Some(prompts::loop_end(&found.tool, found.n).into()));
         return Ok(Continue(call));
     }

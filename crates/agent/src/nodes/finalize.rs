@@ -7,7 +7,7 @@ use super::memory_trigger::make_sure;
 use crate::{
     AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata,
     config::prompts,
-    context::finish::{Finishing, INVALID, response},
+    context::finish::{Finishing, response},
 };
 
 /// Takes the reply from the model's last message in this turn, or from the configuration for other ends, and
@@ -15,7 +15,7 @@ use crate::{
 pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     make_sure(&deps, &state, &cx);
     let config = &deps.config;
-    let outcome = outcome(&state.stop_reason);
+    let outcome = AgentOutcome::of_stop_reason(&state.stop_reason);
     let halt = config.halt.as_ref().filter(|_| outcome == AgentOutcome::Cancelled);
     let at_limit = (!Finishing::of(config, &state).has_schema()).then_some(&config.limit.at);
     let reply = match (outcome, at_limit, halt) {
@@ -47,7 +47,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
             AgentOutcome::ToolFailed => tool_failure(&state),
             _ => state.error.as_ref().map(|error| error.message.as_str()),
         };
-        prompts::explain(&state.stop_reason, error.or(hook.as_deref()))
+        explain(&state.stop_reason, error.or(hook.as_deref()))
     } else {
         reply
     };
@@ -92,21 +92,35 @@ fn said(state: &AgentState) -> Option<String> {
     this_turn.find(|message| message.role == Role::Assistant).map(|message| message.content.clone())
 }
 
-fn outcome(stop_reason: &str) -> AgentOutcome {
-    match stop_reason {
-        "max_steps" => AgentOutcome::Limit,
-        "loop_detected" => AgentOutcome::LoopDetected,
-        "cancelled" => AgentOutcome::Cancelled,
-        "llm_error" => AgentOutcome::LlmError,
-        "hook_error" => AgentOutcome::HookFailed,
-        INVALID => AgentOutcome::InvalidOutput,
-        "empty_response" => AgentOutcome::Empty,
-        "length_limit" => AgentOutcome::Length,
-        "refusal" => AgentOutcome::Refused,
-        "content_filter" => AgentOutcome::ContentFilter,
-        "denied" => AgentOutcome::Denied,
-        "tool_error" => AgentOutcome::ToolFailed,
-        budget if budget.starts_with("budget_") => AgentOutcome::Budget,
-        _ => AgentOutcome::Completed,
+/// The explanation of a turn that stopped for another reason.
+const STOPPED: &str = "the run was stopped";
+
+/// Returns the explanation in place of a missing reply. Names the reason as the metadata does.
+fn explain(stop_reason: &str, error: Option<&str>) -> String {
+    let why = match AgentOutcome::of_stop_reason(stop_reason) {
+        AgentOutcome::Limit => "the step limit was reached before the model gave an answer",
+        AgentOutcome::LoopDetected => "the model repeated the same tool call with the same result",
+        AgentOutcome::Cancelled => "the run was cancelled",
+        AgentOutcome::LlmError => "the model could not be asked",
+        AgentOutcome::HookFailed => "a hook of the program failed",
+        AgentOutcome::ToolFailed => "a tool failed",
+        AgentOutcome::Empty => "the model gave empty answers only",
+        AgentOutcome::InvalidOutput => "no reply had the shape that it is to have",
+        AgentOutcome::Denied => "a tool call was denied",
+        AgentOutcome::Length => "the output limit cut every answer off",
+        AgentOutcome::Refused => "the model refused to answer",
+        AgentOutcome::ContentFilter => "the provider's content filter withheld the answer",
+        AgentOutcome::Budget => match stop_reason {
+            "budget_tokens" => "the tokens of the turn were spent before the model gave an answer",
+            "budget_tool_calls" => "the tool calls of the turn were used up before the model gave an answer",
+            "budget_wall" => "the time of the turn was over before the model gave an answer",
+            "budget_cost" => "the money of the turn was spent before the model gave an answer",
+            _ => STOPPED,
+        },
+        AgentOutcome::Completed | AgentOutcome::AwaitingApproval => STOPPED,
+    };
+    match error {
+        Some(error) => format!("No answer: {why} ({stop_reason}): {error}"),
+        None => format!("No answer: {why} ({stop_reason})."),
     }
 }

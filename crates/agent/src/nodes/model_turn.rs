@@ -19,7 +19,8 @@ use super::{
     steering_input::is_waiting,
 };
 use crate::{
-    AgentDeps, AgentState, AgentStateUpdate, HookFailure, LastAnswer, config::limit::MOST_STEERED, events,
+    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, HookFailure, LastAnswer,
+    config::limit::MOST_STEERED, events, state::agent_state::is_budget,
 };
 
 /// The fraction of a turn's time available to a reserved call after that time is over.
@@ -77,18 +78,18 @@ impl Exchange<'_> {
                 let kept = accept_response::kept(&deps.config, state, partial, Broke::Failed, cx);
                 let update = match kept.is_none() && self.room.retries(error.kind) {
                     true => AgentState::update(),
-                    false => stop("llm_error").error(error),
+                    false => stop(AgentOutcome::LlmError.as_str()).error(error),
                 };
                 self.unanswered(kept, streamed, update)
             }
             End::Cancelled { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
                 let kept = accept_response::kept(&deps.config, state, partial, Broke::Stopped, cx);
-                self.unanswered(kept, streamed, stop("cancelled"))
+                self.unanswered(kept, streamed, stop(AgentOutcome::Cancelled.as_str()))
             }
             End::OutOfTime { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                if deps.config.budget.reserve_final && !self.call.reason.starts_with("budget_") {
+                if deps.config.budget.reserve_final && !is_budget(self.call.reason) {
                     // The next call is the reserved one.
                     let answer = LastAnswer { again: true, ..state.answer };
                     self.unanswered(None, streamed, AgentState::update().answer(answer))
@@ -267,5 +268,5 @@ pub(super) fn stop(reason: &str) -> AgentStateUpdate {
 
 /// Ends the turn because a hook failed.
 pub(super) fn hook_failed(failure: HookFailure) -> AgentStateUpdate {
-    stop("hook_error").hook_error(failure)
+    stop(AgentOutcome::HookFailed.as_str()).hook_error(failure)
 }

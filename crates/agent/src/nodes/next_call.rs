@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use super::budget::Spent;
-use crate::{AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig, context::finish::Finishing};
+use crate::{
+    AgentOutcome, AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig, context::finish::Finishing,
+    state::agent_state::MAX_STEPS,
+};
 
 /// The next step of the agent node.
 pub(super) enum Plan<'a> {
@@ -46,11 +49,11 @@ impl<'a> NextCall<'a> {
         {
             call.hint(state, nudge.as_deref().map(Cow::from));
             if state.answer.empty > *max {
-                (call.tools, call.reason) = (false, "empty_response");
+                (call.tools, call.reason) = (false, AgentOutcome::Empty.as_str());
             }
         }
         if state.answer.cut_rounds >= MOST_CUT_ROUNDS {
-            (call.tools, call.reason) = (false, "length_limit");
+            (call.tools, call.reason) = (false, AgentOutcome::Length.as_str());
         }
         if let Some(reason) = Spent::of(state, now_ms).exhausts(&config.budget) {
             if !config.budget.reserve_final {
@@ -61,7 +64,7 @@ impl<'a> NextCall<'a> {
         }
         let left = config.limit.left(state.current_step, state.llm_calls);
         let mut without_tools = |hint: Option<&'a str>| {
-            (call.tools, call.reason) = (false, "max_steps");
+            (call.tools, call.reason) = (false, MAX_STEPS);
             call.hint(state, hint.map(Cow::from));
         };
         let has_schema = Finishing::of(config, state).has_schema();
@@ -75,11 +78,11 @@ impl<'a> NextCall<'a> {
             AtLimit::Reminder(reminder) if has_schema && left <= 1 => without_tools(Some(reminder)),
             AtLimit::LastMessage | AtLimit::Fixed(_) if has_schema && left == 0 => without_tools(None),
             AtLimit::Reminder(reminder) if left == 1 => {
-                (call.last, call.reason) = (true, "max_steps");
+                (call.last, call.reason) = (true, MAX_STEPS);
                 call.hint(state, Some(reminder.into()));
             }
             AtLimit::Fail if left == 0 => return Plan::Fail,
-            _ if left == 0 => return Plan::Stop("max_steps"),
+            _ if left == 0 => return Plan::Stop(MAX_STEPS),
             _ => {
                 let hint = config.remaining_hint.as_ref().filter(|_| call.tools);
                 call.hint(state, hint.map(|hint| Cow::from(remaining(hint, left, config.limit.max))));

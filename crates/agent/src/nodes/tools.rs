@@ -42,8 +42,8 @@ use super::{
     steering_input::is_waiting,
 };
 use crate::{
-    AgentDeps, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors, context::finish::settle,
-    state::has_agent::timers,
+    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors,
+    context::finish::settle, state::has_agent::timers,
 };
 
 /// Executes the calls of the last message and answers each one. Updates of tools are folded in call order,
@@ -150,18 +150,18 @@ async fn ended(
     let config = &run.deps.config;
     // Of several failures the first in order is taken, because a replay does not see which came first.
     if let Some(failure) = run.cx.noted("hook_error", run.failed.get().cloned()) {
-        return Ok(update.stop(true).stop_reason("hook_error").hook_error(failure));
+        return Ok(update.stop(true).stop_reason(AgentOutcome::HookFailed.as_str()).hook_error(failure));
     }
     if config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied) {
-        return Ok(update.stop(true).stop_reason("denied"));
+        return Ok(update.stop(true).stop_reason(AgentOutcome::Denied.as_str()));
     }
     if config.tool_errors == ToolErrors::Fail && answers.iter().any(|answer| answer.done.failed) {
-        return Ok(update.stop(true).stop_reason("tool_error"));
+        return Ok(update.stop(true).stop_reason(AgentOutcome::ToolFailed.as_str()));
     }
     let answers_the_user = |answer: &Answer| answer.done.executed && answer.done.returned && answer.is_final;
     let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
     let update = match (loops, answered) {
-        (true, _) => update.stop(true).stop_reason("loop_detected"),
+        (true, _) => update.stop(true).stop_reason(AgentOutcome::LoopDetected.as_str()),
         (false, true) => update.stop(true),
         (false, false) => update,
     };

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Serialize,
+    de::{IntoDeserializer, value},
+};
 use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State, ThreadId};
 use superstep_llm::{FileChanges, Message, ModelErrorKind, ToolCall, Usage};
@@ -289,10 +292,30 @@ pub enum AgentOutcome {
     AwaitingApproval,
 }
 
+/// The stop reason of a turn that reached the step limit.
+pub(crate) const MAX_STEPS: &str = "max_steps";
+
+/// Returns whether a stop reason is a limit of the budget.
+pub(crate) fn is_budget(stop_reason: &str) -> bool {
+    stop_reason.starts_with("budget_")
+}
+
 impl AgentOutcome {
     /// Returns whether the turn broke off: resuming it calls the model again.
     pub fn is_unanswered(self) -> bool {
         matches!(self, Self::Cancelled | Self::LlmError | Self::HookFailed)
+    }
+
+    /// Returns the outcome of a turn with this [stop reason](Metadata::stop_reason): the name of an outcome, or of the limit of
+    /// the steps or of the budget that was reached; empty for a complete turn.
+    pub fn of_stop_reason(reason: &str) -> Self {
+        match reason {
+            MAX_STEPS => Self::Limit,
+            budget if is_budget(budget) => Self::Budget,
+            name => {
+                Self::deserialize(name.into_deserializer()).unwrap_or_else(|_: value::Error| Self::Completed)
+            }
+        }
     }
 
     /// Returns the name that is stored and shown.
@@ -369,5 +392,30 @@ mod tests {
         for (name, outcome) in older {
             assert_eq!(serde_json::from_value::<AgentOutcome>(name.into()).unwrap(), outcome);
         }
+    }
+
+    #[test]
+    fn a_stop_reason_is_the_name_of_an_outcome_or_of_a_limit() {
+        use AgentOutcome::*;
+        for outcome in [
+            LoopDetected,
+            Cancelled,
+            LlmError,
+            HookFailed,
+            Empty,
+            Length,
+            Refused,
+            ContentFilter,
+            InvalidOutput,
+            Denied,
+            ToolFailed,
+        ] {
+            assert_eq!(AgentOutcome::of_stop_reason(outcome.as_str()), outcome);
+        }
+        assert_eq!(AgentOutcome::of_stop_reason(MAX_STEPS), Limit);
+        for budget in ["budget_tokens", "budget_tool_calls", "budget_wall", "budget_cost"] {
+            assert_eq!(AgentOutcome::of_stop_reason(budget), Budget);
+        }
+        assert_eq!(["", "unknown"].map(AgentOutcome::of_stop_reason), [Completed, Completed]);
     }
 }
