@@ -28,8 +28,8 @@ use tokio::{
 
 use crate::{
     LARGEST_MESSAGE, McpConfig, Place, content,
-    heard::{Ears, Heard},
     http::Bounded,
+    notifications::{Ears, Heard},
     overheard::Overheard,
     program::Program,
     running::{GRACE, Pipes, Running},

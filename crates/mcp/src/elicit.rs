@@ -7,7 +7,7 @@ use rmcp::{
 };
 use superstep_llm::{ToolAnswer, ToolQuestion};
 
-use crate::heard::{Asking, Ears};
+use crate::notifications::{Asking, Ears};
 
 /// The maximum size of a question, message and schema together, in bytes: a user must be able to see all of
 /// it.

@@ -14,8 +14,8 @@ use rmcp::{
 use tokio::sync::Notify;
 
 use crate::{
-    heard::{Ears, Sent},
-    unsent::Unsent,
+    failed_requests::Unsent,
+    notifications::{Ears, Sent},
 };
 
 /// The maximum number of unanswered requests of a server. Reading pauses until one is answered.

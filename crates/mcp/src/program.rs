@@ -18,8 +18,8 @@ use tokio::{
 
 use crate::{
     LARGEST_MESSAGE,
-    heard::Heard,
     message::{self, IdScan, Said},
+    notifications::Heard,
     running::Running,
 };
 

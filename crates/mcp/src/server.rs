@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use crate::{
     McpConfig,
     connection::{Connection, connect, without_secrets},
-    heard::Heard,
     listed::{Listed, Unusable, list},
     names::names,
+    notifications::Heard,
     tool::McpTool,
 };
 

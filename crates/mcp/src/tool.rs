@@ -20,11 +20,11 @@ use crate::{
     Ask, Place,
     connection::Connection,
     content,
-    heard::{Attention, Sent},
+    failed_requests::{Fate, Unsent},
     listed::{Hints, Listed, raw},
     message::UNREADABLE,
+    notifications::{Attention, Sent},
     server::Link,
-    unsent::{Fate, Unsent},
 };
 
 pub(crate) struct McpTool {
