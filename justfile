@@ -72,9 +72,9 @@ features:
 minimal-versions:
     cargo minimal-versions check --workspace --all-features --direct
 
-# The oldest compiler that the manifest states; needs `rustup toolchain install 1.89.0`.
+# The oldest compiler that the manifest states; needs `rustup toolchain install 1.91.0`.
 msrv:
-    cargo +1.89.0 check --workspace --all-features
+    cargo +1.91.0 check --workspace --all-features
 
 # Changes of the public API since the last release; needs `cargo install cargo-semver-checks` and a release in the registry.
 semver:
