@@ -1,5 +1,7 @@
 //! Helpers shared by the tests of the tools.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 use serde_json::Value;
 use superstep_llm::{Tool, ToolCx, ToolError};
 

@@ -113,11 +113,11 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
-        let second = make().thread("t").answer(&id_at(&asked.interrupts, "ask:1.0:ok"), "one").resume().await.unwrap();
+        let second = make().thread("t").answer(id_at(&asked.interrupts, "ask:1.0:ok"), "one").resume().await.unwrap();
         assert_eq!(places(&second.interrupts), ["ask:2.0:ok"]);
-        let stale = failed(make().thread("t").answer(&id_at(&asked.interrupts, "ask:1.0:ok"), "one").resume().await);
+        let stale = failed(make().thread("t").answer(id_at(&asked.interrupts, "ask:1.0:ok"), "one").resume().await);
         assert!(matches!(stale, RunError::UnknownInterrupt { .. }), "{stale}");
-        assert_eq!(make().thread("t").answer(&id_at(&second.interrupts, "ask:2.0:ok"), "two").resume().await.unwrap().state.said(), "one two");
+        assert_eq!(make().thread("t").answer(id_at(&second.interrupts, "ask:2.0:ok"), "two").resume().await.unwrap().state.said(), "one two");
     }
 
     /// An update includes `a`, and the slots of the workers' tasks decrease.
@@ -139,9 +139,9 @@ on_every_store! {
         let moved = head(&make()).await;
         let waiting: Vec<_> = moved.tasks.iter().flat_map(|task| task.interrupts.clone()).collect();
         assert_eq!(waiting, asked.interrupts);
-        let half = make().thread("t").answer(&id_at(&asked.interrupts, "w:1.1:approve"), "yes").resume().await.unwrap();
+        let half = make().thread("t").answer(id_at(&asked.interrupts, "w:1.1:approve"), "yes").resume().await.unwrap();
         assert_eq!(half.interrupts, asked.interrupts[1..]);
-        let end = make().thread("t").answer(&id_at(&asked.interrupts, "w:1.2:approve"), "no").resume().await.unwrap();
+        let end = make().thread("t").answer(id_at(&asked.interrupts, "w:1.2:approve"), "no").resume().await.unwrap();
         assert_eq!(end.state.said(), "a U 10 yes 9999 no");
     }
 

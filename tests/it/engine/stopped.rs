@@ -101,7 +101,7 @@ on_every_store! {
             let config = || RunConfig::thread(nth.to_string());
             let stopped = graph.thread(nth.to_string()).run(say("in")).await.unwrap();
             assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Drained, "in quick"));
-            let found = graph.thread(&config().thread.unwrap()).state().await.unwrap();
+            let found = graph.thread(config().thread.unwrap()).state().await.unwrap();
             assert_eq!((found.values, names(&found.next).as_str()), (stopped.state, "inner"));
             assert_eq!(graph.thread(nth.to_string()).resume().await.unwrap().state.said(), "in stop after quick");
         }

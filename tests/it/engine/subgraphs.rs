@@ -145,7 +145,7 @@ on_every_store! {
         };
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["node:1.0:k/s2:2.0:q"]);
-        let asked = make().thread("t").answer(&id_at(&asked.interrupts, "node:1.0:k/s2:2.0:q"), "R").resume().await.unwrap();
+        let asked = make().thread("t").answer(id_at(&asked.interrupts, "node:1.0:k/s2:2.0:q"), "R").resume().await.unwrap();
         assert_eq!(places(&asked.interrupts), ["node:1.0:after"]);
         let end = make().thread("t").answer("after", "E").resume().await.unwrap();
         assert_eq!(end.state.said(), "begin s1 R E");
@@ -228,7 +228,7 @@ on_every_store! {
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["mid:2.0/inner:2.0/i2:2.0:more"]);
         assert_eq!(calls.all(), "o1 m1 i1 i2");
-        let end = make().thread("t").answer(&id_at(&asked.interrupts, "mid:2.0/inner:2.0/i2:2.0:more"), 5).resume().await.unwrap();
+        let end = make().thread("t").answer(id_at(&asked.interrupts, "mid:2.0/inner:2.0/i2:2.0:more"), 5).resume().await.unwrap();
         assert_eq!((end.status, end.state.x), (Status::Completed, 6));
         assert_eq!(calls.all(), "o1 m1 i1 i2 i2 o2");
     }
@@ -325,7 +325,7 @@ on_every_store! {
             .answer(id_at(&asked.interrupts, "w:1.1/a:1.0:a"), "1a");
         let asked = make().thread("t").answers(both).resume().await.unwrap();
         assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a", "w:1.1/b:1.1:b"]);
-        let asked = make().thread("t").answer(&id_at(&asked.interrupts, "w:1.1/b:1.1:b"), "1b").resume().await.unwrap();
+        let asked = make().thread("t").answer(id_at(&asked.interrupts, "w:1.1/b:1.1:b"), "1b").resume().await.unwrap();
         assert_eq!(places(&asked.interrupts), ["w:1.0/a:1.0:a"]);
         let end = make().thread("t").answer("a", "0a").resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "0a+0b 1a+1b"));
@@ -349,7 +349,7 @@ on_every_store! {
         };
         let asked = make().thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(places(&asked.interrupts), ["node:1.0:left/s2:2.0:q", "node:1.0:right/s2:2.0:q"]);
-        let asked = make().thread("t").answer(&id_at(&asked.interrupts, "node:1.0:right/s2:2.0:q"), "R").resume().await.unwrap();
+        let asked = make().thread("t").answer(id_at(&asked.interrupts, "node:1.0:right/s2:2.0:q"), "R").resume().await.unwrap();
         assert_eq!(places(&asked.interrupts), ["node:1.0:left/s2:2.0:q"]);
         let end = make().thread("t").answer("q", "L").resume().await.unwrap();
         assert_eq!(end.state.said(), "s1 L r s1 R");

@@ -210,14 +210,14 @@ on_every_store! {
             };
             let t = || RunConfig::thread(nth.to_string());
             failed(graph(true).thread(nth.to_string()).max_concurrency(1).run(Plain::update()).await);
-            let before = graph(true).thread(&t().thread.unwrap()).state().await.unwrap();
+            let before = graph(true).thread(t().thread.unwrap()).state().await.unwrap();
             assert_eq!((names(&before.next).as_str(), before.values.said().as_str()), ("w w", "2"));
             let asked = before.tasks[0].interrupts.clone();
             assert_eq!(asked.len(), 1);
 
             let unnamed = |words: &Vec<&str>| words.iter().map(|word| (say(word), AsNode::LastRun)).collect();
             graph(true).thread(nth.to_string()).bulk_update(words.iter().map(unnamed).collect()).await.unwrap();
-            let after = graph(true).thread(&t().thread.unwrap()).state().await.unwrap();
+            let after = graph(true).thread(t().thread.unwrap()).state().await.unwrap();
             assert_eq!((names(&after.next).as_str(), &after.tasks[0].interrupts), ("w w", &asked));
             assert!(after.tasks[1].error.as_deref().is_some_and(|error| error.contains("it broke")));
             let answers = Answers::new().answer(&asked[0].id, "0");
@@ -244,7 +244,7 @@ on_every_store! {
             let asked = graph.thread(nth.to_string()).run(Plain::update()).await.unwrap().interrupts;
             let unnamed = |updates| (0..updates).map(|_| (say("U"), AsNode::LastRun)).collect();
             graph.thread(nth.to_string()).bulk_update(supersteps.iter().copied().map(unnamed).collect()).await.unwrap();
-            let found = graph.thread(&t().thread.unwrap()).state().await.unwrap();
+            let found = graph.thread(t().thread.unwrap()).state().await.unwrap();
             let waiting: Vec<_> = found.tasks.into_iter().flat_map(|task| task.interrupts).collect();
             assert_eq!((names(&found.next).as_str(), waiting), ("w w", asked.clone()));
             let answers = asked.iter().fold(Answers::new(), |answers, asked| answers.answer(&asked.id, true));

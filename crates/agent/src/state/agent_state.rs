@@ -313,7 +313,8 @@ impl AgentOutcome {
             MAX_STEPS => Self::Limit,
             budget if is_budget(budget) => Self::Budget,
             name => {
-                Self::deserialize(name.into_deserializer()).unwrap_or_else(|_: value::Error| Self::Completed)
+                let named: Result<Self, value::Error> = Self::deserialize(name.into_deserializer());
+                named.unwrap_or(Self::Completed)
             }
         }
     }

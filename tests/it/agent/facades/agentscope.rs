@@ -32,7 +32,7 @@ fn plain() -> ReactConfig {
 }
 
 async fn memory(agent: &ReActAgent) -> String {
-    let state = agent.agent().graph().thread(&agent.thread()).state().await.unwrap().values;
+    let state = agent.agent().graph().thread(agent.thread()).state().await.unwrap().values;
     check::calls_are_answered(state.messages.iter());
     show::messages(state.messages.iter())
 }
@@ -375,7 +375,7 @@ fn s4_01_reasoning_and_acting_may_be_overridden() {
     let (made, sent) = both(&[both_ways, txt("ok")], async |asked: Asked| {
         let friday = ReActAgent::new("Friday", asked.agent.steps(Arc::new(Own))).unwrap();
         let first = friday.reply("go").await.unwrap().content;
-        let state = friday.agent().graph().thread(&friday.thread()).state().await.unwrap().values;
+        let state = friday.agent().graph().thread(friday.thread()).state().await.unwrap().values;
         let results: Vec<_> = state.tool_result_history.iter().cloned().collect();
         (first, results, friday.reply("quiet").await.unwrap().content)
     });
