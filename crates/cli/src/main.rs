@@ -1,7 +1,7 @@
 //! The `superstep` program: a ReAct agent in the terminal.
 //!
 //! ```text
-//! commands    one file each: run, threads, show, revert, ..
+//! commands    the commands: run, threads, show, revert, ..
 //!    │
 //! session     a run of the agent: setup, run loop, questions, memory consolidation
 //!    │

@@ -1,4 +1,4 @@
-//! The commands of the program, one file each.
+//! The commands of the program.
 //!
 //! Start at [`run::run`].
 

@@ -1,6 +1,6 @@
 //! The journal of a task: its questions, effects and recorded inputs, as they are recorded and replayed.
 //!
-//! Start at [`recorder::Tape`].
+//! Start at [`recorder::Recorder`].
 
 pub(crate) mod divergence;
 pub(crate) mod effects;
