@@ -1,8 +1,7 @@
-//! An agent that waits until somebody outside has decided about its tool calls.
+//! An agent that waits for decisions about its tool calls.
 //!
-//! See: the turn stops with a question for each call that needs one, while the others have run; another process, which has
-//! nothing but the database, brings the decisions, and the turn goes on where it stopped; what was permitted for good is not
-//! asked again.
+//! Shows: the turn is interrupted once for each call that requires approval, and the other calls run; another process, which
+//! has only the database, resumes it with the decisions; a call that was permitted permanently needs no second approval.
 //!
 //! `cargo run -p superstep --example approvals`
 
@@ -11,19 +10,11 @@
 use std::{
     error::Error,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use futures::{StreamExt, stream};
-use superstep::{
-    Answers,
-    agent::{Agent, AgentOutcome, Approval, ReactConfig},
-    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, tool},
-    sqlite::SqliteCheckpointer,
-};
+use superstep::prelude::*;
 
 static SENT: AtomicUsize = AtomicUsize::new(0);
 
@@ -40,7 +31,7 @@ async fn address(of: String) -> String {
     format!("{of}@example.org")
 }
 
-/// Sends two mails and looks something up, whenever somebody says something to it.
+/// Answers each user message with two mails and a lookup.
 struct Secretary;
 
 impl ChatModel for Secretary {
@@ -56,8 +47,8 @@ impl ChatModel for Secretary {
             name: Some(name.into()),
             arguments: arguments.into(),
         };
-        let is_told = request.messages.last().is_some_and(|last| last.role == Role::Tool);
-        let deltas = match is_told {
+        let has_results = request.messages.last().is_some_and(|last| last.role == Role::Tool);
+        let deltas = match has_results {
             true => vec![Delta::Text("Done.".into()), Delta::Finish(FinishReason::Stop)],
             false => vec![
                 call(0, "send", r#"{"to":"ada"}"#),
@@ -70,12 +61,12 @@ impl ChatModel for Secretary {
     }
 }
 
-/// A program that was just started: it has the database and nothing else.
+/// A newly started process, which has only the database.
 fn program(database: &Path) -> Result<Agent, Box<dyn Error>> {
-    let agent = Agent::builder(Arc::new(Secretary))
+    let agent = Agent::builder(Secretary)
         .tools([send(), address()])
         .config(ReactConfig::graph(5))
-        .checkpointer(Arc::new(SqliteCheckpointer::open(database)?))
+        .checkpointer(SqliteCheckpointer::open(database)?)
         .approve_by_interrupt();
     Ok(agent.build()?)
 }
@@ -85,13 +76,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let database = folder.path().join("threads.db");
 
-    let asked = program(&database)?.thread("mail").ask("Write to both.").await?;
-    assert_eq!(asked.outcome, Some(AgentOutcome::AwaitingApproval));
-    for interrupt in &asked.interrupts {
+    let interrupted = program(&database)?.thread("mail").ask("Write to both.").await?;
+    assert_eq!(interrupted.outcome, Some(AgentOutcome::AwaitingApproval));
+    for interrupt in &interrupted.interrupts {
         println!("{}: {}", interrupt.key, interrupt.question["question"]);
     }
 
-    // Days later, in another process. Several calls may be decided in any order, at once or one by one.
+    // Days later, in another process. Decisions may come in any order, together or one by one.
     let to_ada = Approval::AlwaysFor([("to".to_owned(), "ada".to_owned())].into());
     let answers =
         Answers::new().answer("call_12", Approval::Deny("not today".into())).answer("call_10", to_ada);
@@ -100,7 +91,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!((reply.outcome, SENT.load(Ordering::Relaxed)), (Some(AgentOutcome::Completed), 1));
 
     let again = program(&database)?.thread("mail").ask("Once more.").await?;
-    println!("still asked about: {}", again.interrupts[0].question["args"]);
+    println!("approval is still required for: {}", again.interrupts[0].question["args"]);
     assert_eq!((again.interrupts.len(), SENT.load(Ordering::Relaxed)), (1, 2));
     Ok(())
 }

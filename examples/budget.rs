@@ -1,20 +1,16 @@
-//! A budget: a researcher that would search for ever, an agent that may spend 1,200 tokens and three searches, and an answer
-//! all the same.
+//! A budget of 1,200 tokens and three searches for an agent that would never stop searching, and an answer nevertheless.
 //!
-//! See: three searches, the warning beyond four fifths, the last question without tools, and why the turn ended.
+//! Shows: three searches, the warning at four fifths, the last request without tools, and the reason for the end of the turn.
 //!
 //! `cargo run -p superstep --example budget`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
 use futures::{StreamExt, stream};
-use superstep::{
-    Event, StreamMode,
-    agent::{Agent, AgentOutcome, AgentState, Budget, ReactConfig},
-    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, Usage, tool},
-};
+use superstep::agent::Budget;
+use superstep::prelude::*;
 
 /// Searches the library.
 #[tool(idempotent)]
@@ -22,7 +18,7 @@ async fn search(query: String) -> String {
     format!("Three more books about {query}.")
 }
 
-/// Searches as long as it is offered a tool. A real one is `superstep::llm::OpenAiModel`.
+/// Searches as long as a tool is offered. A real one is `superstep::llm::OpenAiModel`.
 struct Researcher;
 
 impl ChatModel for Researcher {
@@ -50,7 +46,7 @@ impl ChatModel for Researcher {
 async fn main() -> Result<(), Box<dyn Error>> {
     let budget =
         Budget { tokens: Some(1_200), tool_calls: Some(3), reserve_final: true, ..Budget::default() };
-    let agent = Agent::builder(Arc::new(Researcher))
+    let agent = Agent::builder(Researcher)
         .tools([search()])
         .config(ReactConfig { budget, loops: Vec::new(), ..ReactConfig::default() })
         .build()?;

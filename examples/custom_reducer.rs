@@ -1,7 +1,7 @@
-//! A reducer of your own: the two cheapest offers stay, in whatever order they come.
+//! A custom reducer that stores the two cheapest offers, in any order of writes.
 //!
-//! See: three sellers offer side by side, and what stays is the same every time, although they end in another order than
-//! their names have. The price folds with a function: the first offer as it is, then the lower of two.
+//! Shows: three sellers offer in parallel, and the result is always the same, although they end in another order than that of
+//! their names. The price folds with a function: the first offer unchanged, then the lower of two.
 //!
 //! `cargo run -p superstep --example custom_reducer`
 
@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use superstep::{Cx, ReduceError, Reducer, START, State, StateGraph};
+use superstep::prelude::*;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Offer {
@@ -18,7 +18,7 @@ struct Offer {
     seller: String,
 }
 
-/// Keeps the `N` cheapest offers. What is written is one offer; the value is a list.
+/// Stores the `N` cheapest offers. A write is one offer; the value is a list.
 enum Cheapest<const N: usize> {}
 
 impl<const N: usize> Reducer<Vec<Offer>> for Cheapest<N> {
@@ -26,8 +26,8 @@ impl<const N: usize> Reducer<Vec<Offer>> for Cheapest<N> {
 
     fn reduce(best: &mut Vec<Offer>, offer: Offer) -> Result<(), ReduceError> {
         if offer.cents == 0 {
-            // The whole superstep is refused then, and the thread stays as it was.
-            return Err(format!("`{}` gives it away; nobody does", offer.seller).into());
+            // The whole superstep fails, and the thread is unchanged.
+            return Err(format!("`{}` offers it for nothing", offer.seller).into());
         }
         best.push(offer);
         best.sort();

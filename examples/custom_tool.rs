@@ -1,7 +1,7 @@
-//! The ReAct agent with tools of its own, around a model that needs no network.
+//! The ReAct agent with its own tools, around a model that needs no network.
 //!
-//! See: a tool made of an async function, with what it works with, what it tells while it runs, and what it writes beside its
-//! result; the agent's events as they happen; the reply.
+//! Shows: tools made of async functions, with a dependency, output while it runs, and an update beside the result; the agent's
+//! events as they happen; the reply.
 //!
 //! `cargo run -p superstep --example custom_tool`
 
@@ -10,40 +10,33 @@
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
 use futures::{StreamExt, stream};
-use superstep::{
-    Event, StreamMode,
-    agent::{Agent, AgentState, ReactConfig},
-    llm::{
-        ChatModel, Delta, FinishReason, Request, ResponseStream, Role, ToolCx, ToolError, ToolReply, tool,
-    },
-    prelude::*,
-};
+use superstep::prelude::*;
 
 type Stations = Arc<BTreeMap<&'static str, i32>>;
 
-/// Tells the temperature in a city.
+/// Returns the temperature in a city.
 #[tool(idempotent)]
 async fn weather(
     /// The city, by its English name.
     city: String,
-    /// What the tool works with: the model does not see it.
+    /// The dependency of the tool, hidden from the model.
     #[dep]
     stations: Stations,
     cx: ToolCx,
 ) -> Result<String, ToolError> {
-    cx.output("asking the station …");
+    cx.output("requesting the station …");
     let celsius = stations.get(city.as_str());
     let celsius = celsius.ok_or_else(|| ToolError::failed(format!("there is no station in {city}")))?;
     Ok(format!("It is {celsius} °C in {city}."))
 }
 
-/// Remembers whose weather it is.
+/// Stores the user's name.
 #[tool]
 async fn introduce(name: String) -> ToolReply {
     ToolReply::text("Hello!").with_update(AgentState::update().user_id(name))
 }
 
-/// Calls both tools once and then says what it was told. A real one is `superstep::llm::OpenAiModel`.
+/// Calls both tools once and then repeats the last result. A real one is `superstep::llm::OpenAiModel`.
 struct Parrot;
 
 impl ChatModel for Parrot {
@@ -58,8 +51,8 @@ impl ChatModel for Parrot {
             name: Some(name.into()),
             arguments: arguments.into(),
         };
-        let told = request.messages.last().filter(|last| last.role == Role::Tool);
-        let deltas = match told {
+        let result = request.messages.last().filter(|last| last.role == Role::Tool);
+        let deltas = match result {
             Some(result) => vec![Delta::Text(result.content.clone()), Delta::Finish(FinishReason::Stop)],
             None => vec![
                 call(0, "introduce", r#"{"name":"ada"}"#),
@@ -74,7 +67,7 @@ impl ChatModel for Parrot {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let stations = Stations::new([("Paris", 21), ("Rome", 27)].into());
-    let agent = Agent::builder(Arc::new(Parrot))
+    let agent = Agent::builder(Parrot)
         .tools([weather(stations), introduce()])
         .config(ReactConfig::graph(5))
         .build()?;

@@ -1,23 +1,22 @@
-//! An agent that dreams: after three turns it brings its memory up to date, with scripted models that need no network.
+//! An agent that consolidates its memory after three turns, with scripted models that need no network.
 //!
-//! See: the lines of the history, the events of the dream, and a `MEMORY.md` in which what was so has become what is so now.
+//! Shows: the records of the history, the events of the consolidation, and a `MEMORY.md` with an outdated line replaced.
 //!
 //! `cargo run -p superstep --features workspace-tools --example dream`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, fs, sync::Arc};
+use std::{error::Error, fs};
 
 use futures::{StreamExt, stream};
+use superstep::prelude::*;
 use superstep::{
-    agent::{Agent, cococat::AgentLoop},
-    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role},
+    agent::cococat::AgentLoop,
     memory::{DreamConfig, Dreams, HistoryFiles, HistoryPlace, MemoryFiles},
-    prelude::*,
 };
 
-/// Nods to what it is told; asked to dream, it reads the memory, changes a line of it, and is done. A real one is
-/// `superstep::llm::OpenAiModel`, which decides by itself what is worth remembering.
+/// Confirms messages; for a consolidation it reads the memory and changes a line of it. A real one is
+/// `superstep::llm::OpenAiModel`, which decides by itself which facts it stores.
 struct Sleeper;
 
 impl ChatModel for Sleeper {
@@ -56,14 +55,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let file = memory.file_of("ada")?;
     fs::write(&file, "# Memory\n\n- lives in Oslo\n- likes tea\n")?;
 
-    let agent = Agent::builder(Arc::new(Sleeper)).checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let agent = Agent::builder(Sleeper).checkpointer(MemoryCheckpointer::new());
     let dreams = Dreams::new(agent.clone(), history.clone(), memory, DreamConfig::default())?;
     let dreams = dreams.listener(|name, data| {
         if name.starts_with("dream_") || name == "tool_start" {
             println!("  {name} {data}");
         }
     });
-    let agent = AgentLoop::new(agent.history(history.clone()))?.after_turn(Arc::new(dreams));
+    let agent = AgentLoop::new(agent.history(history.clone()))?.after_turn(dreams);
     for (thread, text) in
         [("monday", "I moved to Lisbon."), ("tuesday", "Hi!"), ("friday", "I have a cat now.")]
     {

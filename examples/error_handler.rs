@@ -1,15 +1,15 @@
-//! A node that fails, and another one that takes over.
+//! A node that fails, and an error handler.
 //!
-//! See: the handler runs in the superstep of the node that failed, is told what went wrong, and chooses where to go.
+//! Shows: the handler runs in the superstep of the failed node, receives the failure, and chooses the next node.
 //!
 //! `cargo run -p superstep --example error_handler`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
 use serde_json::json;
-use superstep::{FailureKind, prelude::*};
+use superstep::prelude::*;
 
 #[derive(State, Clone, Debug, Default)]
 struct Weather {
@@ -34,14 +34,14 @@ async fn ask(state: Weather, _: Cx) -> Result<WeatherUpdate, NodeError> {
 }
 
 async fn recover(failure: NodeFailure, _: Weather, _: Cx) -> Command<Weather, Next> {
-    let told = format!("`{}` failed: {}, {:?}", failure.node, failure.message, failure.data);
+    let line = format!("`{}` failed: {}, {:?}", failure.node, failure.message, failure.data);
     let next = if failure.kind == FailureKind::Panic { Next::AskAnother } else { Next::GiveUp };
-    Command::update(Weather::update().log([told])).goto(next)
+    Command::update(Weather::update().log([line])).goto(next)
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The panic is caught; its default message would only be in the way here.
+    // The panic is caught; the hook only hides its default message.
     std::panic::set_hook(Box::new(|_| ()));
     let mut graph = StateGraph::new("weather");
     let ask = graph.add_node("ask", ask);
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Next::AskAnother => another,
         Next::GiveUp => END,
     });
-    let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let graph = graph.compile()?.with_checkpointer(MemoryCheckpointer::new());
     println!("{}", graph.topology().text());
 
     let mut reports = Vec::new();

@@ -1,15 +1,15 @@
 //! A graph of two nodes, streamed.
 //!
-//! See: the state before the first node, what each node wrote, the state after it, and a checkpoint each time.
+//! Shows: the state before the first node, the update of each node, the state after it, and its checkpoint.
 //!
 //! `cargo run -p superstep --example hello_graph`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
 use futures::StreamExt;
-use superstep::{Event, prelude::*};
+use superstep::prelude::*;
 
 #[derive(State, Clone, Debug, Default)]
 struct Greeting {
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     graph.add_edge(START, greet);
     graph.add_edge(greet, wish);
     graph.add_edge(wish, END);
-    let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let graph = graph.compile()?.with_checkpointer(MemoryCheckpointer::new());
     println!("{}", graph.topology().text());
 
     let modes = [StreamMode::Values, StreamMode::Updates, StreamMode::Checkpoints];

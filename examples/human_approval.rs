@@ -1,15 +1,14 @@
-//! A refund that somebody has to approve.
+//! A refund that requires approval.
 //!
-//! See: the run ends with a question; another run, as it could be of another process days later, brings the answer and
-//! goes on where the first one stopped.
+//! Shows: the run ends with an interrupt; a second run, possibly in another process days later, resumes it with the answer.
 //!
 //! `cargo run -p superstep --example human_approval`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
-use superstep::{Answers, Status, prelude::*};
+use superstep::prelude::*;
 
 #[derive(State, Clone, Debug, Default)]
 struct Refund {
@@ -51,11 +50,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     graph.add_edge(approve, pay);
     graph.add_edge(pay, END);
-    let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let graph = graph.compile()?.with_checkpointer(MemoryCheckpointer::new());
 
-    let asked = graph.thread("order-7").run(Refund::update().euros(120)).await?;
-    assert_eq!(asked.status, Status::Interrupted);
-    println!("asked: {}", asked.interrupts[0].question);
+    let interrupted = graph.thread("order-7").run(Refund::update().euros(120)).await?;
+    assert_eq!(interrupted.status, Status::Interrupted);
+    println!("question: {}", interrupted.interrupts[0].question);
 
     let answers = Answers::new().answer("approve", true);
     let end = graph.thread("order-7").answers(answers).resume().await?;

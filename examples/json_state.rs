@@ -1,14 +1,14 @@
-//! A graph whose channels are described at run time, in JSON.
+//! A graph with channels described at run time, in JSON.
 //!
-//! See: the state that a node leaves; then two mistakes, a number where the schema has text and a channel that is not
-//! declared, each refused with its node, its channel, and the place in the value.
+//! Shows: the final state; then two errors, a number for a text of the schema and an undeclared channel, each rejected with its
+//! node, its channel, and the path in the value.
 //!
 //! `cargo run -p superstep --features json-schema --example json_state`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use serde_json::{Value, json};
-use superstep::{Cx, JsonChannels, JsonState, JsonUpdate, START, StateGraph};
+use superstep::prelude::*;
 
 const DESCRIPTION: &str = r#"{
     "type": "object",
@@ -24,7 +24,7 @@ const DESCRIPTION: &str = r#"{
     "required": ["question"]
 }"#;
 
-/// Runs a graph of one node, which returns this.
+/// Runs a graph of one node with this function.
 async fn run(returns: fn(&JsonState) -> Value) -> Result<Value, Box<dyn std::error::Error>> {
     let channels = JsonChannels::from_schema(&serde_json::from_str(DESCRIPTION)?)?;
     let mut graph = StateGraph::with_initial("described", JsonState::new(&channels)?);

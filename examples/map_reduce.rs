@@ -1,6 +1,6 @@
-//! One task per item, then one node for all of them.
+//! A fan-out with one task per item, then one node for all results.
 //!
-//! See: three texts counted at the same time, and their counts in the order of the texts, whichever was done first.
+//! Shows: three texts counted in parallel, and their counts in the order of the texts, independent of the order of completion.
 //!
 //! `cargo run -p superstep --example map_reduce`
 

@@ -1,8 +1,8 @@
 //! The ReAct agent with the tools of an MCP server, around a model that needs no network.
 //!
-//! See: a server that is started as a program and asked for its tools, the names they get, a call that tells how far it is,
-//! the reply; the server ends with the program. The server is this program as well, so that nothing has to be installed; what it
-//! does with its stdin and stdout is all that the protocol asks of one.
+//! Shows: a server started as a program, the names of its tools, a call that reports its progress, and the reply; the server ends
+//! with the program. To need no installation, the server is this program as well, a minimal implementation of the protocol over
+//! stdin and stdout.
 //!
 //! `cargo run -p superstep --features mcp --example mcp_agent`
 
@@ -17,12 +17,8 @@ use std::{
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
-use superstep::{
-    Event, StreamMode,
-    agent::{Agent, AgentState, ReactConfig},
-    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role},
-    mcp::{Ask, McpConfig, McpServer},
-};
+use superstep::mcp::{Ask, McpConfig, McpServer};
+use superstep::prelude::*;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -30,13 +26,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return serve();
     }
     let this = env::current_exe()?.into_os_string().into_string().map_err(|_| "the path is no text")?;
-    // Nobody is asked: the agent would deny its calls, for it was given no one to ask.
+    // Without an approver the agent would deny calls that require approval.
     let config = McpConfig { ask: Ask::Never, ..McpConfig::program(this, ["serve".to_owned()]) };
     let library = Arc::new(McpServer::connect("library", config).await?);
-    let agent = Agent::builder(Arc::new(Reader))
-        .tool_source(library.clone())
-        .config(ReactConfig::graph(5))
-        .build()?;
+    let agent = Agent::builder(Reader).tool_source(library.clone()).config(ReactConfig::graph(5)).build()?;
 
     let mut run = agent.without_thread().ask_stream("How many books of Lem are there?", StreamMode::Custom);
     while let Some(event) = run.next().await {
@@ -54,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Calls the first tool it is offered, and says what it was told. A real one is `superstep::llm::OpenAiModel`.
+/// Calls the first offered tool, and repeats its result. A real one is `superstep::llm::OpenAiModel`.
 struct Reader;
 
 impl ChatModel for Reader {
@@ -63,8 +56,8 @@ impl ChatModel for Reader {
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let told = request.messages.last().filter(|last| last.role == Role::Tool);
-        let deltas = match (told, request.tools.first()) {
+        let result = request.messages.last().filter(|last| last.role == Role::Tool);
+        let deltas = match (result, request.tools.first()) {
             (None, Some(tool)) => {
                 let call = Delta::ToolCall {
                     index: 0,
@@ -74,9 +67,9 @@ impl ChatModel for Reader {
                 };
                 vec![call, Delta::Finish(FinishReason::ToolCalls)]
             }
-            (told, _) => {
+            (result, _) => {
                 let text =
-                    told.map_or_else(String::new, |told| format!("The library says: {}", told.content));
+                    result.map_or_else(String::new, |result| format!("The library says: {}", result.content));
                 vec![Delta::Text(text), Delta::Finish(FinishReason::Stop)]
             }
         };
@@ -87,10 +80,10 @@ impl ChatModel for Reader {
 /// A server: a JSON-RPC message a line, until its stdin ends.
 fn serve() -> Result<(), Box<dyn Error>> {
     for line in io::stdin().lock().lines() {
-        let asked: Value = serde_json::from_str(&line?)?;
-        let result = match asked["method"].as_str() {
+        let request: Value = serde_json::from_str(&line?)?;
+        let result = match request["method"].as_str() {
             Some("initialize") => json!({
-                "protocolVersion": asked["params"]["protocolVersion"],
+                "protocolVersion": request["params"]["protocolVersion"],
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "library", "version": "1"},
             }),
@@ -105,7 +98,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
                 "annotations": {"readOnlyHint": true},
             }]}),
             Some("tools/call") => {
-                let token = &asked["params"]["_meta"]["progressToken"];
+                let token = &request["params"]["_meta"]["progressToken"];
                 for shelf in 1..=3 {
                     let so_far =
                         json!({"progressToken": token, "progress": shelf, "total": 3, "message": "shelves"});
@@ -114,13 +107,13 @@ fn serve() -> Result<(), Box<dyn Error>> {
                         json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": so_far})
                     );
                 }
-                let author = &asked["params"]["arguments"]["author"];
+                let author = &request["params"]["arguments"]["author"];
                 json!({"content": [{"type": "text", "text": format!("18 books of {author}")}]})
             }
             // Notifications have no answer.
             _ => continue,
         };
-        println!("{}", json!({"jsonrpc": "2.0", "id": asked["id"], "result": result}));
+        println!("{}", json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
     }
     Ok(())
 }

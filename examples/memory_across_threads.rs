@@ -1,7 +1,7 @@
-//! An agent that knows on Tuesday what it was told on Monday, with a scripted model that needs no network.
+//! An agent with a memory across threads, with a scripted model that needs no network.
 //!
-//! See: what is stored because the user asks for it and because the model wants it, what is looked up on another thread before the
-//! model is asked, and that another user's thread knows nothing of it.
+//! Shows: facts stored at the user's request and at the model's, the search of the memory on another thread before the model call,
+//! and another user's thread without access to them.
 //!
 //! `cargo run -p superstep --example memory_across_threads`
 
@@ -10,15 +10,13 @@
 use std::{error::Error, sync::Arc};
 
 use futures::{StreamExt, stream};
+use superstep::prelude::*;
 use superstep::{
-    agent::{Agent, LongTermMemory, MemoryTrigger, ReactConfig, Reply, Retrieve},
-    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role},
+    agent::{LongTermMemory, MemoryTrigger, Retrieve},
     memory::{StoreMemory, memory_tools},
-    prelude::*,
-    sqlite::SqliteStore,
 };
 
-/// Records that somebody has a cat, and otherwise says what it was told. A real one is `superstep::llm::OpenAiModel`.
+/// Records a fact about a cat, and otherwise repeats the found facts. A real one is `superstep::llm::OpenAiModel`.
 struct Clerk;
 
 impl ChatModel for Clerk {
@@ -48,12 +46,12 @@ impl ChatModel for Clerk {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let memory: Arc<dyn LongTermMemory> = Arc::new(StoreMemory::new(Arc::new(SqliteStore::in_memory()?)));
-    let agent = Agent::builder(Arc::new(Clerk))
+    let memory = Arc::new(StoreMemory::new(SqliteStore::in_memory()?));
+    let agent = Agent::builder(Clerk)
         .memory(MemoryTrigger::new(memory.clone()))
         .tools(memory_tools(memory.clone()))
         .config(ReactConfig { retrieve: Some(Retrieve::default()), ..ReactConfig::default() })
-        .checkpointer(Arc::new(MemoryCheckpointer::new()))
+        .checkpointer(MemoryCheckpointer::new())
         .build()?;
     let ask = async |thread: &str, user: &str, text: &str| {
         let input = agent.input(text).user_id(user);

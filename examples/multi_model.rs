@@ -1,6 +1,6 @@
-//! Several models in one graph: one that is down, one that answers in its place, and a small one with a node of its own.
+//! Several models in one graph: an unavailable one, its fallback, and a small one with its own node.
 //!
-//! See: the events of the retry and the fallback, who answered and what each model took, and the title of the small model.
+//! Shows: the events of the retry and the fallback, the model that replied, the tokens of each, and the small model's title.
 //!
 //! `cargo run -p superstep --example multi_model`
 
@@ -9,17 +9,10 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use superstep::{
-    Event, StreamMode,
-    agent::{Agent, AgentState, ReactConfig},
-    llm::{
-        ChatModel, Delta, FinishReason, Message, ModelError, ModelErrorKind, ModelRetry, Request,
-        ResponseStream, Retrying, Usage, complete,
-    },
-    prelude::*,
-};
+use superstep::llm::{ModelError, ModelErrorKind, ModelRetry, Retrying, complete};
+use superstep::prelude::*;
 
-/// A model that says one thing, or nothing because its server is down. Real ones are `superstep::llm::OpenAiModel`.
+/// A model with one fixed response, or with an unavailable server. Real ones are `superstep::llm::OpenAiModel`.
 struct Scripted {
     name: &'static str,
     says: Option<&'static str>,
@@ -49,13 +42,13 @@ struct Titled {
     title: String,
 }
 
-/// Asks the agent, whose graph is another one.
+/// Runs the agent, which has its own graph.
 async fn answer(agent: Agent, state: Titled, _: Cx) -> Result<TitledUpdate, NodeError> {
     let reply = agent.ask(&state.question).await?;
     Ok(Titled::update().answer(reply.final_reply))
 }
 
-/// Asks the small model, as directly as any node may.
+/// Calls the small model directly.
 async fn title(model: Arc<dyn ChatModel>, state: Titled, _: Cx) -> Result<TitledUpdate, NodeError> {
     let messages = vec![Message::user(format!("A title of three words for: {}", state.answer))];
     let response = complete(&model, Request { messages, ..Request::default() }).await?;
@@ -64,7 +57,7 @@ async fn title(model: Arc<dyn ChatModel>, state: Titled, _: Cx) -> Result<Titled
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let model = |name, says| Arc::new(Scripted { name, says }) as Arc<dyn ChatModel>;
+    let model = |name, says| Scripted { name, says };
     let retry = ModelRetry { base: Duration::from_millis(10), max_attempts: 2, ..ModelRetry::default() };
     let agent = Agent::builder(model("large", None))
         .fallback(model("spare", Some("Rust compiles to machine code.")))
@@ -79,7 +72,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let AgentState { metadata, final_reply, .. } = run.outcome().await?.state;
-    println!("{} said: {final_reply}", metadata.model);
+    println!("{} replied: {final_reply}", metadata.model);
     assert_eq!(metadata.model, "spare");
     assert_eq!(metadata.usage_by_model["spare"].output_tokens, 3);
 

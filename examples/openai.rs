@@ -1,23 +1,19 @@
-//! The ReAct agent around a real model, with a tool of its own and threads that outlive the program.
+//! The ReAct agent around a real model, with its own tool and threads in a file.
 //!
-//! See: what a program needs to ask a server of the chat-completions kind; the answer as it is written; a second question, which
-//! the agent answers knowing the first.
+//! Shows: the configuration of a server with the chat-completions protocol; the streamed answer; a second question on the same
+//! thread, with the conversation so far.
 //!
 //! `OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3 cargo run -p superstep --features openai --example openai`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{env, error::Error, io::Write, sync::Arc};
+use std::{env, error::Error, io::Write};
 
 use futures::StreamExt;
-use superstep::{
-    Event, StreamMode,
-    agent::{Agent, ReactConfig},
-    llm::{ApiKey, OpenAiConfig, OpenAiModel, ToolError, tool},
-    sqlite::SqliteCheckpointer,
-};
+use superstep::llm::{ApiKey, OpenAiConfig, OpenAiModel};
+use superstep::prelude::*;
 
-/// Tells the temperature in a city.
+/// Returns the temperature in a city.
 #[tool(idempotent)]
 async fn weather(
     /// The city, by its English name.
@@ -34,15 +30,15 @@ async fn weather(
 pub(crate) fn agent(server: OpenAiConfig, threads: &str) -> Result<Agent, Box<dyn Error>> {
     let config =
         ReactConfig { system_prompt: "Answer in one sentence.".to_owned(), ..ReactConfig::default() };
-    let agent = Agent::builder(Arc::new(OpenAiModel::new(server)?))
+    let agent = Agent::builder(OpenAiModel::new(server)?)
         .tools([weather()])
-        .checkpointer(Arc::new(SqliteCheckpointer::open(threads)?))
+        .checkpointer(SqliteCheckpointer::open(threads)?)
         .config(config)
         .build()?;
     Ok(agent)
 }
 
-/// Asks, prints the answer as it is written, and returns it.
+/// Runs a turn, prints the answer as it is streamed, and returns it.
 pub(crate) async fn ask(agent: &Agent, question: &str) -> Result<String, Box<dyn Error>> {
     println!("> {question}");
     let mut run = agent.thread("travel").ask_stream(question, [StreamMode::Custom]);
@@ -57,7 +53,7 @@ pub(crate) async fn ask(agent: &Agent, question: &str) -> Result<String, Box<dyn
         }
     }
     println!();
-    // If the model could not be asked, this says why, and `Agent::resume` asks it again.
+    // If the model call failed, the reply explains it, and `resume` of the thread repeats it.
     Ok(run.outcome().await?.state.final_reply)
 }
 
@@ -65,7 +61,7 @@ pub(crate) async fn ask(agent: &Agent, question: &str) -> Result<String, Box<dyn
 async fn main() -> Result<(), Box<dyn Error>> {
     let Ok(model) = env::var("OPENAI_MODEL") else {
         println!(
-            "set OPENAI_MODEL, OPENAI_BASE_URL for a server of your own, and OPENAI_API_KEY if it wants one"
+            "set OPENAI_MODEL, OPENAI_BASE_URL for your own server, and OPENAI_API_KEY if it requires one"
         );
         return Ok(());
     };
@@ -74,7 +70,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let agent = agent(OpenAiConfig::new(url, key, model), "travel.db")?;
 
     ask(&agent, "How warm is it in Paris?").await?;
-    // The thread remembers, in the next run of this program too.
+    // The thread has the conversation, in the next run of this program too.
     ask(&agent, "And in Rome?").await?;
     Ok(())
 }

@@ -1,24 +1,21 @@
-//! The agent with channels of one's own, a guard before each model call, and an own way out.
+//! The agent with additional channels, a guard before each model call, and an additional route.
 //!
-//! See: the graph as it is wired, what the own nodes noted in the own channel, and a conversation that is whole although a
-//! human took over a call.
+//! Shows: the drawn graph, the notes of the additional nodes in their channel, and a complete conversation although a human took
+//! over a call.
 //!
 //! `cargo run -p superstep --example own_state_and_nodes`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use superstep::{
-    agent::{Agent, AgentDeps, AgentState, Next, ReactConfig, ReactNodes, Reply, should_continue},
-    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, Tool, ToolSpec, tool_fn},
-    prelude::*,
-};
+use superstep::agent::{AgentDeps, Next, ReactNodes, should_continue};
+use superstep::prelude::*;
 
-/// The agent's channels, and what this program wants to know beside.
+/// The agent's channels, and those of this program.
 #[derive(State, Clone, Debug, Default)]
 struct Desk {
     #[channel(flatten)]
@@ -37,12 +34,12 @@ enum Way {
     End,
 }
 
-/// Reads channels of both, and writes its own.
+/// Reads both kinds of channels, and writes its own.
 async fn guard(desk: Desk, _: Cx) -> DeskUpdate {
     Desk::update().notes([format!("{} said {} messages", desk.customer, desk.agent.messages.len())])
 }
 
-/// Somebody is told before money leaves.
+/// Notes a refund before it is paid.
 async fn human(desk: Desk, _: Cx) -> DeskUpdate {
     let call = desk.agent.messages.last().and_then(|last| last.tool_calls.first());
     Desk::update().notes([format!("a human saw {}", call.map_or("nothing", |call| &call.arguments))])
@@ -88,7 +85,7 @@ struct Refund {
     amount: u32,
 }
 
-/// Calls `refund` once and then says what it was told. A real one is `superstep::llm::OpenAiModel`.
+/// Calls `refund` once and then repeats its result. A real one is `superstep::llm::OpenAiModel`.
 struct Parrot;
 
 impl ChatModel for Parrot {
@@ -97,8 +94,8 @@ impl ChatModel for Parrot {
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let told = request.messages.last().filter(|last| last.role == Role::Tool);
-        let deltas = match told {
+        let result = request.messages.last().filter(|last| last.role == Role::Tool);
+        let deltas = match result {
             Some(result) => vec![Delta::Text(result.content.clone()), Delta::Finish(FinishReason::Stop)],
             None => vec![
                 Delta::ToolCall {
@@ -119,10 +116,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let spec = ToolSpec::of::<Refund>("refund", "Gives money back.");
     let refund =
         tool_fn(spec, |args: Refund, _| async move { Ok(format!("Gave back {} cents.", args.amount)) });
-    let deps = Agent::builder(Arc::new(Parrot))
-        .tools([Arc::new(refund) as Arc<dyn Tool>])
-        .config(ReactConfig::graph(5))
-        .deps()?;
+    let deps = Agent::builder(Parrot).tool(refund).config(ReactConfig::graph(5)).deps()?;
     let agent = Agent::of(desk(&deps).compile()?, &deps.config);
     print!("{}", agent.graph().drawing().text());
 

@@ -1,24 +1,19 @@
-//! A sixth design of a ReAct loop, as a value: what existing designs disagree on is said once more, and nothing else is
-//! written.
+//! A custom design of a ReAct loop as a value: only the fields that differ from the default are set.
 //!
-//! See: the design as a file would have it, a turn that ends by its rules, and the same design read back from that file.
+//! Shows: the design as a configuration file, a turn that ends by its rules, and the same design read from that file.
 //!
 //! `cargo run -p superstep --example preset_by_hand`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use superstep::{
-    agent::{
-        Agent, AgentOutcome, AtLimit, Limit, LimitUnit, LoopAction, LoopRule, ReactConfig, Repeat, ToolMode,
-    },
-    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Tool, ToolSpec, tool_fn},
-};
+use superstep::agent::{AtLimit, Limit, LimitUnit, LoopAction, LoopRule, Repeat, ToolMode};
+use superstep::prelude::*;
 
 /// A careful design: few rounds, one tool after the other, the second identical call is refused, and a summary at the limit.
 fn careful() -> ReactConfig {
@@ -33,11 +28,11 @@ fn careful() -> ReactConfig {
 
 #[derive(Deserialize, JsonSchema)]
 struct Look {
-    /// Where to look.
+    /// The place to search.
     place: String,
 }
 
-/// Looks for the keys in the same place as long as it may. A real one is `superstep::llm::OpenAiModel`.
+/// Searches the same place as long as a tool is offered. A real one is `superstep::llm::OpenAiModel`.
 struct Stubborn;
 
 impl ChatModel for Stubborn {
@@ -65,17 +60,14 @@ impl ChatModel for Stubborn {
 async fn main() -> Result<(), Box<dyn Error>> {
     let spec = ToolSpec::of::<Look>("look", "Looks somewhere.");
     let look = tool_fn(spec, |args: Look, _| async move { Ok(format!("Nothing in the {}.", args.place)) });
-    let agent = Agent::builder(Arc::new(Stubborn))
-        .tools([Arc::new(look) as Arc<dyn Tool>])
-        .config(careful())
-        .build()?;
+    let agent = Agent::builder(Stubborn).tool(look).config(careful()).build()?;
     let reply = agent.ask("Where are my keys?").await?;
     println!("{}: {}", reply.metadata.stop_reason, reply.final_reply);
     assert_eq!(reply.outcome, Some(AgentOutcome::Limit));
     // Three rounds, of which only the first call ran.
     assert_eq!((reply.metadata.steps_taken, reply.metadata.tools_used.len()), (3, 1));
 
-    // A file says only what differs: `superstep run --config careful.toml` reads the same as TOML.
+    // A file contains only the differences: `superstep run --config careful.toml` reads the same as TOML.
     let file = json!({
         "preset": "default",
         "tool_mode": "sequential",

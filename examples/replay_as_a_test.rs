@@ -1,6 +1,6 @@
-//! A conversation as a test: it is recorded once, and later programs are held against it, without a model and without tools.
+//! A recorded conversation as a test of later programs, without a model and without tools.
 //!
-//! See: the recorded thread stays as it is; another prompt, another limit and another tool are each reported where they count.
+//! Shows: the recorded thread is unchanged; a changed prompt, limit and tool are each reported at their first effect.
 //!
 //! `cargo run -p superstep --example replay_as_a_test`
 
@@ -9,10 +9,10 @@
 use std::{error::Error, sync::Arc};
 
 use futures::{StreamExt, stream};
+use superstep::prelude::*;
 use superstep::{
-    Checkpointer, MemoryCheckpointer,
-    agent::{Agent, AgentError, Limit, ReactConfig},
-    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, tool},
+    Checkpointer,
+    agent::{AgentError, Limit},
 };
 
 /// The temperature in a city.
@@ -21,13 +21,13 @@ async fn temperature(city: String) -> String {
     format!("18 degrees in {city}")
 }
 
-/// The temperature in a city, in the unit that is wanted.
+/// The temperature in a city, in a unit.
 #[tool(idempotent)]
 async fn temperature_in(city: String, unit: String) -> String {
     format!("18 {unit} in {city}")
 }
 
-/// Looks up the temperature, and tells it. A real one is `superstep::llm::OpenAiModel`.
+/// Looks up the temperature, and reports it. A real one is `superstep::llm::OpenAiModel`.
 struct Forecaster;
 
 impl ChatModel for Forecaster {
@@ -55,32 +55,32 @@ impl ChatModel for Forecaster {
     }
 }
 
-/// The program that is tested.
+/// The program under test.
 fn agent(store: Arc<dyn Checkpointer>, config: ReactConfig) -> Result<Agent, AgentError> {
-    Agent::builder(Arc::new(Forecaster)).tools([temperature()]).config(config).checkpointer(store).build()
+    Agent::builder(Forecaster).tools([temperature()]).config(config).checkpointer(store).build()
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // In a project this is a file that is kept beside the tests: `SqliteCheckpointer::open("tests/weather.db")`.
+    // In a project this is a file beside the tests: `SqliteCheckpointer::open("tests/weather.db")`.
     let store = Arc::new(MemoryCheckpointer::new());
     let usual = ReactConfig::graph(5);
     let recorded = agent(store.clone(), usual.clone())?;
     recorded.thread("weather").ask("How warm is it in Bonn?").await?;
 
-    // The test: everything comes to what it came to.
+    // The test: the replay matches the recording.
     let replayed = recorded.graph().thread("weather").replay().run().await?;
     replayed.assert_same();
-    println!("as it was: {replayed}");
+    println!("unchanged: {replayed}");
 
-    // What it finds.
+    // Changes that it detects.
     let prompt = ReactConfig { system_prompt: "Answer like a sailor.".into(), ..usual.clone() };
     let limit = ReactConfig { limit: Limit { max: 2, ..usual.limit.clone() }, ..usual.clone() };
     for (what, config) in [("another prompt", prompt), ("another limit", limit)] {
         let changed = agent(store.clone(), config)?;
         println!("{what}: {}", changed.graph().thread("weather").replay().run().await?);
     }
-    let builder = Agent::builder(Arc::new(Forecaster)).tools([temperature_in()]).config(usual);
+    let builder = Agent::builder(Forecaster).tools([temperature_in()]).config(usual);
     let changed = builder.checkpointer(store).build()?;
     println!("another tool: {}", changed.graph().thread("weather").replay().run().await?);
     Ok(())

@@ -1,16 +1,15 @@
-//! A run that is watched: tokens, updates of one channel, and a consumer that leaves.
+//! A streamed run: tokens, updates of one channel, and a consumer that leaves.
 //!
-//! See: tokens as they are written, each with its node; the updates as JSON lines; and a thread that goes on after its stream
-//! was dropped.
+//! Shows: tokens as they are written, each with its node; updates as JSON lines; and a thread resumed after its stream was dropped.
 //!
 //! `cargo run -p superstep --example streaming`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, time::Duration};
 
 use futures::StreamExt;
-use superstep::{Event, Streaming, prelude::*};
+use superstep::prelude::*;
 
 #[derive(State, Clone, Debug, Default)]
 struct Story {
@@ -19,7 +18,7 @@ struct Story {
     words: usize,
 }
 
-/// Writes like a model would: one token after the other.
+/// Writes one token after the other, like a model.
 async fn write(_: Story, cx: Cx) -> StoryUpdate {
     let line = "once upon a superstep";
     for token in line.split_inclusive(' ') {
@@ -41,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     graph.add_edge(START, write);
     graph.add_edge(write, count);
     graph.add_edge(count, END);
-    let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let graph = graph.compile()?.with_checkpointer(MemoryCheckpointer::new());
 
     let mut run = graph.thread("tokens").stream(Story::update(), [StreamMode::Messages]);
     while let Some(event) = run.next().await {

@@ -1,33 +1,28 @@
-//! A reply of a Rust type, checked against its schema, from a model that gets it wrong at first and needs no network.
+//! A reply of a Rust type, checked against its schema, from a model whose first reply is invalid and that needs no network.
 //!
-//! See: the value as it grows, what the model is told of its mistake, and the value in the end.
+//! Shows: the growing value, the error that the model receives, and the final value.
 //!
 //! `cargo run -p superstep --example structured_output`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use superstep::{
-    Event, StreamMode,
-    agent::{Agent, AgentState, Reply},
-    llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, ToolSpec},
-    prelude::*,
-};
+use superstep::prelude::*;
 
-/// What is wanted of a mail.
+/// An order in a mail.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Order {
-    /// What is ordered.
+    /// The ordered items.
     items: Vec<String>,
-    /// How many parcels.
+    /// The number of parcels.
     parcels: u32,
 }
 
-/// Fills the form, wrongly at first. A real one is `superstep::llm::OpenAiModel`.
+/// Fills the form, at first with an invalid value. A real one is `superstep::llm::OpenAiModel`.
 struct Clerk;
 
 impl ChatModel for Clerk {
@@ -57,13 +52,13 @@ impl ChatModel for Clerk {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let agent = Agent::builder(Arc::new(Clerk)).build()?;
+    let agent = Agent::builder(Clerk).build()?;
 
     // In one call.
     let order: Order = agent.without_thread().extract("Tea and cups, please, in two parcels.").await?;
     println!("{} in {} parcels", order.items.join(" and "), order.parcels);
 
-    // The same turn, told as it happens.
+    // The same turn, streamed.
     let schema = ToolSpec::of::<Order>("order", "").parameters;
     let input = AgentState::update().messages([Message::user("The same again.")]).output_schema(schema);
     let mut run = agent.graph().stream(input, [StreamMode::Custom]);
@@ -71,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let Event::Custom { name, data, .. } = event else { continue };
         match name {
             "output_partial" => println!("  so far: {}", data["output"]),
-            "tool_end" => println!("  the model is told: {}", data["result"]),
+            "tool_end" => println!("  the model receives: {}", data["result"]),
             _ => {}
         }
     }

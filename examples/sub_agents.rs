@@ -1,24 +1,20 @@
-//! An agent that asks another one, which asks for permission.
+//! An agent that calls another one, which requires approval.
 //!
-//! See: the graph of graphs, a question that comes from inside and is answered outside, and what both of them spent.
+//! Shows: the graph of graphs, an interrupt of the inner agent answered by the caller, and the tokens of both.
 //!
 //! `cargo run -p superstep --example sub_agents`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use superstep::{
-    Answers,
-    agent::{Agent, Approval, PermissionRule, Permit, ReactConfig, SubAgent},
-    llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, Tool, ToolSpec, Usage, tool_fn},
-    prelude::*,
-};
+use superstep::agent::{PermissionRule, Permit, SubAgent};
+use superstep::prelude::*;
 
-/// Calls one tool and then says what it was told. A real one is `superstep::llm::OpenAiModel`.
+/// Calls one tool and then repeats its result. A real one is `superstep::llm::OpenAiModel`.
 struct Parrot {
     tool: &'static str,
     arguments: &'static str,
@@ -30,9 +26,9 @@ impl ChatModel for Parrot {
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
-        let told = request.messages.last().filter(|last| last.role == Role::Tool);
+        let result = request.messages.last().filter(|last| last.role == Role::Tool);
         let usage = Delta::Usage(Usage { input_tokens: 20, output_tokens: 5 });
-        let deltas = match told {
+        let deltas = match result {
             Some(result) => {
                 vec![Delta::Text(result.content.clone()), usage, Delta::Finish(FinishReason::Stop)]
             }
@@ -53,7 +49,7 @@ impl ChatModel for Parrot {
 
 #[derive(Deserialize, JsonSchema)]
 struct Open {
-    /// What to open.
+    /// The name of the archive.
     archive: String,
 }
 
@@ -61,25 +57,23 @@ struct Open {
 async fn main() -> Result<(), Box<dyn Error>> {
     let spec = ToolSpec::of::<Open>("open", "Opens an archive.");
     let open = tool_fn(spec, |args: Open, _| async move { Ok(format!("The {} is empty.", args.archive)) });
-    let archivist = Agent::builder(Arc::new(Parrot { tool: "open", arguments: r#"{"archive":"cellar"}"# }))
-        .tools([Arc::new(open) as Arc<dyn Tool>])
+    let archivist = Agent::builder(Parrot { tool: "open", arguments: r#"{"archive":"cellar"}"# })
+        .tool(open)
         .config(ReactConfig {
             permissions: vec![PermissionRule::new("open", Permit::Ask)],
             ..ReactConfig::graph(5)
         })
         .approve_by_interrupt()
         .build()?;
-    let boss = Agent::builder(Arc::new(Parrot {
-        tool: "archivist",
-        arguments: r#"{"task":"What is in the cellar?"}"#,
-    }))
-    .sub_agent(SubAgent::new("archivist", "Knows the archives.", &archivist).share(0.5))
-    .checkpointer(Arc::new(MemoryCheckpointer::new()))
-    .build()?;
+    let boss =
+        Agent::builder(Parrot { tool: "archivist", arguments: r#"{"task":"What is in the cellar?"}"# })
+            .sub_agent(SubAgent::new("archivist", "Knows the archives.", &archivist).share(0.5))
+            .checkpointer(MemoryCheckpointer::new())
+            .build()?;
     print!("{}", boss.graph().topology().expanded().text());
 
-    let asked = boss.thread("t").ask("What is in the cellar?").await?;
-    let interrupt = &asked.interrupts[0];
+    let interrupted = boss.thread("t").ask("What is in the cellar?").await?;
+    let interrupt = &interrupted.interrupts[0];
     println!("{} asks: {}", interrupt.id, interrupt.question["question"]);
     assert!(interrupt.id.starts_with("tools:4.0:archivist.0/tools:4.0:call_1~"));
 

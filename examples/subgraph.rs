@@ -1,14 +1,12 @@
-//! A graph inside a node of another: it asks, the run waits, and the answer finds its way down.
+//! A graph inside a node of another: it interrupts the run, and receives the answer when the run is resumed.
 //!
 //! `cargo run -p superstep --example subgraph`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::sync::Arc;
+use superstep::prelude::*;
 
-use superstep::{Answers, Cx, END, Log, MemoryCheckpointer, START, State, StateGraph, Status};
-
-/// What the outer graph works on.
+/// The state of the outer graph.
 #[derive(State, Clone, Debug, Default)]
 struct Order {
     item: String,
@@ -16,7 +14,7 @@ struct Order {
     log: Log<String>,
 }
 
-/// What the inner one works on.
+/// The state of the inner graph.
 #[derive(State, Clone, Debug, Default)]
 struct Approval {
     what: String,
@@ -49,10 +47,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     order.add_edge(START, approve);
     order.add_edge(approve, send);
     order.add_edge(send, END);
-    let order = order.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let order = order.compile()?.with_checkpointer(MemoryCheckpointer::new());
 
-    let asked = order.thread("7").run(Order::update().item("a kettle".to_owned())).await?;
-    let [question] = &asked.interrupts[..] else { return Err("one question is asked".into()) };
+    let interrupted = order.thread("7").run(Order::update().item("a kettle".to_owned())).await?;
+    let [question] = &interrupted.interrupts[..] else { return Err("there is one question".into()) };
     println!("{} asks: {}", question.id, question.question);
 
     let answers = Answers::new().answer("grant", true);

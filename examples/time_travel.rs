@@ -1,12 +1,12 @@
-//! Going back to an older checkpoint and on from there.
+//! A fork from an older checkpoint.
 //!
-//! See: three supersteps, a fork from the second with another word in it, and the history with both branches.
+//! Shows: three supersteps, a fork from the second one with a changed word, and the history with both branches.
 //!
 //! `cargo run -p superstep --example time_travel`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::{error::Error, sync::Arc};
+use std::error::Error;
 
 use superstep::prelude::*;
 
@@ -28,13 +28,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     graph.add_edge(nodes[0], nodes[1]);
     graph.add_edge(nodes[1], nodes[2]);
     graph.add_edge(nodes[2], END);
-    let graph = graph.compile()?.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
+    let graph = graph.compile()?.with_checkpointer(MemoryCheckpointer::new());
     let tale = graph.thread("tale");
     tale.run(Tale::update()).await?;
 
-    // The checkpoint from which `a time` runs next.
+    // The checkpoint before `a time` runs.
     let before = tale.history().pending("a time").checkpoints().await?;
-    let before = before.first().ok_or("there is such a checkpoint")?.id;
+    let before = before.first().ok_or("no such checkpoint")?.id;
 
     tale.clone().at(before).update_as("upon", Tale::update().words(["the sea,"])).await?;
     let end = tale.resume().await?;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, io, path::Path, sync::Arc};
 use serde_json::Value;
 
 use crate::{
-    Tool, ToolCallError, ToolSpec,
+    IntoShared, Tool, ToolCallError, ToolSpec,
     arguments::ArgumentCheck,
     tool::{LONGEST_TOOL_NAME, is_tool_name},
 };
@@ -61,7 +61,8 @@ impl ToolRegistry {
     /// # Errors
     /// [`RegistryError`] if the name is taken or invalid, or the schema is invalid; the registry is then
     /// unchanged.
-    pub fn insert(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
+    pub fn insert(&mut self, tool: impl IntoShared<dyn Tool>) -> Result<(), RegistryError> {
+        let tool = tool.into_shared();
         let spec = tool.spec();
         let name = spec.name.clone();
         if !is_tool_name(&name) {

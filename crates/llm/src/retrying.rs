@@ -46,8 +46,8 @@ impl<M: ChatModel> Retrying<M> {
 
     /// Adds models that are called in order if this one cannot answer. Their names should differ.
     #[must_use]
-    pub fn with_fallbacks(mut self, models: impl IntoIterator<Item = Arc<dyn ChatModel>>) -> Self {
-        self.fallbacks.extend(models);
+    pub fn with_fallbacks(mut self, models: impl IntoIterator<Item = impl ChatModel + 'static>) -> Self {
+        self.fallbacks.extend(models.into_iter().map(|model| Arc::new(model) as Arc<dyn ChatModel>));
         self
     }
 }

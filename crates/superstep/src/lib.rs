@@ -23,10 +23,29 @@ pub use superstep_tools as tools;
 
 pub mod guide;
 
-/// The imports of a typical graph.
+/// The imports of a typical graph, and of a typical agent with the feature `agent`.
+///
+/// ```
+/// use superstep::prelude::*;
+/// ```
+/// A name of your own, or one that you import by name, takes precedence over one of the prelude.
 pub mod prelude {
     pub use superstep_graph::{
-        Command, CompiledGraph, Cx, END, Fatal, History, Log, MemoryCheckpointer, NodeError, NodeFailure,
-        NodeOptions, Retries, RetryPolicy, Route, RunConfig, START, State, StateGraph, StreamMode,
+        Answers, Command, CompiledGraph, Cx, END, Event, FailureKind, Fatal, History, Interrupt,
+        JsonChannels, JsonState, JsonUpdate, Log, MemoryCheckpointer, MemoryStore, NodeError, NodeFailure,
+        NodeOptions, Outcome, Question, ReduceError, Reducer, Retries, RetryPolicy, Route, RunConfig, START,
+        State, StateGraph, Status, StreamMode, Streaming, Thread,
     };
+
+    #[cfg(feature = "agent")]
+    pub use superstep_agent::{
+        Agent, AgentEvent, AgentOutcome, AgentState, AgentThread, Approval, ReactConfig, Reply,
+    };
+    #[cfg(feature = "agent")]
+    pub use superstep_llm::{
+        ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Tool, ToolCx, ToolError,
+        ToolReply, ToolSpec, Usage, tool, tool_fn,
+    };
+    #[cfg(feature = "sqlite")]
+    pub use superstep_sqlite::{SqliteCheckpointer, SqliteStore};
 }

@@ -4,10 +4,10 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use superstep_graph::{Checkpointer, CompileError, IntoShared, Store, chain};
+use superstep_graph::{Checkpointer, CompileError, Store, chain};
 use superstep_llm::{
-    ChatModel, JitterSource, RegistryError, Retrying, Snapshots, Spill, TokenCounter, Tool, ToolRegistry,
-    ToolSource, default_counter, seeded_jitter,
+    ChatModel, IntoShared, JitterSource, RegistryError, Retrying, Snapshots, Spill, TokenCounter, Tool,
+    ToolRegistry, ToolSource, default_counter, seeded_jitter,
 };
 
 use crate::{
@@ -104,30 +104,37 @@ impl AgentBuilder {
     /// specific to them. The model that replied is called first for the rest of the turn; the next turn
     /// starts with the main one.
     #[must_use]
-    pub fn fallback(mut self, model: Arc<dyn ChatModel>) -> Self {
-        self.fallbacks.push(model);
+    pub fn fallback(mut self, model: impl ChatModel + 'static) -> Self {
+        self.fallbacks.push(Arc::new(model));
         self
     }
 
     /// Sets the model for summaries; a small model suffices. Defaults to the main model.
     #[must_use]
-    pub fn compaction_model(mut self, model: Arc<dyn ChatModel>) -> Self {
-        self.models.compaction = Some(model);
+    pub fn compaction_model(mut self, model: impl ChatModel + 'static) -> Self {
+        self.models.compaction = Some(Arc::new(model));
         self
     }
 
-    /// Adds tools.
+    /// Adds a tool, or an `Arc` of one.
     #[must_use]
-    pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
-        self.tools.extend(tools);
+    pub fn tool(mut self, tool: impl IntoShared<dyn Tool>) -> Self {
+        self.tools.push(tool.into_shared());
+        self
+    }
+
+    /// Adds tools of one type; see [`tool`](Self::tool) for tools of different types.
+    #[must_use]
+    pub fn tools(mut self, tools: impl IntoIterator<Item = impl IntoShared<dyn Tool>>) -> Self {
+        self.tools.extend(tools.into_iter().map(IntoShared::into_shared));
         self
     }
 
     /// Adds a dynamic source of tools. The model may call the tools that the source has when a superstep
     /// begins.
     #[must_use]
-    pub fn tool_source(mut self, source: Arc<dyn ToolSource>) -> Self {
-        self.tool_sources.push(source);
+    pub fn tool_source(mut self, source: impl IntoShared<dyn ToolSource>) -> Self {
+        self.tool_sources.push(source.into_shared());
         self
     }
 
@@ -147,8 +154,8 @@ impl AgentBuilder {
 
     /// Sets the approver of tool calls. Without one, calls that require approval are denied.
     #[must_use]
-    pub fn approver(self, approver: Arc<dyn Approver>) -> Self {
-        Self { approvals: Approvals::Ask(approver), ..self }
+    pub fn approver(self, approver: impl Approver + 'static) -> Self {
+        Self { approvals: Approvals::Ask(Arc::new(approver)), ..self }
     }
 
     /// Interrupts the turn before calls that require approval, until the run is resumed with an
@@ -162,8 +169,8 @@ impl AgentBuilder {
     /// Sets which stored grants and approvals of a thread are valid, for databases from an untrusted source.
     /// Defaults to all.
     #[must_use]
-    pub fn trust(self, trust: Arc<dyn Trust>) -> Self {
-        Self { trust: Some(trust), ..self }
+    pub fn trust(self, trust: impl Trust + 'static) -> Self {
+        Self { trust: Some(Arc::new(trust)), ..self }
     }
 
     /// Runs every call that requires approval, like a rule that allows it; see [`Approvals::Allow`].
@@ -187,23 +194,23 @@ impl AgentBuilder {
 
     /// Adds a knowledge that is searched for each new user message, if [`ReactConfig::retrieve`] is set.
     #[must_use]
-    pub fn knowledge(mut self, knowledge: Arc<dyn Knowledge>) -> Self {
-        self.knowledge.push(knowledge);
+    pub fn knowledge(mut self, knowledge: impl Knowledge + 'static) -> Self {
+        self.knowledge.push(Arc::new(knowledge));
         self
     }
 
     /// Sets the storage for the full text of truncated tool results; see
     /// [`Truncate::spill`](crate::Truncate::spill).
     #[must_use]
-    pub fn spill(self, spill: Arc<dyn Spill>) -> Self {
-        Self { spill: Some(spill), ..self }
+    pub fn spill(self, spill: impl IntoShared<dyn Spill>) -> Self {
+        Self { spill: Some(spill.into_shared()), ..self }
     }
 
     /// Sets the file snapshots, taken before and after each round of tools; see
     /// [`FileChanges`](superstep_llm::FileChanges).
     #[must_use]
-    pub fn snapshots(self, snapshots: Arc<dyn Snapshots>) -> Self {
-        Self { snapshots: Some(snapshots), ..self }
+    pub fn snapshots(self, snapshots: impl IntoShared<dyn Snapshots>) -> Self {
+        Self { snapshots: Some(snapshots.into_shared()), ..self }
     }
 
     /// Sets the hooks before and after model calls and tool calls.
@@ -215,14 +222,14 @@ impl AgentBuilder {
     /// Sets the implementation of model calls and tool calls, in place of calling the model and running the
     /// tool.
     #[must_use]
-    pub fn steps(self, steps: Arc<dyn Steps>) -> Self {
-        Self { steps: Some(steps), ..self }
+    pub fn steps(self, steps: impl Steps + 'static) -> Self {
+        Self { steps: Some(Arc::new(steps)), ..self }
     }
 
     /// Sets the token counter of requests; defaults to [`default_counter`].
     #[must_use]
-    pub fn counter(self, counter: Arc<dyn TokenCounter>) -> Self {
-        Self { counter, ..self }
+    pub fn counter(self, counter: impl IntoShared<dyn TokenCounter>) -> Self {
+        Self { counter: counter.into_shared(), ..self }
     }
 
     /// Sets the configuration.
@@ -239,14 +246,14 @@ impl AgentBuilder {
 
     /// Sets the checkpointer that stores threads.
     #[must_use]
-    pub fn checkpointer(self, checkpointer: impl IntoShared<dyn Checkpointer>) -> Self {
+    pub fn checkpointer(self, checkpointer: impl superstep_graph::IntoShared<dyn Checkpointer>) -> Self {
         Self { checkpointer: Some(checkpointer.into_shared()), ..self }
     }
 
     /// Sets the store that tools access with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn
     /// Store>`, and your own nodes with [`Cx::store`](superstep_graph::Cx::store).
     #[must_use]
-    pub fn store(self, store: impl IntoShared<dyn Store>) -> Self {
+    pub fn store(self, store: impl superstep_graph::IntoShared<dyn Store>) -> Self {
         Self { store: Some(store.into_shared()), ..self }
     }
 
@@ -391,11 +398,11 @@ impl AgentBuilder {
 }
 
 impl Agent {
-    /// Creates a builder with this model. The agent retries requests by its configuration; the model need
-    /// not.
-    pub fn builder(model: Arc<dyn ChatModel>) -> AgentBuilder {
+    /// Creates a builder with this model, or an `Arc` of one. The agent retries requests by its configuration;
+    /// the model need not.
+    pub fn builder(model: impl ChatModel + 'static) -> AgentBuilder {
         AgentBuilder {
-            models: model.into(),
+            models: Arc::new(model).into(),
             fallbacks: Vec::new(),
             tools: Vec::new(),
             tool_sources: Vec::new(),

@@ -38,6 +38,12 @@ pub trait Approver: Send + Sync {
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> ApprovalFuture<'a>;
 }
 
+impl<A: Approver + ?Sized> Approver for Arc<A> {
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> ApprovalFuture<'a> {
+        (**self).ask(request)
+    }
+}
+
 /// The future of one decision.
 pub type ApprovalFuture<'a> = Pin<Box<dyn Future<Output = Approval> + Send + 'a>>;
 

@@ -1,6 +1,6 @@
 //! Trust in the stored decisions of a thread.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use superstep_graph::ThreadId;
 
@@ -27,5 +27,19 @@ pub trait Trust: Send + Sync {
     fn is_folder(&self, thread: Option<&ThreadId>, folder: &Path) -> bool {
         let _ = (thread, folder);
         false
+    }
+}
+
+impl<T: Trust + ?Sized> Trust for Arc<T> {
+    fn is_granted(&self, thread: Option<&ThreadId>, rule: &PermissionRule) -> bool {
+        (**self).is_granted(thread, rule)
+    }
+
+    fn is_decided(&self, thread: Option<&ThreadId>, request: &ApprovalRequest, decision: &Approval) -> bool {
+        (**self).is_decided(thread, request, decision)
+    }
+
+    fn is_folder(&self, thread: Option<&ThreadId>, folder: &Path) -> bool {
+        (**self).is_folder(thread, folder)
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Start at [`Knowledge`].
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::MemoryFuture;
@@ -16,6 +18,16 @@ pub trait Knowledge: Send + Sync {
 
     /// Returns the passages that match `query`, best first, at most `limit`.
     fn search<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<Passage>>;
+}
+
+impl<K: Knowledge + ?Sized> Knowledge for Arc<K> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn search<'a>(&'a self, query: &'a str, limit: usize) -> MemoryFuture<'a, Vec<Passage>> {
+        (**self).search(query, limit)
+    }
 }
 
 /// A found piece of a text.

@@ -45,6 +45,34 @@ pub trait LongTermMemory: Send + Sync {
     fn forget<'a>(&'a self, id: &'a str, user_id: &'a str) -> MemoryFuture<'a, bool>;
 }
 
+impl<M: LongTermMemory + ?Sized> LongTermMemory for Arc<M> {
+    fn add<'a>(
+        &'a self,
+        messages: Vec<Message>,
+        user_id: &'a str,
+        key: &'a str,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        (**self).add(messages, user_id, key)
+    }
+
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        user_id: &'a str,
+        limit: usize,
+    ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        (**self).search(query, user_id, limit)
+    }
+
+    fn list<'a>(&'a self, user_id: &'a str, limit: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
+        (**self).list(user_id, limit)
+    }
+
+    fn forget<'a>(&'a self, id: &'a str, user_id: &'a str) -> MemoryFuture<'a, bool> {
+        (**self).forget(id, user_id)
+    }
+}
+
 /// An entry of a memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryEntry {
@@ -84,13 +112,13 @@ pub const MEMORY_PHRASES: [&str; 6] =
 
 impl MemoryTrigger {
     /// Stores messages with one of [`MEMORY_PHRASES`] in `store`.
-    pub fn new(store: Arc<dyn LongTermMemory>) -> Self {
+    pub fn new(store: impl LongTermMemory + 'static) -> Self {
         Self::with_phrases(store, MEMORY_PHRASES)
     }
 
     /// Stores messages with one of these phrases in `store`, in any case; nothing if there are no phrases.
     pub fn with_phrases(
-        store: Arc<dyn LongTermMemory>,
+        store: impl LongTermMemory + 'static,
         phrases: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
         let phrases: Vec<_> = phrases.into_iter().map(|phrase| phrase.into().to_lowercase()).collect();
@@ -103,10 +131,10 @@ impl MemoryTrigger {
     /// Stores messages for which this function returns `true` in `store`. It may be called twice for a
     /// message and must return the same value.
     pub fn asking(
-        store: Arc<dyn LongTermMemory>,
+        store: impl LongTermMemory + 'static,
         asks: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Self {
-        Self { store, asks: Arc::new(asks), begun: Arc::default() }
+        Self { store: Arc::new(store), asks: Arc::new(asks), begun: Arc::default() }
     }
 
     /// Records that a memory request was started.
@@ -176,7 +204,7 @@ mod tests {
 
     #[test]
     fn wishes_are_those_of_their_users_and_the_oldest_are_given_up() {
-        let trigger = MemoryTrigger::new(Arc::new(Nothing));
+        let trigger = MemoryTrigger::new(Nothing);
         (0..MOST_BEGUN).for_each(|nth| trigger.begin(wish(nth)));
         trigger.begin(wish(0));
         assert!(!trigger.end(&(Some("bob".to_owned()), "t/1".to_owned())));

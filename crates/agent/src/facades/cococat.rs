@@ -50,8 +50,8 @@ impl AgentLoop {
     /// Runs this after each turn, before the reply is returned: for dreams, with their history as
     /// [`AgentBuilder::history`].
     #[must_use]
-    pub fn after_turn(self, after: Arc<dyn AfterTurn>) -> Self {
-        Self { after: Some(after), ..self }
+    pub fn after_turn(self, after: impl AfterTurn + 'static) -> Self {
+        Self { after: Some(Arc::new(after)), ..self }
     }
 
     /// Returns the inner agent.

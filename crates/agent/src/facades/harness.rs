@@ -65,6 +65,12 @@ pub trait EventEmitter: Send + Sync {
     fn emit(&self, event: &str, payload: &Value);
 }
 
+impl<E: EventEmitter + ?Sized> EventEmitter for Arc<E> {
+    fn emit(&self, event: &str, payload: &Value) {
+        (**self).emit(event, payload);
+    }
+}
+
 /// The result of [`AgentLoop::run`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TurnResult {
@@ -127,8 +133,8 @@ impl<M> AgentLoop<M> {
 
     /// Sets the receiver of the agent's events.
     #[must_use]
-    pub fn emitter(self, emitter: Arc<dyn EventEmitter>) -> Self {
-        Self { emitter: Some(emitter), ..self }
+    pub fn emitter(self, emitter: impl EventEmitter + 'static) -> Self {
+        Self { emitter: Some(Arc::new(emitter)), ..self }
     }
 
     /// Returns the inner agent.

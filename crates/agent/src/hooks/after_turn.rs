@@ -2,6 +2,8 @@
 //!
 //! Start at [`AfterTurn`].
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 use superstep_graph::RunConfig;
 
@@ -10,4 +12,10 @@ pub trait AfterTurn: Send + Sync {
     /// Runs after a turn of the user, with the turn's configuration. `user` is the
     /// [owner of the memory](crate::AgentState::memory_owner). Its failures do not reach the reply; it reports them itself.
     fn after_turn<'a>(&'a self, user: &'a str, config: RunConfig) -> BoxFuture<'a, ()>;
+}
+
+impl<A: AfterTurn + ?Sized> AfterTurn for Arc<A> {
+    fn after_turn<'a>(&'a self, user: &'a str, config: RunConfig) -> BoxFuture<'a, ()> {
+        (**self).after_turn(user, config)
+    }
 }

@@ -73,7 +73,7 @@ pub struct Hooks {
 ///         model.stream(Request { temperature: Some(0.0), ..request })
 ///     }
 /// }
-/// // Agent::builder(model).steps(Arc::new(Cold))
+/// // Agent::builder(model).steps(Cold)
 /// ```
 pub trait Steps: Send + Sync {
     /// Returns the response to a request, with or without the model. `model` retries failed requests by the
@@ -85,6 +85,16 @@ pub trait Steps: Send + Sync {
     /// Executes a permitted call, with or without the tool. `args` match the tool's schema.
     fn acting<'a>(&'a self, args: Value, cx: ToolCx, tool: &'a dyn Tool) -> ToolFuture<'a> {
         tool.call(args, cx)
+    }
+}
+
+impl<S: Steps + ?Sized> Steps for Arc<S> {
+    fn reasoning<'a>(&'a self, request: Request, model: &'a dyn ChatModel) -> ResponseStream<'a> {
+        (**self).reasoning(request, model)
+    }
+
+    fn acting<'a>(&'a self, args: Value, cx: ToolCx, tool: &'a dyn Tool) -> ToolFuture<'a> {
+        (**self).acting(args, cx, tool)
     }
 }
 
