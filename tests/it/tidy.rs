@@ -34,6 +34,7 @@ const ROOMS: [(&str, &[&str]); 14] = [
         &[
             "superstep-graph",
             "superstep-llm",
+            "superstep-macros",
             "superstep-tools",
             "superstep-agent",
             "superstep-memory",
@@ -380,6 +381,10 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
+            // Links of crates to the guides and examples are for their tarballs.
+            if path.is_symlink() {
+                continue;
+            }
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {

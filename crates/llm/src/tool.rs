@@ -248,7 +248,7 @@ mod tests {
                 "type": "object",
                 "properties": {
                     "to": {
-                        "description": "Where to.",
+                        "description": "The target folder.",
                         "type": "object",
                         "properties": {"city": {"type": "string"}},
                         "required": ["city"],

@@ -44,9 +44,8 @@ pub struct TaskSnapshot<S: State> {
     pub error: Option<String>,
     /// Its pending interrupts.
     pub interrupts: Vec<Interrupt>,
-    /// The threads of the graphs that it called, as far as it is to run and they are kept. Those that have no type of their
-    /// own here: [`Thread::subgraph`] looks into a subgraph, [`Thread::state`] of the called graph into one that a node
-    /// called.
+    /// The stored threads of the graphs that it called, if it is pending. [`Thread::subgraph`] inspects a subgraph,
+    /// [`Thread::state`] of the called graph inspects one that a node called.
     pub subgraphs: Vec<ThreadId>,
 }
 
