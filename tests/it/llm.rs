@@ -5,8 +5,6 @@ mod openai;
 mod openai_faults;
 mod retry;
 
-use std::sync::Arc;
-
 use futures::StreamExt;
 use superstep::llm::{ApiKey, ChatModel, Delta, Message, ModelError, OpenAiConfig, OpenAiModel, Request};
 use superstep_testing::{
@@ -28,7 +26,7 @@ async fn served_as(
     let server = WireServer::start(Script::new(answers)).await.expect("a loopback port is free");
     let mut config = OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m");
     change(&mut config);
-    let model = OpenAiModel::new(config).expect("the server has a base URL").with_clock(Arc::new(|| 0));
+    let model = OpenAiModel::new(config).expect("the server has a base URL").with_clock(|| 0);
     (server, model)
 }
 

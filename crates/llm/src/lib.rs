@@ -59,7 +59,7 @@ pub use media::{Accepts, Media, MediaError, MediaType};
 pub use message::{Message, Role, ToolCall};
 pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage};
 #[cfg(feature = "openai")]
-pub use openai::{Clock, OpenAiModel};
+pub use openai::OpenAiModel;
 #[cfg(feature = "openai")]
 pub use openai_config::{OpenAiConfig, OpenAiConfigError, Timeouts};
 pub use partial_json::partial_json;

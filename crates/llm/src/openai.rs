@@ -40,9 +40,6 @@ const HEAD: usize = 16 * 1024;
 /// The maximum number of events that are read ahead.
 const AHEAD: usize = 16;
 
-/// A function that returns the UTC time in milliseconds.
-pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
-
 /// A model on a server of the chat-completions kind.
 ///
 /// Sends each request once. A `Retry-After` date is compared with the system's clock; see
@@ -61,7 +58,8 @@ pub struct OpenAiModel {
     config: Arc<OpenAiConfig>,
     client: Client<OpenAIConfig>,
     http: reqwest::Client,
-    clock: Clock,
+    /// Returns the UTC time in milliseconds.
+    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl OpenAiModel {
@@ -92,10 +90,10 @@ impl OpenAiModel {
         Ok(Self { config: Arc::new(config), client, http, clock: Arc::new(system_clock) })
     }
 
-    /// Sets the clock.
+    /// Sets the clock, a function that returns the UTC time in milliseconds.
     #[must_use]
-    pub fn with_clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
+    pub fn with_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
         self
     }
 
