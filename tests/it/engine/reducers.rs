@@ -1,7 +1,7 @@
 //! Properties of every built-in reducer: stored values equal live ones, and only the order of folds matters.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -233,4 +233,35 @@ fn a_sum_that_is_no_number_any_more_is_refused() {
     assert_eq!(error.to_string(), "channel `kilos` refused a write");
     assert_eq!(error.source.to_string(), format!("{0} + {0} does not fit f64", f64::MAX));
     assert_eq!(reduce(&heavy, [write(-f64::MAX)]).unwrap().kilos, 0.0);
+}
+
+#[derive(State, Clone, Debug, Default, PartialEq)]
+struct Hashed {
+    #[channel(union)]
+    tags: HashSet<String>,
+    #[channel(union)]
+    counts: HashMap<String, i64>,
+}
+
+#[tokio::test]
+async fn hash_sets_and_maps_are_united_and_read_back() {
+    let mut graph = StateGraph::<Hashed>::new("hashed");
+    for (at, name) in ["left", "right"].into_iter().enumerate() {
+        let node = graph.add_node(name, move |_: Hashed, _: Cx| async move {
+            let counts = [("both".to_owned(), at as i64), (name.to_owned(), 7)];
+            let tags = ["both".to_owned(), name.to_owned()];
+            Hashed::update().tags(HashSet::from(tags)).counts(HashMap::from(counts))
+        });
+        graph.add_edge(START, node);
+        graph.add_edge(node, END);
+    }
+    let graph = graph.compile().unwrap().with_checkpointer(MemoryCheckpointer::new());
+    let input = Hashed::update().tags(HashSet::from(["input".to_owned()]));
+    let end = graph.thread("t").run(input).await.unwrap().state;
+
+    assert_eq!(end.tags, HashSet::from(["both", "input", "left", "right"].map(str::to_owned)));
+    // Writes are folded in the order of the nodes' names, so the later one wins.
+    let counts = [("both", 1), ("left", 7), ("right", 7)].map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(end.counts, HashMap::from(counts));
+    assert_eq!(graph.thread("t").state().await.unwrap().values, end);
 }
