@@ -44,7 +44,7 @@ const SMALL: usize = 64 * 1024;
 /// # Durability
 /// Committed data survives any end of the process. The write-ahead log is synced when it is folded into the
 /// database, and when a node requests it before an effect that must not be repeated
-/// ([`sync`](Checkpointer::sync)). It is synced on each commit only with [`Synchronous::Commits`]. A power
+/// ([`sync`](Checkpointer::sync)). It is synced on each commit only with [`Synchronous::Commits`](crate::Synchronous::Commits). A power
 /// failure may therefore lose the newest commits, from some commit on; it cannot damage older ones.
 ///
 /// Each row has a checksum, and each thread and checkpoint has the number of its rows. Changed or missing
