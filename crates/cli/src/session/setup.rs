@@ -376,13 +376,12 @@ impl<'a> Setup<'a> {
 
     /// Deletes grants made with calls that were discarded before they ran.
     pub(crate) async fn forget_discarded(&self, granted: &[PermissionRule]) -> Result<(), Failure> {
-        match self.agent.graph().thread(self.thread()).state().await {
-            Ok(head) if !granted.is_empty() => {
-                let on_thread: Vec<_> = head.values.permissions.iter().cloned().collect();
-                self.basis.decided.keep_granted(granted, &on_thread)
-            }
-            _ => Ok(()),
+        if granted.is_empty() {
+            return Ok(());
         }
+        let Ok(head) = self.agent.graph().thread(self.thread()).state().await else { return Ok(()) };
+        let on_thread: Vec<_> = head.values.permissions.iter().cloned().collect();
+        self.basis.decided.keep_granted(granted, &on_thread)
     }
 
     /// Reports the settings of the database that were ignored.
