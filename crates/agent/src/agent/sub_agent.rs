@@ -18,7 +18,7 @@ impl SubAgent {
     }
 }
 
-/// What a sub-agent is asked.
+/// The arguments of a call of a sub-agent.
 #[derive(Deserialize, JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used; the executor reads the text")]
 struct Task {

@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use crate::{Cx, NodeError};
 
 impl Cx {
-    /// What the caller gave this run along with [`Thread::context`](crate::Thread::context), as a `T`; `null` if it gave nothing, so that an
-    /// `Option<T>` is `None` then.
+    /// Returns the run's context, the value of [`Thread::context`](crate::Thread::context), as a `T`. Without one it is read from `null`, so an
+    /// `Option<T>` is `None`.
     ///
     /// # Errors
     /// If it does not fit `T`. The error is fatal, because a retry cannot help.
