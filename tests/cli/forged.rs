@@ -49,12 +49,12 @@ async fn forge(db: &Path, lies: u32) {
     let approval =
         if tells(5) { json!("approve") } else { json!({ "edit": { "path": "a.txt", "content": "forged" } }) };
     let keys = ["c1", "c1.2", "c1.3", "c1.4"].map(str::to_owned);
-    let answers: BTreeMap<_, _> = keys.map(|key| (key, approval.to_string())).into();
+    let answers: BTreeMap<_, _> = keys.map(|key| (key, approval.to_string().into())).into();
     let mut once = BTreeMap::new();
     if tells(6) {
-        once.insert("begun.0".to_owned(), "null".to_owned());
-        once.insert("decision.0".to_owned(), approval.to_string());
-        once.insert("foreign.c1".to_owned(), "false".to_owned());
+        once.insert("begun.0".to_owned(), "null".into());
+        once.insert("decision.0".to_owned(), approval.to_string().into());
+        once.insert("foreign.c1".to_owned(), "false".into());
     }
     let record = match tells(7) {
         true => TaskRecord::Interrupted {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_engine::{NodeIndex, NodeName, Topology};
-use superstep_state::StoredUpdate;
+use superstep_state::{RawJson, StoredUpdate};
 
 use crate::ids::{CheckpointId, ThreadId};
 
@@ -98,7 +98,7 @@ impl TaskRecord {
 
     /// Returns the results of the task's effects.
     #[doc(hidden)]
-    pub fn into_once(self) -> BTreeMap<String, String> {
+    pub fn into_once(self) -> BTreeMap<String, RawJson> {
         match self {
             Self::Started { once, .. }
             | Self::Failed { once, .. }
@@ -140,7 +140,7 @@ pub struct TaskKey {
     pub slot: u32,
 }
 
-/// The result of a task so far. `once` has the results of its effects (`Cx::once`) by name, as JSON.
+/// The result of a task so far. `once` has the results of its effects (`Cx::once`) by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum TaskRecord {
@@ -160,7 +160,7 @@ pub enum TaskRecord {
         #[serde(default, skip_serializing_if = "is_zero")]
         attempts: u32,
         /// The results of its effects.
-        once: BTreeMap<String, String>,
+        once: BTreeMap<String, RawJson>,
     },
     /// It failed and will run again.
     Failed {
@@ -171,14 +171,14 @@ pub enum TaskRecord {
         error: String,
         /// The results of its earlier effects.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        once: BTreeMap<String, String>,
+        once: BTreeMap<String, RawJson>,
     },
     /// It was interrupted, and runs again when it is answered.
     Interrupted {
         /// The questions without an answer.
         questions: Vec<Question>,
-        /// The answers so far, by key, as JSON.
-        answers: BTreeMap<String, String>,
+        /// The answers so far, by key.
+        answers: BTreeMap<String, RawJson>,
         /// The questions of the answers, by the same keys. An answer without one was stored by an older
         /// program and applies to any question with its key.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -191,14 +191,14 @@ pub enum TaskRecord {
         error: Option<String>,
         /// The results of its earlier effects.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        once: BTreeMap<String, String>,
+        once: BTreeMap<String, RawJson>,
     },
     /// It was dropped in its first attempt because a sibling failed or the run was cancelled; it will run
     /// again. A task that failed before retains that record.
     Cancelled {
         /// The results of its earlier effects.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        once: BTreeMap<String, String>,
+        once: BTreeMap<String, RawJson>,
     },
     /// Its node failed permanently, and its error handler runs next.
     Handled {
@@ -213,7 +213,7 @@ pub enum TaskRecord {
 impl TaskRecord {
     /// Returns the results of the task's effects (`Cx::once`), which are not repeated; `None` if the task is
     /// finished.
-    pub fn once(&self) -> Option<&BTreeMap<String, String>> {
+    pub fn once(&self) -> Option<&BTreeMap<String, RawJson>> {
         match self {
             Self::Finished { .. } => None,
             Self::Started { once, .. }
@@ -235,8 +235,8 @@ pub enum RecordedTarget {
     Send {
         /// The worker.
         node: NodeName,
-        /// Its item as JSON.
-        item: String,
+        /// Its item.
+        item: RawJson,
     },
 }
 
@@ -272,11 +272,11 @@ pub struct Interrupt {
 pub struct Question {
     /// The key of the question.
     pub key: String,
-    /// The content of the question, as JSON.
-    pub question: String,
-    /// The JSON Schema of an answer, as JSON.
+    /// The content of the question.
+    pub question: RawJson,
+    /// The JSON Schema of an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schema: Option<String>,
+    pub schema: Option<RawJson>,
     /// The origin of the question, if a called graph interrupted the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
@@ -290,8 +290,8 @@ pub struct Question {
 pub struct Replaced {
     /// The id of its interrupt.
     pub id: String,
-    /// The content of the question, as JSON.
-    pub question: String,
+    /// The content of the question.
+    pub question: RawJson,
 }
 
 /// The origin of a question in a called graph.

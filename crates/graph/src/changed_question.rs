@@ -4,6 +4,8 @@
 
 use superstep_engine::NodeName;
 
+use crate::RawJson;
+
 /// The maximum number of characters of a question in an error.
 const SHOWN: usize = 200;
 
@@ -19,10 +21,10 @@ pub struct ChangedQuestion {
     pub name: String,
     /// The node.
     pub node: NodeName,
-    /// The answered question, as JSON, if known.
-    pub answered: Option<String>,
-    /// The current question, as JSON.
-    pub asks: String,
+    /// The answered question, if known.
+    pub answered: Option<RawJson>,
+    /// The current question.
+    pub asks: RawJson,
     /// The id of the pending interrupt.
     pub id: String,
 }

@@ -3,15 +3,15 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
+    Deserialize, Deserializer, Serialize,
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 use superstep_checkpoint::{
-    CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source, TaskKey,
-    TaskRecord, ThreadId,
+    AppliedTask, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
+    TaskKey, TaskRecord, ThreadId,
 };
-use superstep_state::ChannelValue;
+use superstep_state::{ChannelValue, RawJson};
 
 use crate::error;
 
@@ -37,18 +37,7 @@ impl NewCheckpoint {
         expected: Option<CheckpointId>,
         next: &Commit,
     ) -> Result<Self, CheckpointError> {
-        let applied = next.applied.iter().map(|task| {
-            let update = if task.recorded { None } else { Some(raw(&task.update)) };
-            let update = update.transpose().map_err(|cause| {
-                error::not_json(
-                    &thread,
-                    &format!("the update of node `{}`, task {},", task.node, task.slot),
-                    cause,
-                )
-            })?;
-            Ok(Applied { slot: task.slot, node: Cow::Borrowed(task.node.as_str()), update })
-        });
-        let applied = applied.collect::<Result<Vec<_>, CheckpointError>>()?;
+        let applied = applied_text(&thread, &next.applied)?;
         let snapshot = match &next.snapshot {
             Some(channels) => Some(snapshot_text(&thread, channels)?),
             None => None,
@@ -64,7 +53,7 @@ impl NewCheckpoint {
             created_ms: next.created_ms,
             control: text(&next.control),
             metadata: (!next.metadata.is_empty()).then(|| text(&next.metadata)),
-            applied: text(&applied),
+            applied,
             snapshot,
             recorded: next.applied.iter().filter(|task| task.recorded).map(|task| task.slot).collect(),
             records,
@@ -115,14 +104,89 @@ impl Bytes for NewRecord {
     }
 }
 
+/// JSON that is written entry by entry, so that a text that is JSON already is copied and not parsed.
+#[derive(Default)]
+struct JsonText(Vec<u8>);
+
+impl JsonText {
+    /// Begins an object, in a list or alone.
+    fn open(&mut self) {
+        let follows = self.0.last() == Some(&b'}');
+        self.0.extend_from_slice(if follows { b",{" } else { b"{" });
+    }
+
+    fn name(&mut self, name: &str) {
+        if self.0.last() != Some(&b'{') {
+            self.0.push(b',');
+        }
+        self.value(name);
+        self.0.push(b':');
+    }
+
+    fn value(&mut self, value: &(impl Serialize + ?Sized)) {
+        serde_json::to_writer(&mut self.0, value).expect(STORABLE);
+    }
+
+    /// Adds an entry to the open object.
+    fn entry(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
+        self.name(name);
+        self.value(value);
+    }
+
+    /// Adds an entry that is not the default value of its type.
+    fn entry_unless_default<T: Serialize + Default + PartialEq>(&mut self, name: &str, value: &T) {
+        if *value != T::default() {
+            self.entry(name, value);
+        }
+    }
+
+    /// Adds an entry with a JSON text.
+    ///
+    /// # Errors
+    /// If the text is not JSON: `part` names it.
+    fn json(
+        &mut self,
+        name: &str,
+        json: &RawJson,
+        thread: &ThreadId,
+        part: impl FnOnce() -> String,
+    ) -> Result<(), CheckpointError> {
+        self.name(name);
+        let json = json.check().map_err(|cause| error::not_json(thread, &part(), cause))?;
+        self.0.extend_from_slice(json.as_bytes());
+        Ok(())
+    }
+
+    fn end(mut self, close: &[u8]) -> String {
+        self.0.extend_from_slice(close);
+        String::from_utf8(self.0).expect("JSON is UTF-8")
+    }
+}
+
+/// Writes the column `applied`.
+fn applied_text(thread: &ThreadId, applied: &[AppliedTask]) -> Result<String, CheckpointError> {
+    let mut json = JsonText(vec![b'[']);
+    for task in applied {
+        json.open();
+        json.entry("slot", &task.slot);
+        json.entry("node", &task.node);
+        if !task.recorded {
+            let part = || format!("the update of node `{}`, task {},", task.node, task.slot);
+            json.json("update", &task.update, thread, part)?;
+        }
+        json.0.push(b'}');
+    }
+    Ok(json.end(b"]"))
+}
+
 /// A folded task, in the column `applied`.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 pub(crate) struct Applied<'a> {
     pub(crate) slot: u32,
     #[serde(borrow)]
     pub(crate) node: Cow<'a, str>,
     /// `None` if it is in the task's record.
-    #[serde(borrow, default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "present")]
     pub(crate) update: Option<&'a RawValue>,
 }
 
@@ -133,28 +197,20 @@ pub(crate) fn applied(json: &[u8]) -> serde_json::Result<Vec<Applied<'_>>> {
 
 /// The end of a task, in the column `record`. One struct has the fields of all variants, because a tagged
 /// enum cannot contain raw JSON.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct Record<'a> {
     end: End,
-    #[serde(borrow, default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, default, deserialize_with = "present")]
     update: Option<&'a RawValue>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    targets: Option<Cow<'a, [RecordedTarget]>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    targets: Option<Vec<RecordedTarget>>,
     attempts: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    questions: Option<Cow<'a, [Question]>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    answers: Option<Cow<'a, BTreeMap<String, String>>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    asked: Option<Cow<'a, BTreeMap<String, Question>>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    once: Option<Cow<'a, BTreeMap<String, String>>>,
+    error: Option<String>,
+    questions: Option<Vec<Question>>,
+    answers: Option<BTreeMap<String, RawJson>>,
+    asked: Option<BTreeMap<String, Question>>,
+    once: Option<BTreeMap<String, RawJson>>,
     /// The failure that the node's error handler receives; the other fields then describe the handler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    failure: Option<Cow<'a, NodeFailure>>,
+    failure: Option<Box<NodeFailure>>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -172,28 +228,27 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
     let record: Record<'_> = serde_json::from_slice(json)?;
     let lacks =
         |field: &str| serde::de::Error::custom(format!("a {} task without `{field}`", text(&record.end)));
-    let once = record.once.map(Cow::into_owned).unwrap_or_default();
-    let failure = record.failure.map(|failure| Box::new(failure.into_owned()));
+    let once = record.once.unwrap_or_default();
     let (finished, told) =
-        if matches!(record.end, End::Finished) { (failure, None) } else { (None, failure) };
+        if matches!(record.end, End::Finished) { (record.failure, None) } else { (None, record.failure) };
     let record = match record.end {
         End::Finished => TaskRecord::Finished {
             update: record.update.ok_or_else(|| lacks("update"))?.into(),
-            targets: record.targets.ok_or_else(|| lacks("targets"))?.into_owned(),
+            targets: record.targets.ok_or_else(|| lacks("targets"))?,
             failure: finished,
         },
         End::Started => TaskRecord::Started { attempts: record.attempts.unwrap_or_default(), once },
         End::Failed => TaskRecord::Failed {
             attempts: record.attempts.ok_or_else(|| lacks("attempts"))?,
-            error: record.error.ok_or_else(|| lacks("error"))?.into_owned(),
+            error: record.error.ok_or_else(|| lacks("error"))?,
             once,
         },
         End::Interrupted => TaskRecord::Interrupted {
-            questions: record.questions.ok_or_else(|| lacks("questions"))?.into_owned(),
-            answers: record.answers.ok_or_else(|| lacks("answers"))?.into_owned(),
-            asked: record.asked.map(Cow::into_owned).unwrap_or_default(),
+            questions: record.questions.ok_or_else(|| lacks("questions"))?,
+            answers: record.answers.ok_or_else(|| lacks("answers"))?,
+            asked: record.asked.unwrap_or_default(),
             attempts: record.attempts.unwrap_or_default(),
-            error: record.error.map(Cow::into_owned),
+            error: record.error,
             once,
         },
         End::Cancelled => TaskRecord::Cancelled { once },
@@ -204,79 +259,65 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
     })
 }
 
+/// Writes the column `record`.
 pub(crate) fn record_text(
     thread: &ThreadId,
     slot: u32,
     record: &TaskRecord,
 ) -> Result<String, CheckpointError> {
-    let nothing = Record {
-        end: End::Cancelled,
-        update: None,
-        targets: None,
-        attempts: None,
-        error: None,
-        questions: None,
-        answers: None,
-        asked: None,
-        once: record.once().filter(|once| !once.is_empty()).map(Cow::Borrowed),
-        failure: None,
-    };
-    let (told, record) = match record {
+    let (failure, record) = match record {
         TaskRecord::Handled { failure, handler } => (Some(failure), &**handler),
         TaskRecord::Finished { failure, .. } => (failure.as_ref(), record),
         other => (None, other),
     };
-    let record = match record {
-        TaskRecord::Finished { update, targets, .. } => Record {
-            end: End::Finished,
-            update: Some(raw(update).map_err(|cause| {
-                error::not_json(thread, &format!("the recorded update of task {slot}"), cause)
-            })?),
-            targets: Some(Cow::Borrowed(targets)),
-            ..nothing
-        },
-        TaskRecord::Started { attempts, .. } => {
-            Record { end: End::Started, attempts: (*attempts > 0).then_some(*attempts), ..nothing }
+    let mut json = JsonText::default();
+    json.open();
+    match record {
+        TaskRecord::Finished { update, targets, .. } => {
+            json.entry("end", &End::Finished);
+            json.json("update", update, thread, || format!("the recorded update of task {slot}"))?;
+            json.entry("targets", targets);
         }
-        TaskRecord::Failed { attempts, error, .. } => Record {
-            end: End::Failed,
-            attempts: Some(*attempts),
-            error: Some(Cow::Borrowed(error)),
-            ..nothing
-        },
-        TaskRecord::Interrupted { questions, answers, asked, attempts, error, .. } => Record {
-            end: End::Interrupted,
-            questions: Some(Cow::Borrowed(questions)),
-            answers: Some(Cow::Borrowed(answers)),
-            asked: (!asked.is_empty()).then_some(Cow::Borrowed(asked)),
-            attempts: (*attempts > 0).then_some(*attempts),
-            error: error.as_deref().map(Cow::Borrowed),
-            ..nothing
-        },
-        TaskRecord::Cancelled { .. } | TaskRecord::Handled { .. } => nothing,
-    };
-    let failure = told.map(|failure| Cow::Borrowed(&**failure));
-    Ok(text(&Record { failure, ..record }))
-}
-
-/// The channels of the column `snapshot`, an object in the order of the channels.
-struct Snapshot<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'a> Snapshot<'a> {
-    fn new(thread: &ThreadId, channels: &'a [ChannelValue]) -> Result<Self, CheckpointError> {
-        let channels = channels.iter().map(|channel| {
-            let value = raw(&channel.json)
-                .map_err(|cause| error::not_json(thread, &format!("channel `{}`", channel.channel), cause))?;
-            Ok((Cow::Borrowed(channel.channel.as_str()), value))
-        });
-        Ok(Self(channels.collect::<Result<_, CheckpointError>>()?))
+        TaskRecord::Started { attempts, .. } => {
+            json.entry("end", &End::Started);
+            json.entry_unless_default("attempts", attempts);
+        }
+        TaskRecord::Failed { attempts, error, .. } => {
+            json.entry("end", &End::Failed);
+            json.entry("attempts", attempts);
+            json.entry("error", error);
+        }
+        TaskRecord::Interrupted { questions, answers, asked, attempts, error, .. } => {
+            json.entry("end", &End::Interrupted);
+            json.entry_unless_default("attempts", attempts);
+            json.entry_unless_default("error", error);
+            json.entry("questions", questions);
+            json.entry("answers", answers);
+            json.entry_unless_default("asked", asked);
+        }
+        TaskRecord::Cancelled { .. } | TaskRecord::Handled { .. } => json.entry("end", &End::Cancelled),
     }
+    if let Some(once) = record.once() {
+        json.entry_unless_default("once", once);
+    }
+    if let Some(failure) = failure {
+        json.entry("failure", failure);
+    }
+    Ok(json.end(b"}"))
 }
 
-/// Writes the column `snapshot`.
+/// Writes the column `snapshot`, an object in the order of the channels.
 pub(crate) fn snapshot_text(thread: &ThreadId, channels: &[ChannelValue]) -> Result<String, CheckpointError> {
-    Ok(text(&Snapshot::new(thread, channels)?))
+    let mut json = JsonText::default();
+    json.open();
+    for ChannelValue { channel, json: value } in channels {
+        json.json(channel, value, thread, || format!("channel `{channel}`"))?;
+    }
+    Ok(json.end(b"}"))
 }
+
+/// The channels of the column `snapshot`.
+struct Snapshot<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 /// Reads the column `snapshot`.
 pub(crate) fn snapshot(json: &[u8]) -> serde_json::Result<Vec<ChannelValue>> {
@@ -286,12 +327,6 @@ pub(crate) fn snapshot(json: &[u8]) -> serde_json::Result<Vec<ChannelValue>> {
         json: value.into(),
     };
     Ok(channels.into_iter().map(owned).collect())
-}
-
-impl Serialize for Snapshot<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(channel, value)| (channel, value)))
-    }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Snapshot<'a> {
@@ -331,10 +366,9 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     Deserialize::deserialize(deserializer).map(Some)
 }
 
-fn raw(json: &str) -> serde_json::Result<&RawValue> {
-    serde_json::from_str(json)
-}
+/// Why no stored part fails to become JSON.
+const STORABLE: &str = "maps with text keys, and nothing that can fail, become JSON";
 
 fn text(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("maps with text keys, and nothing that can fail, become JSON")
+    serde_json::to_string(value).expect(STORABLE)
 }

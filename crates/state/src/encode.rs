@@ -163,7 +163,7 @@ fn unreadable<U: Serialize>(update: &U, path: Vec<String>, error: serde_json::Er
 ///
 /// # Errors
 /// If reading fails or returns another value.
-pub fn read_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<(T, String), serde_json::Error> {
+pub fn read_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<(T, RawJson), serde_json::Error> {
     let mut json = Vec::new();
     let doubtful = checked::write(value, Mode::Lenient, &mut json).map_err(|error| error.into_error(0))?;
     let read = match serde_json::from_slice(&json) {
@@ -174,7 +174,7 @@ pub fn read_back<T: Serialize + DeserializeOwned>(value: &T) -> Result<(T, Strin
     if doubtful || cfg!(debug_assertions) {
         same(value, &read)?;
     }
-    Ok((read, String::from_utf8(json).expect("JSON is UTF-8")))
+    Ok((read, RawJson::written(json)))
 }
 
 /// Returns the full value of every channel, and their versions.

@@ -2,30 +2,64 @@
 //!
 //! Start at [`RawJson`].
 
-use std::{fmt, ops::Deref};
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+    ops::Deref,
+};
 
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, value::RawValue};
 
-/// A JSON text. A conversion from a string does not check its form.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RawJson(String);
+/// A JSON text.
+///
+/// A conversion from a string does not check it; [`check`](Self::check) does, unless a JSON reader or writer
+/// produced the text.
+///
+/// # Stored form
+/// A JSON string with the text.
+#[derive(Clone)]
+pub struct RawJson {
+    text: String,
+    /// `true` if a JSON reader or writer produced the text.
+    is_json: bool,
+}
 
 impl RawJson {
-    /// The text of bytes that a JSON serializer wrote.
-    pub(crate) fn written(json: Vec<u8>) -> Self {
-        Self(String::from_utf8(json).expect("JSON is UTF-8"))
+    /// Creates the text of bytes that a JSON serializer wrote.
+    #[doc(hidden)]
+    pub fn written(json: Vec<u8>) -> Self {
+        Self { text: String::from_utf8(json).expect("JSON is UTF-8"), is_json: true }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
-    /// The text, as the string that it is.
+    /// Returns the text without the space around it, if it is JSON. A text that a JSON reader or writer produced is
+    /// not parsed.
+    ///
+    /// # Errors
+    /// If the text is not JSON.
+    pub fn check(&self) -> serde_json::Result<&str> {
+        match self.is_json {
+            true => Ok(&self.text),
+            false => serde_json::from_str::<&RawValue>(&self.text).map(RawValue::get),
+        }
+    }
+
+    /// Adds an entry to an object.
+    pub(crate) fn add_entry(&mut self, name: &str, value: &Value) {
+        self.text.pop();
+        let comma = if self.text.len() > 1 { "," } else { "" };
+        self.text.push_str(&format!("{comma}\"{name}\":{value}}}"));
+    }
+
+    /// Returns the text, as the string that it is.
     pub fn into_string(self) -> String {
-        self.0
+        self.text
     }
 }
 
@@ -33,54 +67,98 @@ impl Deref for RawJson {
     type Target = str;
 
     fn deref(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
 impl From<String> for RawJson {
     fn from(json: String) -> Self {
-        Self(json)
+        Self { text: json, is_json: false }
     }
 }
 
 impl From<&str> for RawJson {
     fn from(json: &str) -> Self {
-        Self(json.to_owned())
+        json.to_owned().into()
     }
 }
 
 impl From<&RawValue> for RawJson {
     fn from(json: &RawValue) -> Self {
-        Self(json.get().to_owned())
+        Self { text: json.get().to_owned(), is_json: true }
     }
 }
 
 impl From<Box<RawValue>> for RawJson {
     fn from(json: Box<RawValue>) -> Self {
-        Self(Box::<str>::from(json).into_string())
+        Self { text: Box::<str>::from(json).into_string(), is_json: true }
+    }
+}
+
+impl From<&Value> for RawJson {
+    fn from(json: &Value) -> Self {
+        Self { text: json.to_string(), is_json: true }
+    }
+}
+
+impl PartialEq for RawJson {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for RawJson {}
+
+impl Hash for RawJson {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl PartialOrd for RawJson {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for RawJson {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl Serialize for RawJson {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::from)
     }
 }
 
 impl PartialEq<str> for RawJson {
     fn eq(&self, other: &str) -> bool {
-        self.0 == other
+        self.text == other
     }
 }
 
 impl PartialEq<&str> for RawJson {
     fn eq(&self, other: &&str) -> bool {
-        self.0 == *other
+        self.text == *other
     }
 }
 
 impl fmt::Display for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.text.fmt(f)
     }
 }

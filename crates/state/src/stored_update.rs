@@ -83,13 +83,7 @@ impl StoredUpdate {
 
     /// Adds the recorded inputs of the task that made it.
     pub fn add_recorded(&mut self, recorded: &Value) {
-        let mut json = std::mem::replace(&mut self.0, RawJson::from(String::new())).into_string();
-        json.pop();
-        if json.len() > 1 {
-            json.push(',');
-        }
-        json.push_str(&format!("\"{}\":{recorded}}}", keys::RECORDED));
-        self.0 = json.into();
+        self.0.add_entry(keys::RECORDED, recorded);
     }
 
     /// Returns the recorded inputs of the task that made it, and the rest.

@@ -62,7 +62,12 @@ async fn record(backend: &Backend) -> Option<TaskRecord> {
 }
 
 fn once_of(record: Option<TaskRecord>) -> Vec<(String, String)> {
-    record.and_then(|record| record.once().cloned()).unwrap_or_default().into_iter().collect()
+    record
+        .and_then(|record| record.once().cloned())
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(name, json)| (name, json.into_string()))
+        .collect()
 }
 
 /// Charges, then fails in all attempts but the last.
@@ -117,7 +122,7 @@ on_every_store! {
             }))
         };
         stuck.crash(make(true).thread("t").run(say("in"))).await;
-        let once = [("charge".to_owned(), r#""charge1""#.to_owned())].into();
+        let once = [("charge".to_owned(), r#""charge1""#.into())].into();
         assert_eq!(record(&backend).await, Some(TaskRecord::Started { attempts: 0, once }));
         let found = head(&make(false)).await;
         assert_eq!((found.tasks[0].error.as_deref(), found.values.said().as_str()), (None, "in"));
@@ -379,7 +384,7 @@ on_every_store! {
         let task = superstep::TaskKey { thread: "t".into(), checkpoint: end.checkpoint.unwrap(), slot: 0 };
         let record = TaskRecord::Interrupted {
             questions: Vec::new(),
-            answers: [("q".to_owned(), "{no".to_owned())].into(),
+            answers: [("q".to_owned(), "{no".into())].into(),
             asked: Default::default(),
             attempts: 0,
             error: None,
@@ -394,7 +399,7 @@ on_every_store! {
 
 #[test]
 fn records_without_results_are_stored_as_they_always_were() {
-    let once = || [("charge".to_owned(), "7".to_owned())].into();
+    let once = || [("charge".to_owned(), "7".into())].into();
     let none = Default::default;
     for (record, stored) in [
         (TaskRecord::Cancelled { once: none() }, json!({ "end": "cancelled" })),

@@ -12,7 +12,7 @@ use std::{
 use superstep_engine::{ChannelSet, NodeIndex, Target};
 
 use crate::{
-    Panicked, Retries, State,
+    Panicked, RawJson, Retries, State,
     compiled::subgraph::Subgraph,
     node::{cache::NodeCache, discarded::OnDiscard, erased::NodeFn, options::NodeOptions, routing::Targets},
 };
@@ -22,7 +22,7 @@ use crate::{
 pub(crate) type Router<S> = Arc<dyn Fn(&S, &[Target], &mut Vec<Target>) + Send + Sync>;
 
 /// Calls a fan-out with the state, and appends each item, as JSON, to the second argument.
-pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<String>) -> serde_json::Result<()> + Send + Sync>;
+pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<RawJson>) -> serde_json::Result<()> + Send + Sync>;
 
 /// A node of a compiled graph.
 pub(crate) struct CompiledNode<S: State> {

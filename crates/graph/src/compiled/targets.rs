@@ -5,7 +5,7 @@
 use superstep_engine::{Endpoint, EngineError, NodeIndex, Target};
 
 use crate::{
-    State,
+    RawJson, State,
     compiled::graph::Inner,
     node::{
         output::Goto,
@@ -32,7 +32,7 @@ impl<S: State> Inner<S> {
     pub(crate) fn gotos(
         &self,
         node: NodeIndex,
-        goto: Vec<Goto<usize, String>>,
+        goto: Vec<Goto<usize, RawJson>>,
     ) -> Result<Targets, EngineError> {
         let mut targets = Targets::default();
         for goto in goto {

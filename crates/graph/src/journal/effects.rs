@@ -14,6 +14,8 @@ use serde_json::Value;
 use superstep_engine::TaskId;
 use tokio::sync::oneshot;
 
+use crate::RawJson;
+
 /// The stored form of an effect's error, without its type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -59,8 +61,8 @@ struct Pages {
 /// The effects of a task.
 #[derive(Default)]
 struct Page {
-    /// By name, as JSON.
-    results: BTreeMap<String, String>,
+    /// By name.
+    results: BTreeMap<String, RawJson>,
     stored: BTreeSet<String>,
     /// The locks of effects, by name.
     turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
@@ -105,11 +107,11 @@ impl EffectLog {
         Some(pages.page(task)?.turns.entry(name.to_owned()).or_default().clone())
     }
 
-    pub(crate) fn result(&self, task: TaskId, name: &str) -> Option<String> {
+    pub(crate) fn result(&self, task: TaskId, name: &str) -> Option<RawJson> {
         self.pages().page(task)?.results.get(name).cloned()
     }
 
-    pub(crate) fn put(&self, task: TaskId, name: &str, json: String) {
+    pub(crate) fn put(&self, task: TaskId, name: &str, json: RawJson) {
         if let Some(page) = self.pages().page(task) {
             page.results.insert(name.to_owned(), json);
         }
@@ -145,8 +147,8 @@ impl EffectLog {
         std::mem::take(&mut self.pages().requests)
     }
 
-    /// Returns the results of a task, by name, as JSON.
-    pub(crate) fn results(&self, task: TaskId) -> BTreeMap<String, String> {
+    /// Returns the results of a task, by name.
+    pub(crate) fn results(&self, task: TaskId) -> BTreeMap<String, RawJson> {
         let pages = self.pages();
         let page = pages.tasks.get(&task.slot).filter(|_| pages.step == task.step);
         page.map(|page| page.results.clone()).unwrap_or_default()
@@ -165,14 +167,14 @@ impl EffectLog {
     }
 
     /// Records that these results of a task are stored.
-    pub(crate) fn is_stored(&self, task: TaskId, results: &BTreeMap<String, String>) {
+    pub(crate) fn is_stored(&self, task: TaskId, results: &BTreeMap<String, RawJson>) {
         if let Some(page) = self.pages().page(task) {
             page.stored.extend(results.keys().cloned());
         }
     }
 
     /// Restores the stored results of a task.
-    pub(crate) fn restore(&self, task: TaskId, results: BTreeMap<String, String>) {
+    pub(crate) fn restore(&self, task: TaskId, results: BTreeMap<String, RawJson>) {
         if results.is_empty() {
             return;
         }

@@ -19,7 +19,7 @@ use superstep_engine::{NodeName, TaskId};
 use superstep_state::internal::encode;
 
 use crate::{
-    Interrupt, Question, Replaced, RunError, TaskRecord, Within,
+    Interrupt, Question, RawJson, Replaced, RunError, TaskRecord, Within,
     changed_question::ChangedQuestion,
     journal::{
         divergence::Astray,
@@ -146,8 +146,8 @@ impl Answered {
 /// Creates the question of a called graph.
 pub(crate) fn asked_within(asked: Interrupt, within: Within) -> Question {
     let Interrupt { key, question, schema, .. } = asked;
-    let schema = schema.map(|schema| schema.to_string());
-    Question { key, question: question.to_string(), schema, within: Some(within), replaces: None }
+    let schema = schema.as_ref().map(RawJson::from);
+    Question { key, question: RawJson::from(&question), schema, within: Some(within), replaces: None }
 }
 
 /// Returns the call that asks a question; `None` if the task itself does.
@@ -167,7 +167,7 @@ pub(crate) fn answer_key(question: &Question) -> String {
 
 /// Converts a question of a task with this origin to its public form, with the key of its answer.
 pub(crate) fn into_asking(asked: Question, began: Origin, node: NodeName) -> Asking {
-    let read = |json: &String| serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.clone()));
+    let read = |json: &RawJson| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json.as_str()));
     let question = read(&asked.question);
     let id = marked(&asked, &question, began, &node);
     let node = asked.within.as_ref().map_or(node, |within| within.node.clone());
@@ -247,9 +247,9 @@ pub(crate) fn asking_record(
     answers: &BTreeMap<String, Answered>,
     attempts: u32,
     error: Option<String>,
-    once: BTreeMap<String, String>,
+    once: BTreeMap<String, RawJson>,
 ) -> TaskRecord {
-    let answer = |(key, given): (&String, &Answered)| (key.clone(), given.answer.to_string());
+    let answer = |(key, given): (&String, &Answered)| (key.clone(), RawJson::from(&given.answer));
     let asked = |(key, given): (&String, &Answered)| Some((key.clone(), answered(given.question.as_ref()?)));
     TaskRecord::Interrupted {
         questions,
@@ -379,8 +379,8 @@ impl InterruptQueue {
         }
     }
 
-    /// Returns the question of the answer under this key, as JSON.
-    pub(crate) fn answered(&self, task: TaskId, key: &str) -> Option<String> {
+    /// Returns the question of the answer under this key.
+    pub(crate) fn answered(&self, task: TaskId, key: &str) -> Option<RawJson> {
         Some(self.papers().of(task)?.get(key)?.question.as_ref()?.question.clone())
     }
 

@@ -20,7 +20,7 @@ use superstep_engine::TaskId;
 use superstep_state::internal::encode;
 
 use crate::{
-    NodeFailure, RecordedTarget, StoredUpdate,
+    NodeFailure, RawJson, RecordedTarget, StoredUpdate,
     journal::{effects::Failed, packed},
 };
 
@@ -275,7 +275,7 @@ impl Recorder {
 
     /// Returns the recorded inputs of a task. `once` returns the results of its effects, which are stored
     /// elsewhere while it runs.
-    pub(crate) fn learned(&self, task: TaskId, once: impl FnOnce() -> BTreeMap<String, String>) -> Recorded {
+    pub(crate) fn learned(&self, task: TaskId, once: impl FnOnce() -> BTreeMap<String, RawJson>) -> Recorded {
         let page = self.pages_with(task).and_then(|mut pages| pages.tasks.remove(&task.slot));
         let Some(Page { mut learned, once: done, .. }) = page else { return Recorded::default() };
         if done.is_empty() {

@@ -26,7 +26,7 @@ use superstep_state::internal::encode;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CheckpointId, Checkpointer, Clock, Drain, Durability, NoStore, NodeFailure, Question, RunConfig,
+    CheckpointId, Checkpointer, Clock, Drain, Durability, NoStore, NodeFailure, Question, RawJson, RunConfig,
     RunError, Store, StreamMode, SubgraphPath, ThreadId, fingerprint,
     journal::{
         divergence::Astray,
@@ -359,7 +359,7 @@ impl Cx {
     /// Like [`interrupt`](Self::interrupt), with a schema of the answer:
     /// [`Interrupt::schema`](crate::Interrupt::schema) is the JSON Schema of `A`.
     pub async fn ask<A: DeserializeOwned + JsonSchema>(&self, key: &str, question: impl Serialize) -> A {
-        self.question(key, question, Some(schema_for!(A).to_value().to_string())).await
+        self.question(key, question, Some(RawJson::from(&schema_for!(A).to_value()))).await
     }
 
     /// Returns whether there is an answer under this key. [`interrupt`](Self::interrupt) returns it if the
@@ -413,7 +413,7 @@ impl Cx {
         &self,
         key: &str,
         question: impl Serialize,
-        schema: Option<String>,
+        schema: Option<RawJson>,
     ) -> A {
         let written = encode::to_string(&question).and_then(|json| Ok((fingerprint(&question)?, json)));
         let (print, question) = match written {

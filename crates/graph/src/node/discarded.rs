@@ -6,11 +6,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 
-use crate::State;
+use crate::{RawJson, State};
 
 /// A task that will not run again, because a new input [discards](crate::OnUnfinished::Discard) it.
 pub struct Discarded<'a> {
-    pub(crate) once: &'a BTreeMap<String, String>,
+    pub(crate) once: &'a BTreeMap<String, RawJson>,
 }
 
 impl Discarded<'_> {

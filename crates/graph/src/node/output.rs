@@ -3,7 +3,7 @@
 use superstep_state::internal::Refuses;
 
 use super::routing::{Routes, Targets};
-use crate::{BadUpdate, IntoUpdate, NodeError, NodeRef, Route, State};
+use crate::{BadUpdate, IntoUpdate, NodeError, NodeRef, RawJson, Route, State};
 
 /// A return type of a node: an update, nothing, or a `Result` of either.
 #[diagnostic::on_unimplemented(
@@ -44,7 +44,7 @@ impl Refuses for NodeError {
 
 /// A target of a command. The item is JSON, or the error of its conversion.
 #[derive(Clone, Debug)]
-pub(crate) enum Goto<R, I = Result<String, String>> {
+pub(crate) enum Goto<R, I = Result<RawJson, String>> {
     Route(R),
     Send { worker: NodeRef, item: I },
 }
@@ -53,7 +53,7 @@ pub(crate) enum Goto<R, I = Result<String, String>> {
 pub(crate) struct Written<S: State> {
     pub(crate) update: S::Update,
     /// The targets of its command; a route is its position among the node's routes.
-    pub(crate) goto: Vec<Goto<usize, String>>,
+    pub(crate) goto: Vec<Goto<usize, RawJson>>,
     /// The stored targets of its command, in place of `goto`.
     pub(crate) went: Option<Targets>,
 }

@@ -4,7 +4,7 @@
 
 use superstep_engine::Target;
 
-use crate::Route;
+use crate::{RawJson, Route};
 
 /// A return type of a router: a route, or several.
 pub trait Routes {
@@ -23,8 +23,8 @@ pub trait Routes {
 pub(crate) struct Targets {
     /// The targets for the engine.
     pub(crate) ends: Vec<Target>,
-    /// The items of each [`Target::Send`] among them, as JSON.
-    pub(crate) items: Vec<String>,
+    /// The items of each [`Target::Send`] among them.
+    pub(crate) items: Vec<RawJson>,
 }
 
 impl Targets {

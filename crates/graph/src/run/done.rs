@@ -4,7 +4,7 @@
 
 use superstep_engine::NodeIndex;
 
-use crate::{State, StoredUpdate};
+use crate::{RawJson, State, StoredUpdate};
 
 /// A finished task of an incomplete superstep.
 pub(super) struct Done<S: State> {
@@ -13,7 +13,7 @@ pub(super) struct Done<S: State> {
     pub(super) update: Option<S::Update>,
     /// The update as it is stored; `None` without a checkpointer.
     pub(super) stored: Option<StoredUpdate>,
-    /// The items that it sends to workers, as JSON.
-    pub(super) items: Vec<String>,
+    /// The items that it sends to workers.
+    pub(super) items: Vec<RawJson>,
     pub(super) recorded: bool,
 }

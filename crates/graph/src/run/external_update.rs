@@ -6,7 +6,7 @@ use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, ST
 use superstep_state::internal::fold;
 
 use crate::{
-    AppliedTask, CheckpointId, CheckpointMeta, Commit, Question, RunConfig, RunError, Source, State,
+    AppliedTask, CheckpointId, CheckpointMeta, Commit, Question, RawJson, RunConfig, RunError, Source, State,
     TaskRecord, ThreadId,
     compiled::graph::Inner,
     journal::{
@@ -100,7 +100,7 @@ pub(crate) struct Change<S: State> {
     pending: Vec<RestoredTask<S>>,
     applied: Vec<AppliedTask>,
     finished: Vec<(NodeIndex, Vec<Target>)>,
-    items: Vec<String>,
+    items: Vec<RawJson>,
     /// The additional target nodes of an update without an author.
     led: Vec<Target>,
     /// `true` if no tasks are pending after it.
@@ -334,7 +334,7 @@ impl<S: State> Change<S> {
         let stood = before.as_ref().map(|control| Before { control, done: &done, begun: &begun });
         let mut control = graph.topology.after(stood, &also.ends, &finished);
         let still = before.iter().flat_map(|before| &before.items);
-        let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item.clone());
+        let still = still.filter(|(slot, _)| !done.contains(slot)).map(|(_, item)| item.as_str().into());
         let sent = still.chain(also.items).chain(items).collect();
         control.items = targets::items(control.next.len(), sent);
         let carry = |task: RestoredTask<S>| {

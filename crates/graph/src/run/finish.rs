@@ -63,7 +63,8 @@ impl<S: State> Driver<S> {
             None => self.graph.gotos(task.node, goto),
         };
         let went = gotos.as_ref().ok().filter(|_| cached);
-        let went = went.map(|gotos| named(&self.graph.topology, &gotos.ends, &mut gotos.items.iter()));
+        let went =
+            went.map(|gotos| named(&self.graph.topology, &gotos.ends, &mut gotos.items.iter().cloned()));
         self.observer.before_record(self.view(Some(run)), task, went, stored.as_mut()).map_err(blame)?;
         self.tell_update(task, &update, cached);
         let gotos = gotos.map_err(|error| blame(RunError::Route { step, error }))?;

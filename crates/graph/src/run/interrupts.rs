@@ -9,7 +9,7 @@ use super::{
     stop::Refused,
 };
 use crate::{
-    Answers, ChangedQuestion, CheckpointId, Event, Interrupt, NodeError, Question, RunError, State,
+    Answers, ChangedQuestion, CheckpointId, Event, Interrupt, NodeError, Question, RawJson, RunError, State,
     journal::{
         interrupts::{
             Answered, AskedTwice, Asking, Refusal, Resolved, WaitReason, answer_key, asking_record, call_of,
@@ -25,7 +25,7 @@ pub(super) struct Waiting {
     pub(super) slot: u32,
     pub(super) node: NodeName,
     pub(super) questions: Vec<Question>,
-    pub(super) answers: BTreeMap<String, String>,
+    pub(super) answers: BTreeMap<String, RawJson>,
     /// The questions of the answers.
     pub(super) asked: BTreeMap<String, Question>,
 }

@@ -7,7 +7,7 @@ use superstep_engine::{Control, Report, Run, Task, TaskId};
 
 use super::{done::Done, driver::Driver, fail::node_failure};
 use crate::{
-    NodeFailure, RunError, State, StoredUpdate, TaskRecord, chain,
+    NodeFailure, RawJson, RunError, State, StoredUpdate, TaskRecord, chain,
     journal::{
         effects::Request,
         interrupts::{answer_key, asking_record},
@@ -181,7 +181,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Creates the record of a running task, with its questions and answers.
-    fn started_record(&self, task: TaskId, attempts: u32, once: BTreeMap<String, String>) -> TaskRecord {
+    fn started_record(&self, task: TaskId, attempts: u32, once: BTreeMap<String, RawJson>) -> TaskRecord {
         let (answers, mut questions) = (self.cx.interrupts.answers_of(task), Vec::new());
         questions.extend(self.asked.get(&task.slot).into_iter().flatten().cloned());
         questions.retain(|question| !answers.contains_key(&answer_key(question)));
@@ -236,7 +236,7 @@ impl<S: State> Driver<S> {
     pub(super) fn record_of(&self, slot: u32, report: &Report) -> TaskRecord {
         let done = self.done[slot as usize].as_ref().expect("only finished tasks are recorded");
         let update = done.stored.clone().expect("a run with a thread encodes its updates");
-        let targets = named(&self.graph.topology, &report.targets, &mut done.items.iter());
+        let targets = named(&self.graph.topology, &report.targets, &mut done.items.iter().cloned());
         TaskRecord::Finished { update, targets, failure: None }.handled(self.failure_of(slot))
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use superstep_engine::{END, NodeIndex, NodeName, Target, Topology};
 
-use crate::{RecordedTarget, RunError, State, compiled::node::CompiledNode, node::routing::Targets};
+use crate::{RawJson, RecordedTarget, RunError, State, compiled::node::CompiledNode, node::routing::Targets};
 
 /// Returns the stored targets that the graph still has, and the names of the missing ones.
 pub(crate) fn recorded_targets(
@@ -38,17 +38,17 @@ pub(crate) fn recorded_targets(
 }
 
 /// Returns targets as they are stored; each send takes the next of the `items`.
-pub(crate) fn named<'a>(
+pub(crate) fn named(
     topology: &Topology,
     ends: &[Target],
-    items: &mut impl Iterator<Item = &'a String>,
+    items: &mut impl Iterator<Item = RawJson>,
 ) -> Vec<RecordedTarget> {
     let name = |node: &NodeIndex| topology.name(*node).clone();
     let target = |target: &Target| match target {
         Target::End => END.into(),
         Target::Node(node) => RecordedTarget::Node(name(node)),
         Target::Send(node) => {
-            let item = items.next().expect("each send has an item").clone();
+            let item = items.next().expect("each send has an item");
             RecordedTarget::Send { node: name(node), item }
         }
     };
@@ -69,9 +69,9 @@ pub(crate) fn targets<S: State>(
 }
 
 /// Returns the items of the last of `next` tasks, by slot, in sending order.
-pub(crate) fn items(next: usize, sent: Vec<String>) -> BTreeMap<u32, String> {
+pub(crate) fn items(next: usize, sent: Vec<RawJson>) -> BTreeMap<u32, String> {
     let first = next - sent.len();
-    (first..).map(slot_number).zip(sent).collect()
+    (first..).map(slot_number).zip(sent.into_iter().map(RawJson::into_string)).collect()
 }
 
 fn slot_number(slot: usize) -> u32 {

@@ -269,7 +269,7 @@ async fn what_a_task_did_once_is_stored_as_it_was_when_that_began() {
     let store = folder.open();
     let thread = ThreadId::from("t");
     store.commit(&thread, None, superstep(None, "{}")).await.unwrap();
-    let once = BTreeMap::from([("charge".to_owned(), r#"{"id":7}"#.to_owned())]);
+    let once = BTreeMap::from([("charge".to_owned(), r#"{"id":7}"#.into())]);
     let records = [
         (
             TaskRecord::Started { attempts: 0, once: once.clone() },

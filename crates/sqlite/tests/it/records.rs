@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde_json::json;
 use superstep_graph::{
-    CheckpointId, Checkpointer, Commit, NodeFailure, Question, RecordedTarget, Source, TaskKey, TaskRecord,
-    ThreadId, Within,
+    CheckpointId, Checkpointer, Commit, NodeFailure, Question, RawJson, RecordedTarget, Source, TaskKey,
+    TaskRecord, ThreadId, Within,
 };
 use superstep_sqlite::SqliteCheckpointer;
 
@@ -19,11 +19,11 @@ use crate::{
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1-records.db");
 
-fn strings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, json)| ((*key).to_owned(), (*json).to_owned())).collect()
+fn strings(pairs: &[(&str, &str)]) -> BTreeMap<String, RawJson> {
+    pairs.iter().map(|(key, json)| ((*key).to_owned(), (*json).into())).collect()
 }
 
-fn once() -> BTreeMap<String, String> {
+fn once() -> BTreeMap<String, RawJson> {
     strings(&[("charge", r#"{"id":7}"#), ("mail ü", "null")])
 }
 
@@ -36,7 +36,7 @@ fn records() -> Vec<TaskRecord> {
     let question = |key: &str, schema: Option<&str>, within| Question {
         key: key.into(),
         question: r#"{"amount":3}"#.into(),
-        schema: schema.map(str::to_owned),
+        schema: schema.map(Into::into),
         within,
         replaces: None,
     };

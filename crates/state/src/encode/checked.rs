@@ -20,7 +20,7 @@ use serde::{
 };
 use serde_json::{Error, Value};
 
-use crate::fingerprint::exact_of;
+use crate::{RawJson, fingerprint::exact_of};
 
 /// The maximum nesting of lists and objects in a stored value: a list of numbers is one level.
 ///
@@ -108,10 +108,10 @@ pub(super) fn write(
 ///
 /// # Errors
 /// The part that cannot be stored, with its path.
-pub fn to_string(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
+pub fn to_string(value: &(impl Serialize + ?Sized)) -> Result<RawJson, Error> {
     let mut written = Vec::new();
     write(value, Mode::Strict, &mut written).map_err(|error| error.into_error(0))?;
-    Ok(String::from_utf8(written).expect("JSON is UTF-8"))
+    Ok(RawJson::written(written))
 }
 
 /// Converts to a [`Value`] under the same rules as [`to_string`].

@@ -193,7 +193,7 @@ async fn what_a_task_did_once_is_found_again(store: Store) {
         Question { key: "q".into(), question: "null".into(), schema: None, within: None, replaces };
     let asked = |error: Option<String>, once| TaskRecord::Interrupted {
         questions: vec![question.clone()],
-        answers: [("p".to_owned(), "7".to_owned())].into(),
+        answers: [("p".to_owned(), "7".into())].into(),
         asked: [("p".to_owned(), question.clone())].into(),
         attempts: 1,
         error,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Map;
 use superstep_graph::{
     AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Control,
-    History, Loaded, NodeFailure, Source, TaskKey, TaskRecord, ThreadId,
+    History, Loaded, NodeFailure, RawJson, Source, TaskKey, TaskRecord, ThreadId,
 };
 
 pub(super) type Store = Arc<dyn Checkpointer>;
@@ -78,8 +78,8 @@ pub(super) fn started(attempts: u32, results: u32) -> TaskRecord {
 }
 
 /// Creates this number of effect results.
-pub(super) fn once(results: u32) -> BTreeMap<String, String> {
-    (0..results).map(|n| (format!("the \"{n}\"\n"), format!("{{\"n\": {n}}}"))).collect()
+pub(super) fn once(results: u32) -> BTreeMap<String, RawJson> {
+    (0..results).map(|n| (format!("the \"{n}\"\n"), format!("{{\"n\": {n}}}").into())).collect()
 }
 
 pub(super) fn channel(name: &str, json: &str) -> ChannelValue {

@@ -9,7 +9,7 @@ use superstep_state::internal::{ThreadDecoder, keys};
 
 use super::{Progress, Replaying};
 use crate::{
-    AppliedTask, CheckpointId, RecordedTarget, RunError, State, StoredUpdate, TaskRecord,
+    AppliedTask, CheckpointId, RawJson, RecordedTarget, RunError, State, StoredUpdate, TaskRecord,
     journal::{
         divergence::{Astray, At, Divergence},
         replay_script::ExpectedTask,
@@ -210,7 +210,7 @@ fn led<S: State>(
     applied: &[AppliedTask],
     next: &Control,
 ) -> BTreeMap<u32, Vec<RecordedTarget>> {
-    let mut items = next.items.values();
+    let mut items = next.items.values().map(|item| RawJson::from(item.as_str()));
     let reports = applied.iter().filter_map(|task| Some((task.slot, run.plan?.report(task.slot)?)));
     reports.map(|(slot, report)| (slot, named(&run.graph.topology, &report.targets, &mut items))).collect()
 }
