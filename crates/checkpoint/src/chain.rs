@@ -4,6 +4,20 @@
 
 use std::error::Error;
 
+/// Implements `Debug` for an error by [`chain`]: its code, message, help and causes, because `main` prints this form.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_by_chain {
+    ($error:ty) => {
+        /// Writes its code, message, help and causes, not its fields, because `main` prints this form.
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&$crate::chain(self))
+            }
+        }
+    };
+}
+
 /// Formats an error with its causes in one line, for records and terminals.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

@@ -1,8 +1,8 @@
 //! The errors of checkpointers.
 
-use std::{error::Error, fmt};
+use std::error::Error;
 
-use crate::{CheckpointId, ThreadId, chain};
+use crate::{CheckpointId, ThreadId};
 
 /// A failed operation of a checkpointer.
 #[derive(thiserror::Error)]
@@ -102,9 +102,4 @@ impl CheckpointError {
     }
 }
 
-/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
-impl fmt::Debug for CheckpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&chain(self))
-    }
-}
+crate::debug_by_chain!(CheckpointError);

@@ -4,7 +4,6 @@
 
 use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
-use superstep_checkpoint::chain;
 use superstep_engine::{EngineError, NodeName, RestoreError};
 
 use crate::{
@@ -481,9 +480,4 @@ pub(crate) fn names(nodes: &[NodeName]) -> String {
     list(nodes)
 }
 
-/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
-impl fmt::Debug for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&chain(self))
-    }
-}
+superstep_checkpoint::debug_by_chain!(RunError);

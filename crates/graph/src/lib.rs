@@ -78,6 +78,7 @@ pub use timers::NoTimers;
 pub mod __private {
     pub use serde;
     pub use serde_json;
+    pub use superstep_checkpoint::debug_by_chain;
     pub use superstep_engine::ChannelSet;
     pub use tokio_util::sync::CancellationToken;
 

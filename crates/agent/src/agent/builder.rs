@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use superstep_graph::{Checkpointer, CompileError, Store, chain};
+use superstep_graph::{Checkpointer, CompileError, Store};
 use superstep_llm::{
     ChatModel, IntoShared, JitterSource, RegistryError, Retrying, Snapshots, Spill, TokenCounter, Tool,
     ToolRegistry, ToolSource, default_counter, seeded_jitter,
@@ -92,12 +92,7 @@ pub enum AgentError {
     UnknownPrice,
 }
 
-/// Formats the error like [`chain`], so that `main` can return it.
-impl fmt::Debug for AgentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&chain(self))
-    }
-}
+superstep_graph::__private::debug_by_chain!(AgentError);
 
 impl AgentBuilder {
     /// Adds a fallback model, called when those before it fail: their retries are exhausted, or the error is

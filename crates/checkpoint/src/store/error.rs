@@ -1,11 +1,11 @@
 //! The errors of stores.
 
-use std::{error::Error, fmt};
+use std::error::Error;
 
 use superstep_engine::NodeName;
 
 use super::Namespace;
-use crate::{CheckpointError, chain};
+use crate::CheckpointError;
 
 /// The error of an embedding.
 pub type EmbedError = Box<dyn Error + Send + Sync>;
@@ -107,9 +107,4 @@ impl From<CheckpointError> for StoreError {
     }
 }
 
-/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
-impl fmt::Debug for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&chain(self))
-    }
-}
+crate::debug_by_chain!(StoreError);

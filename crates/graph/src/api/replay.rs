@@ -14,7 +14,6 @@ use crate::{
     History, IntoShared, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, StoredUpdate,
     SystemClock, TaskRecord, Thread, ThreadId,
     api::replay_checkpointer::ReplayCheckpointer,
-    chain,
     compiled::{graph::Backends, owner::Mark},
     error::names,
     journal::{
@@ -508,9 +507,4 @@ impl<S: State> fmt::Debug for Replay<S> {
     }
 }
 
-/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
-impl fmt::Debug for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&chain(self))
-    }
-}
+superstep_checkpoint::debug_by_chain!(ReplayError);

@@ -6,8 +6,6 @@ use std::{error::Error, fmt};
 
 use superstep_engine::Problem;
 
-use crate::chain;
-
 /// A graph with errors, with all of its problems.
 pub struct CompileError {
     /// The graph's name.
@@ -28,9 +26,4 @@ impl fmt::Display for CompileError {
 
 impl Error for CompileError {}
 
-/// Writes its code, message, help and causes, not its fields, because `main` prints this form.
-impl fmt::Debug for CompileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&chain(self))
-    }
-}
+superstep_checkpoint::debug_by_chain!(CompileError);
