@@ -293,11 +293,12 @@ impl<'a> Setup<'a> {
         let mut basis = Basis::new(&*store, thread, purpose, location, turn).await?;
         let servers = basis.connect(turn.config.as_deref()).await?;
         let Basis { configuration, cwd, .. } = &basis;
-        let tools = tools::chosen(cwd, configuration)?;
-        let known = tools::all(cwd)?.into_iter();
-        let known = known.chain(configuration.memory.on().into_iter().flat_map(Memory::tools));
+        let tools = tools::all(cwd)?;
+        let known =
+            tools.iter().cloned().chain(configuration.memory.on().into_iter().flat_map(Memory::tools));
         let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
         tools::check_rules(&basis.config.permissions, &known)?;
+        let tools = tools::chosen(tools, configuration);
         let store = if writes { basis.store(location, store)? } else { store };
         let models = basis.agent(store.clone())?;
         let mut dreams = if basis.is_unknown { None } else { basis.dreams(models.clone())? };

@@ -10,16 +10,15 @@ use crate::{
     output::exit::Failure,
 };
 
-/// Returns the chosen tools for a folder; all of them without a choice.
-pub(crate) fn chosen(cwd: &Path, configuration: &Configuration) -> Result<Vec<Arc<dyn Tool>>, Failure> {
-    let mut tools = all(cwd)?;
+/// Returns the chosen tools; all of them without a choice.
+pub(crate) fn chosen(mut tools: Vec<Arc<dyn Tool>>, configuration: &Configuration) -> Vec<Arc<dyn Tool>> {
     if let Some(wanted) = &configuration.tools {
         tools.retain(|tool| {
             let name = tool.spec().name.as_str();
             wanted.iter().any(|wanted| *wanted == name || group(name).0 == *wanted)
         });
     }
-    Ok(tools)
+    tools
 }
 
 /// Checks that permission rules match a tool: a rule with a wrong name would have no effect, also if it
