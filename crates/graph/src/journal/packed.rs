@@ -3,7 +3,7 @@
 //! A text that the other document has too becomes `{"$at": "/pointer"}`; a value that looks like this is
 //! escaped as `{"$as": …}`.
 
-use std::{cell::Cell, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use serde::de::Error;
 use serde_json::{Map, Value};
@@ -19,56 +19,53 @@ const AT: &str = "$at";
 const AS: &str = "$as";
 
 /// Replaces long texts that `beside`, a JSON text, has as well.
-pub(crate) fn pack(json: Value, beside: &str) -> Value {
-    if !has_long(&json) {
-        return replace(json, &BTreeMap::new());
-    }
-    let beside: Value = serde_json::from_str(beside).unwrap_or_default();
+pub(crate) fn pack(mut json: Value, beside: &str) -> Value {
+    let beside: Value = match has_long(&json) {
+        true => serde_json::from_str(beside).unwrap_or_default(),
+        false => Value::Null,
+    };
     let mut texts = BTreeMap::new();
     collect(&beside, &mut String::new(), &mut texts);
-    replace(json, &texts)
+    replace(&mut json, &texts);
+    json
 }
 
 /// Restores the texts.
 ///
 /// # Errors
 /// If they would exceed [`LARGEST`]: a few bytes could otherwise fill the memory.
-pub(crate) fn unpack(json: Value, beside: &Value) -> Result<Value, serde_json::Error> {
-    let left = Cell::new(Some(LARGEST));
-    let unpacked = put_in(json, beside, &left);
-    match left.get() {
-        Some(_) => Ok(unpacked),
+pub(crate) fn unpack(mut json: Value, beside: &Value) -> Result<Value, serde_json::Error> {
+    let mut left = Some(LARGEST);
+    restore(&mut json, beside, &mut left);
+    match left {
+        Some(_) => Ok(json),
         None => Err(serde_json::Error::custom(format!("it refers to more than {LARGEST} bytes of text"))),
     }
 }
 
 /// Restores the texts. `left` is the number of bytes that may still be restored; `None` if there were more.
-fn put_in(json: Value, beside: &Value, left: &Cell<Option<usize>>) -> Value {
-    match json {
-        Value::Array(items) => items.into_iter().map(|item| put_in(item, beside, left)).collect(),
-        Value::Object(mut entries) => match entries.iter().next() {
-            Some((name, Value::String(pointer))) if name == AT && entries.len() == 1 => {
-                // Only texts were replaced.
-                let Some(Value::String(text)) = beside.pointer(pointer) else { return Value::Null };
-                left.set(left.get().and_then(|left| left.checked_sub(text.len())));
-                left.get().map_or(Value::Null, |_| text.as_str().into())
-            }
-            Some((name, _)) if name == AS && entries.len() == 1 => {
-                inside(entries.remove(AS).unwrap_or_default(), |value| put_in(value, beside, left))
-            }
-            _ => inside(Value::Object(entries), |value| put_in(value, beside, left)),
-        },
-        other => other,
+fn restore(json: &mut Value, beside: &Value, left: &mut Option<usize>) {
+    let marked = json.as_object().filter(|entries| entries.len() == 1);
+    match marked.and_then(|entries| entries.iter().next()) {
+        Some((name, Value::String(pointer))) if name == AT => {
+            // Only texts were replaced.
+            let text = beside.pointer(pointer).and_then(Value::as_str);
+            *left = left.and_then(|left| left.checked_sub(text.map_or(0, str::len)));
+            *json = text.filter(|_| left.is_some()).into();
+            return;
+        }
+        Some((name, _)) if name == AS => *json = json[AS].take(),
+        _ => {}
     }
+    each_mut(json, |value| restore(value, beside, left));
 }
 
-/// Applies a function to the values of an object.
-fn inside(json: Value, change: impl Fn(Value) -> Value) -> Value {
+/// Passes the values in a list or object to a function.
+fn each_mut(json: &mut Value, mut change: impl FnMut(&mut Value)) {
     match json {
-        Value::Object(entries) => {
-            Value::Object(entries.into_iter().map(|(name, value)| (name, change(value))).collect())
-        }
-        other => change(other),
+        Value::Array(items) => items.iter_mut().for_each(change),
+        Value::Object(entries) => entries.values_mut().for_each(&mut change),
+        _ => {}
     }
 }
 
@@ -81,48 +78,46 @@ fn has_long(json: &Value) -> bool {
     }
 }
 
-fn collect<'a>(json: &'a Value, way: &mut String, texts: &mut BTreeMap<&'a str, String>) {
-    let length = way.len();
+/// Collects the long texts with their pointers; of equal ones the first. `path` is the pointer of `json`.
+fn collect<'a>(json: &'a Value, path: &mut String, texts: &mut BTreeMap<&'a str, String>) {
+    let length = path.len();
     match json {
         Value::String(text) if text.len() >= SHORTEST => {
-            texts.entry(text).or_insert_with(|| way.clone());
+            texts.entry(text).or_insert_with(|| path.clone());
         }
         Value::Array(items) => {
             for (position, item) in items.iter().enumerate() {
-                way.push_str(&format!("/{position}"));
-                collect(item, way, texts);
-                way.truncate(length);
+                path.push_str(&format!("/{position}"));
+                collect(item, path, texts);
+                path.truncate(length);
             }
         }
         Value::Object(entries) => {
             for (name, value) in entries {
-                way.push('/');
-                way.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                collect(value, way, texts);
-                way.truncate(length);
+                path.push('/');
+                path.push_str(&name.replace('~', "~0").replace('/', "~1"));
+                collect(value, path, texts);
+                path.truncate(length);
             }
         }
         _ => {}
     }
 }
 
-fn replace(json: Value, texts: &BTreeMap<&str, String>) -> Value {
-    match json {
-        Value::String(text) => match texts.get(text.as_str()) {
-            Some(way) => Value::Object(Map::from_iter([(AT.to_owned(), way.clone().into())])),
-            None => Value::String(text),
-        },
-        Value::Array(items) => items.into_iter().map(|item| replace(item, texts)).collect(),
-        Value::Object(entries) => {
-            let looks_packed = entries.len() == 1 && entries.keys().all(|name| name == AT || name == AS);
-            let replaced = inside(Value::Object(entries), |value| replace(value, texts));
-            match looks_packed {
-                true => Value::Object(Map::from_iter([(AS.to_owned(), replaced)])),
-                false => replaced,
-            }
-        }
-        other => other,
+fn replace(json: &mut Value, texts: &BTreeMap<&str, String>) {
+    if let Some(path) = json.as_str().and_then(|text| texts.get(text)) {
+        *json = marked(AT, path.as_str().into());
+        return;
     }
+    each_mut(json, |value| replace(value, texts));
+    let is_mark = |entries: &Map<String, Value>| entries.contains_key(AT) || entries.contains_key(AS);
+    if json.as_object().is_some_and(|entries| entries.len() == 1 && is_mark(entries)) {
+        *json = marked(AS, json.take());
+    }
+}
+
+fn marked(name: &str, value: Value) -> Value {
+    Value::Object(Map::from_iter([(name.to_owned(), value)]))
 }
 
 #[cfg(test)]
