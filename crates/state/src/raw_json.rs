@@ -28,8 +28,7 @@ pub struct RawJson {
 
 impl RawJson {
     /// Creates the text of bytes that a JSON serializer wrote.
-    #[doc(hidden)]
-    pub fn written(json: Vec<u8>) -> Self {
+    pub(crate) fn written(json: Vec<u8>) -> Self {
         Self { text: String::from_utf8(json).expect("JSON is UTF-8"), is_json: true }
     }
 

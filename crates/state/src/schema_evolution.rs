@@ -339,7 +339,8 @@ impl UnknownChannels {
         if self.values.is_empty() && self.updates.is_empty() {
             return None;
         }
-        let json = serde_json::to_string(self).expect("what was read as JSON becomes JSON").into();
+        let json = serde_json::to_vec(self).expect("what was read as JSON becomes JSON");
+        let json = RawJson::written(json);
         Some(ChannelValue { channel: KEPT.to_owned(), json })
     }
 }

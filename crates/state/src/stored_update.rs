@@ -58,7 +58,7 @@ pub(crate) type Versions = BTreeMap<String, u32>;
 impl StoredUpdate {
     /// An update that writes nothing.
     pub fn empty() -> Self {
-        Self("{}".into())
+        Self(RawJson::written(b"{}".to_vec()))
     }
 
     /// Writes an update: the versions of its channels, and the object that `write` appends.
@@ -187,7 +187,7 @@ fn write_versions(channels: &[Channel], written: ChannelSet, json: &mut Vec<u8>)
 pub(crate) fn versions(channels: &[Channel]) -> Option<ChannelValue> {
     let versions = channels.iter().filter(|channel| channel.version != 1);
     let versions: BTreeMap<_, _> = versions.map(|channel| (&*channel.name, channel.version)).collect();
-    let json = || serde_json::to_string(&versions).expect("names and numbers become JSON").into();
+    let json = || RawJson::written(serde_json::to_vec(&versions).expect("names and numbers become JSON"));
     (!versions.is_empty()).then(|| ChannelValue { channel: keys::VERSIONS.to_owned(), json: json() })
 }
 
