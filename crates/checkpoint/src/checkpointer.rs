@@ -2,10 +2,11 @@
 //!
 //! Start at [`Checkpointer`].
 
-use std::{any::Any, fmt};
+use std::{any::Any, collections::BTreeMap, fmt};
 
 use futures::future::BoxFuture;
 use rand::{TryRng as _, rngs::SysRng};
+use superstep_state::RawJson;
 
 use crate::{
     CheckpointError, History, Prune,
@@ -25,8 +26,8 @@ use crate::{
 /// - Ids count up by one in the order of commits on a thread, from 1, and are never reused, so that branches
 ///   have different ids.
 /// - Stored data is immutable, with two exceptions: [`record`](Self::record) replaces the record of the same
-///   task while its checkpoint is the head, and [`prune`](Self::prune) may add a snapshot to a checkpoint and
-///   change its metadata.
+///   task while its checkpoint is the head, or [`add_effects`](Self::add_effects) adds to it; and
+///   [`prune`](Self::prune) may add a snapshot to a checkpoint and change its metadata.
 /// - A future that is dropped before it is ready may or may not have taken effect.
 /// - A thread of a subgraph ([`ThreadId::child`]) is stored like any other, but belongs to its root: it has
 ///   no writer of its own, is not listed, and is deleted with any thread above it, in one transaction.
@@ -52,6 +53,21 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// # Errors
     /// [`CheckpointError::Conflict`] if the task's checkpoint is not the head.
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>>;
+
+    /// Adds results of effects to the record of an unfinished task of the head, as if the record with all its results
+    /// replaced the earlier one. Returns `false` without an effect if the task has no such record, or if the backend
+    /// stores whole records only, which is the default; the caller then stores the record.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Conflict`] if the task's checkpoint is not the head.
+    fn add_effects(
+        &self,
+        task: &TaskKey,
+        results: BTreeMap<String, RawJson>,
+    ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let _ = (task, results);
+        Box::pin(std::future::ready(Ok(false)))
+    }
 
     /// Returns a nonce that distinguishes a new thread from deleted threads of the same name; see `Cx::key`.
     /// Called once, before the first commit of a thread, and stored with that commit.

@@ -15,6 +15,7 @@ use dashmap::{
     mapref::one::{Ref, RefMut},
 };
 use futures::future::BoxFuture;
+use superstep_state::RawJson;
 
 use self::thread::{Thread, Way, conflict};
 use crate::{
@@ -82,6 +83,18 @@ impl Checkpointer for MemoryCheckpointer {
             None => Err(conflict(&task.thread, Some(task.checkpoint))),
         };
         Box::pin(ready(recorded))
+    }
+
+    fn add_effects(
+        &self,
+        task: &TaskKey,
+        results: BTreeMap<String, RawJson>,
+    ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let added = match self.change(&task.thread) {
+            Some(mut family) => family.thread_mut(&task.thread).add_effects(task, results),
+            None => Err(conflict(&task.thread, Some(task.checkpoint))),
+        };
+        Box::pin(ready(added))
     }
 
     /// Returns a counter, so that equal runs have equal histories.

@@ -223,6 +223,18 @@ impl TaskRecord {
             Self::Handled { handler, .. } => handler.once(),
         }
     }
+
+    /// Returns the results of the task's effects, for changes; `None` if the task is finished.
+    pub fn once_mut(&mut self) -> Option<&mut BTreeMap<String, RawJson>> {
+        match self {
+            Self::Finished { .. } => None,
+            Self::Started { once, .. }
+            | Self::Failed { once, .. }
+            | Self::Interrupted { once, .. }
+            | Self::Cancelled { once } => Some(once),
+            Self::Handled { handler, .. } => handler.once_mut(),
+        }
+    }
 }
 
 /// A target of a finished task: a node's name, `__end__` for the end, or a worker with its item.

@@ -1,18 +1,20 @@
 //! Loads, histories, threads.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, History, Loaded, TaskRecord, ThreadId,
 };
 use superstep_engine::{Control, NodeName};
-use superstep_state::{ChannelValue, StoredUpdate};
+use superstep_state::{ChannelValue, RawJson, StoredUpdate};
 
 use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
     database::{Database, ThreadKey, ThreadRow, id_of},
     error,
     location::Place,
-    stored,
+    stored::{self, EffectSlots},
 };
 
 /// Returns the columns of a [`CheckpointMeta`], in the order in which [`meta`] reads them.
@@ -366,17 +368,29 @@ impl Reader<'_> {
         key: i64,
     ) -> Result<Vec<(u32, TaskRecord)>, CheckpointError> {
         let (mut tasks, mut sum) = (Vec::new(), 0);
+        let mut effects: BTreeMap<u32, BTreeMap<String, RawJson>> = BTreeMap::new();
         {
             let mut records = self.prepare(&records())?;
             let mut rows = records.query([key]).map_err(|cause| self.refused(cause))?;
             while let Some(row) = rows.next().map_err(|cause| self.refused(cause))? {
-                let slot = row.get(0).map_err(|cause| self.damaged(id, "slot of a task", cause))?;
-                tasks.push((slot, self.task(id, slot, row, 1)?));
+                let slot: i64 = row.get(0).map_err(|cause| self.damaged(id, "slot of a task", cause))?;
+                if let Some(task) = EffectSlots::task_of(slot) {
+                    effects.entry(task).or_default().extend(self.task(id, task, row, 1)?.into_once());
+                } else {
+                    let slot = u32::try_from(slot);
+                    let slot = slot.map_err(|cause| self.damaged(id, "slot of a task", cause))?;
+                    let mut record = self.task(id, slot, row, 1)?;
+                    // They come before their task.
+                    if let (Some(more), Some(once)) = (effects.remove(&slot), record.once_mut()) {
+                        once.extend(more);
+                    }
+                    tasks.push((slot, record));
+                }
                 sum += row.get::<_, i64>(3).map_err(|cause| self.refused(cause))?;
             }
         }
         let stored = self.prepare(TASK_SUM)?.query_row([key], |row| row.get(0)).optional();
-        if stored.map_err(|cause| self.refused(cause))?.unwrap_or(0) != sum {
+        if stored.map_err(|cause| self.refused(cause))?.unwrap_or(0) != sum || !effects.is_empty() {
             return Err(error::missing(self.place, self.thread, id, "the record of a task"));
         }
         if id < self.row.head {

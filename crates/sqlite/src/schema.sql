@@ -46,7 +46,8 @@ CREATE TABLE checkpoints (
 -- The checkpoints that follow another than the one committed before them.
 CREATE INDEX branches ON checkpoints (thread, parent) WHERE parent <> id - 1;
 
--- How tasks ended before their superstep was over.
+-- How tasks ended before their superstep was over. Rows with a negative slot, -((slot + 1) << 24) + n, have further
+-- results of the effects of the unfinished task in that slot.
 CREATE TABLE tasks (
     -- The key of the checkpoint that has them to run.
     checkpoint INTEGER NOT NULL,

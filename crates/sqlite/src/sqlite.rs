@@ -1,6 +1,7 @@
 //! The checkpointer, and the thread that owns its connection.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
     sync::{
@@ -16,6 +17,7 @@ use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
     TaskKey, TaskRecord, ThreadId,
 };
+use superstep_state::RawJson;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -247,6 +249,18 @@ impl Checkpointer for SqliteCheckpointer {
         Box::pin(async move {
             let new = NewRecord::new(task, &record)?;
             self.write(new, Database::record).await
+        })
+    }
+
+    fn add_effects(
+        &self,
+        task: &TaskKey,
+        results: BTreeMap<String, RawJson>,
+    ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let task = task.clone();
+        Box::pin(async move {
+            let new = NewRecord::of_effects(task, results)?;
+            self.write(new, Database::add_effects).await
         })
     }
 

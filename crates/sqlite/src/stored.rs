@@ -75,6 +75,37 @@ impl NewRecord {
     }
 }
 
+impl NewRecord {
+    /// Creates the row with further results of a task's effects.
+    pub(crate) fn of_effects(
+        task: TaskKey,
+        once: BTreeMap<String, RawJson>,
+    ) -> Result<Self, CheckpointError> {
+        Self::new(task, &TaskRecord::Started { attempts: 0, once })
+    }
+}
+
+/// The slots of the rows with further results of the effects of a task, which come before those of the tasks.
+pub(crate) struct EffectSlots {
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+}
+
+impl EffectSlots {
+    /// How many bits count the rows of one task.
+    const BITS: u32 = 24;
+
+    pub(crate) fn of(task: u32) -> Self {
+        let first = -((i64::from(task) + 1) << Self::BITS);
+        Self { first, last: first + (1 << Self::BITS) - 1 }
+    }
+
+    /// Returns the task whose effects are in the row with this slot; `None` if it is the row of a task.
+    pub(crate) fn task_of(slot: i64) -> Option<u32> {
+        if slot < 0 { u32::try_from(-(slot + 1) >> Self::BITS).ok() } else { None }
+    }
+}
+
 /// A request with a known size.
 pub(crate) trait Bytes {
     /// Returns about how many bytes it stores.

@@ -12,6 +12,7 @@ use crate::{
     location::Place,
     read::Reader,
     stored,
+    write::drop_effects,
 };
 
 /// A checkpoint of a thread to prune.
@@ -212,6 +213,7 @@ impl Pruning<'_> {
             for (slot, record) in reader.tasks(parent, key)? {
                 if let TaskRecord::Finished { .. } = record {
                     let record = stored::record_text(self.thread, slot, &record)?;
+                    drop_effects(self.transaction, key, slot).map_err(|cause| self.refused(cause))?;
                     self.transaction
                         .prepare_cached(
                             "INSERT OR REPLACE INTO tasks (checkpoint, slot, record, checksum)

@@ -8,7 +8,7 @@ use crate::{
     database::{Database, ThreadKey, ThreadRow},
     error,
     location::Place,
-    stored::{Bytes, NewCheckpoint, NewRecord},
+    stored::{Bytes, EffectSlots, NewCheckpoint, NewRecord},
 };
 
 const INSERT_CHECKPOINT: &str = "
@@ -23,6 +23,19 @@ ON CONFLICT DO UPDATE SET record = excluded.record, checksum = excluded.checksum
 
 const ADD_TO_SUM: &str = "
 INSERT INTO task_sums (checkpoint, sum) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET sum = sum + excluded.sum";
+
+/// Appends to the rows of a task's effects, if the task has an unfinished record. Returns the share of the new row.
+const ADD_EFFECTS: &str = r#"
+INSERT INTO tasks (checkpoint, slot, record, checksum)
+SELECT ?1, slot, ?5, row_sum('task', ?1, slot, ?5)
+FROM (SELECT coalesce(max(slot) + 1, ?3) AS slot FROM tasks WHERE checkpoint = ?1 AND slot BETWEEN ?3 AND ?4)
+WHERE slot <= ?4 AND EXISTS (
+    SELECT 1 FROM tasks WHERE checkpoint = ?1 AND slot = ?2 AND substr(record, 1, 17) <> '{"end":"finished"'
+)
+RETURNING (checksum & 0xffffffff)"#;
+
+const DROP_EFFECTS: &str = "
+DELETE FROM tasks WHERE checkpoint = ?1 AND slot BETWEEN ?2 AND ?3 RETURNING (checksum & 0xffffffff)";
 
 /// The slots of finished tasks. A record begins with the kind of its task's end.
 const FINISHED: &str = r#"
@@ -66,7 +79,22 @@ impl Database {
         Ok(())
     }
 
+    /// Stores a record and replaces an earlier one of the same task.
     pub(crate) fn record(&mut self, new: &NewRecord) -> Result<(), CheckpointError> {
+        self.at_head(new, |transaction, key| upsert(transaction, key, new.task.slot, &new.text))
+    }
+
+    /// Adds results of effects to the record of an unfinished task; `false` if there is none.
+    pub(crate) fn add_effects(&mut self, new: &NewRecord) -> Result<bool, CheckpointError> {
+        self.at_head(new, |transaction, key| add_effects(transaction, key, new.task.slot, &new.text))
+    }
+
+    /// Runs a write to a task of the head in a transaction. It receives the key of the checkpoint.
+    fn at_head<T>(
+        &mut self,
+        new: &NewRecord,
+        write: impl FnOnce(&Connection, i64) -> rusqlite::Result<T>,
+    ) -> Result<T, CheckpointError> {
         self.writable()?;
         let (task, place) = (&new.task, self.place.clone());
         let refused = |cause| {
@@ -83,10 +111,10 @@ impl Database {
                 expected: Some(task.checkpoint),
             });
         };
-        upsert(&transaction, key, task.slot, &new.text).map_err(refused)?;
+        let written = write(&transaction, key).map_err(refused)?;
         transaction.commit().map_err(refused)?;
         self.wrote(new.bytes());
-        Ok(())
+        Ok(written)
     }
 
     pub(crate) fn delete(&mut self, thread: &ThreadId) -> Result<(), CheckpointError> {
@@ -165,10 +193,30 @@ fn upsert(connection: &Connection, checkpoint: i64, slot: u32, record: &str) -> 
     let share = format!("SELECT {TASK_SHARE} FROM tasks WHERE checkpoint = ?1 AND slot = ?2");
     let mut share = connection.prepare_cached(&share)?;
     let mut share = || share.query_row((checkpoint, slot), |row| row.get::<_, i64>(0));
-    let before = share().optional()?.unwrap_or(0);
+    let before = match share().optional()? {
+        Some(share) => share + drop_effects(connection, checkpoint, slot)?,
+        None => 0,
+    };
     connection.prepare_cached(UPSERT_RECORD)?.execute((checkpoint, slot, record))?;
     connection.prepare_cached(ADD_TO_SUM)?.execute((checkpoint, share()? - before))?;
     Ok(())
+}
+
+/// Adds a row with results of effects to those of an unfinished task; `false` if the task has no record.
+fn add_effects(connection: &Connection, checkpoint: i64, slot: u32, record: &str) -> rusqlite::Result<bool> {
+    let EffectSlots { first, last } = EffectSlots::of(slot);
+    let mut add = connection.prepare_cached(ADD_EFFECTS)?;
+    let added = add.query_row(params![checkpoint, slot, first, last, record], |row| row.get::<_, i64>(0));
+    let Some(share) = added.optional()? else { return Ok(false) };
+    connection.prepare_cached(ADD_TO_SUM)?.execute((checkpoint, share))?;
+    Ok(true)
+}
+
+/// Deletes the rows with results of the effects of a task, and returns the sum of their shares.
+pub(crate) fn drop_effects(connection: &Connection, checkpoint: i64, slot: u32) -> rusqlite::Result<i64> {
+    let EffectSlots { first, last } = EffectSlots::of(slot);
+    let mut delete = connection.prepare_cached(DROP_EFFECTS)?;
+    delete.query_map((checkpoint, first, last), |row| row.get::<_, i64>(0))?.sum()
 }
 
 fn exists(connection: &Connection, thread: ThreadKey, id: CheckpointId) -> rusqlite::Result<bool> {

@@ -2,13 +2,16 @@
 //!
 //! Start at [`Wrapper`].
 
+use std::collections::BTreeMap;
+
 use futures::future::BoxFuture;
 use superstep_graph::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
-    TaskKey, TaskRecord, ThreadId,
+    RawJson, TaskKey, TaskRecord, ThreadId,
 };
 
-/// A layer around a [`Checkpointer`] that delegates all methods by default. [`Wrapped`] turns it into a
+/// A layer around a [`Checkpointer`] that delegates all methods by default, but for
+/// [`add_effects`](Self::add_effects). [`Wrapped`] turns it into a
 /// checkpointer.
 ///
 /// Use it for stores that fail, wait, lose data or observe: only the differing methods are implemented.
@@ -61,6 +64,17 @@ pub trait Wrapper: Send + Sync + 'static {
     /// See [`Checkpointer::record`].
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.store().record(task, record)
+    }
+
+    /// See [`Checkpointer::add_effects`]. Not delegated unless it is implemented, so that
+    /// [`record`](Self::record) receives all records.
+    fn add_effects(
+        &self,
+        task: &TaskKey,
+        results: BTreeMap<String, RawJson>,
+    ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let _ = (task, results);
+        Box::pin(std::future::ready(Ok(false)))
     }
 
     /// See [`Checkpointer::nonce`].
@@ -152,6 +166,14 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.0.record(task, record)
+    }
+
+    fn add_effects(
+        &self,
+        task: &TaskKey,
+        results: BTreeMap<String, RawJson>,
+    ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        self.0.add_effects(task, results)
     }
 
     fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {

@@ -1,8 +1,11 @@
 //! One thread in memory.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use superstep_state::ChannelValue;
+use superstep_state::{ChannelValue, RawJson};
 
 use crate::{
     AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, History, Loaded, Prune, Source,
@@ -34,6 +37,18 @@ impl Thread {
         let head = self.checkpoints.last_mut().expect("a thread with a head has a checkpoint");
         put(&mut head.records, task.slot, record);
         Ok(())
+    }
+
+    pub(super) fn add_effects(
+        &mut self,
+        task: &TaskKey,
+        results: BTreeMap<String, RawJson>,
+    ) -> Result<bool, CheckpointError> {
+        let head = self.checkpoints.last_mut().filter(|head| head.id == task.checkpoint);
+        let head = head.ok_or_else(|| conflict(&task.thread, Some(task.checkpoint)))?;
+        let found = head.records.binary_search_by_key(&task.slot, |(slot, _)| *slot);
+        let once = found.ok().and_then(|at| head.records[at].1.once_mut());
+        Ok(once.map(|once| once.extend(results)).is_some())
     }
 
     pub(super) fn head(&self) -> Option<CheckpointId> {

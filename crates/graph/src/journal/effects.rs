@@ -166,10 +166,18 @@ impl EffectLog {
         page.is_some_and(|page| page.stored.len() < page.results.len())
     }
 
+    /// Returns the results of a task that are not stored.
+    pub(crate) fn unstored(&self, task: TaskId) -> BTreeMap<String, RawJson> {
+        let mut pages = self.pages();
+        let Some(page) = pages.page(task) else { return BTreeMap::new() };
+        let new = page.results.iter().filter(|(name, _)| !page.stored.contains(*name));
+        new.map(|(name, json)| (name.clone(), json.clone())).collect()
+    }
+
     /// Records that these results of a task are stored.
-    pub(crate) fn is_stored(&self, task: TaskId, results: &BTreeMap<String, RawJson>) {
+    pub(crate) fn is_stored(&self, task: TaskId, names: Vec<String>) {
         if let Some(page) = self.pages().page(task) {
-            page.stored.extend(results.keys().cloned());
+            page.stored.extend(names);
         }
     }
 

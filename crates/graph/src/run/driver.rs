@@ -153,6 +153,8 @@ pub(super) struct Driver<S: State> {
     pub(super) inside: Option<Inside<S>>,
     /// The origins of this superstep's tasks that an external update left pending.
     pub(super) origins: Carried,
+    /// The stored records of running tasks without the results of their effects, by slot.
+    pub(super) started: BTreeMap<u32, TaskRecord>,
     /// The items of this superstep's workers, by slot, as JSON.
     pub(super) items: BTreeMap<u32, String>,
     /// The channels that this superstep wrote.
@@ -226,6 +228,7 @@ impl<S: State> Driver<S> {
             last_step: 0,
             inside: None,
             origins: Carried::new(),
+            started: BTreeMap::new(),
             items: BTreeMap::new(),
             written: ChannelSet::EMPTY,
             observer,

@@ -145,6 +145,9 @@ impl<S: State> Driver<S> {
         if !self.items.is_empty() {
             self.items.clear();
         }
+        if !self.started.is_empty() {
+            self.started.clear();
+        }
         debug_assert!(self.waiting.is_empty(), "a superstep with a task that asks is not over");
         if !self.failures.is_empty() {
             self.failures.clear();

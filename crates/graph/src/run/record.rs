@@ -203,11 +203,7 @@ impl<S: State> Driver<S> {
                 continue;
             };
             if self.cx.effects.is_ahead(task) {
-                let once = self.cx.effects.results(task);
-                let record = self.started_record(task, failed, once.clone());
-                self.store_record(task.slot, record).await?;
-                self.flush().await?;
-                self.cx.effects.is_stored(task, &once);
+                self.store_effects(task, failed).await?;
             }
             sync |= durable;
             waiting.push(stored);
@@ -225,7 +221,34 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
+    /// Stores the new results of a task's effects: alone if the rest of its record is stored, so that many effects
+    /// do not rewrite each other's results.
+    async fn store_effects(&mut self, task: TaskId, attempts: u32) -> Result<(), RunError> {
+        let rest = self.started_record(task, attempts, BTreeMap::new());
+        let new = self.cx.effects.unstored(task);
+        let names = new.keys().cloned().collect();
+        let mut is_added = false;
+        if self.started.get(&task.slot) == Some(&rest) {
+            self.flush().await?;
+            if let Some(hold) = &self.hold {
+                is_added = hold.add_effects(task.slot, new).await?;
+            }
+        }
+        if !is_added {
+            let mut record = rest.clone();
+            if let Some(once) = record.once_mut() {
+                *once = self.cx.effects.results(task);
+            }
+            self.store_record(task.slot, record).await?;
+            self.flush().await?;
+            self.started.insert(task.slot, rest);
+        }
+        self.cx.effects.is_stored(task, names);
+        Ok(())
+    }
+
     pub(super) async fn store_record(&mut self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
+        self.started.remove(&slot);
         if let Some(hold) = &mut self.hold {
             let stored = hold.record(slot, record).await?;
             self.tell(stored);

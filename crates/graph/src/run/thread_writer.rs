@@ -1,6 +1,7 @@
 //! A run's exclusive writer of its thread.
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     future::poll_fn,
     sync::Arc,
@@ -14,7 +15,7 @@ use superstep_state::internal::UnknownChannels;
 
 use crate::{
     AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Durability, Lease,
-    RunError, Source, TaskKey, TaskRecord, ThreadId,
+    RawJson, RunError, Source, TaskKey, TaskRecord, ThreadId,
     compiled::owner::Mark,
     run::{
         durability::{Held, HeldSuperstep, Queue, Write, Writes},
@@ -224,6 +225,18 @@ impl Hold {
             }
         }
         Ok(stored)
+    }
+
+    /// Adds results of effects to the stored record of a task of the current checkpoint; `false` if that is not
+    /// possible. All earlier writes must have been [flushed](Self::flush).
+    pub(crate) async fn add_effects(
+        &self,
+        slot: u32,
+        results: BTreeMap<String, RawJson>,
+    ) -> Result<bool, RunError> {
+        let checkpoint = self.at().expect("tasks run only after the input is committed");
+        let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
+        Ok(self.checkpointer.add_effects(&key, results).await?)
     }
 
     /// Syncs all stored data to the disk.

@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde_json::json;
 use superstep_graph::{
-    AppliedTask, ChannelValue, CheckpointId, Checkpointer, Commit, History, RecordedTarget, Source, TaskKey,
-    TaskRecord, ThreadId,
+    AppliedTask, ChannelValue, CheckpointError, CheckpointId, Checkpointer, Commit, History, RecordedTarget,
+    Source, TaskKey, TaskRecord, ThreadId,
 };
 use superstep_sqlite::{SCHEMA, SqliteCheckpointer};
 
@@ -296,4 +296,37 @@ async fn what_a_task_did_once_is_stored_as_it_was_when_that_began() {
         assert_eq!(text, stored);
         assert_eq!(load(&store, &thread).await.tasks[slot as usize], (slot, record));
     }
+}
+
+#[tokio::test]
+async fn further_effects_are_rows_of_their_own_until_a_whole_record_replaces_them() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let thread = ThreadId::from("t");
+    store.commit(&thread, None, superstep(None, "{}")).await.unwrap();
+    let task = TaskKey { thread: thread.clone(), checkpoint: CheckpointId(1), slot: 1 };
+    let effect = |name: &str| BTreeMap::from([(name.to_owned(), "7".into())]);
+    let started = TaskRecord::Started { attempts: 2, once: effect("a") };
+    store.record(&task, started).await.unwrap();
+    for name in ["b", "c"] {
+        assert!(store.add_effects(&task, effect(name)).await.unwrap());
+    }
+    let rows = || -> Vec<(i64, String)> {
+        let sql = folder.sql();
+        let mut rows = sql.prepare("SELECT slot, record FROM tasks ORDER BY slot").unwrap();
+        rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
+    };
+    let expected = [
+        (-33_554_432, r#"{"end":"started","once":{"b":"7"}}"#.to_owned()),
+        (-33_554_431, r#"{"end":"started","once":{"c":"7"}}"#.to_owned()),
+        (1, r#"{"end":"started","attempts":2,"once":{"a":"7"}}"#.to_owned()),
+    ];
+    assert_eq!(rows(), expected);
+    let once: BTreeMap<_, _> = ["a", "b", "c"].into_iter().flat_map(effect).collect();
+    assert_eq!(load(&store, &thread).await.tasks, [(1, TaskRecord::Started { attempts: 2, once })]);
+    folder.sql().execute("DELETE FROM tasks WHERE slot = -33554431", []).unwrap();
+    let error = store.load(&thread, None).await.unwrap_err();
+    assert!(matches!(error, CheckpointError::Corrupt { .. }), "{error:?}");
+    store.record(&task, TaskRecord::Cancelled { once: BTreeMap::new() }).await.unwrap();
+    assert_eq!(rows(), [(1, r#"{"end":"cancelled"}"#.to_owned())]);
 }

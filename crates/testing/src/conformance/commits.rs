@@ -24,6 +24,7 @@ cases![
     a_control_record_is_kept_whole,
     a_record_is_found_again,
     what_a_task_did_once_is_found_again,
+    further_effects_join_the_record_of_their_task,
     a_record_replaces_the_one_before,
     a_record_belongs_to_the_head,
     records_come_with_a_commit,
@@ -217,6 +218,46 @@ async fn what_a_task_did_once_is_found_again(store: Store) {
     assert_eq!(load(&store, &thread, ONE).await.tasks[0], (0, finished("{}", &[])));
     assert_eq!(load(&store, &thread, ONE).await.tasks[1..], ends[1..]);
     assert_eq!(load(&store, &thread, None).await.tasks, []);
+}
+
+async fn further_effects_join_the_record_of_their_task(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1"]).await;
+    let handled = |once| TaskRecord::Handled { failure: failure(), handler: Box::new(once) };
+    let ends = [(0, started(1, 1)), (1, handled(started(0, 1))), (u32::MAX, started(0, 1))];
+    for (slot, end) in &ends {
+        record(&store, &task(&thread, ONE, *slot), end.clone()).await;
+    }
+    let name = |nth: u32| format!("more {nth}");
+    for nth in 0..3 {
+        for slot in [u32::MAX, 0, 1] {
+            let result = [(name(nth), nth.to_string().into())].into();
+            if !store.add_effects(&task(&thread, ONE, slot), result).await.expect("the head takes effects") {
+                // It stores whole records only.
+                return;
+            }
+        }
+    }
+    let mut expected = ends.to_vec();
+    for (_, record) in &mut expected {
+        let once = record.once_mut().expect("they are unfinished");
+        once.extend((0..3).map(|nth| (name(nth), nth.to_string().into())));
+    }
+    assert_eq!(load(&store, &thread, None).await.tasks, expected);
+    // A whole record replaces all of them.
+    expected[0].1 = finished("{}", &[]);
+    expected[1].1 = handled(started(1, 2));
+    for (slot, end) in &expected[..2] {
+        record(&store, &task(&thread, ONE, *slot), end.clone()).await;
+    }
+    assert_eq!(load(&store, &thread, None).await.tasks, expected);
+    for (checkpoint, slot) in [(ONE, 0), (ONE, 2)] {
+        let added = store.add_effects(&task(&thread, checkpoint, slot), once(1)).await;
+        assert!(!added.expect("the head takes effects"), "task {slot} has no unfinished record");
+    }
+    let late = store.add_effects(&task(&thread, TWO, 1), once(1)).await;
+    assert_conflict(late.map(|_| ()), &thread, Some(TWO));
+    assert_eq!(load(&store, &thread, None).await.tasks, expected);
 }
 
 async fn a_record_replaces_the_one_before(store: Store) {

@@ -18,8 +18,8 @@ use superstep_graph::{
 };
 
 use super::fixture::{
-    Store, applied, assert_conflict, cancelled, channel, failed, finished, history, load, plain, recorded,
-    started, task,
+    Store, applied, assert_conflict, cancelled, channel, failed, finished, history, load, once, plain,
+    recorded, started, task,
 };
 
 /// Executes random sequences of operations of users, other programs and crashes, and compares the store with
@@ -79,6 +79,8 @@ const THREADS: [&str; 3] = ["one", "../two", "drei ü"];
 enum Operation {
     /// A task of the head ends.
     Record { thread: usize, slot: u32, end: TaskRecord },
+    /// A task of the head stores further results of its effects.
+    AddEffects { thread: usize, slot: u32, results: u32 },
     /// A task of a checkpoint other than the head ends too late.
     StaleRecord { thread: usize, back: u64 },
     /// A checkpoint follows the head. It applies all finished tasks, and one without a record.
@@ -110,6 +112,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     let source = prop_oneof![4 => Just(Source::Loop), 1 => Just(Source::Update), 1 => Just(Source::Input)];
     prop_oneof![
         6 => (thread(), 0..4u32, end).prop_map(|(thread, slot, end)| Operation::Record { thread, slot, end }),
+        3 => (thread(), 0..4u32, 1..4u32)
+            .prop_map(|(thread, slot, results)| Operation::AddEffects { thread, slot, results }),
         1 => (thread(), 0..5u64).prop_map(|(thread, back)| Operation::StaleRecord { thread, back }),
         8 => (thread(), source, any::<u64>(), proptest::bool::weighted(0.2), vec(0..4u32, 0..3)).prop_map(
             |(thread, source, update, snapshot, records)| {
@@ -159,10 +163,27 @@ impl Model {
                     }
                 }
             }
+            Operation::AddEffects { thread, slot, results } => {
+                let thread = ThreadId::from(THREADS[thread]);
+                if let Some(head) =
+                    self.threads.get_mut(&thread).and_then(|checkpoints| checkpoints.last_mut())
+                {
+                    let key = task(&thread, head.meta.id, slot);
+                    let added = store.add_effects(&key, once(results)).await.expect("the head takes effects");
+                    let known = head.records.get_mut(&slot).and_then(TaskRecord::once_mut);
+                    match known {
+                        Some(known) if added => known.extend(once(results)),
+                        Some(_) => {}
+                        None => assert!(!added, "there is no record to add to"),
+                    }
+                }
+            }
             Operation::StaleRecord { thread, back } => {
                 let thread = ThreadId::from(THREADS[thread]);
                 let id = CheckpointId(back);
                 if self.head(&thread) != Some(id) {
+                    let added = store.add_effects(&task(&thread, id, 0), once(1)).await;
+                    assert!(!added.is_ok_and(|added| added), "it is not the head");
                     assert_conflict(store.record(&task(&thread, id, 0), failed(9)).await, &thread, Some(id));
                 }
             }

@@ -74,12 +74,6 @@ impl Ledger {
         let TaskKey { thread, checkpoint, slot } = task;
         let namespace = thread.namespace().to_string();
         if let Some(head) = self.heads.get_mut(&namespace).filter(|head| head.id == *checkpoint) {
-            let step = head.control.step + 1;
-            // The keys of a subgraph's tasks begin with those of its caller's.
-            if namespace.is_empty() {
-                let names = record.once().into_iter().flat_map(BTreeMap::keys);
-                self.once.extend(names.map(|name| format!("/{checkpoint}@{NOW_MS}/{step}.{slot}/{name}")));
-            }
             head.finished.remove(slot);
             head.asking.remove(slot);
             let record = match record {
@@ -91,6 +85,19 @@ impl Ledger {
                 TaskRecord::Interrupted { .. } => drop(head.asking.insert(*slot)),
                 _ => {}
             }
+        }
+        self.added(task, record.once().into_iter().flat_map(BTreeMap::keys));
+    }
+
+    /// Takes note of stored effects of a task.
+    pub(super) fn added<'a>(&mut self, task: &TaskKey, names: impl Iterator<Item = &'a String>) {
+        let TaskKey { thread, checkpoint, slot } = task;
+        let namespace = thread.namespace().to_string();
+        // The keys of a subgraph's tasks begin with those of its caller's.
+        let head = self.heads.get(&namespace).filter(|head| head.id == *checkpoint && namespace.is_empty());
+        if let Some(head) = head {
+            let step = head.control.step + 1;
+            self.once.extend(names.map(|name| format!("/{checkpoint}@{NOW_MS}/{step}.{slot}/{name}")));
         }
     }
 

@@ -1,11 +1,11 @@
 //! A store with possible crashes between its writes.
 
-use std::{future::Future, sync::Arc};
+use std::{collections::BTreeMap, future::Future, sync::Arc};
 
 use futures::{executor::block_on, future::BoxFuture};
 use superstep_graph::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, TaskKey,
-    TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, RawJson,
+    TaskKey, TaskRecord, ThreadId,
 };
 use tokio::task::unconstrained;
 
@@ -55,6 +55,24 @@ impl Wrapper for CrashingCheckpointer {
             self.sim.fate().ledger.recorded(&task, &record);
             self.sim.pass(Place::AfterRecord { step, slot }.on(&task.thread)).await;
             Ok(())
+        })
+    }
+
+    fn add_effects(
+        &self,
+        task: &TaskKey,
+        results: BTreeMap<String, RawJson>,
+    ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let task = task.clone();
+        Box::pin(async move {
+            let (step, slot) = (self.sim.fate().ledger.step(&task.thread), task.slot);
+            self.sim.pass(Place::BeforeRecord { step, slot }.on(&task.thread)).await;
+            let added = at_once(self.store.add_effects(&task, results.clone()))?;
+            if added {
+                self.sim.fate().ledger.added(&task, results.keys());
+            }
+            self.sim.pass(Place::AfterRecord { step, slot }.on(&task.thread)).await;
+            Ok(added)
         })
     }
 
