@@ -22,8 +22,8 @@ async fn without_key_and_server_a_prompt_is_answered_with_quotes_and_says_that_n
     let told: Vec<_> = ran.stderr.lines().collect();
     assert_eq!(
         told[0],
-        "no key and no local model server: answering with `--model offline`, which is no language model; it plans tool \
-         calls and quotes what they find"
+        "no key and no local model server: answering with `--model offline`, which is not a language model; \
+         it plans tool calls and quotes their results"
     );
     let thread = told[1].strip_prefix("thread ").unwrap();
     assert!(thread.starts_with("t-2"), "{thread}");
@@ -168,7 +168,7 @@ async fn a_server_on_this_machine_is_found_and_named() {
     let list = format!("Nothing=http://127.0.0.1:1/v1,Ollama={}", server.base_url());
     let ran = ended(command.env("SUPERSTEP_LOCAL_SERVERS", list)).await.ok();
     assert_eq!(ran.stdout, "hello\n");
-    let found = format!("found Ollama at {}: asking its model llama\n", server.base_url());
+    let found = format!("found Ollama at {}: using its model llama\n", server.base_url());
     assert!(ran.stderr.starts_with(&found), "{}", ran.stderr);
     assert_eq!(server.received()[0].line, "GET /v1/models");
     assert_eq!(server.requests()[1]["model"], "llama");
@@ -321,7 +321,7 @@ async fn what_is_piped_in_stands_under_the_prompt_if_that_is_said_and_is_not_los
     let run = ["run", "Review this.", "--thread", "t", "--base-url", &url, "--model", "m"];
     let ran = place.run_with_stdin(&[&run[..], &["-"]].concat(), b"-a\n+b\n").await.ok();
     assert!(!ran.stderr.contains("piped"), "{}", ran.stderr);
-    let told = "what is piped in is not read; to put it under the prompt, write `-` behind that\n";
+    let told = "the piped input is not read; to append it to the prompt, write `-` after the prompt\n";
     let ran = place.run_with_stdin(&[&run[..], &["-q"]].concat(), b"-a\n+b\n").await.ok();
     assert_eq!(ran.stderr.contains(told), cfg!(unix), "{}", ran.stderr);
     assert!(!place.run(&run).await.ok().stderr.contains("piped"));

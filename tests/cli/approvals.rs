@@ -128,7 +128,7 @@ async fn several_calls_are_decided_in_any_order_and_nonsense_changes_nothing() {
             "no call `c9` waits on thread `t`; there are: `c1`, `c2`; for all of them: `--approve`, `--always` or `--deny-all REASON`",
         ),
         (&["--approve", "c1", "--deny", "c1=no"], "call `c1` is decided twice"),
-        (&["--edit", "c1"], "`--edit` says nothing for the call `c1`: `--edit c1=JSON`"),
+        (&["--edit", "c1"], "`--edit` needs a value for the call `c1`: `--edit c1=JSON`"),
         (&["--respond", "no"], "`--respond` needs the call's id: `--respond ID=no`"),
     ] {
         place.run(&[&["resume", "t"], flags].concat()).await.refused(2, wrong);

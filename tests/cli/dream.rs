@@ -57,7 +57,7 @@ async fn turns_are_written_down_and_become_memory_after_the_turn_that_makes_it_t
     assert_eq!((history(&place, "me").len(), memory(&place, "me")), (1, String::new()));
     // The thread stores that turns are recorded.
     let ran = place.run(&with(&["run", "It is warm", "--thread", "one", "--json"], &flags)).await.ok();
-    assert!(ran.stderr.contains("dreamt of 2 turns of `me`: One line is new."), "{}", ran.stderr);
+    assert!(ran.stderr.contains("consolidated 2 turns of `me`: One line is new."), "{}", ran.stderr);
     assert_eq!(ran.lines().last().unwrap()["event"], "final");
     assert_eq!(memory(&place, "me"), "# Memory\n- lives in Lisbon\n");
     let lines = history(&place, "me");
@@ -77,7 +77,7 @@ async fn a_dream_can_be_asked_for() {
     let flags = flags(&server);
     let dream = ["dream", "--user", "ada", "--config", "agent.toml"];
     let ran = place.run(&with(&dream, &flags)).await.ok();
-    assert_eq!(ran.stdout, "nothing new was said by `ada`\n");
+    assert_eq!(ran.stdout, "no new turns of `ada`\n");
     assert!(!place.database().exists());
     let run = ["run", "hello", "--config", "agent.toml", "--user", "ada", "-q"];
     place.run(&with(&run, &flags)).await.ok();
@@ -86,7 +86,7 @@ async fn a_dream_can_be_asked_for() {
     let at_once = format!("superstep dream --now --user ada --config agent.toml --model m --base-url {url}");
     assert_eq!(
         ran.stdout,
-        format!("1 turn of `ada` waits; it is not time yet, `{at_once}` does not wait for that\n")
+        format!("1 turn of `ada` waits; the dream is not due yet, `{at_once}` does not wait\n")
     );
     let at_once: Vec<_> = at_once.split(' ').skip(1).chain(["--json"]).collect();
     let ran = place.run(&at_once).await.ok();
@@ -98,7 +98,7 @@ async fn a_dream_can_be_asked_for() {
     assert_eq!(memory(&place, "ada"), "# Memory\n- a\n\n");
     // The place of the last dream's user is stored.
     let ran = place.run(&["dream", "--user", "ada", "--now"]).await.ok();
-    assert_eq!(ran.stdout, "nothing new was said by `ada`\n");
+    assert_eq!(ran.stdout, "no new turns of `ada`\n");
     let state = place.state("dream:ada").await;
     assert_eq!(state["values"]["final_reply"], "Done.");
     let drawn = place.run(&["draw", "--thread", "dream:ada"]).await.ok().stdout;
@@ -112,7 +112,7 @@ async fn a_dream_can_be_asked_for() {
     {
         let refused = place.run(&with(words, if words[0] == "steer" { &[] } else { &flags })).await;
         refused
-            .refused(5, "thread `dream:ada` is one of dreams; `superstep dream --user ada` goes on with it");
+            .refused(5, "thread `dream:ada` belongs to dreams; resume it with `superstep dream --user ada`");
     }
     assert_eq!(server.requests().len(), 3);
 }
@@ -127,7 +127,7 @@ async fn a_dream_in_vain_is_told_and_changes_nothing_about_the_turn() {
     place.run(&with(&run, &flags)).await.ok();
     let ran = place.run(&with(&run, &flags)).await.ok();
     assert_eq!(ran.stdout, "two\n");
-    assert!(ran.stderr.contains("no dream: the model could not be asked for a dream: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no dream: the model call of a dream failed: "), "{}", ran.stderr);
     assert!(ran.stderr.contains("2 turns of `me` wait for another dream"), "{}", ran.stderr);
     let asked = place.run(&with(&["dream", "--now", "--config", "agent.toml"], &flags)).await;
     assert_eq!((asked.code, asked.stdout.as_str()), (Some(3), ""), "{asked:?}");
@@ -141,7 +141,7 @@ async fn a_dream_is_of_the_user_that_is_named_here_or_in_the_file_that_is() {
     let place = place();
     place.file("bob.toml", &CONFIG.replace("[memory]", "[memory]\nuser = \"bob\""));
     for (words, user) in [(&["dream"][..], "me"), (&["dream", "--config", "bob.toml"], "bob")] {
-        assert_eq!(place.run(words).await.ok().stdout, format!("nothing new was said by `{user}`\n"));
+        assert_eq!(place.run(words).await.ok().stdout, format!("no new turns of `{user}`\n"));
     }
     let help = place.run(&["dream", "--help"]).await.ok().stdout;
     assert!(help.contains("[default: the user of the file that `--config` names, or `me`]"), "{help}");
@@ -165,11 +165,12 @@ async fn dreams_that_cannot_be_are_refused() {
     place
         .run(&dream)
         .await
-        .refused(2, "a dream takes a language model, which `offline` is not; name one with `--model`");
+        .refused(2, "a dream needs a language model, and `offline` is not one; name one with `--model`");
     let dream = ["dream", "--model", "m", "--base-url", "http://127.0.0.1:9/v1"];
     place.run(&dream).await.refused(
         2,
-        "no dreams are configured: there is no `[dream]`; name a file that has it with `--config`",
+        "no dreams are configured: the configuration has no `[dream]`; name a file that has it with \
+         `--config`",
     );
 }
 
@@ -185,7 +186,7 @@ async fn a_dream_that_was_killed_is_gone_on_with_and_edits_nothing_twice() {
     received(&server, 3).await;
     killed.child.kill().await.unwrap();
     let other = place.start(&with(&["dream", "--config", "agent.toml"], &flags));
-    assert_eq!(other.end().await.ok().stdout, "dreamt of 1 turn of `me`: Done.\n");
+    assert_eq!(other.end().await.ok().stdout, "consolidated 1 turn of `me`: Done.\n");
     assert_eq!(memory(&place, "me"), "# Memory\n- x\n");
     let requests = server.requests();
     assert_eq!((requests.len(), &requests[2]["messages"]), (4, &requests[3]["messages"]));
@@ -244,8 +245,8 @@ async fn a_dream_that_somebody_else_began_is_not_gone_on_with() {
     let mut killed = killed.stdout(quiet()).stderr(quiet()).spawn().unwrap();
     received(&server, 3).await;
     killed.kill().await.unwrap();
-    let says = "the thread `dream:me` of this database was not run by you on this machine, and a dream would go on with it; \
-                remove it with `superstep delete`, or use another database with `--db`";
+    let says = "the thread `dream:me` of this database was not run by you on this machine, and a dream \
+        would continue it; remove it with `superstep delete`, or use another database with `--db`";
     let ran = place.run(&with(&run, &flags)).await.ok();
     assert!(ran.stderr.contains(&format!("no dreams: {says}")), "{}", ran.stderr);
     place.run(&with(&["dream", "--now", "--config", "agent.toml"], &flags)).await.refused(5, says);

@@ -87,7 +87,7 @@ async fn no_model_server_takes_more_than_it_may() {
             _ => "the limit `received_bytes` of an answer is ",
         };
         assert_eq!(ran.code, Some(3), "{attack:?}: {ran:?}");
-        assert!(ran.stderr.contains("error: the model could not be asked: "), "{attack:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("error: the model call failed: "), "{attack:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(wanted), "{attack:?}: wanted {wanted}, got {}", ran.stderr);
     }
 }

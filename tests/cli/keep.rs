@@ -23,7 +23,7 @@ async fn names(place: &Place) -> Vec<Value> {
 async fn threads_are_deleted_all_or_none() {
     let place = with_threads(&["one", "two", "three"]).await;
     let db = place.database().canonicalize().unwrap();
-    let unknown = format!("there is no thread `nobody` in `{}`; see `superstep threads`", db.display());
+    let unknown = format!("thread `nobody` does not exist in `{}`; see `superstep threads`", db.display());
     place.run(&["delete", "one", "nobody"]).await.refused(5, &unknown);
     assert_eq!(names(&place).await, ["three", "two", "one"]);
     let told = place.run(&["delete", "one", "three", "one"]).await.ok().stdout;
@@ -63,7 +63,7 @@ async fn a_copy_goes_on_by_itself() {
     place.run(&["run", "-q", "2 + 2", "--thread", "two"]).await.ok();
     assert_eq!(place.steps("one").await.len(), 8, "the other one does not know of it");
     assert!(place.steps("two").await.len() > 8);
-    let exists = "SS310: there is a thread `two` already; use another name, or delete that thread first";
+    let exists = "SS310: thread `two` already exists; use another name, or delete that thread first";
     place.run(&["copy", "one", "two"]).await.refused(5, exists);
     place.run(&["copy", "one", "one"]).await.refused(5, &exists.replace("two", "one"));
     let copied = place.run(&["copy", "one", "three", "--json"]).await.ok().lines();
@@ -119,7 +119,7 @@ async fn a_prune_says_what_to_keep() {
         (&["prune", "t", "--keep-last", "0"], "0 is not in 1.."),
         (
             &["prune", "t", "--older-than", "soon"],
-            "`soon` is no duration; write a number and one of s, m, h, d, w",
+            "invalid duration `soon`; write a number and one of s, m, h, d, w",
         ),
     ] {
         let ran = place.run(args).await;

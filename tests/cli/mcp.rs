@@ -59,7 +59,7 @@ async fn the_servers_of_a_thread_are_started_only_if_a_file_says_so() {
         &["replay", "t"],
     ];
     for turn in turns {
-        let wanted = "thread `t` remembers an MCP server, which is neither started nor asked unless you name it: repeat \
+        let wanted = "thread `t` remembers an MCP server, which is not started unless you name it: repeat \
                       `--config FILE`";
         place.run(turn).await.refused(2, wanted);
         assert!(!seen.exists(), "{turn:?}");
@@ -204,7 +204,7 @@ async fn a_group_of_a_server_can_be_chosen_and_a_tool_that_cannot_be_used_is_nam
     };
     assert_eq!(place.run(&run("mcp.small,read")).await.ok().stdout, "one\n");
     assert!(!place.work().join("odd").exists(), "a server that is not chosen is not started");
-    let unknown = "there is no tool and no group of tools `mcp.far`; see `superstep tools`";
+    let unknown = "unknown tool or group of tools `mcp.far`; see `superstep tools`";
     place.run(&run("mcp.far")).await.refused(2, unknown);
 }
 
@@ -229,14 +229,15 @@ async fn a_server_that_is_none_ends_the_run_before_it_begins() {
     let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;
     ran.refused(
         2,
-        "the configuration `agent.toml` does not fit: line 2, column 1: `mcp.small`: unknown field `cmd`; there are \
-         `command`, `args`, `env`, `cwd`, `url`, `headers`, `tools`, `ask`, `start_timeout_ms`, `call_timeout_ms`",
+        "the configuration `agent.toml` does not fit: line 2, column 1: `mcp.small`: unknown field `cmd`; \
+         known fields are `command`, `args`, `env`, `cwd`, `url`, `headers`, `tools`, `ask`, \
+         `start_timeout_ms`, `call_timeout_ms`",
     );
     place.file("agent.toml", "[mcp.small]\ncommand = \"superstep-no-such-program\"\n");
     let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;
     assert_eq!(ran.code, Some(1));
     assert!(
-        ran.stderr.contains("MCP server `small`: there is no program `superstep-no-such-program`"),
+        ran.stderr.contains("MCP server `small`: program `superstep-no-such-program` not found"),
         "{}",
         ran.stderr
     );
@@ -288,7 +289,7 @@ async fn a_replay_has_the_recorded_tools_of_a_server_unless_those_of_now_are_wan
     assert_eq!(same.lines()[0]["tools"], serde_json::json!({"added": ["odd_c"], "removed": ["odd_a"]}));
     let ran = place.run(&[&replay[..], &["--current-tools"]].concat()).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    assert!(ran.stdout.contains("node `agent`: what it does as `tools` is different"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("node `agent`: the effect `tools` is different"), "{}", ran.stdout);
 }
 
 const ANSWER: &str = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"done"}]}}"#;

@@ -78,7 +78,7 @@ async fn without_a_word_about_it_there_is_a_memory_of_the_users_own() {
     let url = server.base_url();
     let run = ["--base-url", &url, "--model", "m"];
     let said = place.run(&[&["run", "remember that I like tea"], &run[..]].concat()).await.ok().stderr;
-    assert!(said.contains("that is remembered; see `superstep memory list`"), "{said}");
+    assert!(said.contains("stored a memory; see `superstep memory list`"), "{said}");
     place.run(&["memory", "add", "Mia likes tea, too"]).await.ok();
     // It is independent of the folder, and known in each.
     let names = std::fs::read_dir(place.work().join(".superstep")).unwrap();
@@ -110,7 +110,7 @@ async fn a_machine_without_a_place_for_a_memory_has_none_and_says_so() {
     let url = server.base_url();
     std::fs::write(place.state_folder(), "a file").unwrap();
     let ran = place.run(&["run", "Which tea?", "--base-url", &url, "--model", "m"]).await.ok();
-    assert!(ran.stderr.contains("there is no long-term memory: the folder `"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no long-term memory: the folder `"), "{}", ran.stderr);
     let listed = place.run(&["memory", "list"]).await;
     assert_eq!(listed.code, Some(4), "{listed:?}");
 }
@@ -127,7 +127,7 @@ async fn the_preset_whose_design_dreams_does_so_and_says_so() {
     let second = place.run(&[&["run", "Mia, too"], &run[..]].concat()).await.ok();
     assert!(!second.stderr.contains("dreamt of"), "{}", second.stderr);
     let third = place.run(&[&["run", "yes"], &run[..]].concat()).await.ok();
-    assert!(third.stderr.contains("dreamt of 3 turns of `me`: Done."), "{}", third.stderr);
+    assert!(third.stderr.contains("consolidated 3 turns of `me`: Done."), "{}", third.stderr);
     assert!(place.run(&["memory", "list"]).await.ok().stdout.contains("likes tea"));
 }
 
@@ -159,7 +159,7 @@ async fn a_memory_is_looked_at_and_changed_by_hand() {
     assert!(shown.contains(r"tea \u{1b}[2J") && shown.lines().count() == 2, "{shown}");
     assert_eq!(place.run(&["memory", "list", "--limit", "1"]).await.ok().stdout.lines().count(), 2);
 
-    let long = "a text of 8001 characters is too long to be remembered; say it in 8000";
+    let long = "a memory of 8001 characters is too long; use at most 8000";
     place.run(&["memory", "add", &"x".repeat(8_001)]).await.refused(2, long);
     let refused = format!("`ada` remembers no entry `{id}`; see `superstep memory list --user ada`");
     place.run(&["memory", "forget", &id, "--user", "ada"]).await.refused(1, &refused);
@@ -187,8 +187,9 @@ async fn the_memory_is_configured_and_its_tools_are_listed() {
     let ran = place.run(&["run", "go", "--config", "bad.toml"]).await;
     ran.refused(
         2,
-        "the configuration `bad.toml` does not fit: line 3, column 1: `memory`: unknown field `folder`; there are `store`, \
-         `path`, `user`, `retrieve`, `tools`, `phrases`, `base_url`, `key_env`, `form`, `threshold`, `infer`",
+        "the configuration `bad.toml` does not fit: line 3, column 1: `memory`: unknown field `folder`; \
+         known fields are `store`, `path`, `user`, `retrieve`, `tools`, `phrases`, `base_url`, `key_env`, \
+         `form`, `threshold`, `infer`",
     );
 }
 

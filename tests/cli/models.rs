@@ -48,7 +48,7 @@ async fn a_fallback_answers_with_a_key_of_its_own_and_the_thread_remembers_it() 
     let mut run = place.command(&["run", "go on", "--thread", "t"]);
     let ran = ended(run.env("MAIN_KEY", MAIN_KEY).env("OTHER_KEY", OTHER_KEY)).await.ok();
     assert_eq!(ran.stdout, "again\n");
-    assert!(ran.stderr.contains("a cannot answer: the server answered 401; asking spare"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("a failed: the server answered 401; calling spare"), "{}", ran.stderr);
 
     for (server, key) in [(&main, MAIN_KEY), (&other, OTHER_KEY)] {
         assert_eq!(server.received().len(), 2);

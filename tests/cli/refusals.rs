@@ -15,7 +15,7 @@ async fn no_server_at_the_url() {
     assert!(ran.stderr.contains("asking again in "), "{}", ran.stderr);
     ran.refused(
         3,
-        "the model could not be asked: `http://127.0.0.1:1/v1`: no connection: Connection refused (os error 111)\n\
+        "the model call failed: `http://127.0.0.1:1/v1`: no connection: Connection refused (os error 111)\n\
          resume with: superstep resume t",
     );
 }
@@ -35,12 +35,13 @@ async fn a_server_without_a_model_and_a_model_without_a_server() {
     let place = Place::new();
     place.run(&["run", "hi", "--base-url", "http://127.0.0.1:1/v1"]).await.refused(
         2,
-        "which model should `http://127.0.0.1:1/v1` be asked for? Name it with `--model` or OPENAI_MODEL",
+        "the server `http://127.0.0.1:1/v1` needs the name of a model; give it with `--model` or \
+         OPENAI_MODEL",
     );
     place.run(&["run", "hi", "--model", "llama"]).await.refused(
         3,
-        "there is no server to ask for model `llama`: none runs on this machine, and neither `--base-url` nor \
-         OPENAI_BASE_URL nor OPENAI_API_KEY says where; name one, or use `--model offline`",
+        "no server for model `llama`: none runs on this machine, and neither `--base-url` nor \
+         OPENAI_BASE_URL nor OPENAI_API_KEY names one; name one, or use `--model offline`",
     );
 }
 
@@ -51,7 +52,7 @@ async fn a_refused_key_leaves_a_thread_that_can_be_resumed() {
     let args = ["run", "hi", "--thread", "t", "--base-url", &server.base_url(), "--model", "m"];
     let ran = place.run(&args).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{ran:?}");
-    assert!(ran.stderr.contains("error: the model could not be asked: "), "{ran:?}");
+    assert!(ran.stderr.contains("error: the model call failed: "), "{ran:?}");
     assert!(ran.stderr.contains("401") && ran.stderr.contains("bad key"), "{ran:?}");
     assert!(ran.stderr.ends_with("\nresume with: superstep resume t\n"), "{ran:?}");
     assert_eq!(place.run(&["resume", "t", "-q"]).await.ok().stdout, "hello\n");
@@ -76,7 +77,7 @@ async fn prompts_that_are_empty_too_long_or_no_text() {
     place.run(&["run"]).await.refused(2, empty);
     let long = "the prompt is longer than 1 MiB; put it into a file under `--cwd` and ask about that";
     place.run_with_stdin(&["run", "-"], &vec![b'x'; 10 << 20]).await.refused(2, long);
-    place.run_with_stdin(&["run"], b"\xff\xfe").await.refused(2, "the prompt on stdin is no UTF-8 text");
+    place.run_with_stdin(&["run"], b"\xff\xfe").await.refused(2, "the prompt on stdin is not valid UTF-8");
     assert!(!place.database().exists(), "nothing is stored");
 }
 
@@ -99,7 +100,7 @@ async fn a_folder_that_is_missing_or_none() {
     place
         .run(&["run", "hi", "--cwd", "notes.txt"])
         .await
-        .refused(2, &format!("cannot work in `notes.txt`: it is no folder; {hint}"));
+        .refused(2, &format!("cannot work in `notes.txt`: it is not a folder; {hint}"));
 }
 
 #[tokio::test]
@@ -166,7 +167,7 @@ async fn a_list_of_servers_that_is_none() {
         ended(place.command(&["run", "hi"]).env("SUPERSTEP_LOCAL_SERVERS", "http://127.0.0.1:1/v1")).await;
     ran.refused(
         2,
-        "`http://127.0.0.1:1/v1` in SUPERSTEP_LOCAL_SERVERS is no server; write it like \
+        "invalid server `http://127.0.0.1:1/v1` in SUPERSTEP_LOCAL_SERVERS; write it like \
          `Ollama=http://127.0.0.1:11434/v1`",
     );
 }
@@ -175,7 +176,7 @@ async fn a_list_of_servers_that_is_none() {
 async fn an_unknown_thread() {
     let place = Place::new();
     let db = place.work().canonicalize().unwrap().join(".superstep/threads.db");
-    let told = format!("there is no thread `nope` in `{}`; see `superstep threads`", db.display());
+    let told = format!("thread `nope` does not exist in `{}`; see `superstep threads`", db.display());
     for made in [false, true] {
         for command in ["resume", "state", "history"] {
             place.run(&[command, "nope"]).await.refused(5, &told);
@@ -212,7 +213,8 @@ async fn an_unfinished_thread_is_resumed_or_discarded_and_never_overwritten() {
     running.child.kill().await.unwrap();
     place.run(&["run", "other", "--thread", "t"]).await.refused(
         5,
-        "thread `t` is not finished, `agent` still to run; go on with: superstep resume t\nor drop that with `--discard`",
+        "thread `t` is not finished, `agent` still to run; resume it with: superstep resume t\nor drop that \
+         with `--discard`",
     );
     let ran = place.run(&["run", "other", "--thread", "t", "--discard", "--json"]).await.ok();
     assert_eq!(ran.stdout.lines().next(), Some(r#"{"event":"discarded","data":{"nodes":["agent"]}}"#));

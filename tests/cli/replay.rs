@@ -46,7 +46,7 @@ async fn a_changed_configuration_is_reported_where_it_counts() {
     place.file("mine.toml", "system_prompt = \"Answer in French.\"\n");
     let ran = place.run(&["replay", "t", "--config", "mine.toml"]).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    let told = "superstep 3, after checkpoint 4: node `agent`: what it does as `model` is different at /first\n  \
+    let told = "superstep 3, after checkpoint 4: node `agent`: the effect `model` is different at /first\n  \
                 expected \"system:";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
 
@@ -59,11 +59,7 @@ async fn a_changed_configuration_is_reported_where_it_counts() {
 
     let ran = place.run(&["replay", "t", "--tools", "calculate"]).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    assert!(
-        ran.stdout.contains("node `agent`: what it does as `model` is different at /tools"),
-        "{}",
-        ran.stdout
-    );
+    assert!(ran.stdout.contains("node `agent`: the effect `model` is different at /tools"), "{}", ran.stdout);
 }
 
 #[tokio::test]
@@ -155,7 +151,7 @@ async fn what_was_not_replayed_does_not_pass_if_all_is_to_be() {
     let place = Place::new();
     recorded(&place).await;
     place.run(&["replay", "t", "--strict"]).await.ok();
-    let told = "not all of thread `t` was replayed, which `--strict` asks for";
+    let told = "not all of thread `t` was replayed, which `--strict` requires";
     place.run(&["replay", "t", "--from", "14"]).await.ok();
     let ran = place.run(&["replay", "t", "--from", "14", "--strict"]).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -173,8 +169,8 @@ async fn of_turns_that_were_asked_otherwise_it_is_told_from_where_they_were_not(
     place.run(&args).await.ok();
     let ran = place.run(&["replay", "t"]).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    let told = "the turn was asked with another configuration than the newest one, with which it was replayed; replay the \
-                turns since with: superstep replay t --from 15";
+    let told = "the turn ran with another configuration than the newest one, which this replay used; replay \
+        the turns since then with: superstep replay t --from 15";
     assert!(ran.stderr.contains(told), "{ran:?}");
     place.run(&["replay", "t", "--from", "15", "--strict"]).await.ok();
     let ran = place.run(&["replay", "t", "--max-steps", "9"]).await;

@@ -59,7 +59,7 @@ async fn files_are_put_back_to_any_checkpoint_and_the_model_is_told() {
     assert_eq!(read(&place, "new/made.txt").unwrap(), "made\n");
     assert!(read(&place, "notes.txt").unwrap().contains("thread"));
     assert_eq!(read(&place, "a.log").unwrap(), "2\n", "what is ignored is left alone");
-    assert_eq!(place.run(&["revert", "t", "--to", &first]).await.ok().stdout, "no file had to be put back\n");
+    assert_eq!(place.run(&["revert", "t", "--to", &first]).await.ok().stdout, "no file had to be restored\n");
 
     // To before the first round, and forward again.
     place.run(&["revert", "t", "--to", "1"]).await.ok();
@@ -85,8 +85,8 @@ async fn what_somebody_else_changed_is_only_put_back_by_force() {
     place.file("b", "mine");
     place.run(&["revert", "t", "--to", "1"]).await.refused(
         5,
-        "files of thread `t` were changed by somebody else since: b; nothing was done, put them back all the same with \
-         `--force`",
+        "files of thread `t` were changed by another program since: b; nothing was done, restore them \
+         anyway with `--force`",
     );
     assert_eq!((read(&place, "a").unwrap(), read(&place, "b").unwrap()), ("1\n".into(), "mine".into()));
     place.run(&["revert", "t", "--to", "1", "--force"]).await.ok();
@@ -121,7 +121,7 @@ async fn a_revert_that_was_stopped_is_told_as_a_whole_by_the_next_try() {
     place.run(&["revert", "t", "--to", &second]).await.ok();
     assert_eq!(["a", "b"].map(|name| read(&place, name).unwrap()), ["2\n", "2\n"], "it is undone as a whole");
     let ran = place.run(&["revert", "t", "--to", &second]).await.ok();
-    assert_eq!(ran.stdout, "no file had to be put back\n");
+    assert_eq!(ran.stdout, "no file had to be restored\n");
 }
 
 #[tokio::test]
@@ -150,8 +150,8 @@ async fn what_the_user_did_between_two_rounds_is_left_alone() {
     run(&place, &server, &[]).await.ok();
     place.run(&["revert", "t", "--to", "1"]).await.refused(
         5,
-        "files of thread `t` were changed by somebody else since: a, b; nothing was done, put them back all the same with \
-         `--force`",
+        "files of thread `t` were changed by another program since: a, b; nothing was done, restore them \
+         anyway with `--force`",
     );
     place.run(&["revert", "t", "--to", "1", "--force"]).await.ok();
     let left = ["a", "b", "notes.txt", "new.txt"].map(|name| read(&place, name));
@@ -204,7 +204,7 @@ async fn files_are_kept_with_their_thread_its_copy_and_only_if_wanted() {
     place.file("off.toml", "snapshots = false\n");
     run(&place, &server, &["--config", "off.toml"]).await.ok();
     assert_eq!(place.state("t").await["values"]["files"], Value::Null);
-    assert_eq!(place.run(&["revert", "t", "--to", "1"]).await.ok().stdout, "no file had to be put back\n");
+    assert_eq!(place.run(&["revert", "t", "--to", "1"]).await.ok().stdout, "no file had to be restored\n");
     assert_eq!(read(&place, "b").unwrap(), "1\n");
     place
         .run(&["revert", "t", "--to", "99"])
@@ -286,7 +286,9 @@ async fn files_are_put_back_in_the_folder_that_the_rounds_worked_in() {
     let revert = ["revert", "t", "--to", "1", "--db", db];
     place.run(&[&revert[..], &["--cwd", &two]].concat()).await.refused(
         5,
-        &format!("nothing was done: the rounds to be taken back worked in the folder `{one}`; name it with `--cwd {one}`"),
+        &format!(
+            "nothing was done: the rounds to revert worked in the folder `{one}`; name it with `--cwd {one}`"
+        ),
     );
     assert!(made("one"));
     place.run(&revert).await.ok();
@@ -299,8 +301,8 @@ async fn files_are_put_back_in_the_folder_that_the_rounds_worked_in() {
     place.run(&revert).await.refused(
         5,
         &format!(
-            "nothing was done: the rounds to be taken back worked in several folders, `{one}` and `{two}` among them; name a later \
-             checkpoint with `--to`"
+            "nothing was done: the rounds to revert worked in several folders, `{one}` and `{two}` among \
+             them; name a later checkpoint with `--to`"
         ),
     );
     let after = undone[0]["id"].to_string();
@@ -329,7 +331,8 @@ async fn rounds_whose_files_were_kept_elsewhere_are_not_taken_back_here() {
     place.run(&["revert", "t", "--to", "1", "--yes"]).await.refused(
         5,
         &format!(
-            "nothing was done: the rounds to be taken back worked in the folder `{other}`, and what was kept of it is not in `{}`",
+            "nothing was done: the rounds to revert worked in the folder `{other}`, and its stored files \
+             are not in `{}`",
             here.display()
         ),
     );
@@ -353,8 +356,8 @@ async fn a_turn_that_waits_is_not_resumed_in_another_folder() {
     place.run(&[&resume[..], &["--cwd", &two]].concat()).await.refused(
         2,
         &format!(
-            "the turn of thread `t` began in the folder `{one}` and goes on there only: repeat `--cwd {one}`, or begin another turn \
-             with `superstep run --discard`"
+            "the turn of thread `t` began in the folder `{one}` and can continue only there: repeat `--cwd \
+             {one}`, or begin another turn with `superstep run --discard`"
         ),
     );
     place.run(&resume).await.ok();

@@ -248,7 +248,7 @@ async fn files_are_put_back_on_a_database_of_an_older_program_that_is_pruned() {
         assert_eq!((gone.code, a().as_deref()), (Some(5), Some("2\n")), "{gone:?}");
         assert!(gone.stderr.contains(&format!("checkpoint {first}")), "{gone:?}");
         let newest = head().await.to_string();
-        assert_eq!(revert(&newest).await.ok().stdout, "no file had to be put back\n");
+        assert_eq!(revert(&newest).await.ok().stdout, "no file had to be restored\n");
         place.run(&["run", "go", "--thread", "t", "--quiet"]).await.ok();
     }
 }

@@ -229,8 +229,8 @@ async fn a_configuration_that_does_not_fit_is_refused_by_name() {
         ),
         (
             "preset = \"nope\"",
-            "does not fit: line 1, column 1: there is no preset `nope`; there are default, cococat, opencode, harness, graph, \
-             agentscope",
+            "does not fit: line 1, column 1: unknown preset `nope`; known presets are default, cococat, \
+             opencode, harness, graph, agentscope",
         ),
         (
             "[limit]\nmax = \"x\"",
@@ -244,7 +244,8 @@ async fn a_configuration_that_does_not_fit_is_refused_by_name() {
     }
     place.file("bad.toml", "xyz = 1");
     let ran = place.run(&["run", "hi", "--config", "bad.toml"]).await;
-    let all = "does not fit: line 1, column 1: unknown field `xyz`; there are `preset`, `mode`, `models`, `tools`, `mcp`, ";
+    let all = "does not fit: line 1, column 1: unknown field `xyz`; known fields are `preset`, `mode`, \
+        `models`, `tools`, `mcp`, ";
     assert!(ran.code == Some(2) && ran.stderr.contains(all), "{}", ran.stderr);
     let ran = place.run(&["run", "hi", "--config", "missing.toml"]).await;
     assert!(ran.code == Some(2) && ran.stderr.contains("cannot be read"), "{}", ran.stderr);

@@ -15,7 +15,7 @@ async fn a_turn_is_told_by_another_process() {
     let mut running = place.start(&args);
     running.line_with("let me see").await;
     let told = place.run(&["steer", "t", "in French"]).await.ok().stdout;
-    assert_eq!(told, "`t` is told before its next model call\n");
+    assert_eq!(told, "`t` receives the message before its next model call\n");
     let told = place.run(&["steer", "t", "please", "--json"]).await.ok().lines();
     assert_eq!(told, [json!({ "thread": "t", "steered": 2 })]);
     running.signal("INT");
@@ -35,7 +35,7 @@ async fn a_turn_is_told_by_another_process() {
 async fn a_thread_that_has_nothing_to_run_is_told_nothing() {
     let place = Place::new();
     place.run(&["run", "1 + 1", "--thread", "t"]).await.ok();
-    let refused = "thread `t` has nothing to run; use `superstep run 'and now?' --thread t`";
+    let refused = "thread `t` has no turn in progress; use `superstep run 'and now?' --thread t`";
     place.run(&["steer", "t", "and now?"]).await.refused(5, refused);
     assert_eq!(place.run(&["steer", "nobody", "hi"]).await.code, Some(5));
 }

@@ -105,7 +105,7 @@ async fn a_permission_rule_with_a_wrong_name_is_refused() {
         let ran = place.run(&["run", "go", "--yes", "--config", "rules.toml"]).await;
         ran.refused(2, &format!("a permission rule is about tool {what}; see `superstep tools`"));
     };
-    refused("tool = \"shel\"\nthen = \"deny\"", "`shel`, but there is none of that name").await;
+    refused("tool = \"shel\"\nthen = \"deny\"", "`shel`, which does not exist").await;
     let argument = "tool = \"{edit,write}_file\"\narguments = { pat = \"docs/*\" }\nthen = \"allow\"";
     refused(argument, "`{edit,write}_file`, which has no argument `pat`").await;
     // It need not be one of the chosen ones.
@@ -137,7 +137,7 @@ async fn only_the_chosen_tools_are_there() {
     assert_eq!(names(&requests[2]), ["calculate", "shell"]);
     assert_eq!(names(&requests[3]), [""; 0]);
     let wrong = place.run(&["run", "go", "--tools", "read,nope"]).await;
-    wrong.refused(2, "there is no tool and no group of tools `nope`; see `superstep tools`");
+    wrong.refused(2, "unknown tool or group of tools `nope`; see `superstep tools`");
     place.file("bad.toml", "tools = \"read\"\n");
     place.run(&["run", "go", "--config", "bad.toml"]).await.refused(
         2,
@@ -147,8 +147,8 @@ async fn only_the_chosen_tools_are_there() {
     place.file("bad.toml", "tools = [\"read\", \"nope\"]\n");
     place.run(&["run", "go", "--config", "bad.toml"]).await.refused(
         2,
-        "the configuration `bad.toml` does not fit: line 1, column 1: `tools`: there is no tool and no group of tools `nope`; \
-         see `superstep tools`",
+        "the configuration `bad.toml` does not fit: line 1, column 1: `tools`: unknown tool or group of \
+         tools `nope`; see `superstep tools`",
     );
 }
 

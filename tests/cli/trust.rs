@@ -146,7 +146,8 @@ async fn a_copy_of_a_database_is_another_one() {
     elsewhere.refused(
         2,
         &format!(
-            "the thread remembers the server `{0}`, which is not asked unless you name it: repeat `--base-url {0}`",
+            "the thread remembers the server `{0}`, which is not used unless you name it: repeat \
+             `--base-url {0}`",
             server.base_url()
         ),
     );
@@ -188,7 +189,8 @@ async fn a_server_or_a_folder_that_only_a_database_names_is_not_used() {
     run_as(&place, "ada", &[&resume[..], &["--cwd", other]].concat()).await.refused(
         2,
         &format!(
-            "the thread remembers the server `{url}`, which is not asked unless you name it: repeat `--base-url {url}`"
+            "the thread remembers the server `{url}`, which is not used unless you name it: repeat \
+             `--base-url {url}`"
         ),
     );
     assert_eq!(server.received().len(), 1);
@@ -232,8 +234,8 @@ async fn files_of_somebody_elses_thread_are_put_back_by_force_only() {
     let revert = ["revert", "t", "--to", "1"];
     run_as(&place, "ada", &revert).await.refused(
         5,
-        "thread `t` was not run by you on this machine, so that what it would put back may be anybody's; look at the \
-         folder, and put it back all the same with `--force`",
+        "thread `t` was not run by you on this machine, so its stored files may come from another person; \
+         inspect the folder, and restore them anyway with `--force`",
     );
     assert!(place.work().join("a.txt").exists());
     run_as(&place, "mallory", &revert).await.ok();
@@ -307,7 +309,7 @@ async fn a_database_that_somebody_else_may_have_written_is_refused() {
     fs::create_dir(&open).unwrap();
     mode(&open, 0o777);
     let there = open.join("t.db");
-    refused(&["run", "1 + 1", "--db", there.to_str().unwrap()], "can be written by everybody").await;
+    refused(&["run", "1 + 1", "--db", there.to_str().unwrap()], "is writable by everyone").await;
     mode(&open, 0o1777);
     place.run(&["run", "-q", "1 + 1", "--db", there.to_str().unwrap()]).await.ok();
 }
@@ -345,7 +347,7 @@ async fn what_was_permitted_is_in_a_file_that_only_its_owner_reads() {
     let nowhere = fs::write(place.beside("file"), "").map(|()| place.beside("file").join("state")).unwrap();
     let mut command = place.command(&["run", "-q", "1 + 1", "--thread", "u"]);
     let ran = ended(command.env("SUPERSTEP_STATE_DIR", nowhere)).await.ok();
-    assert!(ran.stderr.starts_with("what you permit counts for this run only: `"), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("your decisions apply to this run only: `"), "{}", ran.stderr);
 }
 
 #[tokio::test]

@@ -100,7 +100,7 @@ async fn refused<S: State>(left: Left) -> String {
 
 /// Doubles the value, and reports its arguments.
 fn told(json: Value, from: u32, stored: Stored) -> Result<Value, String> {
-    let text = json.as_str().ok_or_else(|| format!("`{json}` is no text"))?;
+    let text = json.as_str().ok_or_else(|| format!("`{json}` is not a text"))?;
     assert!(text != "boo", "it is afraid");
     Ok(json!(format!("[{text} {from} {stored:?}]")))
 }
@@ -147,8 +147,9 @@ async fn a_version_is_stored_where_a_channel_is_written_that_has_one() {
 
 #[tokio::test]
 async fn what_a_newer_program_stored_is_refused() {
-    let expected = "SS131: thread `t`, checkpoint 1: channel `heard` is stored in version 4, and this program knows \
-                    versions up to 3; use the newer program, or go on from a checkpoint before it";
+    let expected = "SS131: thread `t`, checkpoint 1: channel `heard` is stored in version 4, and this \
+                    program knows versions up to 3; use the newer program, or resume from an older \
+                    checkpoint";
     let newer = r#"{"$v":{"heard":4},"heard":"a"}"#;
     assert_eq!(refused::<Told>(Left::new().superstep(&[newer], None).await).await, expected);
     let snapshot = json!({"heard": "a", "$v": {"heard": 4}});
@@ -160,8 +161,8 @@ async fn what_a_newer_program_stored_is_refused() {
 async fn a_migration_that_fails_or_panics_says_what_it_was_to_migrate() {
     let migrate = "channel `heard` cannot be migrated from version 1 to 3";
     let expected = format!(
-        "SS115: thread `t`, checkpoint 1: what is stored of an update does not fit the state\n  cause: {migrate}\n  \
-         cause: `7` is no text"
+        "SS115: thread `t`, checkpoint 1: the stored data of an update does not fit the state\n  cause: \
+         {migrate}\n  cause: `7` is not a text"
     );
     assert_eq!(refused::<Told>(Left::new().superstep(&[r#"{"heard":7}"#], None).await).await, expected);
     let expected = format!(

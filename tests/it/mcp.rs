@@ -149,8 +149,8 @@ async fn a_server_that_dies_in_a_call_fails_it_and_is_there_for_the_next() {
     let small = Small::new();
     let server = small.connect().await;
     let lost = call(&server, "small_die", json!({})).await.unwrap_err();
-    let wanted = "the MCP server `small` was lost during this call, so nobody knows what came of it; the next call \
-                  starts it again";
+    let wanted = "the MCP server `small` was lost during this call, so its result is unknown; the next call \
+        starts it again";
     assert_eq!(lost.to_string(), wanted);
     assert_eq!(
         call(&server, "small_say", json!({"what": "again"})).await.unwrap(),
@@ -219,14 +219,14 @@ async fn only_wanted_tools_are_taken_and_must_be_there() {
 async fn a_server_that_cannot_be_used_says_why() {
     let refused = async |config| McpServer::connect("x", config).await.unwrap_err().to_string();
     let none = McpConfig::program("superstep-no-such-program", []);
-    assert_eq!(refused(none).await, "MCP server `x`: there is no program `superstep-no-such-program`");
+    assert_eq!(refused(none).await, "MCP server `x`: program `superstep-no-such-program` not found");
     let dies = McpConfig::program("sh", ["-c", "echo no licence >&2; exec >&-; sleep 0; exit 3"]);
     let died = refused(dies).await;
-    assert!(died.starts_with("MCP server `x`: ") && died.ends_with("; it said: no licence"), "{died}");
+    assert!(died.starts_with("MCP server `x`: ") && died.ends_with("; its output was: no licence"), "{died}");
     let small = Small::new();
     let mute = McpConfig { start_timeout: Duration::from_millis(300), ..small.with("MUTE", "1") };
     let silent = refused(mute).await;
-    assert!(silent.starts_with("MCP server `x`: it said nothing for 300 ms"), "{silent}");
+    assert!(silent.starts_with("MCP server `x`: it sent nothing for 300 ms"), "{silent}");
     let error = McpServer::connect("x", McpConfig::http("http://127.0.0.1:1/mcp")).await.unwrap_err();
     assert!(matches!(error, McpError::Connect { .. }), "{error}");
 }
@@ -242,7 +242,7 @@ async fn what_a_server_says_before_it_ends_has_no_secret_of_its_configuration() 
         McpServer::connect("x", config).await.unwrap_err().to_string()
     };
     let said = refused(r#"echo "bad $TOKEN, $KEY, ${KEY#key }" >&2; exit 3"#).await;
-    assert!(said.ends_with("; it said: bad $TOKEN, $KEY, $CARGO_MANIFEST_DIR"), "{said}");
+    assert!(said.ends_with("; its output was: bad $TOKEN, $KEY, $CARGO_MANIFEST_DIR"), "{said}");
     let small = Small::new();
     fs::write(small.seen_file().with_extension("unlisted"), "").unwrap();
     let unlisted = McpServer::connect("x", small.with("GREETING", "ghp_5ecret")).await.unwrap_err();
@@ -251,7 +251,7 @@ async fn what_a_server_says_before_it_ends_has_no_secret_of_its_configuration() 
     let end = &variable[variable.len() - 4..];
     for surplus in 1980..2020 {
         let said = refused(&format!(r#"echo "$KEY$TOKEN" >&2; printf %0{surplus}d 0 >&2; exit 3"#)).await;
-        let (_, words) = said.split_once("; it said: ").unwrap();
+        let (_, words) = said.split_once("; its output was: ").unwrap();
         let has_secret = words.contains("cret") || words.contains(end);
         assert!(words.ends_with("0000") && !has_secret, "{surplus}: {words}");
     }

@@ -18,8 +18,8 @@ pub enum CheckpointError {
     },
     /// The thread has a newer head.
     #[error(
-        "SS302: thread `{thread}` was changed by someone else: its head is not checkpoint {} any more; \
-         load it again", .expected.map_or_else(|| "0".to_owned(), |id| id.to_string())
+        "SS302: thread `{thread}` was changed by another writer: its head is no longer checkpoint {}; load \
+         it again", .expected.map_or_else(|| "0".to_owned(), |id| id.to_string())
     )]
     Conflict {
         /// The thread.
@@ -28,13 +28,13 @@ pub enum CheckpointError {
         expected: Option<CheckpointId>,
     },
     /// The thread already exists.
-    #[error("SS310: there is a thread `{thread}` already; use another name, or delete that thread first")]
+    #[error("SS310: thread `{thread}` already exists; use another name, or delete that thread first")]
     ThreadExists {
         /// The thread.
         thread: ThreadId,
     },
     /// The thread does not exist.
-    #[error("SS311: there is no thread `{thread}`; check its name, `threads` lists those there are")]
+    #[error("SS311: thread `{thread}` does not exist; check its name, `threads` lists the existing threads")]
     NoThread {
         /// The thread.
         thread: ThreadId,
@@ -75,8 +75,8 @@ impl CheckpointError {
         let parent = parent.map_or(0, |id| id.0);
         Self::Storage {
             what: format!(
-                "task {slot} of checkpoint {parent} of thread `{thread}` is said to be recorded as finished, and is \
-                 not; record it before the commit that applies it"
+                "the commit applies task {slot} of checkpoint {parent} of thread `{thread}`, which is not \
+                 recorded as finished; record the task before the commit"
             ),
             source: None,
         }
@@ -94,8 +94,8 @@ impl CheckpointError {
     pub fn no_way_back(thread: &ThreadId, kept: CheckpointId) -> Self {
         Self::Storage {
             what: format!(
-                "checkpoint {kept} of thread `{thread}` is to be kept without its parent and has no snapshot; keep its \
-                 parent, or give it a snapshot"
+                "checkpoint {kept} of thread `{thread}` cannot be retained without its parent, because it \
+                 has no snapshot; retain its parent, or give it a snapshot"
             ),
             source: None,
         }

@@ -354,7 +354,8 @@ impl ListNamespaces {
 fn first<T>(answers: Vec<Answer>, read: fn(Answer) -> Option<T>) -> Result<T, StoreError> {
     let answer = answers.into_iter().next().and_then(read);
     answer.ok_or_else(|| StoreError::Storage {
-        what: "the store did not answer what it was asked; its `batch` has to answer each operation".into(),
+        what: "the store's answer does not match the operation; its `batch` has to answer each operation"
+            .into(),
         source: None,
     })
 }

@@ -49,8 +49,8 @@ impl Control {
 pub enum RestoreError {
     /// The checkpoint has pending nodes that the graph no longer has.
     #[error(
-        "the checkpoint of superstep {step} still has to run {}, which the graph does not have; \
-         add the nodes again, or update the thread as another node", list(.nodes)
+        "the checkpoint of superstep {step} has pending nodes that the graph does not have: {}; add the \
+         nodes again, or update the thread as another node", list(.nodes)
     )]
     UnknownNodes {
         /// The superstep of the checkpoint.

@@ -12,8 +12,8 @@ const SHOWN: usize = 200;
 /// See [`RunError::ChangedQuestion`](crate::RunError::ChangedQuestion).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "SS125: the answer to `{name}` is not for the question that node `{node}` asks now, which did not get it: {}; read the \
-     question and answer it by its id, `{id}`",
+    "SS125: the answer to `{name}` is for another question than the current one of node `{node}`, and was \
+     not delivered: {}; read the question and answer it by its id, `{id}`",
     changed(.answered.as_deref(), .asks)
 )]
 pub struct ChangedQuestion {
@@ -34,12 +34,12 @@ pub struct ChangedQuestion {
 pub(crate) fn changed(answered: Option<&str>, asks: &str) -> String {
     let Some(answered) = answered else {
         return format!(
-            "it is for a question that does not wait any more, and asked now is {}",
+            "it is for a question that no longer waits, and the current one is {}",
             part(asks, 0)
         );
     };
     let same = answered.chars().zip(asks.chars()).take_while(|(one, other)| one == other).count();
-    format!("it is for {}, and asked now is {}", part(answered, same), part(asks, same))
+    format!("it is for {}, and the current one is {}", part(answered, same), part(asks, same))
 }
 
 /// Returns the text if it is short, or the part around the character at `place`.
@@ -60,6 +60,6 @@ mod tests {
         let question = |amount: u32| format!("{}pay {amount}{}", "-".repeat(1_000), "=".repeat(1_000));
         let shown = changed(Some(&question(1)), &question(1_000_000));
         assert!(shown.len() < 1_000 && shown.contains("pay 1=") && shown.contains("pay 1000000="), "{shown}");
-        assert_eq!(changed(Some("1"), "2"), "it is for 1, and asked now is 2");
+        assert_eq!(changed(Some("1"), "2"), "it is for 1, and the current one is 2");
     }
 }

@@ -45,8 +45,8 @@ pub enum RunError {
     },
     /// A node wrote a channel that it did not declare.
     #[error(
-        "SS186: superstep {step}: node `{node}` wrote channel `{channel}`, which is not among those that it says it writes; \
-         add it to `StateGraph::writes`, or do not write it"
+        "SS186: superstep {step}: node `{node}` wrote channel `{channel}`, which it does not declare; add \
+         it to `StateGraph::writes`, or do not write it"
     )]
     Undeclared {
         /// The node.
@@ -57,7 +57,7 @@ pub enum RunError {
         channel: Cow<'static, str>,
     },
     /// A reducer rejected a write.
-    #[error("SS103: superstep {step}: the write of node `{node}` cannot be folded")]
+    #[error("SS103: superstep {step}: the write of node `{node}` cannot be applied")]
     Fold {
         /// The node.
         node: NodeName,
@@ -113,7 +113,8 @@ pub enum RunError {
     },
     /// A value has no JSON form, or one that is read back as another value, so it cannot be stored.
     #[error(
-        "SS106: superstep {step}: what node `{node}` wrote{} cannot be stored as JSON and read back as it is",
+        "SS106: superstep {step}: the write of node `{node}`{} cannot be stored as JSON and read back \
+         unchanged",
         to(channel.as_deref())
     )]
     Encode {
@@ -129,7 +130,8 @@ pub enum RunError {
     },
     /// The value of a channel has no JSON form, or one that is read back as another value, so no snapshot of the state can be stored.
     #[error(
-        "SS117: superstep {step}: the value of channel `{channel}` cannot be stored as JSON and read back as it is"
+        "SS117: superstep {step}: the value of channel `{channel}` cannot be stored as JSON and read back \
+         unchanged"
     )]
     EncodeChannel {
         /// The channel.
@@ -153,14 +155,15 @@ pub enum RunError {
     },
     /// An operation on a thread of a graph without a checkpointer.
     #[error(
-        "SS109: graph `{graph}` has no checkpointer, so it keeps no threads; add one with `with_checkpointer`"
+        "SS109: graph `{graph}` has no checkpointer, so it stores no threads; add one with \
+         `with_checkpointer`"
     )]
     NoCheckpointer {
         /// The graph.
         graph: String,
     },
     /// A resume of a thread that never ran.
-    #[error("SS110: thread `{thread}` has nothing to go on from; give it an input first")]
+    #[error("SS110: thread `{thread}` has no checkpoint to resume from; give it an input first")]
     EmptyThread {
         /// The thread.
         thread: ThreadId,
@@ -207,8 +210,8 @@ pub enum RunError {
     },
     /// A breakpoint before an error handler.
     #[error(
-        "SS123: no run of graph `{graph}` can stop before node `{node}`, which takes over in the middle of a superstep when \
-         another node fails; stop after it"
+        "SS123: no run of graph `{graph}` can stop before error handler `{node}`, which runs in the middle \
+         of a superstep; stop after it"
     )]
     NoStop {
         /// The graph.
@@ -227,7 +230,7 @@ pub enum RunError {
         why: &'static str,
     },
     /// The checkpoint does not fit the graph.
-    #[error("SS114: graph `{graph}` cannot go on from here: {error}")]
+    #[error("SS114: graph `{graph}` cannot resume from this checkpoint: {error}")]
     Restore {
         /// The graph.
         graph: String,
@@ -236,7 +239,7 @@ pub enum RunError {
     },
     /// Stored data that does not fit the state.
     #[error(
-        "SS115: thread `{thread}`, checkpoint {checkpoint}: what is stored of {what} does not fit the state"
+        "SS115: thread `{thread}`, checkpoint {checkpoint}: the stored data of {what} does not fit the state"
     )]
     Decode {
         /// The thread.
@@ -251,7 +254,7 @@ pub enum RunError {
     },
     /// An answer to an unknown question.
     #[error(
-        "SS118: nothing waits for an answer to `{name}`; {}",
+        "SS118: no interrupt `{name}` is waiting; {}",
         if .waiting.is_empty() { "the thread waits for none".to_owned() } else { format!("what waits is {}", list(.waiting)) }
     )]
     UnknownInterrupt {
@@ -261,7 +264,7 @@ pub enum RunError {
         waiting: Vec<String>,
     },
     /// An answer for several questions, or two answers for one.
-    #[error("SS119: it is not clear which interrupt the answer `{name}` is for; answer once, by the id: {}", list(.meant))]
+    #[error("SS119: the answer `{name}` is ambiguous; answer once, by the id of the interrupt: {}", list(.meant))]
     AmbiguousAnswer {
         /// The name in the answer.
         name: String,
@@ -270,7 +273,8 @@ pub enum RunError {
     },
     /// An answer of the wrong type. The question remains pending.
     #[error(
-        "SS120: superstep {step}: the answer to `{key}` is not what node `{node}` asked for; answer it again"
+        "SS120: superstep {step}: the answer to `{key}` does not have the type that node `{node}` expects; \
+         answer it again"
     )]
     BadAnswer {
         /// The node.
@@ -288,8 +292,8 @@ pub enum RunError {
     ChangedQuestion(Box<ChangedQuestion>),
     /// An interrupt in a graph that cannot store it.
     #[error(
-        "SS121: superstep {step}: node `{node}` asked `{key}`, but the graph has no checkpointer to wait in; add one with \
-         `with_checkpointer`"
+        "SS121: superstep {step}: node `{node}` interrupted the run with `{key}`, but the graph has no \
+         checkpointer to store it; add one with `with_checkpointer`"
     )]
     NowhereToWait {
         /// The node.
@@ -301,8 +305,8 @@ pub enum RunError {
     },
     /// An update without an author, after several nodes ran last, or after an unknown one.
     #[error(
-        "SS190: thread `{thread}`: {}, so it is not clear in whose name to update the state; name {}",
-        if .nodes.is_empty() { "who ran last is not stored any more".to_owned() } else { format!("{} ran last", list(.nodes)) },
+        "SS190: thread `{thread}`: {}, so the node of the update is ambiguous; name {}",
+        if .nodes.is_empty() { "the node that ran last is no longer stored".to_owned() } else { format!("{} ran last", list(.nodes)) },
         if .nodes.is_empty() { "a node" } else { "one of them" }
     )]
     AmbiguousUpdate {
@@ -313,8 +317,9 @@ pub enum RunError {
     },
     /// An update in the name of a node with more unfinished tasks than updates.
     #[error(
-        "SS198: thread `{thread}`: {} tasks of node `{node}` have not ended, and {updates} of the updates are in its name, so \
-         it is not clear which of them stay ({}); give one update for each, name another node, or none",
+        "SS198: thread `{thread}`: {} tasks of node `{node}` are not finished, and {updates} of the updates \
+         are in its name, so the remaining tasks are ambiguous ({}); give one update for each, name another \
+         node, or none",
         .tasks.len(),
         .tasks.join(", ")
     )]
@@ -341,7 +346,7 @@ pub enum RunError {
     InputAndAnswers,
     /// A node wrote an unknown channel.
     #[error(
-        "SS133: superstep {step}: node `{node}` wrote `{channel}`, which is no channel of the state; {}",
+        "SS133: superstep {step}: node `{node}` wrote `{channel}`, which is not a channel of the state; {}",
         if .declared.is_empty() { "it has none".to_owned() } else { format!("it has {}", list(.declared)) }
     )]
     UndeclaredChannel {
@@ -356,7 +361,8 @@ pub enum RunError {
     },
     /// A node wrote a value that does not fit the channel's schema.
     #[error(
-        "SS134: superstep {step}: what node `{node}` wrote to channel `{channel}` does not fit its schema{}: {reason}",
+        "SS134: superstep {step}: the write of node `{node}` to channel `{channel}` does not match its \
+         schema{}: {reason}",
         if .place.is_empty() { String::new() } else { format!(" at `{}`", .place) }
     )]
     UnfitWrite {
@@ -373,8 +379,9 @@ pub enum RunError {
     },
     /// A newer program stored a channel.
     #[error(
-        "SS131: thread `{thread}`, checkpoint {checkpoint}: channel `{channel}` is stored in version {stored}, and this \
-         program knows versions up to {known}; use the newer program, or go on from a checkpoint before it"
+        "SS131: thread `{thread}`, checkpoint {checkpoint}: channel `{channel}` is stored in version \
+         {stored}, and this program knows versions up to {known}; use the newer program, or resume from an \
+         older checkpoint"
     )]
     NewerChannel {
         /// The thread.
@@ -401,8 +408,8 @@ pub enum RunError {
     },
     /// A run on the thread of a subgraph.
     #[error(
-        "SS150: thread `{thread}` is named like one of a subgraph, with the character U+001F in it, and has no run of its \
-         own; run the graph that calls it, on its thread, or use a name without that character"
+        "SS150: thread `{thread}` has the name of a subgraph's thread, with the character U+001F in it, and \
+         cannot be run directly; run the graph that calls it, or use a name without that character"
     )]
     ChildThread {
         /// The thread.
@@ -422,7 +429,7 @@ pub enum RunError {
         graph: Box<GraphId>,
     },
     /// A subgraph that cannot be read.
-    #[error("SS155: graph `{graph}` has no subgraph `{node}` to look into: {why}")]
+    #[error("SS155: graph `{graph}` has no stored subgraph `{node}`: {why}")]
     NoSubgraph {
         /// The graph.
         graph: String,
@@ -433,8 +440,9 @@ pub enum RunError {
     },
     /// A node left a graph that has no caller.
     #[error(
-        "SS156: superstep {step}: node `{node}` left the graph with a command for its caller, and nobody called it; return a \
-         `Command` from a routing node instead, or run the graph that has this one as a subgraph"
+        "SS156: superstep {step}: node `{node}` left the graph with a command for its caller, but the graph \
+         has no caller; return a `Command` from a routing node instead, or run the graph that has this one \
+         as a subgraph"
     )]
     NoCaller {
         /// The node.
@@ -443,7 +451,7 @@ pub enum RunError {
         step: i64,
     },
     /// A value given to a run or its thread that cannot be stored and read back as equal.
-    #[error("SS192: {what} cannot be stored as JSON and read back as it is; give it another form")]
+    #[error("SS192: {what} cannot be stored as JSON and read back unchanged; give it another form")]
     Unstorable {
         /// The name of the value.
         what: String,

@@ -12,8 +12,8 @@ use tokio::time::{self, Instant, Sleep};
 /// An operation with a timer on a runtime without timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "SS178: the tokio runtime has no timers, without which nothing can wait or time out; build it with `enable_time`, or with \
-     `enable_all`"
+    "SS178: the tokio runtime has no timers, which waits and timeouts need; build it with `enable_time`, or \
+     with `enable_all`"
 )]
 pub struct NoTimers;
 

@@ -204,6 +204,6 @@ mod tests {
     fn a_schema_that_is_none_is_said_so() {
         let detail =
             check(json!({"type":"object","properties":{"a":{"type":"int"}}}), "{}").unwrap_err().to_string();
-        assert!(detail.starts_with("the schema of `add` is no JSON Schema: "), "{detail}");
+        assert!(detail.starts_with("the schema of `add` is not a valid JSON Schema: "), "{detail}");
     }
 }

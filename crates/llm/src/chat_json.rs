@@ -7,7 +7,7 @@ use crate::{Message, Role, ToolCall};
 
 /// A JSON value that is not a valid chat message.
 #[derive(Debug, thiserror::Error)]
-#[error("no message of a chat: {problem}")]
+#[error("invalid chat message: {problem}")]
 pub struct ChatJsonError {
     problem: String,
     #[source]
@@ -88,14 +88,14 @@ impl Message {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             "tool" => Role::Tool,
-            role => return Err(wrong(format!("there is no role `{role}`"))),
+            role => return Err(wrong(format!("unknown role `{role}`"))),
         };
         let content = match content {
             Value::Null => String::new(),
             Value::String(text) => text,
             Value::Array(parts) => {
                 let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
-                texts.ok_or_else(|| wrong("it has parts that are no text".to_owned()))?.concat()
+                texts.ok_or_else(|| wrong("it has parts that are not text".to_owned()))?.concat()
             }
             _ => return Err(wrong("its content is neither text nor parts".to_owned())),
         };
@@ -148,15 +148,15 @@ mod tests {
     #[test]
     fn what_is_no_message_is_refused() {
         for (json, wanted) in [
-            (json!("hi"), "no message of a chat: its fields do not fit"),
-            (json!({"role": "judge", "content": "x"}), "no message of a chat: there is no role `judge`"),
+            (json!("hi"), "invalid chat message: its fields do not fit"),
+            (json!({"role": "judge", "content": "x"}), "invalid chat message: unknown role `judge`"),
             (
                 json!({"role": "user", "content": 5}),
-                "no message of a chat: its content is neither text nor parts",
+                "invalid chat message: its content is neither text nor parts",
             ),
             (
                 json!({"role": "user", "content": [{"type": "image_url"}]}),
-                "no message of a chat: it has parts that are no text",
+                "invalid chat message: it has parts that are not text",
             ),
         ] {
             assert_eq!(Message::from_chat_json(&json).unwrap_err().to_string(), wanted);

@@ -290,7 +290,8 @@ fn finish_reason(reason: String) -> FinishReason {
 
 /// Creates the error of an unreadable chunk.
 pub(crate) fn malformed(cause: &str, data: &str) -> ModelError {
-    let message = format!("the server sent a chunk that is no chat completion ({cause}): {}", excerpt(data));
+    let message =
+        format!("the server sent a chunk that is not a chat completion ({cause}): {}", excerpt(data));
     ModelError::new(ModelErrorKind::Malformed, message)
 }
 
@@ -362,7 +363,7 @@ mod tests {
             let error = ChunkReader::default().read(data).unwrap_err();
             assert_eq!(
                 (error.kind, error.message.as_str()),
-                (kind, "the server broke off the answer: slow down"),
+                (kind, "the server aborted the response: slow down"),
                 "{data}"
             );
         }

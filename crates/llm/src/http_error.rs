@@ -36,7 +36,7 @@ impl ModelError {
         let status = said.code.parse().ok().filter(|code| (400..600).contains(code));
         let kind = said.kind(status.unwrap_or_else(|| said.usual_status()));
         let text = if said.message.is_empty() { error.to_string() } else { said.message };
-        let message = format!("the server broke off the answer: {}", excerpt(&text));
+        let message = format!("the server aborted the response: {}", excerpt(&text));
         Self { kind, status, message, retry_after: None }
     }
 }
@@ -327,7 +327,7 @@ mod tests {
         let error = ModelError::from_stream(&serde_json::json!({"type": "server_error", "message": "oops"}));
         assert_eq!((error.kind, error.status), (ModelErrorKind::Server, None));
         let error = ModelError::from_stream(&serde_json::json!("overloaded"));
-        assert_eq!(error.message, "the server broke off the answer: overloaded");
+        assert_eq!(error.message, "the server aborted the response: overloaded");
     }
 
     #[test]

@@ -60,8 +60,8 @@ impl Default for AnswerLimits {
 /// Creates the error of an answer that exceeded the bound `setting`.
 pub(crate) fn over(what: &str, setting: &str, value: impl fmt::Display) -> ModelError {
     let message = format!(
-        "{what}, the limit `{setting}` of an answer is {value}: the model or its server does not end by itself; raise \
-         `limits.{setting}` of the model if such an answer is wanted"
+        "{what}, the limit `{setting}` of an answer is {value}: the model or its server does not stop on \
+         its own; raise `limits.{setting}` of the model if such long answers are expected"
     );
     ModelError::new(ModelErrorKind::AnswerLimit, message)
 }
@@ -191,8 +191,9 @@ mod tests {
         assert_eq!(seen, 10);
         assert_eq!(
             error,
-            "the answer is too long, the limit `answer_bytes` of an answer is 100: the model or its server does not end by \
-             itself; raise `limits.answer_bytes` of the model if such an answer is wanted"
+            "the answer is too long, the limit `answer_bytes` of an answer is 100: the model or its server \
+             does not stop on its own; raise `limits.answer_bytes` of the model if such long answers are \
+             expected"
         );
         let (seen, error) = stopped(limits, endless(Delta::Reasoning("hm".into()))).await;
         assert_eq!((seen, error.contains("`answer_bytes` of an answer is 100")), (50, true), "{error}");

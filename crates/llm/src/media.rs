@@ -56,7 +56,7 @@ pub enum MediaError {
     #[error("not of a type that models take")]
     Type,
     /// Its data is not base64.
-    #[error("its data is not base64")]
+    #[error("its data is not valid base64")]
     Base64,
     /// The data has another type than declared.
     #[error("its data is not {}", .0.as_str())]

@@ -69,7 +69,7 @@ pub enum OpenAiConfigError {
         problem: String,
     },
     /// The key is not a valid header value.
-    #[error("the API key has characters that cannot stand in a header; copy it again, without line breaks")]
+    #[error("the API key has characters that are not valid in a header; copy it again, without line breaks")]
     ApiKey,
     /// An extra field is a standard field.
     #[error("the extra field `{field}` is written by superstep itself; remove it from `extra`")]

@@ -27,14 +27,15 @@ struct Registered {
 #[non_exhaustive]
 pub enum RegistryError {
     /// Another tool has the same name.
-    #[error("two tools are named `{name}`; a model could not tell them apart, rename one")]
+    #[error("two tools are named `{name}`; rename one")]
     Duplicate {
         /// The name.
         name: String,
     },
     /// The tool has no name, or an invalid one.
     #[error(
-        "a tool cannot be named `{name}`; providers take 1 to {LONGEST_TOOL_NAME} of the characters a-z, A-Z, 0-9, _ and -"
+        "invalid tool name `{name}`; providers accept 1 to {LONGEST_TOOL_NAME} of the characters a-z, A-Z, \
+         0-9, _ and -"
     )]
     Name {
         /// The name.

@@ -72,15 +72,15 @@ impl Channel {
         let Said { rule, was, version, migrate, required, untracked, flatten: _ } = said;
         if untracked && (required || version.is_some() || migrate.is_some() || !was.is_empty()) {
             let message =
-                "an untracked channel is never stored, so nothing can be said of what was stored of it";
+                "an untracked channel is never stored, so options about its stored form have no effect";
             return Err(Error::new(ident.span(), message));
         }
         let mut rule = rule.unwrap_or_else(|| Rule::last_value(ident.span()));
         if let Rule::FoldWith { path, reducer } = &mut rule {
             *reducer = format_ident!("__{}_{name}", state.unraw(), span = path.span());
             if inside_option(&field.ty).is_none() {
-                let message = "`fold_with` is for an `Option<T>`, whose first write takes the place of `None`; for a rule \
-                               that begins with a default value, implement `Reducer` and say `with = MyRule`";
+                let message = "`fold_with` requires an `Option<T>`, whose first write replaces `None`; for \
+                    a rule that begins with a default value, implement `Reducer` and use `with = MyRule`";
                 return Err(Error::new_spanned(&field.ty, message));
             }
         }
@@ -89,8 +89,9 @@ impl Channel {
             && !matches!(rule, Rule::With(_))
             && let Some(option) = never_read(&field.ty)
         {
-            let message = "`Some(None)` and `Some(())` are `null` in JSON, as `None` is, and would be read back as that, so they \
-                           can never be stored; use an enum or a `bool`, or say `untracked`";
+            let message = "`Some(None)` and `Some(())` are `null` in JSON, as `None` is, and would be read \
+                back as that, so they can never be stored; use an enum or a `bool`, or mark the channel \
+                `untracked`";
             return Err(Error::new_spanned(option, message));
         }
         let version = versioned(version, migrate)?;
@@ -274,7 +275,7 @@ pub(crate) fn same_names(channels: &[Channel]) -> impl Iterator<Item = Error> {
         let taken = names.contains(&was.value());
         names.push(was.value());
         let message =
-            format!("`{}` is the name of a channel already, or was said before; remove it here", was.value());
+            format!("`{}` is already the name of a channel, or a duplicate; remove it here", was.value());
         taken.then(|| Error::new_spanned(was, message))
     })
 }
@@ -330,7 +331,7 @@ impl Said {
         } else {
             false
         };
-        if again { Err(meta.error("this is said twice; remove one of the two")) } else { Ok(()) }
+        if again { Err(meta.error("duplicate option; remove one of the two")) } else { Ok(()) }
     }
 }
 
@@ -425,14 +426,14 @@ fn versioned(version: Option<LitInt>, migrate: Option<Path>) -> Result<Option<(L
         (Some(version), Some(migrate)) if version.base10_parse::<u32>()? > 1 => Ok(Some((version, migrate))),
         (Some(version), _) if version.base10_parse::<u32>()? < 2 => Err(Error::new_spanned(
             version,
-            "a channel is in version 1 when it is new; say 2 when what is stored of it changes",
+            "new channels have version 1; use version 2 when the stored form changes",
         )),
         (Some(version), _) => {
-            let message = "older versions may be stored; say how they are read with `migrate = path`";
+            let message = "older versions may be stored; read them with `migrate = path`";
             Err(Error::new_spanned(version, message))
         }
         (None, Some(migrate)) => {
-            let message = "only older versions are migrated; say `version = 2` when what is stored changes";
+            let message = "only older versions are migrated; add `version = 2` when the stored form changes";
             Err(Error::new_spanned(migrate, message))
         }
     }
@@ -440,7 +441,7 @@ fn versioned(version: Option<LitInt>, migrate: Option<Path>) -> Result<Option<(L
 
 fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
     let Some(word) = meta.path.get_ident() else {
-        return Err(meta.error(format!("a path is no reducer on its own; known are {}", known())));
+        return Err(meta.error(format!("a path alone is not a reducer; known reducers are {}", known())));
     };
     if word == "with" {
         return Ok(Rule::With(meta.value()?.parse()?));
@@ -451,7 +452,7 @@ fn parse_word(meta: &ParseNestedMeta<'_>) -> Result<Rule> {
     let found = BUILT_IN.iter().find(|(known, ..)| word == known);
     let &(_, reducer, exclusive) = found.ok_or_else(|| {
         let beside = "`untracked`, `was`, `version`, `migrate` and `required` may stand beside one";
-        meta.error(format!("`{word}` is no reducer; known are {}; {beside}", known()))
+        meta.error(format!("unknown reducer `{word}`; known reducers are {}; {beside}", known()))
     })?;
     Ok(Rule::BuiltIn { ident: Ident::new(reducer, word.span()), exclusive })
 }

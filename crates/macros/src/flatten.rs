@@ -26,8 +26,8 @@ impl Flat {
     pub(crate) fn parse(field: Field, said: &Said, channels: usize, flats: &[Self]) -> Result<Self> {
         let ident = field.ident.expect("the fields of a state are named");
         if !said.only_flatten() {
-            let message = "a flattened state has channels of its own, which say there how they fold and what was stored of \
-                           them; leave only `flatten` here";
+            let message = "the channels of a flattened state have their own options; leave only `flatten` \
+                here";
             return Err(Error::new_spanned(ident, message));
         }
         if ident == "clear" {

@@ -30,8 +30,8 @@ impl Home {
         match said {
             Some(path) => Ok(Self(path.into_token_stream())),
             None => found(&HOMES).map(Self).ok_or_else(|| {
-                let message = "the manifest has neither `superstep` nor `superstep-graph`; add one to its dependencies, or \
-                               say `#[superstep(crate = path)]`";
+                let message = "the manifest has neither `superstep` nor `superstep-graph`; add one to its \
+                    dependencies, or use `#[superstep(crate = path)]`";
                 Error::new(Span::call_site(), message)
             }),
         }

@@ -13,7 +13,7 @@ use crate::home::Home;
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let ident = &input.ident;
     let Data::Enum(data) = &input.data else {
-        return Err(Error::new_spanned(ident, "a route is an enum: one variant for each way out of a node"));
+        return Err(Error::new_spanned(ident, "a route has to be an enum with one variant for each branch"));
     };
     if !input.generics.params.is_empty() {
         return Err(Error::new_spanned(
@@ -22,10 +22,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         ));
     }
     if data.variants.is_empty() {
-        return Err(Error::new_spanned(
-            ident,
-            "a route needs at least one variant, or there is no way out of the node",
-        ));
+        return Err(Error::new_spanned(ident, "a route needs at least one variant"));
     }
     let with_fields = data.variants.iter().filter(|variant| !matches!(variant.fields, Fields::Unit));
     let problems = with_fields.map(|variant| {

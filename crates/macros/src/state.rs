@@ -79,7 +79,7 @@ fn parse(input: DeriveInput) -> Result<(Input, Parts)> {
     let mut problems = Vec::new();
     if !generics.params.is_empty() {
         let message =
-            "a state has no generics: one update type and one stored form belong to it; name the types";
+            "a state cannot be generic, because it has one update type and one stored form; name the types";
         problems.push(Error::new_spanned(&generics, message));
     }
     if let Some(attribute) = attrs.iter().find(|attribute| attribute.path().is_ident("channel")) {

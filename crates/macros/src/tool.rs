@@ -66,7 +66,7 @@ impl Parse for Options {
 impl Options {
     fn add(&mut self, meta: Meta) -> Result<()> {
         let name = meta.path().get_ident().map(Ident::to_string).unwrap_or_default();
-        let twice = || Error::new_spanned(meta.path(), format!("`{name}` is said twice"));
+        let twice = || Error::new_spanned(meta.path(), format!("duplicate option `{name}`"));
         match (name.as_str(), &meta) {
             ("exclusive" | "poll" | "answers" | "idempotent", Meta::Path(path)) => {
                 let flag = path.require_ident()?.clone();
@@ -88,7 +88,7 @@ impl Options {
                     Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ask::Text(text.clone()),
                     Expr::Path(path) => Ask::Path(path.clone()),
                     other => {
-                        let message = "what is asked is a text with arguments in braces, or the path of a \
+                        let message = "the question is a text with arguments in braces, or the path of a \
                             `fn(&serde_json::Value) -> Option<String>`";
                         return Err(Error::new_spanned(other, message));
                     }
@@ -168,7 +168,7 @@ fn check_signature(item: &ItemFn) -> Result<()> {
         return Err(Error::new_spanned(sig.fn_token, message));
     }
     if !sig.generics.params.is_empty() {
-        let message = "a tool has no generics: what the model may pass is known beforehand";
+        let message = "a tool cannot be generic, because its arguments have to be known at compile time";
         return Err(Error::new_spanned(&sig.generics, message));
     }
     Ok(())
@@ -188,7 +188,7 @@ fn check_name(name: &LitStr) -> Result<()> {
 
 fn check_docs(item: &ItemFn) -> Result<()> {
     if docs(&item.attrs).is_empty() {
-        let message = "a tool needs a doc comment: it is all that the model knows of what the tool does";
+        let message = "a tool needs a doc comment, which describes it to the model";
         return Err(Error::new_spanned(&item.sig.ident, message));
     }
     Ok(())
@@ -219,7 +219,7 @@ fn params(item: &ItemFn) -> (Vec<Param>, Vec<Error>) {
 
 fn param(input: &FnArg) -> Result<Param> {
     let FnArg::Typed(PatType { attrs, pat, ty, .. }) = input else {
-        let message = "a tool is a function, not a method; what it works with is a parameter with `#[dep]`";
+        let message = "a tool is a function, not a method; pass its dependencies as parameters with `#[dep]`";
         return Err(Error::new_spanned(input, message));
     };
     let Pat::Ident(name) = &**pat else {
@@ -229,16 +229,19 @@ fn param(input: &FnArg) -> Result<Param> {
     let (name, ty) = (name.clone(), (**ty).clone());
     match &ty {
         Type::Reference(_) => {
-            let message = "a tool owns what it gets: take `String` for `&str`, `Vec` for a slice, `ToolCx` for `&ToolCx`";
+            let message = "a tool takes its parameters by value: `String` for `&str`, `Vec` for a slice, \
+                `ToolCx` for `&ToolCx`";
             return Err(Error::new_spanned(&ty, message));
         }
         Type::ImplTrait(_) => {
-            let message = "a tool has no generics: what the model may pass is known beforehand";
+            let message = "a tool cannot be generic, because its arguments have to be known at compile time";
             return Err(Error::new_spanned(&ty, message));
         }
         Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "ToolCx") => {
             return match attrs.first() {
-                Some(attribute) => Err(Error::new_spanned(attribute, "`ToolCx` is no argument of the model")),
+                Some(attribute) => {
+                    Err(Error::new_spanned(attribute, "`ToolCx` is not an argument of the model"))
+                }
                 None => Ok(Param::Cx),
             };
         }
@@ -288,8 +291,8 @@ fn home() -> Result<TokenStream> {
         return Ok(quote!(#superstep::llm));
     }
     home::found(&[("superstep-llm", "superstep_llm")]).ok_or_else(|| {
-        let message = "the manifest has neither `superstep` nor `superstep-llm`; add one to its dependencies, or say \
-                       `crate = path`";
+        let message = "the manifest has neither `superstep` nor `superstep-llm`; add one to its \
+            dependencies, or use `crate = path`";
         Error::new(Span::call_site(), message)
     })
 }

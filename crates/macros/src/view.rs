@@ -142,10 +142,10 @@ fn of(ident: &Ident, attributes: &[Attribute], word: &str) -> Result<Path> {
             }
             match of.replace(meta.value()?.parse::<Path>()?) {
                 None => Ok(()),
-                Some(_) => Err(meta.error("this is said twice; remove one of the two")),
+                Some(_) => Err(meta.error("duplicate option; remove one of the two")),
             }
         })?;
     }
-    let missing = || Error::new_spanned(ident, format!("say of which state: `#[{word}(of = State)]`"));
+    let missing = || Error::new_spanned(ident, format!("the state is missing: `#[{word}(of = State)]`"));
     of.ok_or_else(missing)
 }

@@ -98,11 +98,11 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
         Place::Program { command, args, env, cwd } => {
             let (env, secrets) = looked_up(env)?;
             if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-                return Err(format!("there is no folder `{}` to work in", cwd.display()));
+                return Err(format!("the working folder `{}` does not exist", cwd.display()));
             }
             let spawned = spawn(command, args, env, cwd.as_deref());
             let (running, Pipes { stdin, stdout, stderr }) = spawned.map_err(|cause| match cause.kind() {
-                std::io::ErrorKind::NotFound => format!("there is no program `{command}`"),
+                std::io::ErrorKind::NotFound => format!("program `{command}` not found"),
                 _ => format!("`{command}` cannot be started: {cause}"),
             })?;
             let last_words = LastWords::of(stderr, secrets.longest());
@@ -152,7 +152,7 @@ async fn in_time<E: std::fmt::Display>(
 ) -> Result<Connection, String> {
     match timeout(limit, served).await {
         Ok(served) => served.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("it said nothing for {} ms", limit.as_millis())),
+        Err(_) => Err(format!("it sent nothing for {} ms", limit.as_millis())),
     }
 }
 
@@ -280,7 +280,7 @@ impl LastWords {
         let surplus = shown.ceil_char_boundary(surplus.max(shown.len().saturating_sub(LAST_WORDS)));
         match shown[surplus..].trim() {
             "" => problem,
-            words => format!("{problem}; it said: {words}"),
+            words => format!("{problem}; its output was: {words}"),
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::notifications::{Asking, Ears};
 const LARGEST: usize = 16 << 10;
 
 /// The error that a server receives if its question belongs to one of several calls.
-const WHOSE: &str = "several calls run, and the protocol does not say which of them asks; from now on calls are sent to this \
-                     server one at a time, so send this again with its call";
+const WHOSE: &str = "several calls run, and the protocol does not tell which of them asks; from now on \
+                     calls are sent to this server one at a time, so send this again with its call";
 
 impl Ears {
     /// Asks the user of the call, and waits for the answer or the end of the call.

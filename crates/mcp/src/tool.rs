@@ -134,8 +134,8 @@ impl McpTool {
     async fn lost(&self, connection: &Arc<Connection>, cause: &str) -> ToolError {
         self.link.forget(connection).await;
         ToolError::failed(format!(
-            "the MCP server `{}` was lost during this call{cause}, so nobody knows what came of it; the next call starts it \
-             again",
+            "the MCP server `{}` was lost during this call{cause}, so its result is unknown; the next call \
+             starts it again",
             self.link.name
         ))
     }

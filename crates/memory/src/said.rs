@@ -15,7 +15,7 @@ pub(crate) fn said(messages: &[Message]) -> Result<Vec<String>, MemoryError> {
         .map(|text| match text.chars().count() {
             0..=LONGEST_MEMORY => Ok(text.to_owned()),
             chars => Err(MemoryError(format!(
-                "a text of {chars} characters is too long to be remembered; say it in {LONGEST_MEMORY}"
+                "a memory of {chars} characters is too long; use at most {LONGEST_MEMORY}"
             ))),
         })
         .collect()

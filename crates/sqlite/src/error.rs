@@ -20,9 +20,9 @@ pub(crate) fn database(place: &Place, action: &str, cause: rusqlite::Error) -> C
 fn explained(place: &Place, failed: String, cause: rusqlite::Error) -> CheckpointError {
     let advice = match cause.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            "another program keeps it locked; wait until it is done, or end it"
+            "another program has locked it; wait until it is done, or end it"
         }
-        Some(ErrorCode::DiskFull) => "it cannot grow any more; make room and go on from the last checkpoint",
+        Some(ErrorCode::DiskFull) => "it cannot grow; free some space and resume from the last checkpoint",
         Some(ErrorCode::ReadOnly) => {
             "it is open for reading only; make the file and its folder writable, or use another file"
         }
@@ -102,19 +102,19 @@ pub(crate) fn damaged(
 ) -> CheckpointError {
     let what = format!(
         "checkpoint {id} of thread `{thread}` in {place} is damaged: superstep did not write this {part}; \
-         go on from an older checkpoint, or restore the file from a backup"
+         resume from an older checkpoint, or restore the file from a backup"
     );
     corrupt(what, cause)
 }
 
 /// The error text of a row whose checksum differs.
-pub(crate) const CHECKSUM: &str = "the row is not what was stored: its checksum does not fit";
+pub(crate) const CHECKSUM: &str = "the row was changed: its checksum does not match";
 
 /// Creates the error of a part of a checkpoint, or a task of it, whose row was changed since it was stored.
 pub(crate) fn changed(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
     let what = format!(
-        "checkpoint {id} of thread `{thread}` in {place} is damaged: {part}; go on from an older checkpoint, or restore \
-         the file from a backup"
+        "checkpoint {id} of thread `{thread}` in {place} is damaged: {part}; resume from an older \
+         checkpoint, or restore the file from a backup"
     );
     corrupt(what, CHECKSUM)
 }

@@ -24,8 +24,8 @@ pub type ReduceError = Box<dyn Error + Send + Sync>;
 #[diagnostic::on_unimplemented(
     message = "the reducer `{Self}` does not fit a channel of type `{T}`",
     label = "not for a channel of this type",
-    note = "`#[derive(State)]` lists what each reducer takes; for a rule of your own, implement `Reducer` and say \
-            `#[channel(with = MyRule)]`"
+    note = "`#[derive(State)]` lists what each reducer takes; for a rule of your own, implement `Reducer` \
+        and use `#[channel(with = MyRule)]`"
 )]
 pub trait Reducer<T> {
     /// The type of a write; often `T` itself.

@@ -17,7 +17,7 @@ use crate::{Channel, Panicked, ReduceError};
 ///
 /// Derive it. The derive also makes the update type, named after the state: `ChatUpdate` for `Chat`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no state",
+    message = "`{Self}` is not a state",
     label = "does not implement `State`",
     note = "derive it, on a struct whose named fields are its channels: `#[derive(State, Clone, Debug, Default)]`"
 )]

@@ -44,7 +44,7 @@
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no view of the state `{S}`",
+    message = "`{Self}` is not a view of the state `{S}`",
     label = "not a view of `{S}`",
     note = "derive it: `#[derive(View)] #[view(of = {S})]` on a struct with some of its channels"
 )]

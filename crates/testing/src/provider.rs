@@ -160,16 +160,16 @@ mod tests {
                 vec![user(), json!({"role": "system", "content": "s"})],
                 "messages[1]: instructions in the middle",
             ),
-            (vec![json!({"role": "function", "content": "s"})], "messages[0]: \"function\" is no role"),
+            (vec![json!({"role": "function", "content": "s"})], "messages[0]: \"function\" is not a role"),
             (
                 vec![json!({"role": "user", "content": null})],
                 "messages[0]: the content of role `user` cannot be null",
             ),
             (
                 vec![json!({"role": "user", "content": "u", "id": "m1"})],
-                "messages[0]: `id` is no field of a message",
+                "messages[0]: `id` is not a field of a message",
             ),
-            (vec![user(), says("")], "messages[1]: an assistant that neither says nor calls anything"),
+            (vec![user(), says("")], "messages[1]: an assistant message without content and calls"),
             (vec![user(), calls(&[])], "messages[1]: an assistant that neither"),
             (vec![user(), result("c1")], "messages[1]: a result of `c1` without a call"),
             (vec![user(), calls(&[one])], "messages: the call `c1` has no result at the end"),
@@ -193,19 +193,19 @@ mod tests {
             ),
             (
                 vec![user(), calls(&[("c", "", "{}")]), result("c")],
-                "messages[1].tool_calls[0]: \"\" is no name of a tool",
+                "messages[1].tool_calls[0]: \"\" is not a tool name",
             ),
             (
                 vec![user(), calls(&[("c", "a b", "{}")]), result("c")],
-                "messages[1].tool_calls[0]: \"a b\" is no name",
+                "messages[1].tool_calls[0]: \"a b\" is not a tool name",
             ),
             (
                 vec![user(), calls(&[("c", "add", "{x:1")]), result("c")],
-                "messages[1].tool_calls[0]: the arguments \"{x:1\" are no JSON",
+                "messages[1].tool_calls[0]: the arguments \"{x:1\" are not valid JSON",
             ),
             (
                 vec![user(), calls(&[("c", "add", "[1]")]), result("c")],
-                "messages[1].tool_calls[0]: the arguments \"[1]\" are no JSON object",
+                "messages[1].tool_calls[0]: the arguments \"[1]\" are not a JSON object",
             ),
         ] {
             let found = problems(&Rules::default(), &messages);
@@ -247,7 +247,7 @@ mod tests {
                 json!([tool("add", object()), tool("add", object())]),
                 "tools[1]: two tools are named `add`",
             ),
-            ("tools", json!([tool("a.b", object())]), "tools[0]: \"a.b\" is no name of a tool"),
+            ("tools", json!([tool("a.b", object())]), "tools[0]: \"a.b\" is not a tool name"),
             ("tools", json!([tool("add", json!({"type": "string"}))]), "tools[0]: its parameters have no"),
             (
                 "tools",
@@ -262,7 +262,7 @@ mod tests {
             ("tool_choice", json!("none"), "tool_choice: is given without tools"),
             ("stream_options", json!({}), "stream_options: is for streams only"),
             ("temperature", json!("warm"), "temperature: cannot be \"warm\""),
-            ("top_k", json!(1), "top_k: is no field of a request"),
+            ("top_k", json!(1), "top_k: is not a field of a request"),
         ] {
             let mut body = json!({"model": "m", "messages": [user()]});
             body[field] = value;

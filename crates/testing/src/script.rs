@@ -327,7 +327,7 @@ impl Progress {
         }
         match (self.overrun, self.answers.len()) {
             (0, 0) => Ok(()),
-            (0, left) => Err(format!("{left} scripted answers were not asked for")),
+            (0, left) => Err(format!("{left} scripted answers were not used")),
             (over, _) => Err(format!("{over} requests came after the last scripted answer")),
         }
     }
@@ -361,7 +361,7 @@ mod tests {
         let good = json!({"model": "m", "messages": [{"role": "user", "content": "u"}]});
         let mut progress = Progress::new(Script::new([txt("a"), txt("b")]), Rules::default());
         assert_eq!(progress.answer(&good), txt("a"));
-        assert_eq!(progress.check(), Err("1 scripted answers were not asked for".into()));
+        assert_eq!(progress.check(), Err("1 scripted answers were not used".into()));
         assert_eq!(progress.answer(&good), txt("b"));
         assert_eq!(progress.check(), Ok(()));
         assert!(matches!(progress.answer(&good), Answer::Http { status: 500, .. }));

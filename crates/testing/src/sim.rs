@@ -141,7 +141,7 @@ pub fn explore<S: State>(
 fn one_seed(text: &str) -> Range<u64> {
     match text.trim().parse::<u64>() {
         Ok(seed) if seed < u64::MAX => seed..seed + 1,
-        _ => panic!("{SEED_VARIABLE} is `{text}`, which is no seed; use a number, or unset it"),
+        _ => panic!("{SEED_VARIABLE} is `{text}`, which is not a valid seed; use a number, or unset it"),
     }
 }
 
@@ -156,7 +156,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "SUPERSTEP_SIM_SEED is `all`, which is no seed; use a number, or unset it")]
+    #[should_panic(expected = "SUPERSTEP_SIM_SEED is `all`, which is not a valid seed; use a number, or \
+        unset it")]
     fn what_is_no_seed_is_refused() {
         one_seed("all");
     }

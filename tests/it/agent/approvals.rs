@@ -99,7 +99,7 @@ fn parallel_calls_are_asked_about_one_after_the_other() {
 #[test]
 fn a_call_is_not_executed_if_the_question_about_it_panics() {
     let ran = asking(Some(|_| std::panic::resume_unwind(Box::new("gone")))).play();
-    assert_eq!(ran.result("c1"), "Error: Permission denied: whoever was asked panicked: gone");
+    assert_eq!(ran.result("c1"), "Error: Permission denied: the approver panicked: gone");
     assert_eq!((ran.kit.n("send"), ran.result("c2"), ran.reply()), (0, "r:1", "ok"));
 
     let two = calls([("c1", "unsure", "{}"), ("c2", "echo", r#"{"x":"1"}"#)]);

@@ -447,7 +447,8 @@ async fn a_folder_that_only_the_thread_names_is_named_again_or_trusted() {
         let agent = |knows| places.agent([txt("ok")], &[]).trust(Arc::new(Knows(knows))).build().unwrap();
         let error = agent(None).thread("t").answer("c1", Approval::Approve).resume().await.unwrap_err();
         let says = format!(
-            "only the thread says that its turn works in the folder `{0}`; name `{0}` as `cwd` in the context of the run to work there",
+            "the folder `{0}` of this turn is named by the stored thread only; to work there, name `{0}` as \
+             `cwd` in the context of the run",
             one.display()
         );
         assert!(chain(&error).ends_with(&says), "{}", chain(&error));

@@ -133,7 +133,7 @@ fn users_never_see_each_others_memories_whatever_they_are_called() {
 fn a_model_that_fails_is_an_error_and_no_empty_list() {
     real(async {
         for (kind, why) in [
-            (Mem0Kind::Hosted, "it could not store the messages: it does not say why"),
+            (Mem0Kind::Hosted, "it could not store the messages: it gives no reason"),
             (Mem0Kind::SelfHosted, "it answered 502: {\"detail\":\"The LLM provider is not available.\"}"),
         ] {
             let (server, memory) = serve(kind).await;

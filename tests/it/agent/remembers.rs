@@ -144,7 +144,7 @@ async fn without_a_name_a_thread_has_a_memory_of_its_own_and_without_either_ther
     let agent = Agent::builder(model).tools(memories).memory(MemoryTrigger::new(memory.clone()));
     let agent = agent.config(config).build().unwrap();
     let end = agent.without_thread().run(agent.input("remember this: tea")).await.unwrap();
-    let nobody = "there is nobody to remember it for; give the run a thread, or the input a `user_id`";
+    let nobody = "no user to store the memory for; give the run a thread, or the input a `user_id`";
     assert_eq!(end.state.tool_result_history[0], format!("Error executing 'record_to_memory': {nobody}"));
     assert!(remembered(&memory, "").await.is_empty());
 }
@@ -169,7 +169,7 @@ async fn calls_that_say_nothing_are_refused() {
         [
             "Error: invalid args for 'record_to_memory': `content` has no text in it",
             "Error: invalid args for 'retrieve_from_memory': `keywords` has at most 20 texts, got 21",
-            "Error executing 'record_to_memory': a text of 8001 characters is too long to be remembered; say it in 8000",
+            "Error executing 'record_to_memory': a memory of 8001 characters is too long; use at most 8000",
         ]
     );
     assert!(results[3].starts_with("Error: invalid args for 'record_to_memory'"), "{}", results[3]);

@@ -250,12 +250,15 @@ fn n12_a_thread_that_has_nothing_to_run_is_not_steered() {
         let steered = Steered::new([txt("ok")], memory());
         let error =
             steered.agent.thread("t").clock(TokioClock::starting_at(0)).steer("hi").await.unwrap_err();
-        assert_eq!(error.to_string(), "SS110: thread `t` has nothing to go on from; give it an input first");
+        assert_eq!(
+            error.to_string(),
+            "SS110: thread `t` has no checkpoint to resume from; give it an input first"
+        );
         steered.turn("go").await;
         let error =
             steered.agent.thread("t").clock(TokioClock::starting_at(0)).steer("hi").await.unwrap_err();
         assert!(matches!(error, SteerError::NotRunning { .. }));
-        let message = "thread `t` has nothing to run; say it as a message, which begins a turn";
+        let message = "thread `t` has no turn in progress; send the text as a message, which begins a turn";
         assert_eq!(error.to_string(), message);
     });
 }

@@ -298,7 +298,8 @@ fn g39_a_value_that_fits_the_schema_and_not_the_type_is_an_error_of_its_own() {
         let error = agent.thread("t").extract::<Server>("where?").await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the reply fits the schema of its type and is no such value: invalid IP address syntax"
+            "the reply matches the schema of its type but cannot be read as that type: invalid IP address \
+             syntax"
         );
         let ExtractError::Type { reply, .. } = error else { panic!("{error}") };
         assert_eq!(reply.outcome, Some(AgentOutcome::Completed));
@@ -400,7 +401,7 @@ fn a_schema_that_is_none_fails_the_turn_it_is_given_with_before_the_model_is_ask
         let error = agent.thread("t").run(input).await.unwrap_err();
         let text = superstep::chain(&error);
         assert!(
-            text.contains("the schema of the turn's reply, `output_schema`, is no JSON Schema: "),
+            text.contains("the schema of the turn's reply, `output_schema`, is not a valid JSON Schema: "),
             "{text}"
         );
         assert_eq!(model.requests().len(), 0);
@@ -423,6 +424,9 @@ fn a_schema_that_is_none_is_refused_before_anybody_is_asked() {
     let refused = build(json!({"type": "object", "properties": {"n": {"type": "nunber"}}})).err().unwrap();
     assert!(matches!(refused, AgentError::ReplySchema { .. }), "{refused}");
     let text = refused.to_string();
-    assert!(text.starts_with("the schema of replies, `finish.schema`, is no JSON Schema: "), "{text}");
+    assert!(
+        text.starts_with("the schema of replies, `finish.schema`, is not a valid JSON Schema: "),
+        "{text}"
+    );
     assert!(matches!(build(json!("a city")).err(), Some(AgentError::ReplySchema { .. })));
 }

@@ -20,7 +20,7 @@ use superstep_testing::{
     scripted::ScriptedModel,
 };
 
-const SAYS: &str = "SS178: the tokio runtime has no timers, without which nothing can wait or time out; build it with \
+const SAYS: &str = "SS178: the tokio runtime has no timers, which waits and timeouts need; build it with \
                     `enable_time`, or with `enable_all`";
 
 fn without_timers(run: impl Future<Output = ()>) {

@@ -68,11 +68,7 @@ fn a_text_from_another_turn_is_no_reply() {
     let refused = http(401, &[], r#"{"error":{"message":"bad key"}}"#);
     let ran = Scenario::new([txt("first"), refused]).turns(&["go", "again"]).play();
     assert_eq!(ran.turns[0].state.final_reply, "first");
-    assert!(
-        ran.reply().starts_with("No answer: the model could not be asked (llm_error): "),
-        "{}",
-        ran.reply()
-    );
+    assert!(ran.reply().starts_with("No answer: the model call failed (llm_error): "), "{}", ran.reply());
 }
 
 /// Returns first turns, each with its end and its scenario.

@@ -47,8 +47,9 @@ async fn waits(graph: &CompiledGraph<Plain>) -> Interrupt {
 fn changed(name: &str, from: &str, now: &Interrupt) -> String {
     let Interrupt { node, question, id, .. } = now;
     format!(
-        "SS125: the answer to `{name}` is not for the question that node `{node}` asks now, which did not get it: it is for \
-         {from}, and asked now is {question}; read the question and answer it by its id, `{id}`"
+        "SS125: the answer to `{name}` is for another question than the current one of node `{node}`, and \
+         was not delivered: it is for {from}, and the current one is {question}; read the question and \
+         answer it by its id, `{id}`"
     )
 }
 

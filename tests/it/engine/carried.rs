@@ -173,8 +173,8 @@ on_every_store! {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "SS190: thread `{nth}`: who ran last is not stored any more, so it is not clear in whose name to update \
-                     the state; name a node"
+                    "SS190: thread `{nth}`: the node that ran last is no longer stored, so the node of the \
+                     update is ambiguous; name a node"
                 )
             );
         }

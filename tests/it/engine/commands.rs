@@ -168,8 +168,8 @@ on_every_store! {
         let error = failed(graph.thread("t").run(Plain::update()).await);
         assert_eq!(
             error.to_string(),
-            "SS104: superstep 1: node `a` chooses where to go and went nowhere, and no edge leaves it; go to a route, \
-             or to one that leads to END"
+            "SS104: superstep 1: routing node `a` returned no route, and no edge leaves it; return a route, \
+             or one that leads to END"
         );
         let head = head(&graph).await;
         assert_eq!((names(&head.next).as_str(), head.values.said().as_str()), ("a", ""));
@@ -190,8 +190,8 @@ async fn a_worker_of_another_graph_cannot_be_sent_to() {
     let error = failed(graph.compile().unwrap().run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
-        "SS104: superstep 1: node `p` sent an item to a worker of another graph, to which it may not send; declare it \
-         with `add_sends`"
+        "SS104: superstep 1: node `p` sent an item to a worker of another graph, which it does not declare; \
+         declare it with `add_sends`"
     );
 }
 
@@ -207,7 +207,8 @@ async fn an_item_without_json_form_fails_its_node() {
     let error = failed(graph.compile().unwrap().run(Plain::update()).await);
     assert_eq!(
         text(&error),
-        "SS101: superstep 1: node `p` failed after 1 attempt\n  cause: an item that it sends cannot be stored: at `/[1,2]`: key must be a string"
+        "SS101: superstep 1: node `p` failed after 1 attempt\n  cause: an item of its command cannot be \
+         stored: at `/[1,2]`: key must be a string"
     );
 }
 

@@ -58,8 +58,9 @@ async fn j6_a_context_that_does_not_fit_is_an_error_that_no_attempt_mends() {
         assert_eq!(
             text(&error),
             format!(
-                "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS166: the context of this run is no \
-                 `it::engine::context::User`; give it another with `Thread::context`\n  cause: {cause}"
+                "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS166: the context of this \
+                 run cannot be read as `it::engine::context::User`; pass another with `Thread::context`\n  \
+                 cause: {cause}"
             )
         );
     }

@@ -136,7 +136,8 @@ on_every_store! {
         let error = failed(graph.thread("t").run(Odd::update()).await);
         assert_eq!(
             error.to_string(),
-            "SS106: superstep 1: what node `a` wrote to `map` cannot be stored as JSON and read back as it is"
+            "SS106: superstep 1: what node `a` wrote to `map` cannot be stored as JSON and read back \
+             unchanged"
         );
         let head = head(&graph).await;
         assert_eq!(names(&head.next), "a");
@@ -150,8 +151,9 @@ on_every_store! {
         let error = failed(without_b.thread("t").resume().await);
         assert_eq!(
             error.to_string(),
-            "SS114: graph `line` cannot go on from here: the checkpoint of superstep 1 still has to run `b`, which the \
-             graph does not have; add the nodes again, or update the thread as another node"
+            "SS114: graph `line` cannot resume from this checkpoint: the checkpoint of superstep 1 still \
+             has to run `b`, which the graph does not have; add the nodes again, or update the thread as \
+             another node"
         );
         assert_eq!(h(&without_b).await, before);
         assert_eq!(head(&without_b).await.values.said(), "in a");
@@ -174,9 +176,9 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         failed(graph(false).thread("t").step_limit(1).run(Plain::update()).await);
-        let refused = "SS114: graph `g` cannot go on from here: at the checkpoint of superstep 1 nodes have reached the join \
-                       of `a`, `c` to `j`, which the graph does not have; add it again with the same sources, or update the \
-                       thread as another node";
+        let refused = "SS114: graph `g` cannot resume from this checkpoint: at the checkpoint of superstep \
+                       1 nodes have reached the join of `a`, `c` to `j`, which the graph does not have; add \
+                       it again with the same sources, or update the thread as another node";
         assert_eq!(failed(graph(true).thread("t").resume().await).to_string(), refused);
         let error = failed(graph(true).thread("t").resume_with(Command::update(say("U"))).await);
         assert_eq!(error.to_string(), refused);
@@ -205,10 +207,12 @@ on_every_store! {
             }
             backend.keep(graph.compile().unwrap())
         };
-        let gone = "SS114: graph `g` cannot go on from here: the checkpoint of superstep 0 still has to run `x`, which the \
-                    graph does not have; add the nodes again, or update the thread as another node";
-        let no_way = "SS114: graph `g` cannot go on from here: the record of task 0 does not fit the checkpoint of \
-                      superstep 0: node `a` was routed to `x`, to which it has no conditional edge";
+        let gone = "SS114: graph `g` cannot resume from this checkpoint: the checkpoint of superstep 0 \
+                    still has to run `x`, which the graph does not have; add the nodes again, or update the \
+                    thread as another node";
+        let no_way = "SS114: graph `g` cannot resume from this checkpoint: the record of task 0 does not \
+                      fit the checkpoint of superstep 0: node `a` was routed to `x`, to which it has no \
+                      conditional edge";
         for (thread, x, refused) in [("gone", false, gone), ("no way", true, no_way)] {
             failed(graph(true, true).thread(thread).run(Plain::update()).await);
             let graph = graph(x, false);

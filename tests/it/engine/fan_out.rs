@@ -86,6 +86,6 @@ fn err_an_edge_to_a_worker_has_no_item() {
     let error = graph.compile().err().unwrap();
     assert_eq!(
         error.problems[0].kind.to_string(),
-        "SS009: node `w` takes an item, so only a fan-out can lead to it; use `add_fan_out`, or `add_node`"
+        "SS009: node `w` takes an item, which only a fan-out provides; use `add_fan_out`, or `add_node`"
     );
 }

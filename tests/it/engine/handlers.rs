@@ -514,8 +514,8 @@ async fn nothing_stops_before_a_handler_and_it_is_never_deferred() {
     let problems = graph(true).err().unwrap().problems;
     let problems: Vec<_> = problems.iter().map(|problem| problem.kind.to_string()).collect();
     let expected = [
-        "SS017: no run can stop before node `h`, which takes over in the middle of a superstep when another node fails; stop \
-         after it, or ask in it with an interrupt",
+        "SS017: no run can stop before error handler `h`, which runs in the middle of a superstep; stop \
+         after it, or interrupt the run in it",
         "SS016: node `h` cannot be deferred, because it handles the failures of another, and runs when that fails; remove \
          `deferred`, or defer the node that comes after it",
         "SS016: node `w` cannot be deferred, because it takes an item, and runs once it is sent one; remove `deferred`, or \
@@ -529,8 +529,8 @@ async fn nothing_stops_before_a_handler_and_it_is_never_deferred() {
     );
     assert_eq!(
         error.to_string(),
-        "SS123: no run of graph `g` can stop before node `h`, which takes over in the middle of a superstep when another \
-         node fails; stop after it"
+        "SS123: no run of graph `g` can stop before error handler `h`, which runs in the middle of a \
+         superstep; stop after it"
     );
     let stopped = graph
         .configured(RunConfig { breakpoints: breakpoints("*"), ..t() })

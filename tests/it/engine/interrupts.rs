@@ -98,7 +98,7 @@ on_every_store! {
         assert_eq!(keys(&second.interrupts), ["q2"]);
         let stale = failed(backend.keep(make()).thread("t").answer("q1", "X").resume().await);
         let waits = &second.interrupts[0].id;
-        assert_eq!(stale.to_string(), format!("SS118: nothing waits for an answer to `q1`; what waits is `{waits}`"));
+        assert_eq!(stale.to_string(), format!("SS118: no interrupt `q1` is waiting; what waits is `{waits}`"));
         assert_eq!(backend.keep(make()).thread("t").answer("q2", "B").resume().await.unwrap().state.said(), "AB");
     }
 
@@ -108,7 +108,7 @@ on_every_store! {
         let id = asked.interrupts[0].id.as_str();
         for name in ["other", "ask:1.0:q", "ask:2.0:q", "ask:2.1:q", ""] {
             let error = failed(graph.thread("t").answer(name, "yes").resume().await);
-            let wanted = format!("SS118: nothing waits for an answer to `{name}`; what waits is `{id}`");
+            let wanted = format!("SS118: no interrupt `{name}` is waiting; what waits is `{id}`");
             assert_eq!(error.to_string(), wanted);
         }
         let twice = Answers::new().answer("q", "a").answer(id, "b");
@@ -117,7 +117,7 @@ on_every_store! {
         assert_eq!(head(&graph).await.tasks[0].interrupts.len(), 1);
         graph.thread("t").answer("q", "yes").resume().await.unwrap();
         let late = failed(graph.thread("t").answer("q", "yes").resume().await);
-        assert_eq!(late.to_string(), "SS118: nothing waits for an answer to `q`; the thread waits for none");
+        assert_eq!(late.to_string(), "SS118: no interrupt `q` is waiting; the thread waits for none");
     }
 
     async fn d12_an_answer_to_a_thread_that_never_ran_is_an_error(backend: Backend) {
@@ -156,8 +156,8 @@ on_every_store! {
         let error = failed(graph.thread("t").answer("b", "maybe").resume().await);
         assert_eq!(
             superstep::chain(&error),
-            "SS120: superstep 1: the answer to `b` is not what node `ask` asked for; answer it again: invalid type: \
-             string \"maybe\", expected a boolean"
+            "SS120: superstep 1: the answer to `b` does not have the type that node `ask` expects; answer \
+             it again: invalid type: string \"maybe\", expected a boolean"
         );
         let waiting = head(&graph).await;
         assert_eq!((names(&waiting.next).as_str(), waiting.tasks[0].interrupts[0].key.as_str()), ("ask", "b"));
@@ -294,7 +294,8 @@ on_every_store! {
         let unclear = failed(backend.keep(make()).thread("t").answer("q", "?").resume().await);
         assert_eq!(
             unclear.to_string(),
-            format!("SS119: it is not clear which interrupt the answer `q` is for; answer once, by the id: `{a}`, `{b}`")
+            format!("SS119: the answer `q` is ambiguous; answer once, by the id of the interrupt: `{a}`, \
+                `{b}`")
         );
         let half = backend.keep(make()).thread("t").answer(&b, "B").resume().await.unwrap();
         assert_eq!((half.status, half.interrupts.len()), (Status::Interrupted, 1));
@@ -386,8 +387,8 @@ async fn d11_asking_without_a_checkpointer_is_an_error() {
     let error = failed(asking(&Calls::default()).run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
-        "SS121: superstep 2: node `ask` asked `q`, but the graph has no checkpointer to wait in; add one with \
-         `with_checkpointer`"
+        "SS121: superstep 2: node `ask` interrupted the run with `q`, but the graph has no checkpointer to \
+         store it; add one with `with_checkpointer`"
     );
 }
 

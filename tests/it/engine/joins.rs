@@ -265,7 +265,7 @@ fn err_a_join_of_less_than_two_nodes() {
     );
     assert_eq!(
         problems[0].kind.to_string(),
-        "SS010: a join to `b` waits for less than two nodes; use `add_edge`, or add its other sources"
+        "SS010: a join to `b` waits for fewer than two nodes; use `add_edge`, or add its other sources"
     );
 }
 

@@ -52,7 +52,7 @@ on_every_store! {
         let error = failed(graph.thread("t").run(update(json!({ "x": 0 }))).await);
         assert_eq!(
             error.to_string(),
-            "SS133: superstep 1: node `a` wrote `zzz`, which is no channel of the state; it has `log`, `x`"
+            "SS133: superstep 1: node `a` wrote `zzz`, which is not a channel of the state; it has `log`, `x`"
         );
         assert_eq!(head(&graph).await.values.to_value(), json!({ "x": 0, "log": [] }));
         let tasks: Vec<_> = head(&graph).await.tasks.iter().map(task).collect();
@@ -273,8 +273,8 @@ async fn b10_a_node_that_returns_no_object_fails() {
     let error = failed(graph.run(JsonUpdate::new()).await);
     assert_eq!(
         superstep::chain(&error),
-        "SS101: superstep 1: node `a` failed after 1 attempt: an update is an object with an entry for each channel that \
-         is written, and this is 5"
+        "SS101: superstep 1: node `a` failed after 1 attempt: an update has to be an object with an entry \
+         for each written channel, not 5"
     );
 }
 
@@ -290,14 +290,12 @@ fn all_that_is_wrong_with_a_description_is_told_at_once() {
     })));
     assert_eq!(
         error.unwrap_err().to_string(),
-        "SS180: no state can have these channels: \
-         channel `$x`: `$x` can be no channel's name; \
-         channel `a`: its default: it is a text and cannot be a number; \
-         channel `b`: `a` is the name of a channel already, or was said before; \
-         channel `b`: it is never stored, so nothing can be said of what was stored of it; \
-         channel `c`: a barrier has `names` for whom it waits, and nothing else has; \
-         channel `clear`: `clear` can be no channel's name; \
-         channel `d`: a barrier has `names` for whom it waits, and nothing else has"
+        "SS180: invalid channels: channel `$x`: `$x` can be no channel's name; channel `a`: its default: it \
+         is a text and cannot be a number; channel `b`: `a` is already the name of a channel, or a \
+         duplicate; channel `b`: it is never stored, so options about its stored form have no effect; \
+         channel `c`: a barrier has `names` for whom it waits, and nothing else has; channel `clear`: \
+         `clear` can be no channel's name; channel `d`: a barrier has `names` for whom it waits, and \
+         nothing else has"
     );
     let error = serde_json::from_value::<JsonChannels>(json!({ "x": { "reducer": "product" } })).unwrap_err();
     assert!(error.to_string().starts_with("unknown variant `product`"), "{error}");
@@ -335,8 +333,8 @@ mod schemas {
             let error = failed(graph.thread("t").run(JsonUpdate::new()).await);
             assert_eq!(
                 error.to_string(),
-                "SS134: superstep 1: what node `a` wrote to channel `log` does not fit its schema at `/1/text`: \
-                 value is not of type \"string\""
+                "SS134: superstep 1: the write of node `a` to channel `log` does not match its schema at \
+                 `/1/text`: value is not of type \"string\""
             );
             let tasks: Vec<_> = head(&graph).await.tasks.iter().map(task).collect();
             assert_eq!(tasks, [("a".to_owned(), Value::Null, error.to_string())]);
@@ -373,8 +371,8 @@ mod schemas {
         let error = failed(run(json!({ "user": 5 })).await);
         assert_eq!(
             error.to_string(),
-            "SS134: superstep 0: what node `__start__` wrote to channel `user` does not fit its schema: value is not of \
-             type \"string\""
+            "SS134: superstep 0: the write of node `__start__` to channel `user` does not match its schema: \
+             value is not of type \"string\""
         );
         let removes_too =
             json!({ "user": "u", "messages": [{ "text": "x", "id": "1" }, { "$remove": "1" }] });
@@ -387,6 +385,9 @@ mod schemas {
     fn a_schema_that_is_none_makes_no_state() {
         let error =
             JsonState::new(&channels(json!({ "x": { "schema": { "type": "colour" } } }))).unwrap_err();
-        assert!(error.problems[0].starts_with("channel `x`: its schema is no JSON Schema: "), "{error}");
+        assert!(
+            error.problems[0].starts_with("channel `x`: its schema is not a valid JSON Schema: "),
+            "{error}"
+        );
     }
 }

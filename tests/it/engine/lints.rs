@@ -174,8 +174,8 @@ fn a_circle_without_a_way_out_is_warned_of() {
     };
     let endless = |who: &str| {
         format!(
-            "SS022: {who} for ever: nothing leads out of the circle; add a conditional edge with a route to END or to \
-             another node"
+            "SS022: {who} forever: no route leaves the cycle; add a conditional edge with a route to END or \
+             to another node"
         )
     };
     assert_eq!(build(false, false, false), [endless("nodes `a`, `b`, `c` run")]);
@@ -283,7 +283,8 @@ fn a_channel_that_is_not_there_cannot_be_declared() {
     let refused = graph.compile().err().unwrap();
     assert_eq!(
         refused.problems[0].kind.to_string(),
-        "SS024: node `a` cannot write channel `anwser`, which the state does not have; it has `answer`, `log`"
+        "SS024: node `a` cannot write channel `anwser`, which the state does not have; its channels are \
+         `answer`, `log`"
     );
 }
 
@@ -298,7 +299,7 @@ async fn a_write_that_was_not_declared_is_refused() {
     let error = failed(graph.thread("t").run(Shared::update()).await);
     assert_eq!(
         error.to_string(),
-        "SS186: superstep 1: node `a` wrote channel `answer`, which is not among those that it says it writes; add it to \
+        "SS186: superstep 1: node `a` wrote channel `answer`, which it does not declare; add it to \
          `StateGraph::writes`, or do not write it"
     );
     let state = graph.thread("t").state().await.unwrap();

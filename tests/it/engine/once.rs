@@ -330,9 +330,10 @@ on_every_store! {
             assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
             assert_eq!(
                 text(&error),
-                "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS167: what `once` did as `n` is stored, but \
-                 does not fit the type it has now; read it as it was stored, or use another name to do it again\n  cause: \
-                 invalid type: string \"seven\", expected i64 at line 1 column 7"
+                "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS167: the stored result of \
+                 `once` for `n` does not fit its current type; read it in its stored form, or use another \
+                 name to repeat the effect\n  cause: invalid type: string \"seven\", expected i64 at line 1 \
+                 column 7"
             );
         }
     }

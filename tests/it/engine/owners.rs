@@ -76,7 +76,7 @@ on_every_store! {
         old.configured(config).run(say("1")).await.unwrap();
         assert_eq!(
             failed(new.thread("nobody").adopt().await).to_string(),
-            "SS110: thread `nobody` has nothing to go on from; give it an input first"
+            "SS110: thread `nobody` has no checkpoint to resume from; give it an input first"
         );
         new.thread("t").adopt().await.unwrap();
         assert_eq!(new.thread("t").run(say("2")).await.unwrap().state.said(), "1 a b 2 a b");
@@ -270,8 +270,9 @@ on_every_store! {
                 assert_eq!(
                     text(&error),
                     format!(
-                        "SS192: the entry `{name}` of the metadata of thread `t` cannot be stored as JSON and read back as it \
-                         is; give it another form\n  cause: entries of this name are the engine's own"
+                        "SS192: the entry `{name}` of the metadata of thread `t` cannot be stored as JSON \
+                         and read back unchanged; give it another form\n  cause: entries of this name are \
+                         the engine's own"
                     )
                 );
             }

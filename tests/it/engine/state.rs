@@ -345,8 +345,8 @@ on_every_store! {
             "{error}"
         );
         let head = head(&graph).await;
-        let error = "SS103: superstep 1: the write of node `b` cannot be folded: channel `sum` refused a write: \
-                     division by zero";
+        let error = "SS103: superstep 1: the write of node `b` cannot be applied: channel `sum` refused a \
+                     write: division by zero";
         assert_eq!(
             head.tasks.iter().map(task).collect::<Vec<_>>(),
             [

@@ -137,8 +137,8 @@ on_every_store! {
 
 #[test]
 fn what_takes_time_on_a_runtime_without_timers_is_an_error() {
-    const SAYS: &str = "SS178: the tokio runtime has no timers, without which nothing can wait or time out; build it with \
-                        `enable_time`, or with `enable_all`";
+    const SAYS: &str = "SS178: the tokio runtime has no timers, which waits and timeouts need; build it \
+                        with `enable_time`, or with `enable_all`";
     let one = |options: NodeOptions, node: First| {
         let mut graph = StateGraph::<Plain>::new("g");
         let node = graph.add_node("a", move |_: Plain, cx: Cx| node(cx));
@@ -248,8 +248,8 @@ async fn a_panic_in_what_writes_reads_or_begins_a_value_is_an_error_that_names_t
     assert!(matches!(&error, RunError::Encode { .. }), "{error:?}");
     assert_eq!(
         chain(&error),
-        "SS106: superstep 1: what node `a` wrote to `bomb` cannot be stored as JSON and read back as it is: its `Serialize` panicked: it \
-         cannot be written"
+        "SS106: superstep 1: what node `a` wrote to `bomb` cannot be stored as JSON and read back \
+         unchanged: its `Serialize` panicked: it cannot be written"
     );
     // It breaks nothing.
     let calm = writes(Fragile::update().bomb(Bomb::Calm).n(1)).with_checkpointer(store);
@@ -261,8 +261,8 @@ async fn a_panic_in_what_writes_reads_or_begins_a_value_is_an_error_that_names_t
     {
         assert_eq!(
             chain(&error),
-            "SS115: thread `t`, checkpoint 3: what is stored of an update does not fit the state: its `Deserialize` panicked: it \
-             cannot be read"
+            "SS115: thread `t`, checkpoint 3: the stored data of an update does not fit the state: its \
+             `Deserialize` panicked: it cannot be read"
         );
     }
     READS.store(false, Ordering::SeqCst);

@@ -295,8 +295,8 @@ async fn a_type_that_contains_itself_ends_no_process() {
     let error = failed(graph.thread("t").run(Chained::update()).await);
     assert_eq!(
         text(&error),
-        "SS106: superstep 1: what node `a` wrote to `chain` cannot be stored as JSON and read back as it is\n  cause: it is \
-         nested deeper than 100 levels, and so deep nothing is stored"
+        "SS106: superstep 1: what node `a` wrote to `chain` cannot be stored as JSON and read back \
+         unchanged\n  cause: it is nested deeper than 100 levels, and so deep nothing is stored"
     );
 }
 
@@ -363,7 +363,7 @@ async fn what_would_be_another_value_after_a_stop_is_refused_with_its_channel_an
     let other =
         "it is read back as another value: part of it is not stored, or two parts of it are one in JSON";
     let some = |what: &str| format!("`Some({what})` is `null` in JSON and would be read back as `None`");
-    let number = |float: &str| format!("{float} is no number in JSON and would be read back as `null`");
+    let number = |float: &str| format!("{float} is not a number in JSON and would be read back as `null`");
     let update = Lossy::update;
     let cases = [
         (update().twice(Some(None::<i64>)), "twice", some("None")),
@@ -382,8 +382,8 @@ async fn what_would_be_another_value_after_a_stop_is_refused_with_its_channel_an
         let error = failed(graph.thread("t").run(Lossy::update()).await);
         let expected = |step: i64, node: &str| {
             format!(
-                "SS106: superstep {step}: what node `{node}` wrote to `{channel}` cannot be stored as JSON and read back as \
-                 it is\n  cause: {why}"
+                "SS106: superstep {step}: what node `{node}` wrote to `{channel}` cannot be stored as JSON \
+                 and read back unchanged\n  cause: {why}"
             )
         };
         assert_eq!(text(&error), expected(1, "a"));
@@ -442,23 +442,23 @@ async fn items_questions_and_results_are_refused_alike() {
         ),
         (
             "question",
-            "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS192: the question `q` cannot be stored as JSON and \
-             read back as it is; give it another form\n  cause: at `/amount`: NaN is no number in JSON and would be read back \
-             as `null`"
+            "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS192: the question `q` cannot \
+             be stored as JSON and read back unchanged; give it another form\n  cause: at `/amount`: NaN is \
+             not a number in JSON and would be read back as `null`"
                 .to_owned(),
         ),
         (
             "once",
             format!(
-                "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS168: the result of `did` cannot be stored as \
-                 JSON and read back, so `once` cannot keep it\n  cause: {lossy}"
+                "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS168: the result of `did` \
+                 cannot be stored as JSON and read back, so `once` cannot store it\n  cause: {lossy}"
             ),
         ),
         (
             "recorded",
-            "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS192: the outcome of `did` cannot be stored as JSON \
-             and read back as it is; give it another form\n  cause: `Some(null)` is `null` in JSON and would be read back as \
-             `None`"
+            "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: SS192: the outcome of `did` \
+             cannot be stored as JSON and read back unchanged; give it another form\n  cause: `Some(null)` \
+             is `null` in JSON and would be read back as `None`"
                 .to_owned(),
         ),
     ];

@@ -140,7 +140,7 @@ fn j4_labels_that_make_no_namespace_are_errors() {
     ] {
         let error = Namespace::new(labels.iter().copied()).unwrap_err();
         assert!(error.is_misuse());
-        assert_eq!(error.to_string(), format!("SS305: `{}` is no namespace: {why}", labels.join(".")));
+        assert_eq!(error.to_string(), format!("SS305: invalid namespace `{}`: {why}", labels.join(".")));
     }
     // Only the first label is reserved.
     assert!(Namespace::new(["x", "superstep"]).is_ok());
@@ -154,12 +154,12 @@ fn a_filter_that_nobody_understands_is_an_error() {
         (json!([1]), "SS306: a filter is an object with a field each, and not `[1]`"),
         (
             json!({"n": {"$in": [1]}}),
-            "SS306: there is no operator `$in`, which the filter of field `n` has; use `$eq`, `$ne`, `$gt`, `$gte`, \
+            "SS306: unknown operator `$in` in the filter of field `n`; use `$eq`, `$ne`, `$gt`, `$gte`, \
              `$lt`, `$lte`",
         ),
         (
             json!({"n": {"$gt": 1, "x": 2}}),
-            "SS306: there is no operator `x`, which the filter of field `n` has; use `$eq`, `$ne`, `$gt`, `$gte`, \
+            "SS306: unknown operator `x` in the filter of field `n`; use `$eq`, `$ne`, `$gt`, `$gte`, \
              `$lt`, `$lte`",
         ),
     ] {
@@ -180,8 +180,8 @@ async fn a_graph_without_a_store_says_so() {
     let error = failed(graph.compile().unwrap().thread("t").run(Plain::update()).await);
     assert_eq!(
         text(&error),
-        "SS101: superstep 1: node `node` failed after 1 attempt\n  cause: SS185: node `node` asked for the store, and \
-         the graph was given none; compile it and add `.with_store(..)`"
+        "SS101: superstep 1: node `node` failed after 1 attempt\n  cause: SS185: node `node` requested the \
+         store, but the graph has none; add one with `CompiledGraph::with_store`"
     );
 }
 

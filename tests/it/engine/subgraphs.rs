@@ -242,7 +242,8 @@ on_every_store! {
             let error = failed(make().thread("t").answer("q", 7).resume().await);
             assert_eq!(
                 error.to_string(),
-                "SS120: superstep 2: the answer to `q` is not what node `s2` asked for; answer it again"
+                "SS120: superstep 2: the answer to `q` does not have the type that node `s2` expects; \
+                 answer it again"
             );
             assert_eq!(places(&head(&make()).await.tasks[0].interrupts), ["sub:2.0/s2:2.0:q"]);
             let stale = failed(make().thread("t").answer("s2:2.0:q", "R").resume().await);
@@ -315,7 +316,7 @@ on_every_store! {
         assert_eq!(
             ambiguous.to_string(),
             format!(
-                "SS119: it is not clear which interrupt the answer `a` is for; answer once, by the id: `{}`, `{}`",
+                "SS119: the answer `a` is ambiguous; answer once, by the id of the interrupt: `{}`, `{}`",
                 id_at(&asked.interrupts, "w:1.0/a:1.0:a"),
                 id_at(&asked.interrupts, "w:1.1/a:1.0:a"),
             )
@@ -390,8 +391,8 @@ async fn a_thread_named_like_that_of_a_subgraph_is_refused() {
     let error = failed(graph.thread("t\u{1f}sub:0@1").run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
-        "SS150: thread `t/sub:0@1` is named like one of a subgraph, with the character U+001F in it, and has no run of \
-         its own; run the graph that calls it, on its thread, or use a name without that character"
+        "SS150: thread `t/sub:0@1` has the name of a subgraph's thread, with the character U+001F in it, \
+         and cannot be run directly; run the graph that calls it, or use a name without that character"
     );
 }
 

@@ -85,20 +85,20 @@ on_every_store! {
         };
         assert_eq!(
             refused(&["sub", "x"]).await,
-            "SS155: graph `sub` has no subgraph `x` to look into: it has no such node"
+            "SS155: graph `sub` has no stored subgraph `x`: it has no such node"
         );
         assert_eq!(
             refused(&["p"]).await,
-            "SS155: graph `parent` has no subgraph `p` to look into: the node was not added as a subgraph"
+            "SS155: graph `parent` has no stored subgraph `p`: the node was not added as a subgraph"
         );
         let wrong = failed(graph.thread("t").subgraph::<Inner>(["sub"]).state().await).to_string();
-        assert_eq!(wrong, "SS155: graph `parent` has no subgraph `sub` to look into: its state is of another type");
+        assert_eq!(wrong, "SS155: graph `parent` has no stored subgraph `sub`: its state is of another type");
         let seeded = failed(graph.thread(child).state().await).to_string();
         assert!(seeded.starts_with("SS155: "), "{seeded}");
         graph.thread("t").answer("q", "R").resume().await.unwrap();
         assert_eq!(
             refused(&["sub"]).await,
-            "SS155: graph `parent` has no subgraph `sub` to look into: the node is not what runs next"
+            "SS155: graph `parent` has no stored subgraph `sub`: the node is not pending"
         );
     }
 
@@ -146,8 +146,9 @@ on_every_store! {
         let alone = failed(backend.keep(leaving(&Calls::default())).thread("t").run(say("in")).await);
         assert_eq!(
             alone.to_string(),
-            "SS156: superstep 2: node `i2` left the graph with a command for its caller, and nobody called it; return a \
-             `Command` from a routing node instead, or run the graph that has this one as a subgraph"
+            "SS156: superstep 2: node `i2` left the graph with a command for its caller, but the graph has \
+             no caller; return a `Command` from a routing node instead, or run the graph that has this one \
+             as a subgraph"
         );
         let graph = backend.keep(parent(&Calls::default(), &leaving(&Calls::default())));
         let error = failed(graph.thread("u").run(say("in")).await);

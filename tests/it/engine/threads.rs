@@ -58,7 +58,7 @@ on_every_store! {
         let error = failed(graph.thread(&from).copy_to(&to).await);
         assert_eq!(
             error.to_string(),
-            "SS311: there is no thread `t`; check its name, `threads` lists those there are"
+            "SS311: thread `t` does not exist; check its name, `threads` lists the existing threads"
         );
         graph.thread("t").run(say("1")).await.unwrap();
         graph.thread("other").run(say("2")).await.unwrap();

@@ -38,8 +38,8 @@ on_every_store! {
         let error = failed(graph.thread("t").update(say("u")).await);
         assert_eq!(
             error.to_string(),
-            "SS190: thread `t`: `left`, `right` ran last, so it is not clear in whose name to update the state; name \
-             one of them"
+            "SS190: thread `t`: `left`, `right` ran last, so the node of the update is ambiguous; name one \
+             of them"
         );
         assert_eq!(h(&graph).await, stored);
         graph.thread("t").update_as("left", say("u")).await.unwrap();
@@ -285,8 +285,9 @@ on_every_store! {
         let asked = graph().thread("t").run(Plain::update()).await.unwrap().interrupts;
         let error = failed(graph().thread("t").update_as("w", say("U")).await).to_string();
         let wanted = format!(
-            "SS198: thread `t`: 2 tasks of node `w` have not ended, and 1 of the updates are in its name, so it is not clear \
-             which of them stay (`{}` waits, `{}` waits); give one update for each, name another node, or none",
+            "SS198: thread `t`: 2 tasks of node `w` are not finished, and 1 of the updates are in its name, \
+             so the remaining tasks are ambiguous (`{}` waits, `{}` waits); give one update for each, name \
+             another node, or none",
             asked[0].id, asked[1].id
         );
         assert_eq!(error, wanted);

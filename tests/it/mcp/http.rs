@@ -238,10 +238,7 @@ async fn a_call_is_in_doubt_if_the_answer_breaks_and_the_next_one_connects_again
             lost.starts_with("the MCP server `far` was lost during this call (") && lost.contains(cause),
             "{lost}"
         );
-        assert!(
-            lost.ends_with("), so nobody knows what came of it; the next call starts it again"),
-            "{lost}"
-        );
+        assert!(lost.ends_with("), so its result is unknown; the next call starts it again"), "{lost}");
         assert!(!lost.contains("sk-1") && !lost.contains("127.0.0.1"), "{lost}");
         assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");
         let connected = methods(&asked).iter().filter(|method| *method == "initialize").count();

@@ -65,7 +65,7 @@ pub enum AgentError {
     #[error(transparent)]
     Graph(#[from] CompileError),
     /// A permission rule has an invalid pattern.
-    #[error("a permission rule for `{tool}` has a pattern that is none: {problem}")]
+    #[error("invalid pattern in permission rule for `{tool}`: {problem}")]
     Permission {
         /// The rule's pattern for tools.
         tool: String,

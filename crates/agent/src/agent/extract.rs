@@ -77,7 +77,7 @@ fn bound_integers(schema: &mut Value) {
 #[non_exhaustive]
 pub enum ExtractError {
     /// No reply matched the schema; `structured_output_invalid`.
-    #[error("no reply fits the schema (structured_output_invalid): {problem}")]
+    #[error("no reply matches the schema (structured_output_invalid): {problem}")]
     Invalid {
         /// The problem of the last one.
         problem: String,
@@ -86,7 +86,7 @@ pub enum ExtractError {
     },
     /// The reply matches the schema, which does not express all requirements of the type, but cannot be
     /// deserialized. The model was not informed.
-    #[error("the reply fits the schema of its type and is no such value: {problem}")]
+    #[error("the reply matches the schema of its type but cannot be read as that type: {problem}")]
     Type {
         /// The problem.
         problem: String,

@@ -31,7 +31,7 @@ pub async fn steer<S: State>(thread: &Thread<S>, text: &str) -> Result<u64, Stee
 #[non_exhaustive]
 pub enum SteerError {
     /// The thread has no pending tasks.
-    #[error("thread `{thread}` has nothing to run; say it as a message, which begins a turn")]
+    #[error("thread `{thread}` has no turn in progress; send the text as a message, which begins a turn")]
     NotRunning {
         /// The thread.
         thread: ThreadId,

@@ -131,10 +131,10 @@ impl ReactConfig {
 #[non_exhaustive]
 pub enum ConfigError {
     /// The value is not a table.
-    #[error("a configuration is a table of fields")]
+    #[error("a configuration has to be a table of fields")]
     NoTable,
     /// The preset is unknown.
-    #[error("there is no preset `{name}`; there are {}", .known.join(", "))]
+    #[error("unknown preset `{name}`; known presets are {}", .known.join(", "))]
     UnknownPreset {
         /// The given name.
         name: String,

@@ -133,8 +133,8 @@ impl fmt::Display for Problem {
             ),
             Self::Untrusted(folder) => write!(
                 f,
-                "only the thread says that its turn works in the folder `{0}`; name `{0}` as `cwd` in the context of the run to \
-                 work there",
+                "the folder `{0}` of this turn is named by the stored thread only; to work there, name \
+                 `{0}` as `cwd` in the context of the run",
                 folder.display()
             ),
             Self::Replaced { folder, now } => write!(

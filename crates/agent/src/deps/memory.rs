@@ -162,7 +162,7 @@ pub(crate) type BegunWish = (Option<String>, String);
 
 /// The message when there is neither a user nor a thread.
 pub(crate) const NO_OWNER: &str =
-    "there is nobody to remember it for; give the run a thread, or the input a `user_id`";
+    "no user to store the memory for; give the run a thread, or the input a `user_id`";
 
 impl MemoryError {
     /// Returns the error for a run that has neither a user nor a thread.

@@ -30,7 +30,7 @@ pub enum FacadeError {
     #[error("the run failed")]
     Run(#[from] RunError),
     /// The model is unavailable, and the configuration has [`Exhausted::Fail`].
-    #[error("the model could not be asked")]
+    #[error("the model call failed")]
     Model(#[from] ModelError),
     /// A hook failed, or panicked.
     #[error("a hook of the program failed")]

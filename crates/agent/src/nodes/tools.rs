@@ -176,7 +176,7 @@ async fn ended(
 
 /// A tool's update that another version of the program stored.
 #[derive(Debug, thiserror::Error)]
-#[error("what a tool wrote before the program was replaced cannot be read: {0}")]
+#[error("the stored update of a tool, written by another version of the program, cannot be read: {0}")]
 struct Unreadable(String);
 
 /// Calls with their positions in the response.

@@ -26,7 +26,8 @@ pub struct Preset {
 pub const PRESETS: [Preset; 6] = [
     Preset {
         name: "default",
-        about: "what is recommended: parallel tools, bounded continuations, loops warned about, refused, then answered",
+        about: "recommended: parallel tools, bounded continuations; repeated calls are warned about, then \
+            refused, then answered",
         config: ReactConfig::default,
     },
     Preset {
@@ -51,7 +52,7 @@ pub const PRESETS: [Preset; 6] = [
     },
     Preset {
         name: "agentscope",
-        about: "10 model calls, then a summary; says a word when it is interrupted",
+        about: "10 model calls, then a summary; adds a short reply when it is interrupted",
         config: ReactConfig::agentscope,
     },
 ];
@@ -314,8 +315,8 @@ mod tests {
                 r#"{"permissions":[{"tool":"a","then":"ask"},{"tool":"b","then":"maybe"}]}"#,
                 "`permissions`, entry 2: unknown variant `maybe`, expected one of `allow`, `ask`, `deny`",
             ),
-            (r#"{"preset":"nope"}"#, "there is no preset `nope`; there are default, cococat,"),
-            ("[]", "a configuration is a table of fields"),
+            (r#"{"preset":"nope"}"#, "unknown preset `nope`; known presets are default, cococat,"),
+            ("[]", "a configuration has to be a table of fields"),
         ] {
             let error = read(given).unwrap_err().to_string();
             assert!(error.starts_with(wanted), "{given}: {error}");

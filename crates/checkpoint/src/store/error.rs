@@ -15,7 +15,7 @@ pub type EmbedError = Box<dyn Error + Send + Sync>;
 #[non_exhaustive]
 pub enum StoreError {
     /// Labels that do not form a valid namespace.
-    #[error("SS305: `{namespace}` is no namespace: {why}")]
+    #[error("SS305: invalid namespace `{namespace}`: {why}")]
     Namespace {
         /// The labels, joined with `.`.
         namespace: String,
@@ -30,8 +30,8 @@ pub enum StoreError {
     },
     /// A search by meaning in a store without an embedding.
     #[error(
-        "SS307: this store was given no embedding, so it cannot search by meaning; search for words, or give it one \
-         with `StoreOptions::embed`"
+        "SS307: the store has no embedding model, so it cannot search by meaning; search for words, or set \
+         `StoreOptions::embed`"
     )]
     NoEmbedding,
     /// The embedding failed or returned an invalid result.
@@ -89,7 +89,8 @@ impl StoreError {
 /// A node that requested the store of a graph without one.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "SS185: node `{node}` asked for the store, and the graph was given none; compile it and add `.with_store(..)`"
+    "SS185: node `{node}` requested the store, but the graph has none; add one with \
+     `CompiledGraph::with_store`"
 )]
 pub struct NoStore {
     /// The node.

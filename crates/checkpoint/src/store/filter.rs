@@ -108,7 +108,7 @@ impl Filter {
                         let compare = known.map(|(_, compare)| *compare).ok_or_else(|| {
                             let names = OPERATORS.map(|(name, _)| format!("`{name}`")).join(", ");
                             wrong(format!(
-                                "there is no operator `{operator}`, which the filter of field `{field}` has; use {names}"
+                                "unknown operator `{operator}` in the filter of field `{field}`; use {names}"
                             ))
                         })?;
                         filters.push(Self { field: field.clone(), compare, with: with.clone() });

@@ -69,7 +69,7 @@ pub(super) async fn vectors(embed: &dyn Embed, texts: &[String]) -> Result<Vec<V
         return Err(fail("its vectors are empty, or not equally long".into(), None));
     }
     if !vectors.iter().flatten().all(|x| x.is_finite()) {
-        return Err(fail("a vector has something in it that is no finite number".into(), None));
+        return Err(fail("a vector contains a value that is not a finite number".into(), None));
     }
     Ok(vectors.into_iter().map(|vector| Vector::new(model, vector)).collect())
 }

@@ -39,7 +39,8 @@ pub(crate) fn user_name(name: &str) -> Result<String, String> {
 
 /// Parses a number and its unit: `90s`, `15m`, `12h`, `30d`, `2w`.
 pub(super) fn age(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration; write a number and one of s, m, h, d, w, such as `30d`");
+    let wrong =
+        || format!("invalid duration `{text}`; write a number and one of s, m, h, d, w, such as `30d`");
     let unit = text.chars().next_back().ok_or_else(wrong)?;
     let seconds: u64 = match unit {
         's' => 1,

@@ -41,12 +41,13 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     let basis = Basis::new(&*store, thread, purpose, &location, &turn).await?;
     if basis.choice.name == OFFLINE {
         return Err(Failure::usage(
-            "a dream takes a language model, which `offline` is not; name one with `--model`",
+            "a dream needs a language model, and `offline` is not one; name one with `--model`",
         ));
     }
     let store = basis.store(&location, store)?;
     let Some(dreams) = basis.dreams(basis.agent(store.clone())?)? else {
-        let what = "no dreams are configured: there is no `[dream]`; name a file that has it with `--config`";
+        let what = "no dreams are configured: the configuration has no `[dream]`; name a file that has it \
+            with `--config`";
         return Err(Failure::usage(what));
     };
     if let Some(problem) = basis.foreign_dreams(&*store, &user).await? {
@@ -76,9 +77,9 @@ fn show(user: &str, dreamt: &Dreamt, at_once: &str, json: bool) -> Result<Exit, 
     }
     let name = printable_line(user);
     let text = match dreamt {
-        Dreamt::NotDue { waiting: 0 } => format!("nothing new was said by `{name}`"),
+        Dreamt::NotDue { waiting: 0 } => format!("no new turns of `{name}`"),
         Dreamt::NotDue { waiting } => {
-            format!("{}; it is not time yet, `{at_once}` does not wait for that", waits(user, *waiting))
+            format!("{}; the dream is not due yet, `{at_once}` does not wait", waits(user, *waiting))
         }
         Dreamt::Busy => {
             return Err(Failure::new(Exit::Thread, format!("another process dreams for `{name}`")));

@@ -57,7 +57,7 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
             let chars = text.trim().chars().count();
             if chars > LONGEST_MEMORY {
                 return Err(Failure::usage(format!(
-                    "a text of {chars} characters is too long to be remembered; say it in {LONGEST_MEMORY}"
+                    "a memory of {chars} characters is too long; use at most {LONGEST_MEMORY}"
                 )));
             }
             let of = Opened::with(of, Memory::open)?;

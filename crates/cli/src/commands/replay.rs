@@ -99,15 +99,15 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         {
             let again = location.command("replay", &[&name, "--from", &since.to_string()]);
             let hint = format!(
-                "the turn was asked with another configuration than the newest one, with which it was replayed; replay the \
-                 turns since with: {again}"
+                "the turn ran with another configuration than the newest one, which this replay used; \
+                 replay the turns since then with: {again}"
             );
             tell(&hint);
         }
         return Ok(Exit::Diverged);
     }
     if strict && !replayed.is_whole() {
-        let message = format!("not all of thread `{name}` was replayed, which `--strict` asks for");
+        let message = format!("not all of thread `{name}` was replayed, which `--strict` requires");
         return Err(Failure::new(Exit::Failed, message));
     }
     Ok(Exit::Ok)

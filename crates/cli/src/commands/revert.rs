@@ -40,14 +40,14 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     let (remembered, decided) = location.remembered(&*store, &thread, None).await?;
     if remembered.is_foreign && !args.force {
         let message = format!(
-            "thread `{name}` was not run by you on this machine, so that what it would put back may be anybody's; look at \
-             the folder, and put it back all the same with `--force`"
+            "thread `{name}` was not run by you on this machine, so its stored files may come from another \
+             person; inspect the folder, and restore them anyway with `--force`"
         );
         return Err(Failure::new(Exit::Thread, message));
     }
     let graph = graph()?.with_checkpointer(store.clone());
     let to = CheckpointId(args.to);
-    let asked = format!("put the files of thread `{}` back to checkpoint {to}", printable_line(name));
+    let asked = format!("restore the files of thread `{}` to checkpoint {to}", printable_line(name));
     let sure = confirm(&format!("This will {asked}."), args.yes);
     if !sure.map_err(|cause| {
         Failure::new(Exit::Failed, format!("cannot ask at the terminal: {cause}; use `--yes`"))
@@ -60,7 +60,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     if !head.next.is_empty() {
         let resume = location.command("resume", &[name]);
         let message = format!(
-            "thread `{name}` is not finished, its tools may still change files; go on with: {resume}"
+            "thread `{name}` is not finished, its tools may still change files; resume it with: {resume}"
         );
         return Err(Failure::new(Exit::Thread, message));
     }
@@ -76,7 +76,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         let folder = round
             .folder()
             .map_or("another folder".to_owned(), |folder| format!("the folder `{}`", printable_line(folder)));
-        return Err(elsewhere(&format!("{folder}, and what was kept of it is not in `{}`", cwd.display())));
+        return Err(elsewhere(&format!("{folder}, and its stored files are not in `{}`", cwd.display())));
     }
     let rounds: Vec<_> = rounds.into_iter().map(|round| round.files).collect();
     let (force, of) = (args.force, args.thread.clone());
@@ -86,7 +86,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         Ok(changes) => changes,
         Err(error @ RestoreError::Changed(_)) => {
             let message = format!(
-                "files of thread `{name}` were {error}; nothing was done, put them back all the same with `--force`"
+                "files of thread `{name}` were {error}; nothing was done, restore them anyway with `--force`"
             );
             return Err(Failure::new(Exit::Thread, message));
         }
@@ -203,7 +203,7 @@ fn folder_of(
 
 /// Returns the error for rounds in another folder.
 fn elsewhere(location: &str) -> Failure {
-    let message = format!("nothing was done: the rounds to be taken back worked in {location}");
+    let message = format!("nothing was done: the rounds to revert worked in {location}");
     Failure::new(Exit::Thread, message)
 }
 
@@ -212,7 +212,7 @@ fn told(thread: &str, changes: &FileChanges, as_json: bool) -> Result<Exit, Fail
         return print(&lines([json!({ "thread": thread, "files": changes })]));
     }
     match listed(changes) {
-        none if none.is_empty() => print("no file had to be put back\n"),
+        none if none.is_empty() => print("no file had to be restored\n"),
         listed => print(&format!("{}\n", listed.join("\n"))),
     }
 }

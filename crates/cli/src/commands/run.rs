@@ -48,7 +48,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     }
     if is_unread && is_piped() {
         // Also with `--quiet`: the reply may answer only a part of the prompt.
-        let what = "what is piped in is not read; to put it under the prompt, write `-` behind that";
+        let what = "the piped input is not read; to append it to the prompt, write `-` after the prompt";
         tell(what);
     }
     let granted = if discard { setup.basis.decided.discard()? } else { Vec::new() };
@@ -149,7 +149,7 @@ fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result<String, Fa
         (Some(prompt), None) => prompt,
         (Some(prompt), Some(Stdin)) => format!("{prompt}\n\n{}", read_stdin()?),
         (None, None) if io::stdin().is_terminal() => {
-            return Err(Failure::usage("there is no prompt; write it behind `run`, or pipe it in"));
+            return Err(Failure::usage("the prompt is missing; write it after `run`, or pipe it in"));
         }
         (None, _) => read_stdin()?,
     };
@@ -169,7 +169,7 @@ fn read_stdin() -> Result<String, Failure> {
     if bytes.len() as u64 > MOST_PROMPT {
         return Err(too_long());
     }
-    String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is no UTF-8 text"))
+    String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is not valid UTF-8"))
 }
 
 fn too_long() -> Failure {

@@ -23,12 +23,12 @@ pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
         Err(SteerError::Run(error)) => return Err(error.into()),
         Err(_) => {
             let run = location.command("run", &[&args.text, "--thread", &args.thread]);
-            let message = format!("thread `{}` has nothing to run; use `{run}`", args.thread);
+            let message = format!("thread `{}` has no turn in progress; use `{run}`", args.thread);
             return Err(Failure::new(Exit::Thread, message));
         }
     };
     if args.json {
         return print(&lines([json!({ "thread": args.thread, "steered": number })]));
     }
-    print(&format!("`{}` is told before its next model call\n", args.thread))
+    print(&format!("`{}` receives the message before its next model call\n", args.thread))
 }

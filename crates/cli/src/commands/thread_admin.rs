@@ -92,7 +92,7 @@ pub(crate) async fn adopt(args: AdoptArgs) -> Result<Exit, Failure> {
 pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     let location = Location::new(args.location)?;
     let store = location.change(&[&args.thread]).await?;
-    if !allowed(&format!("forget older checkpoints of {}", listed(&[&args.thread])), args.yes)? {
+    if !allowed(&format!("delete older checkpoints of {}", listed(&[&args.thread])), args.yes)? {
         return Ok(Exit::Interrupted);
     }
     let thread = ThreadId::from(args.thread.as_str());
@@ -116,7 +116,7 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     if args.json {
         return print(&lines([json!({ "thread": thread, "pruned": pruned, "left": left, "files": files })]));
     }
-    let kept = if files > 0 { format!(", and {files} of the files kept for them") } else { String::new() };
+    let kept = if files > 0 { format!(", and {files} of their stored files") } else { String::new() };
     print(&format!("pruned {pruned} checkpoints of {}{kept}, {left} are left\n", listed(&[&args.thread])))
 }
 

@@ -138,7 +138,7 @@ impl Configuration {
             return None;
         }
         if let Err(Failure { message, .. }) = own_folder() {
-            return Some(format!("there is no long-term memory: {message}"));
+            return Some(format!("no long-term memory: {message}"));
         }
         let usual = Switch::On(DreamConfig::default());
         let is_dreaming = may_dream && self.preset.as_deref() == Some(DREAMING);
@@ -147,7 +147,10 @@ impl Configuration {
         }
         self.memory = Switch::On(Memory::usual());
         (is_dreaming && self.dream == usual).then(|| {
-            format!("as preset `{DREAMING}` has it, turns are written down and dreamt of; `--no-memory` turns that off")
+            format!(
+                "with preset `{DREAMING}`, turns are recorded and consolidated by dreams; `--no-memory` \
+                turns that off"
+            )
         })
     }
 
@@ -280,7 +283,8 @@ mod tests {
             ),
             (
                 json!({ "preset": "nope" }),
-                "there is no preset `nope`; there are default, cococat, opencode, harness, graph, agentscope",
+                "unknown preset `nope`; known presets are default, cococat, opencode, harness, graph, \
+                 agentscope",
             ),
         ] {
             assert_eq!(of_thread(given, None), Err(wanted.to_owned()));

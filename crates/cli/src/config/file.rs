@@ -172,7 +172,7 @@ fn unknown(name: &str, known: &[&str]) -> String {
     let near = known.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
     match near.filter(|near| likeness(near) > SIMILAR) {
         Some(near) => format!("unknown field `{name}`; did you mean `{near}`?"),
-        None => format!("unknown field `{name}`; there are `{}`", known.join("`, `")),
+        None => format!("unknown field `{name}`; known fields are `{}`", known.join("`, `")),
     }
 }
 
@@ -223,8 +223,8 @@ mod tests {
             refused(text, &format!("does not fit: {wanted}"));
         }
         let known = parse("[xyz]").unwrap_err();
-        let own = "does not fit: line 1, column 2: unknown field `xyz`; there are `preset`, `mode`, `models`, `tools`, `mcp`, \
-                   `memory`, `dream`, `snapshots`, `db`, `approval`, ";
+        let own = "does not fit: line 1, column 2: unknown field `xyz`; known fields are `preset`, `mode`, \
+                   `models`, `tools`, `mcp`, `memory`, `dream`, `snapshots`, `db`, `approval`, ";
         assert!(known.starts_with(own), "{known}");
     }
 
@@ -274,7 +274,8 @@ mod tests {
             ("[memory]\nuser = \" \"", "line 2, column 1: `memory.user`: a user needs a name".to_owned()),
             (
                 "tools = [\"read\", \"mcp.files\"]",
-                "line 1, column 1: `tools`: there is no tool and no group of tools `mcp.files`; see `superstep tools`".to_owned(),
+                "line 1, column 1: `tools`: unknown tool or group of tools `mcp.files`; see `superstep tools`"
+                    .to_owned(),
             ),
         ] {
             refused(text, &format!("does not fit: {wanted}"));

@@ -171,7 +171,7 @@ impl Location {
     pub(crate) fn unknown(&self, thread: &str) -> Failure {
         let db = self.db.display();
         let message =
-            format!("there is no thread `{thread}` in `{db}`; see `{}`", self.command("threads", &[]));
+            format!("thread `{thread}` does not exist in `{db}`; see `{}`", self.command("threads", &[]));
         Failure::new(Exit::Thread, message)
     }
 
@@ -206,5 +206,5 @@ pub(crate) fn folder(path: &Path) -> Result<PathBuf, Failure> {
         io::ErrorKind::NotFound => wrong("it does not exist"),
         _ => wrong(&cause.to_string()),
     })?;
-    if real.is_dir() { Ok(real) } else { Err(wrong("it is no folder")) }
+    if real.is_dir() { Ok(real) } else { Err(wrong("it is not a folder")) }
 }

@@ -96,7 +96,7 @@ impl ChatModel for Unasked {
     }
 
     fn stream(&self, _: Request) -> ResponseStream<'_> {
-        let error = ModelError::new(ModelErrorKind::BadRequest, "no model is asked in a replay");
+        let error = ModelError::new(ModelErrorKind::BadRequest, "no model is called in a replay");
         stream::once(async { Err(error) }).boxed()
     }
 }
@@ -185,7 +185,8 @@ impl Wish<'_> {
         }
         let found = discover::find(self.environment.servers.as_deref()).await.map_err(|entry| {
             Failure::usage(format!(
-                "`{entry}` in SUPERSTEP_LOCAL_SERVERS is no server; write it like `Ollama=http://127.0.0.1:11434/v1`"
+                "invalid server `{entry}` in SUPERSTEP_LOCAL_SERVERS; write it like \
+                 `Ollama=http://127.0.0.1:11434/v1`"
             ))
         })?;
         match (found.first(), model) {
@@ -197,13 +198,13 @@ impl Wish<'_> {
             (None, Some(model)) => Err(Failure::new(
                 Exit::Model,
                 format!(
-                    "there is no server to ask for model `{model}`: none runs on this machine, and neither `--base-url` \
-                     nor OPENAI_BASE_URL nor OPENAI_API_KEY says where; name one, or use `--model offline`"
+                    "no server for model `{model}`: none runs on this machine, and neither `--base-url` nor \
+                     OPENAI_BASE_URL nor OPENAI_API_KEY names one; name one, or use `--model offline`"
                 ),
             )),
             (None, None) => {
-                let note = "no key and no local model server: answering with `--model offline`, which is no language \
-                            model; it plans tool calls and quotes what they find";
+                let note = "no key and no local model server: answering with `--model offline`, which is \
+                    not a language model; it plans tool calls and quotes their results";
                 Ok(self.offline(Some(note.to_owned())))
             }
         }
@@ -228,19 +229,19 @@ impl Wish<'_> {
 
     fn local(&self, local: &Local, model: &str) -> Result<Choice, Failure> {
         let Local { name, base_url, .. } = local;
-        let note = format!("found {name} at {base_url}: asking its model {model}");
+        let note = format!("found {name} at {base_url}: using its model {model}");
         Ok(Choice { note: Some(note), ..self.server(From::Flag, base_url.clone(), Some(model.to_owned()))? })
     }
 
     fn server(&self, from: From, base_url: String, model: Option<String>) -> Result<Choice, Failure> {
         let Some(model) = model else {
             return Err(Failure::usage(format!(
-                "which model should `{base_url}` be asked for? Name it with `--model` or OPENAI_MODEL"
+                "the server `{base_url}` needs the name of a model; give it with `--model` or OPENAI_MODEL"
             )));
         };
         if from == From::Thread && self.thread.is_foreign && !self.is_of_environment(&base_url) {
             return Err(Failure::usage(format!(
-                "the thread remembers the server `{base_url}`, which is not asked unless you name it: repeat \
+                "the thread remembers the server `{base_url}`, which is not used unless you name it: repeat \
                  `--base-url {}`",
                 quoted(&base_url)
             )));

@@ -65,11 +65,11 @@ pub(crate) fn check_folder_of(file: &Path) -> Result<(), Failure> {
     }
     let problem = match (there.uid(), there.mode() & 0o002 != 0) {
         (owner, _) if ![0, me()].contains(&owner) => format!("belongs to another user (uid {owner})"),
-        (_, true) => "can be written by everybody".to_owned(),
+        (_, true) => "is writable by everyone".to_owned(),
         (_, false) => return Ok(()),
     };
     let message =
-        format!("the folder `{}` {problem}; keep the database in a folder of your own", folder.display());
+        format!("the folder `{}` {problem}; store the database in a folder of your own", folder.display());
     Err(Failure::new(Exit::Database, message))
 }
 

@@ -53,8 +53,8 @@ impl Remembered {
         };
         let read = Self::of(&meta).map_err(|cause| {
             let message = format!(
-                "checkpoint {} of thread `{thread}` does not remember its model in a way this program knows ({cause}); \
-                 use another thread",
+                "checkpoint {} of thread `{thread}` stores its model in an unknown form ({cause}); use \
+                 another thread",
                 meta.id
             );
             Failure::new(Exit::Database, message)

@@ -33,7 +33,7 @@ pub(crate) fn check(names: &[String], servers: &BTreeMap<String, McpConfig>) -> 
     };
     match names.iter().find(|name| !is_known(name)) {
         None => Ok(()),
-        Some(name) => Err(format!("there is no tool and no group of tools `{name}`; see `superstep tools`")),
+        Some(name) => Err(format!("unknown tool or group of tools `{name}`; see `superstep tools`")),
     }
 }
 

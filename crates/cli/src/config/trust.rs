@@ -166,7 +166,7 @@ impl Decided {
         match fs::remove_file(place) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
                 let message =
-                    format!("cannot remove `{}`, which says what you permitted: {cause}", place.display());
+                    format!("cannot remove `{}`, which stores your decisions: {cause}", place.display());
                 Err(Failure::new(Exit::Database, message))
             }
             _ => Ok(()),
@@ -225,8 +225,8 @@ impl Trust for Decided {
         let is_known = self.record().grants.contains(rule);
         if !is_known {
             let rule = format!(
-                "a rule in the database that allows `{}` is not known to be yours, and is not taken; grant it again with \
-                 `--always` when you are asked",
+                "a rule in the database that allows `{}` is not known to be yours, and is ignored; grant it \
+                 again with `--always` when a call waits for approval",
                 rule.tool
             );
             self.untaken.lock().unwrap_or_else(PoisonError::into_inner).insert(rule);
@@ -286,7 +286,7 @@ fn shorten<T>(list: &mut Vec<T>) {
 fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
     let wrong = |what: &dyn std::fmt::Display| {
         let message = format!(
-            "cannot read `{}`, which says what you permitted on thread `{}`: {what}; remove it to be asked again",
+            "cannot read `{}`, which stores your decisions on thread `{}`: {what}; remove it to decide again",
             place.display(),
             empty.thread
         );
@@ -336,7 +336,7 @@ fn write(place: &Path, record: &Record) -> io::Result<()> {
 
 fn unstored(place: &Path, cause: &io::Error) -> Failure {
     let message = format!(
-        "what you permit counts for this run only: `{}` cannot be written: {cause}; {OTHER_FOLDER}",
+        "your decisions apply to this run only: `{}` cannot be written: {cause}; {OTHER_FOLDER}",
         place.display()
     );
     Failure::new(Exit::Failed, message)

@@ -164,7 +164,7 @@ impl<W: Write> Human<W> {
             AgentEvent::ToolOutput { id, chunk, truncated, .. } => {
                 self.tool_output(&id, &chunk);
                 if truncated {
-                    self.tell(DIM, "    │ … what it says from here on is not shown");
+                    self.tell(DIM, "    │ … further output is not shown");
                 }
             }
             AgentEvent::ToolEnd { tool, id, result, .. } => self.tool_end(&id, &tool, &result),
@@ -173,17 +173,17 @@ impl<W: Write> Human<W> {
             }
             AgentEvent::Retry { delay_ms, reason, .. } => {
                 let wait = time(Duration::from_millis(delay_ms));
-                self.tell(DIM, &format!("{reason}; asking again in {wait}"));
+                self.tell(DIM, &format!("{reason}; retrying in {wait}"));
                 self.wait_for_model();
             }
             AgentEvent::ModelFallback { from, to, reason, .. } => {
-                self.tell(BAD, &format!("{from} cannot answer: {reason}; asking {to}"));
+                self.tell(BAD, &format!("{from} failed: {reason}; calling {to}"));
                 self.wait_for_model();
             }
             AgentEvent::AttemptDiscarded { .. } => {
                 self.end_line()?;
                 self.streamed.clear();
-                self.tell(BAD, "the answer broke off, what it said so far is void");
+                self.tell(BAD, "the response was aborted, and its text so far is discarded");
             }
             AgentEvent::Spilled { path, .. } => self.tell(DIM, &format!("    the whole result is in {path}")),
             AgentEvent::SpillFailed { reason, .. } => {
@@ -193,11 +193,11 @@ impl<W: Write> Human<W> {
                 self.tell(DIM, &format!("    {}", listed(&changes).join("\n    ")))
             }
             AgentEvent::SnapshotFailed { reason } => {
-                self.tell(BAD, &format!("    what the tools change cannot be put back later: {reason}"))
+                self.tell(BAD, &format!("    files that tools change cannot be restored later: {reason}"))
             }
             AgentEvent::Steered { text, .. } => {
                 self.end_line()?;
-                self.tell(DIM, &format!("told meanwhile: {text}"))
+                self.tell(DIM, &format!("message during the turn: {text}"))
             }
             AgentEvent::TruncatedAnswer {} => self.tell(BAD, "the answer ran into the model's output limit"),
             AgentEvent::TextCalls { .. } => {
@@ -222,17 +222,16 @@ impl<W: Write> Human<W> {
                 self.tell(DIM, &format!("  unwrapped the arguments of {tool}"))
             }
             AgentEvent::Loop { tool, .. } => self.tell(BAD, &format!("the model repeats itself with {tool}")),
-            AgentEvent::Retrieved { memories, passages, .. } => self.tell(
-                DIM,
-                &format!("looked up {memories} of what is remembered, {passages} of what is known"),
-            ),
+            AgentEvent::Retrieved { memories, passages, .. } => {
+                self.tell(DIM, &format!("found {memories} stored memories, {passages} passages"))
+            }
             AgentEvent::RetrievalFailed { source, reason } => {
                 self.tell(BAD, &format!("{source} could not be searched: {reason}"))
             }
             AgentEvent::TurnNotRecorded { reason } => {
-                self.tell(BAD, &format!("the turn could not be written down: {reason}"))
+                self.tell(BAD, &format!("the turn could not be recorded: {reason}"))
             }
-            AgentEvent::MemoryStored {} => self.tell(DIM, "that is remembered; see `superstep memory list`"),
+            AgentEvent::MemoryStored {} => self.tell(DIM, "stored a memory; see `superstep memory list`"),
             AgentEvent::MemoryFailed { reason } => self.tell(BAD, &format!("the memory failed: {reason}")),
             _ => {}
         }
@@ -255,7 +254,7 @@ impl<W: Write> Output for Human<W> {
 
     fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()> {
         let nodes: Vec<_> = nodes.iter().map(NodeName::as_str).collect();
-        self.tell(BAD, &format!("discarded what was still to do: {}", nodes.join(", ")));
+        self.tell(BAD, &format!("discarded pending nodes: {}", nodes.join(", ")));
         Ok(())
     }
 

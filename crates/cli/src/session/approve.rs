@@ -126,7 +126,7 @@ fn ask_approval(
             ("e" | "edit", json) => match serde_json::from_str(json) {
                 Ok(args) => Approval::Edit(args),
                 Err(error) => {
-                    writeln!(output, "these arguments are no JSON: {error}")?;
+                    writeln!(output, "the arguments are not valid JSON: {error}")?;
                     continue;
                 }
             },

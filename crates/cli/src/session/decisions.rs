@@ -47,8 +47,9 @@ impl DecisionArgs {
         }
         for given in &self.edit {
             let (id, json) = with_value("--edit", "JSON", given, waiting)?;
-            let args = serde_json::from_str(json)
-                .map_err(|error| Failure::usage(format!("the arguments for `{id}` are no JSON: {error}")))?;
+            let args = serde_json::from_str(json).map_err(|error| {
+                Failure::usage(format!("the arguments for `{id}` are not valid JSON: {error}"))
+            })?;
             decided.one(id, Approval::Edit(args))?;
         }
         for given in &self.respond {
@@ -88,7 +89,7 @@ fn with_value<'a>(
     let is_there = waiting.iter().any(|call| call.is_named(id));
     value.map(|value| (id, value)).ok_or_else(|| {
         Failure::usage(match is_there {
-            true => format!("`{flag}` says nothing for the call `{given}`: `{flag} {given}={what}`"),
+            true => format!("`{flag}` needs a value for the call `{given}`: `{flag} {given}={what}`"),
             false => format!("`{flag}` needs the call's id: `{flag} ID={given}`"),
         })
     })
@@ -109,8 +110,8 @@ impl Decided<'_> {
             let ids: Vec<_> = self.waiting.iter().map(|call| format!("`{}`", printable(&call.id))).collect();
             let (thread, ids) = (self.thread, ids.join(", "));
             return Err(Failure::usage(format!(
-                "no call `{id}` waits on thread `{thread}`; there are: {ids}; for all of them: `--approve`, `--always` or \
-                 `--deny-all REASON`"
+                "no call `{id}` waits on thread `{thread}`; waiting calls: {ids}; for all of them: \
+                 `--approve`, `--always` or `--deny-all REASON`"
             )));
         };
         match self.by_interrupt.insert(&call.interrupt, approval) {
@@ -229,7 +230,7 @@ pub(super) mod tests {
             assert_eq!(answers(flags, &["c1"]), Err(wrong.to_owned()));
         }
         let wrong = answers(&["--edit", "c1={"], &["c1"]).unwrap_err();
-        assert!(wrong.starts_with("the arguments for `c1` are no JSON: "), "{wrong}");
+        assert!(wrong.starts_with("the arguments for `c1` are not valid JSON: "), "{wrong}");
         let wrong = answers(&["--approve"], &[]).unwrap_err();
         assert_eq!(wrong, "no call waits for a decision on thread `t`");
     }

@@ -42,7 +42,7 @@ pub(crate) fn refuse(location: &Location, thread: &ThreadId) -> Result<(), Failu
     }
     let user = Dreams::user_of(thread);
     let dream = location.command("dream", &["--user", user.as_deref().unwrap_or("NAME")]);
-    Err(Failure::new(Exit::Thread, format!("thread `{thread}` is one of dreams; `{dream}` goes on with it")))
+    Err(Failure::new(Exit::Thread, format!("thread `{thread}` belongs to dreams; resume it with `{dream}`")))
 }
 
 /// The failure of a dream.

@@ -77,14 +77,11 @@ pub(crate) fn ended(user: &str, dream: &Dream) -> Result<String, Failure> {
         }
         Some(AgentOutcome::Completed) => {
             let reply = dream.reply.trim();
-            Ok(format!("dreamt of {turns} of `{name}`: {reply}").trim_end_matches([':', ' ']).to_owned())
+            Ok(format!("consolidated {turns} of `{name}`: {reply}").trim_end_matches([':', ' ']).to_owned())
         }
         Some(AgentOutcome::LlmError) => {
             let error = dream.error.as_deref().unwrap_or("no reason was stored");
-            Err(Failure::new(
-                Exit::Model,
-                format!("the model could not be asked for a dream: {error}\n{wait}"),
-            ))
+            Err(Failure::new(Exit::Model, format!("the model call of a dream failed: {error}\n{wait}")))
         }
         Some(AgentOutcome::Cancelled) | None => {
             Err(Failure::new(Exit::Interrupted, format!("the dream was interrupted; {wait}")))

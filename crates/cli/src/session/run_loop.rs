@@ -111,10 +111,7 @@ impl Setup<'_> {
             (AgentOutcome::LlmError, Ok(())) => {
                 let error = &end.state.error;
                 let error = error.as_ref().map_or("no reason was stored", |error| error.message.as_str());
-                return Err(Failure::new(
-                    Exit::Model,
-                    format!("the model could not be asked: {error}\n{resume}"),
-                ));
+                return Err(Failure::new(Exit::Model, format!("the model call failed: {error}\n{resume}")));
             }
             (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => tell(&format!("interrupted; {resume}")),
             (AgentOutcome::AwaitingApproval, _) => tell(&self.waits(waiting)),
@@ -206,7 +203,9 @@ impl Setup<'_> {
                 _ => {
                     let next: Vec<_> = next.iter().map(|node| format!("`{node}`")).collect();
                     let next = next.join(", ");
-                    format!("thread `{thread}` is not finished, {next} still to run; go on with: {resume}")
+                    format!(
+                        "thread `{thread}` is not finished, {next} still to run; resume it with: {resume}"
+                    )
                 }
             };
             return Failure::new(Exit::Thread, format!("{message}\nor drop that with `--discard`"));

@@ -168,7 +168,7 @@ impl Basis {
             _ if servers.is_empty() => {}
             Some(file) => say_again(&mut self.choice.again, file),
             None => {
-                return Err(unnamed(&self.thread, "an MCP server, which is neither started nor asked"));
+                return Err(unnamed(&self.thread, "an MCP server, which is not started"));
             }
         }
         mcp::connect(servers, &self.cwd).await
@@ -208,8 +208,8 @@ impl Basis {
     pub(crate) fn check_folder(&self) -> Result<(), Failure> {
         match &self.last_cwd {
             Some(folder) if Path::new(folder) != self.cwd => Err(Failure::usage(format!(
-                "the turn of thread `{}` began in the folder `{folder}` and goes on there only: repeat `--cwd {}`, or begin another \
-                 turn with `superstep run --discard`",
+                "the turn of thread `{}` began in the folder `{folder}` and can continue only there: repeat \
+                 `--cwd {}`, or begin another turn with `superstep run --discard`",
                 self.thread,
                 quoted(folder)
             ))),
@@ -231,8 +231,8 @@ impl Basis {
         }
         Ok(remembered.is_foreign.then(|| {
             format!(
-                "the thread `{thread}` of this database was not run by you on this machine, and a dream would go on with it; \
-                 remove it with `superstep delete`, or use another database with `--db`"
+                "the thread `{thread}` of this database was not run by you on this machine, and a dream \
+                 would continue it; remove it with `superstep delete`, or use another database with `--db`"
             )
         }))
     }

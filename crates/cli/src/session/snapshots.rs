@@ -20,7 +20,8 @@ pub(crate) fn kept(cwd: &Path) -> Result<FileSnapshots, Failure> {
 /// Deletes the snapshots of a thread.
 pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
     kept(cwd)?.forget(thread).map_err(|cause| {
-        let message = format!("the files kept of thread `{thread}` in `{}` are left: {cause}", cwd.display());
+        let message =
+            format!("the stored files of thread `{thread}` in `{}` were not deleted: {cause}", cwd.display());
         Failure::new(Exit::Failed, message)
     })
 }
@@ -29,7 +30,7 @@ pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
 pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
     kept(cwd)?.copy(from, to).map_err(|cause| {
         let message = format!(
-            "the thread was copied, but not the files kept of `{from}` in `{}`: {cause}",
+            "the thread was copied, but not the stored files of `{from}` in `{}`: {cause}",
             cwd.display()
         );
         Failure::new(Exit::Failed, message)
@@ -57,7 +58,7 @@ pub(crate) async fn prune(
     }
     kept(cwd)?.prune(thread.as_str(), &trees).map_err(|cause| {
         let message =
-            format!("the thread was pruned, but not the files kept of it in `{}`: {cause}", cwd.display());
+            format!("the thread was pruned, but not its stored files in `{}`: {cause}", cwd.display());
         Failure::new(Exit::Failed, message)
     })
 }

@@ -30,11 +30,11 @@ pub(crate) fn check_rules(rules: &[PermissionRule], tools: &[Arc<dyn Tool>]) -> 
         let wrong = |what: &str| {
             let tool = &rule.tool;
             Err(Failure::usage(format!(
-                "a permission rule is about tool `{tool}`, {what}; see `superstep tools`"
+                "a permission rule names tool `{tool}`, {what}; see `superstep tools`"
             )))
         };
         if about.is_empty() {
-            return wrong("but there is none of that name");
+            return wrong("which does not exist");
         }
         let takes = |name: &str| {
             about.iter().any(|spec| {

@@ -33,8 +33,10 @@ impl Waiting {
     pub(crate) fn of<'a>(interrupts: impl IntoIterator<Item = &'a Interrupt>) -> Result<Vec<Self>, Failure> {
         let waiting = |asked: &Interrupt| {
             let request = serde_json::from_value(asked.question.clone()).map_err(|_| {
-                let what =
-                    format!("node `{}` asks what this program cannot answer: {}", asked.node, asked.question);
+                let what = format!(
+                    "node `{}` waits for an answer that this program cannot give: {}",
+                    asked.node, asked.question
+                );
                 Failure::new(Exit::Failed, what)
             })?;
             Ok(Self { interrupt: asked.id.clone(), id: asked.key.clone(), request })

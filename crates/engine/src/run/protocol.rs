@@ -160,7 +160,7 @@ pub enum EngineError {
         to: String,
     },
     /// An item was sent to a worker that the node does not declare.
-    #[error("node `{node}` sent an item to {to}, to which it may not send; declare it with `add_sends`")]
+    #[error("node `{node}` sent an item to {to}, which it does not declare; declare it with `add_sends`")]
     UnknownSend {
         /// The sending node.
         node: NodeName,
@@ -169,10 +169,14 @@ pub enum EngineError {
     },
     /// A node with routes of its own took none, and no edge leads on.
     #[error(
-        "node `{0}` chooses where to go and went nowhere, and no edge leaves it; go to a route, or to one that leads to END"
+        "routing node `{0}` returned no route, and no edge leaves it; return a route, or one that leads to \
+         END"
     )]
     NoGoto(NodeName),
     /// A node with conditional edges chose none of them.
-    #[error("node `{0}` has conditional edges and took none; return a route, or route to END")]
+    #[error(
+        "node `{0}` has conditional edges, and their routers returned no route; return a route, or \
+        route to END"
+    )]
     NoRoute(NodeName),
 }

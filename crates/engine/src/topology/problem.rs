@@ -52,24 +52,24 @@ pub enum ProblemKind {
     #[error("SS007: an edge enters START, which only begins a run; lead it to the first node instead")]
     IntoStart,
     /// A join of less than two nodes, none of which is a worker.
-    #[error("SS010: a join to `{0}` waits for less than two nodes; use `add_edge`, or add its other sources")]
+    #[error(
+        "SS010: a join to `{0}` waits for fewer than two nodes; use `add_edge`, or add its other sources"
+    )]
     LonelyJoin(String),
     /// A plain edge or a route to a worker.
     #[error(
-        "SS009: node `{0}` takes an item, so only a fan-out can lead to it; use `add_fan_out`, or `add_node`"
+        "SS009: node `{0}` takes an item, which only a fan-out provides; use `add_fan_out`, or `add_node`"
     )]
     WorkerWithoutItem(NodeName),
     /// A node with routes of its own whose targets are not declared.
-    #[error(
-        "SS011: node `{0}` chooses where to go, and its routes lead nowhere yet; say where with `add_routes`"
-    )]
+    #[error("SS011: routing node `{0}` has no targets; map its routes to nodes with `add_routes`")]
     NoRoutes(NodeName),
     /// Two maps for the routes of a node.
     #[error("SS012: the routes of node `{0}` are declared twice, first at {1}; remove one of the two")]
     RoutesTwice(NodeName, Place),
     /// An edge to an error handler.
     #[error(
-        "SS013: node `{0}` handles the failures of another, so only these can lead to it; remove the edge, or lead it to a \
+        "SS013: node `{0}` is an error handler, which no edge can lead to; remove the edge, or lead it to a \
          node of `add_node`"
     )]
     EdgeIntoHandler(NodeName),
@@ -77,12 +77,12 @@ pub enum ProblemKind {
     #[error("SS014: node `{0}` has two error handlers, the first declared at {1}; remove one of the two")]
     TwoHandlers(NodeName, Place),
     /// An error handler of START or END.
-    #[error("SS014: node `{0}` handles the failures of {1}, which runs nothing that could fail; name a node")]
+    #[error("SS014: node `{0}` is an error handler of {1}, which cannot fail; name a node")]
     NothingToHandle(NodeName, &'static str),
     /// A subgraph that works on its caller's state and declares a state of its own.
     #[error(
-        "SS015: subgraph `{0}` works on the state of the graph that it is in, so it has none to keep over several tasks; \
-         use `add_subgraph_with`, or another `Persistence`"
+        "SS015: subgraph `{0}` uses the state of its graph, so it has no state of its own to store; use \
+         `add_subgraph_with`, or another `Persistence`"
     )]
     OwnSameState(NodeName),
     /// A deferred node that cannot be deferred.
@@ -92,8 +92,8 @@ pub enum ProblemKind {
     NeverDeferred(NodeName, &'static str),
     /// A breakpoint before an error handler.
     #[error(
-        "SS017: no run can stop before node `{0}`, which takes over in the middle of a superstep when another node fails; \
-         stop after it, or ask in it with an interrupt"
+        "SS017: no run can stop before error handler `{0}`, which runs in the middle of a superstep; stop \
+         after it, or interrupt the run in it"
     )]
     StopBeforeHandler(NodeName),
     /// A node that no edge leads to. A warning.
@@ -130,8 +130,8 @@ pub enum ProblemKind {
     },
     /// Nodes in a cycle without an exit.
     #[error(
-        "SS022: {} for ever: nothing leads out of the circle; add a conditional edge with a route to END or to another \
-         node", match &.0[..] {
+        "SS022: {} forever: no route leaves the cycle; add a conditional edge with a route to END or to \
+         another node", match &.0[..] {
             [one] => format!("node `{one}` runs"),
             many => format!("nodes {} run", many.iter().map(|node| format!("`{node}`")).collect::<Vec<_>>().join(", ")),
         }
@@ -154,7 +154,8 @@ pub enum ProblemKind {
     },
     /// A declared write to a channel that the state does not have.
     #[error(
-        "SS024: node `{node}` cannot write channel `{channel}`, which the state does not have; it has {known}"
+        "SS024: node `{node}` cannot write channel `{channel}`, which the state does not have; its channels \
+         are {known}"
     )]
     UnknownChannel {
         /// The node.

@@ -58,8 +58,16 @@ fn routes_that_the_graph_does_not_have_are_refused() {
     let node = |name: &str| Target::Node(run.topology.find(name).unwrap());
     let (a, b, w) = (node("a"), node("b"), node("w"));
     let cases = [
-        (vec![], "node `a` has conditional edges and took none; return a route, or route to END"),
-        (vec![send], "node `a` has conditional edges and took none; return a route, or route to END"),
+        (
+            vec![],
+            "node `a` has conditional edges, and their routers returned no route; return a route, or \
+            route to END",
+        ),
+        (
+            vec![send],
+            "node `a` has conditional edges, and their routers returned no route; return a route, \
+            or route to END",
+        ),
         (vec![b, a], "node `a` was routed to `a`, to which it has no conditional edge"),
         (vec![w], "node `a` was routed to `w`, to which it has no conditional edge"),
         (vec![Target::End], "node `a` was routed to `__end__`, to which it has no conditional edge"),

@@ -74,7 +74,7 @@ pub struct Replay<S: State> {
 
 /// The result of a [`Replay`].
 #[derive(Clone, Debug, PartialEq)]
-#[must_use = "a difference is no error: look at `divergence`, or call `assert_same`"]
+#[must_use = "a difference is not an error: inspect `divergence`, or call `assert_same`"]
 #[non_exhaustive]
 pub struct Replayed {
     /// The number of supersteps that agree with the stored ones.
@@ -107,8 +107,9 @@ pub enum ReplayError {
     },
     /// A checkpoint that is not on the path to the replay's last checkpoint.
     #[error(
-        "SS194: checkpoint {checkpoint} of thread `{thread}` does not lead to checkpoint {to}, where the replay ends; end \
-         it on the branch of that checkpoint, or begin at one that is on this branch"
+        "SS194: checkpoint {checkpoint} of thread `{thread}` does not lead to checkpoint {to}, where the \
+         replay ends; end the replay on the branch of that checkpoint, or begin at a checkpoint of this \
+         branch"
     )]
     NotOnBranch {
         /// The thread.
@@ -120,8 +121,8 @@ pub enum ReplayError {
     },
     /// A live replay of a thread with pending tasks, which a fork would lose.
     #[error(
-        "SS195: thread `{thread}` has still to run {}, which a live replay would leave behind; resume it to its end first, or \
-         replay it without live nodes",
+        "SS195: thread `{thread}` is not finished, {} would be next; resume it to its end before a live \
+         replay, or replay it without live nodes",
         names(next)
     )]
     Unfinished {
@@ -143,8 +144,8 @@ pub enum ReplayError {
     },
     /// An unknown name of a live node.
     #[error(
-        "SS197: `{node}` is to do for real what it does, but graph `{graph}` has no such node, and neither had a graph that it \
-         called; name the nodes as the graph has them"
+        "SS197: unknown live node `{node}`: not found in graph `{graph}` or its subgraphs; name the nodes \
+         as they were added to the graph"
     )]
     NoSuchNode {
         /// The name.

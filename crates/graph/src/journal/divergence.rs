@@ -69,11 +69,11 @@ impl At {
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Channel(name) => write!(f, "what it wrote to channel `{name}`"),
-            Self::State(name) => write!(f, "the value of channel `{name}` after what it wrote"),
-            Self::Route => f.write_str("where the thread goes from there"),
-            Self::Effect(name) => write!(f, "what it does as `{name}`"),
-            Self::Question(key) => write!(f, "what it asks as `{key}`"),
+            Self::Channel(name) => write!(f, "the write to channel `{name}`"),
+            Self::State(name) => write!(f, "the value of channel `{name}` after the write"),
+            Self::Route => f.write_str("the next nodes"),
+            Self::Effect(name) => write!(f, "the effect `{name}`"),
+            Self::Question(key) => write!(f, "the question `{key}`"),
             Self::Call(key) if key.is_empty() => f.write_str("the graph that it calls"),
             Self::Call(key) => write!(f, "the graph that it calls as `{key}`"),
             Self::Failure => f.write_str("how it ends"),
@@ -186,7 +186,7 @@ mod tests {
         };
         assert_eq!(
             divergence.narrowed().to_string(),
-            "superstep 3, after checkpoint 4: node `agent`: what it wrote to channel `messages` is different at \
+            "superstep 3, after checkpoint 4: node `agent`: the write to channel `messages` is different at \
              /0/content\n  expected \"five\"\n  got      \"six\""
         );
     }

@@ -88,7 +88,7 @@ impl Recorded {
         let recorded = serde_json::to_value(self).expect("what was read as JSON becomes JSON");
         let recorded = packed::pack(recorded, update);
         if encode::is_deeper(&recorded, encode::READABLE - 1) {
-            return Err(serde_json::Error::custom("what the task learned is nested too deep"));
+            return Err(serde_json::Error::custom("the task's recorded inputs are nested too deeply"));
         }
         update.add_recorded(&recorded);
         Ok(())

@@ -209,7 +209,7 @@ impl Script {
             let task = known(record, is_recorded).map_err(|source| RunError::Decode {
                 thread: thread.clone(),
                 checkpoint: at.id,
-                what: "what a task learned".to_owned(),
+                what: "a task's recorded inputs".to_owned(),
                 source: source.into(),
             })?;
             expected.tasks.insert(slot, task);

@@ -199,5 +199,5 @@ impl<S: State, R: Route> Command<S, R> {
 
 /// An item that cannot be stored.
 #[derive(Debug, thiserror::Error)]
-#[error("an item that it sends cannot be stored: {0}")]
+#[error("an item of its command cannot be stored: {0}")]
 struct BadItem(String);

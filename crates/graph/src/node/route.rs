@@ -2,7 +2,7 @@
 
 /// An enum without fields whose variants are the routes of a node. Write `#[derive(Route)]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no route",
+    message = "`{Self}` is not a route",
     label = "does not implement `Route`",
     note = "derive it, on an enum without fields: `#[derive(Route, Clone, Copy)]`"
 )]

@@ -63,7 +63,7 @@ impl<S: State> Driver<S> {
                 }
             }
         }
-        debug_assert!(answers.is_empty(), "whoever asks has begun, and stays to be run");
+        debug_assert!(answers.is_empty(), "a task with a question has begun and remains pending");
         let carried = carried.into_iter().map(|(_, task)| task).collect();
         let (source, mut metadata) = (Source::Update, with_origins(config.metadata.clone(), &origins));
         metadata.insert(OUTSIDE.to_owned(), writes.into());

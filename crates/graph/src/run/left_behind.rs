@@ -42,7 +42,7 @@ pub(crate) fn left_behind<S: State>(
                     node: name.clone(),
                     step: control.step + 1,
                     source: FoldError {
-                        channel: "(what its discarded task leaves)".into(),
+                        channel: "(the update of its discarded task)".into(),
                         source: Box::new(Panicked::from_payload(&*panic)),
                     },
                 })?

@@ -84,8 +84,8 @@ pub enum CallError {
     },
     /// Two tasks that call a graph with one thread.
     #[error(
-        "SS152: two tasks of node `{node}` call a graph with `Persistence::PerNode` in one superstep, and it has one thread \
-         for both; use `Persistence::PerTask`, or let one superstep come after the other"
+        "SS152: two tasks of node `{node}` call a graph with `Persistence::PerNode` in one superstep, and \
+         it has one thread for both; use `Persistence::PerTask`, or run the tasks in different supersteps"
     )]
     Shared {
         /// The node.
@@ -103,8 +103,8 @@ pub enum CallError {
     },
     /// A call by work that outlives its task.
     #[error(
-        "SS158: node `{node}` calls under the key {key:?}, but its task is over and the run has gone on; wait for the call \
-         in the node"
+        "SS158: node `{node}` calls under the key {key:?}, but its task is over and the run has continued; \
+         wait for the call in the node"
     )]
     Over {
         /// The node.
@@ -124,8 +124,8 @@ pub enum CallError {
     },
     /// A breakpoint from which no run could continue.
     #[error(
-        "SS154: there is a breakpoint in the graph that node `{node}` calls, and nothing of it is kept to go on from; \
-         remove the breakpoint, or keep the graph with a checkpointer and `Persistence::PerTask`"
+        "SS154: the graph that node `{node}` calls has a breakpoint, but is not stored and cannot resume; \
+         remove the breakpoint, or store the graph with a checkpointer and `Persistence::PerTask`"
     )]
     Breakpoint {
         /// The node.

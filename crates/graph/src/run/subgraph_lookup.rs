@@ -74,14 +74,15 @@ pub(crate) async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box
     let declared = inner.nodes[node.position()].subgraph.clone();
     let subgraph = declared.ok_or_else(|| refuse("the node was not added as a subgraph"))?;
     let restored = from.load(&down.checkpointer).await?;
-    let Restored { meta, state, .. } = restored.ok_or_else(|| refuse("nothing of that graph is stored"))?;
+    let Restored { meta, state, .. } =
+        restored.ok_or_else(|| refuse("that graph has no stored checkpoint"))?;
     let task = match subgraph.persistence() {
         Persistence::Ephemeral => return Err(refuse("it has no storage")),
         Persistence::PerNode => None,
         Persistence::PerTask => {
             let slot = meta.control.next.iter().position(|next| next.as_str() == name);
             let slot = slot.and_then(|slot| u32::try_from(slot).ok());
-            let slot = slot.ok_or_else(|| refuse("the node is not what runs next"))?;
+            let slot = slot.ok_or_else(|| refuse("the node is not pending"))?;
             Some(Origins::of(&meta).caller(slot))
         }
     };

@@ -11,7 +11,7 @@ impl Schema {
         let names =
             required.as_array().map(|names| names.iter().map(|name| name.as_str().map(str::to_owned)));
         let names = names.and_then(Iterator::collect);
-        names.map(Self).ok_or_else(|| "is no JSON Schema: `required` is not a list of names".into())
+        names.map(Self).ok_or_else(|| "is not a valid JSON Schema: `required` is not a list of names".into())
     }
 
     pub(super) fn problems<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = String> + 'a {

@@ -15,7 +15,7 @@ impl Schema {
     pub(super) fn compile(schema: &Value) -> Result<Self, String> {
         jsonschema::validator_for(schema)
             .map(Self)
-            .map_err(|cause| format!("is no JSON Schema: {}", cause.masked()))
+            .map_err(|cause| format!("is not a valid JSON Schema: {}", cause.masked()))
     }
 
     pub(super) fn problems<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = String> + 'a {

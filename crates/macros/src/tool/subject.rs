@@ -77,8 +77,8 @@ impl Subjects {
             })
         };
         let wrong = all.iter().find_map(|Named { argument, root, .. }| match root {
-            _ if !is_free && !has(argument, false) => Some((argument, "is no argument of the model")),
-            Some(root) if !has(root, true) => Some((root, "is no parameter with `#[dep]`")),
+            _ if !is_free && !has(argument, false) => Some((argument, "is not an argument of the model")),
+            Some(root) if !has(root, true) => Some((root, "is not a parameter with `#[dep]`")),
             _ => None,
         });
         wrong.map_or(Ok(()), |(name, what)| Err(Error::new_spanned(name, format!("`{name}` {what}"))))

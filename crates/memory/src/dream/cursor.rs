@@ -90,7 +90,7 @@ impl DreamFiles {
 }
 
 fn unreadable(path: &Path, error: &serde_json::Error) -> io::Error {
-    let message = format!("`{}` is not what was written there: {error}", path.display());
+    let message = format!("`{}` cannot be read: {error}", path.display());
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
@@ -120,7 +120,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(NAME), r#"{"read":"#).unwrap();
         let error = DreamFiles::new(dir.path().to_owned()).cursor().unwrap_err().to_string();
-        assert!(error.contains("dream.json` is not what was written there: EOF"), "{error}");
+        assert!(error.contains("dream.json` cannot be read: EOF"), "{error}");
     }
 
     #[test]

@@ -135,10 +135,10 @@ pub struct Dream {
 #[non_exhaustive]
 pub enum DreamError {
     /// The inner agent cannot be built.
-    #[error("the agent that dreams cannot be built")]
+    #[error("the agent for dreams cannot be built")]
     Agent(#[from] AgentError),
     /// The graph failed.
-    #[error("the dream broke off")]
+    #[error("the dream failed")]
     Run(#[from] RunError),
     /// The history, the cursor or the memory cannot be read or written.
     #[error("the files of `{user}` cannot be used for a dream")]
@@ -151,7 +151,8 @@ pub enum DreamError {
     /// The folders of the histories and of the memories are equal or nested: then dreams could edit
     /// histories.
     #[error(
-        "histories and memories are kept in one folder, where dreams could edit histories; keep each in a folder of its own"
+        "histories and memories are stored in one folder, where dreams could edit histories; store each in \
+         its own folder"
     )]
     OneFolder,
 }
@@ -435,7 +436,7 @@ fn wire(
 
 /// A node of a graph that does not run.
 #[derive(Debug, thiserror::Error)]
-#[error("this graph is there to be looked at; run the dreams of a user")]
+#[error("this graph is for inspection only; run the dreams of a user")]
 struct NotToRun;
 
 impl AfterTurn for Dreams {

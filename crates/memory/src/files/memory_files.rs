@@ -103,7 +103,7 @@ impl MemoryFiles {
         let Some(after) = after else { return Ok(Some(done)) };
         if after.len() as u64 > MOST && after.len() > before.len() {
             return Err(io::Error::other(format!(
-                "the memory is full: `{FILE}` would have more than {} MiB; forget something first",
+                "the memory is full: `{FILE}` would have more than {} MiB; delete some memories first",
                 MOST >> 20
             )));
         }
@@ -236,14 +236,14 @@ fn read(path: &Path) -> io::Result<String> {
         there => there?,
     };
     if !there.is_file() {
-        return Err(io::Error::other(format!("`{FILE}` is no file")));
+        return Err(io::Error::other(format!("`{FILE}` is not a file")));
     }
     let mut bytes = Vec::new();
     File::open(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST {
         return Err(io::Error::other(format!("`{FILE}` has more than {} MiB; make it shorter", MOST >> 20)));
     }
-    String::from_utf8(bytes).map_err(|_| io::Error::other(format!("`{FILE}` is no UTF-8 text")))
+    String::from_utf8(bytes).map_err(|_| io::Error::other(format!("`{FILE}` is not valid UTF-8")))
 }
 
 /// Writes a complete new file with the permissions of the file that it will replace.
@@ -352,7 +352,7 @@ mod tests {
         let error = files.search("u", "tea", 1).unwrap_err().to_string();
         assert_eq!(error, "`MEMORY.md` has more than 1 MiB; make it shorter");
         fs::write(&path, [0xff]).unwrap();
-        assert_eq!(add(&files, "u", "x").unwrap_err().to_string(), "`MEMORY.md` is no UTF-8 text");
+        assert_eq!(add(&files, "u", "x").unwrap_err().to_string(), "`MEMORY.md` is not valid UTF-8");
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -256,7 +256,7 @@ fn ends_a_line(mut file: &File, end: u64) -> io::Result<bool> {
 fn is_file(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path)?.is_file() {
         true => Ok(()),
-        false => Err(io::Error::other(format!("`{}` is no file", path.display()))),
+        false => Err(io::Error::other(format!("`{}` is not a file", path.display()))),
     }
 }
 

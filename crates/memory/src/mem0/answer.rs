@@ -101,7 +101,7 @@ fn failed(result: &Value) -> Option<String> {
         match words.find(|word| !word.is_null()) {
             Some(Value::String(text)) => excerpt(text),
             Some(value) => excerpt(&value.to_string()),
-            None => "it does not say why".to_owned(),
+            None => "it gives no reason".to_owned(),
         }
     })
 }

@@ -85,8 +85,7 @@ impl Mem0 {
 
     /// Waits for the result of messages that the server processes asynchronously.
     async fn settled(&self, event: &str, patience: Instant) -> Result<Vec<MemoryEntry>, String> {
-        let unknown =
-            |why: String| format!("it took the messages, but it is unknown what became of them: {why}");
+        let unknown = |why: String| format!("it received the messages, but the result is unknown: {why}");
         loop {
             let answer = self.send(Mem0Form::event(event)).await.map_err(unknown)?;
             match answer::event(&answer).map_err(unknown)? {
@@ -163,7 +162,7 @@ impl Mem0 {
         if !status.is_success() {
             return Err(refusal(status, &said));
         }
-        serde_json::from_str(&said).map_err(|_| format!("its answer is no JSON: {}", excerpt(&said)))
+        serde_json::from_str(&said).map_err(|_| format!("its answer is not valid JSON: {}", excerpt(&said)))
     }
 
     /// Sends a request about one memory; `None` if it does not exist. A deletion may have an empty response.
@@ -173,9 +172,8 @@ impl Mem0 {
             StatusCode::NOT_FOUND => Ok(None),
             StatusCode::NO_CONTENT => Ok(Some(json!({}))),
             status if !status.is_success() => Err(refusal(status, &said)),
-            _ => {
-                serde_json::from_str(&said).map_err(|_| format!("its answer is no JSON: {}", excerpt(&said)))
-            }
+            _ => serde_json::from_str(&said)
+                .map_err(|_| format!("its answer is not valid JSON: {}", excerpt(&said))),
         }
     }
 

@@ -95,13 +95,13 @@ pub enum Mem0ConfigError {
         problem: String,
     },
     /// The key is not a valid header value.
-    #[error("the Mem0 key has characters that cannot stand in a header; copy it again, without line breaks")]
+    #[error("the Mem0 key has characters that are not valid in a header; copy it again, without line breaks")]
     ApiKey,
     /// There is no key.
     #[error("the hosted form of Mem0 needs a key; make one in its dashboard")]
     NoApiKey,
     /// The threshold is not a valid score.
-    #[error("the threshold {threshold} of Mem0 is no score; choose one from 0 to 1")]
+    #[error("invalid threshold {threshold} of Mem0; choose one from 0 to 1")]
     Threshold {
         /// The given value.
         threshold: f64,
@@ -131,7 +131,7 @@ mod tests {
         );
         assert_eq!(
             problem(Mem0Config::hosted(ApiKey::new("m0-\n1"))),
-            "the Mem0 key has characters that cannot stand in a header; copy it again, without line breaks"
+            "the Mem0 key has characters that are not valid in a header; copy it again, without line breaks"
         );
         assert_eq!(
             problem(Mem0Config::hosted(ApiKey::default())),
@@ -139,7 +139,7 @@ mod tests {
         );
         assert_eq!(
             problem(Mem0Config { threshold: f64::NAN, ..hosted() }),
-            "the threshold NaN of Mem0 is no score; choose one from 0 to 1"
+            "invalid threshold NaN of Mem0; choose one from 0 to 1"
         );
     }
 

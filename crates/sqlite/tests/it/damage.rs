@@ -22,8 +22,8 @@ async fn damaged(sql: &str) -> String {
 
 #[tokio::test]
 async fn a_row_that_was_changed_is_named() {
-    let advice = "go on from an older checkpoint, or restore the file from a backup";
-    let cause = "the row is not what was stored: its checksum does not fit";
+    let advice = "resume from an older checkpoint, or restore the file from a backup";
+    let cause = "the row was changed: its checksum does not match";
     let cases = [
         ("UPDATE checkpoints SET applied = '[{' WHERE id = 3", 3),
         ("UPDATE checkpoints SET applied = applied || ' ' WHERE id = 1", 1),
@@ -96,7 +96,7 @@ async fn what_was_stored_before_the_damage_is_still_there_and_a_damaged_thread_c
 /// The database of schema 1 has no checksums, so that foreign data is only found by reading it.
 #[tokio::test]
 async fn a_row_that_superstep_did_not_write_is_named() {
-    let advice = "go on from an older checkpoint, or restore the file from a backup";
+    let advice = "resume from an older checkpoint, or restore the file from a backup";
     let cases = [
         (
             "UPDATE checkpoints SET applied = '[{' WHERE id = 4",

@@ -110,7 +110,7 @@ async fn the_same_checkpoint_is_not_committed_twice() {
     let late = one.commit(&thread, head, superstep(head, "\"one\"")).await.unwrap_err();
     assert_eq!(
         late.to_string(),
-        "SS302: thread `t` was changed by someone else: its head is not checkpoint 2 any more; load it again"
+        "SS302: thread `t` was changed by another writer: its head is no longer checkpoint 2; load it again"
     );
     assert_eq!(updates(&load(&one, &thread).await), ["1", "2", "\"two\""]);
     two.delete(&thread).await.unwrap();

@@ -235,7 +235,7 @@ async fn a_database_that_is_only_read_is_not_changed() {
     let error = SqliteCheckpointer::open_read_only(folder.db()).unwrap_err();
     assert_eq!(
         folder.text(&error),
-        "SS303: cannot open database `DIR/db`: there is no such file; use another one"
+        "SS303: cannot open database `DIR/db`: the file does not exist; use another one"
     );
     line(&folder.open(), &thread, 2).await;
     let store = SqliteCheckpointer::open_read_only(folder.db()).unwrap();
@@ -262,8 +262,8 @@ async fn a_database_that_someone_keeps_locked_is_refused() {
     let error = store.commit(&thread, head, superstep(head, "2")).await.unwrap_err();
     assert_eq!(
         folder.text(&error),
-        "SS303: cannot commit to thread `t` in database `DIR/db`: another program keeps it locked; \
-         wait until it is done, or end it: database is locked (SQLite code 5)"
+        "SS303: cannot commit to thread `t` in database `DIR/db`: another program has locked it; wait until \
+         it is done, or end it: database is locked (SQLite code 5)"
     );
     assert_eq!(updates(&load(&store, &thread).await), ["1"]);
     other.execute_batch("COMMIT").unwrap();
@@ -313,8 +313,8 @@ async fn a_full_disk_refuses_a_commit_and_keeps_the_last_one() {
         let error = store.commit(&thread, head, superstep(head, &large)).await.unwrap_err();
         assert_eq!(
             folder.text(&error),
-            "SS303: cannot commit to thread `t` in database `DIR/db`: it cannot grow any more; \
-             make room and go on from the last checkpoint: database or disk is full (SQLite code 13)"
+            "SS303: cannot commit to thread `t` in database `DIR/db`: it cannot grow; free some space and \
+             resume from the last checkpoint: database or disk is full (SQLite code 13)"
         );
     }
     let mut first = superstep(None, &large);

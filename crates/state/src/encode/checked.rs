@@ -290,7 +290,9 @@ impl<'a, S: Serializer> Checked<'a, S> {
     fn float(&self, float: f64) -> Result<(), S::Error> {
         match float.is_finite() {
             true => Ok(()),
-            false => self.lossy(|| format!("{float} is no number in JSON and would be read back as `null`")),
+            false => {
+                self.lossy(|| format!("{float} is not a number in JSON and would be read back as `null`"))
+            }
         }
     }
 }

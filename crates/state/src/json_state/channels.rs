@@ -74,7 +74,7 @@ pub enum JsonReducer {
 
 /// An invalid description of channels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("SS180: no state can have these channels: {}", .problems.join("; "))]
+#[error("SS180: invalid channels: {}", .problems.join("; "))]
 pub struct BadChannels {
     /// The problems, each with its channel.
     pub problems: Vec<String>,
@@ -147,12 +147,12 @@ impl JsonChannels {
             }
             for was in &channel.was {
                 if names.contains(&was.as_str()) {
-                    problem(format!("`{was}` is the name of a channel already, or was said before"));
+                    problem(format!("`{was}` is already the name of a channel, or a duplicate"));
                 }
                 names.push(was);
             }
             if channel.untracked && (channel.required || !channel.was.is_empty()) {
-                problem("it is never stored, so nothing can be said of what was stored of it".into());
+                problem("it is never stored, so options about its stored form have no effect".into());
             }
             if (channel.reducer == JsonReducer::Barrier) == channel.names.is_empty() {
                 problem("a barrier has `names` for whom it waits, and nothing else has".into());

@@ -14,7 +14,7 @@ impl Schema {
     /// The problem, as the end of a sentence that begins with the schema.
     pub(super) fn new(schema: &Value) -> Result<Self, String> {
         let validator = jsonschema::validator_for(schema);
-        validator.map(Self).map_err(|cause| format!("is no JSON Schema: {}", cause.masked()))
+        validator.map(Self).map_err(|cause| format!("is not a valid JSON Schema: {}", cause.masked()))
     }
 
     /// Validates a value.
@@ -37,7 +37,7 @@ pub(super) enum Schema {}
 #[cfg(not(feature = "json-schema"))]
 impl Schema {
     pub(super) fn new(_: &Value) -> Result<Self, String> {
-        Err("would not be looked at: this program is built without the feature `json-schema`".into())
+        Err("would be ignored: this program is built without the feature `json-schema`".into())
     }
 
     pub(super) fn check(&self, _: &Value) -> Result<(), (String, String)> {

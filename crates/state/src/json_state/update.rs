@@ -24,7 +24,7 @@ pub struct JsonUpdate {
 
 /// JSON that is not a valid update.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an update is an object with an entry for each channel that is written, and this is {found}")]
+#[error("an update has to be an object with an entry for each written channel, not {found}")]
 pub struct BadUpdate {
     /// A description of the JSON.
     pub found: String,
@@ -165,7 +165,7 @@ impl<'de> Deserialize<'de> for JsonUpdate {
             }
         }
         if let Some(name) = writes.keys().find(|name| keys::is_own(name)) {
-            return Err(D::Error::custom(format!("`{name}` is no channel's name")));
+            return Err(D::Error::custom(format!("`{name}` is not a valid channel name")));
         }
         update.writes = writes;
         Ok(update)

@@ -52,7 +52,7 @@ pub(super) fn check(rules: &Rules, body: &Value, found: &mut Problems) {
         before = role;
     }
     if rules.alternates && before == "assistant" {
-        found.add("messages", "the assistant has the last word, so there is nothing to answer");
+        found.add("messages", "the last message is the assistant's, so there is nothing to answer");
     }
     if !open.is_empty() {
         found.add("messages", format_args!("the call `{}` has no result at the end", open.join("`, `")));

@@ -44,13 +44,13 @@ const BODY: [(&str, Fits); 28] = [
 const LONGEST_NAME: usize = 64;
 
 pub(super) fn check(rules: &Rules, body: &Value, found: &mut Problems) {
-    let Some(fields) = body.as_object() else { return found.add("body", "is no JSON object") };
+    let Some(fields) = body.as_object() else { return found.add("body", "is not a JSON object") };
     for (name, value) in fields {
         match BODY.iter().find(|(known, _)| known == name) {
             Some((_, fits)) if fits(value) => {}
             Some(_) => found.add(name, format_args!("cannot be {value}")),
             None if rules.extra_fields.contains(name) => {}
-            None => found.add(name, "is no field of a request"),
+            None => found.add(name, "is not a field of a request"),
         }
     }
     if text(body, "model").is_empty() {
@@ -69,17 +69,17 @@ pub(super) fn check(rules: &Rules, body: &Value, found: &mut Problems) {
 }
 
 fn message(rules: &Rules, place: &str, message: &Value, found: &mut Problems) {
-    let Some(fields) = message.as_object() else { return found.add(place, "is no JSON object") };
+    let Some(fields) = message.as_object() else { return found.add(place, "is not a JSON object") };
     let role = text(message, "role");
     let own: &[&str] = match role {
         "system" | "developer" | "user" => &["name"],
         "assistant" => &["name", "tool_calls", "reasoning_content", "refusal"],
         "tool" => &["tool_call_id"],
-        _ => return found.add(place, format_args!("{} is no role", message["role"])),
+        _ => return found.add(place, format_args!("{} is not a role", message["role"])),
     };
     for name in fields.keys().filter(|name| !["role", "content"].contains(&name.as_str())) {
         if !own.contains(&name.as_str()) {
-            found.add(place, format_args!("`{name}` is no field of a message of role `{role}`"));
+            found.add(place, format_args!("`{name}` is not a field of a message of role `{role}`"));
         }
     }
     let has_calls = !array(message, "tool_calls").is_empty();
@@ -88,13 +88,13 @@ fn message(rules: &Rules, place: &str, message: &Value, found: &mut Problems) {
         Value::Array(parts) if !parts.is_empty() => self::parts(place, parts, found),
         Value::Null if has_calls => {}
         Value::String(_) | Value::Null if role == "assistant" => {
-            found.add(place, "an assistant that neither says nor calls anything");
+            found.add(place, "an assistant message without content and calls");
         }
         other => found.add(place, format_args!("the content of role `{role}` cannot be {other}")),
     }
     for field in ["reasoning_content", "refusal", "name"] {
         if message.get(field).is_some_and(|value| !value.is_string()) {
-            found.add(place, format_args!("`{field}` is no text"));
+            found.add(place, format_args!("`{field}` is not a text"));
         }
     }
     match message.get("tool_calls") {
@@ -115,7 +115,7 @@ fn parts(place: &str, parts: &[Value], found: &mut Problems) {
     for part in parts {
         let kind = text(part, "type");
         if !["text", "image_url", "input_audio", "file"].contains(&kind) || part.get(kind).is_none() {
-            found.add(place, format_args!("{part} is no part of a content"));
+            found.add(place, format_args!("{part} is not a part of a content"));
         }
     }
 }
@@ -137,8 +137,10 @@ fn call(rules: &Rules, place: &str, call: &Value, found: &mut Problems) {
         Value::String(_) if rules.verbatim => {}
         Value::String(arguments) => match serde_json::from_str::<Value>(arguments) {
             Ok(Value::Object(_)) => {}
-            Ok(_) => found.add(place, format_args!("the arguments {arguments:?} are no JSON object")),
-            Err(error) => found.add(place, format_args!("the arguments {arguments:?} are no JSON: {error}")),
+            Ok(_) => found.add(place, format_args!("the arguments {arguments:?} are not a JSON object")),
+            Err(error) => {
+                found.add(place, format_args!("the arguments {arguments:?} are not valid JSON: {error}"))
+            }
         },
         other => found.add(place, format_args!("arguments are a text, not {other}")),
     }
@@ -165,7 +167,7 @@ fn tools(body: &Value, found: &mut Problems) {
             found.add(&place, format_args!("two tools are named `{}`", text(function, "name")));
         }
         if function.get("description").is_some_and(|description| !description.is_string()) {
-            found.add(&place, "its description is no text");
+            found.add(&place, "its description is not a text");
         }
         if let Some(schema) = function.get("parameters") {
             self::schema(&place, schema, found);
@@ -202,17 +204,14 @@ fn name(place: &str, function: &Value, found: &mut Problems) {
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(fits) {
         found.add(
             place,
-            format_args!(
-                "{} is no name of a tool; it has 1 to 64 of a-z, A-Z, 0-9, _ and -",
-                function["name"]
-            ),
+            format_args!("{} is not a tool name; it has 1 to 64 of a-z, A-Z, 0-9, _ and -", function["name"]),
         );
     }
 }
 
 fn only(place: &str, value: &Value, known: &[&str], found: &mut Problems) {
     match value.as_object() {
-        None => found.add(place, format_args!("{value} is no JSON object")),
+        None => found.add(place, format_args!("{value} is not a JSON object")),
         Some(fields) => {
             for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
                 found.add(place, format_args!("there is no field `{name}`"));

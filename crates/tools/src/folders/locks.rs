@@ -26,7 +26,7 @@ pub fn lock(path: &Path) -> io::Result<Option<File>> {
 pub fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
         let name = path.file_name().unwrap_or_default().display();
-        return Err(io::Error::other(format!("`{name}` is no file")));
+        return Err(io::Error::other(format!("`{name}` is not a file")));
     }
     held(options.create(true).truncate(false).open(path)?, path)
 }
@@ -133,7 +133,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (dir.path().join("lock"), dir.path().join("elsewhere"));
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
-        assert_eq!(lock(&path).unwrap_err().to_string(), "`lock` is no file");
+        assert_eq!(lock(&path).unwrap_err().to_string(), "`lock` is not a file");
         assert!(!elsewhere.exists());
     }
 }

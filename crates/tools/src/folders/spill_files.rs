@@ -48,7 +48,7 @@ impl SpillFiles {
     }
 
     fn write(&self, thread: &str, call_id: &str, text: &str) -> Result<String, SpillError> {
-        let failed = |error: io::Error| SpillError(format!("the result cannot be kept: {error}"));
+        let failed = |error: io::Error| SpillError(format!("the result cannot be stored: {error}"));
         let size = text.len() as u64;
         if size > MOST_OF_A_TEXT {
             return Err(SpillError(format!("the result is longer than {} MiB", MOST_OF_A_TEXT >> 20)));
@@ -76,7 +76,7 @@ impl SpillFiles {
                 Err(error) => return Err(failed(error)),
             }
         }
-        Err(SpillError(format!("{MOST_NAMESAKES} results of the call `{name}` are kept already")))
+        Err(SpillError(format!("{MOST_NAMESAKES} results of the call `{name}` are already stored")))
     }
 }
 

@@ -34,7 +34,7 @@ pub struct ThreadFolders {
 
 /// Returns the error for a folder whose path contains a link by now.
 pub(crate) fn leads_elsewhere() -> io::Error {
-    io::Error::other("there is a link in its path")
+    io::Error::other("its path contains a link")
 }
 
 impl ThreadFolders {

@@ -136,7 +136,7 @@ impl Tool for Run {
             check_timers()?;
             let found = self.workspace.find(args.cwd.as_deref().unwrap_or("."))?;
             if !found.real.is_dir() {
-                return Err(ToolError::Failed(format!("path '{}' is no directory", found.shown)));
+                return Err(ToolError::Failed(format!("path '{}' is not a directory", found.shown)));
             }
             let failed = |error: io::Error| ToolError::Failed(format!("the command cannot be run: {error}"));
             if cx.cancel.is_cancelled() {
@@ -447,7 +447,7 @@ mod tests {
             (at(".."), "path '..' is outside the workspace root; use a path below it"),
             (at(".git"), "path '.git' is reserved: `.git` and `.superstep` are out of reach"),
             (at("missing"), "path 'missing' not found in the workspace"),
-            (at("file"), "path 'file' is no directory"),
+            (at("file"), "path 'file' is not a directory"),
         ] {
             assert_eq!(refusal(&tool, args).await, expected);
         }

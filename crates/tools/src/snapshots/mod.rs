@@ -273,7 +273,8 @@ impl FileSnapshots {
                         }
                         if room.is_some_and(|room| new_bytes > room) {
                             return Err(SnapshotError(format!(
-                                "the kept files of all threads would take more than {} MiB; delete or prune threads",
+                                "the stored files of all threads would take more than {} MiB; delete or \
+                                 prune threads",
                                 MAX_KEPT_BYTES >> 20
                             )));
                         }
@@ -403,14 +404,15 @@ impl FileSnapshots {
         let tree: Tree = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
         // The hash proves that it is whole, not its origin.
         match tree.0.keys().find(|path| !is_below(path)) {
-            Some(path) => Err(wrong(&format!("path '{}' is none that is kept", one_line(path)))),
+            Some(path) => Err(wrong(&format!("path '{}' is not in the snapshot", one_line(path)))),
             None => Ok(tree),
         }
     }
 
     /// Reads a stored file by its name.
     fn read(&self, thread: &str, name: &str) -> Result<Vec<u8>, SnapshotError> {
-        let lost = |error: io::Error| SnapshotError(format!("`{name}` was not kept on this thread: {error}"));
+        let lost =
+            |error: io::Error| SnapshotError(format!("`{name}` is not stored for this thread: {error}"));
         // Names come from a database that may not be trusted.
         if !disk::is_kept(name) {
             return Err(lost(io::ErrorKind::InvalidInput.into()));
@@ -418,7 +420,7 @@ impl FileSnapshots {
         let folder: PathBuf = self.folders.check(&self.folders.below(thread)).map_err(lost)?;
         let content = fs::read(folder.join(name)).map_err(lost)?;
         if !disk::is_whole(name, &content) {
-            return Err(SnapshotError(format!("`{name}`, which was kept on this thread, is damaged")));
+            return Err(SnapshotError(format!("`{name}`, which is stored for this thread, is damaged")));
         }
         Ok(content)
     }
@@ -479,11 +481,11 @@ fn is_nothing(error: &io::Error) -> bool {
 }
 
 fn failed(error: io::Error) -> SnapshotError {
-    SnapshotError(format!("the files cannot be kept: {error}"))
+    SnapshotError(format!("the files cannot be stored: {error}"))
 }
 
 fn unkept(error: superstep_llm::ToolError) -> SnapshotError {
-    SnapshotError(format!("the files cannot be kept: {error}"))
+    SnapshotError(format!("the files cannot be stored: {error}"))
 }
 
 #[cfg(unix)]

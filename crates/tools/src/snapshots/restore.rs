@@ -22,10 +22,10 @@ use crate::workspace::{
 #[non_exhaustive]
 pub enum RestoreError {
     /// These files were changed by someone else since the last snapshot. Nothing was done.
-    #[error("changed by somebody else since: {}", .0.join(", "))]
+    #[error("changed by another program since: {}", .0.join(", "))]
     Changed(Vec<String>),
     /// The current content cannot be read, so overwriting it could lose data. Nothing was done.
-    #[error("path '{0}' cannot be read, and is not replaced unseen; nothing was done")]
+    #[error("path '{0}' cannot be read, so it is not replaced; nothing was done")]
     Unreadable(String),
     /// A needed content was not stored, or a file cannot be written. The files restored so far are whole;
     /// repeat the call to continue.
@@ -123,10 +123,10 @@ impl FileSnapshots {
         self.keep_note(&folder, &note)?;
         for Step { path, now, wanted, content } in steps {
             let failed =
-                |why: &dyn fmt::Display| SnapshotError(format!("file '{path}' cannot be put back: {why}"));
+                |why: &dyn fmt::Display| SnapshotError(format!("file '{path}' cannot be restored: {why}"));
             // Taking a snapshot of the current state took time.
             if self.now(&path)? != now {
-                return Err(failed(&"it was changed right now; look at it, and do it again").into());
+                return Err(failed(&"it was changed at the same time; inspect it, and try again").into());
             }
             self.put(&path, wanted.as_ref(), &content).map_err(|error| failed(&error))?;
         }

@@ -221,7 +221,7 @@ fn what_somebody_else_changed_is_not_overwritten_unasked() {
     at.place.file("b", "3");
     let refused = at.restore(&after, &before, false).unwrap_err();
     assert_eq!(refused, RestoreError::Changed(vec!["b".into()]));
-    assert_eq!(refused.to_string(), "changed by somebody else since: b");
+    assert_eq!(refused.to_string(), "changed by another program since: b");
     assert_eq!((at.read("a"), at.read("b")), (Some("2".into()), Some("3".into())), "nothing was done");
     at.restore(&after, &before, true).unwrap();
     assert_eq!((at.read("a"), at.read("b")), (Some("1".into()), Some("1".into())));
@@ -278,10 +278,7 @@ fn what_cannot_be_read_now_is_not_replaced() {
     std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(b"\xff"), at.place.at("b")).unwrap();
     for overwrite in [false, true] {
         let refused = at.restore(&after, &before, overwrite).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "path 'b' cannot be read, and is not replaced unseen; nothing was done"
-        );
+        assert_eq!(refused.to_string(), "path 'b' cannot be read, so it is not replaced; nothing was done");
     }
     assert_eq!(at.read("a").unwrap(), "2");
     assert!(at.place.at("b").is_symlink());
@@ -361,7 +358,7 @@ fn what_is_changed_while_files_are_put_back_is_not_overwritten() {
         let error = at.files.take("t", steps).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "file 'b' cannot be put back: it was changed right now; look at it, and do it again"
+            "file 'b' cannot be restored: it was changed at the same time; inspect it, and try again"
         );
         assert_eq!((at.read("a").unwrap(), at.read("b").unwrap()), ("1".into(), "mine".into()));
         at.place.file("b", "2");
@@ -430,7 +427,7 @@ fn what_is_damaged_is_not_put_back_and_is_kept_anew() {
     for damage in ["", "odd"] {
         fs::write(&kept, damage).unwrap();
         let error = at.restore(&after, &before, true).unwrap_err().to_string();
-        assert_eq!(error, format!("`{hash}`, which was kept on this thread, is damaged"));
+        assert_eq!(error, format!("`{hash}`, which is stored for this thread, is damaged"));
         assert_eq!((at.read("a").unwrap(), at.read("b").unwrap()), ("new".into(), "2".into()));
     }
     // The state after a machine stopped before it had written everything.
@@ -442,7 +439,7 @@ fn what_is_damaged_is_not_put_back_and_is_kept_anew() {
 
     fs::write(at.place.at(&format!(".superstep/files/t/{before}.tree")), "{}").unwrap();
     let error = at.restore(&after, &before, true).unwrap_err().to_string();
-    assert_eq!(error, format!("`{before}.tree`, which was kept on this thread, is damaged"));
+    assert_eq!(error, format!("`{before}.tree`, which is stored for this thread, is damaged"));
 }
 
 #[test]
@@ -460,7 +457,7 @@ fn a_restore_that_was_stopped_can_be_done_again() {
     fs::remove_file(at.place.at("b")).unwrap();
     at.place.file("b/in_the_way", "");
     let error = at.restore(&after, &before, true).unwrap_err();
-    assert!(error.to_string().starts_with("file 'b' cannot be put back: "), "{error}");
+    assert!(error.to_string().starts_with("file 'b' cannot be restored: "), "{error}");
     assert_eq!((at.read("a"), at.read("c")), (Some("1".into()), Some("2".into())), "each is whole");
     fs::remove_dir_all(at.place.at("b")).unwrap();
     at.place.file("b", "2");
@@ -528,7 +525,7 @@ fn a_tree_of_somebody_else_leads_nowhere_else() {
     for path in reserved.into_iter().chain(odd).chain([absolute]) {
         let tree = Tree([(path.to_owned(), kept.clone())].into());
         let error = at.restore(&forged(&empty), &forged(&tree), true).unwrap_err().to_string();
-        let wanted = format!("tree `{}` cannot be read: path '{path}' is none that is kept", forged(&tree));
+        let wanted = format!("tree `{}` cannot be read: path '{path}' is not in the snapshot", forged(&tree));
         assert_eq!(error, wanted);
         assert!(at.restore(&forged(&tree), &forged(&empty), true).is_err());
     }
@@ -666,6 +663,6 @@ fn what_all_threads_keep_is_bounded_and_that_is_said() {
     at.keep();
     at.place.file("a", "2");
     let error = at.files.keep_now("t", &CancellationToken::new()).unwrap_err().to_string();
-    let wanted = "the kept files of all threads would take more than 2048 MiB; delete or prune threads";
+    let wanted = "the stored files of all threads would take more than 2048 MiB; delete or prune threads";
     assert_eq!(error, wanted);
 }

@@ -107,7 +107,7 @@ impl Target {
         if url.len() > MAX_URL_BYTES {
             return Err(wrong(&format!("is longer than {MAX_URL_BYTES} bytes")));
         }
-        let url = Url::parse(&url).map_err(|error| wrong(&format!("is no URL: {error}")))?;
+        let url = Url::parse(&url).map_err(|error| wrong(&format!("is not a valid URL: {error}")))?;
         Self::new(url).map_err(|why| wrong(&why))
     }
 
@@ -131,7 +131,7 @@ impl Target {
 
     /// Resolves and checks a redirect's target.
     fn redirected(&self, location: &str) -> Result<Self, String> {
-        let url = self.url.join(location).map_err(|error| format!("is no URL: {error}"))?;
+        let url = self.url.join(location).map_err(|error| format!("is not a valid URL: {error}"))?;
         let next = Self::new(url)?;
         // Approval of one server does not cover another one.
         if next.url.origin() != self.url.origin() {
@@ -439,7 +439,7 @@ mod tests {
     #[tokio::test]
     async fn addresses_that_cannot_be_fetched_are_refused_without_asking() {
         for (url, expected) in [
-            ("", "`url` is no URL: relative URL without a base"),
+            ("", "`url` is not a valid URL: relative URL without a base"),
             ("ftp://example.com", "`url` has the scheme `ftp`; only http and https are fetched"),
             ("file:///etc/passwd", "`url` has the scheme `file`; only http and https are fetched"),
             ("http://user@example.com", "`url` has a user or a password in it, which is not sent"),

@@ -397,7 +397,7 @@ mod tests {
         for (path, expected) in [
             ("../x", "path '../x' is outside the workspace root; use a path below it"),
             ("new", "path 'new' not found in the workspace"),
-            ("dir", "path 'dir' is a directory; see what is in it with `list_files`"),
+            ("dir", "path 'dir' is a directory; list it with `list_files`"),
             ("binary", "path 'binary' is a binary file of 2 bytes, not text"),
             ("latin1", "path 'latin1' is not UTF-8 text and cannot be edited"),
             ("large", "path 'large' is larger than 4,194,304 bytes, too large to edit"),

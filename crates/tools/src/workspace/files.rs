@@ -107,7 +107,7 @@ impl Glob {
         let glob = GlobBuilder::new(text.strip_prefix("./").unwrap_or(text))
             .literal_separator(true)
             .build()
-            .map_err(|error| wrong(&format!("is no glob pattern: {error}")))?;
+            .map_err(|error| wrong(&format!("is not a valid glob pattern: {error}")))?;
         let by_name = !glob.glob().contains('/');
         // A set reports a pattern that is too large as an error; a single matcher panics.
         let matcher =
@@ -223,7 +223,8 @@ mod tests {
             (json!({"path": "file"}), "path 'file' is not a directory; read a file with `read_file`"),
             (
                 json!({"glob": "a{"}),
-                "`glob` is no glob pattern: error parsing glob 'a{': unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)",
+                "`glob` is not a valid glob pattern: error parsing glob 'a{': unclosed alternate group; \
+                 missing '}' (maybe escape '{' with '[{]'?)",
             ),
             (json!({"glob": "a".repeat(1_001)}), "`glob` is longer than 1000 bytes"),
             (json!({"glob": "{".repeat(100_000) + &"}".repeat(100_000)}), "`glob` is longer than 1000 bytes"),

@@ -271,7 +271,7 @@ mod tests {
         for (args, expected) in [
             (json!({"path": "../x"}), "path '../x' is outside the workspace root; use a path below it"),
             (json!({"path": "x"}), "path 'x' not found in the workspace"),
-            (json!({"path": "dir"}), "path 'dir' is a directory; see what is in it with `list_files`"),
+            (json!({"path": "dir"}), "path 'dir' is a directory; list it with `list_files`"),
             (json!({"path": "image"}), "path 'image' is a binary file of 6 bytes, not text"),
             (json!({"path": "dir/a", "offset": 0}), "`offset` counts lines from 1, got 0"),
             (json!({"path": "dir/a", "offset": -3}), "`offset` counts lines from 1, got -3"),

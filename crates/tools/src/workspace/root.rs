@@ -300,7 +300,7 @@ fn regular(metadata: &Metadata, shown: &str) -> Result<(), ToolError> {
     if metadata.is_file() {
         Ok(())
     } else if metadata.is_dir() {
-        Err(ToolError::Failed(format!("path '{shown}' is a directory; see what is in it with `list_files`")))
+        Err(ToolError::Failed(format!("path '{shown}' is a directory; list it with `list_files`")))
     } else if metadata.is_symlink() {
         Err(replaced(shown))
     } else {

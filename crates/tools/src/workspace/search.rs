@@ -65,7 +65,9 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
     let mut builder = RegexMatcherBuilder::new();
     builder.line_terminator(Some(b'\n')).size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES);
     let matcher = builder.build(&args.pattern).map_err(|error| {
-        ToolError::InvalidArguments(format!("`pattern` is no regular expression for one line: {error}"))
+        ToolError::InvalidArguments(format!(
+            "`pattern` is not a valid regular expression for one line: {error}"
+        ))
     })?;
     let start = workspace.permit(workspace.find_to_read(args.path.as_deref().unwrap_or("."))?, true)?;
     let mut hunt = Hunt::new(workspace, matcher, stop);
@@ -342,14 +344,15 @@ mod tests {
             (json!({"pattern": ""}), "`pattern` is empty; list files with `list_files`"),
             (
                 json!({"pattern": r"a\nb"}),
-                "`pattern` is no regular expression for one line: the literal \"\\n\" is not allowed in a regex",
+                "`pattern` is not a valid regular expression for one line: the literal \"\\n\" is not \
+                 allowed in a regex",
             ),
         ] {
             assert_eq!(refusal(&tool, args).await, expected);
         }
         let text = refusal(&tool, json!({"pattern": "a("})).await;
         assert!(
-            text.starts_with("`pattern` is no regular expression for one line: regex parse error"),
+            text.starts_with("`pattern` is not a valid regular expression for one line: regex parse error"),
             "{text}"
         );
         assert_eq!(

@@ -145,7 +145,7 @@ pub(crate) fn make_directories(workspace: &Workspace, directory: &Path) -> Resul
         workspace.folder(real).map_err(|error| match (is_swapped(&error), error.kind()) {
             (true, _) => replaced(&workspace.show(real)),
             (false, io::ErrorKind::NotADirectory) => {
-                ToolError::Failed(format!("path '{}' is no directory", workspace.show(real)))
+                ToolError::Failed(format!("path '{}' is not a directory", workspace.show(real)))
             }
             _ => ToolError::Failed(format!("path '{}' cannot be resolved: {error}", workspace.show(real))),
         })

@@ -160,9 +160,9 @@ mod tests {
         for (path, expected) in [
             ("", "`path` names no file"),
             ("new/", "`path` names no file"),
-            (".", "path '.' is a directory; see what is in it with `list_files`"),
-            ("dir", "path 'dir' is a directory; see what is in it with `list_files`"),
-            ("dir/x/y", "path 'dir/x' is no directory"),
+            (".", "path '.' is a directory; list it with `list_files`"),
+            ("dir", "path 'dir' is a directory; list it with `list_files`"),
+            ("dir/x/y", "path 'dir/x' is not a directory"),
             ("binary", "path 'binary' is a binary file of 2 bytes, not text"),
             ("../x", "path '../x' is outside the workspace root; use a path below it"),
             ("new/../../x", "path 'new/../../x' is outside the workspace root; use a path below it"),

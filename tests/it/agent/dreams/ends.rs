@@ -174,11 +174,11 @@ async fn why_a_dream_broke_off_is_kept_and_it_rests_before_it_goes_on() {
     let (model, minute) = (scripted([txt("ok")]), 60_000);
     let dreams = bed.dreams(model.clone());
     let error = dreams.dream_if_due("ada", at(1)).await.unwrap_err();
-    assert_eq!(error.to_string(), "the dream broke off");
+    assert_eq!(error.to_string(), "the dream failed");
     let end = bed.cursor("ada").last.unwrap().end;
     assert!(
-        end.starts_with("failed: the dream broke off: SS101: ")
-            && end.ends_with("`MEMORY.md` is no UTF-8 text"),
+        end.starts_with("failed: the dream failed: SS101: ")
+            && end.ends_with("`MEMORY.md` is not valid UTF-8"),
         "{end}"
     );
     std::fs::write(&memory, "# Mine\n").unwrap();

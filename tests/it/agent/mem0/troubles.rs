@@ -79,8 +79,8 @@ fn an_answer_that_is_none_is_told_by_its_beginning() {
     real(async {
         for kind in BOTH {
             for (body, expected) in [
-                ("", "its answer is no JSON: "),
-                ("<html> hi", "its answer is no JSON: <html> hi"),
+                ("", "its answer is not valid JSON: "),
+                ("<html> hi", "its answer is not valid JSON: <html> hi"),
                 ("null", "its answer cannot be understood: null"),
                 (r#"{"message":"ok"}"#, r#"its answer cannot be understood: {"message":"ok"}"#),
                 (
@@ -152,7 +152,7 @@ fn a_promise_that_is_not_kept_is_an_error() {
     let nothing = || ok(&json!({"results": []}));
     let queued = || ok(&json!({"status": "PENDING", "event_id": "evt-1"}));
     let event = |event: serde_json::Value| ok(&event);
-    let unknown = "it took the messages, but it is unknown what became of them: ";
+    let unknown = "it received the messages, but the result is unknown: ";
     real(async {
         for (answer, expected) in [
             (

@@ -56,7 +56,7 @@ impl Executor {
 
     /// Returns the decision of the thread's granted rules.
     fn remembered(&self, name: &str, args: &Value) -> Option<Permit> {
-        let rules = self.permissions.lock().expect("nobody panics while holding it").clone();
+        let rules = self.permissions.lock().expect("no code panics while holding the lock").clone();
         self.decided(&rules, name, args)
     }
 
@@ -71,7 +71,7 @@ impl Executor {
         // Its answer is known from the start.
         let asked = asked || matches!(self.deps.approvals, Approvals::Allow);
         let configured = self.deps.config.permissions.clone();
-        let granted = self.permissions.lock().expect("nobody panics while holding it").clone();
+        let granted = self.permissions.lock().expect("no code panics while holding the lock").clone();
         let (tool, args) = (tool.clone(), args.clone());
         move |argument, subject| {
             let fixed = Fixed { tool: &*tool, argument, subject };
@@ -281,7 +281,7 @@ impl Executor {
     /// Returns the rule that denies a call with edited arguments. Users approve calls that a rule asks about,
     /// not those that one denies.
     fn forbids(&self, name: &str, args: &Value) -> Option<String> {
-        let granted = self.permissions.lock().expect("nobody panics while holding it").clone();
+        let granted = self.permissions.lock().expect("no code panics while holding the lock").clone();
         let tool = self.deps.tools.get(name).map(|tool| &**tool);
         let rules = [&self.deps.config.permissions, &granted];
         let rule = rules.into_iter().find_map(|rules| denying(rules, name, tool, args))?;
@@ -326,14 +326,14 @@ impl Executor {
             biased;
             () = self.cx.cancel().cancelled() => None,
             decision = AssertUnwindSafe(asked).catch_unwind() => Some(decision.unwrap_or_else(|panic| {
-                Approval::Deny(format!("whoever was asked panicked: {}", prompts::panic(&*panic)))
+                Approval::Deny(format!("the approver panicked: {}", prompts::panic(&*panic)))
             })),
         }
     }
 
     fn remember(&self, rule: Option<PermissionRule>) {
         let rule = rule.filter(|rule| rule.problem().is_none());
-        self.permissions.lock().expect("nobody panics while holding it").extend(rule);
+        self.permissions.lock().expect("no code panics while holding the lock").extend(rule);
     }
 
     /// Returns whether a call may run, and with which arguments; requests approval now if still needed.

@@ -36,7 +36,7 @@ impl<S: HasAgent> Outer for S {
 /// # Errors    The problem, for the model.
 pub(super) fn read<S: HasAgent>(state: &S, update: &Value) -> Result<S::Update, String> {
     let read = state.read_update(update.to_string().as_bytes());
-    let update = read.map_err(|error| format!("the tool writes what the state does not take: {error}"))?;
+    let update = read.map_err(|error| format!("the tool's state update is invalid: {error}"))?;
     let mut written = state.written(&update).iter().map(|channel| state.channels()[channel].name.as_ref());
     let agent = AgentState::default();
     let is_agents = |name: &str| agent.channels().iter().any(|channel| channel.name == name);
@@ -45,6 +45,6 @@ pub(super) fn read<S: HasAgent>(state: &S, update: &Value) -> Result<S::Update, 
     }
     match reduce(state, [update.clone()]) {
         Ok(_) => Ok(update),
-        Err(error) => Err(format!("the tool writes what the state does not take: {error}")),
+        Err(error) => Err(format!("the tool's state update is invalid: {error}")),
     }
 }

@@ -47,7 +47,7 @@ impl Cx {
 
 /// A context of another type than the node expects.
 #[derive(Debug, thiserror::Error)]
-#[error("SS166: the context of this run is no `{wanted}`; give it another with `Thread::context`")]
+#[error("SS166: the context of this run cannot be read as `{wanted}`; pass another with `Thread::context`")]
 struct BadContext {
     wanted: &'static str,
     source: serde_json::Error,

@@ -18,14 +18,17 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OnceError {
     #[error(
-        "SS167: what `once` did as `{name}` is stored, but does not fit the type it has now; read it as it was stored, or \
-         use another name to do it again"
+        "SS167: the stored result of `once` for `{name}` does not fit its current type; read it in its \
+         stored form, or use another name to repeat the effect"
     )]
     Unfit { name: String, source: serde_json::Error },
-    #[error("SS168: the result of `{name}` cannot be stored as JSON and read back, so `once` cannot keep it")]
+    #[error(
+        "SS168: the result of `{name}` cannot be stored as JSON and read back, so `once` cannot store it"
+    )]
     Unstorable { name: String, source: serde_json::Error },
     #[error(
-        "SS169: `{name}` was to be done once, but its task is over and keeps no more results; wait for it in the node"
+        "SS169: `once` was called for `{name}` after its task was over, so its result cannot be stored; \
+         wait for it in the node"
     )]
     Over { name: String },
 }

@@ -96,10 +96,7 @@ impl Cx {
         };
         if self.recorder().is_on() && value != T::default() {
             let json = encode::to_value_of(&value);
-            self.learn_result(
-                name,
-                json.unwrap_or_else(|error| panic!("what is noted as `{name}`: {error}")),
-            );
+            self.learn_result(name, json.unwrap_or_else(|error| panic!("the noted value `{name}`: {error}")));
         }
         value
     }
@@ -113,7 +110,7 @@ impl Cx {
         }
         let got = match encode::to_value(&what()) {
             Ok(got) => got,
-            Err(error) => return self.unstorable(&format!("what is compared as `{name}`"), error).await,
+            Err(error) => return self.unstorable(&format!("the compared value `{name}`"), error).await,
         };
         let name = &*self.recorder().numbered(self.task, Use::Compared, name);
         let recorded = match self.recorder().given(self.task) {

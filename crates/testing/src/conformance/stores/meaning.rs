@@ -63,7 +63,7 @@ async fn a_model_that_fails_leaves_nothing_behind(kit: Kit) {
         (Ok(vec![]), "it made 0 vectors of 1 texts"),
         (Ok(vec![vec![1.0], vec![1.0]]), "it made 2 vectors of 1 texts"),
         (Ok(vec![vec![]]), "its vectors are empty, or not equally long"),
-        (Ok(vec![vec![1.0, f32::NAN]]), "a vector has something in it that is no finite number"),
+        (Ok(vec![vec![1.0, f32::NAN]]), "a vector contains a value that is not a finite number"),
     ] {
         kit.embed.answer(answer);
         let refused = kit.meant.put(&ns(&["a"]), "k", json!("sea")).await;
