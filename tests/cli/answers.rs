@@ -9,7 +9,7 @@ const SIGNATURE: &str = "(This is superstep's offline planner, no language model
     understands nothing. For answers, set OPENAI_API_KEY or start a local model server.)";
 
 #[tokio::test]
-async fn without_key_and_server_a_prompt_is_answered_with_quotes_and_says_that_no_model_did_it() {
+async fn without_key_and_server_a_prompt_is_answered_with_quotes_and_a_note() {
     let place = Place::new();
     let ran = place.run(&["run", "Where is the needle?"]).await.ok();
     assert_eq!(
@@ -47,7 +47,7 @@ async fn arithmetic_is_calculated_and_a_named_file_is_read() {
 }
 
 #[tokio::test]
-async fn a_prompt_comes_from_stdin_too() {
+async fn a_prompt_is_read_from_stdin() {
     let place = Place::new();
     for args in [&["run", "-q"][..], &["run", "-q", "-"]] {
         let ran = place.run_with_stdin(args, b"What is 2 + 3?\n").await.ok();
@@ -123,7 +123,7 @@ async fn the_summary_has_steps_calls_tokens_and_time() {
 }
 
 #[tokio::test]
-async fn a_thread_goes_on_with_its_conversation_and_remembers_how_it_was_asked() {
+async fn a_thread_continues_its_conversation_with_its_stored_settings() {
     let place = Place::new();
     let server = serve([txt("Hello Ann."), txt("Ann.")]).await;
     let url = server.base_url();
@@ -146,7 +146,7 @@ async fn a_thread_goes_on_with_its_conversation_and_remembers_how_it_was_asked()
 }
 
 #[tokio::test]
-async fn the_environment_says_where_to_ask_and_a_flag_says_otherwise() {
+async fn the_environment_sets_the_server_and_a_flag_overrides_it() {
     let place = Place::new();
     let (one, two) = (serve([txt("one")]).await, serve([txt("two")]).await);
     let mut command = place.command(&["run", "-q", "hi"]);
@@ -175,7 +175,7 @@ async fn a_server_on_this_machine_is_found_and_named() {
 }
 
 #[tokio::test]
-async fn a_model_that_no_server_on_this_machine_lists_is_an_error_that_lists_what_there_is() {
+async fn an_unlisted_model_is_an_error_that_lists_the_available_ones() {
     let place = Place::new();
     let list = |names: &[&str]| {
         let data: Vec<_> = names.iter().map(|name| serde_json::json!({ "id": name })).collect();
@@ -202,7 +202,7 @@ async fn a_model_that_no_server_on_this_machine_lists_is_an_error_that_lists_wha
 }
 
 #[tokio::test]
-async fn a_refusal_and_a_withheld_answer_are_told_apart_from_a_reply() {
+async fn a_refusal_and_a_filtered_response_are_distinguished_from_a_reply() {
     let place = Place::new();
     let refusal = || Answer::stream().chunk(r#"{"refusal":"I cannot."}"#, None).end("stop").done();
     let withheld = || Answer::stream().end("content_filter").done();
@@ -233,7 +233,7 @@ async fn a_refusal_and_a_withheld_answer_are_told_apart_from_a_reply() {
 }
 
 #[tokio::test]
-async fn done_is_the_end_of_an_answer_where_the_configuration_says_so() {
+async fn done_ends_a_response_if_configured() {
     let place = Place::new();
     let file = place.beside("done.toml");
     std::fs::write(&file, "[models.main]\ndone_finishes = true\n[retry]\nmax_attempts = 1\n").unwrap();
@@ -314,7 +314,7 @@ async fn a_database_elsewhere_remembers_the_folder_of_each_thread() {
 }
 
 #[tokio::test]
-async fn what_is_piped_in_stands_under_the_prompt_if_that_is_said_and_is_not_lost_in_silence() {
+async fn piped_input_is_appended_to_the_prompt_on_request_and_otherwise_reported() {
     let place = Place::new();
     let server = serve([txt("ok"), txt("ok"), txt("ok")]).await;
     let url = server.base_url();
@@ -334,7 +334,7 @@ async fn what_is_piped_in_stands_under_the_prompt_if_that_is_said_and_is_not_los
 }
 
 #[tokio::test]
-async fn a_thread_goes_on_from_an_older_checkpoint_on_a_branch_of_its_own() {
+async fn a_thread_continues_from_an_older_checkpoint_on_its_own_branch() {
     let place = Place::new();
     let server = serve([txt("one"), txt("two"), txt("other two"), txt("again two")]).await;
     let url = server.base_url();

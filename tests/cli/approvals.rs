@@ -41,7 +41,7 @@ fn result(server: &WireServer, id: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_call_waits_where_nobody_can_be_asked_and_runs_when_it_is_approved() {
+async fn a_call_waits_without_a_terminal_and_runs_once_approved() {
     let place = Place::new();
     let server =
         serve([calls([edit("c1"), ("c2", "calculate", r#"{"expression":"1+1"}"#)]), txt("ok")]).await;
@@ -95,7 +95,7 @@ async fn a_call_can_be_denied_changed_or_answered() {
 }
 
 #[tokio::test]
-async fn arguments_that_cannot_be_used_are_asked_about_again() {
+async fn invalid_edited_arguments_are_requested_again() {
     let place = Place::new();
     let server = serve([calls([edit("c1")]), txt("ok")]).await;
     asked(&place, &server).await;
@@ -150,7 +150,7 @@ async fn several_calls_are_decided_in_any_order_and_nonsense_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_always_allowed_is_not_asked_about_again_on_the_thread() {
+async fn permanently_allowed_tools_need_no_further_approval_on_the_thread() {
     let place = Place::new();
     let more = |id, name| call(id, "write_file", &format!(r#"{{"path":"{name}","content":""}}"#));
     let server = serve([calls([write("c1")]), more("c2", "a"), txt("ok"), more("c3", "b"), txt("ok")]).await;
@@ -178,7 +178,7 @@ async fn yes_is_like_a_rule_that_allows_everything_also_on_a_thread_that_waits()
 }
 
 #[tokio::test]
-async fn a_thread_that_waits_is_not_asked_something_else() {
+async fn a_waiting_thread_rejects_a_new_prompt() {
     let place = Place::new();
     let server = serve([calls([edit("c1")]), txt("new")]).await;
     asked(&place, &server).await;

@@ -135,7 +135,7 @@ async fn every_command_with_a_database_is_tried() {
 }
 
 #[tokio::test]
-async fn a_configuration_says_when_the_database_is_synced_and_its_thread_remembers_it() {
+async fn a_configuration_sets_when_the_database_is_synced_and_its_thread_stores_it() {
     let place = Place::new();
     for level in ["full", "off"] {
         place.file(&format!("{level}.toml"), &format!("[db]\nsynchronous = \"{level}\"\n"));
@@ -152,7 +152,7 @@ async fn a_configuration_says_when_the_database_is_synced_and_its_thread_remembe
 }
 
 #[tokio::test]
-async fn every_command_heals_a_database_that_was_just_begun() {
+async fn every_command_completes_a_half_created_database() {
     let states: [(&str, Begin); 4] = [
         ("an empty file", private),
         ("a file with a header and no tables", |db| {

@@ -71,7 +71,7 @@ async fn turns_are_written_down_and_become_memory_after_the_turn_that_makes_it_t
 }
 
 #[tokio::test]
-async fn a_dream_can_be_asked_for() {
+async fn a_dream_can_be_requested() {
     let place = place();
     let server = serve([txt("I see."), edit("# Memory", "# Memory\n- a\n"), txt("Done."), txt("Yes.")]).await;
     let flags = flags(&server);
@@ -118,7 +118,7 @@ async fn a_dream_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn a_dream_in_vain_is_told_and_changes_nothing_about_the_turn() {
+async fn a_failed_dream_is_reported_and_does_not_affect_the_turn() {
     let place = place();
     let down = http(500, &[], r#"{"error":{"message":"down for repairs"}}"#);
     let server = serve([txt("one"), txt("two"), down.clone(), down]).await;
@@ -193,7 +193,7 @@ async fn a_dream_that_was_killed_is_gone_on_with_and_edits_nothing_twice() {
 }
 
 #[tokio::test]
-async fn turns_that_came_with_a_folder_are_not_dreamt_of() {
+async fn foreign_turns_are_not_consolidated() {
     let place = place();
     let forged = place.work().join(".superstep/history/me");
     fs::create_dir_all(&forged).unwrap();
@@ -231,7 +231,7 @@ async fn each_memory_has_a_history_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_dream_that_somebody_else_began_is_not_gone_on_with() {
+async fn a_foreign_dream_is_not_resumed() {
     let place = place();
     let dies = Answer::stream().text(["I "]).stall();
     let server =

@@ -70,7 +70,7 @@ async fn names_and_texts_of_a_database_are_escaped() {
 }
 
 #[tokio::test]
-async fn what_models_tools_and_files_say_is_escaped() {
+async fn text_of_models_tools_and_files_is_escaped() {
     let place = Place::new();
     place.file("notes.txt", HOSTILE);
     let args = serde_json::json!({"path": HOSTILE, "content": HOSTILE}).to_string();

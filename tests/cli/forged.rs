@@ -87,7 +87,7 @@ async fn forge(db: &Path, lies: u32) {
 }
 
 #[tokio::test]
-async fn no_forged_thread_runs_what_nobody_was_asked_about() {
+async fn no_forged_thread_runs_an_unapproved_call() {
     let all = 1 << LIES;
     let tried: u32 = env::var("SUPERSTEP_FORGERIES").ok().and_then(|tried| tried.parse().ok()).unwrap_or(8);
     // All of them together first, then some that differ much from each other.

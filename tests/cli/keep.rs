@@ -37,7 +37,7 @@ async fn threads_are_deleted_all_or_none() {
 }
 
 #[tokio::test]
-async fn long_results_are_kept_with_their_thread_and_deleted_with_it() {
+async fn long_results_are_stored_and_deleted_with_their_thread() {
     let place = Place::new();
     let page = "needle\n".repeat(4_000);
     place.file("long.txt", &page);
@@ -55,7 +55,7 @@ async fn long_results_are_kept_with_their_thread_and_deleted_with_it() {
 }
 
 #[tokio::test]
-async fn a_copy_goes_on_by_itself() {
+async fn a_copy_is_independent() {
     let place = with_threads(&["one"]).await;
     let told = place.run(&["copy", "one", "two"]).await.ok().stdout;
     assert_eq!(told, "copied thread `one` to thread `two`\n");
@@ -73,7 +73,7 @@ async fn a_copy_goes_on_by_itself() {
 }
 
 #[tokio::test]
-async fn a_thread_is_pruned_and_goes_on() {
+async fn a_pruned_thread_can_be_continued() {
     let place = with_threads(&["t"]).await;
     let before = place.state("t").await;
     let told = place.run(&["prune", "t", "--older-than", "1h"]).await.ok().stdout;
@@ -93,7 +93,7 @@ async fn a_thread_is_pruned_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_thread_that_is_pruned_is_asked_as_before() {
+async fn a_pruned_thread_retains_its_settings() {
     let place = Place::new();
     let server = serve([txt("one"), txt("two"), txt("three")]).await;
     let url = server.base_url();
@@ -111,7 +111,7 @@ async fn a_thread_that_is_pruned_is_asked_as_before() {
 }
 
 #[tokio::test]
-async fn a_prune_says_what_to_keep() {
+async fn a_prune_requires_a_retention() {
     let place = with_threads(&["t"]).await;
     for (args, wanted) in [
         (&["prune", "t"][..], "--keep-last"),

@@ -40,7 +40,7 @@ async fn a_thread_has_the_tools_of_its_servers_and_none_of_their_secrets() {
 }
 
 #[tokio::test]
-async fn the_servers_of_a_thread_are_started_only_if_a_file_says_so() {
+async fn the_servers_of_a_thread_are_started_only_if_a_file_configures_them() {
     let place = Place::new();
     configured(&place, "ask = \"always\"\n");
     let server = serve([call("c1", "small_say", r#"{"what":"hi"}"#), txt("ok")]).await;
@@ -93,7 +93,7 @@ async fn a_server_works_in_the_folder_of_the_tools_or_below_it() {
 }
 
 #[tokio::test]
-async fn how_far_a_call_is_and_what_a_server_logs_is_seen() {
+async fn progress_and_logs_of_a_call_are_shown() {
     let place = Place::new();
     let env = "{ SEEN = \"seen\", LOGS = \"disk nearly full\" }";
     let rule = "[[permissions]]\ntool = \"small_*\"\nthen = \"allow\"";
@@ -116,7 +116,7 @@ async fn how_far_a_call_is_and_what_a_server_logs_is_seen() {
 }
 
 #[tokio::test]
-async fn what_a_server_asks_is_answered_on_the_command_line() {
+async fn a_question_of_a_server_is_answered_on_the_command_line() {
     let bank = SERVER.replace("server.sh", "elicit.sh");
     for (flag, id, said) in [
         (
@@ -223,7 +223,7 @@ async fn a_server_that_ignores_its_end_is_ended_when_another_one_cannot_be_used(
 }
 
 #[tokio::test]
-async fn a_server_that_is_none_ends_the_run_before_it_begins() {
+async fn an_invalid_server_ends_the_run_before_it_begins() {
     let place = Place::new();
     place.file("agent.toml", "[mcp.small]\ncmd = \"sh\"\n");
     let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;

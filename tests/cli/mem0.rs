@@ -24,7 +24,7 @@ async fn run(place: &Place, args: &[&str]) -> Ran {
 }
 
 #[tokio::test]
-async fn what_is_said_on_one_thread_is_known_on_the_next_by_a_server() {
+async fn memories_of_one_thread_are_found_on_the_next_with_a_server() {
     for (kind, form) in [(Mem0Kind::Hosted, "hosted"), (Mem0Kind::SelfHosted, "self_hosted")] {
         let place = Place::new();
         let memory = Mem0Server::start(kind, KEY).await.unwrap();
@@ -47,7 +47,7 @@ async fn what_is_said_on_one_thread_is_known_on_the_next_by_a_server() {
 }
 
 #[tokio::test]
-async fn a_server_is_looked_at_and_changed_by_hand() {
+async fn a_server_is_inspected_and_changed_by_commands() {
     for (kind, form) in [(Mem0Kind::Hosted, "hosted"), (Mem0Kind::SelfHosted, "self_hosted")] {
         let place = Place::new();
         let memory = Mem0Server::start(kind, KEY).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_server_is_looked_at_and_changed_by_hand() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_wrong_is_told_and_stops_no_turn() {
+async fn a_wrong_server_is_reported_and_stops_no_turn() {
     let place = Place::new();
     let memory = Mem0Server::start(Mem0Kind::SelfHosted, "another key").await.unwrap();
     place.file("agent.toml", &table(&memory, "self_hosted"));
@@ -87,7 +87,7 @@ async fn a_server_that_is_wrong_is_told_and_stops_no_turn() {
 }
 
 #[tokio::test]
-async fn a_server_elsewhere_is_asked_only_if_a_file_says_so() {
+async fn a_remote_server_is_used_only_if_a_file_configures_it() {
     let place = Place::new();
     place.file("agent.toml", "[memory]\nstore = \"mem0\"\nbase_url = \"http://0.0.0.0:1\"\nretrieve = 0\n");
     let server = serve([txt("ok"), txt("ok")]).await;

@@ -24,7 +24,7 @@ fn tools(server: &WireServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_said_on_one_thread_is_known_on_the_next_to_its_user_only() {
+async fn memories_of_one_thread_are_found_on_the_next_for_the_same_user_only() {
     for toml in [
         "[memory]\n",
         "[memory]\nstore = \"sqlite\"\n",
@@ -72,7 +72,7 @@ async fn what_is_said_on_one_thread_is_known_on_the_next_to_its_user_only() {
 }
 
 #[tokio::test]
-async fn without_a_word_about_it_there_is_a_memory_of_the_users_own() {
+async fn by_default_the_user_has_a_memory() {
     let place = Place::new();
     let server = serve([txt("noted"), txt("1"), txt("2"), txt("3"), txt("4")]).await;
     let url = server.base_url();
@@ -104,7 +104,7 @@ async fn without_a_word_about_it_there_is_a_memory_of_the_users_own() {
 }
 
 #[tokio::test]
-async fn a_machine_without_a_place_for_a_memory_has_none_and_says_so() {
+async fn without_a_state_folder_there_is_no_memory_and_a_note() {
     let place = Place::new();
     let server = serve([txt("1")]).await;
     let url = server.base_url();
@@ -116,7 +116,7 @@ async fn a_machine_without_a_place_for_a_memory_has_none_and_says_so() {
 }
 
 #[tokio::test]
-async fn the_preset_whose_design_dreams_does_so_and_says_so() {
+async fn the_dreaming_preset_dreams_and_reports_it() {
     let place = Place::new();
     let edit = r##"{"path":"MEMORY.md","old":"# Memory","new":"# Memory\n- likes tea"}"##;
     let server = serve([txt("1"), txt("2"), txt("3"), call("c1", "edit_file", edit), txt("Done.")]).await;
@@ -132,7 +132,7 @@ async fn the_preset_whose_design_dreams_does_so_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_memory_is_looked_at_and_changed_by_hand() {
+async fn a_memory_is_inspected_and_changed_by_commands() {
     let place = Place::new();
     assert_eq!(place.run(&["memory", "list"]).await.ok().stdout, "nothing\n");
     assert_eq!(place.run(&["memory", "search", "tea"]).await.ok().stdout, "nothing\n");
@@ -194,7 +194,7 @@ async fn the_memory_is_configured_and_its_tools_are_listed() {
 }
 
 #[tokio::test]
-async fn a_memory_elsewhere_is_opened_only_if_a_file_says_so() {
+async fn a_memory_elsewhere_is_opened_only_if_a_file_configures_it() {
     let place = Place::new();
     let elsewhere = place.beside("elsewhere.db");
     place.file("agent.toml", &format!("[memory]\nstore = \"sqlite\"\npath = \"{}\"\n", elsewhere.display()));
@@ -239,7 +239,7 @@ async fn a_memory_below_the_folder_is_not_led_out_of_it_by_a_link() {
 }
 
 #[tokio::test]
-async fn a_thread_that_stands_before_the_search_can_be_looked_at_and_resumed() {
+async fn a_thread_before_its_search_can_be_inspected_and_resumed() {
     let place = Place::new();
     place.file("agent.toml", "[memory]\n");
     let server = serve([superstep_testing::script::http(401, &[], "{}"), txt("ok")]).await;

@@ -70,7 +70,7 @@ async fn a_fallback_answers_with_a_key_of_its_own_and_the_thread_remembers_it() 
 }
 
 #[tokio::test]
-async fn a_model_beside_the_main_one_is_on_its_server_if_nothing_else_is_said() {
+async fn a_secondary_model_is_on_the_main_models_server_by_default() {
     let place = Place::new();
     let server = serve([http(404, &[], "{}"), txt("ok")]).await;
     let file = config(&place, "[models.fallback]\nmodel = \"small\"\n");
@@ -126,7 +126,7 @@ async fn a_database_cannot_send_a_variable_to_a_server_of_its_choice() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_models_is_said_before_anything_is_asked() {
+async fn invalid_model_settings_are_reported_before_any_request() {
     let place = Place::new();
     for (models, wanted) in [
         (
@@ -157,7 +157,7 @@ async fn what_is_wrong_with_models_is_said_before_anything_is_asked() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_for_longer_than_the_file_says_is_given_up() {
+async fn a_silent_server_times_out_as_configured() {
     let place = Place::new();
     let server = serve([Answer::stream().text(["Hel"]).stall()]).await;
     let file = config(

@@ -8,8 +8,9 @@ fn sum(id: &str) -> superstep_testing::script::Answer {
     call(id, "calculate", r#"{"expression":"2+3"}"#)
 }
 
+// Cases S1-31, X12.
 #[tokio::test]
-async fn s1_31_x12_a_single_round_asks_twice_at_the_most_and_the_thread_remembers_the_mode() {
+async fn a_single_round_asks_twice_at_the_most_and_the_thread_remembers_the_mode() {
     for flags in
         [&["--mode", "single"][..], &["--preset", "opencode"], &["--preset", "graph", "--mode", "single"]]
     {
@@ -27,8 +28,9 @@ async fn s1_31_x12_a_single_round_asks_twice_at_the_most_and_the_thread_remember
     }
 }
 
+// Cases S1-31, X12.
 #[tokio::test]
-async fn s1_31_x12_react_goes_on_until_it_is_done() {
+async fn react_continues_until_it_is_done() {
     for flags in
         [&[][..], &["--preset", "opencode", "--mode", "react"], &["--preset", "opencode", "--max-steps", "9"]]
     {
@@ -43,7 +45,7 @@ async fn s1_31_x12_react_goes_on_until_it_is_done() {
 }
 
 #[tokio::test]
-async fn a_preset_that_is_written_to_a_file_asks_what_the_preset_asks() {
+async fn a_preset_written_to_a_file_makes_equal_requests() {
     let place = Place::new();
     for preset in ["default", "opencode", "harness"] {
         let server = serve([txt("1"), txt("2")]).await;

@@ -79,7 +79,7 @@ async fn calculated(url: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_real_model_calls_a_tool_and_says_its_result() {
+async fn a_real_model_calls_a_tool_and_quotes_its_result() {
     match served("SUPERSTEP_REAL_MODEL_URL", "http://127.0.0.1:18080/v1").await {
         Some(url) => drop(calculated(&url).await),
         None => skipped("no real model is served"),
@@ -87,7 +87,7 @@ async fn a_real_model_calls_a_tool_and_says_its_result() {
 }
 
 #[tokio::test]
-async fn a_real_model_calls_a_tool_as_text_and_says_its_result() {
+async fn a_real_model_calls_a_tool_as_text_and_quotes_its_result() {
     let Some(url) = served("SUPERSTEP_PLAIN_MODEL_URL", "http://127.0.0.1:18081/v1").await else {
         return skipped("no real model is served that writes its calls as text");
     };

@@ -21,7 +21,7 @@ async fn no_server_at_the_url() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none() {
+async fn an_invalid_url() {
     let place = Place::new();
     place.run(&["run", "hi", "--base-url", "localhost", "--model", "m"]).await.refused(
         2,
@@ -59,7 +59,7 @@ async fn a_refused_key_leaves_a_thread_that_can_be_resumed() {
 }
 
 #[tokio::test]
-async fn the_last_json_line_says_that_the_model_could_not_be_asked() {
+async fn the_last_json_line_reports_a_failed_model_call() {
     let place = Place::new();
     let server = serve([http(404, &[], r#"{"error":{"message":"no such model"}}"#)]).await;
     let ran = place.run(&["run", "hi", "--json", "--base-url", &server.base_url(), "--model", "m"]).await;
@@ -90,7 +90,7 @@ async fn a_negative_step_limit() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_missing_or_none() {
+async fn a_missing_or_invalid_folder() {
     let place = Place::new();
     let hint = "choose another folder with `--cwd`";
     place
@@ -145,7 +145,7 @@ async fn databases_that_cannot_be_used() {
 }
 
 #[tokio::test]
-async fn a_name_that_looks_like_a_flag() {
+async fn a_thread_name_like_a_flag() {
     let place = Place::new();
     let told = "a thread's name does not begin with `-`, which is for flags";
     for args in [&["run", "1+1", "--thread=-weird"][..], &["copy", "t", "--", "-weird"]] {
@@ -161,7 +161,7 @@ async fn a_name_that_looks_like_a_flag() {
 }
 
 #[tokio::test]
-async fn a_list_of_servers_that_is_none() {
+async fn an_invalid_list_of_servers() {
     let place = Place::new();
     let ran =
         ended(place.command(&["run", "hi"]).env("SUPERSTEP_LOCAL_SERVERS", "http://127.0.0.1:1/v1")).await;
@@ -255,7 +255,7 @@ async fn tools_do_not_leave_the_folder_not_even_through_a_link() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_full_disk_is_said_and_what_was_stored_stays() {
+async fn a_full_disk_is_reported_and_stored_data_remains() {
     let place = Place::new();
     place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
     let before = place.state("t").await;
@@ -274,7 +274,7 @@ async fn a_full_disk_is_said_and_what_was_stored_stays() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_full_disk_behind_stdout_is_said() {
+async fn a_full_disk_behind_stdout_is_reported() {
     let place = Place::new();
     for args in [&["draw"][..], &["run", "--json", "1 + 1"], &["run", "-q", "1 + 1"]] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

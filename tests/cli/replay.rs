@@ -96,7 +96,7 @@ async fn the_model_or_the_tools_are_real_on_a_fork() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_replayed_is_told() {
+async fn threads_that_cannot_be_replayed_are_reported() {
     let place = Place::new();
     let ran = place.run(&["replay", "t"]).await;
     assert_eq!(ran.code, Some(5), "{ran:?}");
@@ -108,7 +108,7 @@ async fn what_cannot_be_replayed_is_told() {
 }
 
 #[tokio::test]
-async fn an_approved_call_is_replayed_although_it_changed_what_was_asked() {
+async fn an_approved_call_is_replayed_with_its_edited_arguments() {
     let place = Place::new();
     let write = call("c1", "write_file", r#"{"path":"notes.txt","content":"other\n"}"#);
     let server = serve([write, txt("Written.")]).await;
@@ -122,7 +122,7 @@ async fn an_approved_call_is_replayed_although_it_changed_what_was_asked() {
 }
 
 #[tokio::test]
-async fn after_a_live_replay_a_thread_is_asked_as_before() {
+async fn after_a_live_replay_a_thread_retains_its_settings() {
     let place = Place::new();
     let read = call("c1", "read_file", r#"{"path":"notes.txt"}"#);
     let server = serve([read, txt("It has three lines."), txt("You are welcome.")]).await;
@@ -147,7 +147,7 @@ async fn the_model_is_real_in_every_preset() {
 }
 
 #[tokio::test]
-async fn what_was_not_replayed_does_not_pass_if_all_is_to_be() {
+async fn strict_replays_fail_if_a_part_was_not_replayed() {
     let place = Place::new();
     recorded(&place).await;
     place.run(&["replay", "t", "--strict"]).await.ok();
@@ -159,7 +159,7 @@ async fn what_was_not_replayed_does_not_pass_if_all_is_to_be() {
 }
 
 #[tokio::test]
-async fn of_turns_that_were_asked_otherwise_it_is_told_from_where_they_were_not() {
+async fn turns_with_other_settings_are_reported_with_the_checkpoint_to_replay_from() {
     let place = Place::new();
     recorded(&place).await;
     let server = serve([txt("Yes.")]).await;

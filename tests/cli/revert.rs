@@ -30,7 +30,7 @@ async fn head(place: &Place) -> String {
 }
 
 #[tokio::test]
-async fn files_are_put_back_to_any_checkpoint_and_the_model_is_told() {
+async fn files_are_restored_to_any_checkpoint_and_the_model_is_informed() {
     let place = Place::new();
     place.file(".gitignore", "*.log\n");
     place.file("a.log", "1");
@@ -78,7 +78,7 @@ async fn files_are_put_back_to_any_checkpoint_and_the_model_is_told() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_changed_is_only_put_back_by_force() {
+async fn changes_by_others_are_reverted_by_force_only() {
     let place = Place::new();
     let server = serve([shell("c1", "echo 1 > a; echo 1 > b"), txt("ok")]).await;
     run(&place, &server, &[]).await.ok();
@@ -94,7 +94,7 @@ async fn what_somebody_else_changed_is_only_put_back_by_force() {
 }
 
 #[tokio::test]
-async fn a_revert_that_was_stopped_is_told_as_a_whole_by_the_next_try() {
+async fn a_stopped_revert_is_reported_completely_by_the_next_one() {
     let place = Place::new();
     let server = serve([
         shell("c1", "echo 1 > a; echo 1 > b"),
@@ -125,7 +125,7 @@ async fn a_revert_that_was_stopped_is_told_as_a_whole_by_the_next_try() {
 }
 
 #[tokio::test]
-async fn what_the_user_did_between_two_rounds_is_left_alone() {
+async fn changes_by_the_user_between_two_rounds_are_left_alone() {
     let place = Place::new();
     let rounds = ["echo 1 > a; echo 1 > b", "echo 2 > a", "echo 3 > a"];
     let turns = (0..).zip(rounds).map(|(n, command)| shell(&format!("c{n}"), command));
@@ -159,7 +159,7 @@ async fn what_the_user_did_between_two_rounds_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_round_that_was_killed_is_compared_with_what_it_began_with() {
+async fn a_killed_round_is_compared_with_its_first_snapshot() {
     let place = Place::new();
     let round = calls([
         ("c1", "write_file", r#"{"path":"one","content":"1"}"#),
@@ -191,7 +191,7 @@ async fn a_round_that_was_killed_is_compared_with_what_it_began_with() {
 }
 
 #[tokio::test]
-async fn files_are_kept_with_their_thread_its_copy_and_only_if_wanted() {
+async fn file_snapshots_are_stored_copied_and_deleted_with_their_thread_if_enabled() {
     let place = Place::new();
     let server = serve([shell("c1", "echo 1 > a"), txt("ok"), shell("c2", "echo 1 > b"), txt("ok")]).await;
     run(&place, &server, &[]).await.ok();
@@ -220,7 +220,7 @@ async fn files_are_kept_with_their_thread_its_copy_and_only_if_wanted() {
 }
 
 #[tokio::test]
-async fn a_thread_that_is_pruned_keeps_the_files_of_what_is_left_of_it() {
+async fn a_pruned_thread_retains_the_files_of_its_remaining_checkpoints() {
     let place = Place::new();
     let rounds = ["echo 1 > a", "echo 2 > a", "echo 3 > a"];
     let turns = (0..).zip(rounds).map(|(n, command)| shell(&format!("c{n}"), command));
@@ -250,7 +250,7 @@ async fn a_thread_that_is_pruned_keeps_the_files_of_what_is_left_of_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_for_an_agent_without_tools_for_files() {
+async fn agents_without_file_tools_take_no_snapshots() {
     let place = Place::new();
     place.file("agent.toml", "tools = [\"facts\"]\n[memory]\n");
     let record = || call("c1", "record_to_memory", r#"{"content":["Mia is my cat"]}"#);
@@ -263,7 +263,7 @@ async fn nothing_is_kept_for_an_agent_without_tools_for_files() {
 }
 
 #[tokio::test]
-async fn files_are_put_back_in_the_folder_that_the_rounds_worked_in() {
+async fn files_are_restored_in_the_folder_of_the_rounds() {
     let place = Place::new();
     let folder = |name: &str| {
         fs::create_dir_all(place.beside(name)).unwrap();
@@ -318,7 +318,7 @@ async fn files_are_put_back_in_the_folder_that_the_rounds_worked_in() {
 }
 
 #[tokio::test]
-async fn rounds_whose_files_were_kept_elsewhere_are_not_taken_back_here() {
+async fn rounds_with_files_stored_elsewhere_are_not_reverted() {
     let place = Place::new();
     fs::create_dir(place.beside("other")).unwrap();
     let other = place.beside("other").canonicalize().unwrap();

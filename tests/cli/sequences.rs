@@ -49,7 +49,7 @@ fn decided(place: &Place, user: &str, what: &str) -> usize {
 }
 
 #[tokio::test]
-async fn what_somebody_granted_stays_theirs_whatever_others_do_with_the_thread() {
+async fn grants_apply_to_their_user_only_after_any_commands() {
     let mut chance = StdRng::seed_from_u64(4);
     for nth in 0..6 {
         let place = Place::new();
@@ -82,7 +82,7 @@ async fn what_somebody_granted_stays_theirs_whatever_others_do_with_the_thread()
 }
 
 #[tokio::test]
-async fn a_thread_that_another_graph_left_unfinished_goes_on_once_that_is_discarded() {
+async fn an_adopted_unfinished_thread_continues_once_its_tasks_are_discarded() {
     let place = Place::new();
     let server = serve([write("c1", "a"), txt("ok")]).await;
     say(&place, "ada", &server, &["run", "go", "--thread", "t"]).await;
@@ -118,7 +118,7 @@ async fn other_graph(db: &Path) {
 }
 
 #[tokio::test]
-async fn what_was_decided_about_a_discarded_call_is_forgotten() {
+async fn decisions_about_a_discarded_call_are_deleted() {
     let place = Place::new();
     let server = serve([two(), write("c3", "b"), txt("ok")]).await;
     say(&place, "ada", &server, &["run", "go", "--thread", "t"]).await;
@@ -201,7 +201,7 @@ fn schema(db: &Path) -> i64 {
 }
 
 #[tokio::test]
-async fn files_are_put_back_on_a_database_of_an_older_program_that_is_pruned() {
+async fn files_are_restored_on_a_pruned_database_of_an_older_program() {
     // The prune or the revert migrates the database.
     for prune_first in [true, false] {
         let place = Place::new();

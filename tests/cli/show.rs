@@ -132,7 +132,7 @@ async fn the_graph_is_drawn_in_three_languages_and_as_a_picture() {
 }
 
 #[tokio::test]
-async fn the_way_of_a_thread_is_drawn() {
+async fn the_path_of_a_thread_is_drawn() {
     let place = Place::new();
     place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
     insta::assert_snapshot!(place.run(&["draw", "--thread", "t"]).await.ok().stdout, @"

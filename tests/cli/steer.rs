@@ -8,7 +8,7 @@ use superstep_testing::script::{Answer, txt};
 use crate::support::{Place, serve};
 
 #[tokio::test]
-async fn a_turn_is_told_by_another_process() {
+async fn a_turn_is_steered_by_another_process() {
     let place = Place::new();
     let server = serve([Answer::stream().text(["let me see"]).stall(), txt("cinq")]).await;
     let args = ["run", "2 + 3?", "--thread", "t", "--json", "--base-url", &server.base_url(), "--model", "m"];
@@ -32,7 +32,7 @@ async fn a_turn_is_told_by_another_process() {
 }
 
 #[tokio::test]
-async fn a_thread_that_has_nothing_to_run_is_told_nothing() {
+async fn a_finished_thread_cannot_be_steered() {
     let place = Place::new();
     place.run(&["run", "1 + 1", "--thread", "t"]).await.ok();
     let refused = "thread `t` has no turn in progress; use `superstep run 'and now?' --thread t`";

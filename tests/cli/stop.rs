@@ -10,7 +10,7 @@ use superstep_testing::script::{Answer, call, txt};
 use crate::support::{Place, received, serve};
 
 #[tokio::test]
-async fn ctrl_c_ends_cleanly_and_says_how_to_resume() {
+async fn ctrl_c_ends_cleanly_and_shows_how_to_resume() {
     let place = Place::new();
     let server = serve([
         call("c1", "calculate", r#"{"expression":"2+3"}"#),
@@ -72,7 +72,7 @@ async fn a_terminal_that_is_gone_ends_the_run_and_its_children() {
 }
 
 #[tokio::test]
-async fn what_was_read_before_ctrl_c_is_part_of_the_next_turn() {
+async fn text_read_before_ctrl_c_is_part_of_the_next_turn() {
     let place = Place::new();
     let server = serve([Answer::stream().text(["half an"]).stall(), txt("whole")]).await;
     let asked = ["--thread", "t", "--json", "--base-url", &server.base_url(), "--model", "m"];
@@ -132,7 +132,7 @@ async fn a_thread_that_is_finished_has_nothing_to_resume() {
 }
 
 #[tokio::test]
-async fn threads_are_listed_with_what_they_want() {
+async fn threads_are_listed_with_their_status() {
     let place = Place::new();
     let hangs = serve([Answer::stream().stall()]).await;
     let url = hangs.base_url();

@@ -34,8 +34,9 @@ async fn run(config: &str, flags: &[&str], answers: impl IntoIterator<Item = Ans
     ran
 }
 
+// Case G39.
 #[tokio::test]
-async fn g39_a_value_is_in_the_last_line() {
+async fn a_value_is_in_the_last_line() {
     let reply = call("c1", "generate_response", r#"{"response":"It is Tokyo.","city":"Tokyo"}"#);
     let ran = run(schema(), &["--json"], [reply.clone()]).await.ok();
     let end = &ran.lines().pop().unwrap()["data"];
@@ -48,8 +49,9 @@ async fn g39_a_value_is_in_the_last_line() {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("{\"city\":\"Tokyo\"}\n", ""));
 }
 
+// Case G39.
 #[tokio::test]
-async fn g39_a_reply_that_does_not_fit_is_a_failure() {
+async fn a_reply_that_does_not_fit_is_a_failure() {
     let native = schema().replace(r#""tool""#, r#""native""#).replace("retries = 2", "retries = 1");
     let script = || [txt("Tokyo"), txt(r#"{"city":7}"#)];
     let ran = run(&native, &["-q"], script()).await;
@@ -66,8 +68,9 @@ async fn g39_a_reply_that_does_not_fit_is_a_failure() {
     assert_eq!(end["outcome"], "structured_output_invalid");
 }
 
+// Case G39.
 #[tokio::test]
-async fn g39_a_turn_that_ends_without_a_value_is_a_failure() {
+async fn a_turn_that_ends_without_a_value_is_a_failure() {
     let spent = format!("budget = {{ tool_calls = 1, reserve_final = false }}\n{}", schema());
     let ran = run(&spent, &["-q"], [call("c1", "calculate", r#"{"expression":"1+1"}"#)]).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");

@@ -106,7 +106,7 @@ fn write(id: &str, name: &str) -> (String, String, String) {
 }
 
 #[tokio::test]
-async fn the_person_at_the_terminal_is_asked_about_each_call() {
+async fn a_person_at_the_terminal_decides_each_call() {
     let place = Place::new();
     let [one, two, three] = [write("c1", "one"), write("c2", "two"), write("c3", "three")];
     let round = [&one, &two].map(|(id, tool, args)| (id.as_str(), tool.as_str(), args.as_str()));
@@ -133,7 +133,7 @@ async fn the_person_at_the_terminal_is_asked_about_each_call() {
 }
 
 #[tokio::test]
-async fn what_was_typed_before_a_question_was_shown_is_no_answer_to_it() {
+async fn input_typed_before_a_question_does_not_answer_it() {
     let place = Place::new();
     let (_, tool, args) = write("c1", "one");
     let server = serve([call("c1", &tool, &args), txt("done")]).await;

@@ -46,7 +46,7 @@ async fn files_are_written_and_commands_run_in_the_folder() {
 }
 
 #[tokio::test]
-async fn what_a_command_writes_is_shown_line_by_line() {
+async fn the_output_of_a_command_is_shown_line_by_line() {
     let place = Place::new();
     let command = r#"{"command":"printf '10 %%\\r90 %%\\n\\n\\033[31mred\\nend'"}"#;
     let server = serve([call("c1", "shell", command), txt("ok")]).await;
@@ -80,7 +80,7 @@ async fn a_page_is_fetched_as_text() {
 }
 
 #[tokio::test]
-async fn the_list_of_what_is_to_be_done_is_shown_and_stays_with_the_thread() {
+async fn the_todo_list_is_shown_and_stored_with_the_thread() {
     let place = Place::new();
     let list = |status: &str| {
         format!(r#"{{"items":[{{"text":"look","status":"{status}"}},{{"text":"say","status":"pending"}}]}}"#)

@@ -32,7 +32,7 @@ fn allow_all() -> &'static str {
 
 /// A permission of another user on the thread does not apply: the user must decide.
 #[tokio::test]
-async fn a_thread_on_which_somebody_else_permitted_everything_asks() {
+async fn a_foreign_thread_with_broad_grants_still_needs_approval() {
     let ways: [(&[&str], &[&str], &str); 4] = [
         (&["--config", "rules.toml"], &[], "1 of the rules in `permissions`, which allow"),
         (&[], &["--always"], "a rule in the database that allows `write_file` is not known to be yours"),
@@ -104,7 +104,7 @@ async fn half_approved(user: &str) -> (Place, WireServer) {
 }
 
 #[tokio::test]
-async fn an_approval_that_is_stored_for_a_call_to_come_is_asked_for_again() {
+async fn a_stored_approval_of_a_future_call_is_requested_again() {
     let (place, server) = half_approved("mallory").await;
     let again =
         run_as(&place, "ada", &["resume", "t", "--deny", "c2=no", "--base-url", &server.base_url()]).await;
@@ -225,7 +225,7 @@ async fn a_memory_and_settings_that_only_a_database_names_are_not_taken() {
 }
 
 #[tokio::test]
-async fn files_of_somebody_elses_thread_are_put_back_by_force_only() {
+async fn files_of_a_foreign_thread_are_restored_by_force_only() {
     let place = Place::new();
     let server = serve([write("c1", "a.txt"), txt("ok")]).await;
     let at = server_of(&server);
@@ -261,7 +261,7 @@ async fn a_database_with_code_in_it_is_refused_by_every_command() {
 }
 
 #[tokio::test]
-async fn a_database_that_somebody_else_may_have_written_is_refused() {
+async fn a_database_writable_by_others_is_rejected() {
     let place = Place::new();
     place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
     let (db, folder) = (place.database(), place.work().join(".superstep"));
@@ -315,7 +315,7 @@ async fn a_database_that_somebody_else_may_have_written_is_refused() {
 }
 
 #[tokio::test]
-async fn what_was_permitted_is_in_a_file_that_only_its_owner_reads() {
+async fn decisions_are_stored_in_a_file_readable_by_its_owner_only() {
     let place = Place::new();
     place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
     let threads = place.beside("state").join("threads");
@@ -351,7 +351,7 @@ async fn what_was_permitted_is_in_a_file_that_only_its_owner_reads() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_no_file_is_refused_at_once() {
+async fn a_configuration_that_is_not_a_file_is_rejected_at_once() {
     let place = Place::new();
     let pipe = place.work().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

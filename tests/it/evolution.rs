@@ -146,7 +146,7 @@ async fn a_version_is_stored_where_a_channel_is_written_that_has_one() {
 }
 
 #[tokio::test]
-async fn what_a_newer_program_stored_is_refused() {
+async fn data_of_a_newer_program_is_rejected() {
     let expected = "SS131: thread `t`, checkpoint 1: channel `heard` is stored in version 4, and this \
                     program knows versions up to 3; use the newer program, or resume from an older \
                     checkpoint";
@@ -158,7 +158,7 @@ async fn what_a_newer_program_stored_is_refused() {
 }
 
 #[tokio::test]
-async fn a_migration_that_fails_or_panics_says_what_it_was_to_migrate() {
+async fn a_failing_or_panicking_migration_names_its_input() {
     let migrate = "channel `heard` cannot be migrated from version 1 to 3";
     let expected = format!(
         "SS115: thread `t`, checkpoint 1: the stored data of an update does not fit the state\n  cause: \
@@ -226,7 +226,7 @@ async fn work(left: &Left, entries: usize) {
 }
 
 #[tokio::test]
-async fn writes_to_a_removed_channel_are_kept_in_their_order_across_snapshots() {
+async fn writes_to_a_removed_channel_are_retained_in_order_across_snapshots() {
     let left = Left::new()
         .superstep(&[r#"{"gone":[1],"log":[1]}"#], None)
         .await
@@ -258,7 +258,7 @@ async fn writes_to_a_removed_channel_are_kept_in_their_order_across_snapshots() 
 }
 
 #[tokio::test]
-async fn values_of_a_removed_channel_are_kept_with_their_versions() {
+async fn values_of_a_removed_channel_are_retained_with_their_versions() {
     let snapshot = json!({"$v": {"gone": 7}, "gone": {"any": ["thing"]}, "log": [1], "spark": 5});
     let left = Left::new().superstep(&[], Some(snapshot)).await;
     work(&left, 60).await;
@@ -270,7 +270,7 @@ async fn values_of_a_removed_channel_are_kept_with_their_versions() {
 }
 
 #[tokio::test]
-async fn what_a_task_wrote_to_a_removed_channel_is_kept_once_it_is_folded_and_not_before() {
+async fn task_writes_to_a_removed_channel_are_retained_once_they_are_folded() {
     let input = r#"{"gone":[1],"log":[1]}"#;
     let folded = Left::new().input(input).await;
     assert_eq!(folded.read::<After>().await.unwrap().unknown, ["gone"]);
@@ -306,7 +306,7 @@ struct Renamed {
 }
 
 #[tokio::test]
-async fn a_renamed_channel_has_one_value_under_whatever_name_it_was_written() {
+async fn a_renamed_channel_has_one_value_under_all_its_names() {
     let left = Left::new()
         .superstep(&[], Some(json!({"log": [1]})))
         .await
@@ -387,7 +387,7 @@ async fn a_thread_begins_with_its_required_channels() {
 }
 
 #[tokio::test]
-async fn what_is_folded_after_an_update_is_read_like_it() {
+async fn chained_updates_are_read_like_the_first() {
     let left = Left::new().superstep(&[], None).await;
     let graph = left.graph::<Told>();
     let update = Told::update().heard("a").then(Told::update().heard("b").x(1));
@@ -408,7 +408,7 @@ struct Deaf {
 }
 
 #[tokio::test]
-async fn what_is_unknown_of_later_parts_of_an_update_is_kept() {
+async fn unknown_data_of_chained_updates_is_retained() {
     let update = r#"{"$v":{"heard":3},"heard":"a","x":1,"$then":[{"x":2},{"heard":"b","x":3},{"clear":["heard"],"heard":"c"}]}"#;
     let left = Left::new().superstep(&[update], None).await;
     let read = left.read::<Deaf>().await.unwrap();

@@ -84,7 +84,7 @@ async fn call(server: &McpServer, name: &str, args: Value) -> Result<String, Too
 }
 
 #[tokio::test]
-async fn tools_keep_their_schemas_and_get_the_name_of_their_server() {
+async fn tools_retain_their_schemas_and_get_the_name_of_their_server() {
     let small = Small::new();
     let server = small.connect().await;
     let names: Vec<String> = server.tools().iter().map(|tool| tool.spec().name.clone()).collect();
@@ -104,7 +104,7 @@ async fn tools_keep_their_schemas_and_get_the_name_of_their_server() {
 }
 
 #[tokio::test]
-async fn what_only_reads_is_not_asked_about_unless_the_configuration_wants_it() {
+async fn read_only_tools_need_no_approval_unless_configured() {
     let small = Small::new();
     for (ask, asked) in
         [(Ask::Writes, [false, true]), (Ask::Always, [true, true]), (Ask::Never, [false, false])]
@@ -175,7 +175,7 @@ async fn a_call_that_is_cancelled_is_cancelled_at_the_server() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_is_given_up_and_the_server_is_told() {
+async fn a_timed_out_call_is_cancelled_on_the_server() {
     let small = Small::new();
     let config = McpConfig { call_timeout: Duration::from_millis(50), ..small.config() };
     let server = McpServer::connect("small", config).await.unwrap();
@@ -188,7 +188,7 @@ async fn a_call_that_takes_too_long_is_given_up_and_the_server_is_told() {
 }
 
 #[tokio::test]
-async fn a_closed_server_ends_and_comes_back_when_it_is_called() {
+async fn a_closed_server_restarts_when_it_is_called() {
     let small = Small::new();
     let server = small.connect().await;
     server.close().await;
@@ -216,7 +216,7 @@ async fn only_wanted_tools_are_taken_and_must_be_there() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_used_says_why() {
+async fn an_unusable_server_is_an_error_with_the_reason() {
     let refused = async |config| McpServer::connect("x", config).await.unwrap_err().to_string();
     let none = McpConfig::program("superstep-no-such-program", []);
     assert_eq!(refused(none).await, "MCP server `x`: program `superstep-no-such-program` not found");
@@ -232,7 +232,7 @@ async fn a_server_that_cannot_be_used_says_why() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_before_it_ends_has_no_secret_of_its_configuration() {
+async fn the_last_output_of_a_server_is_masked() {
     let variable = std::env::var("CARGO_MANIFEST_DIR").unwrap();
     let refused = async |script: &str| {
         let mut config = McpConfig::program("sh", ["-c", script]);

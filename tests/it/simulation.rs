@@ -254,7 +254,7 @@ fn agree(_: &Interrupt) -> Option<serde_json::Value> {
 }
 
 #[test]
-fn what_was_done_once_is_never_done_again_after_any_crash() {
+fn effects_of_once_are_never_repeated_after_any_crash() {
     let options = Options { answer: agree, ..many() };
     crashed_everywhere(&sim::check(options, |sim| effects(sim, once), [input("one")]));
 }
@@ -397,7 +397,7 @@ fn a_loop_with_retries_ends_alike_in_any_order_and_after_any_crash() {
 }
 
 #[test]
-fn appends_of_siblings_stand_in_one_order_whoever_ends_first() {
+fn appends_of_siblings_have_one_order_for_any_completion_order() {
     crashed_everywhere(&sim::check(many(), appends, [input("go")]));
 }
 
@@ -450,7 +450,7 @@ fn folds_as_they_come(sim: &Sim) -> CompiledGraph<Plain> {
 }
 
 #[test]
-fn a_graph_that_depends_on_who_ends_first_is_found_out() {
+fn a_graph_that_depends_on_completion_order_is_detected() {
     let report = sim::explore(Options::seeds(0..100), folds_as_they_come, [say("in")]);
     let without_crash: Vec<_> = report.failures.iter().filter(|it| it.crashes.is_empty()).collect();
     assert!(without_crash.len() > 10, "{report}");
@@ -478,7 +478,7 @@ fn a_graph_that_remembers_outside_its_state_is_found_out() {
 }
 
 #[test]
-fn a_store_that_forgets_finished_tasks_is_found_out() {
+fn a_store_that_loses_finished_tasks_is_detected() {
     let store: Arc<dyn Checkpointer> = Arc::new(Wrapped(Forgetful(MemoryCheckpointer::new())));
     let options = Options { store: Arc::new(move || store.clone()), ..Options::seeds(0..100) };
     let report = sim::explore(options, fan_out, [input("go")]);

@@ -101,7 +101,7 @@ fn metadata_of_all() -> Metadata {
 }
 
 #[test]
-fn every_crate_depends_on_what_its_row_in_the_table_allows() {
+fn every_crate_depends_only_on_the_crates_of_its_table_row() {
     let metadata = metadata();
     let rows: BTreeMap<_, _> = ROOMS.into_iter().collect();
     let mut found = BTreeSet::new();
@@ -232,7 +232,7 @@ fn inline(code: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_engine_knows_no_runtime_no_json_no_clock_and_no_chance() {
+fn the_engine_knows_no_runtime_no_json_no_clock_and_no_randomness() {
     let metadata = metadata();
     let engine =
         metadata.workspace_packages().into_iter().find(|package| package.name == "superstep-engine").unwrap();
@@ -282,7 +282,7 @@ fn every_error_may_gain_kinds() {
 
 /// An example's first page contains its command; cargo rejects one without a required feature.
 #[test]
-fn every_example_says_which_features_it_needs() {
+fn every_example_declares_its_features() {
     let text = fs::read_to_string(root().join("crates/superstep/Cargo.toml")).unwrap();
     let manifest: toml::Table = toml::from_str(&text).unwrap();
     let words = |value: Option<&toml::Value>| -> BTreeSet<String> {
@@ -306,7 +306,7 @@ fn every_example_says_which_features_it_needs() {
 }
 
 #[test]
-fn the_top_level_has_what_it_should_and_nothing_else() {
+fn the_top_level_has_only_the_listed_entries() {
     let known: BTreeSet<_> = [
         "Cargo.lock",
         "Cargo.toml",
@@ -357,7 +357,7 @@ struct Ban {
 }
 
 #[test]
-fn everything_linked_in_has_an_allowed_licence_and_comes_from_the_registry() {
+fn every_linked_crate_has_an_allowed_licence_and_is_from_the_registry() {
     let deny: Deny = toml::from_str(&fs::read_to_string(root().join("deny.toml")).unwrap()).unwrap();
     let allowed: Vec<spdx::Licensee> =
         deny.licenses.allow.iter().map(|name| spdx::Licensee::parse(name).unwrap()).collect();

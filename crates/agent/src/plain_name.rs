@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stored_name_stays_what_it_was() {
+    fn a_stored_name_is_stable() {
         assert_eq!(hash_of("remember that I like tea"), "9ddc6d5550086a19");
         assert_eq!(plain("Thread/1 ü.x"), "Thread%2f1%20%c3%bc.x");
         assert_eq!(plain(""), "%");

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_there_is_a_way_back() {
+    fn a_path_is_parsed_and_formatted_losslessly() {
         let segments = [
             segment("sub", Some((0, 2)), ""),
             segment("sub", Some((7, 19)), "k:0@3"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wrote_is_a_name() {
+    fn an_arbitrary_text_is_a_node_name() {
         let thread = ThreadId::from("t\u{1f}x:y\u{1f}:");
         assert_eq!(thread.namespace().0, [segment("x:y", None, ""), segment(":", None, "")]);
     }

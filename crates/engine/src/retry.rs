@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_cap_and_jitter_comes_on_top() {
+    fn waits_double_up_to_the_cap_and_jitter_is_added() {
         let policy = RetryPolicy::default();
         let millis = |failed, chance| policy.delay(failed, chance).as_millis();
         assert_eq!([millis(1, 0.0), millis(2, 0.0), millis(3, 0.0)], [500, 1000, 2000]);

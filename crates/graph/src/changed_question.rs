@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_of_two_long_questions_is_where_they_differ() {
+    fn two_long_questions_are_shown_at_their_difference() {
         let question = |amount: u32| format!("{}pay {amount}{}", "-".repeat(1_000), "=".repeat(1_000));
         let shown = changed(Some(&question(1)), &question(1_000_000));
         assert!(shown.len() < 1_000 && shown.contains("pay 1=") && shown.contains("pay 1000000="), "{shown}");

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_hidden_wherever_it_stands() {
+    fn a_key_is_masked_everywhere() {
         let key = ApiKey::new("sk-1234");
         assert_eq!(key.hide_in("no sk-1234, sk-1234!".into()), "no [key], [key]!");
         assert_eq!(key.hide_in("cut: sk-12… and sk-123".into()), "cut: [key]… and [key]");

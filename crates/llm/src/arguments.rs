@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_json_is_told_apart_from_a_wrong_value() {
+    fn invalid_json_is_distinguished_from_a_wrong_value() {
         let detail = "key must be a string at line 1 column 2".into();
         assert_eq!(check(add(), "{x:1"), Err(ToolCallError::NotJson { detail }));
         assert_eq!(check(add(), "[1]"), invalid("expected an object, got an array"));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn blank_text_is_no_arguments() {
+    fn blank_text_means_no_arguments() {
         assert_eq!(check(json!({"type":"object","properties":{}}), ""), Ok(json!({})));
         assert_eq!(check(json!({"type":"object","required":[]}), " \n"), Ok(json!({})));
         assert_eq!(check(add(), ""), invalid("expected an object, got nothing; `a` is missing"));
@@ -201,7 +201,7 @@ mod tests {
 
     #[cfg(feature = "json-schema")]
     #[test]
-    fn a_schema_that_is_none_is_said_so() {
+    fn an_invalid_schema_is_reported() {
         let detail =
             check(json!({"type":"object","properties":{"a":{"type":"int"}}}), "{}").unwrap_err().to_string();
         assert!(detail.starts_with("the schema of `add` is not a valid JSON Schema: "), "{detail}");

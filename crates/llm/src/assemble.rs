@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_and_an_id_that_come_late_are_taken() {
+    fn a_late_name_and_id_are_accepted() {
         let got = calls([piece(0, "", "", "{"), piece(0, "", "echo", "\"x\":1"), piece(0, "late", "", " }")]);
         assert_eq!(got, [call("late", "echo", "{\"x\":1 }")]);
     }
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_without_anything_is_no_call() {
+    fn an_empty_chunk_is_not_a_call() {
         assert_eq!(calls([piece(0, "", "", "")]), []);
     }
 

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_as_it_was() {
+    fn messages_are_written_and_read_losslessly() {
         let mut thought = Message::assistant("").with_tool_calls([ToolCall::new("c1", "add", "{\"a\": 2}")]);
         thought.reasoning = "sum".to_owned();
         for message in [
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_is_read() {
+    fn messages_of_other_programs_are_read() {
         let read = |json: Value| Message::from_chat_json(&json).unwrap();
         let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
         assert_eq!(read(json!({"role": "user", "content": parts})).content, "ab");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn invalid_messages_are_rejected() {
         for (json, wanted) in [
             (json!("hi"), "invalid chat message: its fields do not fit"),
             (json!({"role": "judge", "content": "x"}), "invalid chat message: unknown role `judge`"),

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_without_an_index_are_told_apart_by_their_position() {
+    fn calls_without_an_index_are_distinguished_by_position() {
         let data = r#"{"choices":[{"delta":{"tool_calls":[
             {"id":"a","function":{"name":"echo","arguments":null}},
             {"id":"b","function":{"name":"echo","arguments":{"x":1}}}]}}]}"#;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn content_may_come_as_parts() {
+    fn content_may_be_a_list_of_parts() {
         let data = r#"{"choices":[{"delta":{"content":[
             {"type":"thinking","thinking":[{"type":"text","text":"hm"}]},
             {"type":"text","text":"Hel"},{"type":"output_text","text":"lo"},"!",{"type":"image","url":{"a":[1]}},null]}}]}"#;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_read_whatever_is_around_it() {
+    fn an_error_is_read_with_anything_around_it() {
         for (data, kind) in [
             (r#"{"error":{"message":"slow down","code":429}}"#, ModelErrorKind::RateLimited),
             (
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_chunk_is_malformed() {
+    fn text_that_is_not_a_chunk_is_malformed() {
         let error = ChunkReader::default().read("{\"choices\":[{").unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::Malformed);
         assert!(error.message.ends_with(": {\"choices\":[{"), "{}", error.message);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_the_same_wherever_the_bytes_are_cut() {
+    fn events_are_equal_for_any_split_of_the_bytes() {
         let text = "\u{feff}: hi\r\ndata: a\r\rdata:b\ndata: é\r\n\r\nid: 1\nevent: keepalive\ndata: {}\n\ndata:\n\n\
                     event: x\ndata: [DONE]\n\ndata: cut";
         let whole = read(AnswerLimits::default(), &[text.as_bytes()]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_ends_it_and_costs_no_more_than_its_bound() {
+    fn an_event_that_is_too_long_ends_the_stream_within_its_limit() {
         let limits = AnswerLimits { line_bytes: 10, received_bytes: 40, ..AnswerLimits::default() };
         let refused = |reads: &[&[u8]]| read(limits, reads).2.unwrap_err().message;
         let line = "the server sends a line that is too long, the limit `line_bytes` of an answer is 10: ";

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told_by_name_and_number() {
+    fn loopback_is_detected_by_name_and_number() {
         let is = |url| is_loopback(&Url::parse(url).unwrap());
         assert!(is("http://localhost:1/v1") && is("http://127.0.0.9/v1") && is("http://[::1]:2/v1"));
         assert!(!is("http://example.com/v1") && !is("http://10.0.0.1/v1"));

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_says_is_always_shown() {
+    fn the_message_of_a_provider_is_always_shown() {
         for (body, shown) in [
             (r#"{"error":{"message":"no such model","code":404}}"#, "no such model"),
             (r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, "Overloaded"),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_alone_tells_the_kind() {
+    fn a_status_alone_determines_the_kind() {
         use ModelErrorKind::*;
         for (status, expected) in [
             (400, BadRequest),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_json_is_quoted_in_one_short_line() {
+    fn a_body_that_is_not_json_is_quoted_in_one_short_line() {
         let error = ModelError::from_http(502, &BTreeMap::new(), &format!("<html>\n{}", "é".repeat(600)), 0);
         assert!(error.message.starts_with("the server answered 502: <html> éé"), "{}", error.message);
         assert_eq!(error.message.chars().count(), 25 + EXCERPT + 1);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wish_to_wait_is_read_from_all_its_forms() {
+    fn retry_after_is_read_from_all_its_forms() {
         let secs = Duration::from_secs;
         assert_eq!(wish(&[("retry-after", "7")], 0), Some(secs(7)));
         assert_eq!(

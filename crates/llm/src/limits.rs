@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_bound_of_what_an_answer_holds_is_named_with_its_value() {
+    async fn every_exceeded_limit_is_named_with_its_value() {
         let limits = AnswerLimits {
             answer_bytes: 100,
             tool_calls: 3,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn brackets_in_texts_are_no_nesting() {
+    async fn brackets_in_texts_are_not_nesting() {
         let limits = AnswerLimits { argument_depth: 1, ..AnswerLimits::default() };
         let pieces =
             [call(0, "c", r#"{"x":"[[\"["#), call(0, "", r#"{{\\"}"#), Delta::Finish(FinishReason::Stop)];
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_model_that_goes_on_for_ever_is_stopped_when_its_time_is_over() {
+    async fn an_endless_response_is_stopped_at_its_time_limit() {
         let limits = AnswerLimits { time: Duration::from_secs(60), ..AnswerLimits::default() };
         let slow = || {
             stream::unfold((), |()| async {

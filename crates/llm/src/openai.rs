@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_events_says_what_it_was() {
+    fn a_response_without_events_is_described() {
         let kind = |head: &str| not_a_stream(head.as_bytes()).map(|error| error.kind);
         assert_eq!(kind("data: [DONE]\n\n"), None);
         assert_eq!(kind(": ping\n\n"), None);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_never_shrinks_whatever_is_escaped_in_it() {
+    fn a_text_never_shrinks_with_any_escape() {
         for (text, whole) in [
             (r#"["C:\\users\\\u0041", 1]"#, "C:\\users\\A"),
             (r#"["C:\\ud83d", 1]"#, "C:\\ud83d"),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_yet_is_left_out() {
+    fn incomplete_values_are_omitted() {
         for (text, value) in [
             (r#"{"a":tr"#, json!({})),
             (r#"{"a":1"#, json!({})),

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_turns_or_hides_text_is_escaped() {
+    fn characters_that_move_or_hide_text_are_escaped() {
         for c in [
             '\0',
             '\u{7}',
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write_stays() {
+    fn ordinary_text_is_unchanged() {
         let text = "añ😀\u{fe0f} 记住 \t`x`\nשלום नमस्ते";
         assert_eq!(printable(text), text);
         assert_eq!(printable_line("a\n\tb"), "a\\n\\tb");

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_a_call_is_read() {
+    fn every_form_of_a_call_is_read() {
         let one = Some(vec![("echo".to_owned(), r#"{"x":"1"}"#.to_owned())]);
         let call = r#"{"name": "echo", "arguments": {"x": "1"}}"#;
         for text in [
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_and_other_json_stay_what_they_are() {
+    fn prose_and_other_json_are_unchanged() {
         let call = r#"{"name":"echo","arguments":{"x":"1"}}"#;
         for text in [
             "",

@@ -101,8 +101,9 @@ mod tests {
         (reasoning, text)
     }
 
+    // Case A8.
     #[test]
-    fn a8_what_stands_in_think_tags_is_reasoning() {
+    fn text_in_think_tags_is_reasoning() {
         let of = |text: &str| split(&[text]);
         assert_eq!(of("<think>hm</think>\n\nyes\n"), ("hm".into(), "yes\n".into()));
         assert_eq!(of("a <think>b</think> c <think>d</think>e"), ("bd".into(), "a c e".into()));
@@ -112,8 +113,9 @@ mod tests {
         assert_eq!(of("<think></think>x"), ("".into(), "x".into()));
     }
 
+    // Case A8.
     #[test]
-    fn a8_a_tag_may_be_cut_anywhere() {
+    fn a_tag_may_be_cut_anywhere() {
         let text = "a<<think>hé<x</think>\n\n b</think>";
         let whole = split(&[text]);
         assert_eq!(whole, ("hé<x".into(), "a<b</think>".into()));

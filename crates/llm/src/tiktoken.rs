@@ -83,8 +83,9 @@ mod tests {
         Tiktoken::o200k().text(text)
     }
 
+    // Case N8.
     #[test]
-    fn n8_every_script_is_counted_as_the_vocabulary_has_it() {
+    fn every_script_is_counted_as_the_vocabulary_has_it() {
         assert_eq!(count(""), 0);
         assert_eq!(count("hello world"), 2);
         assert_eq!(count("tiktoken is great!"), 6);
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn text_made_to_be_slow_is_counted_all_the_same() {
+    fn adversarial_text_is_counted_in_time() {
         let bytes = |unit: &str| unit.repeat(LONGEST / unit.len());
         for unit in ["x", " ", "\n", "\t ", "a\u{300}", "\u{200b}", "!", "茶", "😀", "\0", "1", "'S"] {
             assert!(count(&bytes(unit)) > 0, "{unit:?}");

@@ -101,8 +101,9 @@ mod tests {
         assert_eq!(Estimate.text("请记住我喜欢茶"), 7);
     }
 
+    // Case N8.
     #[test]
-    fn n8_calls_and_schemas_are_counted() {
+    fn calls_and_schemas_are_counted() {
         let plain = Message::assistant("hello");
         let calls = plain.clone().with_tool_calls([ToolCall::new("c1", "echo", r#"{"x":"1"}"#)]);
         assert_eq!((Estimate.message(&plain), Estimate.message(&calls)), (6, 6 + 4 + 1 + 3));

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_goes_to_whoever_answers_or_to_nobody() {
+    async fn a_question_goes_to_the_approver_if_there_is_one() {
         let question =
             ToolQuestion { from: "me".into(), message: "Sure?".into(), schema: serde_json::json!({}) };
         let nobody = ToolCx::new("c1").ask(question.clone()).await;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn output_goes_to_whoever_listens() {
+    fn output_goes_to_the_listener() {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hears = heard.clone();
         ToolCx::new("c1").output("nobody");

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_side_says_in_a_row_is_one_message_if_turns_are_wanted() {
+    fn consecutive_messages_of_one_role_are_merged_if_configured() {
         let config = WireConfig { alternates: true, ..WireConfig::default() };
         let call = Message::assistant("").with_tool_calls([ToolCall::new("c1", "add", "{}")]);
         let messages = vec![
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_tools_lists_those_that_were_called_if_the_server_wants_it() {
+    fn a_request_without_tools_lists_called_tools_if_configured() {
         let messages = || {
             let calls = ["b", "a", "b"].map(|name| ToolCall::new(name, name, "{}"));
             vec![Message::user("go"), Message::assistant("").with_tool_calls(calls)]

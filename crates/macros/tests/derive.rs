@@ -199,7 +199,7 @@ fn a_written_null_survives_a_round_trip() {
 }
 
 #[test]
-fn a_null_for_a_channel_that_has_none_is_refused() {
+fn a_null_for_a_channel_without_null_is_rejected() {
     let error = serde_json::from_str::<EveryUpdate>(r#"{"turns":null}"#).unwrap_err();
     assert!(error.to_string().starts_with("invalid type: null, expected i64"), "{error}");
 }
@@ -242,7 +242,7 @@ fn written_has_the_written_and_the_cleared_channels() {
 }
 
 #[test]
-fn exclusive_has_what_only_one_task_may_write_and_all_that_is_cleared() {
+fn exclusive_lists_single_writer_channels_and_cleared_ones() {
     assert_eq!(names(Every::default().exclusive(&full_update()).iter()), ["answer", "hint", "type", "flash"]);
     let update = Every::update().log(["a".to_owned()]).turns(1).clear_log().clear_flash();
     assert_eq!(names(Every::default().exclusive(&update).iter()), ["log", "flash"]);
@@ -292,7 +292,7 @@ fn a_refused_write_names_its_channel_and_the_reason() {
 }
 
 #[test]
-fn debug_of_an_update_names_what_it_clears() {
+fn debug_of_an_update_names_cleared_channels() {
     let debug = format!("{:?}", Every::update().clear_log().clear_turns());
     assert!(debug.ends_with(r#"clear: ["log", "turns"], __later: [] }"#), "{debug}");
 }
@@ -376,7 +376,7 @@ struct Older {
 }
 
 #[test]
-fn a_channel_tells_its_history() {
+fn a_channel_reports_its_history() {
     let older = Older::default();
     let [messages, worked] = older.channels() else { panic!("two channels") };
     assert_eq!(*messages.was, ["texts", "lines"]);

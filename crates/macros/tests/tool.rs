@@ -31,7 +31,7 @@ async fn call(tool: &Arc<dyn Tool>, args: Value) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn parameters_are_arguments_and_the_call_itself_is_none() {
+async fn parameters_are_arguments_except_the_call_context() {
     let tool = weather();
     assert_eq!(tool.spec().name, "weather");
     assert_eq!(tool.spec().description, "Returns the weather of a city.\n\nOnly of today.");
@@ -78,7 +78,7 @@ fn to_others(args: &Value) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_tool_has_what_it_works_with_and_its_options() {
+async fn a_tool_has_its_dependencies_and_options() {
     let sent = Sent::default();
     let tool = send(sent.clone());
     assert_eq!(tool.spec().name, "send-mail");
@@ -125,7 +125,7 @@ mod kinds {
 }
 
 #[tokio::test]
-async fn what_is_returned_is_text_or_json_or_a_reply() {
+async fn a_result_is_text_or_json_or_a_reply() {
     let find = kinds::find();
     let args = json!({ "what": "ab", "at_most": 2 });
     assert_eq!(find.approval(&args), Some(r#"Find "ab", 2 of them?"#.into()));
@@ -173,7 +173,7 @@ async fn write(to: String) -> String {
 }
 
 #[test]
-fn what_arguments_stand_for_is_told() {
+fn subjects_of_arguments_are_reported() {
     let folder = std::env::temp_dir();
     let tool = publish(folder.clone());
     let args = json!({ "file": "a/../b.html", "as": "https://x.example/b", "then": "ls; rm x", "title": 7, "more": [] });

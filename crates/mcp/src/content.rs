@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_named() {
+    fn unknown_content_is_named() {
         let content =
             json!([{"type": "video", "data": "AAAA"}, {"type": "text"}, 7, {"type": "text", "text": "one"}]);
         let wanted = "[content of kind `video` that cannot be read, 30 bytes of JSON, not shown]\n\

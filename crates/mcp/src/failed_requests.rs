@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_writes_is_not_passed_on() {
+    fn a_servers_own_text_is_not_passed_on() {
         let unsent = |text: &'static str| {
             Unsent::from(StreamableHttpError::<io::Error>::UnexpectedServerResponse(text.into()))
         };
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_in_doubt_unless_it_is_certain_that_nobody_ran_it() {
+    fn a_call_is_in_doubt_unless_it_certainly_did_not_run() {
         let fate = |kind: ErrorKind| Unsent::from(io::Error::from(kind)).fate;
         assert_eq!(
             (fate(ErrorKind::ConnectionRefused), fate(ErrorKind::BrokenPipe)),

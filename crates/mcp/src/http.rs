@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_measured_however_their_lines_end() {
+    fn events_are_measured_with_any_line_ending() {
         for end in ["\n", "\r", "\r\n"] {
             let mut size = EventSize::default();
             let stream = format!("data: a{end}data: b{end}{end}: c{end}{end}").repeat(3);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tool_is_read_by_itself_and_what_is_not_needed_may_be_wrong() {
+    fn each_tool_is_parsed_separately_and_unused_fields_may_be_invalid() {
         let odd = json!({
             "name": "a", "title": "A", "description": 7, "inputSchema": {}, "outputSchema": null, "icons": 1,
             "annotations": {"readOnlyHint": "yes"},

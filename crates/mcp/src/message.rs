@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_one_however_it_is_written() {
+    fn a_response_is_recognized_in_any_form() {
         let plain: [(&str, &str); 7] = [
             (r#"{"jsonrpc":"2.0","id":7,"result":{"content":null}}"#, r#"{"content":null}"#),
             (r#"{"id":"7","result":"text"}"#, r#""text""#),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_answer_to_the_only_request_ends_it_whatever_is_broken() {
+    fn any_broken_response_to_the_only_request_ends_it() {
         let whole =
             br#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"a\"b\u00e9"}],"isError":false}}"#;
         let mut seed = 1_u64;

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_logged_is_a_line_and_no_flood() {
+    fn a_log_message_is_one_line_and_limited() {
         let message = |level, data| LoggingMessageNotificationParam::new(level, data);
         assert_eq!(logged(&message(LoggingLevel::Debug, json!("x"))), None);
         assert_eq!(logged(&message(LoggingLevel::Error, json!("bad"))).unwrap(), "[error] bad\n");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_call_hears_is_kept_for_the_next_but_not_for_ever() {
+    fn messages_without_a_call_are_retained_for_the_next_call_up_to_a_limit() {
         let heard = Arc::new(Heard::default());
         (0..=MOST_KEPT).for_each(|n| heard.keep(format!("{n}\n")));
         let told = Arc::new(Mutex::new(Vec::new()));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_that_nobody_waits_for_is_kept_as_short_lines() {
+    fn progress_without_a_waiting_call_is_stored_as_short_lines() {
         let ears = Ears::new(Arc::default());
         let token = ProgressToken(NumberOrString::Number(1));
         for _ in 0..=MOST_KEPT {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_that_comes_before_anybody_listens_is_not_lost() {
+    fn progress_before_the_first_listener_is_not_lost() {
         let token = |id| ProgressToken(NumberOrString::Number(id));
         let told = Arc::new(Mutex::new(String::new()));
         let tells = told.clone();

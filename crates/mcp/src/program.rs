@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_is_not_kept_and_its_id_is_found_behind_it() {
+    async fn a_line_that_is_too_long_is_dropped_and_its_id_is_found() {
         let flood = format!("{{\"result\":\"{}\",\"id\":7}}\n{{}}\n", "x".repeat(LARGEST_MESSAGE));
         let mut lines = Lines::of(flood.as_bytes());
         let Some(Line::TooLong(Some(id))) = lines.next().await else { panic!("it is too long") };

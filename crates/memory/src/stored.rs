@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn items_are_kept_as_they_were_promised() {
+    async fn items_have_their_promised_form() {
         let store = Arc::new(MemoryStore::new());
         let memory = StoreMemory::new(store.clone());
         memory.add(vec![Message::user("tea"), Message::assistant("noted")], "a.b", "t/3").await.unwrap();

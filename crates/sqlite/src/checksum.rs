@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_the_same_checksum_for_ever() {
+    fn the_checksum_of_a_row_is_stable() {
         let connection = Connection::open_in_memory().unwrap();
         register(&connection).unwrap();
         let sum = |row: &str| -> i64 {

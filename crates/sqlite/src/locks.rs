@@ -165,14 +165,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_hashed_alike_for_ever() {
+    fn the_hash_of_a_name_is_stable() {
         assert_eq!(fnv(""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
         assert_eq!(fnv("a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_file_that_was_removed_meanwhile_is_no_lock() {
+    fn a_removed_file_is_not_a_lock() {
         let place = tempfile::tempdir().unwrap();
         let (folder, thread) = (place.path().join("locks"), ThreadId::from("t"));
         let path = folder.join(file_name(&thread));

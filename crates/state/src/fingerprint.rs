@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_struct_is_what_its_json_is() {
+    fn a_struct_has_the_fingerprint_of_its_json() {
         #[derive(Serialize)]
         enum Choice {
             Unit,
@@ -508,12 +508,12 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_what_it_was() {
+    fn fingerprints_are_stable() {
         assert_eq!(of(json!({"b": [true, null, 1, 0.5], "a": "é"})), "abd6e13a71b8289d");
     }
 
     #[test]
-    fn an_outline_of_what_is_short_is_its_fingerprint() {
+    fn the_outline_of_a_short_value_is_its_fingerprint() {
         let value = json!({"a": [1, 2, {"b": "c"}]});
         assert_eq!(outline_of(1_000, &value), Some(of(&value)));
     }

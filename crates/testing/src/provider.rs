@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_providers_take_is_taken() {
+    fn requests_valid_for_all_providers_are_accepted() {
         let add = ("c1", "add", r#"{"a":2}"#);
         let echo = ("c2", "echo", "{}");
         for messages in [
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_refuses_is_refused_with_its_place() {
+    fn invalid_requests_are_rejected_with_the_place() {
         let one = ("c1", "add", "{}");
         for (messages, problem) in [
             (vec![], "messages: is empty"),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_fields_are_looked_at() {
+    fn tools_and_fields_are_checked() {
         let tool = |name: &str, parameters: Value| json!({"type": "function", "function": {"name": name, "parameters": parameters}});
         let object =
             || json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_tells_too_few_requests_from_too_many() {
+    fn progress_distinguishes_too_few_requests_from_too_many() {
         let good = json!({"model": "m", "messages": [{"role": "user", "content": "u"}]});
         let mut progress = Progress::new(Script::new([txt("a"), txt("b")]), Rules::default());
         assert_eq!(progress.answer(&good), txt("a"));

@@ -158,7 +158,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "SUPERSTEP_SIM_SEED is `all`, which is not a valid seed; use a number, or \
         unset it")]
-    fn what_is_no_seed_is_refused() {
+    fn an_invalid_seed_is_rejected() {
         one_seed("all");
     }
 }

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tools_come_in_a_fixed_order_and_take_the_documented_arguments() {
+    fn the_tools_have_a_fixed_order_and_the_documented_arguments() {
         let dir = tempfile::tempdir().unwrap();
         let tools = all(dir.path(), || 0).unwrap();
         let shapes: Vec<String> = tools
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_beyond_looking_asks_first() {
+    fn tools_with_effects_need_approval() {
         let dir = tempfile::tempdir().unwrap();
         let args = |name: &str| match name {
             "edit_file" => serde_json::json!({"path": "a", "old": "b", "new": "c"}),

@@ -51,13 +51,13 @@ mod tests {
     use crate::testing::{call, refusal};
 
     #[tokio::test]
-    async fn tells_utc_only_when_the_zone_is_unknown() {
+    async fn reports_utc_only_if_the_zone_is_unknown() {
         let tool = in_zone(|| 1_767_225_599_999, None);
         assert_eq!(call(&tool, json!({})).await, "2025-12-31T23:59:59Z (UTC)");
     }
 
     #[tokio::test]
-    async fn tells_the_local_time_with_its_offset() {
+    async fn reports_the_local_time_with_its_offset() {
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         let winter = in_zone(|| 1_767_225_600_000, Some(berlin.clone()));
         assert_eq!(

@@ -46,14 +46,14 @@ fn a_denied_call_does_not_run_and_the_model_reads_why() {
 }
 
 #[test]
-fn a_call_is_denied_if_nobody_is_there_to_approve_it() {
+fn a_call_is_denied_without_an_approver() {
     let ran = asking(None).play();
     assert_eq!(ran.result("c1"), "Error: Permission denied: nobody is there to approve it");
     assert_eq!(ran.kit.n("send"), 0);
 }
 
 #[test]
-fn a_turn_that_is_cancelled_while_somebody_is_asked_ends_at_once() {
+fn a_turn_cancelled_during_an_approval_ends_at_once() {
     for tool_mode in [ToolMode::Sequential, ToolMode::Parallel { max: 8 }] {
         let scenario = asking(Some(|_| None)).config(|config| ReactConfig { tool_mode, ..config });
         let mut scenario = Scenario { cancel: Cancel::At(50), ..scenario };
@@ -66,7 +66,7 @@ fn a_turn_that_is_cancelled_while_somebody_is_asked_ends_at_once() {
 }
 
 #[test]
-fn nobody_is_asked_about_arguments_that_cannot_be_used() {
+fn invalid_arguments_never_wait_for_approval() {
     let two = calls([("c1", "send", r#"{"to":1}"#), ("c2", "send", "{to")]);
     let scenario = Scenario::new([two, txt("ok")]).tools(&["send"]);
     let ran = Scenario { decide: Some(|_| Some(Approval::Approve)), ..scenario }.play();
@@ -76,7 +76,7 @@ fn nobody_is_asked_about_arguments_that_cannot_be_used() {
 }
 
 #[test]
-fn parallel_calls_are_asked_about_one_after_the_other() {
+fn parallel_calls_are_approved_one_after_the_other() {
     let three = calls([
         ("c1", "send", r#"{"to":"a"}"#),
         ("c2", "send", r#"{"to":"b"}"#),
@@ -109,7 +109,7 @@ fn a_call_is_not_executed_if_the_question_about_it_panics() {
 }
 
 #[test]
-fn what_somebody_permits_for_good_is_remembered_on_the_thread() {
+fn permanent_grants_are_stored_on_the_thread() {
     for tool_mode in [ToolMode::Sequential, ToolMode::Parallel { max: 8 }] {
         let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
         let answers = [both, txt("ok"), call("c3", "send", r#"{"to":"c"}"#), txt("ok")];
@@ -123,7 +123,7 @@ fn what_somebody_permits_for_good_is_remembered_on_the_thread() {
 }
 
 #[test]
-fn what_is_permitted_by_patterns_is_remembered_for_calls_that_fit() {
+fn granted_patterns_are_stored_for_matching_calls() {
     let answers = ["a1", "a2", "b"].map(|to| call(to, "send", &json!({ "to": to }).to_string()));
     let scenario = Scenario::new(answers.into_iter().chain([txt("ok")])).tools(&["send"]);
     let decide: Decide = |_| Some(Approval::AlwaysFor([("to".to_owned(), "a?".to_owned())].into()));
@@ -132,8 +132,9 @@ fn what_is_permitted_by_patterns_is_remembered_for_calls_that_fit() {
     assert_eq!((asked, ran.kit.n("send")), (vec!["a1".to_owned(), "b".to_owned()], 3));
 }
 
+// Case G40.
 #[test]
-fn g40_a_round_may_wait_for_somebody_who_is_there() {
+fn a_round_may_wait_for_an_approver() {
     let hold = ApprovalConfig { hold_batch: true, ..ApprovalConfig::default() };
     let first = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "send", r#"{"to":"a"}"#)]);
     let scenario = Scenario::new([first, txt("ok")]).tools(&["echo", "send"]);
@@ -145,8 +146,9 @@ fn g40_a_round_may_wait_for_somebody_who_is_there() {
     assert_eq!((play(hold).result("c1"), play(hold).result("c2")), ("r:1", "sent"));
 }
 
+// Case G40.
 #[test]
-fn g40_a_denial_of_somebody_who_is_there_may_end_the_turn() {
+fn a_denial_of_an_approver_may_end_the_turn() {
     let stop = ApprovalConfig { stop_on_deny: true, ..ApprovalConfig::default() };
     let denied = asking(Some(|_| Some(Approval::Deny("no mail".into()))));
     let mut scenario = denied.config(|config| ReactConfig { approval: stop, ..config });

@@ -379,13 +379,13 @@ on_every_store! {
 }
 
 #[test]
-fn without_anybody_calls_that_ask_are_denied() {
+fn without_an_approver_calls_that_need_approval_are_denied() {
     let ran = Scenario::new([call("c1", "send", r#"{"to":"a"}"#), txt("ok")]).tools(&["send"]).play();
     assert_eq!(ran.result("c1"), NOBODY);
 }
 
 #[test]
-fn a_pattern_that_is_none_is_refused_when_the_agent_is_built() {
+fn an_invalid_pattern_is_rejected_when_the_agent_is_built() {
     let model = Arc::new(ScriptedModel::new(Script::new([])));
     let config =
         ReactConfig { permissions: vec![PermissionRule::new("[", Permit::Allow)], ..ReactConfig::default() };

@@ -25,8 +25,9 @@ fn offered(ran: &Ran) -> Vec<bool> {
     ran.requests.iter().map(|request| request.get("tools").is_some()).collect()
 }
 
+// Case D30.
 #[test]
-fn d30_tokens_end_a_turn_with_an_answer() {
+fn tokens_end_a_turn_with_an_answer() {
     let budget = Budget { tokens: Some(100), reserve_final: true, ..Budget::default() };
     let last = Answer::stream().text(["best effort"]).end("stop").usage(10, 5).done();
     let ran = with(budget, [echo("c1", "1", (40, 20)), echo("c2", "2", (45, 5)), last]).play();
@@ -80,8 +81,9 @@ fn calls_that_cannot_be_executed_take_nothing_of_the_budget() {
     assert_eq!((ran.state().stop_reason.as_str(), ran.reply()), ("budget_tool_calls", "one will do"));
 }
 
+// Case D30.
 #[test]
-fn d30_a_tool_is_stopped_when_the_time_is_over() {
+fn a_tool_is_stopped_when_the_time_is_over() {
     let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: true, ..Budget::default() };
     let ran = with(budget, [call("c1", "hang", "{}"), txt("too slow")]).tools(&["hang"]).play_here();
     assert_eq!(ran.result("c1"), "Error: budget exhausted, the call was stopped.");
@@ -89,8 +91,9 @@ fn d30_a_tool_is_stopped_when_the_time_is_over() {
     assert_eq!(ran.state().stop_reason, "budget_wall");
 }
 
+// Case D30.
 #[test]
-fn d30_a_model_call_is_ended_when_the_time_is_over() {
+fn a_model_call_is_ended_when_the_time_is_over() {
     let slow = || Answer::stream().text(["Once"]).delay(60_000).text([" upon"]).end("stop").done();
     let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: false, ..Budget::default() };
     let ran = with(budget.clone(), [slow()]).play_here();
@@ -120,8 +123,9 @@ fn d30_a_model_call_is_ended_when_the_time_is_over() {
     );
 }
 
+// Case D30.
 #[test]
-fn d30_no_tool_begins_when_the_time_is_over() {
+fn no_tool_begins_when_the_time_is_over() {
     let budget = Budget { wall: Some(Duration::from_millis(500)), reserve_final: true, ..Budget::default() };
     let behind = |tool, args, tool_mode| {
         let round = calls([("c0", "hang", "{}"), ("c1", tool, args)]);
@@ -139,8 +143,9 @@ fn d30_no_tool_begins_when_the_time_is_over() {
     }
 }
 
+// Case D30.
 #[test]
-fn d30_what_was_approved_when_the_time_was_over_is_not_executed() {
+fn calls_approved_after_the_time_budget_are_not_executed() {
     // The approval takes a millisecond.
     let budget = Budget { wall: Some(Duration::from_millis(1)), reserve_final: true, ..Budget::default() };
     let scenario = with(budget, [call("c1", "send", r#"{"to":"a"}"#), txt("too slow")]).tools(&["send"]);
@@ -149,16 +154,18 @@ fn d30_what_was_approved_when_the_time_was_over_is_not_executed() {
     assert_eq!((ran.result("c1"), ran.reply()), (NOT_EXECUTED, "too slow"));
 }
 
+// Case D30.
 #[test]
-fn d30_tokens_that_nobody_told_are_estimated() {
+fn unreported_tokens_are_estimated() {
     let budget = Budget { tokens: Some(5), reserve_final: false, ..Budget::default() };
     let ran = with(budget, [call("c1", "echo", r#"{"x":"1"}"#)]).play();
     assert!(ran.state().answer.estimated);
     assert_eq!((ran.kit.n("echo"), ran.outcome()), (0, AgentOutcome::Budget));
 }
 
+// Case D30.
 #[test]
-fn d30_money_needs_prices() {
+fn money_needs_prices() {
     let cost = Cost { max: 1.0, per_million_input: Some(1.0), per_million_output: None };
     let budget = Budget { cost: Some(cost), ..Budget::default() };
     let model = std::sync::Arc::new(ScriptedModel::new(Script::new([])));

@@ -44,8 +44,9 @@ fn the_turn_is_cancelled(ran: &Ran) {
     assert_eq!((state.llm_calls, state.model_requests), (1, 1));
 }
 
+// Case E32.
 #[test]
-fn e32_sequential_calls_after_the_cancelled_one_are_not_begun() {
+fn sequential_calls_after_the_cancelled_one_are_not_begun() {
     let scenario = cancelled("hang", ToolMode::Sequential);
     let by_event = Scenario { cancel: Cancel::On("tool_start", "c1"), ..scenario.clone() };
     for ran in [scenario.play_here(), by_event.play_here(), by_event.play_wired()] {
@@ -67,16 +68,18 @@ fn e32_sequential_calls_after_the_cancelled_one_are_not_begun() {
     assert_eq!(scenario.play_here().turns[0].ended, 50);
 }
 
+// Case E32.
 #[test]
-fn e32_parallel_calls_that_ended_keep_their_results() {
+fn finished_parallel_calls_retain_their_results() {
     let ran = cancelled("hang", ToolMode::Parallel { max: 8 }).play_here();
     assert_eq!((ran.turns[0].ended, ran.kit.n("echo")), (50, 2));
     the_turn_is_cancelled(&ran);
     the_next_turn_is_accepted(&ran, "r:2");
 }
 
+// Case E32.
 #[test]
-fn e32_a_call_that_waits_for_one_beside_it_is_not_begun() {
+fn a_call_that_waits_for_one_beside_it_is_not_begun() {
     let behind = |first, second| {
         let scenario = Scenario::new([calls([first, second])]).tools(&["echo", "hang", "solo"]);
         let parallel =
@@ -94,8 +97,9 @@ fn e32_a_call_that_waits_for_one_beside_it_is_not_begun() {
     }
 }
 
+// Case E32.
 #[test]
-fn e32_a_tool_that_ignores_cancellation_holds_the_turn_for_its_grace_only() {
+fn a_tool_that_ignores_cancellation_holds_the_turn_for_its_grace_only() {
     for tool_mode in [ToolMode::Sequential, ToolMode::Parallel { max: 8 }] {
         let ran = cancelled("deaf", tool_mode).play_here();
         assert_eq!(ran.turns[0].ended, 300);
@@ -103,8 +107,9 @@ fn e32_a_tool_that_ignores_cancellation_holds_the_turn_for_its_grace_only() {
     }
 }
 
+// Case E32.
 #[test]
-fn e32_a_cancelled_answer_leaves_no_text() {
+fn a_cancelled_answer_leaves_no_text() {
     let slow = Answer::stream().text(["Once"]).delay(100).text([" upon"]).end("stop").done();
     let scenario = Scenario::new([slow, txt("fine")]).turns(&["go", "go on"]);
     let ran = Scenario { cancel: Cancel::At(50), ..scenario }.play_here();
@@ -114,8 +119,9 @@ fn e32_a_cancelled_answer_leaves_no_text() {
     assert_eq!(ran.messages(), r#"u:"go", u:"go on", a:"fine""#);
 }
 
+// Case E33.
 #[test]
-fn e33_what_was_read_before_a_cancel_is_part_of_the_conversation() {
+fn text_read_before_a_cancel_is_part_of_the_conversation() {
     for name in ["default", "opencode", "agentscope"] {
         let slow = Answer::stream()
             .text(["Once", " upon"])
@@ -152,8 +158,9 @@ fn e33_what_was_read_before_a_cancel_is_part_of_the_conversation() {
     }
 }
 
+// Case E33.
 #[test]
-fn e33_a_call_alone_is_kept_and_half_a_call_is_not() {
+fn a_complete_call_is_retained_and_a_partial_one_is_not() {
     let cancelled = |arguments: &str| {
         let slow = Answer::stream().call(0, "c1", "echo", [arguments]).delay(100).end("tool_calls").done();
         let scenario = Scenario::new([slow, txt("fine")]).turns(&["go", "go on"]);
@@ -166,7 +173,7 @@ fn e33_a_call_alone_is_kept_and_half_a_call_is_not() {
 }
 
 #[test]
-fn a_turn_that_is_cancelled_before_it_begins_asks_nobody() {
+fn a_turn_cancelled_before_it_begins_makes_no_request() {
     paused(async {
         let scenario = Scenario::new([]);
         let model = ScriptedModel::new(Script::default());

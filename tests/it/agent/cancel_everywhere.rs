@@ -77,8 +77,9 @@ fn ended(state: &AgentState, nth: usize) {
     assert_eq!(state.metadata.is_interrupted, outcome == AgentOutcome::Cancelled, "{nth}");
 }
 
+// Case E32.
 #[test]
-fn e32_a_turn_that_is_cancelled_at_any_event_is_followed_by_another_or_resumed() {
+fn a_turn_that_is_cancelled_at_any_event_is_followed_by_another_or_resumed() {
     let parallel = |config| ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..config };
     let configs = [
         super::preset(),
@@ -124,8 +125,9 @@ fn e32_a_turn_that_is_cancelled_at_any_event_is_followed_by_another_or_resumed()
     }
 }
 
+// Case E32.
 #[test]
-fn e32_without_a_checkpointer_the_conversation_is_handed_on() {
+fn without_a_checkpointer_the_conversation_is_handed_on() {
     for nth in 0.. {
         let more = paused(async {
             let config = super::preset();

@@ -80,8 +80,9 @@ fn after(decision: &Approval, answers: &[Answer]) -> (Option<AgentOutcome>, (usi
     made
 }
 
+// Case G40.
 #[test]
-fn g40_a_decision_is_what_becomes_of_the_call_and_its_neighbour_does_not_run_again() {
+fn a_decision_determines_the_result_and_finished_neighbours_do_not_run_again() {
     let completed = Some(AgentOutcome::Completed);
     for (decision, sends, result) in [
         (Approval::Approve, 1, "sent"),
@@ -95,8 +96,9 @@ fn g40_a_decision_is_what_becomes_of_the_call_and_its_neighbour_does_not_run_aga
     }
 }
 
+// Case G40.
 #[test]
-fn g40_what_is_permitted_for_good_does_not_pause_later_turns() {
+fn permanent_grants_do_not_pause_later_turns() {
     let script = [call("c1", "send", ASKS.2), txt("ok"), call("c3", "send", r#"{"to":"b"}"#), txt("ok")];
     let (made, _) = both(&script, async |asked: Asked| {
         let thread = Thread::new(asked, ApprovalConfig::default());
@@ -108,8 +110,9 @@ fn g40_what_is_permitted_for_good_does_not_pause_later_turns() {
     assert_eq!(made, (Some(AgentOutcome::Completed), (2, 0), 1));
 }
 
+// Case G40.
 #[test]
-fn g40_a_round_that_is_held_runs_as_a_whole() {
+fn a_round_that_is_held_runs_as_a_whole() {
     let (made, _) = both(&[calls([ASKS, ASKS_NOT]), txt("ok")], async |asked: Asked| {
         let thread = Thread::new(asked, ApprovalConfig { hold_batch: true, ..ApprovalConfig::default() });
         thread.says("go").await;
@@ -121,8 +124,9 @@ fn g40_a_round_that_is_held_runs_as_a_whole() {
     assert_eq!(made, ((0, 0), (0, 1), results.to_vec()));
 }
 
+// Case G40.
 #[test]
-fn g40_a_denial_that_ends_the_turn_leaves_every_call_answered() {
+fn a_denial_that_ends_the_turn_leaves_every_call_answered() {
     let script = [calls([ASKS_NOT, ASKS]), txt("hello")];
     let (made, sent) = both(&script, async |asked: Asked| {
         let thread = Thread::new(asked, ApprovalConfig { stop_on_deny: true, ..ApprovalConfig::default() });
@@ -136,8 +140,9 @@ fn g40_a_denial_that_ends_the_turn_leaves_every_call_answered() {
     assert_eq!(sent.requests, 2);
 }
 
+// Case G40.
 #[test]
-fn g40_two_that_wait_are_decided_in_any_order_and_an_answer_to_nothing_changes_nothing() {
+fn two_that_wait_are_decided_in_any_order_and_an_answer_to_nothing_changes_nothing() {
     let script = [calls([ASKS, ("c2", "send", r#"{"to":"b"}"#)]), txt("ok")];
     let (made, _) = both(&script, async |asked: Asked| {
         let thread = Thread::new(asked, ApprovalConfig::default());
@@ -157,8 +162,9 @@ fn g40_two_that_wait_are_decided_in_any_order_and_an_answer_to_nothing_changes_n
     assert_eq!(made, ((1, 0), vec!["not needed".to_owned(), "sent".to_owned()]));
 }
 
+// Case G40.
 #[test]
-fn g40_arguments_that_cannot_be_used_are_told_before_anybody_is_asked() {
+fn invalid_arguments_are_reported_before_an_approval() {
     let (made, _) = both(&[call("c1", "send", r#"{"to":1}"#), txt("ok")], async |asked: Asked| {
         let thread = Thread::new(asked, ApprovalConfig::default());
         let reply = thread.says("go").await;

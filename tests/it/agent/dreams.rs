@@ -173,7 +173,7 @@ fn the_graph_of_dreams_can_be_drawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dream_makes_memory_of_what_was_said() {
+async fn a_dream_consolidates_recorded_turns() {
     let (bed, model) = (Bed::new(), Dreamer::default());
     bed.say("ada", 10, &["I like tea", "My cat is called Bob", "I moved to Lisbon"]).await;
     let dream = dreamt(bed.dreams(model.clone()).dream_if_due("ada", at(20)).await.unwrap());

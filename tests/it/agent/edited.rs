@@ -110,7 +110,7 @@ on_every_store! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edited_call_keeps_its_place() {
+async fn an_edited_call_retains_its_position() {
     for (mode, behind) in [(ToolMode::Sequential, "send"), (ToolMode::Parallel { max: 8 }, "solo")] {
         let (kit, backend) = (Kit::default(), Backend::memory());
         let args = if behind == "send" { r#"{"to":"a"}"# } else { r#"{"x":"c"}"# };
@@ -130,7 +130,7 @@ async fn an_edited_call_keeps_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_see_what_a_person_made_of_a_call() {
+async fn hooks_receive_edited_calls() {
     // They deny `d`, and turn other calls into `X`.
     let hooks = |kit: &Kit| {
         let (mut hooks, kit) = (Hooks::default(), kit.clone());
@@ -165,7 +165,7 @@ async fn hooks_see_what_a_person_made_of_a_call() {
 }
 
 #[test]
-fn an_edit_by_somebody_who_is_there_does_not_pass_a_rule_either() {
+fn an_edit_by_an_approver_is_checked_against_the_rules() {
     let scenario = Scenario { decide: Some(|_| Some(edit("bob"))), ..asking() };
     let script = superstep_testing::script::Script::new([echo(), txt("ok")]);
     let ran = Scenario { script, ..scenario }.play();

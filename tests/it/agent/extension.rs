@@ -152,7 +152,7 @@ async fn own_nodes_stand_before_the_agent_and_after_the_tools() {
 }
 
 #[tokio::test]
-async fn what_a_node_of_ones_own_asks_is_no_approval() {
+async fn a_question_of_a_custom_node_is_not_an_approval() {
     let (kit, model) = (Kit::default(), model([txt("done")]));
     let deps = deps(&model, &kit, &[], preset());
     let mut graph = StateGraph::<Desk>::new("asking");

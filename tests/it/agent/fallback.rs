@@ -28,8 +28,9 @@ fn busy() -> Answer {
     http(503, &[], "{}")
 }
 
+// Case N9.
 #[test]
-fn n9_the_next_model_is_asked_when_the_attempts_are_exhausted() {
+fn the_next_model_is_called_when_the_attempts_are_exhausted() {
     let scenario = retrying(Scenario::new([busy(), busy()]), 3).fallback([busy(), txt("ok")]);
     let ran = scenario.play();
     assert_eq!(ran.events(), "a▸ +retry{2,3,503} +model_fallback{m,f1,503} +retry{4,3,503} tok(ok) ◂a");
@@ -41,8 +42,9 @@ fn n9_the_next_model_is_asked_when_the_attempts_are_exhausted() {
     assert_eq!(ran.fell_back[0][0]["model"], "f1");
 }
 
+// Case N9.
 #[test]
-fn n9_a_failure_of_the_models_own_leads_to_the_next_one_at_once() {
+fn a_failure_of_the_models_own_leads_to_the_next_one_at_once() {
     let quota = r#"{"error":{"code":"insufficient_quota"}}"#;
     for (failure, status) in [
         (http(401, &[], ""), "401"),
@@ -59,8 +61,9 @@ fn n9_a_failure_of_the_models_own_leads_to_the_next_one_at_once() {
     }
 }
 
+// Case N9.
 #[test]
-fn n9_a_request_that_is_wrong_or_too_long_is_so_for_every_model() {
+fn an_invalid_or_too_long_request_is_not_sent_to_other_models() {
     let long = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
     for (failure, kind) in [
         (http(400, &[], "{}"), ModelErrorKind::BadRequest),
@@ -79,8 +82,9 @@ fn n9_a_request_that_is_wrong_or_too_long_is_so_for_every_model() {
     assert_eq!(ran.events(), "a▸ +retry{2,1,400} ◂a");
 }
 
+// Case N9.
 #[test]
-fn n9_what_a_model_said_before_it_broke_off_is_void_when_another_answers() {
+fn partial_text_of_a_failed_model_is_void_when_another_replies() {
     let half = || Answer::stream().text(["Hel"]).usage(5, 1).cut();
     let whole = Answer::stream().text(["Hello"]).end("stop").usage(7, 2).done();
     let ran = retrying(Scenario::new([half(), half()]), 2).fallback([whole]).play();
@@ -96,8 +100,9 @@ fn n9_what_a_model_said_before_it_broke_off_is_void_when_another_answers() {
     assert_eq!(ran.state().metadata.usage_by_model, by_model);
 }
 
+// Case N9.
 #[test]
-fn n9_a_tool_call_of_a_broken_answer_is_not_executed() {
+fn a_tool_call_of_a_broken_answer_is_not_executed() {
     let half = || Answer::stream().call(0, "c1", "echo", [r#"{"x":"1"}"#]).cut();
     let whole = call("c2", "echo", r#"{"x":"2"}"#);
     let ran = retrying(Scenario::new([half(), half()]), 1).fallback([whole, txt("ok")]).play();
@@ -105,8 +110,9 @@ fn n9_a_tool_call_of_a_broken_answer_is_not_executed() {
     assert_eq!(ran.messages(), r#"u:"go", a:[c2 echo{"x":"2"}], t(c2):"r:2", a:"ok""#);
 }
 
+// Case N9.
 #[test]
-fn n9_the_model_that_answered_is_asked_first_until_the_turn_is_over() {
+fn the_model_that_replied_is_called_first_until_the_turn_is_over() {
     let said = |text| Answer::stream().text([text]).end("stop").usage(1, 1).done();
     let called =
         Answer::stream().call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("tool_calls").usage(1, 1).done();
@@ -126,8 +132,9 @@ fn n9_the_model_that_answered_is_asked_first_until_the_turn_is_over() {
     assert!(ran.state().model.is_empty() && ran.state().usage_by_model.is_empty());
 }
 
+// Case N9.
 #[test]
-fn n9_models_before_the_one_that_answered_have_their_turn_when_it_fails() {
+fn models_before_the_one_that_answered_have_their_turn_when_it_fails() {
     let scenario = Scenario::new([http(404, &[], ""), txt("main")])
         .fallback([call("c1", "echo", r#"{"x":"1"}"#), http(401, &[], "")]);
     let ran = retrying(scenario, 1).play();
@@ -138,8 +145,9 @@ fn n9_models_before_the_one_that_answered_have_their_turn_when_it_fails() {
     assert_eq!((ran.state().model.as_str(), ran.reply()), ("m", "main"));
 }
 
+// Case N9.
 #[test]
-fn n9_when_no_model_can_answer_the_error_tells_of_each() {
+fn when_no_model_replies_the_error_names_each() {
     let scenario = Scenario::new([busy(), busy()]).fallback([http(401, &[], "no key")]);
     let ran = retrying(scenario, 1).play();
     let error = ran.state().error.clone().unwrap();
@@ -152,8 +160,9 @@ fn n9_when_no_model_can_answer_the_error_tells_of_each() {
     assert_eq!(ran.state().model, "");
 }
 
+// Case N9.
 #[test]
-fn n9_all_waits_together_are_bounded() {
+fn all_waits_together_are_bounded() {
     let scenario = retrying(Scenario::new([busy(), busy()]), 1000).fallback([busy()]).fallback([txt("ok")]);
     let retry = ModelRetry { longest_wait: Duration::from_millis(1500), ..scenario.config.retry };
     let ran = scenario.config(|config| ReactConfig { retry, ..config }).play_here();
@@ -164,8 +173,9 @@ fn n9_all_waits_together_are_bounded() {
     assert_eq!(ran.turn().ended, 1000);
 }
 
+// Case N9.
 #[test]
-fn n9_a_cancelled_wait_of_a_fallback_ends_at_once() {
+fn a_cancelled_wait_of_a_fallback_ends_at_once() {
     let mut scenario = retrying(Scenario::new([http(401, &[], "")]), 7000).fallback([busy()]);
     scenario.cancel = Cancel::At(100);
     let ran = scenario.play_here();

@@ -24,8 +24,9 @@ fn limited(headers: &[(&str, &str)]) -> Ran {
     retrying(Scenario::new([http(429, headers, "{}"), txt("ok")]), 1000).play_here()
 }
 
+// Case C17.
 #[test]
-fn c17_the_second_request_comes_when_the_server_asks_for_it() {
+fn a_retry_waits_as_the_server_requests() {
     for (headers, wait) in [
         (&[("retry-after", "7")][..], 7000),
         (&[("retry-after-ms", "1500"), ("retry-after", "7")], 1500),
@@ -44,15 +45,17 @@ fn c17_the_second_request_comes_when_the_server_asks_for_it() {
     }
 }
 
+// Case C17.
 #[test]
-fn c17_the_wire_is_asked_again_too() {
+fn a_retry_over_the_wire() {
     let ran = retrying(Scenario::new([http(429, &[("retry-after-ms", "3")], "{}"), txt("ok")]), 1).play();
     assert_eq!(ran.events(), "a▸ +retry{2,3,429} tok(ok) ◂a");
     assert_eq!(ran.messages(), r#"u:"go", a:"ok""#);
 }
 
+// Case C17.
 #[test]
-fn c17_a_wait_that_is_too_long_is_not_begun() {
+fn a_wait_that_is_too_long_is_not_begun() {
     let ran = retrying(Scenario::new([http(429, &[("retry-after", "600")], "{}")]), 1).play();
     assert_eq!(ran.times, [0]);
     assert_eq!(ran.turn().ended, 0);
@@ -63,16 +66,18 @@ fn c17_a_wait_that_is_too_long_is_not_begun() {
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
 }
 
+// Case C17.
 #[test]
-fn c17_an_exhausted_quota_is_not_asked_again() {
+fn an_exhausted_quota_is_not_retried() {
     let body = r#"{"error":{"message":"no credit","code":"insufficient_quota"}}"#;
     let ran = retrying(Scenario::new([http(429, &[], body)]), 1).play();
     assert_eq!(ran.requests.len(), 1);
     assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::QuotaExceeded);
 }
 
+// Case C17.
 #[test]
-fn c17_a_cancelled_wait_ends_at_once() {
+fn a_cancelled_wait_ends_at_once() {
     let mut scenario = retrying(Scenario::new([http(429, &[("retry-after", "7")], "{}")]), 1);
     scenario.cancel = Cancel::At(100);
     let ran = scenario.play_here();
@@ -82,8 +87,9 @@ fn c17_a_cancelled_wait_ends_at_once() {
     assert_eq!(ran.state().model_requests, 1);
 }
 
+// Case C19.
 #[test]
-fn c19_a_refused_request_is_sent_once() {
+fn a_refused_request_is_sent_once() {
     for (status, kind) in [
         (400, ModelErrorKind::BadRequest),
         (401, ModelErrorKind::Auth),
@@ -102,8 +108,9 @@ fn c19_a_refused_request_is_sent_once() {
     }
 }
 
+// Case C20.
 #[test]
-fn c20_the_reply_explains_that_the_model_could_not_be_asked() {
+fn the_reply_explains_a_failed_model_call() {
     let busy = || http(503, &[], r#"{"error":{"message":"overloaded"}}"#);
     let scenario = Scenario::new([busy(), busy(), busy()]);
     let ran = scenario.play_here();
@@ -118,8 +125,9 @@ fn c20_the_reply_explains_that_the_model_could_not_be_asked() {
     assert_eq!(ran.outcome(), AgentOutcome::LlmError);
 }
 
+// Case C18.
 #[test]
-fn c18_what_may_pass_is_asked_again() {
+fn transient_failures_are_retried() {
     for status in [500, 502, 503, 504, 529, 408, 409, 425] {
         let ran = retrying(Scenario::new([http(status, &[], "{}"), txt("ok")]), 1).play();
         assert_eq!(ran.events(), format!("a▸ +retry{{2,1,{status}}} tok(ok) ◂a"));
@@ -130,8 +138,9 @@ fn c18_what_may_pass_is_asked_again() {
     assert_eq!(ran.events(), "a▸ +retry{2,1,null} tok(ok) ◂a");
 }
 
+// Case C19.
 #[test]
-fn c19_a_request_that_is_too_long_is_no_plain_400() {
+fn a_request_that_is_too_long_is_distinguished_from_a_plain_400() {
     for body in [
         r#"{"error":{"message":"no","code":"context_length_exceeded"}}"#,
         r#"{"error":{"message":"This model's maximum context length is 8192 tokens","code":null}}"#,
@@ -153,8 +162,9 @@ fn broken() -> Answer {
     Answer::stream().text(["Hel", "lo wor"]).cut()
 }
 
+// Case C21.
 #[test]
-fn c21_a_broken_answer_is_void_and_the_next_one_counts() {
+fn a_broken_answer_is_void_and_the_next_one_counts() {
     let whole = Answer::stream().text(["Hello", " world"]).end("stop").done();
     let ran = retrying(Scenario::new([broken(), whole]), 5).play();
     assert_eq!(
@@ -166,8 +176,9 @@ fn c21_a_broken_answer_is_void_and_the_next_one_counts() {
     assert_eq!(ran.reply(), "Hello world");
 }
 
+// Case C21.
 #[test]
-fn c21_a_broken_answer_without_retries_leaves_no_message() {
+fn a_broken_answer_without_retries_leaves_no_message() {
     let scenario = Scenario::new([broken()]);
     let ran = scenario.config(|config| ReactConfig { retry: ModelRetry::never(), ..config }).play();
     assert_eq!(ran.messages(), r#"u:"go""#);
@@ -176,8 +187,9 @@ fn c21_a_broken_answer_without_retries_leaves_no_message() {
     assert_eq!(ran.events(), "a▸ tok(Hel) tok(lo wor) +attempt_discarded{1} ◂a");
 }
 
+// Case C21.
 #[test]
-fn c21_a_broken_answer_is_kept_where_it_is_to_be_and_flagged() {
+fn a_partial_response_is_retained_and_flagged_if_configured() {
     let called = Answer::stream().text(["Hel", "lo"]).call(0, "c1", "echo", [r#"{"x":"1"}"#]).cut();
     for answer in [Answer::stream().text(["Hel", "lo"]).cut(), called] {
         let scenario = Scenario::new([answer, txt("fine")]).turns(&["go", "go on"]);
@@ -200,8 +212,9 @@ fn c21_a_broken_answer_is_kept_where_it_is_to_be_and_flagged() {
     assert_eq!(ran.messages(), r#"u:"go""#);
 }
 
+// Case C21.
 #[test]
-fn c21_a_cancelled_answer_is_kept_where_it_is_to_be() {
+fn a_cancelled_response_is_retained_if_configured() {
     let scenario = Scenario::new([Answer::stream().text(["Hel", "lo"]).delay(500).text(["no"]).stall()]);
     let mut scenario = scenario.config(|config| ReactConfig { keep_partial: true, ..config });
     scenario.cancel = Cancel::At(100);
@@ -210,8 +223,9 @@ fn c21_a_cancelled_answer_is_kept_where_it_is_to_be() {
     assert_eq!(ran.messages(), r#"u:"go", a:"Hello""#);
 }
 
+// Case C23.
 #[test]
-fn c23_a_text_that_is_cut_off_is_accepted() {
+fn a_text_that_is_cut_off_is_accepted() {
     let ran = Scenario::new([Answer::stream().text(["The answer "]).end("length").done()]).play();
     assert_eq!(ran.events(), "a▸ tok(The answer ) +truncated_answer ◂a");
     assert_eq!((ran.reply(), ran.outcome()), ("The answer ", AgentOutcome::Completed));
@@ -224,8 +238,9 @@ fn cut_call(arguments: &str, reason: &str) -> Ran {
     Scenario::new([cut, call("c2", "echo", r#"{"x":"1"}"#), txt("ok")]).play()
 }
 
+// Case C24.
 #[test]
-fn c24_a_call_that_is_cut_off_is_answered_and_not_executed() {
+fn a_call_that_is_cut_off_is_answered_and_not_executed() {
     for reason in ["length", "content_filter"] {
         // Arguments that happen to be complete may still differ from the model's intention.
         for arguments in [r#"{"x":"a"#, r#"{"x":"a"}"#] {
@@ -246,8 +261,9 @@ fn c24_a_call_that_is_cut_off_is_answered_and_not_executed() {
     }
 }
 
+// Case C25.
 #[test]
-fn c25_an_empty_answer_is_accepted() {
+fn an_empty_answer_is_accepted() {
     let blank = Answer::stream().text(["\n "]).end("stop").done();
     let thought = Answer::stream().reasoning("hm").end("stop").done();
     for (answer, reply) in [(Answer::stream().end("stop").done(), ""), (blank, "\n "), (thought, "")] {
@@ -304,7 +320,7 @@ fn a_refusal_is_the_reply_and_an_outcome_of_its_own() {
 }
 
 #[test]
-fn what_a_filter_withholds_is_no_empty_answer() {
+fn a_filtered_response_is_not_empty() {
     for preset in PRESETS {
         let config = || (preset.config)();
         let nothing = Answer::stream().end("content_filter").done();

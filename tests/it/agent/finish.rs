@@ -21,8 +21,9 @@ fn offered(request: &Value) -> Vec<&str> {
     tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect()
 }
 
+// Case S4-04.
 #[test]
-fn s4_04_a_call_of_the_finish_tool_ends_the_turn_with_its_reply() {
+fn a_call_of_the_finish_tool_ends_the_turn_with_its_reply() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), finish("c2", r#"{"response":"It is 1."}"#)];
     let ran = agentscope(script).play();
     assert_eq!(
@@ -41,8 +42,9 @@ fn s4_04_a_call_of_the_finish_tool_ends_the_turn_with_its_reply() {
     assert_eq!((state.stop_reason.as_str(), state.output.as_ref()), ("", None));
 }
 
+// Case G38.
 #[test]
-fn g38_the_reply_of_the_finish_tool_ends_the_conversation_once() {
+fn the_reply_of_the_finish_tool_ends_the_conversation_once() {
     let given = finish("c1", r#"{"response":"It is 1."}"#);
     let ran = agentscope([given, txt("bye")]).turns(&["go", "so long"]).play();
     assert_eq!(
@@ -58,8 +60,9 @@ fn g38_the_reply_of_the_finish_tool_ends_the_conversation_once() {
     assert_eq!(said.iter().filter(|said| ***said == json!("It is 1.")).count(), 1);
 }
 
+// Case S4-11.
 #[test]
-fn s4_11_the_finish_tool_is_offered_without_anybody_having_registered_it() {
+fn the_finish_tool_is_offered_without_registration() {
     let ran = agentscope([txt("hi")]).play();
     assert_eq!(offered(&ran.requests[0]), ["add", "echo", FINISH]);
     let parameters = &ran.requests[0]["tools"][2]["function"]["parameters"];
@@ -67,15 +70,17 @@ fn s4_11_the_finish_tool_is_offered_without_anybody_having_registered_it() {
     assert_eq!(offered(&Scenario::new([txt("hi")]).play().requests[0]), ["add", "echo"]);
 }
 
+// Case B10.
 #[test]
-fn b10_the_finish_tool_is_one_of_the_tools_that_are_there() {
+fn the_finish_tool_is_one_of_the_tools_that_are_there() {
     let ran = agentscope([call("c1", "finish", "{}"), finish("c2", r#"{"response":"hi"}"#)]).play();
     let known = "Error: unknown tool 'finish'. Available tools: add, echo, generate_response";
     assert_eq!((ran.result("c1"), ran.reply()), (known, "hi"));
 }
 
+// Case S4-07.
 #[test]
-fn s4_07_a_plain_text_is_taken_for_a_call_of_the_finish_tool() {
+fn a_plain_text_is_taken_for_a_call_of_the_finish_tool() {
     let ran = agentscope([txt("hi"), txt("bye")]).turns(&["hello", "so long"]).play();
     assert_eq!(
         ran.messages(),
@@ -90,8 +95,9 @@ fn s4_07_a_plain_text_is_taken_for_a_call_of_the_finish_tool() {
     assert_eq!((ran.state().current_step, ran.requests.len()), (0, 2));
 }
 
+// Case S4-07.
 #[test]
-fn s4_07_without_conversion_the_model_is_told_to_call_it_and_not_for_ever() {
+fn without_conversion_the_model_is_reminded_to_call_it_up_to_a_limit() {
     let strict = |answers: Vec<Answer>| {
         agentscope(answers).config(|config| ReactConfig {
             finish: Finish { convert_text: false, ..config.finish },
@@ -111,8 +117,9 @@ fn s4_07_without_conversion_the_model_is_told_to_call_it_and_not_for_ever() {
     assert_eq!(ran.state().stop_reason, "structured_output_invalid");
 }
 
+// Case S4-04.
 #[test]
-fn s4_04_arguments_that_are_wrong_are_told_and_the_loop_goes_on() {
+fn wrong_arguments_are_reported_and_the_loop_continues() {
     let script = [finish("c1", "{}"), finish("c2", "{x"), finish("c3", r#"{"response":"ok"}"#)];
     let ran = agentscope(script).play();
     assert_eq!(ran.result("c1"), "Arguments Validation Error: `response` is missing");
@@ -122,8 +129,9 @@ fn s4_04_arguments_that_are_wrong_are_told_and_the_loop_goes_on() {
     assert_eq!(ran.state().output_problem, "");
 }
 
+// Case S4-04.
 #[test]
-fn s4_04_other_calls_of_the_answer_still_get_their_results() {
+fn other_calls_of_the_answer_still_get_their_results() {
     let script = calls([
         ("c0", "echo", r#"{"x":"1"}"#),
         ("c1", FINISH, r#"{"response":"done"}"#),
@@ -152,7 +160,7 @@ fn a_reply_that_is_given_with_the_last_step_or_the_last_of_the_budget_counts() {
 }
 
 #[test]
-fn a_reply_that_was_cut_off_is_none() {
+fn a_truncated_reply_is_not_accepted() {
     let cut = Answer::stream().call(0, "c1", FINISH, [r#"{"response":"do"#]).end("length").done();
     let ran = agentscope([cut, txt("done")]).play();
     assert!(ran.result("c1").contains("was cut off by the output limit"), "{}", ran.result("c1"));
@@ -160,7 +168,7 @@ fn a_reply_that_was_cut_off_is_none() {
 }
 
 #[test]
-fn to_finish_is_no_loop() {
+fn finishing_is_not_a_loop() {
     let script = [finish("c1", "{}"), finish("c2", "{}"), finish("c3", r#"{"response":"ok"}"#)];
     let ran = agentscope(script).config(|config| {
         let similar = Repeat::Similar { n: 2, threshold: 0.9 };
@@ -169,8 +177,9 @@ fn to_finish_is_no_loop() {
     assert_eq!(ran.play().outcome(), AgentOutcome::Completed);
 }
 
+// Case S4-12.
 #[test]
-fn s4_12_a_summary_at_the_limit_is_a_text_and_a_reply() {
+fn a_summary_at_the_limit_is_a_text_and_a_reply() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("as far as I got")];
     let ran = agentscope(script)
         .config(|config| ReactConfig { limit: Limit { max: 1, ..config.limit.clone() }, ..config })

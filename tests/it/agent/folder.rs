@@ -246,7 +246,7 @@ async fn an_answer_is_refused_when_the_folder_was_changed_after_the_question() {
 }
 
 #[tokio::test]
-async fn what_was_permitted_for_good_in_one_folder_is_asked_about_in_another() {
+async fn a_permanent_grant_of_one_folder_needs_approval_in_another() {
     for places in Places::both() {
         let rounds = || [write("c1", "docs/x"), txt("ok")];
         let agent = harness(places.agent(rounds().into_iter().chain(rounds()).chain(rounds()), &[]));
@@ -275,7 +275,7 @@ async fn what_was_permitted_for_good_in_one_folder_is_asked_about_in_another() {
 }
 
 #[tokio::test]
-async fn files_are_kept_and_put_back_in_the_folder_of_the_turn() {
+async fn files_are_stored_and_restored_in_the_folder_of_the_turn() {
     let places = Places::new(Backend::memory());
     let shell = call("c1", "shell", r#"{"command":"echo changed > name; echo made > docs/new"}"#);
     let agent = harness(places.agent([shell, txt("ok")], &[allow("*")]));
@@ -291,7 +291,7 @@ async fn files_are_kept_and_put_back_in_the_folder_of_the_turn() {
 }
 
 #[tokio::test]
-async fn long_results_are_kept_where_the_tools_find_them() {
+async fn long_results_are_stored_where_the_tools_find_them() {
     let places = Places::new(Backend::memory());
     let config = ReactConfig {
         permissions: vec![allow("*")],

@@ -43,8 +43,9 @@ fn read(history: &[Message]) -> Vec<String> {
     sent.last[..sent.last.len() - after.len()].to_vec()
 }
 
+// Case X7.
 #[test]
-fn x7_a_call_without_a_result_gets_one_that_says_that_it_is_lost() {
+fn a_call_without_a_result_gets_a_lost_result() {
     let (user, answer) = (Message::user("u"), Message::tool("c2", "2"));
     let lost = ["user: u", "assistant: ", LOST].map(str::to_owned).to_vec();
     assert_eq!(read(&[user.clone(), calling(&["c1"])]), lost);
@@ -58,8 +59,9 @@ fn x7_a_call_without_a_result_gets_one_that_says_that_it_is_lost() {
     );
 }
 
+// Case X7.
 #[test]
-fn x7_a_result_without_a_call_is_left_out() {
+fn a_result_without_a_call_is_left_out() {
     let (user, nobodys) = (Message::user("u"), Message::tool("zz", "?"));
     assert_eq!(read(&[user.clone(), nobodys.clone()]), ["user: u"]);
     assert_eq!(read(&[nobodys.clone(), user.clone()]), ["user: u"]);
@@ -67,8 +69,9 @@ fn x7_a_result_without_a_call_is_left_out() {
     assert_eq!(read(&twice), ["user: u", "assistant: ", "tool: 1"]);
 }
 
+// Case X7.
 #[test]
-fn x7_results_are_put_in_the_order_of_their_calls() {
+fn results_are_put_in_the_order_of_their_calls() {
     let results = ["c2", "c1"].map(|id| Message::tool(id, id));
     let mixed = [&[Message::user("u"), calling(&["c1", "c2"])], &results[..]].concat();
     assert_eq!(read(&mixed), ["user: u", "assistant: ", "tool: c1", "tool: c2"]);

@@ -45,8 +45,9 @@ fn is_not_stored(ran: &Ran) {
     assert!(ran.state().messages.iter().all(|message| message.content != "be brief"));
 }
 
+// Case X11.
 #[test]
-fn x11_a_hint_is_in_the_next_request_only_and_not_in_the_conversation() {
+fn a_hint_is_in_the_next_request_only_and_not_in_the_conversation() {
     let ran = hinting([call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]).play();
     assert_eq!(hinted(&ran.requests), [(1, true), (0, false)]);
     is_not_stored(&ran);
@@ -55,8 +56,9 @@ fn x11_a_hint_is_in_the_next_request_only_and_not_in_the_conversation() {
     is_not_stored(&ran);
 }
 
+// Case X11.
 #[test]
-fn x11_several_hints_are_told_in_their_order() {
+fn several_hints_are_sent_in_order() {
     let hinting = Scenario { hints: vec!["be kind", "be brief"], ..hinting([txt("ok")]) };
     let ran = hinting.play();
     let said: Vec<_> = ran.requests[0]["messages"].as_array().unwrap().iter().collect();
@@ -64,8 +66,9 @@ fn x11_several_hints_are_told_in_their_order() {
     assert!(said.into_iter().eq(&told), "{:?}", ran.requests[0]);
 }
 
+// Case X11.
 #[test]
-fn x11_a_hint_stays_until_its_request_is_answered() {
+fn a_hint_stays_until_its_request_is_answered() {
     let cut = Answer::stream().text(["o"]).cut();
     let ran = hinting([http(503, &[], ""), cut, txt("ok")]).play();
     assert_eq!(hinted(&ran.requests), [(1, true); 3]);
@@ -84,15 +87,17 @@ fn x11_a_hint_stays_until_its_request_is_answered() {
     assert_eq!(hinted(&retried(Some("say something")).play().requests), [(1, true); 3]);
 }
 
+// Case X11.
 #[test]
-fn x11_a_hint_stays_when_another_model_is_asked() {
+fn a_hint_stays_for_a_fallback_model() {
     let ran = hinting([http(401, &[], "{}")]).fallback([txt("ok")]).play();
     assert_eq!((hinted(&ran.requests), hinted(&ran.fell_back[0])), (vec![(1, true)], vec![(1, true)]));
     is_not_stored(&ran);
 }
 
+// Case X11.
 #[test]
-fn x11_a_hint_stays_for_a_turn_that_is_resumed() {
+fn a_hint_stays_for_a_turn_that_is_resumed() {
     let (asked, sent) = both(&[http(401, &[], "{}"), txt("ok")], async |asked: Asked| {
         let agent = asked.agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
         let input = agent.input("go").hints(["be brief".to_owned()]);
@@ -104,8 +109,9 @@ fn x11_a_hint_stays_for_a_turn_that_is_resumed() {
     assert_eq!(sent.last, ["user: go", "user: be brief"]);
 }
 
+// Case X11.
 #[test]
-fn x11_whoever_updates_the_state_may_queue_a_hint() {
+fn an_external_update_may_queue_a_hint() {
     paused(async {
         let model = ScriptedModel::new(Script::new([txt("one"), txt("two")]));
         let scenario = Scenario::new([]);

@@ -74,8 +74,9 @@ async fn told(agent: &Agent, text: &str, config: RunConfig, name: &str) -> Vec<V
     told
 }
 
+// Case S0-08.
 #[test]
-fn s0_08_a_turn_that_ended_is_a_line_at_both_levels() {
+fn a_turn_that_ended_is_a_line_at_both_levels() {
     let mut lines = Vec::new();
     paused(async {
         let place = Place::new();
@@ -133,7 +134,7 @@ async fn each_turn_is_there_with_how_it_ended_and_in_its_users_file_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_while_a_turn_runs_belongs_to_it_and_long_texts_are_cut() {
+async fn a_steering_message_belongs_to_its_turn_and_long_texts_are_truncated() {
     let place = Place::new();
     let (store, long) = (Arc::new(MemoryCheckpointer::new()), "é".repeat(20_000));
     let agent = place.agent(scripted([txt(&long), txt("ok")]), store);
@@ -147,7 +148,7 @@ async fn what_is_said_while_a_turn_runs_belongs_to_it_and_long_texts_are_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_history_that_cannot_be_written_is_told_and_stops_nothing() {
+async fn a_history_that_cannot_be_written_is_reported_and_stops_nothing() {
     let place = Place::new();
     fs::write(place.dir.path().join("history"), "no folder").unwrap();
     let agent = place.agent(scripted([txt("ok"), txt("ok")]), Arc::new(MemoryCheckpointer::new()));
@@ -168,7 +169,7 @@ async fn a_history_that_cannot_be_written_is_told_and_stops_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_is_a_line_however_its_thread_is_stored() {
+async fn a_turn_is_one_line_with_any_durability() {
     let place = Place::new();
     let agent = place.agent(scripted([txt("ok"), txt("ok"), txt("ok")]), Arc::new(MemoryCheckpointer::new()));
     for durability in [Durability::Sync, Durability::Async, Durability::Exit] {

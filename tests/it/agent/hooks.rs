@@ -63,8 +63,9 @@ fn explained(ran: &Ran, hook: &str) {
     );
 }
 
+// Cases K9, X10.
 #[test]
-fn k9_x10_hooks_run_around_each_model_call_and_each_tool_call() {
+fn hooks_run_around_each_model_call_and_each_tool_call() {
     let script = [calls([("c0", "echo", r#"{"x":"a"}"#), ("c1", "echo", r#"{"x":"b"}"#)]), txt("ok")];
     let ran = Scenario { hooks: |kit| noting(kit, ""), ..Scenario::new(script) }.play();
     assert_eq!(
@@ -86,8 +87,9 @@ fn k9_x10_hooks_run_around_each_model_call_and_each_tool_call() {
     );
 }
 
+// Case X10.
 #[test]
-fn x10_an_agents_own_hooks_run_before_those_of_its_kind() {
+fn an_agents_own_hooks_run_before_those_of_its_kind() {
     let hooks = |kit: &Kit| noting(kit, "own ").then(&noting(kit, "kind "));
     let ran = Scenario { hooks, ..Scenario::new([txt("ok")]) }.play();
     assert_eq!(
@@ -96,8 +98,9 @@ fn x10_an_agents_own_hooks_run_before_those_of_its_kind() {
     );
 }
 
+// Case X10.
 #[test]
-fn x10_hooks_replace_the_request_and_the_answer_and_the_conversation_keeps_what_was_said() {
+fn hooks_replace_request_and_response_and_the_conversation_has_the_original() {
     let hooks = |_: &Kit| {
         let mut hooks = Hooks::default();
         hooks.reasoning.pre(|mut request: Request| async move {
@@ -119,8 +122,9 @@ fn x10_hooks_replace_the_request_and_the_answer_and_the_conversation_keeps_what_
     assert_eq!(ran.events(), "a▸ tok(ok) +attempt_discarded{1} tok(ok!) ◂a");
 }
 
+// Case X10.
 #[test]
-fn x10_a_hook_gets_a_copy() {
+fn a_hook_gets_a_copy() {
     let hooks = |_: &Kit| {
         let mut hooks = Hooks::default();
         hooks.reasoning.pre(|mut request: Request| {
@@ -156,8 +160,9 @@ fn x10_a_hook_gets_a_copy() {
     assert_eq!(ran.requests, plain.requests);
 }
 
+// Case X10.
 #[test]
-fn x10_hooks_replace_arguments_and_results_but_not_what_the_model_said() {
+fn hooks_replace_arguments_and_results_but_not_the_models_call() {
     let hooks = |_: &Kit| {
         let mut hooks = Hooks::default();
         hooks.acting.pre(|mut acting: Acting| async move {
@@ -212,8 +217,9 @@ fn a_hook_denies_a_call_without_a_pause() {
     assert_eq!((ran.kit.n("send"), ran.kit.n("echo"), ran.reply()), (0, 1, "ok"));
 }
 
+// Case X10.
 #[test]
-fn x10_a_hook_before_the_model_call_that_fails_ends_the_turn_before_it() {
+fn a_hook_before_the_model_call_that_fails_ends_the_turn_before_it() {
     let hooks = |_: &Kit| {
         let mut hooks = Hooks::default();
         hooks.reasoning.pre(|_| ready(Err(failed())));
@@ -224,8 +230,9 @@ fn x10_a_hook_before_the_model_call_that_fails_ends_the_turn_before_it() {
     assert_eq!((ran.messages().as_str(), ran.requests.len()), (r#"u:"go""#, 0));
 }
 
+// Case X10.
 #[test]
-fn x10_a_hook_after_the_model_call_that_fails_voids_what_was_streamed() {
+fn a_failing_hook_after_the_model_call_voids_streamed_text() {
     let hooks = |_: &Kit| {
         let mut hooks = Hooks::default();
         hooks.reasoning.post(|_, _| ready(Err(failed())));
@@ -238,8 +245,9 @@ fn x10_a_hook_after_the_model_call_that_fails_voids_what_was_streamed() {
     assert_eq!((ran.state().llm_calls, ran.state().model_requests), (0, 1));
 }
 
+// Case X10.
 #[test]
-fn x10_a_hook_before_a_tool_call_that_fails_leaves_every_call_answered() {
+fn a_hook_before_a_tool_call_that_fails_leaves_every_call_answered() {
     let hooks = |_: &Kit| {
         let mut hooks = Hooks::default();
         hooks
@@ -261,8 +269,9 @@ fn x10_a_hook_before_a_tool_call_that_fails_leaves_every_call_answered() {
     );
 }
 
+// Case X10.
 #[test]
-fn x10_a_hook_after_a_tool_call_that_panics_keeps_the_result() {
+fn a_panicking_hook_after_a_tool_call_retains_the_result() {
     let hooks = |_: &Kit| {
         let mut hooks = Hooks::default();
         hooks.acting.post(|_, _| async { std::panic::resume_unwind(Box::new("no")) });
@@ -280,7 +289,7 @@ fn x10_a_hook_after_a_tool_call_that_panics_keeps_the_result() {
 }
 
 #[test]
-fn calls_that_run_beside_a_failing_hook_keep_their_results() {
+fn calls_beside_a_failing_hook_retain_their_results() {
     let hooks = |_: &Kit| {
         let mut hooks = Hooks::default();
         hooks
@@ -388,7 +397,7 @@ fn redirecting(kit: &Kit) -> Hooks {
 }
 
 #[test]
-fn what_somebody_approves_is_what_hooks_made_of_it_and_they_run_once() {
+fn a_call_is_approved_after_its_hooks_which_run_once() {
     paused(async {
         let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));
         let scenario = Scenario { hooks: redirecting, ..Scenario::new([]) }.tools(&["send", "echo"]);

@@ -18,8 +18,9 @@ fn limited(max_steps: u32, answers: impl IntoIterator<Item = Answer>) -> Ran {
         .play()
 }
 
+// Case D26.
 #[test]
-fn d26_after_the_last_round_the_model_is_asked_without_tools() {
+fn after_the_last_round_the_model_is_called_without_tools() {
     let ran = limited(3, [echo("c1", "1"), echo("c2", "2"), echo("c3", "3"), txt("partial")]);
     assert_eq!((ran.requests.len(), ran.kit.n("echo")), (4, 3));
     let with_tools: Vec<bool> = ran.requests.iter().map(|request| request.get("tools").is_some()).collect();
@@ -39,8 +40,9 @@ fn d26_after_the_last_round_the_model_is_asked_without_tools() {
     );
 }
 
+// Case D26.
 #[test]
-fn d26_a_limit_of_0_is_one_request_without_tools() {
+fn a_limit_of_0_is_one_request_without_tools() {
     let ran = limited(0, [txt("partial")]);
     assert_eq!(ran.requests.len(), 1);
     assert_eq!(ran.requests[0].get("tools"), None);
@@ -49,7 +51,7 @@ fn d26_a_limit_of_0_is_one_request_without_tools() {
 
 /// The strictest known server rejects the same conversation if its rules are not configured.
 #[test]
-fn a_server_that_wants_turns_and_the_tools_that_were_called_is_given_them() {
+fn a_server_that_requires_alternating_turns_and_called_tools_gets_them() {
     let answers = [http(400, &[], "{}"), echo("c1", "1"), txt("done")];
     let scenario = Scenario::new(answers).turns(&["one", "two"]);
     let scenario =
@@ -65,8 +67,9 @@ fn a_server_that_wants_turns_and_the_tools_that_were_called_is_given_them() {
     assert_eq!((ran.reply(), ran.outcome()), ("done", AgentOutcome::Limit));
 }
 
+// Case R7.
 #[test]
-fn r7_calls_in_an_answer_without_tools_are_ignored_and_recorded() {
+fn calls_in_an_answer_without_tools_are_ignored_and_recorded() {
     let spoken = Answer::stream().text(["best effort"]).call(0, "c2", "echo", [r#"{"x":"2"}"#]);
     let spoken = spoken.end("tool_calls").done();
     for (last, reply) in [(spoken, Some("best effort")), (echo("c2", "2"), None)] {
@@ -97,8 +100,9 @@ fn searches(calls: [(&str, &str); 2], found: &[&'static str]) -> Scenario {
 const TWICE: [(&str, &str); 2] = [("search", r#"{"q":"rust  Async"}"#), ("search", r#"{"q":"rust async"}"#)];
 const SAME: &[&str] = &["10 hits: A,B", "10 hits: A,B"];
 
+// Case D28.
 #[test]
-fn d28_two_calls_alike_end_the_turn() {
+fn two_calls_alike_end_the_turn() {
     let ran = searches(TWICE, SAME).play();
     assert_eq!(ran.requests.len(), 2);
     let state = ran.state();
@@ -129,8 +133,9 @@ fn d28_two_calls_alike_end_the_turn() {
     );
 }
 
+// Case D28.
 #[test]
-fn d28_calls_that_differ_are_no_loop() {
+fn different_calls_are_not_a_loop() {
     let other_tool = [TWICE[0], ("find", TWICE[1].1)];
     let other_args = [("search", r#"{"q":"rust async"}"#), ("search", r#"{"q":"go channels"}"#)];
     let progress: &[&str] = &["progress 10%", "progress 55%"];
@@ -143,15 +148,17 @@ fn d28_calls_that_differ_are_no_loop() {
     }
 }
 
+// Case D28.
 #[test]
-fn d28_without_rules_nothing_is_a_loop() {
+fn without_rules_nothing_is_a_loop() {
     let mut scenario = searches(TWICE, SAME).config(|config| ReactConfig { loops: Vec::new(), ..config });
     scenario.script.answers.push(txt("ok"));
     assert_eq!(scenario.play().reply(), "ok");
 }
 
+// Case D28.
 #[test]
-fn d28_at_the_step_limit_the_last_answer_comes_before_loops() {
+fn at_the_step_limit_the_last_response_precedes_loop_detection() {
     let scenario = searches(TWICE, SAME)
         .config(|config| ReactConfig { limit: Limit { max: 2, ..config.limit.clone() }, ..config });
     let mut scenario = scenario;
@@ -161,7 +168,7 @@ fn d28_at_the_step_limit_the_last_answer_comes_before_loops() {
 }
 
 #[test]
-fn the_model_is_told_how_many_steps_are_left_where_it_is_to_be() {
+fn the_model_is_informed_of_remaining_steps_if_configured() {
     let answers = [echo("c1", "1"), echo("c2", "2"), txt("ok")];
     let hint = Some("{left} of {max} steps are left.".to_owned());
     let ran = Scenario::new(answers)

@@ -55,7 +55,7 @@ async fn texts(memory: &Mem0, query: &str, user_id: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_added_is_found_listed_and_forgotten() {
+fn an_added_memory_is_found_listed_and_deleted() {
     real(async {
         for kind in BOTH {
             let (server, memory) = serve(kind).await;
@@ -91,7 +91,7 @@ fn a_memory_on_a_mem0_server_conforms() {
 }
 
 #[test]
-fn a_wish_that_comes_twice_is_stored_once() {
+fn a_repeated_memory_request_is_stored_once() {
     real(async {
         for kind in BOTH {
             let (server, memory) = serve(kind).await;
@@ -107,7 +107,7 @@ fn a_wish_that_comes_twice_is_stored_once() {
 }
 
 #[test]
-fn users_never_see_each_others_memories_whatever_they_are_called() {
+fn users_with_any_names_have_separate_memories() {
     let names =
         ["ada", " ada", "ada ", "*", "%2A", "a/../b", "", "{\"in\":[\"ada\"]}", "Jürgen", "ada&user_id=bob"];
     real(async {
@@ -190,8 +190,9 @@ async fn told_and_asked(memory: &Mem0, models: [Arc<dyn ChatModel>; 2]) -> Strin
     shown.content.clone()
 }
 
+// Case X2.
 #[test]
-fn x2_an_agent_stores_what_its_user_wants_remembered_and_finds_it_on_another_thread() {
+fn an_agent_stores_a_memory_request_and_finds_it_on_another_thread() {
     let found = "<long_term_memory>\n- Remember that my tea is oolong\n</long_term_memory>";
     let script = || Script::new([txt("noted"), txt("oolong")]);
     real(async {
@@ -215,8 +216,9 @@ fn x2_an_agent_stores_what_its_user_wants_remembered_and_finds_it_on_another_thr
     });
 }
 
+// Case X2.
 #[test]
-fn x2_a_server_that_is_not_there_does_not_reach_the_run() {
+fn a_server_that_is_not_there_does_not_reach_the_run() {
     real(async {
         for kind in BOTH {
             let (server, memory) = serve(kind).await;

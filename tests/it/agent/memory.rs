@@ -30,8 +30,9 @@ fn memory_events(ran: &Ran) -> Vec<String> {
     told.map(|told| super::show::events(std::slice::from_ref(told))).collect()
 }
 
+// Case X2.
 #[test]
-fn x2_what_the_user_wants_remembered_is_stored_once() {
+fn a_memory_request_is_stored_once() {
     let scenario = remembering(Memory::Works, "remember that I like tea");
     for (user_id, stored_for) in [("u-7", "u-7"), ("", "t")] {
         let scenario = Scenario { user_id, ..scenario.clone() };
@@ -49,37 +50,42 @@ fn x2_what_the_user_wants_remembered_is_stored_once() {
     }
 }
 
+// Case X2.
 #[test]
-fn x2_other_messages_are_not_stored() {
+fn other_messages_are_not_stored() {
     let ran = remembering(Memory::Works, "hello").play();
     assert!(ran.kit.remembered().is_empty());
     assert!(memory_events(&ran).is_empty());
     the_turn_is_not_touched(&ran);
 }
 
+// Case X2.
 #[test]
-fn x2_a_store_that_fails_does_not_reach_the_run() {
+fn a_store_that_fails_does_not_reach_the_run() {
     let ran = remembering(Memory::Fails, "Please remember: tea").play_here();
     assert_eq!(memory_events(&ran), ["+memory_failed{LLMError: no key}"]);
     the_turn_is_not_touched(&ran);
 }
 
+// Case X2.
 #[test]
-fn x2_a_store_that_panics_does_not_reach_the_run() {
+fn a_store_that_panics_does_not_reach_the_run() {
     let ran = remembering(Memory::Panics, "请记住我喜欢茶").play_here();
     assert_eq!(memory_events(&ran), ["+memory_failed{the store panicked: the store is broken}"]);
     the_turn_is_not_touched(&ran);
 }
 
+// Case X2.
 #[test]
-fn x2_a_trigger_that_panics_does_not_reach_the_run() {
+fn a_trigger_that_panics_does_not_reach_the_run() {
     let ran = remembering(Memory::Puzzled, "remember that I like tea").play_here();
     assert_eq!(memory_events(&ran), ["+memory_failed{the trigger panicked: what is this?}"]);
     the_turn_is_not_touched(&ran);
 }
 
+// Case X2.
 #[test]
-fn x2_a_store_that_hangs_delays_nobody() {
+fn a_hanging_store_delays_no_reply() {
     let scenario = remembering(Memory::Hangs, "remember that I like tea");
     let ran = scenario.play_here();
     assert_eq!(memory_events(&ran), ["+memory_failed{no answer in 5000 ms}"]);
@@ -91,8 +97,9 @@ fn x2_a_store_that_hangs_delays_nobody() {
     assert_eq!(ran.reply(), "noted");
 }
 
+// Case X2.
 #[test]
-fn x2_a_store_that_hangs_holds_a_cancelled_turn_for_its_grace_only() {
+fn a_store_that_hangs_holds_a_cancelled_turn_for_its_grace_only() {
     let slow = Answer::stream().delay(1000).text(["noted"]).end("stop").done();
     let scenario = Scenario { cancel: Cancel::At(50), ..remembering(Memory::Hangs, "remember this") };
     let ran = Scenario { script: Script::new([slow]), ..scenario }.play_here();

@@ -25,15 +25,17 @@ async fn told(answers: impl IntoIterator<Item = Answer>) -> Vec<String> {
     stream.map(line).collect().await
 }
 
+// Case F3.
 #[tokio::test(start_paused = true)]
-async fn f3_the_tokens_of_the_model_and_the_results_of_tools_come_with_their_nodes() {
+async fn tokens_and_tool_results_have_their_nodes() {
     let answer = Answer::stream().text(["fi", "ve"]).end("stop").done();
     let lines = told([call("c1", "add", r#"{"a":2,"b":3}"#), answer]).await;
     insta::assert_snapshot!(lines.join("\n"));
 }
 
+// Case F3.
 #[tokio::test(start_paused = true)]
-async fn f3_what_a_failed_request_streamed_is_void() {
+async fn streamed_text_of_a_failed_request_is_void() {
     let broken = Answer::stream().text(["fo"]).cut();
     let lines = told([broken, txt("five")]).await;
     insta::assert_snapshot!(lines.join("\n"));

@@ -25,8 +25,9 @@ fn told(ran: &Ran) -> String {
     shown.split(' ').filter(tells).collect::<Vec<_>>().join(" ")
 }
 
+// Case G39.
 #[test]
-fn g39_what_has_come_of_the_output_is_told_while_it_is_written() {
+fn the_partial_output_is_reported_while_it_is_written() {
     let list = json!({"type": "array", "items": {"type": "string"}});
     let pieces = [r#"{"result":["a"#, r#"b","#, r#" "c"]}"#];
     let answer = Answer::stream().call(0, "c1", FINISH, pieces).end("tool_calls").done();
@@ -38,8 +39,9 @@ fn g39_what_has_come_of_the_output_is_told_while_it_is_written() {
     assert_eq!(ran.state().output, Some(json!(["ab", "c"])));
 }
 
+// Case G39.
 #[test]
-fn g39_a_reply_that_is_a_text_is_told_as_it_comes() {
+fn a_text_reply_is_reported_incrementally() {
     for output in [OutputMode::Native, OutputMode::Prompted] {
         let pieces = ["```json\n", r#"{"items":["#, r#"1,"#, r#"2]}"#, "\n```"];
         let ran = asked(output, items(), [Answer::stream().text(pieces).end("stop").done()]).play();
@@ -53,8 +55,9 @@ fn g39_a_reply_that_is_a_text_is_told_as_it_comes() {
     }
 }
 
+// Case G39.
 #[test]
-fn g39_the_reply_at_the_step_limit_is_told_as_it_comes() {
+fn the_reply_at_the_step_limit_is_reported_incrementally() {
     for output in [OutputMode::Tool, OutputMode::Native, OutputMode::Prompted] {
         let reply = Answer::stream().text([r#"{"items":["a"#, r#"b"]}"#]).end("stop").done();
         let ran = asked(output, items(), [call("c1", "echo", r#"{"x":"1"}"#), reply])
@@ -70,7 +73,7 @@ fn g39_the_reply_at_the_step_limit_is_told_as_it_comes() {
 }
 
 #[test]
-fn a_reply_that_is_continued_is_told_from_its_beginning() {
+fn a_continued_reply_is_reported_from_its_beginning() {
     let first = Answer::stream().text([r#"{"items":[{"name":"a"},"#]).end("length").done();
     let rest = Answer::stream().text([r#"{"name":"b"}"#, "]}"]).end("stop").done();
     let ran = asked(OutputMode::Native, items(), [first, rest])
@@ -85,7 +88,7 @@ fn a_reply_that_is_continued_is_told_from_its_beginning() {
 }
 
 #[test]
-fn what_is_said_before_another_call_is_no_part_of_the_reply() {
+fn text_before_another_call_is_not_part_of_the_reply() {
     let chat = Answer::stream().text([r#"I'll send {"items":[1]}."#]);
     let answer = chat.call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("tool_calls").done();
     let ran = asked(OutputMode::Tool, items(), [answer, call("c2", FINISH, r#"{"items":[2]}"#)]).play();
@@ -93,7 +96,7 @@ fn what_is_said_before_another_call_is_no_part_of_the_reply() {
 }
 
 #[test]
-fn what_was_told_of_an_attempt_that_is_discarded_is_void() {
+fn output_of_a_discarded_attempt_is_void() {
     let began =
         |end: fn(Answer) -> Answer| end(Answer::stream().call(0, "c1", FINISH, [r#"{"items":["tea"#]));
     let (part, void) = (r#"+output_partial{{"items":["tea"]}}"#, "+attempt_discarded{1}");
@@ -112,7 +115,7 @@ fn what_was_told_of_an_attempt_that_is_discarded_is_void() {
 }
 
 #[test]
-fn a_long_reply_is_told_in_larger_steps_and_one_that_is_too_long_not_at_all() {
+fn a_long_reply_is_reported_in_larger_steps_and_a_too_long_one_not_at_all() {
     let reply = |length: usize| {
         let pieces = (0..length).map(|_| "0123456789abcdef");
         let pieces = [r#"{"items":[""#].into_iter().chain(pieces).chain([r#""]}"#]);

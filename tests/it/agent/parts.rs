@@ -39,8 +39,9 @@ fn told(ran: &Ran) -> String {
     shown.split(' ').filter(|event| event.starts_with("+part")).collect::<Vec<_>>().join(" ")
 }
 
+// Case X9.
 #[test]
-fn x9_a_call_is_pending_when_it_is_named_running_when_it_is_whole_and_then_completed() {
+fn a_call_is_pending_when_it_is_named_running_when_it_is_whole_and_then_completed() {
     let answer = Answer::stream().reasoning("hm").text(["let me add"]);
     let answer = answer.call(0, "c1", "add", [r#"{"a":2,"#, r#""b":3}"#]).end("tool_calls").done();
     let ran = with_parts([answer, txt("5")]).play();
@@ -68,8 +69,9 @@ fn x9_a_call_is_pending_when_it_is_named_running_when_it_is_whole_and_then_compl
     }
 }
 
+// Case X9.
 #[test]
-fn x9_parts_are_kept_only_where_a_design_wants_them() {
+fn parts_are_stored_only_if_configured() {
     for preset in superstep::agent::PRESETS {
         let ran = Scenario { config: (preset.config)(), ..Scenario::new([txt("hi")]) }.play_here();
         assert_eq!(!ran.state().parts.is_empty(), preset.name == "opencode", "{}", preset.name);
@@ -77,8 +79,9 @@ fn x9_parts_are_kept_only_where_a_design_wants_them() {
     }
 }
 
+// Case X9.
 #[test]
-fn x9_what_goes_wrong_with_a_call_is_an_error() {
+fn a_failed_call_is_an_error_part() {
     use ToolStatus::{Completed, Error};
     let four = calls([
         ("c0", "boom", "{}"),
@@ -104,8 +107,9 @@ fn x9_what_goes_wrong_with_a_call_is_an_error() {
     assert_eq!(broken.state.as_ref().unwrap().input, Some("{x".into()));
 }
 
+// Case X9.
 #[test]
-fn x9_a_call_that_was_cut_off_never_ran() {
+fn a_call_that_was_cut_off_never_ran() {
     let cut = Answer::stream().call(0, "c1", "echo", [r#"{"x":"a"#]).end("length").done();
     let ran = with_parts([cut, txt("ok")]).play();
     let part = ran.state().parts.iter().next().unwrap();
@@ -115,8 +119,9 @@ fn x9_a_call_that_was_cut_off_never_ran() {
     assert!(!told(&ran).contains("running"), "{}", told(&ran));
 }
 
+// Case X9.
 #[test]
-fn x9_the_parts_of_a_discarded_attempt_go_away() {
+fn the_parts_of_a_discarded_attempt_go_away() {
     let cut = Answer::stream().call(0, "c1", "echo", [r#"{"x":"#]).cut();
     let ran = with_parts([cut, txt("ok")]).play();
     assert!(
@@ -128,8 +133,9 @@ fn x9_the_parts_of_a_discarded_attempt_go_away() {
     assert_eq!(parts, [(PartKind::Text, None)]);
 }
 
+// Case X9.
 #[test]
-fn x9_a_call_that_is_still_written_when_the_turn_is_cancelled_leaves_no_part() {
+fn a_call_that_is_still_written_when_the_turn_is_cancelled_leaves_no_part() {
     let slow = Answer::stream().call(0, "c1", "echo", [r#"{"x":"#]).delay(100).end("tool_calls").done();
     let ran = Scenario { cancel: Cancel::At(50), ..with_parts([slow]) }.play_here();
     assert!(
@@ -140,8 +146,9 @@ fn x9_a_call_that_is_still_written_when_the_turn_is_cancelled_leaves_no_part() {
     assert!(ran.state().parts.is_empty());
 }
 
+// Case X9.
 #[test]
-fn x9_calls_of_a_cancelled_turn_are_over() {
+fn calls_of_a_cancelled_turn_are_over() {
     use ToolStatus::{Completed, Error};
     let interrupted = "The tool call has been interrupted by the user.";
     let three = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "hang", "{}"), ("c2", "echo", r#"{"x":"2"}"#)]);
@@ -157,8 +164,9 @@ fn x9_calls_of_a_cancelled_turn_are_over() {
     }
 }
 
+// Case X9.
 #[test]
-fn x9_stored_parts_reload_equal_and_go_on_after_a_crash() {
+fn stored_parts_reload_equal_and_continue_after_a_crash() {
     paused(async {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("threads.db");

@@ -120,7 +120,7 @@ fn round(n: usize) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_power_failure_at_any_command_repeats_none_unsaid() {
+async fn after_a_power_failure_no_command_is_repeated_without_notice() {
     let folder = tempfile::tempdir().unwrap();
     let answers = (0..ROUNDS).map(round).chain([txt("all done")]).collect();
     let (agent, disk) = program(&folder.path().join("threads.db"), answers);

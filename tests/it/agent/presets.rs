@@ -40,15 +40,17 @@ fn three_rounds(last: Option<Answer>) -> Vec<Answer> {
     [echo("c1", "1"), echo("c2", "2"), echo("c3", "3")].into_iter().chain(last).collect()
 }
 
+// Case D26.
 #[test]
-fn d26_cococat_ends_with_the_last_message() {
+fn cococat_ends_with_the_last_message() {
     let ran = of("cococat", Some(3), three_rounds(None)).play();
     assert_eq!((ran.requests.len(), ran.kit.n("echo"), ran.reply()), (3, 3, "r:3"));
     assert_eq!((ran.state().current_step, ran.outcome()), (3, AgentOutcome::Limit));
 }
 
+// Case D26.
 #[test]
-fn d26_opencode_is_reminded_at_its_last_call() {
+fn opencode_is_reminded_at_its_last_call() {
     let two = || [echo("c1", "1"), echo("c2", "2")];
     let ran = of("opencode", Some(3), two().into_iter().chain([txt("partial")])).play();
     assert_eq!((ran.requests.len(), ran.kit.n("echo"), ran.reply()), (3, 2, "partial"));
@@ -65,8 +67,9 @@ fn d26_opencode_is_reminded_at_its_last_call() {
     );
 }
 
+// Case D26.
 #[test]
-fn d26_harness_ends_with_a_fixed_reply() {
+fn harness_ends_with_a_fixed_reply() {
     let ran = of("harness", Some(3), three_rounds(None)).play();
     assert_eq!((ran.requests.len(), ran.kit.n("echo"), ran.reply()), (3, 3, "Max iterations reached."));
     assert_eq!(ran.state().metadata.tools_used.len(), 3);
@@ -76,8 +79,9 @@ fn d26_harness_ends_with_a_fixed_reply() {
     assert_eq!((ran.requests.len(), ran.reply()), (0, "Max iterations reached."));
 }
 
+// Case D26.
 #[test]
-fn d26_agentscope_summarises_without_tools() {
+fn agentscope_summarises_without_tools() {
     let ran = of("agentscope", Some(3), three_rounds(Some(txt("partial")))).play();
     assert_eq!((has_tools(&ran), ran.kit.n("echo")), (vec![true, true, true, false], 3));
     let summarise = "You have failed to generate response within the maximum iterations. Now respond directly by \
@@ -105,16 +109,18 @@ fn a_limit_may_fail_the_run() {
     );
 }
 
+// Case C20.
 #[test]
-fn c20_cococat_says_the_error_as_its_reply() {
+fn cococat_replies_with_the_error() {
     let ran =
         of("cococat", None, [http(503, &[], "a"), http(503, &[], "b"), http(503, &[], "c")]).play_here();
     assert_eq!((ran.times.as_slice(), ran.outcome()), (&[0, 1000, 3000][..], AgentOutcome::LlmError));
     assert_eq!(ran.reply(), ran.state().error.as_ref().unwrap().message);
 }
 
+// Cases C18, C21.
 #[test]
-fn c18_and_c21_opencode_asks_again_after_a_broken_connection() {
+fn opencode_asks_again_after_a_broken_connection() {
     let broken = Answer::stream().text(["Hel", "lo wor"]).cut();
     for first in [Answer::NoConnection, broken] {
         let ran = of("opencode", None, [first, txt("Hello world")]).play_here();
@@ -123,8 +129,9 @@ fn c18_and_c21_opencode_asks_again_after_a_broken_connection() {
     }
 }
 
+// Case C23.
 #[test]
-fn c23_an_answer_that_was_cut_off_is_continued() {
+fn an_answer_that_was_cut_off_is_continued() {
     let cut = |text: &str| Answer::stream().text([text]).end("length").done();
     let ran = of("cococat", None, [cut("The answer "), txt("is 42.")]).play();
     assert_eq!((ran.reply(), ran.requests.len(), ran.state().llm_calls), ("The answer is 42.", 2, 2));
@@ -148,8 +155,9 @@ fn c23_an_answer_that_was_cut_off_is_continued() {
     assert!(ran.events().contains("+truncated_answer"), "{}", ran.events());
 }
 
+// Case C23.
 #[test]
-fn c23_an_answer_at_the_limit_is_continued_by_the_same_word_only() {
+fn a_response_at_the_limit_is_continued_by_the_fixed_word_only() {
     let cut = Answer::stream().text(["The answer "]).end("length").done();
     let ran = of("default", Some(1), [echo("c1", "1"), cut, txt("is 42.")]).play();
     assert_eq!((ran.reply(), ran.requests.len()), ("The answer is 42.", 3));
@@ -159,8 +167,9 @@ fn c23_an_answer_at_the_limit_is_continued_by_the_same_word_only() {
     assert_eq!(third[third.len() - 2..], [("assistant", "The answer "), ("user", "continue")]);
 }
 
+// Case D26.
 #[test]
-fn d26_what_is_said_at_the_limit_is_the_last_word() {
+fn the_text_at_the_limit_is_the_reply() {
     let same = (0..3).map(|n| echo(&format!("c{n}"), "1")).chain([txt("partial")]);
     let ran = of("default", Some(3), same).play();
     let told = messages(&ran.requests[3]);
@@ -169,8 +178,9 @@ fn d26_what_is_said_at_the_limit_is_the_last_word() {
     assert!(limit.starts_with("You have failed to generate"), "{limit}");
 }
 
+// Case C23.
 #[test]
-fn c23_a_turn_goes_on_after_a_continued_answer() {
+fn a_turn_continues_after_a_continued_response() {
     let cut = Answer::stream().text(["Let me "]).end("length").done();
     let looks =
         Answer::stream().text(["look."]).call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("tool_calls").done();
@@ -180,8 +190,9 @@ fn c23_a_turn_goes_on_after_a_continued_answer() {
     assert_eq!(second, ["go", "Let me look.", "r:1", "found"]);
 }
 
+// Case C24.
 #[test]
-fn c24_two_cut_off_rounds_lead_to_a_call_without_tools() {
+fn two_cut_off_rounds_lead_to_a_call_without_tools() {
     let cut = |id: &str| Answer::stream().call(0, id, "echo", [r#"{"x":"a"#]).end("length").done();
     let ran = of("default", None, [cut("c1"), cut("c2"), txt("as far as I can tell")]).play();
     assert_eq!((has_tools(&ran), ran.kit.n("echo")), (vec![true, true, false], 0));
@@ -190,8 +201,9 @@ fn c24_two_cut_off_rounds_lead_to_a_call_without_tools() {
     assert_eq!((ran.outcome(), ran.kit.n("echo")), (AgentOutcome::Completed, 1));
 }
 
+// Case C25.
 #[test]
-fn c25_an_empty_answer_is_asked_for_again() {
+fn an_empty_response_is_retried() {
     let empty = || Answer::stream().end("stop").usage(3, 1).done();
     let ran = of("cococat", None, [empty(), txt("ok")]).play();
     assert_eq!((ran.reply(), ran.requests.len(), ran.requests[0] == ran.requests[1]), ("ok", 2, true));
@@ -227,8 +239,9 @@ fn identical() -> Vec<Answer> {
     (1..).zip(args).map(|(n, args)| call(&format!("c{n}"), "echo", args)).chain([txt("sorry")]).collect()
 }
 
+// Case D27.
 #[test]
-fn d27_opencode_refuses_the_third_identical_call() {
+fn opencode_refuses_the_third_identical_call() {
     let ran = of("opencode", None, identical()).play();
     assert_eq!((ran.kit.n("echo"), ran.reply(), ran.outcome()), (2, "sorry", AgentOutcome::Completed));
     let warning =
@@ -321,7 +334,7 @@ fn only_a_text_that_was_not_there_before_is_progress() {
 }
 
 #[test]
-fn two_different_paths_that_fail_alike_are_no_loop() {
+fn different_paths_with_equal_errors_are_not_a_loop() {
     let missing = "Error: no such file";
     let looks = |paths: [&str; 2]| {
         let calls = paths.map(|path| call(path, "search", &serde_json::json!({ "q": path }).to_string()));
@@ -342,8 +355,9 @@ fn two_different_paths_that_fail_alike_are_no_loop() {
     assert_eq!(same.play().outcome(), AgentOutcome::LoopDetected);
 }
 
+// Case X1.
 #[test]
-fn x1_opencode_goes_on_after_tools_as_if_the_user_said_so() {
+fn opencode_continues_after_tools_with_a_synthetic_user_message() {
     let ran = of("opencode", None, [echo("c1", "1"), txt("done")]).play();
     let synthetic = "Based on the tool output above, continue with your task.";
     assert_eq!(*messages(&ran.requests[1]).last().unwrap(), ("user", synthetic));
@@ -354,8 +368,9 @@ fn x1_opencode_goes_on_after_tools_as_if_the_user_said_so() {
     assert!(without.state().messages.iter().all(|message| !message.synthetic));
 }
 
+// Case E32.
 #[test]
-fn e32_agentscope_says_a_word_when_it_is_interrupted() {
+fn agentscope_adds_a_reply_when_it_is_interrupted() {
     let batch = Answer::stream().call(0, "c0", "echo", [r#"{"x":"1"}"#]).call(1, "c1", "hang", ["{}"]);
     let batch = batch.call(2, "c2", "echo", [r#"{"x":"2"}"#]).end("tool_calls").done();
     let scenario = of("agentscope", None, [batch, txt("going on")]).tools(&["echo", "hang"]);
@@ -370,8 +385,9 @@ fn e32_agentscope_says_a_word_when_it_is_interrupted() {
     assert_eq!(ran.reply(), "going on");
 }
 
+// Case A3.
 #[test]
-fn a3_results_may_be_stored_as_they_come() {
+fn results_may_be_stored_as_they_come() {
     let calls =
         Answer::stream().call(0, "c0", "slow", [r#"{"x":"a"}"#]).call(1, "c1", "slow", [r#"{"x":"b"}"#]);
     let calls = calls.call(2, "c2", "slow", [r#"{"x":"c"}"#]).end("tool_calls").done();

@@ -15,16 +15,18 @@ use superstep_testing::{
 use super::{Kit, Scenario, paused};
 use crate::support::{head, names, on_every_store};
 
+// Case K1.
 #[test]
-fn k1_a_call_and_its_result_lead_to_the_answer() {
+fn a_call_and_its_result_lead_to_the_answer() {
     let ran = Scenario::new([call("c1", "add", r#"{"a":1,"b":2}"#), txt("3")]).play();
     assert_eq!(ran.messages(), r#"u:"go", a:[c1 add{"a":1,"b":2}], t(c1):"3", a:"3""#);
     assert_eq!(ran.turn().nodes(), "init_state memory_trigger agent tools agent finalize");
 }
 
 /// In one update, where the reference has one for each call: `tools` is one node with one task.
+// Case K2.
 #[test]
-fn k2_results_stand_in_call_order_although_the_second_tool_is_faster() {
+fn results_stand_in_call_order_although_the_second_tool_is_faster() {
     let two = calls([("c1", "slow", r#"{"x":"a"}"#), ("c2", "slow", r#"{"x":"b"}"#)]);
     let scenario = Scenario::new([two, txt("ok")]).tools(&["slow"]);
     let tool_mode = ToolMode::Parallel { max: 8 };
@@ -41,15 +43,17 @@ fn k2_results_stand_in_call_order_although_the_second_tool_is_faster() {
     assert_eq!(ran.turn().updates("tools").len(), 1);
 }
 
+// Case K3.
 #[test]
-fn k3_arguments_that_do_not_fit_the_schema_are_a_result_that_says_why() {
+fn invalid_arguments_are_a_result_with_the_reason() {
     let ran = Scenario::new([call("c1", "add", r#"{"a":"two","b":3}"#), txt("sorry")]).play();
     assert_eq!(ran.result("c1"), "Error: invalid args for 'add': `a`: expected integer, got a string");
     assert_eq!((ran.kit.n("add"), ran.reply()), (0, "sorry"));
 }
 
+// Case K5.
 #[test]
-fn k5_an_unknown_tool_is_a_result_that_says_which_there_are() {
+fn an_unknown_tool_is_a_result_that_lists_the_tools() {
     let ran = Scenario::new([call("c1", "ghost", "{}"), txt("sorry")]).tools(&["add"]).play();
     assert_eq!(ran.result("c1"), "Error: unknown tool 'ghost'. Available tools: add");
     assert_eq!(ran.reply(), "sorry");
@@ -61,8 +65,9 @@ fn endless(rounds: u32) -> Vec<Answer> {
     (0..rounds).map(echo).chain([txt("I need more steps.")]).collect()
 }
 
+// Case K7.
 #[test]
-fn k7_endless_calls_end_with_a_reply_at_every_limit() {
+fn endless_calls_end_with_a_reply_at_every_limit() {
     for max in 0..=7 {
         let at = AtLimit::NoToolsCall { hint: None };
         for (at, reply) in [(at, "I need more steps."), (AtLimit::Fixed("More?".into()), "More?")] {
@@ -76,8 +81,9 @@ fn k7_endless_calls_end_with_a_reply_at_every_limit() {
     }
 }
 
+// Case K7.
 #[test]
-fn k7_the_step_limit_of_the_run_does_not_cut_a_turn_short() {
+fn the_step_limit_of_the_run_does_not_cut_a_turn_short() {
     for step_limit in 1..=7 {
         let model = ScriptedModel::new(Script::new(endless(5)));
         let agent = Scenario::new([]).agent(Arc::new(model), &Kit::default()).build().unwrap();

@@ -40,7 +40,7 @@ fn agent(model: Arc<dyn ChatModel>, path: &Path, prompt: &str) -> Agent {
 const PROMPT: &str = "Use the tools to find facts. Answer briefly.";
 
 #[tokio::test]
-async fn what_a_real_model_said_is_replayed_without_a_difference() {
+async fn responses_of_a_real_model_are_replayed_without_a_difference() {
     let folder = tempfile::tempdir().unwrap();
     // A copy, because opening a database creates files next to it.
     let path = folder.path().join("threads.db");

@@ -33,7 +33,7 @@ use superstep_testing::{
 use super::{check, show};
 
 #[tokio::test]
-async fn a_thread_of_a_real_model_is_read_and_goes_on() {
+async fn a_thread_of_a_real_model_is_read_and_continued() {
     let folder = tempfile::tempdir().unwrap();
     // A copy, because opening a database creates files next to it.
     let path = folder.path().join("threads.db");

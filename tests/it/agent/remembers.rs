@@ -97,7 +97,7 @@ async fn three_threads(memory: &Memory, make: impl AsyncFn(Vec<Answer>) -> Arc<d
 }
 
 #[test]
-fn what_is_said_on_one_thread_is_known_on_another_to_its_user_only() {
+fn memories_of_one_thread_are_found_on_another_for_the_same_user_only() {
     for memory in MEMORIES {
         let folder = tempfile::tempdir().unwrap();
         real(three_threads(&memory(folder.path()), async |answers| scripted(answers)));
@@ -116,7 +116,7 @@ fn what_is_said_on_one_thread_is_known_on_another_to_its_user_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_now_is_not_looked_up_however_threads_run() {
+async fn the_current_message_is_never_retrieved() {
     for memory in MEMORIES {
         let folder = tempfile::tempdir().unwrap();
         let memory = memory(folder.path());
@@ -131,7 +131,7 @@ async fn what_is_said_now_is_not_looked_up_however_threads_run() {
 }
 
 #[tokio::test]
-async fn without_a_name_a_thread_has_a_memory_of_its_own_and_without_either_there_is_none() {
+async fn without_a_user_a_thread_has_its_own_memory_and_without_a_thread_none() {
     let memory = in_store(Path::new(""));
     let answers = [record("a"), txt("noted"), txt("noted")];
     let agent = agent(scripted(answers), &memory, Arc::new(MemoryCheckpointer::new()));
@@ -150,7 +150,7 @@ async fn without_a_name_a_thread_has_a_memory_of_its_own_and_without_either_ther
 }
 
 #[tokio::test]
-async fn calls_that_say_nothing_are_refused() {
+async fn calls_without_content_are_rejected() {
     let memory = in_store(Path::new(""));
     let many = json!({ "keywords": vec!["x"; 21] }).to_string();
     let long = json!({ "content": ["x".repeat(8_001)] }).to_string();
@@ -220,7 +220,7 @@ impl LongTermMemory for Counted {
 }
 
 #[test]
-fn a_crash_at_any_write_leaves_each_entry_once_and_nothing_is_looked_up_twice() {
+fn a_crash_at_any_write_stores_each_entry_once_and_retrieves_nothing_twice() {
     for (memory, at) in
         MEMORIES.into_iter().flat_map(|memory| [At::HangsBefore, At::HangsAfter].map(|at| (memory, at)))
     {

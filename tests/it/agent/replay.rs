@@ -243,7 +243,7 @@ fn other_edges_other_routes_and_another_order_are_reported_at_the_node_before() 
 }
 
 #[test]
-fn a_tool_that_says_something_else_is_reported_when_it_runs_for_real() {
+fn a_changed_tool_result_is_reported_by_a_live_replay() {
     paused(async {
         let store = recorded().await;
         let kit = Kit::default();
@@ -293,7 +293,7 @@ impl Approver for Agrees {
 }
 
 #[tokio::test]
-async fn a_call_that_changes_what_is_asked_about_it_is_replayed() {
+async fn an_edited_call_is_replayed() {
     for outside in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.txt"), "old\n").unwrap();
@@ -324,7 +324,7 @@ fn at_once(config: ReactConfig) -> Scenario {
 }
 
 #[test]
-fn results_that_are_stored_as_they_come_are_replayed_in_that_order() {
+fn results_in_completion_order_are_replayed_in_that_order() {
     paused(async {
         let config = ReactConfig { result_order: ResultOrder::Completion, ..super::preset() };
         let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));

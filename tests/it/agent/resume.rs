@@ -335,8 +335,9 @@ on_every_store! {
     }
 }
 
+// Cases E34, C20.
 #[test]
-fn e34_and_c20_go_on_over_the_wire() {
+fn retries_over_the_wire() {
     real(async {
         let (scenario, kit, backend) = (sending(), Kit::default(), Backend::sqlite());
         let (stuck, seen) = (Stuck::default(), AtomicU32::new(0));

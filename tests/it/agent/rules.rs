@@ -74,7 +74,7 @@ async fn publish(page: String, #[dep] folder: PathBuf) -> String {
 
 #[cfg(unix)]
 #[test]
-fn a_rule_is_about_what_a_tool_of_ones_own_says_of_its_arguments() {
+fn a_rule_matches_the_subjects_that_a_custom_tool_reports() {
     real(async {
         let dir = place();
         std::os::unix::fs::symlink("secrets", dir.path().join("pages")).unwrap();
@@ -240,7 +240,7 @@ impl Tool for Swapping {
 
 #[cfg(unix)]
 #[test]
-fn what_is_touched_is_what_the_rule_was_about() {
+fn the_accessed_resource_is_the_matched_one() {
     real(async {
         for rules in [
             vec![rule("*", "path", "secrets/**", Permit::Deny)],

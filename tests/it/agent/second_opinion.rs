@@ -114,8 +114,9 @@ impl Mock {
     }
 }
 
+// Case N9.
 #[test]
-fn n9_a_server_of_others_finds_nothing_wrong_with_the_client() {
+fn a_server_of_others_finds_nothing_wrong_with_the_client() {
     real(async {
         let Some(mock) = Mock::start().await else {
             // Prints past the capture of the test harness.

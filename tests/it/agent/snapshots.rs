@@ -107,7 +107,7 @@ async fn state(agent: &Agent) -> AgentState {
 }
 
 #[test]
-fn what_a_hook_makes_of_a_call_is_watched() {
+fn calls_changed_by_a_hook_are_included() {
     real(async {
         let (place, backend) = (Place::new(), Backend::memory());
         let mut hooks = Hooks::default();
@@ -135,8 +135,9 @@ fn a_turn() -> [Answer; 4] {
     [look, both, shell("c3", "true"), txt("ok")]
 }
 
+// Case S1-24.
 #[test]
-fn s1_24_what_a_round_did_to_files_is_told_and_stored_at_both_levels() {
+fn file_changes_of_a_round_are_reported_and_stored_at_both_levels() {
     real(async {
         let server = WireServer::start(Script::new(a_turn())).await.unwrap();
         let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
@@ -162,8 +163,9 @@ fn s1_24_what_a_round_did_to_files_is_told_and_stored_at_both_levels() {
     });
 }
 
+// Case S1-24.
 #[test]
-fn s1_24_a_cancelled_round_leaves_whole_files_and_a_thread_that_goes_on() {
+fn a_cancelled_round_leaves_whole_files_and_a_usable_thread() {
     real(async {
         let (place, backend) = (Place::new(), Backend::memory());
         let agent = place.agent(scripted([shell("c1", "echo 2 > b; exec sleep 1000"), txt("ok")]), &backend);
@@ -186,8 +188,9 @@ fn s1_24_a_cancelled_round_leaves_whole_files_and_a_thread_that_goes_on() {
     });
 }
 
+// Case S1-24.
 #[test]
-fn s1_24_a_round_that_goes_on_after_a_crash_is_compared_with_what_it_began_with() {
+fn a_resumed_round_is_compared_with_its_first_snapshot() {
     // Commands take real time, so there is no paused clock here.
     for backend in [Backend::memory(), Backend::sqlite()] {
         real(async {
@@ -258,8 +261,9 @@ async fn is_undone(place: &Place, agent: &Agent) {
     assert_eq!((place.read("a").unwrap(), place.read("new/b")), ("1\n".into(), None));
 }
 
+// Case S1-24.
 #[test]
-fn s1_24_a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_be_undone() {
+fn a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_be_undone() {
     let answers = a_turn();
     let plain = real(async {
         let (place, backend) = (Place::new(), Backend::memory());
@@ -313,8 +317,9 @@ fn s1_24_a_program_that_stops_at_any_write_leaves_whole_files_and_all_of_it_can_
     }
 }
 
+// Case S1-24.
 #[test]
-fn s1_24_a_turn_that_is_cancelled_at_any_event_leaves_whole_files_and_is_followed_by_another() {
+fn a_turn_that_is_cancelled_at_any_event_leaves_whole_files_and_is_followed_by_another() {
     for level in LEVELS {
         real(async {
             let mut cancelled = 0;
@@ -368,8 +373,9 @@ impl Snapshots for Broken {
     }
 }
 
+// Case S1-24.
 #[test]
-fn s1_24_files_that_cannot_be_kept_are_told_and_stop_nothing() {
+fn failed_snapshots_are_reported_and_stop_nothing() {
     real(async {
         let (place, backend) = (Place::new(), Backend::memory());
         let broken = Arc::new(Broken { asked: AtomicUsize::new(0) });
@@ -407,7 +413,7 @@ impl Tool for Writes {
 }
 
 #[test]
-fn a_round_is_watched_unless_its_tools_say_that_they_change_no_files() {
+fn a_round_is_compared_unless_its_tools_change_no_files() {
     real(async {
         for (says, is_watched) in [(None, true), (Some(true), true), (Some(false), false)] {
             let (place, backend) = (Place::new(), Backend::memory());

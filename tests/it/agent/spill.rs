@@ -61,8 +61,9 @@ fn result<'a>(messages: &'a [Message], call: &str) -> &'a str {
     &messages.iter().find(|message| message.tool_call_id == call).unwrap().content
 }
 
+// Case B15.
 #[test]
-fn b15_the_whole_of_a_long_result_is_kept_where_the_agent_reads_it() {
+fn the_full_text_of_a_long_result_is_stored_where_the_agent_reads_it() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Backend::sqlite());
     let path = ".superstep/results/t%2f1/c1.txt";
     let answers = vec![
@@ -85,8 +86,9 @@ fn b15_the_whole_of_a_long_result_is_kept_where_the_agent_reads_it() {
     assert_eq!(of_c1[2].text("result"), said);
 }
 
+// Case B15.
 #[test]
-fn b15_a_call_id_that_comes_again_does_not_write_over_what_was_kept() {
+fn a_repeated_call_id_does_not_overwrite_a_stored_text() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Backend::memory());
     let answers = vec![call("c1", "big", r#"{"n":20000}"#), call("c1", "big", r#"{"n":20001}"#), txt("ok")];
     let (told, _) = paused(async { turn(&agent(dir.path(), &store, answers, files(dir.path()))).await });
@@ -98,8 +100,9 @@ fn b15_a_call_id_that_comes_again_does_not_write_over_what_was_kept() {
     }
 }
 
+// Case N2.
 #[test]
-fn n2_equal_results_are_equal_wherever_the_whole_of_them_is_kept() {
+fn equal_results_are_equal_wherever_their_full_text_is_stored() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Backend::memory());
     let same = (0..5).map(|n| call(&format!("c{n}"), "big", r#"{"n":20000}"#)).chain([txt("enough")]);
     let agent = agent(dir.path(), &store, same.collect(), files(dir.path()));
@@ -120,8 +123,9 @@ impl Spill for Full {
     }
 }
 
+// Case B15.
 #[test]
-fn b15_without_a_place_for_the_rest_a_result_is_cut_all_the_same() {
+fn without_storage_a_result_is_truncated_nevertheless() {
     let (dir, store) = (tempfile::tempdir().unwrap(), Backend::memory());
     let answers = || vec![call("c1", "big", r#"{"n":20000}"#), txt("ok")];
     let half = "x".repeat(8_000);

@@ -51,15 +51,17 @@ async fn play(agent: &Agent) -> (String, AgentState) {
     (show::events(&told), stream.outcome().await.unwrap().state)
 }
 
+// Case A9.
 #[test]
-fn a9_a_text_is_the_same_wherever_its_bytes_are_cut() {
+fn a_text_is_equal_for_any_split_of_its_bytes() {
     let (events, state) = play_all_cuts(txt("añ😀b"), &[]);
     assert_eq!(events, "a▸ tok(añ😀b) ◂a");
     assert_eq!(state.final_reply, "añ😀b");
 }
 
+// Case A9.
 #[test]
-fn a9_a_call_is_the_same_wherever_its_bytes_are_cut() {
+fn a_call_is_equal_for_any_split_of_its_bytes() {
     let (events, state) = play_all_cuts(Answer::sse(ADD_CALL), &[txt("5")]);
     assert_eq!(events, r#"a▸ ◂a tool_start{add,{"a":2,"b":3},call_1} tool_end{add,call_1,"5"} a▸ tok(5) ◂a"#);
     assert_eq!(state.usage.input_tokens, 20);

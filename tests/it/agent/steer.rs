@@ -90,8 +90,9 @@ fn messages(state: &AgentState) -> String {
     show::messages(state.messages.iter())
 }
 
+// Case N12.
 #[test]
-fn n12_a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call() {
+fn a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call() {
     paused(async {
         let two = calls([("c0", "slow", r#"{"x":"b"}"#), ("c1", "slow", r#"{"x":"c"}"#)]);
         let steered = Steered::new([two, txt("ok"), txt("on")], memory());
@@ -113,8 +114,9 @@ fn n12_a_message_is_read_behind_the_results_of_its_round_by_the_next_model_call(
     });
 }
 
+// Case N12.
 #[test]
-fn n12_what_is_to_be_remembered_is_so_once_when_the_turn_ends() {
+fn a_memory_request_is_stored_once_at_the_end_of_the_turn() {
     paused(async {
         let script = [call("c0", "slow", r#"{"x":"c"}"#), txt("ok"), txt("on")];
         let steered = Steered::new(script, memory());
@@ -132,8 +134,9 @@ fn n12_what_is_to_be_remembered_is_so_once_when_the_turn_ends() {
     });
 }
 
+// Case N12.
 #[test]
-fn n12_what_is_said_during_the_last_answer_is_answered_in_the_same_turn() {
+fn a_message_during_the_last_response_is_answered_in_the_same_turn() {
     paused(async {
         let slow = Answer::stream().text(["Hel"]).delay(100).text(["lo"]).end("stop").done();
         let steered = Steered::new([slow, txt("Bonjour")], memory()).say("llm_token", "Hel", "in French");
@@ -143,8 +146,9 @@ fn n12_what_is_said_during_the_last_answer_is_answered_in_the_same_turn() {
     });
 }
 
+// Case N12.
 #[test]
-fn n12_what_is_said_while_the_reply_is_given_by_a_call_is_answered_too() {
+fn a_message_during_a_reply_by_call_is_answered_too() {
     paused(async {
         let first =
             calls([("c0", "generate_response", r#"{"response":"Hello"}"#), ("c1", "slow", r#"{"x":"c"}"#)]);
@@ -157,8 +161,9 @@ fn n12_what_is_said_while_the_reply_is_given_by_a_call_is_answered_too() {
     });
 }
 
+// Case N12.
 #[test]
-fn n12_a_message_survives_a_model_that_cannot_be_asked_and_a_cancelled_turn() {
+fn a_message_survives_a_failed_model_call_and_a_cancelled_turn() {
     paused(async {
         let script = [call("c0", "slow", r#"{"x":"c"}"#), http(401, &[], "{}"), txt("ok")];
         let steered = Steered::new(script, memory()).say("tool_start", "c0", "in French");
@@ -186,8 +191,9 @@ fn n12_a_message_survives_a_model_that_cannot_be_asked_and_a_cancelled_turn() {
     });
 }
 
+// Case N12.
 #[test]
-fn n12_a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process() {
+fn a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process() {
     paused(async {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("threads.db");
@@ -220,8 +226,9 @@ fn n12_a_message_survives_a_run_that_is_dropped_and_is_read_by_another_process()
     });
 }
 
+// Case N12.
 #[test]
-fn n12_messages_of_several_speakers_all_arrive() {
+fn messages_of_several_speakers_all_arrive() {
     paused(async {
         let steered = Steered::new([call("c0", "hang", "{}")], memory());
         let mut stream = steered
@@ -244,8 +251,9 @@ fn n12_messages_of_several_speakers_all_arrive() {
     });
 }
 
+// Case N12.
 #[test]
-fn n12_a_thread_that_has_nothing_to_run_is_not_steered() {
+fn a_thread_that_has_nothing_to_run_is_not_steered() {
     paused(async {
         let steered = Steered::new([txt("ok")], memory());
         let error =
@@ -263,8 +271,9 @@ fn n12_a_thread_that_has_nothing_to_run_is_not_steered() {
     });
 }
 
+// Case N12.
 #[test]
-fn n12_parallel_tools_keep_the_message_behind_all_results() {
+fn a_message_follows_the_results_of_parallel_tools() {
     paused(async {
         let two = calls([("c0", "slow", r#"{"x":"b"}"#), ("c1", "add", r#"{"a":1,"b":1}"#)]);
         let config = ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..super::preset() };

@@ -24,8 +24,9 @@ data: [DONE]
 
 "#;
 
+// Case A1.
 #[test]
-fn a1_plain_text_is_the_reply() {
+fn plain_text_is_the_reply() {
     let answer = Answer::stream().text(["Hel", "lo"]).end("stop").usage(5, 2).done();
     let ran = Scenario::new([answer]).turns(&["hi"]).play();
     assert_eq!(ran.events(), "a▸ tok(Hel) tok(lo) ◂a");
@@ -45,8 +46,9 @@ fn a1_plain_text_is_the_reply() {
     );
 }
 
+// Case A2.
 #[test]
-fn a2_arguments_in_pieces_are_executed_and_go_back_byte_for_byte() {
+fn arguments_in_pieces_are_executed_and_go_back_byte_for_byte() {
     let ran = Scenario::new([Answer::sse(ADD_CALL), txt("5")]).turns(&["2+3?"]).play();
     assert_eq!(
         ran.events(),
@@ -73,8 +75,9 @@ fn a2_arguments_in_pieces_are_executed_and_go_back_byte_for_byte() {
     assert_eq!(state.usage, Usage { input_tokens: 20, output_tokens: 9 });
 }
 
+// Case A2.
 #[test]
-fn a2_the_system_prompt_stands_before_the_conversation_and_not_in_it() {
+fn the_system_prompt_stands_before_the_conversation_and_not_in_it() {
     let scenario = Scenario::new([Answer::sse(ADD_CALL), txt("5")]);
     let ran = scenario.config(|config| ReactConfig { system_prompt: "Be brief.".into(), ..config });
     let ran = ran.play();
@@ -93,8 +96,9 @@ fn slow_first() -> Scenario {
 
 const SLOW_MESSAGES: &str = r#"u:"go", a:[c0 slow{"x":"a"}, c1 slow{"x":"b"}, c2 slow{"x":"c"}], t(c0):"r:a", t(c1):"r:b", t(c2):"r:c", a:"ok""#;
 
+// Case A3.
 #[test]
-fn a3_parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
+fn parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
     let scenario =
         slow_first().config(|config| ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..config });
     let ran = scenario.play_here();
@@ -112,8 +116,9 @@ fn a3_parallel_calls_end_as_they_finish_and_are_stored_as_they_were_called() {
     assert_eq!(ran.state().current_step, 1);
 }
 
+// Case A3.
 #[test]
-fn a3_sequential_calls_wait_for_each_other() {
+fn sequential_calls_wait_for_each_other() {
     let ran = slow_first().play();
     assert_eq!(
         ran.events(),
@@ -130,8 +135,9 @@ fn a3_sequential_calls_wait_for_each_other() {
     assert_eq!(ran.kit.most_at_once(), 1);
 }
 
+// Case A3.
 #[test]
-fn a3_no_more_tools_run_at_once_than_may() {
+fn no_more_tools_run_at_once_than_may() {
     let scenario =
         slow_first().config(|config| ReactConfig { tool_mode: ToolMode::Parallel { max: 2 }, ..config });
     let ran = scenario.play_here();
@@ -141,8 +147,9 @@ fn a3_no_more_tools_run_at_once_than_may() {
     assert_eq!(ran.messages(), SLOW_MESSAGES);
 }
 
+// Case A4.
 #[test]
-fn a4_interleaved_pieces_go_to_their_calls() {
+fn interleaved_pieces_go_to_their_calls() {
     let interleaved = Answer::stream()
         .call(0, "c0", "echo", [])
         .call(1, "c1", "echo", [])
@@ -166,8 +173,9 @@ fn a4_interleaved_pieces_go_to_their_calls() {
     );
 }
 
+// Case A7.
 #[test]
-fn a7_calls_are_executed_although_the_model_says_stop() {
+fn calls_are_executed_despite_finish_reason_stop() {
     let stop = Answer::stream().call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("stop").done();
     let ran = Scenario::new([stop, txt("done")]).play();
     assert_eq!(ran.kit.n("echo"), 1);
@@ -175,15 +183,17 @@ fn a7_calls_are_executed_although_the_model_says_stop() {
     assert_eq!(ran.outcome(), AgentOutcome::Completed);
 }
 
+// Case A7.
 #[test]
-fn a7_a_text_is_the_reply_although_the_model_says_tool_calls() {
+fn a_text_is_the_reply_despite_finish_reason_tool_calls() {
     let ran = Scenario::new([Answer::stream().text(["hi"]).end("tool_calls").done()]).play();
     assert_eq!((ran.reply(), ran.outcome()), ("hi", AgentOutcome::Completed));
     assert_eq!(ran.turn().nodes(), "init_state memory_trigger agent finalize");
 }
 
+// Case A7.
 #[test]
-fn a7_nothing_at_all_is_accepted_although_the_model_says_tool_calls() {
+fn an_empty_response_is_accepted_despite_finish_reason_tool_calls() {
     let ran = Scenario::new([Answer::stream().end("tool_calls").done()]).play();
     assert_eq!((ran.reply(), ran.outcome()), ("", AgentOutcome::Completed));
     assert_eq!((ran.state().llm_calls, ran.requests.len()), (1, 1));
@@ -216,14 +226,16 @@ fn thinking(reasoning: ReasoningPolicy) -> [Vec<Value>; 2] {
     })
 }
 
+// Case A8.
 #[test]
-fn a8_reasoning_goes_back_within_its_tool_round() {
+fn reasoning_goes_back_within_its_tool_round() {
     let [second, third] = thinking(ReasoningPolicy::ToolRound);
     assert_eq!((second, third), (vec![json!("think hard")], vec![Value::Null, Value::Null]));
 }
 
+// Case A8.
 #[test]
-fn a8_what_the_agent_says_in_the_users_place_does_not_end_the_round() {
+fn a_synthetic_user_message_does_not_end_the_round() {
     let first = Answer::stream().reasoning("hm").call(0, "c1", "echo", [r#"{"x":"1"}"#]);
     let scenario = Scenario::new([first.end("tool_calls").done(), txt("ok")]).config(|config| ReactConfig {
         synthetic_after_tools: Some("Go on.".into()),
@@ -237,8 +249,9 @@ fn a8_what_the_agent_says_in_the_users_place_does_not_end_the_round() {
     assert_eq!(messages[1]["reasoning_content"], "hm");
 }
 
+// Case A8.
 #[test]
-fn a8_think_tags_are_split_only_if_the_provider_wants_it() {
+fn think_tags_are_split_only_if_configured() {
     let answers = || {
         let first = Answer::stream().text(["<thi", "nk>h", "m</think>", "\n\nSo "]);
         [first.call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("tool_calls").done(), txt("<think>a</think>b")]
@@ -256,14 +269,16 @@ fn a8_think_tags_are_split_only_if_the_provider_wants_it() {
     assert_eq!(ran.requests[1]["messages"][1]["content"], "So ");
 }
 
+// Case A8.
 #[test]
-fn a8_reasoning_never_goes_back() {
+fn reasoning_never_goes_back() {
     let [second, third] = thinking(ReasoningPolicy::Never);
     assert_eq!((second, third), (vec![Value::Null], vec![Value::Null, Value::Null]));
 }
 
+// Case A8.
 #[test]
-fn a8_reasoning_always_goes_back() {
+fn reasoning_always_goes_back() {
     let [second, third] = thinking(ReasoningPolicy::Always);
     assert_eq!((second, third), (vec![json!("think hard")], vec![json!("think hard"), json!("fine")]));
 }

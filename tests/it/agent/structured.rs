@@ -40,8 +40,9 @@ fn last(ran: &Ran, request: usize) -> (&str, &str) {
     (message["role"].as_str().unwrap(), message["content"].as_str().unwrap())
 }
 
+// Case G39.
 #[test]
-fn g39_arguments_that_do_not_fit_are_told_and_the_next_ones_are_the_output() {
+fn invalid_arguments_are_reported_and_the_next_ones_are_the_output() {
     let wrong = finish("c1", r#"{"response":"x","answer":"many"}"#);
     let ran = asked(OutputMode::Tool, [wrong, finish("c2", r#"{"response":"x","answer":42}"#)]).play();
     assert_eq!(ran.result("c1"), "Arguments Validation Error: `answer`: expected integer, got a string");
@@ -52,8 +53,9 @@ fn g39_arguments_that_do_not_fit_are_told_and_the_next_ones_are_the_output() {
     assert_eq!(state.output_problem, "");
 }
 
+// Case G39.
 #[test]
-fn g39_after_the_last_retry_the_turn_ends_with_the_last_detail_and_the_text() {
+fn after_the_last_retry_the_turn_ends_with_the_last_detail_and_the_text() {
     let wrong = |id, answer: &str| finish(id, &format!(r#"{{"response":"about {id}","answer":{answer}}}"#));
     let script = [wrong("c1", "\"a\""), wrong("c2", "1.5"), wrong("c3", "null")];
     let ran = asked(OutputMode::Tool, script).play();
@@ -64,8 +66,9 @@ fn g39_after_the_last_retry_the_turn_ends_with_the_last_detail_and_the_text() {
     assert_eq!((ran.reply(), state.output.as_ref()), ("about c3", None));
 }
 
+// Case G39.
 #[test]
-fn g39_a_text_is_answered_with_a_nudge_that_counts_as_a_retry() {
+fn a_text_is_answered_with_a_nudge_that_counts_as_a_retry() {
     let ran = asked(OutputMode::Tool, [txt("It is 42."), finish("c1", r#"{"answer":42}"#)]).play();
     assert_eq!(last(&ran, 1), ("user", "Call the tool 'generate_response' to give your reply."));
     assert_eq!((ran.state().answer.invalid, ran.outcome()), (1, AgentOutcome::Completed));
@@ -76,14 +79,15 @@ fn g39_a_text_is_answered_with_a_nudge_that_counts_as_a_retry() {
 }
 
 #[test]
-fn a_text_that_is_what_was_asked_for_counts() {
+fn a_matching_text_is_the_output() {
     let ran = asked(OutputMode::Tool, [txt("```json\n{\"answer\": 42}\n```")]).play();
     assert_eq!((ran.requests.len(), ran.outcome()), (1, AgentOutcome::Completed));
     assert_eq!(ran.state().output, Some(json!({"answer": 42})));
 }
 
+// Case G39.
 #[test]
-fn g39_prose_is_no_reply_even_if_the_schema_requires_nothing() {
+fn prose_is_not_a_reply_even_if_the_schema_requires_nothing() {
     let schema = json!({"type": "object", "properties": {"nick": {"type": "string"}}});
     let finish = Finish { schema: Some(schema), ..Finish::default() };
     let scenario = |answers: Vec<Answer>| {
@@ -105,8 +109,9 @@ fn g39_prose_is_no_reply_even_if_the_schema_requires_nothing() {
     assert_eq!((ran.reply(), ran.state().output.as_ref()), ("Nobody has one.", Some(&json!({}))));
 }
 
+// Case G39.
 #[test]
-fn g39_native_output_is_a_text_that_the_provider_holds_to_the_schema() {
+fn native_output_is_a_text_that_the_provider_holds_to_the_schema() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), txt(r#"{"answer":"many"}"#), txt(r#"{"answer":42}"#)];
     let ran = asked(OutputMode::Native, script).play();
     for request in &ran.requests {
@@ -125,8 +130,9 @@ fn g39_native_output_is_a_text_that_the_provider_holds_to_the_schema() {
     assert!(ran.state().output_problem.starts_with("expected"), "{}", ran.state().output_problem);
 }
 
+// Case G39.
 #[test]
-fn g39_prompted_output_is_asked_for_in_the_system_prompt() {
+fn prompted_output_is_requested_in_the_system_prompt() {
     let ran = asked(OutputMode::Prompted, [txt(r#"{"answer":42}"#)]).play();
     let system = ran.requests[0]["messages"][0]["content"].as_str().unwrap();
     assert!(system.contains(&schema().to_string()), "{system}");
@@ -134,8 +140,9 @@ fn g39_prompted_output_is_asked_for_in_the_system_prompt() {
     assert_eq!(ran.state().output, Some(json!({"answer": 42})));
 }
 
+// Case G39.
 #[test]
-fn g39_the_call_at_the_step_limit_carries_the_schema() {
+fn the_call_at_the_step_limit_carries_the_schema() {
     for output in [OutputMode::Tool, OutputMode::Native, OutputMode::Prompted] {
         let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("no idea"), txt(r#"{"answer":42}"#)];
         let ran = asked(output, script)
@@ -152,8 +159,9 @@ fn g39_the_call_at_the_step_limit_carries_the_schema() {
     }
 }
 
+// Case G39.
 #[test]
-fn g39_however_a_turn_ends_at_its_limit_it_is_asked_for_json() {
+fn every_end_at_the_step_limit_requests_json() {
     use superstep::agent::{AtLimit, LimitUnit};
     let fixed = AtLimit::Fixed("Max iterations reached.".into());
     let reminder = AtLimit::Reminder("last call".into());
@@ -177,8 +185,9 @@ fn g39_however_a_turn_ends_at_its_limit_it_is_asked_for_json() {
     }
 }
 
+// Case G39.
 #[test]
-fn g39_a_summary_at_the_limit_carries_the_schema_and_its_hint() {
+fn a_summary_at_the_limit_carries_the_schema_and_its_hint() {
     let script = [call("c1", "echo", r#"{"x":"1"}"#), txt("no idea"), txt(r#"{"answer":42}"#)];
     let ran = Scenario::new(script).config(|_| {
         let config = ReactConfig::agentscope();
@@ -202,8 +211,9 @@ fn g39_a_summary_at_the_limit_carries_the_schema_and_its_hint() {
     );
 }
 
+// Case G39.
 #[test]
-fn g39_as_many_retries_as_there_may_be() {
+fn as_many_retries_as_there_may_be() {
     for retries in [0, 1, 3] {
         let wrong = (0..=retries).map(|n| finish(&format!("c{n}"), &format!(r#"{{"answer":"{n}"}}"#)));
         let tolerant =
@@ -232,8 +242,9 @@ fn agent(config: ReactConfig, answers: impl IntoIterator<Item = Answer>) -> (Age
     (agent.build().unwrap(), model)
 }
 
+// Case G39.
 #[test]
-fn g39_a_turn_may_bring_a_schema_of_its_own_and_give_a_value_of_a_type() {
+fn a_turn_may_bring_a_schema_of_its_own_and_give_a_value_of_a_type() {
     paused(async {
         let (agent, model) = agent(
             super::preset(),
@@ -255,8 +266,9 @@ fn g39_a_turn_may_bring_a_schema_of_its_own_and_give_a_value_of_a_type() {
     });
 }
 
+// Case G39.
 #[test]
-fn g39_a_value_of_a_type_is_the_same_at_both_levels() {
+fn a_value_of_a_type_is_the_same_at_both_levels() {
     let script =
         [txt("Aarhus"), finish("c1", r#"{"name":7}"#), finish("c2", r#"{"name":"Aarhus"}"#), txt("hello")];
     let (made, sent) = both(&script, async |asked: Asked| {
@@ -271,8 +283,9 @@ fn g39_a_value_of_a_type_is_the_same_at_both_levels() {
     assert_eq!((made, sent.requests), ((city, "hello".to_owned()), 4));
 }
 
+// Case G39.
 #[test]
-fn g39_an_integer_that_its_type_does_not_have_is_told() {
+fn an_integer_out_of_range_of_its_type_is_reported() {
     paused(async {
         let script =
             [finish("c1", r#"{"name":"a","inhabitants":5000000000}"#), finish("c2", r#"{"name":"a"}"#)];
@@ -285,8 +298,9 @@ fn g39_an_integer_that_its_type_does_not_have_is_told() {
     });
 }
 
+// Case G39.
 #[test]
-fn g39_a_value_that_fits_the_schema_and_not_the_type_is_an_error_of_its_own() {
+fn a_value_that_fits_the_schema_and_not_the_type_is_an_error_of_its_own() {
     #[derive(Debug, Deserialize, schemars::JsonSchema)]
     struct Server {
         #[allow(dead_code, reason = "only its reading counts")]
@@ -314,7 +328,7 @@ enum Expr {
 }
 
 #[test]
-fn a_value_of_a_type_that_has_itself_in_it_and_is_no_object() {
+fn a_recursive_type_that_is_not_an_object() {
     let right = r#"{"result":{"Add":[{"Num":1},{"Add":[{"Num":2},{"Num":3}]}]}}"#;
     let script = [finish("c1", r#"{"result":{"Add":[{"Num":"x"},{"Num":2}]}}"#), finish("c2", right)];
     let (made, sent) = both(&script, async |asked: Asked| {
@@ -325,8 +339,9 @@ fn a_value_of_a_type_that_has_itself_in_it_and_is_no_object() {
     assert_eq!((made, sent.requests), (Expr::Add(one, Box::new(Expr::Add(two, three))), 2));
 }
 
+// Case G39.
 #[test]
-fn g39_a_map_keeps_its_entries_whatever_they_are_called() {
+fn a_map_retains_entries_with_any_keys() {
     use std::collections::BTreeMap;
 
     #[derive(Debug, PartialEq, Deserialize, schemars::JsonSchema)]
@@ -361,8 +376,9 @@ fn g39_a_map_keeps_its_entries_whatever_they_are_called() {
     assert_eq!(ran.state().output, Some(json!({"answer": 42, "response": 2})));
 }
 
+// Case G39.
 #[test]
-fn g39_a_value_of_a_type_that_is_no_object() {
+fn a_type_that_is_not_an_object() {
     paused(async {
         let (agent, _) = agent(super::preset(), [finish("c1", r#"{"result":[1,2]}"#)]);
         assert_eq!(agent.thread("t").extract::<Vec<u32>>("numbers").await.unwrap(), [1, 2]);
@@ -394,7 +410,7 @@ fn the_schema_of_a_turn_that_is_given_up_is_gone_with_it() {
 }
 
 #[test]
-fn a_schema_that_is_none_fails_the_turn_it_is_given_with_before_the_model_is_asked() {
+fn an_invalid_schema_of_a_turn_fails_it_before_the_model_is_called() {
     paused(async {
         let (agent, model) = agent(super::preset(), [txt("hello")]);
         let input = agent.input("go").output_schema(json!({"type": "nunber"}));
@@ -413,7 +429,7 @@ fn a_schema_that_is_none_fails_the_turn_it_is_given_with_before_the_model_is_ask
 }
 
 #[test]
-fn a_schema_that_is_none_is_refused_before_anybody_is_asked() {
+fn an_invalid_schema_is_rejected_before_the_model_is_called() {
     let build = |schema: Value| {
         let finish = Finish { schema: Some(schema), ..Finish::default() };
         let builder = Agent::builder(Arc::new(ScriptedModel::new(Script::new([]))));

@@ -227,7 +227,7 @@ async fn a_cancel_ends_the_sub_agent_and_leaves_the_callers_conversation_whole()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sub_agent_has_the_time_of_a_tool_or_what_it_is_given_itself() {
+async fn a_sub_agent_has_the_timeout_of_a_tool_or_its_own() {
     for (own, ms) in [(None, 70), (Some(40), 40)] {
         let (kit, boss, digger) =
             (Kit::default(), caller("boss", &[&[DIG], &[ECHO]]), caller("digger", &[&[HANG]]));
@@ -255,7 +255,7 @@ fn thrifty(kit: &Kit, boss: &Caller, digger: &Caller, tokens: u64, share: f64) -
 }
 
 #[tokio::test]
-async fn a_sub_agent_has_a_share_of_what_is_left_of_the_callers_budget() {
+async fn a_sub_agent_has_a_share_of_the_callers_remaining_budget() {
     let rounds: &[&[(&str, &str)]] = &[&[ECHO], &[ECHO], &[ECHO], &[ECHO]];
     let (kit, boss, digger) = (Kit::default(), caller("boss", &[&[DIG]]), caller("digger", rounds));
     // 50 of 450 are spent when it is called; a half of the rest is 200, which four requests exhaust.
@@ -282,7 +282,7 @@ async fn a_sub_agent_has_a_share_of_what_is_left_of_the_callers_budget() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_in_a_sub_agent_is_read_by_the_callers_model() {
+async fn a_failure_of_a_sub_agent_is_a_result_for_the_callers_model() {
     let kit = Kit::default();
     let (boss, digger) =
         (caller("boss", &[&[DIG, ("digger", r#"{"work":1}"#)]]), caller("digger", &[&[ECHO]]));
@@ -303,7 +303,7 @@ async fn what_goes_wrong_in_a_sub_agent_is_read_by_the_callers_model() {
 const IN_DOUBT: &str = "Error: the outcome of this call is unknown";
 
 #[tokio::test]
-async fn a_crash_at_any_write_leaves_a_thread_that_goes_on() {
+async fn a_crash_at_any_write_leaves_a_usable_thread() {
     for n in 1.. {
         let (kit, boss, digger) =
             (Kit::default(), caller("boss", &[&[ECHO, DIG]]), caller("digger", &[&[ECHO]]));
@@ -335,7 +335,7 @@ async fn a_crash_at_any_write_leaves_a_thread_that_goes_on() {
 }
 
 #[tokio::test]
-async fn a_cancel_at_any_write_leaves_a_conversation_that_goes_on() {
+async fn a_cancel_at_any_write_leaves_a_usable_conversation() {
     let mut cancelled = 0;
     for n in 1.. {
         let (kit, boss, digger) =

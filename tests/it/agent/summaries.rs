@@ -34,8 +34,9 @@ fn summed_up(summaries: &[&str]) -> Ran {
     ran
 }
 
+// Case F36.
 #[test]
-fn f36_a_summary_counts_for_a_budget_that_was_granted() {
+fn a_summary_counts_for_a_budget_that_was_granted() {
     paused(async {
         let most = Budget { tokens: Some(1_000_000), ..Budget::default() };
         let mut spent = Vec::new();
@@ -55,8 +56,9 @@ fn f36_a_summary_counts_for_a_budget_that_was_granted() {
     });
 }
 
+// Case F36.
 #[test]
-fn f36_a_tenth_is_a_gain_and_less_is_none() {
+fn a_tenth_is_a_gain_and_less_is_not() {
     let ran = summed_up(&["200"]);
     assert_eq!(
         (compacted(&ran), count(&ran, "compaction_paused")),
@@ -84,8 +86,9 @@ fn f36_a_tenth_is_a_gain_and_less_is_none() {
     );
 }
 
+// Case F36.
 #[test]
-fn f36_a_second_summary_that_gains_is_used_and_the_first_is_forgiven() {
+fn a_useful_second_summary_clears_the_failure_of_the_first() {
     let ran = summed_up(&["400", "100"]);
     assert_eq!(
         (compacted(&ran), count(&ran, "compaction_paused")),
@@ -95,8 +98,9 @@ fn f36_a_second_summary_that_gains_is_used_and_the_first_is_forgiven() {
     assert_eq!((ran.state().context.ineffective, ran.state().context.paused), (0, false));
 }
 
+// Case F36.
 #[test]
-fn f36_a_summary_is_asked_for_as_often_as_any_answer_and_then_done_without() {
+fn a_failed_summary_is_retried_and_then_omitted() {
     let down = http(500, &[], "{}");
     let answers = [echo("c3"), down.clone(), down.clone(), down, txt("done")];
     let retry = ModelRetry {
@@ -113,8 +117,9 @@ fn f36_a_summary_is_asked_for_as_often_as_any_answer_and_then_done_without() {
     assert_eq!(sent(&ran.requests[4]), "system:sys assistant:x user:u2 assistant:[c3] tool:r:c3");
 }
 
+// Case F36.
 #[test]
-fn f36_tools_alone_may_leave_no_room_for_any_conversation() {
+fn tools_alone_may_exceed_the_context() {
     let scenario = Scenario::new([]).config(|config| ReactConfig {
         context: context(40, [ContextLayer::consolidate(5), ContextLayer::Snip { keep_last: 4 }]),
         ..config
@@ -125,8 +130,9 @@ fn f36_tools_alone_may_leave_no_room_for_any_conversation() {
     assert_eq!(ran.messages(), r#"u:"go""#);
 }
 
+// Case F36.
 #[test]
-fn f36_what_is_too_long_although_only_the_newest_is_left_is_for_the_provider_to_refuse() {
+fn a_too_long_newest_message_is_left_to_the_provider() {
     let too_long = || http(400, &[], r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#);
     let tight = |config: ReactConfig| ReactConfig { context: context(150, config.context.layers), ..config };
     // It has another count, and may be used.

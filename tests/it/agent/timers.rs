@@ -47,7 +47,7 @@ async fn failure(model: &dyn ChatModel) -> ModelError {
 }
 
 #[test]
-fn a_turn_fails_with_a_word_about_it() {
+fn a_turn_fails_with_a_clear_error() {
     without_timers(async {
         let agent = Agent::builder(Arc::new(ScriptedModel::new(Script::new([txt("hi")])))).build().unwrap();
         let error = agent.ask("go").await.unwrap_err();
@@ -56,7 +56,7 @@ fn a_turn_fails_with_a_word_about_it() {
 }
 
 #[test]
-fn a_model_fails_with_a_word_about_it() {
+fn a_model_fails_with_a_clear_error() {
     without_timers(async {
         let config = OpenAiConfig::new("http://127.0.0.1:9/v1", ApiKey::new("k"), "m");
         assert_eq!(failure(&OpenAiModel::new(config).unwrap()).await.message, SAYS);
@@ -70,7 +70,7 @@ fn a_model_fails_with_a_word_about_it() {
 }
 
 #[test]
-fn a_tool_and_a_server_fail_with_a_word_about_it() {
+fn a_tool_and_a_server_fail_with_a_clear_error() {
     without_timers(async {
         let dir = tempfile::tempdir().unwrap();
         for tool in tools::all(dir.path(), || 0).unwrap() {

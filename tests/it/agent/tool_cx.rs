@@ -93,8 +93,9 @@ fn round(tool: &str, xs: &[&str]) -> Answer {
     calls(named.iter().map(|(id, args)| (id.as_str(), tool, args.as_str())))
 }
 
+// Case K11.
 #[test]
-fn k11_what_tools_write_is_folded_in_call_order_and_their_results_are_made() {
+fn tool_updates_are_folded_in_call_order_and_messages_are_generated() {
     let state = paused(research(vec![round("cite", &["a", "bb", "ccc"]), txt("ok")], vec![cites()]));
     assert!(state.sources.iter().eq(["a", "bb", "ccc"]), "{:?}", state.sources);
     assert_eq!(state.best.as_deref(), Some("ccc"), "the last write of a round stands");
@@ -102,8 +103,9 @@ fn k11_what_tools_write_is_folded_in_call_order_and_their_results_are_made() {
     assert_eq!(results, ["noted a", "noted bb", "noted ccc"]);
 }
 
+// Case K11.
 #[test]
-fn k11_a_tool_sees_the_state_as_it_was_before_the_round_and_its_schema_does_not_tell() {
+fn a_tool_reads_the_state_before_the_round_and_its_schema_omits_it() {
     let counts = tool("count", |_, cx| {
         let state = cx.given::<Research>()?;
         let agent = cx.given::<AgentState>()?;
@@ -118,8 +120,9 @@ fn k11_a_tool_sees_the_state_as_it_was_before_the_round_and_its_schema_does_not_
     assert_eq!(results, ["0 of c_a", "0 of c_b", "2 of c9"]);
 }
 
+// Case K11.
 #[test]
-fn k11_a_write_that_does_not_fit_is_a_result_and_nothing_is_written() {
+fn a_write_that_does_not_fit_is_a_result_and_nothing_is_written() {
     let writes = |name: &str, update: Value| {
         tool(name, move |_, _| Ok(ToolReply::text("done").with_update(update.clone())))
     };
@@ -146,8 +149,9 @@ fn k11_a_write_that_does_not_fit_is_a_result_and_nothing_is_written() {
     assert_eq!((state.agent.final_reply.as_str(), state.agent.current_step), ("ok", 1));
 }
 
+// Case K11.
 #[test]
-fn k11_a_tool_that_fails_or_is_too_late_writes_nothing() {
+fn a_tool_that_fails_or_is_too_late_writes_nothing() {
     let fails = tool("fails", |_, _| Err(ToolError::failed("no luck")));
     let state = paused(research(vec![call("c1", "fails", r#"{"x":""}"#), txt("ok")], vec![fails]));
     assert!(state.sources.is_empty());
@@ -167,8 +171,9 @@ fn k11_a_tool_that_fails_or_is_too_late_writes_nothing() {
     assert_eq!(state.user_id, "");
 }
 
+// Case K11.
 #[test]
-fn k11_a_tool_may_permit_and_has_the_store_if_there_is_one() {
+fn a_tool_may_permit_and_has_the_store_if_there_is_one() {
     let remembers = Arc::new(tool_fn(spec("remember"), |args: Args, cx: ToolCx| async move {
         let store = cx.given::<Arc<dyn Store>>()?;
         let place = Namespace::new(["facts"]).map_err(|error| ToolError::failed(error.to_string()))?;
@@ -216,8 +221,9 @@ fn told(tool: Arc<dyn Tool>, config: ReactConfig) -> Vec<show::Told> {
     })
 }
 
+// Case S4-09.
 #[test]
-fn s4_09_a_tool_tells_what_there_is_so_far() {
+fn a_tool_reports_partial_output() {
     let counts = Arc::new(tool_fn(spec("count"), |_: Args, cx: ToolCx| async move {
         for n in 1..=2 {
             cx.output(&format!("{n}\n"));
@@ -235,8 +241,9 @@ fn s4_09_a_tool_tells_what_there_is_so_far() {
     );
 }
 
+// Case S4-09.
 #[test]
-fn s4_09_output_is_bounded_and_ends_with_its_call() {
+fn output_is_bounded_and_ends_with_its_call() {
     let cxs = Arc::new(Mutex::new(Vec::new()));
     let left = cxs.clone();
     let floods = Arc::new(tool_fn(spec("flood"), move |_: Args, cx: ToolCx| {

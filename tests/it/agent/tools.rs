@@ -20,8 +20,9 @@ use super::{
     facades::{Asked, both},
 };
 
+// Case B10.
 #[test]
-fn b10_an_unknown_tool_is_answered_and_the_run_goes_on() {
+fn an_unknown_tool_is_answered_and_the_run_continues() {
     let two = calls([("c1", "nope", "{}"), ("c2", "echo", r#"{"x":"1"}"#)]);
     let ran = Scenario::new([two, txt("ok")]).play();
     assert_eq!(ran.result("c1"), "Error: unknown tool 'nope'. Available tools: add, echo");
@@ -38,8 +39,9 @@ fn b10_an_unknown_tool_is_answered_and_the_run_goes_on() {
     assert_eq!(ran.state().tool_call_history.len(), 2);
 }
 
+// Case B10.
 #[test]
-fn b10_a_name_in_another_case_is_unknown() {
+fn a_name_in_another_case_is_unknown() {
     let ran = Scenario::new([call("c1", "Echo", r#"{"x":"1"}"#), txt("ok")]).play();
     assert_eq!(ran.result("c1"), "Error: unknown tool 'Echo'. Available tools: add, echo");
     assert_eq!(ran.kit.n("echo"), 0);
@@ -62,18 +64,21 @@ fn broken_arguments(arguments: WirePolicy) -> serde_json::Value {
     ran.requests[1]["messages"][1]["tool_calls"][0]["function"]["arguments"].clone()
 }
 
+// Case B11.
 #[test]
-fn b11_broken_arguments_are_not_executed_and_go_back_wrapped() {
+fn broken_arguments_are_not_executed_and_go_back_wrapped() {
     assert_eq!(broken_arguments(WirePolicy::Wrap), r#"{"_raw":"{x:1"}"#);
 }
 
+// Case B11.
 #[test]
-fn b11_broken_arguments_are_not_executed_and_go_back_as_they_are() {
+fn broken_arguments_are_not_executed_and_go_back_as_they_are() {
     assert_eq!(broken_arguments(WirePolicy::Verbatim), "{x:1");
 }
 
+// Case B11.
 #[test]
-fn b11_no_arguments_are_none_for_a_tool_that_needs_none() {
+fn empty_arguments_are_valid_for_a_tool_without_parameters() {
     let two = calls([("c1", "ping", ""), ("c2", "echo", "")]);
     let ran = Scenario::new([two, txt("ok")]).tools(&["echo", "ping"]).play();
     assert_eq!(ran.result("c1"), "pong");
@@ -85,21 +90,24 @@ fn b11_no_arguments_are_none_for_a_tool_that_needs_none() {
     assert_eq!(ran.state().tool_call_history[0].args, json!({}));
 }
 
+// Case B12.
 #[test]
-fn b12_arguments_of_the_wrong_type_are_not_executed() {
+fn arguments_of_the_wrong_type_are_not_executed() {
     let ran = Scenario::new([call("c1", "add", r#"{"a":"two","b":3}"#), txt("ok")]).play();
     assert_eq!(ran.kit.n("add"), 0);
     assert_eq!(ran.result("c1"), "Error: invalid args for 'add': `a`: expected integer, got a string");
 }
 
+// Case B12.
 #[test]
-fn b12_fields_that_the_schema_does_not_know_are_ignored() {
+fn fields_that_the_schema_does_not_know_are_ignored() {
     let ran = Scenario::new([call("c1", "add", r#"{"a":2,"b":3,"c":4}"#), txt("ok")]).play();
     assert_eq!(ran.result("c1"), "5");
 }
 
+// Case B12.
 #[test]
-fn b12_fields_that_a_schema_forbids_are_not_ignored() {
+fn fields_that_a_schema_forbids_are_not_ignored() {
     #[derive(schemars::JsonSchema, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     #[expect(dead_code, reason = "only its schema counts")]
@@ -123,15 +131,17 @@ fn b12_fields_that_a_schema_forbids_are_not_ignored() {
     assert_eq!(ran, 0);
 }
 
+// Case B12.
 #[test]
-fn b12_arguments_are_an_object() {
+fn arguments_are_an_object() {
     let ran = Scenario::new([call("c1", "add", "[1]"), txt("ok")]).play();
     assert_eq!(ran.result("c1"), "Error: invalid args for 'add': expected an object, got an array");
     assert_eq!(ran.kit.n("add"), 0);
 }
 
+// Case B13.
 #[test]
-fn b13_a_panic_is_a_result_and_its_neighbours_run() {
+fn a_panic_is_a_result_and_its_neighbours_run() {
     let three = calls([("c1", "boom", "{}"), ("c2", "echo", r#"{"x":"1"}"#), ("c3", "fails", "{}")]);
     for tool_mode in [ToolMode::Sequential, ToolMode::Parallel { max: 8 }] {
         let scenario = Scenario::new([three.clone(), txt("ok")]).tools(&["boom", "echo", "fails"]);
@@ -153,8 +163,9 @@ fn timed(tool: &'static str) -> Scenario {
     })
 }
 
+// Case B14.
 #[test]
-fn b14_a_tool_that_honours_cancellation_ends_when_its_time_is_up() {
+fn a_tool_that_honours_cancellation_ends_when_its_time_is_up() {
     let ran = timed("hang").play_here();
     assert_eq!(ran.result("c1"), "Error: tool 'hang' timed out after 1000 ms");
     assert_eq!(ran.turn().times("tool_end"), [1000]);
@@ -164,16 +175,18 @@ fn b14_a_tool_that_honours_cancellation_ends_when_its_time_is_up() {
     );
 }
 
+// Case B14.
 #[test]
-fn b14_a_tool_that_ignores_cancellation_is_dropped_after_its_grace() {
+fn a_tool_that_ignores_cancellation_is_dropped_after_its_grace() {
     let ran = timed("deaf").play_here();
     assert_eq!(ran.result("c1"), "Error: tool 'deaf' timed out after 1000 ms");
     assert_eq!(ran.turn().times("tool_end"), [1250]);
     assert_eq!(ran.turn().ended, 1250);
 }
 
+// Case B14.
 #[test]
-fn b14_a_result_that_comes_too_late_changes_nothing() {
+fn a_late_result_changes_nothing() {
     let ran = timed("late").play_here();
     assert_eq!(ran.result("c1"), "Error: tool 'late' timed out after 1000 ms");
     assert_eq!(
@@ -185,8 +198,9 @@ fn b14_a_result_that_comes_too_late_changes_nothing() {
     );
 }
 
+// Case B14.
 #[test]
-fn b14_a_tool_may_say_itself_how_long_it_takes() {
+fn a_tool_may_set_its_own_timeout() {
     let calls = calls([("c1", "brief", "{}"), ("c2", "hang", "{}")]);
     let ran = Scenario { script: Script::new([calls, txt("ok")]), ..timed("hang") }.tools(&["brief", "hang"]);
     let ran = ran.play_here();
@@ -194,8 +208,9 @@ fn b14_a_tool_may_say_itself_how_long_it_takes() {
     assert_eq!(ran.result("c2"), "Error: tool 'hang' timed out after 1000 ms");
 }
 
+// Case B14.
 #[test]
-fn b14_a_tool_times_out_over_the_wire() {
+fn a_tool_times_out_over_the_wire() {
     let scenario = timed("hang")
         .config(|config| ReactConfig { tool_timeout: Some(Duration::from_millis(20)), ..config });
     assert_eq!(scenario.play().result("c1"), "Error: tool 'hang' timed out after 20 ms");
@@ -212,8 +227,9 @@ fn cut(truncate: &Truncate, tool: &'static str, n: usize) -> String {
     ran.result("c1").to_owned()
 }
 
+// Case B15.
 #[test]
-fn b15_cococat_cuts_beyond_2000_characters() {
+fn cococat_cuts_beyond_2000_characters() {
     let cococat = Truncate::chars(2000, "[truncated {omitted} chars]");
     assert_eq!(cut(&cococat, "big", 2000), "x".repeat(2000));
     assert_eq!(cut(&cococat, "big", 2001), "x".repeat(2000) + "[truncated 1 chars]");
@@ -221,15 +237,17 @@ fn b15_cococat_cuts_beyond_2000_characters() {
     assert_eq!(cut(&cococat, "accents", 2001), "é".repeat(2000) + "[truncated 1 chars]");
 }
 
+// Case B15.
 #[test]
-fn b15_harness_cuts_beyond_16000_characters() {
+fn harness_cuts_beyond_16000_characters() {
     let harness = Truncate::chars(16_000, "\n... truncated");
     assert_eq!(cut(&harness, "big", 16_000), "x".repeat(16_000));
     assert_eq!(cut(&harness, "big", 16_001), "x".repeat(16_000) + "\n... truncated");
 }
 
+// Case B15.
 #[test]
-fn b15_without_a_limit_results_stay_whole() {
+fn without_a_limit_results_stay_whole() {
     let ran = Scenario::new([call("c1", "big", r#"{"n":100000}"#), txt("ok")]).tools(&["big"]).play();
     assert_eq!(ran.result("c1").len(), 100_000);
 }

@@ -14,21 +14,24 @@ use superstep_testing::{
 
 use super::{Scenario, paused, stream::ADD_CALL};
 
+// Case A1.
 #[test]
-fn a1_node_transitions() {
+fn the_transcript_of_a_text_reply() {
     let answer = Answer::stream().text(["Hel", "lo"]).end("stop").usage(5, 2).done();
     let ran = Scenario::new([answer]).turns(&["hi"]).play_here();
-    insta::assert_snapshot!("a1", transcript(&ran.turn().events));
+    insta::assert_snapshot!("text_reply", transcript(&ran.turn().events));
 }
 
+// Case A2.
 #[test]
-fn a2_node_transitions() {
+fn the_transcript_of_a_tool_call() {
     let ran = Scenario::new([Answer::sse(ADD_CALL), txt("5")]).turns(&["2+3?"]).play_here();
-    insta::assert_snapshot!("a2", transcript(&ran.turn().events));
+    insta::assert_snapshot!("tool_call", transcript(&ran.turn().events));
 }
 
+// Case A3.
 #[test]
-fn a3_node_transitions() {
+fn the_transcript_of_parallel_calls() {
     let three = calls([
         ("c0", "slow", r#"{"x":"a"}"#),
         ("c1", "slow", r#"{"x":"b"}"#),
@@ -37,16 +40,17 @@ fn a3_node_transitions() {
     let scenario = Scenario::new([three, txt("ok")]).tools(&["slow"]);
     let tool_mode = ToolMode::Parallel { max: 8 };
     let ran = scenario.config(|config| ReactConfig { tool_mode, ..config }).play_here();
-    insta::assert_snapshot!("a3", transcript(&ran.turn().events));
+    insta::assert_snapshot!("parallel_calls", transcript(&ran.turn().events));
 }
 
+// Case D28.
 #[test]
-fn d28_node_transitions() {
+fn the_transcript_of_a_repeated_call() {
     let first = call("c1", "search", r#"{"q":"rust  Async"}"#);
     let second = call("c2", "search", r#"{"q":"rust async"}"#);
     let scenario = Scenario::new([first, second]).tools(&["search"]);
     let scenario = Scenario { found: vec!["10 hits: A,B", "10 hits: A,B"], ..scenario };
-    insta::assert_snapshot!("d28", transcript(&scenario.play_here().turn().events));
+    insta::assert_snapshot!("repeated_call", transcript(&scenario.play_here().turn().events));
 }
 
 #[test]

@@ -9,8 +9,9 @@ fn repairing(answers: impl IntoIterator<Item = Answer>) -> Scenario {
     Scenario::new(answers).config(|config| ReactConfig { repair: true, ..config })
 }
 
+// Case B10.
 #[test]
-fn b10_a_name_that_is_wrong_in_case_only_is_repaired() {
+fn a_name_that_is_wrong_in_case_only_is_repaired() {
     let answers = [call("c1", "Echo", r#"{"x":"1"}"#), txt("ok")];
     let ran = repairing(answers.clone()).play();
     assert_eq!((ran.kit.n("echo"), ran.result("c1")), (1, "r:1"));
@@ -21,8 +22,9 @@ fn b10_a_name_that_is_wrong_in_case_only_is_repaired() {
     assert_eq!(ran.result("c1"), "Error: unknown tool 'Echo'. Available tools: add, echo");
 }
 
+// Case B11.
 #[test]
-fn b11_wrapped_arguments_are_repaired_and_stay_as_the_model_wrote_them() {
+fn wrapped_arguments_are_repaired_and_stay_as_the_model_wrote_them() {
     let fenced = "```json\n{\"x\":\"1\"}\n```";
     let ran = repairing([call("c1", "echo", fenced), call("c2", "echo", "{x:1"), txt("ok")]).play();
     assert_eq!((ran.kit.n("echo"), ran.result("c1")), (1, "r:1"));
@@ -31,8 +33,9 @@ fn b11_wrapped_arguments_are_repaired_and_stay_as_the_model_wrote_them() {
     assert!(ran.result("c2").starts_with("Error: arguments for 'echo' are not valid JSON:"));
 }
 
+// Case K6.
 #[test]
-fn k6_a_tool_may_be_the_answer() {
+fn a_tool_may_be_the_answer() {
     let ran = Scenario::new([call("c1", "tell", r#"{"x":"That is it."}"#)]).tools(&["tell"]).play();
     assert_eq!((ran.requests.len(), ran.reply(), ran.outcome()), (1, "That is it.", AgentOutcome::Completed));
     // Only if every call of the round was one, and was executed.
@@ -43,8 +46,9 @@ fn k6_a_tool_may_be_the_answer() {
     assert_eq!(ran.reply(), "ok");
 }
 
+// Case K6.
 #[test]
-fn k6_a_tool_that_fails_is_no_answer_and_a_cancelled_turn_is_cancelled() {
+fn a_failed_tool_is_not_a_reply_and_a_cancelled_turn_stays_cancelled() {
     let scenario = Scenario::new([call("c1", "tell", r#"{"x":"fail"}"#), txt("ok")]).tools(&["tell"]);
     let ran = scenario.play();
     assert_eq!((ran.result("c1"), ran.reply()), ("Error executing 'tell': no luck", "ok"));
@@ -69,7 +73,7 @@ fn an_exclusive_tool_runs_alone() {
 }
 
 #[test]
-fn a_tool_that_polls_is_no_loop() {
+fn a_polling_tool_is_not_a_loop() {
     let rules = || {
         vec![
             LoopRule { when: Repeat::Identical { n: 2 }, then: LoopAction::Refuse },

@@ -9,8 +9,9 @@ use superstep_testing::script::{Answer, Script, call, calls, http, txt};
 
 use super::{Cancel, Scenario};
 
+// Case X5.
 #[test]
-fn x5_what_was_said_is_the_reply_whatever_the_reason_to_stop() {
+fn the_text_is_the_reply_for_any_finish_reason() {
     let scenario = Scenario::new([call("c1", "echo", r#"{"x":"1"}"#), txt("ok")]);
     let ran = scenario
         .config(|config| ReactConfig { limit: Limit { max: 1, ..config.limit.clone() }, ..config })
@@ -18,8 +19,9 @@ fn x5_what_was_said_is_the_reply_whatever_the_reason_to_stop() {
     assert_eq!((ran.reply(), ran.state().stop_reason.as_str()), ("ok", "max_steps"));
 }
 
+// Case X5.
 #[test]
-fn x5_metadata_covers_all_rounds_and_an_update_only_its_own() {
+fn metadata_covers_all_rounds_and_an_update_only_its_own() {
     let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "add", r#"{"a":1,"b":1}"#)]);
     let ran = Scenario::new([two, call("c3", "echo", r#"{"x":"2"}"#), txt("ok")]).play();
     let metadata = &ran.state().metadata;
@@ -34,8 +36,9 @@ fn x5_metadata_covers_all_rounds_and_an_update_only_its_own() {
     assert_eq!(updates[1]["messages"].as_array().unwrap().len(), 1);
 }
 
+// Case X6.
 #[test]
-fn x6_the_next_turn_begins_anew_with_the_conversation_kept() {
+fn the_next_turn_begins_anew_and_retains_the_conversation() {
     let search = |id| call(id, "search", r#"{"q":"rust"}"#);
     let scenario = Scenario::new([search("c1"), search("c2"), txt("hello")]).tools(&["search"]);
     let scenario = Scenario { found: vec!["a", "a"], ..scenario.turns(&["go", "hi"]) };
@@ -54,8 +57,9 @@ fn x6_the_next_turn_begins_anew_with_the_conversation_kept() {
     );
 }
 
+// Case X6.
 #[test]
-fn x6_an_error_does_not_outlive_its_turn() {
+fn an_error_does_not_outlive_its_turn() {
     let refused = http(401, &[], "{}");
     let ran = Scenario::new([refused, txt("hello")]).turns(&["go", "hi"]).play();
     assert!(ran.turns[0].state.error.is_some());
@@ -64,7 +68,7 @@ fn x6_an_error_does_not_outlive_its_turn() {
 }
 
 #[test]
-fn a_text_from_another_turn_is_no_reply() {
+fn a_text_of_another_turn_is_not_a_reply() {
     let refused = http(401, &[], r#"{"error":{"message":"bad key"}}"#);
     let ran = Scenario::new([txt("first"), refused]).turns(&["go", "again"]).play();
     assert_eq!(ran.turns[0].state.final_reply, "first");
@@ -127,8 +131,9 @@ fn first_turns() -> Vec<(AgentOutcome, Scenario)> {
     ]
 }
 
+// Case X6.
 #[test]
-fn x6_whatever_became_of_a_turn_the_next_one_begins_anew() {
+fn the_next_turn_begins_anew_after_every_outcome() {
     for (outcome, first) in first_turns() {
         let reply = if outcome == AgentOutcome::InvalidOutput { "7" } else { "hello" };
         let answer = Answer::stream().text([reply]).end("stop").usage(5, 1).done();

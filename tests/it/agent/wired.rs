@@ -30,8 +30,9 @@ fn results(ran: &Ran) -> Vec<String> {
     read
 }
 
+// Case A3.
 #[test]
-fn a3_parallel_results_are_stored_as_they_were_called() {
+fn parallel_results_are_stored_as_they_were_called() {
     let ran = slow(ToolMode::Parallel { max: 8 }).play();
     assert_eq!(results(&ran), ["r:a", "r:b", "r:c"]);
     assert_eq!((ran.state().current_step, ran.kit.most_at_once()), (1, 3));
@@ -39,8 +40,9 @@ fn a3_parallel_results_are_stored_as_they_were_called() {
     assert_eq!(ends.iter().map(|told| told.text("id")).collect::<Vec<_>>(), ["c2", "c1", "c0"]);
 }
 
+// Case A3.
 #[test]
-fn a3_sequential_calls_begin_when_the_one_before_has_ended() {
+fn sequential_calls_begin_when_the_one_before_has_ended() {
     let ran = slow(ToolMode::Sequential).play();
     assert_eq!(
         (results(&ran), ran.kit.most_at_once()),
@@ -50,8 +52,9 @@ fn a3_sequential_calls_begin_when_the_one_before_has_ended() {
     assert_eq!(told.map(|told| told.text("id")).collect::<Vec<_>>(), ["c0", "c0", "c1", "c1", "c2", "c2"]);
 }
 
+// Case A3.
 #[test]
-fn a3_one_design_stores_results_as_they_come() {
+fn one_design_stores_results_as_they_come() {
     // This option gives up I2.
     let (stored, _) = both(&[three_slow(), txt("ok")], async |asked: Asked| {
         let config = ReactConfig { result_order: ResultOrder::Completion, ..ReactConfig::cococat() };
@@ -75,8 +78,9 @@ fn cancelled(tool: &'static str, config: ReactConfig) -> Ran {
     ran
 }
 
+// Case E32.
 #[test]
-fn e32_calls_after_the_cancelled_one_are_answered_whatever_it_does() {
+fn calls_after_the_cancelled_one_are_answered_whatever_it_does() {
     for tool in ["hang", "deaf"] {
         let ran = cancelled(tool, super::preset());
         assert_eq!((ran.result("c0"), ran.result("c1"), ran.result("c2")), ("r:1", INTERRUPTED, INTERRUPTED));
@@ -84,15 +88,17 @@ fn e32_calls_after_the_cancelled_one_are_answered_whatever_it_does() {
     }
 }
 
+// Case E32.
 #[test]
-fn e32_parallel_calls_that_ended_keep_their_results() {
+fn finished_parallel_calls_retain_their_results() {
     let parallel = ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..super::preset() };
     let ran = cancelled("hang", parallel);
     assert_eq!((ran.result("c0"), ran.result("c1")), ("r:1", INTERRUPTED));
 }
 
+// Case E32.
 #[test]
-fn e32_one_design_says_a_word_about_it() {
+fn one_design_adds_a_reply() {
     let ran = cancelled("hang", ReactConfig::agentscope());
     let first = &ran.turns[0].state;
     let halt = "I noticed that you have interrupted me. What can I do for you?";
@@ -100,8 +106,9 @@ fn e32_one_design_says_a_word_about_it() {
     assert!(first.metadata.is_interrupted && !ran.state().metadata.is_interrupted);
 }
 
+// Case X2.
 #[test]
-fn x2_a_memory_that_goes_wrong_does_not_reach_the_run() {
+fn a_memory_that_goes_wrong_does_not_reach_the_run() {
     for how in [Memory::Fails, Memory::Panics, Memory::Puzzled] {
         let scenario = Scenario::new([txt("noted")]).turns(&["remember that I like tea"]);
         let ran = Scenario { memory: Some(how), ..scenario }.play_wired();

@@ -49,8 +49,9 @@ fn counting(calls: &Calls, policy: CachePolicy<Plain>) -> CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
+// Case H1.
 #[tokio::test]
-async fn h1_a_second_run_emits_the_same_update_marked_cached_until_it_is_too_old() {
+async fn a_second_run_emits_the_same_update_marked_cached_until_it_is_too_old() {
     let (calls, clock) = (Calls::default(), Hand::default());
     let graph = counting(&calls, for_a_second());
     let config = || RunConfig { clock: Arc::new(clock.clone()), ..RunConfig::default() };
@@ -75,7 +76,7 @@ async fn h1_a_second_run_emits_the_same_update_marked_cached_until_it_is_too_old
 }
 
 #[tokio::test]
-async fn a_cache_has_room_for_so_many_and_one_without_a_ttl_keeps_them() {
+async fn a_cache_has_a_capacity_and_without_a_ttl_entries_stay() {
     let calls = Calls::default();
     let (policy, clock) = (CachePolicy::new(|state: &Plain| state.x.to_string()), Hand::default());
     let graph = counting(&calls, policy);

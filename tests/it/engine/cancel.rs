@@ -148,7 +148,7 @@ on_every_store! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_node_left_behind_ends_with_its_run() {
+async fn spawned_work_of_a_node_ends_with_its_run() {
     let (begun, gone) = (Stuck::default(), Arc::new(()));
     let mut graph = StateGraph::<Plain>::new("g");
     let (leaves, held) = (begun.clone(), gone.clone());
@@ -170,7 +170,7 @@ async fn what_a_node_left_behind_ends_with_its_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_ends_when_what_its_nodes_left_behind_is_over() {
+async fn a_run_ends_after_the_spawned_work_of_its_nodes() {
     let mut graph = StateGraph::<Plain>::new("g");
     let after = Arc::new(Mutex::new(None));
     let keep = after.clone();

@@ -96,8 +96,9 @@ on_every_store! {
     }
 }
 
+// Case A10.
 #[test]
-fn a10_a_topic_has_the_items_of_all_tasks_in_their_order() {
+fn a_topic_has_the_items_of_all_tasks_in_their_order() {
     let next = reduce(&Topics::default(), [Topics::update().t([1]), Topics::update().t([2, 3])]).unwrap();
     assert_eq!(next.t, [1, 2, 3]);
 }
@@ -351,8 +352,9 @@ on_every_store! {
 }
 
 /// Two plain edges to `j` from different depths run it twice; `compile` warns of that.
+// Case A13.
 #[tokio::test]
-async fn a13_a_node_runs_again_for_each_superstep_in_which_it_is_reached() {
+async fn a_node_runs_again_for_each_superstep_in_which_it_is_reached() {
     use crate::support::{Plain, sayer};
     let mut graph = StateGraph::<Plain>::new("g");
     let [a, b, a2, j] = ["a", "b", "a2", "j"].map(|name| sayer(&mut graph, name));

@@ -42,14 +42,16 @@ async fn walked(graph: superstep::CompiledGraph<Plain>) -> Result<String, RunErr
     Ok(graph.run(Plain::update()).await?.state.said())
 }
 
+// Case B5.
 #[tokio::test]
-async fn b5_a_goto_adds_to_a_plain_edge() {
+async fn a_goto_adds_to_a_plain_edge() {
     let graph = roads(&[Way::C], |graph, a, b| graph.add_edge(a, b));
     assert_eq!(walked(graph).await.unwrap(), "a b c");
 }
 
+// Case B5.
 #[tokio::test]
-async fn b5_a_command_goes_several_ways_or_ends() {
+async fn a_command_has_several_targets_or_ends() {
     assert_eq!(walked(roads(&[Way::C, Way::B, Way::C], |_, _, _| ())).await.unwrap(), "a b c");
     assert_eq!(walked(roads(&[Way::End], |_, _, _| ())).await.unwrap(), "a");
     assert_eq!(walked(roads(&[Way::End, Way::C], |_, _, _| ())).await.unwrap(), "a c");
@@ -65,8 +67,9 @@ async fn a_command_goes_beside_conditional_edges() {
     assert_eq!(walked(graph).await.unwrap(), "a b c");
 }
 
+// Case B5.
 #[tokio::test]
-async fn b5_commands_in_a_list_are_applied_in_order() {
+async fn commands_in_a_list_are_applied_in_order() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_routing_node("a", async |state: Plain, _: Cx| {
         if state.x < 0 {
@@ -127,8 +130,9 @@ fn senders(declared: bool) -> superstep::CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
+// Case A5.
 #[tokio::test]
-async fn a5_what_a_command_sends_comes_after_what_it_goes_to() {
+async fn items_of_a_command_follow_its_targets() {
     assert_eq!(walked(senders(true)).await.unwrap(), "z 3 1");
 }
 
@@ -319,7 +323,7 @@ fn routes_are_declared_once_and_lead_to_nodes_of_the_graph() {
 }
 
 #[test]
-fn every_way_of_a_routing_node_is_drawn() {
+fn every_target_of_a_routing_node_is_drawn() {
     let graph = senders(true);
     let text = graph.topology().text();
     for arrow in ["p     ┄┄▶ w  (each item)", "p     ┄┄▶ z  (B)", "p     ┄┄▶ z  (C)"] {

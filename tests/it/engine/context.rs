@@ -30,8 +30,9 @@ async fn said(graph: &CompiledGraph<Plain>, config: RunConfig) -> String {
     graph.configured(config).run(Plain::update()).await.unwrap().state.said()
 }
 
+// Case J6.
 #[tokio::test]
-async fn j6_a_context_is_given_as_a_value_or_as_a_map_and_null_if_it_is_missing() {
+async fn a_context_is_given_as_a_value_or_as_a_map_and_null_if_it_is_missing() {
     let graph = greet(|user: Option<User>| {
         user.map_or("nobody".to_owned(), |user| format!("{} is {}", user.name, user.age))
     });
@@ -45,8 +46,9 @@ async fn j6_a_context_is_given_as_a_value_or_as_a_map_and_null_if_it_is_missing(
     assert_eq!(said(&raw, RunConfig::default()).await, "null");
 }
 
+// Case J6.
 #[tokio::test]
-async fn j6_a_context_that_does_not_fit_is_an_error_that_no_attempt_mends() {
+async fn a_context_that_does_not_fit_is_an_error_that_no_attempt_mends() {
     let graph = greet(|user: User| user.name);
     let wrong = RunConfig::default().context(json!({ "name": 7 }));
     for (config, cause) in [

@@ -36,8 +36,9 @@ fn counter(end: i64) -> superstep::CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
+// Case B1.
 #[tokio::test]
-async fn b1_updates_tell_each_node_and_values_each_state_from_the_input_on() {
+async fn updates_report_each_node_and_values_each_state_from_the_input() {
     let graph = line(&["a", "b"]);
     let config = RunConfig::default;
     assert_eq!(
@@ -75,16 +76,18 @@ async fn walked(choose: fn(&Plain) -> Vec<Way>) -> Result<String, RunError> {
     Ok(end.state.said())
 }
 
+// Case B2.
 #[tokio::test]
-async fn b2_routes_lead_where_the_map_says() {
+async fn routes_lead_where_the_map_says() {
     assert_eq!(walked(|_| vec![Way::Left]).await.unwrap(), "a l");
     assert_eq!(walked(|_| vec![Way::End]).await.unwrap(), "a");
     assert_eq!(walked(|_| vec![Way::End, Way::Right]).await.unwrap(), "a r");
     assert_eq!(walked(|_| vec![Way::Right, Way::Left, Way::Right]).await.unwrap(), "a l r");
 }
 
+// Case B2.
 #[tokio::test]
-async fn b2_a_router_sees_what_its_own_node_wrote_and_not_what_siblings_did() {
+async fn a_router_reads_the_writes_of_its_node_and_not_of_siblings() {
     let seen = |state: &Plain| if state.said() == "b" { Next::Done } else { Next::Again };
     let mut graph = StateGraph::<Plain>::new("g");
     let [a, b, wrong] = ["a", "b", "wrong"].map(|name| sayer(&mut graph, name));
@@ -139,8 +142,9 @@ on_every_store! {
     }
 }
 
+// Case B8.
 #[tokio::test]
-async fn b8_as_many_supersteps_pass_as_the_limit_says() {
+async fn as_many_supersteps_pass_as_the_limit_says() {
     let run =
         async |step_limit| counter(5).without_thread().step_limit(step_limit).run(Plain::update()).await;
     assert_eq!(run(5).await.unwrap().state.x, 5);
@@ -162,8 +166,9 @@ on_every_store! {
     }
 }
 
+// Case B10.
 #[tokio::test]
-async fn b10_a_node_may_return_nothing() {
+async fn a_node_may_return_nothing() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| ());
     graph.add_edge(START, a);
@@ -176,8 +181,9 @@ fn problems(error: &CompileError) -> Vec<&ProblemKind> {
     error.problems.iter().map(|problem| &problem.kind).collect()
 }
 
+// Case B11.
 #[test]
-fn b11_every_mistake_in_a_graph_is_reported_at_once_with_its_line() {
+fn every_mistake_in_a_graph_is_reported_at_once_with_its_line() {
     let mut other = StateGraph::<Plain>::new("other");
     let stranger = sayer(&mut other, "stranger");
     let mut graph = StateGraph::<Plain>::new("broken");
@@ -221,8 +227,9 @@ fn b11_every_mistake_in_a_graph_is_reported_at_once_with_its_line() {
     assert!(error.problems.iter().all(|problem| problem.place.file().ends_with("control_flow.rs")));
 }
 
+// Case B11.
 #[tokio::test]
-async fn b11_a_node_out_of_reach_is_a_warning_and_a_double_edge_is_none() {
+async fn an_unreachable_node_is_a_warning_and_a_duplicate_edge_is_not() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = sayer(&mut graph, "a");
     sayer(&mut graph, "orphan");
@@ -235,8 +242,9 @@ async fn b11_a_node_out_of_reach_is_a_warning_and_a_double_edge_is_none() {
     assert_eq!(end.state.said(), "a");
 }
 
+// Case B12.
 #[tokio::test(start_paused = true)]
-async fn b12_no_more_tasks_run_at_once_than_allowed() {
+async fn no_more_tasks_run_at_once_than_allowed() {
     for (max_concurrency, expected) in [(Some(4), 4), (Some(1), 1), (None, 20)] {
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut graph = StateGraph::<Plain>::new("g");
@@ -300,8 +308,9 @@ async fn most_at_once(limit: Option<usize>, config: RunConfig) -> ([usize; 2], u
     ([most(0), most(1)], most(2), said)
 }
 
+// Case B12.
 #[tokio::test(start_paused = true)]
-async fn b12_no_more_tasks_of_a_node_run_at_once_than_it_allows() {
+async fn no_more_tasks_of_a_node_run_at_once_than_it_allows() {
     let all = |name: &str| (0..10).map(|item| format!("{name}{item}")).collect::<Vec<_>>();
     let expected = [all("limited"), all("other")].concat();
     for (limit, at_once) in [(Some(3), 3), (Some(1), 1), (Some(0), 1), (Some(99), 10), (None, 10)] {
@@ -315,8 +324,9 @@ async fn b12_no_more_tasks_of_a_node_run_at_once_than_it_allows() {
     assert_eq!((most[0], both, said), (2, 5, expected));
 }
 
+// Case B12.
 #[tokio::test(start_paused = true)]
-async fn b12_tasks_that_run_again_keep_to_the_limit_of_their_node() {
+async fn retried_tasks_respect_the_limit_of_their_node() {
     let mut graph = StateGraph::<Plain>::new("g");
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counters = (running, most.clone());

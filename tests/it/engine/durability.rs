@@ -283,7 +283,7 @@ async fn a_wide_superstep_in_async_mode_waits_for_a_store_that_is_far_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_is_told_when_it_is_stored() {
+async fn a_checkpoint_is_reported_once_it_is_stored() {
     for (durability, expected) in [
         (Durability::Exit, &["checkpoint input -1 -> [__start__]", "checkpoint loop 1 -> []"][..]),
         (

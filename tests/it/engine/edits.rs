@@ -317,7 +317,7 @@ fn may_be_unclear<T>(updated: Result<T, RunError>) -> bool {
 }
 
 #[test]
-fn nothing_vanishes_whatever_is_done_in_a_row() {
+fn no_update_is_lost_in_any_sequence_of_edits() {
     let config = Config { cases: 192, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let persistence =

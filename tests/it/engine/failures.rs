@@ -270,7 +270,7 @@ on_every_store! {
 
 /// `?` converts any type that converts into a boxed error: text, boxes, and the errors of other crates.
 #[tokio::test]
-async fn a_node_fails_with_whatever_converts_into_a_boxed_error() {
+async fn a_node_fails_with_anything_that_converts_into_a_boxed_error() {
     fn said(how: u8) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Err(format!("boxed {how}").into())
     }

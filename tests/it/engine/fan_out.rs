@@ -35,14 +35,16 @@ fn a5(repaired: bool) -> CompiledGraph<Sums> {
     graph.compile().unwrap()
 }
 
+// Case A5.
 #[tokio::test]
-async fn a5_pulled_tasks_come_first_then_items_in_the_order_they_were_sent() {
+async fn tasks_of_edges_precede_items_in_sending_order() {
     let end = a5(true).run(Sums::update()).await.unwrap();
     assert_eq!(end.state.log, [26, 3, 1]);
 }
 
+// Case B4.
 #[tokio::test]
-async fn b4_a_map_and_its_join() {
+async fn a_map_and_its_join() {
     let mut graph = StateGraph::<Sums>::new("b4");
     let w = graph.add_worker("w", async |item: i64, _: Sums, _: Cx| Sums::update().log([item * 2]));
     let join =

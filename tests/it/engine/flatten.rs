@@ -140,7 +140,7 @@ fn an_update_writes_the_channels_under_their_own_names() {
 }
 
 #[test]
-fn what_is_written_cleared_and_exclusive_is_told_by_position() {
+fn writes_clears_and_exclusive_channels_have_positions() {
     let state = Support::default();
     assert_eq!(
         names(&state, state.written(&full())),
@@ -217,7 +217,7 @@ fn a_refused_write_names_the_channel_inside() {
 }
 
 #[test]
-fn debug_names_the_fields_and_hides_what_is_untracked() {
+fn debug_names_the_fields_and_hides_untracked_ones() {
     let update = Support::update().talk(Talk::update().handle(7).clear_log());
     let shown = format!("{update:?}");
     assert!(shown.contains("talk: TalkUpdate {") && shown.contains(r#"clear: ["log"]"#), "{shown}");

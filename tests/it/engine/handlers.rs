@@ -389,7 +389,7 @@ async fn failure_of(options: NodeOptions, node: fn(u32) -> Result<PlainUpdate, N
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_told_of_the_last_attempt_of_a_time_out_and_of_a_panic() {
+async fn a_handler_receives_the_last_attempt_of_a_timeout_and_of_a_panic() {
     let retry = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() }.into();
     let options = NodeOptions { retry, ..NodeOptions::default() };
     let failure = failure_of(options, |attempt| Err(NodeError::new(format!("attempt {attempt}")))).await;
@@ -402,7 +402,7 @@ async fn a_handler_is_told_of_the_last_attempt_of_a_time_out_and_of_a_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_retried_as_its_own_options_say_and_may_have_a_handler() {
+async fn a_handler_is_retried_by_its_own_options_and_may_have_a_handler() {
     let calls = Calls::default();
     let mut graph = StateGraph::<Plain>::new("g");
     let a = breaker(&mut graph, "a", &calls);
@@ -575,7 +575,7 @@ fn only_a_failure_leads_to_a_handler_and_a_node_has_one() {
 }
 
 #[test]
-fn a_handler_is_drawn_and_is_no_orphan() {
+fn a_handler_is_drawn_and_counts_as_reachable() {
     let graph = handled(&Calls::default(), &Heard::default());
     assert_eq!(graph.warnings().len(), 0);
     assert!(graph.topology().text().contains("a     ┄┄▶ h  (error)"), "{}", graph.topology().text());

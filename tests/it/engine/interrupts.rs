@@ -382,8 +382,9 @@ on_every_store! {
     }
 }
 
+// Case D11.
 #[tokio::test]
-async fn d11_asking_without_a_checkpointer_is_an_error() {
+async fn asking_without_a_checkpointer_is_an_error() {
     let error = failed(asking(&Calls::default()).run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
@@ -401,8 +402,9 @@ async fn an_interrupt_is_an_event_in_every_mode() {
     assert_eq!(places(std::slice::from_ref(asked)), ["ask:2.0:q"]);
 }
 
+// Case D19.
 #[tokio::test(start_paused = true)]
-async fn d19_a_question_that_a_future_beside_the_node_asks_is_heard() {
+async fn a_question_of_a_concurrent_future_is_detected() {
     // In memory, where the clock of the test does not advance during requests.
     let backend = Backend::memory();
     for called in [false, true] {

@@ -175,7 +175,7 @@ async fn a_worker_that_got_no_item_has_reached_its_joins() {
 }
 
 #[tokio::test]
-async fn what_workers_without_items_would_have_led_to_has_reached_its_joins_too() {
+async fn successors_of_workers_without_items_reach_their_joins_too() {
     // The worker's own workers.
     let nested = said(|graph, _, split, j| {
         let (outer, inner) = (worker(graph, "outer"), worker(graph, "inner"));
@@ -211,7 +211,7 @@ async fn what_workers_without_items_would_have_led_to_has_reached_its_joins_too(
 }
 
 #[tokio::test]
-async fn a_join_waits_for_workers_that_somebody_else_sent_items() {
+async fn a_join_waits_for_items_that_another_node_sent() {
     let two_splits = said(|graph, a, split, j| {
         let w = worker(graph, "w");
         graph.add_fan_out(split, |_| NONE, w);
@@ -269,8 +269,9 @@ fn err_a_join_of_less_than_two_nodes() {
     );
 }
 
+// Case B11.
 #[test]
-fn b11_a_join_knows_only_nodes_of_its_graph() {
+fn a_join_knows_only_nodes_of_its_graph() {
     let mut other = StateGraph::<Plain>::new("other");
     let stranger = sayer(&mut other, "stranger");
     let mut graph = StateGraph::<Plain>::new("g");
@@ -283,9 +284,10 @@ fn b11_a_join_knows_only_nodes_of_its_graph() {
     assert_eq!(problems[0].place.line(), first);
 }
 
+// Case B11.
 #[test]
 #[should_panic(expected = "only at a node of graph `g` can its runs stop")]
-fn b11_a_graph_stops_only_at_nodes_of_its_own() {
+fn a_graph_stops_only_at_nodes_of_its_own() {
     let mut other = StateGraph::<Plain>::new("other");
     let stranger = sayer(&mut other, "stranger");
     StateGraph::<Plain>::new("g").stop_before(stranger);

@@ -247,7 +247,7 @@ fn every_reducer_folds_as_it_says() {
 }
 
 #[test]
-fn an_update_clears_overwrites_and_goes_on() {
+fn an_update_clears_overwrites_and_chains() {
     let state = state(json!({ "log": { "reducer": "append" }, "x": { "default": 7 } }));
     let log = |word: &str| JsonUpdate::new().write("log", word);
     let next = reduce(&state, [log("a").then(log("b")).write("x", 1)]).unwrap();
@@ -267,8 +267,9 @@ fn an_update_clears_overwrites_and_goes_on() {
     assert_eq!(set.iter().collect::<Vec<_>>(), [0, 1], "what is cleared is written alone");
 }
 
+// Case B10.
 #[tokio::test]
-async fn b10_a_node_that_returns_no_object_fails() {
+async fn a_node_that_returns_no_object_fails() {
     let graph = line(json!({}), &[("a", json!(5))]);
     let error = failed(graph.run(JsonUpdate::new()).await);
     assert_eq!(
@@ -279,7 +280,7 @@ async fn b10_a_node_that_returns_no_object_fails() {
 }
 
 #[test]
-fn all_that_is_wrong_with_a_description_is_told_at_once() {
+fn all_problems_of_a_description_are_reported_at_once() {
     let error = JsonState::new(&channels(json!({
         "$x": {},
         "clear": {},
@@ -382,7 +383,7 @@ mod schemas {
     }
 
     #[test]
-    fn a_schema_that_is_none_makes_no_state() {
+    fn an_invalid_schema_is_rejected() {
         let error =
             JsonState::new(&channels(json!({ "x": { "schema": { "type": "colour" } } }))).unwrap_err();
         assert!(

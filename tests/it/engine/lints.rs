@@ -34,8 +34,9 @@ fn names(graph: &mut StateGraph<Plain>, names: &[&'static str]) -> Vec<NodeRef> 
 }
 
 /// A13
+// Case A13.
 #[tokio::test]
-async fn a13_a_node_whose_predecessors_end_at_different_depths_is_warned_of() {
+async fn a_node_whose_predecessors_end_at_different_depths_is_warned_of() {
     let mut graph = StateGraph::<Plain>::new("a13");
     let [a, b, a2, j] = names(&mut graph, &["a", "b", "a2", "j"])[..] else { unreachable!() };
     graph.add_edge(START, a);
@@ -145,7 +146,7 @@ fn a_join_with_an_unreachable_source_never_completes() {
 }
 
 #[test]
-fn a_circle_without_a_way_out_is_warned_of() {
+fn a_cycle_without_an_exit_is_a_warning() {
     let build = |way_out: bool, self_loop: bool, items: bool| {
         let mut graph = StateGraph::<Plain>::new("circle");
         let [a, b, c] = names(&mut graph, &["a", "b", "c"])[..] else { unreachable!() };

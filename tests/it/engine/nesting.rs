@@ -97,7 +97,7 @@ fn a_thousand_graphs_that_are_nodes_of_each_other_run_and_are_dropped_on_a_small
 }
 
 #[test]
-fn who_streams_hears_the_innermost_of_a_thousand_graphs() {
+fn a_stream_has_the_events_of_a_thousand_nested_graphs() {
     on_a_small_stack(async || {
         let graph = recursive(Persistence::PerTask, |cx| {
             cx.emit("bottom", cx.namespace().0.len());

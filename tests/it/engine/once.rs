@@ -340,7 +340,7 @@ on_every_store! {
 }
 
 #[tokio::test]
-async fn a_result_that_json_does_not_keep_is_refused_the_first_time() {
+async fn a_result_that_json_changes_is_rejected_the_first_time() {
     let graph = one(async |cx: Cx| {
         let rate: f64 = cx.once("rate", async |_| Ok::<_, NodeError>(f64::NAN)).await?;
         Ok(say(&rate.to_string()))
@@ -355,7 +355,7 @@ async fn a_result_that_json_does_not_keep_is_refused_the_first_time() {
 }
 
 #[tokio::test]
-async fn what_a_node_left_behind_cannot_do_anything_once() {
+async fn spawned_work_of_a_node_cannot_use_once() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = told.clone();
     let mut graph = StateGraph::<Plain>::new("g");

@@ -196,7 +196,7 @@ on_every_store! {
 }
 
 #[tokio::test]
-async fn a_command_is_streamed_as_a_checkpoint_and_what_follows() {
+async fn a_command_is_streamed_as_a_checkpoint_and_its_successors() {
     let graph = stopped(crate::support::Backend::memory().keep(line(&["a", "b", "c"]))).await;
     let modes = [StreamMode::Updates, StreamMode::Checkpoints];
     let mut stream = graph.thread("t").resume_stream_with(Command::update(say("U")).goto("c"), modes);

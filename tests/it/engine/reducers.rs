@@ -226,7 +226,7 @@ struct Weight {
 }
 
 #[test]
-fn a_sum_that_is_no_number_any_more_is_refused() {
+fn a_sum_that_is_not_a_number_is_rejected() {
     let write = |kilos: f64| Weight::update().kilos(kilos);
     let heavy = reduce(&Weight::default(), [write(f64::MAX)]).unwrap();
     let error = reduce(&heavy, [write(f64::MAX)]).unwrap_err();

@@ -87,7 +87,7 @@ on_every_store! {
 }
 
 #[tokio::test]
-async fn what_was_done_outside_is_not_done_again() {
+async fn external_effects_are_not_repeated() {
     let outside = Outside::default();
     let does = outside.clone();
     let graph = one(move |_, cx| {
@@ -105,7 +105,7 @@ async fn what_was_done_outside_is_not_done_again() {
 }
 
 #[tokio::test]
-async fn time_chance_ids_and_limits_are_as_they_were() {
+async fn time_randomness_ids_and_limits_are_replayed() {
     let graph = one(async |_, cx: Cx| {
         let (first, same, later) = (cx.now_ms(), cx.remaining_steps(), cx.now_ms());
         let chance: u64 = cx.rng().random();
@@ -116,7 +116,7 @@ async fn time_chance_ids_and_limits_are_as_they_were() {
 }
 
 #[tokio::test]
-async fn the_inbox_has_what_it_had_when_it_was_read() {
+async fn the_inbox_is_replayed_as_it_was_read() {
     let graph = one(async |state: Plain, cx| {
         let found = cx.inbox(u64::try_from(state.x)?).await?;
         let last = found.last().map_or(state.x, |last| last.number as i64);
@@ -182,7 +182,7 @@ async fn joins_sends_and_commands_lead_where_they_led() {
 }
 
 #[tokio::test]
-async fn retries_and_handlers_come_to_what_they_came_to() {
+async fn retries_and_handlers_have_their_recorded_results() {
     let outside = Outside::default();
     let mut graph = StateGraph::<Plain>::new("fails");
     let flaky =
@@ -328,7 +328,7 @@ async fn forks_and_changes_from_outside_are_passed() {
 }
 
 #[tokio::test]
-async fn what_is_not_recorded_is_taken_as_it_is_stored() {
+async fn unrecorded_tasks_are_adopted() {
     let outside = Outside::default();
     let does = outside.clone();
     let graph = one(move |_, cx| {
@@ -359,7 +359,7 @@ async fn supersteps_that_were_stored_as_one_are_passed_over() {
 }
 
 #[tokio::test]
-async fn what_came_out_of_a_cache_comes_out_of_the_record() {
+async fn cached_results_are_replayed() {
     let outside = Outside::default();
     let mut graph = StateGraph::<Plain>::new("cached");
     let a = graph.add_node_with("a", outside.clone(), async |outside: Outside, _: Plain, _: Cx| {
@@ -412,7 +412,7 @@ async fn a_node_of_a_cache_leads_where_its_command_led() {
 }
 
 #[tokio::test]
-async fn a_node_that_leaves_by_commands_is_reported_for_what_it_does() {
+async fn a_node_that_leaves_by_commands_is_compared() {
     let store = Arc::new(MemoryCheckpointer::new());
     let about = |what: &'static str| {
         let graph = leaving(move |cx| {
@@ -450,7 +450,7 @@ async fn nothing_is_compared_that_is_not_recorded() {
 }
 
 #[tokio::test]
-async fn live_nodes_do_it_for_real_on_a_fork() {
+async fn live_nodes_run_on_a_fork() {
     let store = Arc::new(MemoryCheckpointer::new());
     let (gives, told) = (Arc::new(AtomicU64::new(5)), Outside::default());
     let mut graph = StateGraph::<Plain>::new("live");

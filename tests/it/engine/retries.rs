@@ -25,8 +25,9 @@ async fn attempts(error: fn() -> NodeError) -> u32 {
 }
 
 /// The types differ from the table's, which is about Python; timeouts of the system are transient here.
+// Case C9.
 #[tokio::test(start_paused = true)]
-async fn c9_errors_that_may_pass_are_retried_and_errors_of_logic_are_not() {
+async fn transient_errors_are_retried_and_logic_errors_are_not() {
     assert_eq!(attempts(|| "x".parse::<i64>().unwrap_err().into()).await, 1);
     assert_eq!(attempts(|| serde_json::from_str::<i64>("x").unwrap_err().into()).await, 1);
     assert_eq!(attempts(|| std::fmt::Error.into()).await, 1);
@@ -46,8 +47,9 @@ async fn c9_errors_that_may_pass_are_retried_and_errors_of_logic_are_not() {
     );
 }
 
+// Case C9.
 #[tokio::test]
-async fn c9_without_a_policy_nothing_is_retried() {
+async fn without_a_policy_nothing_is_retried() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Err::<(), _>(NodeError::new("no")));
     graph.add_edge(START, a);
@@ -55,8 +57,9 @@ async fn c9_without_a_policy_nothing_is_retried() {
     assert!(matches!(&error, RunError::Node { attempts: 1, .. }), "{error}");
 }
 
+// Case C9.
 #[tokio::test(start_paused = true)]
-async fn c9_attempts_wait_as_the_policy_and_the_seed_say() {
+async fn attempts_wait_as_the_policy_and_the_seed_say() {
     let waits = async |seed| {
         let begun = Instant::now();
         let mut graph = StateGraph::<Plain>::new("g");
@@ -91,8 +94,9 @@ fn slow(retry: Retries) -> superstep::CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
+// Case H2.
 #[tokio::test(start_paused = true)]
-async fn h2_a_node_that_is_too_slow_fails_at_its_time_out() {
+async fn a_node_that_is_too_slow_fails_at_its_time_out() {
     let begun = Instant::now();
     let error = failed(slow(Retries::default()).run(Plain::update()).await);
     assert_eq!(begun.elapsed().as_millis(), 50);
@@ -103,14 +107,15 @@ async fn h2_a_node_that_is_too_slow_fails_at_its_time_out() {
     );
 }
 
+// Case H2.
 #[tokio::test(start_paused = true)]
-async fn h2_a_time_out_is_retried_and_each_attempt_has_the_full_time() {
+async fn a_time_out_is_retried_and_each_attempt_has_the_full_time() {
     let end = slow(RetryPolicy::default().into()).run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "attempt 3");
 }
 
 #[tokio::test]
-async fn a_node_decides_by_itself_which_failures_may_pass() {
+async fn a_node_classifies_its_own_failures() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Err::<(), _>("x".parse::<i64>().unwrap_err()));
     let retry = Retries::on(is_number, at_once(3));
@@ -120,8 +125,9 @@ async fn a_node_decides_by_itself_which_failures_may_pass() {
     assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
 }
 
+// Case C9.
 #[tokio::test(start_paused = true)]
-async fn c9_chance_is_another_on_every_thread_and_the_same_again_on_each() {
+async fn randomness_differs_by_thread_and_is_reproducible_on_each() {
     let run = async |thread| {
         let mut graph = StateGraph::<Plain>::new("g");
         let a = graph.add_node("a", async |_: Plain, cx: Cx| match cx.attempt() {
@@ -164,8 +170,9 @@ async fn attempts_of<const N: usize>(errors: [fn() -> NodeError; N], retry: Retr
     }
 }
 
+// Case C9.
 #[tokio::test]
-async fn c9_of_several_rules_the_first_that_fits_counts() {
+async fn of_several_rules_the_first_that_fits_counts() {
     let number: fn() -> _ = || NodeError::from("x".parse::<i64>().unwrap_err());
     let other: fn() -> _ = || NodeError::new("some failure");
     let rules = || Retries::on(is_number, at_once(2)).or(at_once(4)).or(Retries::on(|_| true, at_once(9)));

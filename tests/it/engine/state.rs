@@ -14,14 +14,16 @@ use crate::support::{
 
 /// A missing channel cannot be written in Rust at all; `crates/macros` has the compile-fail cases. The
 /// remaining case is an update from JSON.
+// Case A1.
 #[test]
-fn a1_an_update_with_an_unknown_channel_is_refused() {
+fn an_update_with_an_unknown_channel_is_refused() {
     let error = serde_json::from_str::<PlainUpdate>(r#"{"x": 1, "zzz": 9}"#).unwrap_err();
     assert!(error.to_string().starts_with("unknown field `zzz`"), "{error}");
 }
 
+// Case A1.
 #[tokio::test]
-async fn a1_nodes_see_what_the_nodes_before_them_wrote() {
+async fn nodes_read_the_writes_of_earlier_nodes() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Plain::update().x(1));
     let b = graph.add_node("b", async |state: Plain, _: Cx| Plain::update().x(state.x + 1));
@@ -99,8 +101,9 @@ on_every_store! {
     }
 }
 
+// Case A2.
 #[tokio::test]
-async fn a2_a_conflict_of_two_tasks_of_a_worker_says_so() {
+async fn a_conflict_of_two_tasks_of_a_worker_names_the_worker() {
     let mut graph = StateGraph::<Plain>::new("g");
     let p = sayer(&mut graph, "p");
     let w = graph.add_worker("w", async |item: i64, _: Plain, _: Cx| Plain::update().x(item));
@@ -114,8 +117,9 @@ async fn a2_a_conflict_of_two_tasks_of_a_worker_says_so() {
     );
 }
 
+// Case A4.
 #[tokio::test(start_paused = true)]
-async fn a4_writes_fold_in_name_order_and_updates_are_told_in_completion_order() {
+async fn writes_fold_in_name_order_and_updates_are_emitted_in_completion_order() {
     let mut graph = StateGraph::<Plain>::new("g");
     let b = sayer(&mut graph, "b");
     let a = graph.add_node("a", async |_: Plain, cx: Cx| {
@@ -145,8 +149,9 @@ struct Zeros {
     plain: Option<i64>,
 }
 
+// Case A6.
 #[tokio::test]
-async fn a6_channels_that_nobody_wrote_have_their_default_in_the_first_node() {
+async fn unwritten_channels_have_their_default_in_the_first_node() {
     let mut graph = StateGraph::<Zeros>::new("g");
     let a = graph.add_node("a", async |state: Zeros, cx: Cx| {
         cx.emit("saw", format!("{state:?}"));
@@ -182,8 +187,9 @@ fn sparks() -> superstep::CompiledGraph<Spark> {
 
 const SEEN: [&str; 2] = [r#"b Some("hot")"#, "c None"];
 
+// Case A9.
 #[tokio::test]
-async fn a9_only_the_next_superstep_sees_an_ephemeral_value() {
+async fn only_the_next_superstep_sees_an_ephemeral_value() {
     let end = sparks().run(Spark::update()).await.unwrap();
     assert_eq!(end.state.seen, SEEN.map(str::to_owned));
 }
@@ -247,8 +253,9 @@ fn talk<const N: usize>(writes: [Merges<Message>; N]) -> Result<String, superste
     Ok(shown.collect::<Vec<_>>().join(" "))
 }
 
+// Case A14.
 #[test]
-fn a14_messages_are_appended_replaced_and_removed_by_id() {
+fn messages_are_appended_replaced_and_removed_by_id() {
     let two = || [message("1", "x"), message("2", "y")].into();
     assert_eq!(talk([two(), [message("3", "z")].into()]).unwrap(), "1=x 2=y 3=z");
     assert_eq!(talk([two(), [message("1", "new")].into()]).unwrap(), "1=new 2=y");
@@ -259,14 +266,16 @@ fn a14_messages_are_appended_replaced_and_removed_by_id() {
     assert_eq!(talk([two(), again.into()]).unwrap(), "2=y 1=again");
 }
 
+// Case A14.
 #[test]
-fn a14_a_message_without_an_id_gets_a_new_one() {
+fn a_message_without_an_id_gets_a_new_one() {
     let all = talk([[message("", "x"), message("", "y")].into(), [message("", "z")].into()]).unwrap();
     assert_eq!(all, "auto-0=x auto-1=y auto-2=z");
 }
 
+// Case A14.
 #[test]
-fn a14_removing_an_unknown_message_is_an_error() {
+fn removing_an_unknown_message_is_an_error() {
     let error = talk([[Merge::remove("7")].into()]).unwrap_err();
     assert_eq!(error.channel, "messages");
     assert_eq!(error.source.downcast_ref(), Some(&UnknownId("7".to_owned())));

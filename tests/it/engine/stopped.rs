@@ -136,7 +136,7 @@ on_every_store! {
 }
 
 #[test]
-fn what_takes_time_on_a_runtime_without_timers_is_an_error() {
+fn waiting_on_a_runtime_without_timers_is_an_error() {
     const SAYS: &str = "SS178: the tokio runtime has no timers, which waits and timeouts need; build it \
                         with `enable_time`, or with `enable_all`";
     let one = |options: NodeOptions, node: First| {
@@ -231,7 +231,7 @@ struct Fragile {
 }
 
 #[tokio::test]
-async fn a_panic_in_what_writes_reads_or_begins_a_value_is_an_error_that_names_the_channel() {
+async fn a_panic_while_a_value_is_serialized_or_read_is_an_error_with_the_channel() {
     let writes = |update: FragileUpdate| {
         let mut graph = StateGraph::<Fragile>::new("fragile");
         let node = graph.add_node("a", move |_: Fragile, _| {

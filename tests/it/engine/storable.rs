@@ -242,7 +242,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, rng_seed: RngSeed::Fixed(11), ..ProptestConfig::default() })]
 
     #[test]
-    fn a_nested_value_is_refused_or_can_be_read_whatever_way_it_goes(
+    fn a_nested_value_is_rejected_or_readable_on_every_path(
         way in 0..WAYS.len(), levels in prop_oneof![0..200_usize, 95..104_usize], objects in any::<bool>(),
         sqlite in any::<bool>()
     ) {
@@ -251,7 +251,7 @@ proptest! {
 }
 
 #[test]
-fn the_deepest_value_goes_every_way_and_a_deeper_one_goes_none() {
+fn the_deepest_value_passes_every_path_and_a_deeper_one_none() {
     for way in WAYS {
         for levels in [97, MAX_DEPTH, MAX_DEPTH + 1, 125, 127, 130] {
             check(way, levels, false, &Backend::memory());
@@ -357,7 +357,7 @@ fn writes(update: LossyUpdate) -> CompiledGraph<Lossy> {
 }
 
 #[tokio::test]
-async fn what_would_be_another_value_after_a_stop_is_refused_with_its_channel_and_place() {
+async fn values_that_change_in_storage_are_rejected_with_channel_and_place() {
     let inner = BTreeMap::from([("a".to_owned(), Some(1.5)), ("b".to_owned(), Some(f64::NAN))]);
     let words = ["Tea", "tea"].map(|word| (Word(word.to_owned()), 1));
     let other =
@@ -400,7 +400,7 @@ async fn what_would_be_another_value_after_a_stop_is_refused_with_its_channel_an
 }
 
 #[tokio::test]
-async fn what_is_the_same_after_a_stop_is_stored() {
+async fn values_that_survive_storage_are_stored() {
     let backend = Backend::memory();
     let update = Lossy::update()
         .twice(Some(Some(1_i64)))
@@ -475,7 +475,7 @@ fn json_of(amount: Option<f64>) -> BTreeMap<&'static str, Option<f64>> {
 
 /// Nested calls without persistence: their recorded inputs are stored side by side.
 #[tokio::test]
-async fn what_is_learned_in_deep_calls_can_be_read() {
+async fn recorded_inputs_of_deep_calls_can_be_read() {
     fn graph(levels: usize) -> CompiledGraph<Deep> {
         let mut graph = StateGraph::<Deep>::new("g");
         let below = (levels > 0).then(|| Arc::new(graph_none(levels - 1)));

@@ -127,8 +127,9 @@ in_every_store! {
 }
 
 /// J4
+// Case J4.
 #[test]
-fn j4_labels_that_make_no_namespace_are_errors() {
+fn labels_that_make_no_namespace_are_errors() {
     for (labels, why) in [
         (&[][..], "it has no label; give it at least one"),
         (&["a", ""], "one of its labels is empty; leave it out or name it"),
@@ -149,7 +150,7 @@ fn j4_labels_that_make_no_namespace_are_errors() {
 }
 
 #[test]
-fn a_filter_that_nobody_understands_is_an_error() {
+fn an_invalid_filter_is_an_error() {
     for (filter, expected) in [
         (json!([1]), "SS306: a filter is an object with a field each, and not `[1]`"),
         (
@@ -170,7 +171,7 @@ fn a_filter_that_nobody_understands_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_graph_without_a_store_says_so() {
+async fn a_graph_without_a_store_reports_it() {
     let mut graph = StateGraph::<Plain>::new("forgets");
     let node = graph.add_node("node", async |_: Plain, cx: Cx| {
         cx.store()?;

@@ -103,7 +103,7 @@ enum Turn {
 }
 
 #[tokio::test]
-async fn events_that_nobody_takes_do_not_pile_up() {
+async fn unread_events_do_not_pile_up() {
     let most = Arc::new(AtomicUsize::new(0));
     let seen = most.clone();
     let mut graph = StateGraph::<Shared>::new("g");
@@ -126,7 +126,7 @@ async fn events_that_nobody_takes_do_not_pile_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_are_told_with_their_errors() {
+async fn attempts_are_reported_with_their_errors() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, cx: Cx| match cx.attempt() {
         1 => Err(NodeError::new("no luck")),

@@ -120,7 +120,7 @@ fn talking(words: u64) -> CompiledGraph<Count> {
 
 /// A consumer on another thread than the run reads all available events, none of which may be lost.
 #[test]
-fn a_consumer_that_listens_on_another_thread_hears_each_event_however_small_the_buffer_is() {
+fn a_consumer_on_another_thread_receives_each_event_with_any_buffer() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         for buffer in [2, 16, 256] {
@@ -302,8 +302,9 @@ impl Wrapper for Slow {
     }
 }
 
+// Case F5.
 #[tokio::test(start_paused = true)]
-async fn f5_what_a_consumer_heard_of_is_stored_when_it_leaves() {
+async fn events_imply_that_their_data_is_stored() {
     let store = Arc::new(Wrapped(Slow(MemoryCheckpointer::new())));
     let graph = line(&["a", "b", "c"]).with_checkpointer(store);
     let mut stream = graph.thread("t").stream(say("in"), [StreamMode::Values, StreamMode::Updates]);
@@ -338,7 +339,7 @@ struct Brittle {
 }
 
 #[tokio::test]
-async fn a_panic_outside_nodes_reaches_whoever_asks_for_the_outcome() {
+async fn a_panic_outside_nodes_reaches_the_caller_of_the_outcome() {
     let mut graph = StateGraph::<Brittle>::new("g");
     let a = graph.add_node("a", async |_: Brittle, _| ());
     graph.add_edge(START, a);
@@ -351,7 +352,7 @@ async fn a_panic_outside_nodes_reaches_whoever_asks_for_the_outcome() {
 }
 
 #[test]
-fn a_run_ends_with_its_runtime_and_says_so() {
+fn a_run_ends_with_its_runtime_and_an_error() {
     let stuck = Stuck::default();
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node_with("a", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);

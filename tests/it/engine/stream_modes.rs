@@ -136,8 +136,9 @@ on_every_store! {
 }
 
 /// An update of several parts is restricted in all of them.
+// Case F6.
 #[tokio::test]
-async fn f6_updates_that_follow_each_other_are_restricted_as_well() {
+async fn updates_that_follow_each_other_are_restricted_as_well() {
     use superstep::Update as _;
     let mut graph = StateGraph::<Plain>::new("g");
     let update = || -> PlainUpdate { say("1").x(1).then(say("2")).then(Plain::update().x(2)) };
@@ -156,8 +157,9 @@ async fn f6_updates_that_follow_each_other_are_restricted_as_well() {
     );
 }
 
+// Case F3.
 #[tokio::test(start_paused = true)]
-async fn f3_chunks_of_a_failed_attempt_are_told_apart_and_do_not_hide_the_whole_message() {
+async fn chunks_of_a_failed_attempt_are_distinguished_and_do_not_hide_the_whole_message() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, cx: Cx| {
         if cx.attempt() == 1 {
@@ -196,8 +198,9 @@ async fn a_discarded_message_may_be_sent_anew() {
 }
 
 /// Every task has messages of its own, also with equal ids.
+// Case F3.
 #[tokio::test]
-async fn f3_the_same_id_in_two_tasks_is_two_messages() {
+async fn the_same_id_in_two_tasks_is_two_messages() {
     let mut graph = StateGraph::<Plain>::new("g");
     for name in ["a", "b"] {
         let node = graph.add_node(name, async |_: Plain, cx: Cx| {

@@ -433,7 +433,7 @@ async fn an_error_handler_calls_under_the_key_of_the_node_that_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_attempt_asked_whose_time_is_up_is_not_asked_by_its_error_handler() {
+async fn a_question_of_a_timed_out_attempt_is_not_repeated_by_its_error_handler() {
     let mut hanging = StateGraph::<Plain>::new("hanging");
     let hangs = hanging.add_node("hangs", async |_: Plain, _: Cx| std::future::pending::<()>().await);
     hanging.add_edge(START, hangs);

@@ -47,8 +47,9 @@ fn timed_out(error: &RunError) -> TimedOut {
     source.downcast_ref::<TimedOut>().unwrap_or_else(|| panic!("{source}")).clone()
 }
 
+// Case H2.
 #[tokio::test(start_paused = true)]
-async fn h2_two_attempts_are_too_slow_and_the_third_is_not() {
+async fn two_attempts_are_too_slow_and_the_third_is_not() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let told = seen.clone();
     let node = move |cx: Cx| {
@@ -68,8 +69,9 @@ async fn h2_two_attempts_are_too_slow_and_the_third_is_not() {
     assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
 }
 
+// Case H2.
 #[tokio::test(start_paused = true)]
-async fn h2_a_time_out_says_which_limit_it_was_and_how_long_the_attempt_ran() {
+async fn a_timeout_names_its_limit_and_the_duration_of_the_attempt() {
     let hangs = async |cx: Cx| {
         cx.sleep(ms(500)).await;
         Ok(Plain::update())
@@ -86,7 +88,7 @@ async fn h2_a_time_out_says_which_limit_it_was_and_how_long_the_attempt_ran() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn signs_of_life_keep_a_node_from_its_idle_time_out() {
+async fn heartbeats_reset_the_idle_timeout() {
     let options = || NodeOptions { idle_timeout: Some(ms(50)), ..NodeOptions::default() };
     let signs: [fn(&Cx); 2] = [|cx| cx.heartbeat(), |cx| cx.emit("still", "here")];
     for sign in signs {
@@ -117,7 +119,7 @@ async fn signs_of_life_keep_a_node_from_its_idle_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_for_another_attempt_counts_against_no_time_out_and_its_start_comes_after_it() {
+async fn the_wait_before_another_attempt_counts_for_no_timeout() {
     let begun = Instant::now();
     let node = async |cx: Cx| {
         if cx.attempt() < 3 { Err(NodeError::new("not yet")) } else { Ok(say("third")) }
@@ -256,7 +258,7 @@ async fn a_task_that_waits_for_another_attempt_is_dropped_with_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_in_a_graph_that_a_node_calls_is_a_sign_of_its_life() {
+async fn activity_in_a_called_graph_is_a_heartbeat() {
     let idle = |limit| NodeOptions { idle_timeout: Some(ms(limit)), ..NodeOptions::default() };
     let calling = |silence: Duration| {
         let mut called = StateGraph::<Plain>::new("called");

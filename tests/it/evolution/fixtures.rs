@@ -3,7 +3,7 @@
 //! `tests/it/fixtures/evolution_1.db` was stored by the first program, `evolution_2.db` by the second from a
 //! copy of that, and `evolution_3.db` by the third from a copy of that. They are never written again; a JSON
 //! file next to each shows its content for people. A changed stored form gets fixtures of its own, and these
-//! must still load: add their names to [`what_is_stored_today_is_what_was_stored_then`] and run the tests
+//! must still load: add their names to [`the_stored_form_is_unchanged`] and run the tests
 //! once with `SUPERSTEP_WRITE_FIXTURE=1`. An existing file is not overwritten.
 
 use std::{
@@ -225,7 +225,7 @@ fn copy(program: usize) -> (TempDir, PathBuf) {
 }
 
 #[tokio::test]
-async fn what_is_stored_today_is_what_was_stored_then() {
+async fn the_stored_form_is_unchanged() {
     for program in 1..=3 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("threads.db");
@@ -277,7 +277,7 @@ async fn an_unfinished_thread_is_gone_on_with_by_every_program() {
 }
 
 #[tokio::test]
-async fn the_second_fixture_has_what_the_second_program_does_not_know() {
+async fn the_second_fixture_has_data_unknown_to_the_second_program() {
     let (_folder, path) = copy(2);
     let (state, unknown) = read::<Second>(&path, "long").await;
     let texts: Log<_> = numbered("line", 1, 60).chain(numbered("text", 61, 120)).collect();
@@ -301,7 +301,7 @@ async fn after_a_rollback_the_first_program_has_its_removed_channel_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_when_a_rolled_back_program_goes_on_until_its_own_snapshot() {
+async fn nothing_is_lost_when_a_rolled_back_program_continues_until_its_own_snapshot() {
     let (_folder, path) = copy(2);
     let first = Opened::<First>::new(&path);
     for _ in 0..6 {

@@ -71,7 +71,7 @@ async fn every_hostile_server_is_stopped_by_a_bound_that_the_error_names() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_told_by_its_beginning() {
+async fn an_invalid_response_is_reported_with_its_beginning() {
     let (kind, message) = stopped(Attack::Error, LIMITS).await;
     assert_eq!(kind, ModelErrorKind::Server);
     assert!(message.starts_with("the server answered 500: no such luck aaa"), "{message}");
@@ -88,7 +88,7 @@ async fn what_is_no_answer_is_told_by_its_beginning() {
 }
 
 #[tokio::test]
-async fn a_whole_answer_is_not_taken_back_by_what_follows_without_end() {
+async fn a_complete_response_is_not_revoked_by_endless_trailing_data() {
     let server = HostileServer::start(Attack::Behind, 7).await.expect("a loopback port is free");
     let config =
         OpenAiConfig { limits: LIMITS, ..OpenAiConfig::new(server.base_url(), ApiKey::new(KEY), "m") };

@@ -40,8 +40,9 @@ fn ask(messages: impl IntoIterator<Item = Message>) -> Request {
     Request { messages: messages.into_iter().collect(), ..Request::default() }
 }
 
+// Case A2.
 #[tokio::test]
-async fn a2_arguments_split_over_chunks_go_back_byte_for_byte() {
+async fn arguments_split_over_chunks_go_back_byte_for_byte() {
     let (server, model) = served([Answer::sse(ADD_CALL), txt("5")]).await;
     let first = complete(&model, ask([Message::user("2+3?")])).await.unwrap();
     assert_eq!(first, add_call());
@@ -90,8 +91,9 @@ async fn a_request_carries_the_key_and_goes_below_the_base_url() {
     assert_eq!(keyless_server.received()[0].headers.get("authorization"), None);
 }
 
+// Case A4.
 #[tokio::test]
-async fn a4_interleaved_pieces_are_sorted_into_their_calls() {
+async fn interleaved_pieces_are_sorted_into_their_calls() {
     let answer = Answer::stream()
         .call(0, "c0", "echo", [])
         .call(1, "c1", "echo", [])
@@ -107,8 +109,9 @@ async fn a4_interleaved_pieces_are_sorted_into_their_calls() {
     );
 }
 
+// Case A8.
 #[tokio::test]
-async fn a8_reasoning_is_kept_apart_and_sent_back_as_the_policy_says() {
+async fn reasoning_is_separated_and_sent_back_by_policy() {
     for (policy, in_round, later) in [
         (ReasoningPolicy::Never, None, None),
         (ReasoningPolicy::ToolRound, Some("think hard"), None),
@@ -137,8 +140,9 @@ async fn a8_reasoning_is_kept_apart_and_sent_back_as_the_policy_says() {
     }
 }
 
+// Case A9.
 #[tokio::test]
-async fn a9_an_answer_is_the_same_wherever_its_bytes_are_cut() {
+async fn a_response_is_equal_for_any_split_of_its_bytes() {
     let text = Response {
         message: Message::assistant("añ😀b"),
         finish: FinishReason::Stop,
@@ -166,7 +170,7 @@ async fn an_unknown_finish_reason_ends_the_answer() {
 }
 
 #[tokio::test]
-async fn chunks_may_lack_what_is_not_needed() {
+async fn chunks_may_lack_optional_fields() {
     let answer = Answer::stream()
         .data(r#"{"choices":[{"delta":{"content":"h"}}]}"#)
         .data(r#"{"choices":[]}"#)

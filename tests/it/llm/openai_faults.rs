@@ -28,8 +28,9 @@ async fn a_failing_request_is_sent_once() {
     assert_eq!(refused(Answer::stream().data("{broken")).await.kind, ModelErrorKind::Malformed);
 }
 
+// Case C19.
 #[tokio::test]
-async fn c19_a_refused_request_is_not_retried() {
+async fn a_refused_request_is_not_retried() {
     use ModelErrorKind::*;
     for (status, kind) in [(400, BadRequest), (401, Auth), (404, NotFound), (403, Auth), (422, BadRequest)] {
         let (server, model) = served([http(status, &[], r#"{"error":{"message":"no","code":1}}"#)]).await;
@@ -41,7 +42,7 @@ async fn c19_a_refused_request_is_not_retried() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_too_long_is_told_apart() {
+async fn a_prompt_that_is_too_long_is_distinguished() {
     let body = r#"{"error":{"code":400,"message":"request (9 tokens) exceeds the available context size (8 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":9,"n_ctx":8}}"#;
     let error = refused(http(400, &[], body)).await;
     assert_eq!(error.kind, ModelErrorKind::ContextOverflow);
@@ -49,7 +50,7 @@ async fn a_prompt_that_is_too_long_is_told_apart() {
 }
 
 #[tokio::test]
-async fn the_wish_to_wait_is_read_from_the_headers() {
+async fn retry_after_is_read_from_the_headers() {
     for (headers, wish) in [
         (vec![("retry-after", "7")], Some(7000)),
         (vec![("retry-after-ms", "1500"), ("Retry-After", "7")], Some(1500)),
@@ -122,7 +123,7 @@ async fn a_stream_without_a_finish_reason_is_truncated() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_keeps_what_came_before() {
+async fn a_broken_connection_retains_the_received_text() {
     let (_server, model) = served([Answer::stream().text(["Hel", "lo wor"]).cut()]).await;
     let deltas = drain(&model, hi()).await;
     assert_eq!(texts(&deltas), ["Hel", "lo wor"]);
@@ -152,7 +153,7 @@ async fn a_stream_may_begin_with_a_byte_order_mark() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_stream_says_so() {
+async fn a_response_that_is_not_a_stream_is_reported() {
     let error = refused(http(200, &[("content-type", "text/html")], "<html>\nWelcome")).await;
     assert_eq!(error.kind, ModelErrorKind::Malformed);
     assert_eq!(error.message, "the server answered without a stream, is the base URL right? <html> Welcome");

@@ -59,8 +59,9 @@ async fn times(policy: ModelRetry, jitter: JitterSource, answers: Vec<Answer>) -
     script.times()
 }
 
+// Case C17.
 #[tokio::test(start_paused = true)]
-async fn c17_a_wish_to_wait_is_waited_out_exactly() {
+async fn retry_after_is_waited_exactly() {
     for (headers, wait) in [
         (&[("retry-after", "7")][..], 7000),
         (&[("retry-after-ms", "1500"), ("retry-after", "7")], 1500),
@@ -86,8 +87,9 @@ async fn c17_a_wish_to_wait_is_waited_out_exactly() {
     }
 }
 
+// Case C17.
 #[tokio::test(start_paused = true)]
-async fn c17_a_wait_that_is_too_long_is_left_to_the_caller() {
+async fn a_wait_that_is_too_long_is_left_to_the_caller() {
     let (script, model) =
         played(ModelRetry::default(), no_jitter(), [http(429, &[("retry-after", "600")], "")]);
     let error = complete(&model, hi()).await.unwrap_err();
@@ -99,21 +101,24 @@ async fn c17_a_wait_that_is_too_long_is_left_to_the_caller() {
     assert_eq!(script.times(), [0]);
 }
 
+// Case C17.
 #[tokio::test(start_paused = true)]
-async fn c17_the_header_can_be_ignored() {
+async fn the_header_can_be_ignored() {
     let policy = ModelRetry { longest_retry_after: None, ..ModelRetry::default() };
     let answers = vec![http(429, &[("retry-after", "600")], ""), txt("ok")];
     assert_eq!(times(policy, no_jitter(), answers).await, [0, 1000]);
 }
 
+// Case C17.
 #[tokio::test(start_paused = true)]
-async fn c17_an_exhausted_quota_is_not_waited_for() {
+async fn an_exhausted_quota_is_not_waited_for() {
     let body = r#"{"error":{"message":"quota","code":"insufficient_quota"}}"#;
     assert_eq!(times(ModelRetry::default(), no_jitter(), vec![http(429, &[], body)]).await, [0]);
 }
 
+// Case C17.
 #[tokio::test(start_paused = true)]
-async fn c17_dropping_the_stream_ends_the_wait() {
+async fn dropping_the_stream_ends_the_wait() {
     let (script, model) =
         played(ModelRetry::default(), no_jitter(), [http(429, &[("retry-after", "7")], "")]);
     let mut deltas = model.stream(hi());
@@ -125,7 +130,7 @@ async fn c17_dropping_the_stream_ends_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_goes_on_when_its_poll_is_interrupted() {
+async fn a_wait_continues_when_its_poll_is_interrupted() {
     let (script, model) = played(cococat(), no_jitter(), [http(500, &[], ""), txt("ok")]);
     let mut deltas = model.stream(hi());
     deltas.next().await.unwrap().unwrap();
@@ -136,8 +141,9 @@ async fn a_wait_goes_on_when_its_poll_is_interrupted() {
     assert_eq!(script.times(), [0, 1000]);
 }
 
+// Case C18.
 #[tokio::test(start_paused = true)]
-async fn c18_waits_grow_and_jitter_is_added_after_the_cap() {
+async fn waits_grow_and_jitter_is_added_after_the_cap() {
     let answers = || vec![http(500, &[], ""), http(500, &[], ""), txt("ok")];
     assert_eq!(times(opencode(), scripted_jitter([0, 0]), answers()).await, [0, 1000, 3000]);
     assert_eq!(times(opencode(), scripted_jitter([1000, 1000]), answers()).await, [0, 2000, 5000]);
@@ -147,8 +153,9 @@ async fn c18_waits_grow_and_jitter_is_added_after_the_cap() {
     }
 }
 
+// Case C18.
 #[tokio::test(start_paused = true)]
-async fn c18_there_is_no_wait_after_the_last_failure() {
+async fn the_last_failure_is_followed_by_no_wait() {
     let (script, model) = played(cococat(), no_jitter(), (0..3).map(|_| http(503, &[], "")));
     let started = Instant::now();
     let error = complete(&model, hi()).await.unwrap_err();
@@ -157,8 +164,9 @@ async fn c18_there_is_no_wait_after_the_last_failure() {
     assert_eq!(started.elapsed(), ms(3000));
 }
 
+// Case C18.
 #[tokio::test(start_paused = true)]
-async fn c18_whatever_may_pass_is_retried() {
+async fn every_transient_failure_is_retried() {
     let statuses = [502, 503, 504, 529, 408, 409, 425].map(|status| http(status, &[], ""));
     let malformed = Answer::stream().data("{broken");
     for failure in statuses.into_iter().chain([Answer::NoConnection, Answer::stream(), malformed]) {
@@ -170,7 +178,7 @@ async fn c18_whatever_may_pass_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_policy_says_what_is_retried() {
+async fn the_policy_determines_retried_failures() {
     let any = ModelRetry { retries: RetryClass::Any, ..cococat() };
     assert_eq!(times(any, no_jitter(), vec![http(404, &[], ""), txt("ok")]).await, [0, 1000]);
     let overload = ModelRetry { retries: RetryClass::Overload, ..cococat() };
@@ -180,8 +188,9 @@ async fn the_policy_says_what_is_retried() {
     assert_eq!(times(ModelRetry::never(), no_jitter(), vec![http(500, &[], "")]).await, [0]);
 }
 
+// Case C21.
 #[tokio::test(start_paused = true)]
-async fn c21_a_cut_attempt_is_discarded_before_the_next_is_announced() {
+async fn a_cut_attempt_is_discarded_before_the_next_is_announced() {
     let whole = Answer::stream().text(["Hello", " world"]).end("stop");
     let answers = [Answer::stream().text(["Hel", "lo wor"]).cut(), whole];
     let (_, model) = played(ModelRetry::default(), no_jitter(), answers.clone());
@@ -205,7 +214,7 @@ async fn c21_a_cut_attempt_is_discarded_before_the_next_is_announced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_failure_keeps_what_it_streamed() {
+async fn the_last_failure_retains_its_streamed_text() {
     let (_, model) = played(ModelRetry::never(), no_jitter(), [Answer::stream().text(["Hel"]).cut()]);
     let deltas = drain(&model, hi()).await;
     assert_eq!(texts(&deltas), ["Hel"]);

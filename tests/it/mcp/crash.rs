@@ -41,8 +41,9 @@ fn effects(small: &Small, of: &str) -> usize {
     small.seen().split(' ').filter(|seen| *seen == format!("noted:{of}")).count()
 }
 
+// Case E35.
 #[test]
-fn e35_a_program_that_stops_at_any_write_around_a_call_is_followed_by_one_that_goes_on() {
+fn a_crash_at_any_write_around_a_call_is_recovered() {
     for (level, stops) in LEVELS.into_iter().flat_map(|level| STOPS.map(|stops| (level, stops))) {
         real(async {
             let mut in_doubt = Vec::new();
@@ -78,8 +79,9 @@ fn e35_a_program_that_stops_at_any_write_around_a_call_is_followed_by_one_that_g
     }
 }
 
+// Case E35.
 #[test]
-fn e35_a_call_that_a_server_has_not_answered_is_in_doubt_and_nothing_runs_twice() {
+fn a_call_that_a_server_has_not_answered_is_in_doubt_and_nothing_runs_twice() {
     for level in LEVELS {
         real(async {
             let (small, store) = (Small::new(), Arc::new(MemoryCheckpointer::new()));

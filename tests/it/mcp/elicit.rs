@@ -109,7 +109,7 @@ async fn results(agent: &Agent) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_question_of_a_server_interrupts_the_run_and_says_that_the_call_is_sent_again() {
+async fn a_question_of_a_server_interrupts_the_run_and_announces_the_repeated_call() {
     let bank = Bank::new(&[]);
     let reply = bank.asked().await;
     assert_eq!(reply.outcome, Some(AgentOutcome::AwaitingApproval));
@@ -152,7 +152,7 @@ async fn an_answer_reaches_the_server_in_another_process() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_asked_for_again_and_reaches_nobody() {
+async fn an_invalid_answer_is_requested_again_and_not_sent() {
     let bank = Bank::new(&[]);
     bank.asked().await;
     bank.gets("cancelled", 1).await;
@@ -188,7 +188,7 @@ async fn an_answer_that_does_not_fit_is_asked_for_again_and_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn a_question_that_waits_is_asked_again_without_the_call() {
+async fn a_waiting_question_is_repeated_without_the_call() {
     let bank = Bank::new(&[]);
     let first = bank.asked().await.interrupts;
     bank.gets("cancelled", 1).await;
@@ -219,7 +219,7 @@ async fn a_call_that_is_lost_after_the_answer_is_in_doubt_and_not_sent_a_third_t
 }
 
 #[tokio::test]
-async fn another_question_is_asked_in_turn_and_does_not_get_the_old_answer() {
+async fn a_different_question_does_not_get_the_old_answer() {
     let bank = Bank::new(&[]);
     let first = bank.asked().await.interrupts[0].id.clone();
     bank.gets("cancelled", 1).await;
@@ -305,7 +305,7 @@ async fn calls_that_run_side_by_side_are_sent_one_at_a_time_once_one_of_them_ask
 }
 
 #[tokio::test]
-async fn what_nobody_can_answer_is_declined_and_told() {
+async fn questions_without_a_user_are_declined_and_reported() {
     let declined = r#"{"action":"decline"}"#;
     for (stored, why) in [
         (true, "there is no user to answer it"),
@@ -335,7 +335,7 @@ async fn what_nobody_can_answer_is_declined_and_told() {
 }
 
 #[tokio::test]
-async fn what_is_no_form_is_declined_or_refused_in_plain_words() {
+async fn unsupported_forms_are_declined_or_rejected_with_a_reason() {
     let warning = "[warning] the server asks the user, which is";
     let long = format!(
         r#"{{"message":"{}","requestedSchema":{{"type":"object","properties":{{}}}}}}"#,
@@ -374,7 +374,7 @@ impl Approver for Here {
 }
 
 #[tokio::test]
-async fn someone_who_is_there_answers_at_once() {
+async fn an_approver_answers_at_once() {
     let bank = Bank::new(&[]);
     let model = ScriptedModel::new(Script::new([call("c1", "bank_pay", "{}"), txt("ok")]));
     let agent = Agent::builder(Arc::new(model)).tool_source(Arc::new(bank.server().await));

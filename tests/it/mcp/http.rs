@@ -131,7 +131,7 @@ pub(super) async fn request(
 }
 
 #[tokio::test]
-async fn an_address_is_asked_with_its_headers_and_each_of_its_tools_is_asked_about() {
+async fn requests_to_a_url_have_its_headers_and_each_tool_needs_approval() {
     let (url, asked) = serve().await;
     let mut config = McpConfig::http(url);
     let Place::Http { headers, .. } = &mut config.place else { unreachable!("it is an address") };
@@ -162,7 +162,7 @@ async fn calls_share_connections() {
 }
 
 #[tokio::test]
-async fn a_header_that_is_none_is_refused_without_its_value() {
+async fn an_invalid_header_is_rejected_without_its_value() {
     let mut config = McpConfig::http("http://127.0.0.1:1/mcp");
     let Place::Http { headers, .. } = &mut config.place else { unreachable!("it is an address") };
     headers.insert("x-key".into(), "two\nlines".into());
@@ -191,7 +191,7 @@ async fn sees(asked: &Asked, wanted: &str) {
 }
 
 #[tokio::test]
-async fn a_call_that_is_refused_says_so_without_what_the_server_writes_and_keeps_the_connection() {
+async fn a_rejected_call_is_reported_without_the_servers_text_and_the_connection_stays() {
     let (url, asked) = serve().await;
     let server = McpServer::connect("far", McpConfig::http(url)).await.unwrap();
     for status in
@@ -320,7 +320,7 @@ async fn a_key_that_is_refused_ends_the_beginning() {
 }
 
 #[tokio::test]
-async fn an_address_that_wants_oauth_says_what_to_do_and_the_token_stands_nowhere() {
+async fn a_server_that_requires_oauth_is_an_error_with_advice_and_the_token_is_masked() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let sent = Arc::new(Mutex::new(Vec::new()));

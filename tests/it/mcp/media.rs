@@ -107,7 +107,7 @@ async fn a_model_that_takes_them_gets_images_and_audio_behind_the_results() {
 }
 
 #[tokio::test]
-async fn a_model_that_does_not_take_them_reads_what_they_are() {
+async fn a_model_without_media_receives_a_description() {
     let odd = Odd::new();
     let server = server(&odd, &content()).await;
     let images = Accepts { images: true, audio: false };
@@ -149,8 +149,9 @@ impl ChatModel for Seeing {
     }
 }
 
+// Case E35.
 #[test]
-fn e35_a_program_that_stops_around_a_call_with_an_image_is_followed_by_one_that_sends_it() {
+fn a_program_that_stops_around_a_call_with_an_image_is_followed_by_one_that_sends_it() {
     for stops in STOPS {
         real(async {
             for n in 1.. {
@@ -183,7 +184,7 @@ fn e35_a_program_that_stops_around_a_call_with_an_image_is_followed_by_one_that_
 }
 
 #[tokio::test]
-async fn a_thread_goes_on_with_its_images_after_a_failed_request() {
+async fn a_thread_continues_with_its_images_after_a_failed_request() {
     let (odd, store) = (Odd::new(), Arc::new(MemoryCheckpointer::new()));
     let server = server(&odd, &content()).await;
     let agent = |model: ScriptedModel| {
@@ -203,7 +204,7 @@ async fn a_thread_goes_on_with_its_images_after_a_failed_request() {
 }
 
 #[tokio::test]
-async fn what_is_hostile_is_bounded_and_described() {
+async fn hostile_media_are_limited_and_described() {
     let image = |data: &str, mime: &str| json!({"type": "image", "data": data, "mimeType": mime});
     let odd = Odd::new();
     let mut content = vec![image(GIF, "image/gif"); 100];

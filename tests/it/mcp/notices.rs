@@ -39,7 +39,7 @@ pub(super) fn allowed() -> Vec<superstep::agent::PermissionRule> {
 }
 
 #[tokio::test]
-async fn progress_and_logs_are_output_of_the_call_and_what_comes_late_is_not() {
+async fn progress_and_logs_are_output_of_the_call_unless_late() {
     let small = Small::new();
     let server = small.connect().await;
     let (text, told) = told(&server, "small_count").await;
@@ -47,7 +47,7 @@ async fn progress_and_logs_are_output_of_the_call_and_what_comes_late_is_not() {
 }
 
 #[tokio::test]
-async fn what_is_logged_between_calls_is_told_with_the_next_one_or_to_whoever_asks() {
+async fn logs_between_calls_belong_to_the_next_call_or_the_listener() {
     let small = Small::new();
     let server = McpServer::connect("small", small.with("LOGS", "disk nearly full")).await.unwrap();
     assert_eq!(told(&server, "small_say").await.1, ["[warning] disk nearly full\n"]);
@@ -82,7 +82,7 @@ async fn an_agent_streams_the_progress_of_a_call_as_its_output() {
 }
 
 #[tokio::test]
-async fn the_next_superstep_sees_tools_that_a_server_gained_and_a_round_keeps_those_that_it_began_with() {
+async fn the_next_superstep_has_added_tools_and_a_round_retains_its_list() {
     let small = Small::new();
     let server = Arc::new(small.connect().await);
     let (agent, model) = agent(
@@ -107,7 +107,7 @@ async fn the_next_superstep_sees_tools_that_a_server_gained_and_a_round_keeps_th
 }
 
 #[tokio::test]
-async fn a_server_keeps_its_tools_where_the_new_list_is_of_no_use_and_those_that_are_wanted() {
+async fn a_server_retains_its_tools_if_the_new_list_is_unusable() {
     let small = Small::new();
     let wanted = Some(vec!["grow".to_owned(), "say".to_owned()]);
     let config = superstep::mcp::McpConfig { tools: wanted, ..small.config() };
@@ -124,7 +124,7 @@ async fn a_server_keeps_its_tools_where_the_new_list_is_of_no_use_and_those_that
 }
 
 #[tokio::test]
-async fn a_list_that_cannot_be_had_once_is_asked_for_again() {
+async fn a_list_that_cannot_be_read_is_requested_again() {
     let small = Small::new();
     let server = small.connect().await;
     call(&server, "small_grow", json!({})).await.unwrap();
@@ -183,7 +183,7 @@ impl ToolSource for Late {
 }
 
 #[tokio::test]
-async fn a_name_stays_with_the_source_that_had_it_whatever_another_one_gains() {
+async fn a_name_stays_with_its_source_when_another_source_gains_it() {
     let small = Small::new();
     let server = Arc::new(small.connect().await);
     let script = Script::new([call_of("c1", "small_say", r#"{"what":"x"}"#), txt("done")]);
@@ -204,7 +204,7 @@ async fn say() -> &'static str {
 }
 
 #[tokio::test]
-async fn two_tools_of_one_name_are_refused_whoever_they_are_of() {
+async fn two_tools_of_one_name_are_rejected_for_any_sources() {
     let small = Small::new();
     let server = Arc::new(small.connect().await);
     let model = Arc::new(ScriptedModel::new(Script::new([])));

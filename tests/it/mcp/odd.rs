@@ -96,7 +96,7 @@ async fn one_tool_that_cannot_be_used_does_not_cost_the_others() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_a_result_at_once_that_says_so() {
+async fn an_invalid_response_is_an_error_result_at_once() {
     let unreadable = |why: &str| {
         Err(format!(
             "the answer of the MCP server `odd` cannot be read ({why}); the outcome of this call is unknown, check before \
@@ -131,7 +131,7 @@ async fn an_answer_that_is_none_is_a_result_at_once_that_says_so() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_not_kept_and_the_next_one_is_read() {
+async fn a_too_large_response_is_dropped_and_the_next_one_is_read() {
     let odd = Odd::new();
     let flood = [("FLOOD", "9000000"), ("ANSWER", r#""}]},"id":ID}"#)];
     let server = McpServer::connect("odd", odd.config(&flood)).await.unwrap();
@@ -142,7 +142,7 @@ async fn an_answer_that_is_too_large_is_not_kept_and_the_next_one_is_read() {
 }
 
 #[tokio::test]
-async fn a_program_that_ignores_the_end_of_its_input_is_ended_on_every_way_out() {
+async fn a_program_that_ignores_the_end_of_its_input_is_killed_on_every_exit() {
     let stubborn = async |start: &str, tools: &str| {
         let odd = Odd::new();
         let config = odd.config(&[("STUBBORN", "1"), ("START", start), ("TOOLS", tools)]);
@@ -295,7 +295,7 @@ async fn a_thread_that_recorded_no_list_is_replayed_with_the_tools_of_now() {
 }
 
 #[tokio::test]
-async fn what_a_server_asks_the_user_is_declined_and_told() {
+async fn a_servers_questions_to_the_user_are_declined_and_reported() {
     let odd = Odd::new();
     let server = McpServer::connect("odd", odd.config(&[("ASKS", "Which account?")])).await.unwrap();
     let (text, told) = told(&server, "odd_odd").await;

@@ -91,7 +91,7 @@ async fn the_server_of_files() {
 }
 
 #[tokio::test]
-async fn the_server_of_what_is_remembered() {
+async fn the_memory_server() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut config) = program("mcp-server-memory", &[]) else { return };
     let Place::Program { env, .. } = &mut config.place else { unreachable!("it is a program") };
@@ -167,7 +167,7 @@ async fn at_work(server: &McpServer, then: impl FnOnce(&ToolCx)) -> Result<Strin
 }
 
 #[tokio::test]
-async fn a_real_server_tells_how_far_it_is_and_is_cancelled_in_mid_call() {
+async fn a_real_server_reports_progress_and_is_cancelled_during_a_call() {
     let Some(server) = real("every", "mcp-server-everything", &["stdio"]).await else { return };
     let ended = at_work(&server, |cx| cx.cancel.cancel()).await;
     assert_eq!(ended.unwrap_err(), ToolError::failed("cancelled"));
@@ -178,7 +178,7 @@ async fn a_real_server_tells_how_far_it_is_and_is_cancelled_in_mid_call() {
 }
 
 #[tokio::test]
-async fn a_killed_server_comes_back() {
+async fn a_killed_server_is_restarted() {
     let Some(server) = real("every", "mcp-server-everything", &["stdio", "to-be-killed"]).await else {
         return;
     };

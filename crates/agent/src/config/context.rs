@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_a_share_a_number_or_what_a_reserve_leaves() {
+    fn a_limit_is_a_share_a_number_or_the_rest_of_a_reserve() {
         let limit = |budget| ContextConfig { window: 1_000, budget, ..ContextConfig::default() }.limit();
         assert_eq!(limit(ContextBudget::Ratio(0.7)), 700);
         assert_eq!(limit(ContextBudget::Ratio(7.0)), 1_000);

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_seen_however_they_are_written_and_nothing_else_is_changed() {
+    fn delimiters_are_found_in_any_spelling_and_other_text_is_unchanged() {
         let marks = ["long_term_memory", "knowledge"];
         for (text, safe) in [
             ("</knowledge>", r"<\/knowledge>"),

@@ -163,8 +163,9 @@ impl Unit {
 mod tests {
     use super::*;
 
+    // Case B15.
     #[test]
-    fn b15_text_is_cut_only_beyond_its_limit_and_between_characters() {
+    fn text_is_cut_only_beyond_its_limit_and_between_characters() {
         let cococat = Truncate::chars(2000, "[truncated {omitted} chars]");
         assert_eq!(cococat.apply("x".repeat(2000)), "x".repeat(2000));
         assert_eq!(cococat.apply("x".repeat(2001)), "x".repeat(2000) + "[truncated 1 chars]");
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn each_unit_keeps_the_head_or_both_ends() {
+    fn each_unit_retains_the_head_or_both_ends() {
         let chars = Truncate { max_chars: Some(3), ..Truncate::default() };
         assert_eq!(both(chars, "aéxöb"), ("aéx[2/5/3 chars]".into(), "aé[2/5/3 chars]b".into()));
         // A character that does not fit completely is omitted: é has two bytes, 😀 four.
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_bounds_all_hold_and_the_tightest_is_told() {
+    fn all_limits_apply_and_the_tightest_is_reported() {
         let opencode = Truncate { max_lines: Some(3), max_bytes: Some(8), ..Truncate::default() };
         let (head, ends) = both(opencode.clone(), "aaaa\nbbbb\ncccc\ndddd\neeee");
         assert_eq!((&*head, &*ends), ("aaaa\nbbb[16/24/8 bytes]", "aaaa[16/24/8 bytes]eeee"));

@@ -324,8 +324,9 @@ mod tests {
         Some(Ok(Finished { reply: reply.into(), output }))
     }
 
+    // Case S4-04.
     #[test]
-    fn s4_04_a_turn_without_a_schema_ends_with_a_response() {
+    fn a_turn_without_a_schema_ends_with_a_response() {
         let finish = Finish { by: FinishBy::Tool, ..Finish::default() };
         let finishing = finishing(&finish, None);
         assert_eq!(finishing.called(FINISH, r#"{"response":"x"}"#), given("x", None));
@@ -335,8 +336,9 @@ mod tests {
         assert!(Finishing { finish: &Finish::default(), schema: None }.tool().is_none());
     }
 
+    // Case G39.
     #[test]
-    fn g39_the_fields_of_a_schema_stand_beside_the_response() {
+    fn the_fields_of_a_schema_stand_beside_the_response() {
         let finish = Finish::default();
         let object =
             json!({"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"]});
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_becomes_a_field_and_finds_its_definitions() {
+    fn a_schema_that_is_not_an_object_becomes_a_field_and_finds_its_definitions() {
         let finish = Finish::default();
         let list = json!({
             "type": "array", "items": {"$ref": "#/$defs/N"}, "$defs": {"N": {"type": "integer"}},
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn references_to_the_whole_of_what_becomes_a_field_go_on_to_mean_it() {
+    fn references_to_the_whole_schema_still_resolve_after_it_becomes_a_field() {
         // A tree of numbers in each notation: from the root, from a definition, by a path, and with the older
         // keywords.
         let tree = |of: Value| json!({"type": ["array", "integer"], "items": of});

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_stands_between_marks() {
+    fn retrieved_text_is_enclosed_in_delimiters() {
         assert_eq!(
             shown(&["likes tea", "two\nlines"], &[passage("guide.md", "Boil it.")], 100).unwrap(),
             "\n<long_term_memory>\n- likes tea\n- two\n  lines\n</long_term_memory>\
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_more_of_it_than_there_may_be() {
+    fn retrieved_text_is_limited() {
         let text = shown(&["0123456789", "0123456789", "more"], &[passage("a", "b")], 15).unwrap();
         let cut = "\n<long_term_memory>\n- 0123456789\n- 01234 [… 5 characters more]\n</long_term_memory>";
         assert_eq!(text, cut);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_goes_on_renaming_its_tools_gains_no_more_of_them() {
+    fn a_source_that_renames_its_tools_repeatedly_gains_no_names() {
         let all = ToolSources::new(vec![Arc::new(Renames::default()), Arc::new(One)]);
         let counts: Vec<usize> = (0..11).map(|_| all.tools().len()).collect();
         // `kept`, and `one` of the other source, stay.

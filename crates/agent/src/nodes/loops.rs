@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_alike_whatever_the_order_of_their_fields() {
+    fn arguments_are_similar_in_any_order_of_fields() {
         let value = |text| serde_json::from_str::<Value>(text).unwrap();
         assert!(alike_values(&value(r#"{"q":"Rust","n":1}"#), &value(r#"{"n":1,"q":"rust "}"#), 0.9));
         assert!(!alike_values(&value(r#"{"q":"rust","n":1}"#), &value(r#"{"q":"rust","n":2}"#), 0.9));

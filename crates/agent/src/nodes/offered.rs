@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_differ_by_name_and_by_what_is_said_of_them() {
+    fn tools_differ_by_name_and_by_description() {
         let offered = |each: &[(&str, &str)]| {
             each.iter().map(|(name, print)| ((*name).to_owned(), (*print).to_owned())).collect()
         };
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_tool_is_a_json_text_of_what_counts() {
+    fn a_recorded_tool_is_a_json_text_of_its_relevant_fields() {
         let spec =
             ToolSpec { name: "a".into(), description: "one".into(), parameters: json!({"type": "object"}) };
         let bare = Recorded {

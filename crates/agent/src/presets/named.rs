@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_that_of_the_preset_and_what_is_unknown_is_refused() {
+    fn missing_settings_are_those_of_the_preset_and_unknown_ones_are_rejected() {
         let read = |json| ReactConfig::read(serde_json::from_str(json).unwrap());
         let hi = ReactConfig { system_prompt: "hi".into(), ..ReactConfig::default() };
         assert_eq!(read(r#"{"system_prompt":"hi"}"#).unwrap(), hi);

@@ -154,8 +154,9 @@ impl ToolState {
 mod tests {
     use super::*;
 
+    // Case X9.
     #[test]
-    fn x9_a_call_goes_only_forward() {
+    fn the_status_of_a_call_only_advances() {
         use ToolStatus::{Completed, Error, Pending, Running};
         let events =
             [ToolEvent::Called("{}".into()), ToolEvent::Returned("r".into()), ToolEvent::Failed("e".into())];

@@ -97,8 +97,9 @@ mod tests {
         Message::user("u")
     }
 
+    // Case X7.
     #[test]
-    fn x7_a_lost_result_is_said_to_be_lost() {
+    fn a_lost_result_is_marked_as_lost() {
         let lost = |id| Message::tool(id, "[Tool result unavailable — call was interrupted or lost]");
         assert_eq!(repaired(&[user(), calls(&["c1"]), user()]), [user(), calls(&["c1"]), lost("c1"), user()]);
         assert_eq!(
@@ -107,8 +108,9 @@ mod tests {
         );
     }
 
+    // Case X7.
     #[test]
-    fn x7_a_result_of_nothing_is_left_out() {
+    fn a_result_of_nothing_is_left_out() {
         assert_eq!(repaired(&[user(), Message::tool("zz", "?"), user()]), [user(), user()]);
         let one = Message::tool("c1", "1");
         assert_eq!(
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_two_rounds_with_one_id_are_told_apart() {
+    fn calls_of_two_rounds_with_one_id_are_distinguished() {
         let result = |id| Message::tool(id, "r");
         let round = [calls(&["c1"]), result("c1")];
         let stored = [&round[..], &round, &[calls(&["c1_2", ""]), result("c1_2")]].concat();
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assistant_that_says_nothing_is_left_out() {
+    fn an_empty_assistant_message_is_omitted() {
         let nothing = Message { reasoning: "hm".into(), ..Message::assistant(" \n") };
         assert_eq!(repaired(&[user(), nothing, user()]), [user(), user()]);
     }

@@ -31,8 +31,9 @@ pub(crate) fn arguments(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    // Case B11.
     #[test]
-    fn b11_wrapped_arguments_are_unwrapped_and_broken_ones_stay_broken() {
+    fn wrapped_arguments_are_unwrapped_and_broken_ones_stay_broken() {
         let object = Some(r#"{"x":"1"}"#.to_owned());
         assert_eq!(arguments("```json\n{\"x\":\"1\"}\n```"), object);
         assert_eq!(arguments("```\n{\"x\":\"1\"}```"), object);

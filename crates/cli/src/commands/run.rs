@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_is_trimmed_and_must_say_something() {
+    fn a_prompt_is_trimmed_and_must_not_be_empty() {
         assert_eq!(read_prompt(Some(" hi \n".into()), None).unwrap(), "hi");
         assert_eq!(read_prompt(Some(" \n".into()), None).unwrap_err().exit, Exit::Usage);
         assert_eq!(read_prompt(Some("x".repeat((1 << 20) + 1)), None).unwrap_err().exit, Exit::Usage);

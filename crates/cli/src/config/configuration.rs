@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_is_kept_and_the_rest_is_the_programs() {
+    fn chosen_settings_are_retained_and_others_are_defaults() {
         let react = |toml: &str| parse(toml).unwrap().react(false);
         let harness = react("preset = \"harness\"\ntool_timeout_ms = 5");
         assert_eq!((harness.limit.max, harness.tool_timeout), (40, Some(Duration::from_millis(5))));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_replace_what_a_thread_remembers() {
+    fn flags_override_stored_settings() {
         let flags = TurnArgs {
             mode: Some(Mode::Single),
             max_steps: Some(3),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_replaces_the_settings_of_the_agent_whatever_they_are() {
+    fn a_preset_overrides_all_agent_settings() {
         let given =
             json!({ "preset": "graph", "mode": "single", "gone": 1, "tools": ["read"], "snapshots": false });
         let read = of_thread(given.clone(), Some("harness")).unwrap();

@@ -41,7 +41,7 @@ mod tests {
     use crate::config::file::parse;
 
     #[test]
-    fn a_configuration_says_when_the_database_is_synced() {
+    fn a_configuration_sets_when_the_database_is_synced() {
         let read = |toml: &str| parse(toml).map(|read| read.db.options().synchronous);
         assert_eq!(read(""), Ok(Synchronous::Effects));
         assert_eq!(read("[db]"), Ok(Synchronous::Effects));

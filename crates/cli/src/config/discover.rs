@@ -104,13 +104,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_found_where_nothing_is_looked_for() {
+    async fn discovery_without_servers_finds_nothing() {
         assert_eq!(find(Some("")).await, Ok(Vec::new()));
         assert_eq!(find(Some("a=http://127.0.0.1:1/v1, ,")).await, Ok(Vec::new()));
     }
 
     #[tokio::test]
-    async fn an_entry_that_is_no_server_is_told() {
+    async fn an_invalid_server_entry_is_reported() {
         for entry in ["http://127.0.0.1:1/v1", "bogus", "x=notaurl", "x=ftp://127.0.0.1"] {
             assert_eq!(find(Some(&format!("a=http://127.0.0.1:1/v1,{entry}"))).await, Err(entry.to_owned()));
         }

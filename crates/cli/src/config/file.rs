@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_wrong_kind_is_refused_with_what_is_expected() {
+    fn a_value_of_the_wrong_type_is_rejected_with_the_expected_type() {
         let table = "expected a table";
         for (text, wanted) in [
             ("preset = 1", "line 1, column 10: `preset`: invalid type: integer `1`, expected a string".to_owned()),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_field_knows_by_itself_is_refused_where_it_stands() {
+    fn values_that_only_later_checks_reject_have_their_position() {
         let files =
             "`dream`: it edits `MEMORY.md`, which takes a memory in files; set `memory.store = \"file\"`";
         for (text, wanted) in [
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_remembers_what_differs_from_the_defaults_and_reads_it_again() {
+    fn a_thread_stores_settings_that_differ_from_the_defaults_and_reads_them_again() {
         let text = "preset = \"harness\"\nmode = \"react\"\ntools = [\"read\"]\nsnapshots = false\nmemory = { tools = false }\n\
                     [dream]\nturns = 5\n[db]\nsynchronous = \"full\"\n[limit]\nmax = 3\n\
                     [models.main]\nmodel = \"m\"\ntemperature = 0.7\n[[models.fallback]]\nmodel = \"n\"\n\

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_usual_and_what_is_unknown_is_refused() {
+    fn missing_settings_have_defaults_and_unknown_ones_are_rejected() {
         assert_eq!(read("").unwrap(), None);
         assert_eq!(read("memory = false").unwrap(), None);
         assert_eq!(read("[memory]").unwrap().unwrap(), Memory::default());
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_up_is_said_once() {
+    fn a_retrieval_is_reported_once() {
         let config = |toml: &str| parse(toml).unwrap().react(false).retrieve;
         assert_eq!(config("[memory]"), Some(Retrieve::default()));
         assert_eq!(config("[memory]\nretrieve = 2").unwrap().memories, 2);

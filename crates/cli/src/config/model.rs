@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_that_was_offline_stays_so_until_a_flag_says_otherwise() {
+    async fn an_offline_thread_stays_offline_until_a_flag_overrides_it() {
         let with_key = |wish: Wish<'static>| Wish {
             environment: Environment { key: Some(ApiKey::new("sk-x")), ..wish.environment },
             ..wish

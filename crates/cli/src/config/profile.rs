@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_field_is_refused_a_key_above_all() {
+    fn unknown_fields_are_rejected_above_all_a_key() {
         for (given, wanted) in [
             (
                 "[models.main]\napi_key = \"sk-secret\"",

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_has_no_key_and_comes_back_as_it_was() {
+    fn stored_settings_have_no_key_and_are_read_unchanged() {
         let remembered = Remembered {
             model: Some("m".into()),
             base_url: Some("http://h/v1".into()),

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_told_by_name_and_number() {
+    fn loopback_is_detected_by_name_and_number() {
         assert!(is_loopback("http://localhost:1/v1") && is_loopback("http://[::1]:1/v1"));
         assert!(!is_loopback("http://localhost.example/v1") && !is_loopback("nonsense"));
     }

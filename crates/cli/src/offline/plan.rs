@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_is_calculated_and_the_result_said() {
+    fn arithmetic_is_calculated_and_its_result_quoted() {
         for (prompt, sum) in
             [("What is 2 + 3?", "2 + 3"), ("37*91+5", "37*91+5"), ("(1 + 2) * 4 = ?", "(1 + 2) * 4")]
         {

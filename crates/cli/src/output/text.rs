@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_lines_mean_the_same_and_show_what_is_hidden() {
+    fn json_lines_have_equal_values_and_escape_hidden_characters() {
         let hidden = "a\u{1b}\u{9b}2J\u{202e}\u{2028}\u{e0041}\u{200b}é";
         let line = json_line(&hidden).unwrap();
         assert_eq!(line, "\"a\\u001b\\u009b2J\\u202e\\u2028\\udb40\\udc41\\u200bé\"\n");

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_is_a_word_and_what_belongs_to_it() {
+    fn a_decision_is_a_word_with_its_argument() {
         let decided = |typed: &str| {
             let (mut output, call) = (Vec::new(), &waiting(&["c1"])[0]);
             let approval = ask_approval(call, |_| Ok(()), &mut typed.as_bytes(), &mut output).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_what_is_approved_can_be_seen() {
+    fn the_whole_approved_call_can_be_shown() {
         let hidden = "ok\u{1b}[8m; rm -rf ~\u{2028}\n| fake\u{e0041}";
         let call = asking("Run it?", json!({"command": hidden, "n": 1}));
         let seen = RefCell::new(String::new());

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_named_by_time_and_chance() {
+    fn a_thread_is_named_by_time_and_randomness() {
         assert_eq!(thread_name(1_795_300_215_000, 0x3f2a), "t-20261121-223015-3f2a");
     }
 }

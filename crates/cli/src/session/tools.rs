@@ -63,7 +63,7 @@ mod tests {
     use crate::config::tools::GROUPS;
 
     #[test]
-    fn every_tool_is_in_a_group_that_says_whether_it_asks() {
+    fn every_tool_is_in_a_group_that_states_whether_it_needs_approval() {
         let grouped: usize = GROUPS.iter().map(|(_, tools, _)| tools.len()).sum();
         let tools = all(Path::new(".")).unwrap();
         assert_eq!(tools.len(), grouped);

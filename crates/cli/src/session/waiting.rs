@@ -132,7 +132,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_the_question_leaves_out_is_named() {
+    fn arguments_missing_from_the_question_are_named() {
         for (question, args, hidden) in [
             ("edit a.rs\n-b\n+c", json!({"path": "a.rs", "old": "b", "new": "c"}), None),
             (

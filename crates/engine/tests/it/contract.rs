@@ -24,7 +24,7 @@ fn tasks_that_do_not_run_cannot_end() {
 }
 
 #[test]
-fn nothing_can_be_committed_that_was_not_asked_for() {
+fn nothing_can_be_committed_that_was_not_requested() {
     let mut run = Machine::start(graph("START -> a"), 9);
     run.log();
     assert_eq!(refused(&mut run, Input::Committed), EngineError::NoCommit);

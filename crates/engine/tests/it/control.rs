@@ -21,7 +21,7 @@ fn records() -> Vec<Control> {
 }
 
 #[test]
-fn stored_records_are_read_as_what_they_were() {
+fn stored_records_are_read_unchanged() {
     assert_eq!(serde_json::from_str::<Vec<Control>>(STORED).unwrap(), records());
 }
 

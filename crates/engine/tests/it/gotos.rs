@@ -82,7 +82,7 @@ fn where_a_finished_node_went_is_followed_in_the_next_run_and_checked_again() {
 }
 
 #[test]
-fn what_someone_outside_adds_runs_beside_what_stays_and_behind_items_that_were_sent_before() {
+fn external_tasks_run_beside_pending_ones_and_after_earlier_items() {
     let topology = graph("START -> a; a -> b; START -> c; START => w");
     let mut before = Control::new(3, vec!["a".into(), "c".into(), "w".into(), "w".into()]);
     before.items = [(2, "1".to_owned()), (3, "2".to_owned())].into();
@@ -99,7 +99,7 @@ fn what_someone_outside_adds_runs_beside_what_stays_and_behind_items_that_were_s
 }
 
 #[test]
-fn a_deferred_node_waits_again_for_what_is_added_unless_it_has_begun() {
+fn a_deferred_node_waits_for_added_tasks_unless_it_has_begun() {
     let topology = build("START -> a; START -> d", |node| node.deferred = node.name.as_str() == "d");
     let before = Control::new(3, vec!["d".into()]);
     let a = [Target::Node(topology.find("a").expect("it is a node"))];

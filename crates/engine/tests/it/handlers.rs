@@ -30,7 +30,7 @@ fn it_runs_in_the_slot_of_the_failed_task_and_its_edges_are_followed() {
 }
 
 #[test]
-fn it_comes_after_all_retries_and_has_a_policy_of_its_own() {
+fn a_handler_runs_after_all_retries_and_has_its_own_policy() {
     let mut run = started(graph(BESIDE));
     assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 a #2 after 500ms"]);
     assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 a #3 after 1s"]);
@@ -90,7 +90,7 @@ fn where_it_went_is_checked_against_its_own_routes() {
 }
 
 #[test]
-fn what_it_wrote_conflicts_as_if_the_node_had() {
+fn writes_of_a_handler_conflict_like_those_of_its_node() {
     let mut run = started(graph(BESIDE));
     run.fail(1, 0, None);
     run.say(finished(task(1, 1), wrote(&[3], &[])));

@@ -15,7 +15,7 @@ fn a_line_of_nodes_is_one_superstep_after_the_other() {
 }
 
 #[test]
-fn tasks_are_executed_and_folded_in_name_order_whoever_is_declared_or_ends_first() {
+fn tasks_are_executed_and_folded_in_name_order_regardless_of_declaration_and_completion() {
     let mut run = Machine::start(graph("START -> c; START -> a; START -> b; a -> d; b -> d; c -> d"), 9);
     assert_eq!(
         run.log(),
@@ -56,7 +56,7 @@ fn each_item_is_a_task_after_those_of_edges_in_the_order_of_sending() {
 }
 
 #[test]
-fn a_failed_task_runs_again_as_its_policy_says_and_then_ends_the_run() {
+fn a_failed_task_is_retried_by_its_policy_and_then_ends_the_run() {
     let mut run = Machine::start(graph("START -> a; START -> b"), 9);
     run.log();
     assert_eq!(run.fail(1, 0, retry()), ["execute 1.0 a #2 after 500ms"]);
@@ -82,7 +82,7 @@ fn a_conflict_names_the_channel_and_the_first_two_writers() {
 }
 
 #[test]
-fn who_shares_a_channel_conflicts_only_with_who_does_not() {
+fn shared_writers_of_a_channel_conflict_only_with_exclusive_ones() {
     for (first, second, conflict) in [
         (wrote(&[], &[0]), wrote(&[], &[0]), false),
         (wrote(&[0], &[]), wrote(&[1], &[]), false),
@@ -110,7 +110,7 @@ fn the_step_limit_counts_supersteps_that_execute_nodes() {
 }
 
 #[test]
-fn a_restored_run_executes_what_is_not_finished_with_the_attempts_that_are_left() {
+fn a_restored_run_executes_unfinished_tasks_with_their_remaining_attempts() {
     let topology = Arc::new(graph("START -> a; START -> b; START -> c; a -> d"));
     let control = Control::new(0, vec!["a".into(), "b".into(), "c".into()]);
     let mut run = Machine::restore(&topology, &control, [(0, Report::default())], [(2, 2)], 9);
@@ -130,7 +130,7 @@ fn a_finished_thread_is_done_at_once() {
 }
 
 #[test]
-fn a_cancel_ends_a_run_that_waits_for_nobody() {
+fn a_cancel_ends_a_run_without_running_tasks() {
     let mut run = Machine::start(graph("START -> a; START -> b"), 9);
     run.log();
     run.finish(1, 0);
@@ -153,7 +153,7 @@ fn a_cancel_drops_some_and_waits_for_those_that_may_finish() {
 }
 
 #[test]
-fn after_a_cancel_only_those_that_may_finish_are_started_and_none_is_retried() {
+fn after_a_cancel_only_tasks_that_may_finish_are_started_and_none_is_retried() {
     let topology = build("START -> a; a -> b; a -> c", |node| {
         if node.name.as_str() != "c" {
             node.on_cancel = OnCancel::Finish;
@@ -202,7 +202,7 @@ fn a_drain_during_a_commit_takes_effect_after_it_and_before_the_step_limit_does(
 }
 
 #[test]
-fn a_run_that_is_drained_from_the_start_executes_nothing_and_commits_what_is_finished() {
+fn a_run_drained_from_the_start_executes_nothing_and_commits_finished_tasks() {
     let topology = Arc::new(graph("START -> a; a -> b"));
     let limits = || RunLimits { supersteps: 9, drained: true, ..RunLimits::default() };
     let control = Control::new(0, vec!["a".into()]);
@@ -235,7 +235,7 @@ fn a_run_is_suspended_when_only_interrupted_tasks_are_left() {
 }
 
 #[test]
-fn a_run_stops_at_a_breakpoint_it_comes_to_and_not_at_one_it_begins_at() {
+fn a_run_stops_at_a_breakpoint_that_it_reaches_and_not_at_its_first_node() {
     let topology = Arc::new(graph("START -> a; a -> b; b -> c"));
     let at = |name: &str| topology.find(name).into_iter().collect::<Vec<_>>();
     let limits = |before: &str, after: &str| RunLimits {

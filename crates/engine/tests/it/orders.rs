@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn a_conflict_is_found_whatever_the_order(
+    fn a_conflict_is_found_in_any_order(
         writes in vec((0_u8..16, 0_u8..16), 1..6),
         order in any::<Index>(),
     ) {

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_kept_once() {
+    fn a_long_text_is_stored_once() {
         let long = "all that the model said, which is not to be stored twice";
         let beside = json!({"messages": [{"a/b~": long}]});
         let packed = there_and_back(&json!({"said": [long, "short"]}), &beside);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_made_up_does_not_fill_the_memory() {
+    fn forged_packed_values_do_not_exhaust_memory() {
         let beside = json!({"long": "x".repeat(1 << 20)});
         let at = |pointer: &str| json!({ "$at": pointer });
         assert_eq!(unpack(at(""), &beside).unwrap(), Value::Null);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_packed_is_not_taken_for_it() {
+    fn values_that_look_packed_are_not_unpacked() {
         let beside = json!({"secret": "x"});
         for json in [
             json!({"$at": "/secret"}),

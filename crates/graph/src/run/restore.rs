@@ -298,20 +298,20 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_overwritten_has_snapshots_and_one_that_only_grows_has_none() {
+    fn an_overwritten_state_has_snapshots_and_a_growing_one_has_none() {
         assert_eq!(snapshots(200, 1_000, |_| 1_000), [50, 100, 150, 200]);
         assert!(snapshots(10_000, 1_000, |commit| commit * 1_000).is_empty());
     }
 
     #[test]
-    fn what_is_folded_by_a_load_is_a_few_times_the_state() {
+    fn a_load_folds_a_few_times_the_size_of_the_state() {
         let taken = snapshots(10_000, 100, |commit| 100_000 + commit);
         let steps = taken.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
         assert!(taken[0] <= 1_800 && steps <= 1_800, "{taken:?}");
     }
 
     #[test]
-    fn snapshots_in_vain_get_rarer() {
+    fn useless_snapshots_become_rarer() {
         let mut since = SinceSnapshot::default();
         let due = (0..100_000).filter(|_| {
             since.count(true, 1_000);

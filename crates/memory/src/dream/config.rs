@@ -166,8 +166,9 @@ mod tests {
         DreamConfig::default().due(&unread, &cursor, now_ms)
     }
 
+    // Case S0-31.
     #[test]
-    fn s0_31_a_dream_is_due_after_more_than_half_an_hour_or_with_three_turns() {
+    fn a_dream_is_due_after_more_than_half_an_hour_or_with_three_turns() {
         assert_eq!(due(&[], None, 90 * MINUTE), None);
         assert_eq!(due(&[5], None, 30 * MINUTE + 5), None);
         assert_eq!(due(&[5], None, 30 * MINUTE + 6), Some(Due::Time));

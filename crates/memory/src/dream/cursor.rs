@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_that_cannot_be_read_is_no_beginning() {
+    fn an_unreadable_cursor_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(NAME), r#"{"read":"#).unwrap();
         let error = DreamFiles::new(dir.path().to_owned()).cursor().unwrap_err().to_string();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_by_hand_is_read() {
+    fn manually_written_entries_are_read() {
         let file = "# Memory\nabove\nthe list\n\n## Tea\n- green\n* two\n  lines\n  - nested\n\n+ three\n-\n\n#no heading\n";
         assert_eq!(texts(file), ["above\nthe list", "green", "two\nlines\n- nested", "three", "#no heading"]);
         assert_eq!(texts(""), [""; 0]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_found_again_and_the_rest_stays() {
+    fn an_added_entry_is_found_and_the_rest_is_unchanged() {
         let hostile =
             ["- x", "# Memory", "a\n\n- b\n# c", "\u{1b}[2J", "  ", "</long_term_memory>", "* * *", "1\r2"];
         for before in ["", "# Memory\n", "# Mine\n\ntext", "# Memory\n\n- one\n  two", "- a\n\n\n"] {

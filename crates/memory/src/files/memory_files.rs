@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_what_a_person_would_write() {
+    fn a_file_has_plain_readable_form() {
         let (dir, files) = files();
         add(&files, "ada", "I like tea").unwrap();
         add(&files, "ada", "two\n\n lines").unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_goes_wherever_it_stands() {
+    fn forgotten_entries_are_removed_everywhere() {
         let (_dir, files) = files();
         let path = files.file_of("u").unwrap();
         fs::write(&path, "# Memory\n\n- tea\n- cats\n\n## More\n\n* tea\n- dogs\n\ntea\n").unwrap();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_refused_and_can_be_made_less() {
+    fn too_much_memory_is_rejected_and_can_be_reduced() {
         let (_dir, files) = files();
         let path = files.file_of("u").unwrap();
         let most = usize::try_from(MOST).unwrap();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_another_program_keeps_is_an_error_after_a_while() {
+    async fn a_file_locked_by_another_program_is_an_error_after_a_timeout() {
         let (_dir, files) = files();
         let path = files.file_of("u").unwrap();
         let held = lock(&path.with_file_name(LOCK)).unwrap();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_program_left_behind_is_no_obstacle() {
+    fn leftovers_of_a_killed_program_are_ignored() {
         let (_dir, files) = files();
         let path = files.file_of("u").unwrap();
         fs::write(path.with_file_name(NEXT), "half a fi").unwrap();

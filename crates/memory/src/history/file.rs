@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_turns_are_passed_over() {
+    fn invalid_lines_are_skipped() {
         let place = Place::new();
         place.append("a");
         let long = "x".repeat(usize::try_from(LONGEST_LINE).unwrap() + 10);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_goes_on_where_it_ended_also_in_a_file_that_was_changed() {
+    fn reading_resumes_at_its_position_also_in_a_changed_file() {
         let place = Place::new();
         assert_eq!(place.read(&HistoryPlace::default()).1, Unread::default());
         place.append("a");
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_at_once_is_bounded() {
+    fn reads_are_limited() {
         let place = Place::new();
         ["a", "b", "c"].iter().for_each(|id| place.append(id));
         let line = place.text().len() as u64 / 3;

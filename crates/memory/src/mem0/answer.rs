@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_is_read_from_all_shapes() {
+    fn stored_memories_are_read_from_all_response_forms() {
         let tea = json!({"id": "1", "memory": "Likes tea", "event": "ADD"});
         assert_eq!(texts(&json!({"results": [tea]})), ["Likes tea"]);
         assert_eq!(texts(&json!([tea])), ["Likes tea"]);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_told_from_what_was_stored() {
+    fn a_queued_memory_is_distinguished_from_a_stored_one() {
         let promise = json!({"message": "queued", "status": "PENDING", "event_id": "evt-1"});
         for answer in [promise.clone(), json!({"results": [promise]}), json!([promise])] {
             let added = added(&answer).unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_no_empty_list() {
+    fn a_failure_is_not_an_empty_list() {
         let failed = json!({"event_id": "e", "status": "FAILED", "error": "the model is overloaded"});
         assert_eq!(error(&failed), "it could not store the messages: the model is overloaded");
         assert_eq!(error(&json!({"results": [failed]})), error(&failed));

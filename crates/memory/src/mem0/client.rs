@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_mem0_reads_is_sent_and_not_too_much_of_it() {
+    fn requests_are_limited_to_supported_fields_and_sizes() {
         let messages = [Message::user("I like tea"), Message::tool("c1", "r"), Message::assistant(" ")];
         let (wire, first) = readable(&messages).unwrap();
         assert_eq!(json!(wire), json!([{"role": "user", "content": "I like tea"}]));

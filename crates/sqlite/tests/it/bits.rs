@@ -104,7 +104,7 @@ fn compare(bit: usize, before: &[(String, Option<String>)], after: Vec<(String, 
 }
 
 #[tokio::test]
-async fn a_bit_of_a_database_of_threads_is_no_other_state() {
+async fn a_flipped_bit_never_yields_another_state() {
     let folder = Folder::new();
     threads(&folder).await;
     let (before, mut bytes) = (answers(&folder).await, std::fs::read(folder.db()).unwrap());
@@ -142,7 +142,7 @@ async fn items(folder: &Folder) -> Vec<(String, Option<String>)> {
 }
 
 #[tokio::test]
-async fn a_bit_of_a_store_is_no_other_item() {
+async fn a_flipped_bit_never_yields_another_item() {
     let folder = Folder::new();
     let store = SqliteStore::open_with(folder.db(), Default::default(), StoreOptions::default()).unwrap();
     for name in ["notes", "notes.more"] {

@@ -42,7 +42,7 @@ fn a_file_conforms_under_any_operations_and_restarts() {
 }
 
 #[tokio::test]
-async fn a_writer_that_saw_what_is_no_head_is_refused_where_the_next_id_was_pruned() {
+async fn a_stale_writer_is_rejected_where_the_next_id_was_pruned() {
     let folder = Folder::new();
     let store = folder.open();
     let thread = ThreadId::from("t");

@@ -74,7 +74,7 @@ async fn a_killed_process_loses_nothing_and_frees_its_thread() {
 }
 
 #[tokio::test]
-async fn the_file_of_a_killed_process_can_be_looked_at() {
+async fn the_file_of_a_killed_process_is_readable() {
     let folder = Folder::new();
     let mut child = start(&folder);
     child.kill().unwrap();
@@ -84,7 +84,7 @@ async fn the_file_of_a_killed_process_can_be_looked_at() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_waits_for_is_carried_out() {
+async fn a_request_is_executed_although_its_caller_is_gone() {
     let folder = Folder::new();
     let store = Arc::new(folder.open());
     let thread = ThreadId::from("t");

@@ -72,7 +72,7 @@ async fn a_row_that_was_changed_is_named() {
 }
 
 #[tokio::test]
-async fn what_was_stored_before_the_damage_is_still_there_and_a_damaged_thread_can_be_deleted() {
+async fn data_before_the_damage_is_readable_and_a_damaged_thread_can_be_deleted() {
     let folder = Folder::new();
     let (thread, other) = (ThreadId::from("t"), ThreadId::from("other"));
     let store = folder.open();
@@ -205,7 +205,7 @@ async fn pages_that_were_overwritten_are_an_error() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_refused_and_not_stored() {
+async fn invalid_json_is_rejected_and_not_stored() {
     let folder = Folder::new();
     let store = folder.open();
     let thread = ThreadId::from("t");

@@ -138,7 +138,7 @@ fn fixture() -> Folder {
 }
 
 #[tokio::test]
-async fn what_is_written_today_is_what_was_written_then() {
+async fn the_stored_form_is_unchanged() {
     let folder = Folder::new();
     write_fixture(&folder.db()).await;
     for fixture in [PRESENT, FIXTURE] {
@@ -147,7 +147,7 @@ async fn what_is_written_today_is_what_was_written_then() {
 }
 
 #[tokio::test]
-async fn databases_of_all_schemas_load_for_ever() {
+async fn databases_of_all_schemas_load() {
     for fixture in [FIXTURE, PRESENT] {
         let folder = copy(fixture);
         let bytes = std::fs::read(folder.db()).unwrap();
@@ -264,7 +264,7 @@ fn the_tables_are_the_ones_that_are_promised() {
 }
 
 #[tokio::test]
-async fn what_a_task_did_once_is_stored_as_it_was_when_that_began() {
+async fn results_of_once_are_stored_in_their_first_form() {
     let folder = Folder::new();
     let store = folder.open();
     let thread = ThreadId::from("t");

@@ -14,7 +14,7 @@ fn assert_busy(lease: Result<Lease, CheckpointError>) {
 }
 
 #[tokio::test]
-async fn a_thread_has_one_writer_among_all_who_opened_the_file() {
+async fn a_thread_has_one_writer_among_all_openers_of_the_file() {
     let folder = Folder::new();
     let (one, two) = (folder.open(), folder.open());
     let thread = ThreadId::from("t");
@@ -70,7 +70,7 @@ async fn nothing_is_left_of_a_lease() {
 }
 
 #[test]
-fn of_many_who_come_and_go_one_has_the_thread_at_a_time() {
+fn of_many_competing_writers_one_has_the_thread_at_a_time() {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     let folder = Folder::new();
     drop(folder.open());

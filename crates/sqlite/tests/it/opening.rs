@@ -104,7 +104,7 @@ fn a_file_that_cannot_be_written_is_refused() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn only_the_owner_can_read_what_is_stored() {
+async fn only_the_owner_can_read_stored_data() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     let store = folder.open();
@@ -189,7 +189,7 @@ async fn a_database_that_was_just_begun_has_no_threads_and_can_be_used() {
 }
 
 #[tokio::test]
-async fn what_is_synced_is_in_the_log() {
+async fn synced_data_is_in_the_log() {
     let folder = Folder::new();
     let options = SqliteOptions { synchronous: Synchronous::Commits, ..SqliteOptions::default() };
     let store = SqliteCheckpointer::open_with(folder.db(), options).unwrap();
@@ -250,7 +250,7 @@ async fn a_database_that_is_only_read_is_not_changed() {
 }
 
 #[tokio::test]
-async fn a_database_that_someone_keeps_locked_is_refused() {
+async fn a_database_that_stays_locked_is_rejected() {
     let folder = Folder::new();
     let options = SqliteOptions { busy_timeout: Duration::ZERO, ..SqliteOptions::default() };
     let store = SqliteCheckpointer::open_with(folder.db(), options).unwrap();
@@ -271,7 +271,7 @@ async fn a_database_that_someone_keeps_locked_is_refused() {
 }
 
 #[tokio::test]
-async fn a_commit_waits_for_someone_else_who_is_writing() {
+async fn a_commit_waits_for_another_writer() {
     let folder = Folder::new();
     let store = folder.open();
     let thread = ThreadId::from("t");
@@ -286,7 +286,7 @@ async fn a_commit_waits_for_someone_else_who_is_writing() {
 }
 
 #[tokio::test]
-async fn the_write_ahead_log_does_not_grow_for_ever() {
+async fn the_write_ahead_log_is_limited() {
     let folder = Folder::new();
     let store = folder.open();
     let thread = ThreadId::from("t");
@@ -301,7 +301,7 @@ async fn the_write_ahead_log_does_not_grow_for_ever() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_a_commit_and_keeps_the_last_one() {
+async fn a_full_disk_rejects_a_commit_and_retains_the_last_one() {
     let folder = Folder::new();
     let options = SqliteOptions { max_bytes: Some(200_000), ..SqliteOptions::default() };
     let store = SqliteCheckpointer::open_with(folder.db(), options).unwrap();
@@ -328,7 +328,7 @@ async fn a_full_disk_refuses_a_commit_and_keeps_the_last_one() {
 }
 
 #[test]
-fn what_the_program_did_not_put_into_a_database_is_refused() {
+fn foreign_schema_objects_in_a_database_are_rejected() {
     for (sql, what) in [
         (
             "CREATE TRIGGER t AFTER INSERT ON tasks BEGIN DELETE FROM threads; END",

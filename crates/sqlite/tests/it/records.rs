@@ -121,7 +121,7 @@ async fn records_are_written_today_as_they_were_written_then() {
 }
 
 #[tokio::test]
-async fn records_of_schema_1_load_for_ever() {
+async fn records_of_schema_1_load() {
     let folder = copy(FIXTURE);
     let store = folder.open();
     let thread = ThreadId::from("t");
@@ -131,7 +131,7 @@ async fn records_of_schema_1_load_for_ever() {
 }
 
 #[test]
-fn people_can_read_who_handles_what() {
+fn records_of_error_handlers_are_readable() {
     let folder = copy(FIXTURE);
     let connection = folder.sql();
     let mut rows = connection

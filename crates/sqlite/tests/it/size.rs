@@ -70,7 +70,7 @@ async fn stored(graph: CompiledGraph<Chat>, turns: i64) -> u64 {
 }
 
 #[tokio::test]
-async fn a_chat_of_400_messages_takes_little_more_than_what_was_said() {
+async fn a_chat_of_400_messages_takes_little_more_than_its_text() {
     for graph in [short(), long()] {
         let bytes = stored(graph.compile().unwrap(), 200).await;
         assert!(bytes < 800_000, "{bytes}");

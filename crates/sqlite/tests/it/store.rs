@@ -149,7 +149,7 @@ async fn damage_is_reported_and_nothing_is_made_up() {
 /// Data of an older schema is never rewritten: a later schema gets a fixture of its own, and these must still
 /// load.
 #[tokio::test]
-async fn stores_of_every_schema_load_for_ever() {
+async fn stores_of_every_schema_load() {
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
     let newest = format!("{fixtures}/store-v3.db");
     if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !std::path::Path::new(&newest).exists() {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nonsense_is_an_error_that_says_why() {
+    async fn invalid_expressions_are_errors_with_a_reason() {
         for (expression, expected) in [
             ("", "`expression` is empty"),
             ("hello", "this cannot be calculated: unknown identifier 'hello'"),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_function_that_would_call_itself_for_ever_is_refused() {
+    async fn endless_recursion_is_rejected() {
         for expression in
             ["(x: x x) (x: x x)", r"(\x. x x) (\x. x x)", "(x => x x) (x => x x)", "(λx.x x)(λx.x x)"]
         {

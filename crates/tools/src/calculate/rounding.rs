@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digit_counted_up_before_forgotten_zeros_is_put_right() {
+    fn a_digit_rounded_up_before_dropped_zeros_is_corrected() {
         for (printed, long, longer, expected) in [
             ("approx. 2", "1.006", "1.006", "approx. 1.01"),
             (

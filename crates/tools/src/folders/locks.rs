@@ -116,7 +116,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_that_was_deleted_meanwhile_is_no_lock() {
+    fn a_deleted_file_is_not_a_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         for is_made_again in [false, true] {
@@ -129,7 +129,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_is_no_lock_and_nothing_is_made_where_it_leads() {
+    fn a_link_is_not_a_lock_and_nothing_is_created_at_its_target() {
         let dir = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (dir.path().join("lock"), dir.path().join("elsewhere"));
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();

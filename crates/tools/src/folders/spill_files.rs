@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_kept_once_and_never_written_over() {
+    fn a_text_is_stored_once_and_never_overwritten() {
         let (dir, files) = files();
         let first = files.write("t", "call_1", "one").unwrap();
         assert_eq!(first, ".superstep/results/t/call_1.txt");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_refused() {
+    fn too_much_text_is_rejected() {
         let (_dir, files) = files();
         let most = usize::try_from(MOST_OF_A_TEXT).unwrap();
         let error = files.write("t", "c", &"x".repeat(most + 1)).unwrap_err();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_forgotten_with_its_texts() {
+    fn a_thread_is_deleted_with_its_texts() {
         let (dir, files) = files();
         let (path, other) = (files.write("a/b", "c", "x").unwrap(), files.write("a_b", "c", "x").unwrap());
         files.forget("a/b").unwrap();

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_comes_in_pieces_is_told_as_a_whole() {
+    fn a_character_in_pieces_is_reported_as_a_whole() {
         let mut whole = Whole::default();
         let told: Vec<_> = "añ😀b".as_bytes().chunks(1).map(|piece| whole.text(piece)).collect();
         assert_eq!(told, ["a", "", "ñ", "", "", "", "😀", "b"]);

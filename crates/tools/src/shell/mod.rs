@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tells_what_it_writes_while_it_runs() {
+    async fn reports_output_while_it_runs() {
         let place = Place::new();
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         let cx = cx().with_output(move |chunk| tell.send(chunk.to_owned()).expect("somebody listens"));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tells_the_output_and_the_exit_code() {
+    async fn reports_the_output_and_the_exit_code() {
         let place = Place::new();
         place.file("sub/a", "");
         let tool = shell(&place.workspace);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_left_in_the_background_is_ended_and_not_waited_for() {
+    async fn background_processes_are_killed_and_not_waited_for() {
         let place = Place::new();
         let text = call(&shell(&place.workspace), args("sleep 1000 & echo $! > id; echo done")).await;
         assert_eq!(text, "done\n[exit code 0]");
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cancelled_or_dropped_call_ends_what_it_started() {
+    async fn a_cancelled_or_dropped_call_kills_its_processes() {
         for drops in [false, true] {
             let place = Place::new();
             let (tool, cx) = (shell(&place.workspace), cx());
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_what_it_cannot_run() {
+    async fn rejects_invalid_commands_and_folders() {
         let place = Place::new();
         place.file("file", "");
         place.file(".git/x", "");
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_told_by_the_last_word_of_their_name() {
+    fn secrets_are_detected_by_the_last_word_of_their_name() {
         for name in ["OPENAI_API_KEY", "github_token", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "TOKEN"] {
             assert!(is_secret(name.as_ref()), "{name}");
         }

@@ -85,7 +85,7 @@ impl Drop for Over {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_becomes_a_link_again_and_again_leads_nobody_out() {
+async fn a_folder_swapped_for_a_link_repeatedly_never_leads_outside() {
     let place = Place::new();
     fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
     fs::write(place.dir.path().join("elsewhere/file"), "s3cret").unwrap();
@@ -197,7 +197,7 @@ async fn edits_by_several_processes_all_count() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_left_is_seen_by_no_tool_and_goes_with_the_next_write() {
+async fn leftovers_of_a_killed_process_are_hidden_and_removed_by_the_next_write() {
     let place = Place::new();
     let left = format!("dir/{PREFIX}Ab3");
     place.file("dir/a", "needle");

@@ -86,7 +86,7 @@ fn equal_files_have_equal_names_and_a_readable_form() {
 }
 
 #[test]
-fn what_happened_to_files_is_told_with_its_lines() {
+fn file_changes_are_reported_with_their_lines() {
     let at = Watched::new();
     at.place.file("gone", "1\n");
     at.place.file("text", "a\nb\nc\nd\ne\n");
@@ -112,7 +112,7 @@ fn what_happened_to_files_is_told_with_its_lines() {
 }
 
 #[test]
-fn many_changes_are_told_in_part() {
+fn many_changes_are_reported_partially() {
     let at = Watched::new();
     let before = at.keep();
     for number in 0..105 {
@@ -138,7 +138,7 @@ fn many_changes_are_told_in_part() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_ignored_reserved_or_outside_is_neither_kept_nor_touched() {
+fn ignored_reserved_and_outside_files_are_neither_stored_nor_changed() {
     let at = Watched::new();
     fs::create_dir(at.place.dir.path().join("elsewhere")).unwrap();
     fs::write(at.place.dir.path().join("elsewhere/secret"), "s").unwrap();
@@ -167,7 +167,7 @@ fn what_is_ignored_reserved_or_outside_is_neither_kept_nor_touched() {
 
 #[cfg(unix)]
 #[test]
-fn files_are_put_back_as_they_were() {
+fn files_are_restored_exactly() {
     use std::os::unix::fs::PermissionsExt;
     let at = Watched::new();
     at.place.file("keep", "k");
@@ -210,7 +210,7 @@ fn files_are_put_back_as_they_were() {
 }
 
 #[test]
-fn what_somebody_else_changed_is_not_overwritten_unasked() {
+fn changes_by_others_are_not_overwritten_without_force() {
     let at = Watched::new();
     at.place.file("a", "1");
     at.place.file("b", "1");
@@ -235,7 +235,7 @@ fn permit(path: PathBuf, mode: u32) {
 
 #[cfg(unix)]
 #[test]
-fn what_could_not_be_read_is_neither_told_nor_touched() {
+fn unreadable_files_are_neither_reported_nor_changed() {
     use std::os::unix::ffi::OsStrExt;
     let at = Watched::new();
     at.place.file("private", "p");
@@ -265,7 +265,7 @@ fn what_could_not_be_read_is_neither_told_nor_touched() {
 
 #[cfg(unix)]
 #[test]
-fn what_cannot_be_read_now_is_not_replaced() {
+fn a_file_that_cannot_be_read_now_is_not_replaced() {
     use std::os::unix::ffi::OsStrExt;
     let at = Watched::new();
     at.place.file("a", "1");
@@ -285,7 +285,7 @@ fn what_cannot_be_read_now_is_not_replaced() {
 }
 
 #[test]
-fn what_was_ignored_before_is_not_deleted() {
+fn previously_ignored_files_are_not_deleted() {
     let at = Watched::new();
     at.place.file(".gitignore", "secret\n/build/\n");
     at.place.file("secret", "s");
@@ -299,7 +299,7 @@ fn what_was_ignored_before_is_not_deleted() {
 }
 
 #[test]
-fn what_was_ignored_in_a_way_that_is_hard_to_see_is_not_deleted() {
+fn files_ignored_by_nested_rules_are_not_deleted() {
     // With a byte order mark; excluded by a file that ignores itself; below an ignored folder, and
     // re-included in vain.
     for (rules, file) in [
@@ -325,7 +325,7 @@ fn what_was_ignored_in_a_way_that_is_hard_to_see_is_not_deleted() {
 }
 
 #[test]
-fn rules_that_ignore_themselves_are_neither_told_nor_put_back() {
+fn self_ignoring_rules_are_neither_reported_nor_restored() {
     let at = Watched::new();
     at.place.file("a", "1");
     at.place.file("old/.gitignore", "*\n");
@@ -343,7 +343,7 @@ fn rules_that_ignore_themselves_are_neither_told_nor_put_back() {
 }
 
 #[test]
-fn what_is_changed_while_files_are_put_back_is_not_overwritten() {
+fn files_changed_during_a_restore_are_not_overwritten() {
     let at = Watched::new();
     at.place.file("a", "1");
     at.place.file("b", "1");
@@ -371,7 +371,7 @@ fn what_is_changed_while_files_are_put_back_is_not_overwritten() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_that_is_put_back_stays_as_private_as_it_is() {
+fn a_restored_file_retains_its_permissions() {
     use std::os::unix::fs::PermissionsExt;
     let at = Watched::new();
     let mode = |path: &str| fs::metadata(at.place.at(path)).unwrap().permissions().mode() & 0o777;
@@ -393,7 +393,7 @@ fn a_file_that_is_put_back_stays_as_private_as_it_is() {
 }
 
 #[test]
-fn what_is_kept_has_its_name_only_when_it_is_on_the_disk() {
+fn a_stored_content_has_its_name_only_once_it_is_on_the_disk() {
     let at = Watched::new();
     at.place.file("a", "1");
     at.keep();
@@ -414,7 +414,7 @@ fn what_is_kept_has_its_name_only_when_it_is_on_the_disk() {
 }
 
 #[test]
-fn what_is_damaged_is_not_put_back_and_is_kept_anew() {
+fn damaged_contents_are_not_restored_and_are_stored_again() {
     let at = Watched::new();
     at.place.file("a", "old");
     at.place.file("b", "1");
@@ -506,7 +506,7 @@ fn nothing_outside_is_written_through_a_link() {
 }
 
 #[test]
-fn a_tree_of_somebody_else_leads_nowhere_else() {
+fn a_forged_tree_never_leads_outside() {
     let at = Watched::new();
     at.place.file("a", "evil");
     let empty = Tree::default();
@@ -533,7 +533,7 @@ fn a_tree_of_somebody_else_leads_nowhere_else() {
 }
 
 #[test]
-fn only_what_was_kept_on_the_thread_is_read() {
+fn only_trees_of_the_thread_are_read() {
     let at = Watched::new();
     at.place.file("a", "1");
     let tree = at.keep();
@@ -551,7 +551,7 @@ fn only_what_was_kept_on_the_thread_is_read() {
 }
 
 #[tokio::test]
-async fn it_stops_when_nobody_waits_any_more() {
+async fn a_snapshot_stops_when_it_is_no_longer_awaited() {
     let at = Watched::new();
     at.place.file("a", "1");
     let stop = CancellationToken::new();
@@ -566,7 +566,7 @@ async fn it_stops_when_nobody_waits_any_more() {
 }
 
 #[test]
-fn what_no_tree_needs_is_deleted_and_the_rest_can_be_put_back() {
+fn unused_contents_are_deleted_and_the_rest_can_be_restored() {
     let watched = Watched::new();
     let at = |path: &str| watched.place.at(path);
     fs::write(at("same"), "same").unwrap();
@@ -598,7 +598,7 @@ fn what_no_tree_needs_is_deleted_and_the_rest_can_be_put_back() {
 
 #[cfg(unix)]
 #[test]
-fn a_content_is_kept_once_for_all_threads_and_as_long_as_one_of_them_has_it() {
+fn a_content_is_stored_once_for_all_threads_until_none_uses_it() {
     use std::os::unix::fs::MetadataExt;
     let at = Watched::new();
     at.place.file("a", "x");
@@ -619,7 +619,7 @@ fn a_content_is_kept_once_for_all_threads_and_as_long_as_one_of_them_has_it() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_that_looks_as_it_did_is_not_read_again() {
+fn a_file_with_unchanged_metadata_is_not_read_again() {
     let at = Watched::new();
     at.place.file("a", "one");
     at.place.file("b", "two");
@@ -654,7 +654,7 @@ fn a_file_that_looks_as_it_did_is_not_read_again() {
 }
 
 #[test]
-fn what_all_threads_keep_is_bounded_and_that_is_said() {
+fn stored_files_of_all_threads_are_limited_with_an_error() {
     let at = Watched::new();
     at.place.file("a", "1");
     at.keep();

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_text_is_refused() {
+    async fn binary_content_is_rejected() {
         for (answer, expected) in [
             (page("image/png", b"\x89PNG\0"), "the address has no text: it is image/png"),
             (page("text/plain", b"a\0b"), "the address has no text: it is binary"),
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_says_what_is_behind_the_walls() {
+    fn the_question_names_private_addresses() {
         let ask = |url: &str| fetch_url().approval(&args(url)).unwrap();
         assert_eq!(ask("https://example.com/a?b"), "fetch https://example.com/a?b");
         assert_eq!(ask("http://localhost:3000"), "fetch http://localhost:3000/, which is on this machine");
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
+    async fn a_silent_server_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (tool, cx) = (fetch_url(), cx());

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_when_it_is_told_to() {
+    fn conversion_stops_when_cancelled() {
         let stop = CancellationToken::new();
         stop.cancel();
         let base = Url::parse("https://example.com").unwrap();

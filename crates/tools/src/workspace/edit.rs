@@ -457,7 +457,7 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn permissions_and_links_to_the_file_are_kept() {
+    async fn permissions_and_links_to_the_file_are_preserved() {
         use std::os::unix::fs::PermissionsExt;
         let place = Place::new();
         place.file("script", "echo old");
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn the_preview_shows_what_goes_and_what_comes() {
+    fn the_preview_shows_removed_and_added_lines() {
         let tool = edit_file(&Place::new().workspace);
         let ask = |old: &str, new: &str| tool.approval(&args("src/a.rs", old, new)).unwrap();
         assert_eq!(ask("a\nb\nc", "a\nB\nB2\nc"), "edit src/a.rs\n-b\n+B\n+B2");
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_about_an_edit_that_will_be_refused() {
+    fn an_edit_that_will_fail_never_waits_for_approval() {
         let tool = edit_file(&Place::new().workspace);
         assert_eq!(tool.approval(&args("a", "", "y")), None);
         assert_eq!(tool.approval(&args("a", "y", "y")), None);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stops_at_a_thousand_files_and_says_so() {
+    async fn stops_at_a_thousand_files_with_a_note() {
         let place = Place::new();
         for number in 0..1_000 {
             place.file(&format!("{number:04}"), "");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_what_it_cannot_list() {
+    async fn rejects_invalid_patterns_and_folders() {
         let place = Place::new();
         place.file("file", "");
         let tool = list_files(&place.workspace);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_empty_workspace_is_said_to_be_empty() {
+    async fn an_empty_workspace_is_reported_as_empty() {
         assert_eq!(call(&list_files(&Place::new().workspace), json!({})).await, "[no files in '.']");
     }
 

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_is_made_again_changes_nothing_and_says_the_same() {
+    async fn a_repeated_call_changes_nothing_and_returns_the_same() {
         let desk = Desk::new();
         let said = desk.call("k", args()).await;
         assert_eq!(said.as_deref(), Ok("edited 'a' at line 1: 1 line became 2 lines"));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_changes_the_file_is_waited_for() {
+    async fn a_writer_waits_for_another_one() {
         let desk = Desk::new();
         let other = locks::lock(&desk.place.at("lock")).unwrap().unwrap();
         let waits = desk.call("k", args());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_does_not_let_go_of_the_file_is_not_waited_for_without_end() {
+    async fn a_writer_does_not_wait_forever_for_another_one() {
         let desk = Desk::new();
         let _other = locks::lock(&desk.place.at("lock")).unwrap().unwrap();
         let refused = desk.call("k", args()).await.unwrap_err().to_string();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_left_behind_is_cleared_away() {
+    async fn leftovers_are_removed() {
         let desk = Desk::new();
         desk.call("k", args()).await.unwrap();
         desk.place.file(&format!("{NOTED_PREFIX}x"), "half");

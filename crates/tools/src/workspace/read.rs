@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn goes_on_where_it_says() {
+    async fn continues_at_the_reported_offset() {
         let place = Place::new();
         place.file("a", "1\n2\n3\n4\n5\n");
         let tool = read_file(&place.workspace);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn empty_strange_and_foreign_texts_are_told() {
+    async fn empty_binary_and_foreign_texts_are_reported() {
         let place = Place::new();
         place.file("empty", "");
         place.file("latin1", b"caf\xe9\n");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_what_it_cannot_read() {
+    async fn rejects_unreadable_paths() {
         let place = Place::new();
         place.file("dir/a", "1\n2\n");
         place.file("image", b"\x89PNG\0\0");

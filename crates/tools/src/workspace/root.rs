@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_end_below_the_root_are_found_however_they_get_there() {
+    fn paths_below_the_root_are_found_in_any_form() {
         let place = Place::new();
         place.file("src/main.rs", "");
         assert_eq!(shown(&place, "src/main.rs"), "src/main.rs");
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_is_refused_and_does_not_tell_if_it_exists() {
+    fn paths_outside_are_rejected_without_revealing_their_existence() {
         let place = Place::new();
         fs::write(place.dir.path().join("secret"), "").unwrap();
         fs::create_dir(place.dir.path().join("rooted")).unwrap();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_below_the_root_is_not_found() {
+    fn missing_paths_below_the_root_are_not_found() {
         let place = Place::new();
         place.file("file", "");
         for path in ["missing", "missing/deeper", "missing/../other", "file/x", "../root/missing"] {

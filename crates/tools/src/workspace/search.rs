@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stops_at_two_hundred_matches_and_says_so() {
+    async fn stops_at_two_hundred_matches_with_a_note() {
         let place = Place::new();
         place.file("a", "x\n".repeat(150));
         place.file("b", "x\n".repeat(50));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_what_it_cannot_search() {
+    async fn rejects_invalid_patterns_and_folders() {
         let place = Place::new();
         place.file("binary", b"\0");
         let tool = search_files(&place.workspace);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuses_what_it_must_not_write() {
+    async fn rejects_forbidden_paths() {
         let place = Place::new();
         place.file("dir/x", "");
         place.file("binary", b"a\0");
@@ -243,7 +243,7 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn a_new_file_has_the_usual_permissions_and_an_old_one_keeps_its_own() {
+    async fn a_new_file_has_default_permissions_and_an_existing_one_retains_its_own() {
         use std::os::unix::fs::PermissionsExt;
         let place = Place::new();
         place.file("usual", "");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_says_whether_something_is_replaced() {
+    fn the_question_states_whether_a_file_is_replaced() {
         let place = Place::new();
         place.file("old", "a\nb\nc\n");
         let tool = write_file(&place.workspace);

@@ -123,7 +123,7 @@ async fn a_dream_that_a_crash_ended_is_gone_on_with_whether_it_is_due_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_store_of_threads_dreamt_meanwhile_is_not_dreamt_again() {
+async fn turns_consolidated_from_another_database_are_not_repeated() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
     crash(&bed, 6).await;
@@ -141,7 +141,7 @@ async fn what_another_store_of_threads_dreamt_meanwhile_is_not_dreamt_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_dreams_while_somebody_does() {
+async fn a_user_has_one_dream_at_a_time() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
     bed.say("bob", 0, &["one", "two", "three"]).await;
@@ -165,7 +165,7 @@ async fn nobody_dreams_while_somebody_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_a_dream_broke_off_is_kept_and_it_rests_before_it_goes_on() {
+async fn the_cause_of_a_failed_dream_is_stored_and_it_pauses() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
     // Its memory is not text, so that the dream cannot start.
@@ -189,7 +189,7 @@ async fn why_a_dream_broke_off_is_kept_and_it_rests_before_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_a_dream_gets_one_although_the_last_one_could_not_begin() {
+async fn a_requested_dream_runs_although_the_last_one_could_not_begin() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
     let memory = bed.memory.file_of("ada").unwrap();
@@ -217,7 +217,7 @@ async fn a_dream_of_another_folder_in_the_same_store_is_not_gone_on_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_forgotten_is_not_dreamt_of_by_a_dream_that_stopped_before() {
+async fn deleted_turns_are_not_consolidated_by_a_resumed_dream() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
     crash(&bed, 6).await;
@@ -233,7 +233,7 @@ async fn what_was_forgotten_is_not_dreamt_of_by_a_dream_that_stopped_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_history_is_not_forgotten_while_somebody_dreams_of_it() {
+async fn a_history_is_not_deleted_during_its_dream() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
     let (holds, now) = watched(bed.store.clone(), At::HangsAfter, 6);

@@ -24,8 +24,9 @@ use super::{
 
 const HALF_AN_HOUR: i64 = 30 * 60_000;
 
+// Case S0-31.
 #[tokio::test(start_paused = true)]
-async fn s0_31_it_is_time_after_more_than_half_an_hour_or_with_three_turns() {
+async fn it_is_time_after_more_than_half_an_hour_or_with_three_turns() {
     let bed = Bed::new();
     let (model, said) = (Dreamer::default(), 1_000);
     let dreams = bed.dreams(model.clone());
@@ -47,7 +48,7 @@ async fn s0_31_it_is_time_after_more_than_half_an_hour_or_with_three_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_due_is_configured_and_somebody_may_ask() {
+async fn due_dreams_are_configured_and_can_be_requested() {
     let bed = Bed::new();
     let config = DreamConfig { turns: 2, after: Duration::from_millis(10), ..DreamConfig::default() };
     let dreams = bed.dreams_on(bed.store.clone(), Dreamer::default(), config);
@@ -85,8 +86,9 @@ async fn a_dream_is_of_so_many_turns_and_the_next_one_of_those_behind_them() {
     assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
 }
 
+// Case S0-29.
 #[tokio::test(start_paused = true)]
-async fn s0_29_a_cococat_loop_writes_its_turn_down_and_dreams_before_it_returns() {
+async fn a_cococat_loop_writes_its_turn_down_and_dreams_before_it_returns() {
     let (bed, model) = (Bed::new(), Dreamer::default());
     let dreams = bed.dreams(model.clone());
     let agent = Agent::builder(Arc::new(scripted(["a", "b", "c"].map(txt)))).config(preset());
@@ -100,8 +102,9 @@ async fn s0_29_a_cococat_loop_writes_its_turn_down_and_dreams_before_it_returns(
     assert_eq!(bed.read("ada"), "# Memory\n- three\n- two\n- one\n");
 }
 
+// Case S0-29.
 #[tokio::test(start_paused = true)]
-async fn s0_29_a_dream_that_fails_does_not_reach_the_reply() {
+async fn a_dream_that_fails_does_not_reach_the_reply() {
     let bed = Bed::new();
     let down = http(500, &[], "{}");
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -167,8 +170,9 @@ async fn an_agent_without_a_store_dreams_as_well() {
     );
 }
 
+// Case S0-29.
 #[test]
-fn s0_29_a_cococat_loop_dreams_over_the_wire() {
+fn a_cococat_loop_dreams_over_the_wire() {
     real(async {
         let bed = Bed::new();
         let edit = r##"{"path":"MEMORY.md","old":"# Memory","new":"# Memory\n- likes tea"}"##;

@@ -43,8 +43,9 @@ fn finished(text: &str, step: i64) -> String {
     format!(r#"a:"{text}"[{call}], t({step}.0.finish):"Successfully generated response.""#)
 }
 
+// Case S4-03.
 #[test]
-fn s4_03_a_reply_has_a_name_a_role_content_and_metadata() {
+fn a_reply_has_a_name_a_role_content_and_metadata() {
     let ((made, memory), _) = both(&[echo(1), txt("done")], async |asked: Asked| {
         let agent = friday(asked.agent);
         let made = agent.reply("go").await.unwrap();
@@ -55,8 +56,9 @@ fn s4_03_a_reply_has_a_name_a_role_content_and_metadata() {
     assert_eq!(memory, format!(r#"u:"go", a:[c1 echo{{"x":"1"}}], t(c1):"r:1", {}"#, finished("done", 5)));
 }
 
+// Case G39.
 #[test]
-fn g39_the_fields_of_a_reply_with_a_schema_are_in_its_metadata() {
+fn the_fields_of_a_reply_with_a_schema_are_in_its_metadata() {
     let schema =
         json!({"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]});
     let finish = |id: &str, answer: &str| {
@@ -76,8 +78,9 @@ fn g39_the_fields_of_a_reply_with_a_schema_are_in_its_metadata() {
     );
 }
 
+// Case S4-01.
 #[test]
-fn s4_01_what_is_observed_is_remembered_without_a_reply() {
+fn an_observed_message_is_stored_without_a_reply() {
     let (memory, sent) = both(&[txt("Paris"), txt("yes")], async |asked: Asked| {
         let agent = friday(asked.agent);
         agent.observe("Ada is in Paris.").await.unwrap();
@@ -96,8 +99,9 @@ fn s4_01_what_is_observed_is_remembered_without_a_reply() {
     assert_eq!((sent.requests, sent.last.len()), (2, 7));
 }
 
+// Cases D26, S4-05.
 #[test]
-fn d26_s4_05_at_the_limit_there_is_a_summary() {
+fn at_the_limit_there_is_a_summary() {
     let (made, sent) = both(&[echo(1), echo(2), echo(3), txt("in short")], async |asked: Asked| {
         friday(asked.agent.max_steps(3)).reply("go").await.unwrap().content
     });
@@ -180,8 +184,9 @@ fn noting(notes: &Notes, whose: &'static str) -> Hooks {
     hooks
 }
 
+// Case X10.
 #[test]
-fn x10_hooks_run_in_their_order() {
+fn hooks_run_in_their_order() {
     let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "echo", r#"{"x":"2"}"#)]);
     let (notes, _) = both(&[two, txt("done")], async |asked: Asked| {
         let notes = Notes::default();
@@ -203,8 +208,9 @@ fn x10_hooks_run_in_their_order() {
     assert!(notes.ends_with("pre_print post_print post_reply"), "{notes}");
 }
 
+// Case X10.
 #[test]
-fn x10_the_hooks_of_an_agent_run_before_those_of_its_kind() {
+fn the_hooks_of_an_agent_run_before_those_of_its_kind() {
     let (notes, _) = both(&[txt("done")], async |asked: Asked| {
         let notes = Notes::default();
         let hooks = noting(&notes, "own:").then(&noting(&notes, "kind:"));
@@ -215,8 +221,9 @@ fn x10_the_hooks_of_an_agent_run_before_those_of_its_kind() {
     assert_eq!(notes, ["own:pre_reply", "kind:pre_reply", "own:post_reply", "kind:post_reply"]);
 }
 
+// Case X10.
 #[test]
-fn x10_hooks_replace_what_goes_in_and_what_comes_out() {
+fn hooks_replace_inputs_and_outputs() {
     let ((content, memory), _) = both(&[txt("done")], async |asked: Asked| {
         let mut hooks = Hooks::default();
         hooks.reply.pre(|mut msg: Msg| async move {
@@ -242,8 +249,9 @@ fn x10_hooks_replace_what_goes_in_and_what_comes_out() {
     assert_eq!(memory, format!(r#"u:"a copy", u:"go, please", {}"#, finished("done", 5)));
 }
 
+// Case S4-06.
 #[test]
-fn s4_06_pieces_of_a_reply_are_printed_as_they_come() {
+fn pieces_of_a_reply_are_printed_as_they_come() {
     let streamed = Answer::stream().text(["Hel", "lo"]).end("stop").done();
     let (shown, _) = both(&[streamed], async |asked: Asked| {
         let (shown, seen) = (Notes::default(), Notes::default());
@@ -264,8 +272,9 @@ fn s4_06_pieces_of_a_reply_are_printed_as_they_come() {
     assert_eq!(shown, ["HEL false", "HELLO false", "HELLO true", "Hello"]);
 }
 
+// Case X10.
 #[test]
-fn x10_a_hook_that_fails_is_the_error_of_the_run_and_leaves_every_call_answered() {
+fn a_hook_that_fails_is_the_error_of_the_run_and_leaves_every_call_answered() {
     type Adds = fn(&mut Hooks);
     let places: [(&str, Adds); 8] = [
         ("pre_reply", |hooks| hooks.reply.pre(|_| ready(Err("no".into())))),
@@ -298,8 +307,9 @@ fn x10_a_hook_that_fails_is_the_error_of_the_run_and_leaves_every_call_answered(
     }
 }
 
+// Case C20.
 #[test]
-fn c20_a_model_that_cannot_be_asked_is_an_error_and_the_next_reply_goes_on() {
+fn a_failed_model_call_is_an_error_and_the_next_reply_continues() {
     let down = http(503, &[], "{}");
     let answers = [down.clone(), down.clone(), down, txt("here I am")];
     let (made, sent) = both(&answers, async |asked: Asked| {
@@ -315,8 +325,9 @@ fn c20_a_model_that_cannot_be_asked_is_an_error_and_the_next_reply_goes_on() {
     assert_eq!(sent.last, ["user: go", "user: hello?"]);
 }
 
+// Cases E32, S4-08.
 #[test]
-fn e32_s4_08_an_interrupted_reply_says_so() {
+fn an_interrupted_reply_has_a_fixed_text() {
     let batch = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "hang", "{}")]);
     let ((made, memory), _) = both(&[batch], async |asked: Asked| {
         let agent = friday(asked.agent);
@@ -369,8 +380,9 @@ impl Steps for Own {
     }
 }
 
+// Case S4-01.
 #[test]
-fn s4_01_reasoning_and_acting_may_be_overridden() {
+fn reasoning_and_acting_may_be_overridden() {
     let both_ways = calls([("c1", "echo", r#"{"x":"mine"}"#), ("c2", "echo", r#"{"x":"1"}"#)]);
     let (made, sent) = both(&[both_ways, txt("ok")], async |asked: Asked| {
         let friday = ReActAgent::new("Friday", asked.agent.steps(Arc::new(Own))).unwrap();

@@ -18,8 +18,9 @@ fn reply(content: &str, iterations: u32) -> CococatReply {
     CococatReply { content: content.to_owned(), iterations }
 }
 
+// Cases A1, X12.
 #[test]
-fn a1_x12_a_reply_has_a_content_and_iterations_and_nothing_else() {
+fn a_reply_has_a_content_and_iterations_and_nothing_else() {
     let (made, sent) = both(&[txt("Hello")], run);
     assert_eq!(serde_json::to_value(&made).unwrap(), json!({"content": "Hello", "iterations": 0}));
     assert_eq!(sent.last, ["user: go"]);
@@ -35,16 +36,18 @@ fn its_preset_is_cococat_unless_it_is_given_another() {
     assert_eq!((made, sent.requests), (reply("r:1", 20), 20));
 }
 
+// Case D26.
 #[test]
-fn d26_at_the_limit_the_last_message_is_the_content() {
+fn at_the_limit_the_last_message_is_the_content() {
     let (made, sent) = both(&[echo(1), echo(2), echo(3)], async |asked: Asked| {
         AgentLoop::new(asked.agent.max_steps(3)).unwrap().run("go", "u-1").await.unwrap()
     });
     assert_eq!((made, sent.requests, sent.echoed), (reply("r:3", 3), 3, 3));
 }
 
+// Case C20.
 #[test]
-fn c20_a_model_that_cannot_be_asked_is_content() {
+fn a_failed_model_call_is_content() {
     let down = http(503, &[], r#"{"error":{"message":"down for repairs"}}"#);
     let (made, sent) = both(&[down.clone(), down.clone(), down], async |asked: Asked| {
         let made = run(asked).await;
@@ -53,16 +56,18 @@ fn c20_a_model_that_cannot_be_asked_is_content() {
     assert_eq!((made, sent.requests), ((true, 0), 3));
 }
 
+// Case C23.
 #[test]
-fn c23_a_continuation_is_no_iteration() {
+fn a_continuation_is_not_an_iteration() {
     let cut = Answer::stream().text(["The answer "]).end("length").done();
     let (made, sent) = both(&[cut, txt("is 42.")], run);
     assert_eq!(made, reply("The answer is 42.", 0));
     assert_eq!(sent.last, ["user: go", "assistant: The answer ", "user: continue"]);
 }
 
+// Case C25.
 #[test]
-fn c25_an_empty_answer_is_asked_for_again() {
+fn an_empty_response_is_retried() {
     let empty = Answer::stream().end("stop").done();
     let (made, sent) = both(&[empty, txt("ok")], run);
     assert_eq!((made, sent.requests), (reply("ok", 0), 2));

@@ -7,8 +7,9 @@ use superstep_testing::script::txt;
 
 use super::{Asked, both, echo};
 
+// Cases X12, X5.
 #[test]
-fn x12_x5_a_result_has_a_reply_and_metadata() {
+fn a_result_has_a_reply_and_metadata() {
     let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
         let agent = asked.agent.config(ReactConfig::graph(5)).build().unwrap();
         let reply = agent.ask("go").await.unwrap();
@@ -27,8 +28,9 @@ fn x12_x5_a_result_has_a_reply_and_metadata() {
     assert!(made["usage"]["input_tokens"].as_u64() > Some(0), "{made}");
 }
 
+// Case X12.
 #[test]
-fn x12_a_stream_has_the_base_events_in_their_order() {
+fn a_stream_has_the_base_events_in_their_order() {
     let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
         let agent = asked.agent.config(ReactConfig::graph(5)).build().unwrap();
         let mut stream = agent.without_thread().ask_stream("go", [StreamMode::Custom]);

@@ -38,8 +38,9 @@ async fn run(asked: Asked) -> TurnResult {
     agent(asked.agent).run(&"go".to_owned(), &history, None).await.unwrap()
 }
 
+// Case X4.
 #[test]
-fn x4_a_turn_has_the_whole_history_and_says_where_it_begins() {
+fn a_turn_has_the_whole_history_and_its_own_start() {
     let two = calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "echo", r#"{ "x":"2"}"#)]);
     let (made, sent) = both(&[two, echo(3), txt("done")], run);
     assert_eq!(sent.requests, 3);
@@ -70,14 +71,16 @@ fn x4_a_turn_has_the_whole_history_and_says_where_it_begins() {
     assert_eq!(TOOL_RESULT_MAX_CHARS, 16_000);
 }
 
+// Case X4.
 #[test]
-fn x4_an_empty_answer_is_empty_content_and_not_none() {
+fn an_empty_response_is_empty_content_and_not_none() {
     let (made, _) = both(&[Answer::stream().end("stop").done()], run);
     assert_eq!(made.final_content.as_deref(), Some(""));
 }
 
+// Case D26.
 #[test]
-fn d26_at_the_limit_the_content_is_fixed_and_the_history_ends_with_a_tool() {
+fn at_the_limit_the_content_is_fixed_and_the_history_ends_with_a_tool() {
     let (made, sent) = both(&[echo(1), echo(2), echo(3)], async |asked: Asked| {
         agent(asked.agent.max_steps(3)).run(&"go".to_owned(), &[], None).await.unwrap()
     });
@@ -107,8 +110,9 @@ fn checking(builder: AgentBuilder, waits: bool, seen: &Arc<Mutex<Vec<Value>>>) -
     AgentLoop::new(builder, context, check, |_, _| {}).unwrap()
 }
 
+// Case S2-03.
 #[test]
-fn s2_03_a_check_denies_without_a_pause_and_is_asked_only_about_what_could_run() {
+fn a_check_denies_without_a_pause_and_is_called_for_valid_calls_only() {
     let all = calls([
         ("c1", "echo", r#"{"x":"no"}"#),
         ("c2", "echo", r#"{"x":1}"#),
@@ -142,8 +146,9 @@ impl ToolSource for Elsewhere {
     }
 }
 
+// Case S2-03.
 #[test]
-fn s2_03_a_check_is_asked_about_tools_of_sources_and_sub_agents() {
+fn a_check_is_called_for_tools_of_sources_and_sub_agents() {
     let both_kinds = calls([("c1", "far", r#"{"x":"1"}"#), ("c2", "helper", r#"{"task":"help"}"#)]);
     let (denied, sent) = both(&[both_kinds, txt("ok")], async |asked: Asked| {
         let spec = json!({"type": "object", "properties": {"x": {"type": "string"}}});
@@ -178,8 +183,9 @@ fn complaining(builder: AgentBuilder, errors: &Errors) -> AgentLoop<String> {
     AgentLoop::new(agent, context, |_| ready(Ok(())), on_error).unwrap()
 }
 
+// Case C20.
 #[test]
-fn c20_exhausted_retries_are_told_once_then_an_error_and_the_thread_goes_on() {
+fn exhausted_retries_are_reported_once_then_an_error_and_the_thread_continues() {
     let down = http(503, &[], r#"{"error":{"message":"down"}}"#);
     let answers = [down.clone(), down.clone(), down.clone(), down, txt("here I am")];
     let (made, sent) = both(&answers, async |asked: Asked| {
@@ -220,8 +226,9 @@ fn a_thread_has_the_conversation_that_was_built_last() {
     assert_eq!(sent.last, ["system: Be helpful.", "user: 1", "assistant: one", "user: 2"]);
 }
 
+// Case X4.
 #[test]
-fn x4_what_is_done_to_a_result_does_not_reach_the_agent() {
+fn changes_of_a_result_do_not_affect_the_agent() {
     let (made, sent) = both(&[echo(1), txt("one"), txt("two")], async |asked: Asked| {
         let agent = agent(asked.agent.checkpointer(Arc::new(MemoryCheckpointer::new())));
         let mut first = agent.run_with(&"1".to_owned(), &[], t()).await.unwrap();
@@ -237,8 +244,9 @@ fn x4_what_is_done_to_a_result_does_not_reach_the_agent() {
     assert_eq!(sent.last, ["system: Be helpful.", "user: 2"]);
 }
 
+// Case S2-08.
 #[test]
-fn s2_08_tools_find_the_working_directory_in_the_context() {
+fn tools_find_the_working_directory_in_the_context() {
     #[derive(schemars::JsonSchema, serde::Deserialize)]
     struct Nothing {}
     let folder = std::env::temp_dir().canonicalize().unwrap();
@@ -261,8 +269,9 @@ impl EventEmitter for Names {
     }
 }
 
+// Case S2-06.
 #[test]
-fn s2_06_an_emitter_is_preferred_to_the_older_way() {
+fn an_emitter_is_preferred_to_the_older_callback() {
     let events = ["node_start", "node_end", "tool_start", "tool_end", "node_start", "llm_token", "node_end"];
     let ((emitted, told), _) = both(&[echo(1), txt("ok")], async |asked: Asked| {
         let (names, told) = (Arc::new(Names::default()), Arc::new(Names::default()));
@@ -278,8 +287,9 @@ fn s2_06_an_emitter_is_preferred_to_the_older_way() {
     assert_eq!((emitted, told), (events.map(str::to_owned).to_vec(), Vec::new()));
 }
 
+// Case S2-05.
 #[test]
-fn s2_05_events_are_told_one_after_the_other() {
+fn events_are_emitted_one_after_the_other() {
     let (told, _) = both(&[txt("ok")], async |asked: Asked| {
         let told = Arc::new(Names::default());
         let by_event = told.clone();
@@ -309,8 +319,9 @@ fn listening(builder: AgentBuilder, config: ReactConfig, heard: &Heard) -> Agent
     AgentLoop::new(builder.config(config), context, |_| ready(Ok(())), on_error).unwrap()
 }
 
+// Case B13.
 #[test]
-fn b13_on_error_hears_of_a_tool_that_fails_and_the_turn_goes_on() {
+fn on_error_receives_a_failed_tool_and_the_turn_continues() {
     for (tool, said) in [
         ("fails", "Error executing 'fails': no luck"),
         ("boom", "Error executing 'boom': the tool panicked: boom"),
@@ -328,8 +339,9 @@ fn b13_on_error_hears_of_a_tool_that_fails_and_the_turn_goes_on() {
     }
 }
 
+// Case B13.
 #[test]
-fn b13_a_tool_that_fails_may_end_the_turn_with_every_call_answered() {
+fn a_tool_that_fails_may_end_the_turn_with_every_call_answered() {
     let round =
         calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "fails", "{}"), ("c3", "echo", r#"{"x":"2"}"#)]);
     let (heard, kit) = (Heard::default(), super::Kit::default());

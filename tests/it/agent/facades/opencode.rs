@@ -31,8 +31,9 @@ fn down() -> Answer {
     http(503, &[], "{}")
 }
 
+// Case X12.
 #[test]
-fn x12_a_query_has_a_final_answer() {
+fn a_query_has_a_final_answer() {
     let (made, sent) = both(&[echo(1), txt("done")], async |asked: Asked| told(react(asked).run("go").await));
     assert_eq!((made, sent.requests, sent.echoed), (Ok("done".to_owned()), 2, 1));
     let wanted = [
@@ -45,8 +46,9 @@ fn x12_a_query_has_a_final_answer() {
     assert_eq!(sent.last, wanted);
 }
 
+// Case S1-26.
 #[test]
-fn s1_26_a_run_leaves_the_parts_of_its_answers() {
+fn a_run_leaves_the_parts_of_its_answers() {
     let (made, _) = both(&[echo(1), txt("done")], async |asked: Asked| {
         let mut react = react(asked);
         react.run("go").await.unwrap();
@@ -61,8 +63,9 @@ fn s1_26_a_run_leaves_the_parts_of_its_answers() {
     assert_eq!(made, wanted);
 }
 
+// Case S1-29.
 #[test]
-fn s1_29_the_prompt_says_how_to_work_and_how_long() {
+fn the_prompt_describes_the_procedure_and_the_step_limit() {
     let prompt = react_system_prompt(7);
     for part in [
         "# Role",
@@ -78,8 +81,9 @@ fn s1_29_the_prompt_says_how_to_work_and_how_long() {
     }
 }
 
+// Case D26.
 #[test]
-fn d26_the_last_step_is_reminded_that_it_is() {
+fn the_last_step_is_reminded_that_it_is() {
     let (made, sent) = both(&[echo(1), echo(2), txt("partial")], async |asked: Asked| {
         told(ReactLoop { max_steps: 3, ..react(asked) }.run("go").await)
     });
@@ -87,8 +91,9 @@ fn d26_the_last_step_is_reminded_that_it_is() {
     assert!(sent.last.last().unwrap().starts_with("user: This is the last step"), "{:?}", sent.last);
 }
 
+// Case C20.
 #[test]
-fn c20_exhausted_retries_are_an_error_and_the_thread_goes_on() {
+fn exhausted_retries_are_an_error_and_the_thread_continues() {
     let answers = [down(), down(), down(), txt("here I am")];
     let (made, sent) = both(&answers, async |asked: Asked| {
         let store = Arc::new(MemoryCheckpointer::new());
@@ -101,16 +106,18 @@ fn c20_exhausted_retries_are_an_error_and_the_thread_goes_on() {
     assert_eq!((made, sent.requests), ((Err(Some(503)), "here I am".to_owned()), 4));
 }
 
+// Case S1-28.
 #[test]
-fn s1_28_without_retries_the_first_error_is_returned() {
+fn without_retries_the_first_error_is_returned() {
     let (made, sent) = both(&[down()], async |asked: Asked| {
         told(ReactLoop { enable_retry: false, ..react(asked) }.run("go").await)
     });
     assert_eq!((made, sent.requests), (Err(Some(503)), 1));
 }
 
+// Case D27.
 #[test]
-fn d27_doom_loops_are_refused_unless_that_is_switched_off() {
+fn doom_loops_are_refused_unless_that_is_switched_off() {
     let same = || echo(1);
     for (enable_doom_detection, echoed) in [(true, 2), (false, 3)] {
         let (made, sent) = both(&[same(), same(), same(), txt("sorry")], async |asked: Asked| {
@@ -120,8 +127,9 @@ fn d27_doom_loops_are_refused_unless_that_is_switched_off() {
     }
 }
 
+// Case S1-30.
 #[test]
-fn s1_30_a_single_round_has_two_requests_at_the_most() {
+fn a_single_round_has_two_requests_at_the_most() {
     let two = calls([("c1", "slow", r#"{"x":"a"}"#), ("c2", "slow", r#"{"x":"b"}"#)]);
     let (made, sent) = both(&[two, txt("done")], async |asked: Asked| {
         let made = told(AiClient::new(asked.agent).chat("go").await);
@@ -142,8 +150,9 @@ fn s1_30_a_single_round_has_two_requests_at_the_most() {
     assert_eq!((made, sent.requests), (Err(Some(400)), 1));
 }
 
+// Case S1-30.
 #[test]
-fn s1_30_a_second_round_of_calls_is_not_made() {
+fn a_second_round_of_calls_is_not_made() {
     let (made, sent) =
         both(&[echo(1), echo(2)], async |asked: Asked| told(AiClient::new(asked.agent).chat("go").await));
     assert_eq!((sent.requests, sent.echoed), (2, 1));
@@ -158,8 +167,9 @@ async fn told_of(mut running: Running<'_>) -> (Vec<serde_json::Value>, String) {
     (told, running.end().await.unwrap())
 }
 
+// Case S1-05.
 #[test]
-fn s1_05_a_run_is_told_step_by_step() {
+fn a_run_is_reported_step_by_step() {
     let call = serde_json::json!({"type": "tool-call", "id": "c1", "tool": "echo", "input": {"x": "1"}});
     let steps = |text: &str| {
         [
@@ -182,8 +192,9 @@ fn s1_05_a_run_is_told_step_by_step() {
     assert_eq!(made, (steps("done").to_vec(), "done".to_owned()));
 }
 
+// Case S1-05.
 #[test]
-fn s1_05_a_tool_that_fails_is_an_error_of_its_step() {
+fn a_tool_that_fails_is_an_error_of_its_step() {
     let wrong = superstep_testing::script::call("c1", "echo", "{}");
     let (made, _) = both(&[wrong, txt("sorry")], async |asked: Asked| {
         told_of(react(asked).run_stream("go", Default::default()).unwrap()).await.0

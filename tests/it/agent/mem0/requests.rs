@@ -64,7 +64,7 @@ fn entry(id: &str, text: &str, score: Option<f64>) -> MemoryEntry {
 }
 
 #[test]
-fn the_hosted_form_is_told_asked_and_asked_again() {
+fn requests_to_the_hosted_form_and_its_polling() {
     let event = |status: &str, results: Value| {
         ok(
             &json!({"id": "evt-1", "event_type": "ADD", "status": status, "payload": {}, "results": results, "latency": 12}),
@@ -111,7 +111,7 @@ fn the_hosted_form_is_told_asked_and_asked_again() {
 }
 
 #[test]
-fn the_self_hosted_form_is_asked_and_told() {
+fn requests_to_the_self_hosted_form() {
     real(async {
         let stored =
             json!({"results": [{"id": "m-1", "memory": "Likes tea", "event": "ADD"}], "relations": []});
@@ -142,7 +142,7 @@ fn the_self_hosted_form_is_asked_and_told() {
 }
 
 #[test]
-fn a_search_names_the_user_in_its_filters_and_keeps_the_order_of_the_answer() {
+fn a_search_filters_by_user_and_preserves_the_order() {
     let result = |id: &str, score: f64| json!({"id": id, "memory": format!("fact {id}"), "user_id": "ada", "score": score, "metadata": {}, "categories": ["x"]});
     real(async {
         for (kind, line) in
@@ -162,7 +162,7 @@ fn a_search_names_the_user_in_its_filters_and_keeps_the_order_of_the_answer() {
 }
 
 #[test]
-fn one_memory_is_looked_at_before_it_is_deleted() {
+fn a_memory_is_read_before_it_is_deleted() {
     let memory = json!({"id": "m-1", "memory": "Likes tea", "user_id": "ada"});
     real(async {
         for (kind, path, deleted) in [
@@ -201,7 +201,7 @@ fn a_server_of_ones_own_may_do_without_a_key_and_without_a_model() {
 }
 
 #[test]
-fn nothing_is_asked_about_nothing() {
+fn empty_arguments_make_no_request() {
     real(async {
         let (server, memory) = scripted(Mem0Kind::Hosted, []).await;
         assert_eq!(memory.add(Vec::new(), "ada", "k").await.unwrap(), []);

@@ -37,7 +37,7 @@ async fn error_within(timeout: Duration, kind: Mem0Kind, answer: Answer) -> Stri
 }
 
 #[test]
-fn a_refusal_is_told_with_what_to_do() {
+fn a_rejection_is_reported_with_advice() {
     let detail = |text: &str| json!({"detail": text}).to_string();
     real(async {
         for kind in BOTH {
@@ -75,7 +75,7 @@ fn a_redirect_is_not_followed() {
 }
 
 #[test]
-fn an_answer_that_is_none_is_told_by_its_beginning() {
+fn an_invalid_response_is_reported_with_its_beginning() {
     real(async {
         for kind in BOTH {
             for (body, expected) in [
@@ -129,7 +129,7 @@ fn an_endless_answer_is_read_to_its_bound() {
 }
 
 #[test]
-fn a_key_that_the_server_repeats_is_not_told() {
+fn a_key_repeated_by_the_server_is_masked() {
     let around = |text: &str| format!("{}{KEY}{text}", "x".repeat(495));
     real(async {
         for kind in BOTH {
@@ -148,7 +148,7 @@ fn a_key_that_the_server_repeats_is_not_told() {
 }
 
 #[test]
-fn a_promise_that_is_not_kept_is_an_error() {
+fn a_failed_queued_memory_is_an_error() {
     let nothing = || ok(&json!({"results": []}));
     let queued = || ok(&json!({"status": "PENDING", "event_id": "evt-1"}));
     let event = |event: serde_json::Value| ok(&event);

@@ -252,7 +252,7 @@ proptest! {
     #![proptest_config(Config { cases: 300, failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn side_effects_keep_the_order_of_the_calls_whoever_is_asked(case in case()) {
+    fn side_effects_follow_the_call_order_with_any_approver(case in case()) {
         holds(&case);
     }
 }

@@ -56,7 +56,7 @@ fn wired_office(
 }
 
 #[test]
-fn a_crash_at_any_write_of_either_level_leaves_a_thread_that_ends_as_if_there_had_been_none() {
+fn a_crash_at_any_write_of_either_level_does_not_change_the_end() {
     for (level, stops) in LEVELS.into_iter().flat_map(|level| STOPS.map(|stops| (level, stops))) {
         real(async {
             let mut doubts = 0;

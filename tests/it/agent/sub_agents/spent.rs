@@ -23,7 +23,7 @@ fn patient() -> ReactConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_sub_agent_spent_counts_however_it_ended() {
+async fn usage_of_a_sub_agent_counts_for_every_end() {
     let rounds: &[&[(&str, &str)]] = &[&[ECHO], &[HANG]];
     let (soon, ms) = (Duration::from_millis(40), Duration::from_millis);
     let limit = Limit { max: 1, at: AtLimit::Fail, ..preset().limit };
@@ -59,7 +59,7 @@ async fn what_a_sub_agent_spent_counts_however_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_sub_agent_spent_before_it_asked_counts_when_its_time_is_over_after_the_answer() {
+async fn usage_before_a_question_counts_if_the_time_is_over_after_the_answer() {
     let (kit, store) = (Kit::default(), Arc::new(MemoryCheckpointer::new()));
     let (boss, digger) = (caller("boss", &[&[DIG]]), caller("digger", &[&[SEND], &[HANG]]));
     let open = || {
@@ -106,7 +106,7 @@ async fn no_clock_ends_a_sub_agent_that_waits_for_an_answer_while_another_one_wo
 }
 
 #[tokio::test]
-async fn what_sub_agents_spend_is_told_by_their_models() {
+async fn usage_of_sub_agents_is_reported_by_model() {
     let kit = Kit::default();
     let deep = caller("deep", &[&[ECHO]]);
     let middle = caller("middle", &[&[("deep", r#"{"task":"deeper"}"#)]]);
@@ -123,7 +123,7 @@ async fn what_sub_agents_spend_is_told_by_their_models() {
 }
 
 #[tokio::test]
-async fn a_turn_of_one_model_tells_nothing_by_model_whoever_asked_it() {
+async fn a_turn_with_one_model_reports_no_usage_by_model() {
     let (kit, boss, digger) = (Kit::default(), caller("m", &[&[DIG]]), caller("m", &[&[ECHO]]));
     let agent = office(&kit, &boss, &digger).build().unwrap();
     let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;

@@ -154,7 +154,7 @@ on_every_store! {
 }
 
 #[tokio::test]
-async fn what_is_left_out_without_a_trace_in_the_state_is_no_difference() {
+async fn an_omission_without_a_trace_in_the_state_is_not_a_difference() {
     let store = Arc::new(MemoryCheckpointer::new());
     recorded(store.clone()).await;
     super::replayed(&work(Change::Forgets, store)).await.assert_same();

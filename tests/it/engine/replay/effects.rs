@@ -43,7 +43,7 @@ async fn work_that_outlives_its_superstep_neither_is_done_again_nor_spoils_the_n
 }
 
 #[tokio::test]
-async fn whatever_is_asked_that_was_not_recorded_the_stored_update_is_taken() {
+async fn an_unrecorded_effect_adopts_the_stored_update() {
     for asks in ["time", "chance", "limit", "inbox", "noted"] {
         let graph = one(move |_, cx| async move {
             Ok(say(&match asks {
@@ -65,7 +65,7 @@ async fn whatever_is_asked_that_was_not_recorded_the_stored_update_is_taken() {
 }
 
 #[tokio::test]
-async fn several_effects_under_one_name_are_told_apart() {
+async fn several_effects_under_one_name_are_distinguished() {
     let outside = Outside::default();
     let does = outside.clone();
     let graph = one(move |_, cx| {
@@ -86,7 +86,7 @@ async fn several_effects_under_one_name_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_done_once_says_the_same_again() {
+async fn a_failed_once_returns_the_same_error_again() {
     let outside = Outside::default();
     let does = outside.clone();
     let graph = one(move |_, cx| {

@@ -28,7 +28,7 @@ pub(super) fn stopping(last: &'static str, store: Arc<dyn Checkpointer>) -> Comp
 }
 
 #[tokio::test]
-async fn a_replay_goes_on_where_runs_stopped() {
+async fn a_replay_continues_where_runs_stopped() {
     let store = Arc::new(MemoryCheckpointer::new());
     let graph = stopping("c", store.clone());
     let ends = [
@@ -61,7 +61,7 @@ pub(super) fn calls(inner: &CompiledGraph<Plain>) -> CompiledGraph<Plain> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_call_that_nobody_waited_for_the_callers_update_is_taken() {
+async fn an_abandoned_call_adopts_the_callers_update() {
     for persistence in [Persistence::PerTask, Persistence::PerNode, Persistence::Ephemeral] {
         let mut inner = StateGraph::<Plain>::new("inner");
         let quick = sayer(&mut inner, "quick");
@@ -94,7 +94,7 @@ async fn of_a_call_that_came_to_its_step_limit_the_callers_update_is_taken() {
 }
 
 #[tokio::test]
-async fn what_a_graph_that_is_kept_nowhere_did_before_it_failed_is_not_done_again() {
+async fn effects_of_a_failed_ephemeral_graph_are_not_repeated() {
     let outside = Outside::default();
     let mut inner = StateGraph::<Plain>::new("inner");
     let work = inner.add_node_with("work", outside.clone(), async |outside: Outside, _: Plain, cx: Cx| {
@@ -109,7 +109,7 @@ async fn what_a_graph_that_is_kept_nowhere_did_before_it_failed_is_not_done_agai
 }
 
 #[tokio::test]
-async fn it_is_as_late_as_it_was_in_a_graph_that_is_kept_nowhere() {
+async fn an_ephemeral_graph_has_its_recorded_time() {
     let mut inner = StateGraph::<Plain>::new("inner");
     let look = inner.add_node("look", async |_: Plain, cx: Cx| {
         let (first, second) = (cx.now_ms(), cx.now_ms());
@@ -122,7 +122,7 @@ async fn it_is_as_late_as_it_was_in_a_graph_that_is_kept_nowhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_a_call_that_nobody_waited_for_every_task_is_compared() {
+async fn beside_an_abandoned_call_every_task_is_compared() {
     let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
     let graph = |says: &'static str| {
         let mut inner = StateGraph::<Plain>::new("inner");

@@ -44,7 +44,7 @@ async fn after_a_live_replay_a_thread_stands_where_it_stood() {
 }
 
 #[tokio::test]
-async fn after_a_live_replay_a_thread_remembers_how_it_was_asked() {
+async fn after_a_live_replay_a_thread_retains_its_settings() {
     let graph = asking(&Outside::default());
     for who in ["first", "second"] {
         let metadata = Map::from_iter([("who".to_owned(), json!(who))]);
@@ -72,7 +72,7 @@ impl Wrapper for Leases {
 }
 
 #[tokio::test]
-async fn from_the_fork_to_the_way_back_nobody_else_runs_the_thread() {
+async fn a_live_replay_holds_the_thread_until_it_is_restored() {
     let leases = Arc::new(AtomicUsize::new(0));
     let store = Wrapped(Leases(MemoryCheckpointer::new(), leases.clone()));
     let graph = asking(&Outside::default()).with_checkpointer(Arc::new(store));
@@ -109,7 +109,7 @@ async fn nothing_is_put_into_the_store_of_the_graph() {
 }
 
 #[tokio::test]
-async fn a_live_replay_says_what_it_did_not_come_to() {
+async fn a_live_replay_reports_unreached_nodes() {
     let graph = one(async |_, cx: Cx| Ok(say(&cx.recorded("n", async || 1).await.to_string())));
     for word in ["in", "again"] {
         graph.thread("t").run(say(word)).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_live_replay_says_what_it_did_not_come_to() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_live_is_refused_and_the_thread_stays_where_it_stood() {
+async fn unsuitable_threads_are_rejected_and_stay_unchanged() {
     let graph = asking(&Outside::default());
     graph.thread("t").run(say("in")).await.unwrap();
     let error = graph.thread("t").replay().live(["ask"]).run().await.unwrap_err().to_string();

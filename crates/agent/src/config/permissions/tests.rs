@@ -347,7 +347,7 @@ fn says(then: Permit, argument: &str, pattern: &str, args: &Value) -> Option<Per
 }
 
 #[test]
-fn what_is_doubtful_is_forbidden_and_not_allowed() {
+fn doubtful_calls_are_denied_and_not_allowed() {
     for (argument, pattern, args, allows, denies) in [
         ("path", "docs/*", json!({"path": "docs/a"}), true, true),
         ("path", "docs/*", json!({"path": "docs/../src/main.rs"}), false, false),
@@ -401,7 +401,7 @@ fn the_last_rule_decides_and_a_doubtful_one_only_makes_it_stricter() {
 }
 
 #[test]
-fn a_tool_that_says_what_it_touches_is_believed() {
+fn subjects_reported_by_a_tool_are_matched() {
     let at =
         |below: &str| Subject::Path { root: "/r".into(), below: below.into(), whole: false, any_case: false };
     let real = at("secrets/x");

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_the_tool_may_have_said_are_told_with_their_argument() {
+    fn plain_words_of_a_tool_are_repeated_with_their_argument() {
         let arguments =
             json!({"file": "a.txt", "mode": "delete", "count": 3, "why": "", "old": "b", "run": "ls"});
         let Unseen { hidden, words } = unseen("Keep 3 or delete a.txt?\n-b\nls", arguments.as_object());
