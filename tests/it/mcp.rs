@@ -17,7 +17,7 @@ use superstep::{
     MemoryCheckpointer,
     agent::{Agent, ReactConfig},
     llm::{Tool, ToolCx, ToolError},
-    mcp::{Ask, McpConfig, McpError, McpServer, Place},
+    mcp::{Ask, Endpoint, McpConfig, McpError, McpServer},
 };
 use superstep_testing::{
     script::{Script, call as call_of, txt},
@@ -47,7 +47,7 @@ impl Small {
     fn config(&self) -> McpConfig {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/mcp/server.sh");
         let mut config = McpConfig::program("sh", [script]);
-        let Place::Program { env, .. } = &mut config.place else { unreachable!("it is a program") };
+        let Endpoint::Program { env, .. } = &mut config.endpoint else { unreachable!("it is a program") };
         env.insert("SEEN".into(), self.seen_file().to_str().unwrap().into());
         config
     }
@@ -55,7 +55,7 @@ impl Small {
     /// Adds a variable of its environment.
     fn with(&self, name: &str, value: &str) -> McpConfig {
         let mut config = self.config();
-        let Place::Program { env, .. } = &mut config.place else { unreachable!("it is a program") };
+        let Endpoint::Program { env, .. } = &mut config.endpoint else { unreachable!("it is a program") };
         env.insert(name.into(), value.into());
         config
     }
@@ -236,7 +236,7 @@ async fn the_last_output_of_a_server_is_masked() {
     let variable = std::env::var("CARGO_MANIFEST_DIR").unwrap();
     let refused = async |script: &str| {
         let mut config = McpConfig::program("sh", ["-c", script]);
-        let Place::Program { env, .. } = &mut config.place else { unreachable!("it is a program") };
+        let Endpoint::Program { env, .. } = &mut config.endpoint else { unreachable!("it is a program") };
         env.insert("TOKEN".into(), "ghp_5ecret".into());
         env.insert("KEY".into(), "key ${CARGO_MANIFEST_DIR}".into());
         McpServer::connect("x", config).await.unwrap_err().to_string()

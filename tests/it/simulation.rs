@@ -21,7 +21,7 @@ use superstep::{
     START, State, StateGraph, ThreadId,
 };
 use superstep_testing::{
-    sim::{self, Options, Place, Report, Sim},
+    sim::{self, CrashPoint, Options, Report, Sim},
     wrapped::{Wrapped, Wrapper},
 };
 
@@ -57,7 +57,7 @@ fn many() -> Options {
 /// Asserts crashes at every place, which one seed alone does not reach.
 fn crashed_everywhere(report: &Report) {
     if report.seeds >= 2_000 {
-        assert_eq!(report.never_crashed_at(), Vec::<&Place>::new(), "{report}");
+        assert_eq!(report.never_crashed_at(), Vec::<&CrashPoint>::new(), "{report}");
         assert!(report.crashes > report.seeds, "{report}");
         assert!(report.executions > report.seeds * report.plain_executions, "{report}");
     }

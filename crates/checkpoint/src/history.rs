@@ -78,7 +78,7 @@ impl Retention {
 
 /// Returns the caller's metadata of the newest input or fork on the path to a checkpoint, or the metadata
 /// that a prune retained of it. `all` is the history, newest first.
-pub fn asked_as(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> {
+pub fn input_metadata(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> {
     let mut wanted = Some(at);
     for meta in all {
         if wanted != Some(meta.id) {

@@ -36,5 +36,5 @@ pub use subgraph_path::{Segment, SubgraphPath};
 /// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::{commit::own, history::asked_as, ids::SEPARATOR};
+    pub use crate::{commit::own, history::input_metadata, ids::SEPARATOR};
 }

@@ -17,7 +17,7 @@ use dashmap::{
 use futures::future::BoxFuture;
 use superstep_state::RawJson;
 
-use self::thread::{Thread, Way, conflict};
+use self::thread::{CheckpointPath, Thread, conflict};
 use crate::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
     TaskKey, TaskRecord, ThreadId,
@@ -61,7 +61,7 @@ impl MemoryCheckpointer {
 impl Checkpointer for MemoryCheckpointer {
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
         let lease = if self.leased.lock().insert(thread.clone()) {
-            Ok(Lease::new(Held { leased: self.leased.clone(), thread: thread.clone() }))
+            Ok(Lease::new(LeaseGuard { leased: self.leased.clone(), thread: thread.clone() }))
         } else {
             Err(CheckpointError::Busy { thread: thread.clone() })
         };
@@ -74,7 +74,7 @@ impl Checkpointer for MemoryCheckpointer {
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
         let way = self.look(thread, |stored| stored.way(at)).flatten();
-        Box::pin(ready(Ok(way.map(Way::read))))
+        Box::pin(ready(Ok(way.map(CheckpointPath::read))))
     }
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
@@ -290,12 +290,12 @@ impl Leased {
     }
 }
 
-struct Held {
+struct LeaseGuard {
     leased: Arc<Leased>,
     thread: ThreadId,
 }
 
-impl Drop for Held {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.leased.lock().remove(&self.thread);
     }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use petgraph::{graph::DiGraph, visit::Dfs};
 
 use crate::{
-    END, EdgeKind, Endpoint, JoinSpec, Level, NodeSpec, Place, Problem, ProblemKind, START, Topology,
-    TopologyBuilder, lint,
+    END, EdgeKind, Endpoint, JoinSpec, Level, NodeSpec, Problem, ProblemKind, START, SourceLocation,
+    Topology, TopologyBuilder, lint,
 };
 
 impl TopologyBuilder {
@@ -18,7 +18,7 @@ impl TopologyBuilder {
     ///
     /// # Errors
     /// All problems at once, including warnings, in the order of their places in the builder.
-    pub fn build(self, place: Place) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
+    pub fn build(self, place: SourceLocation) -> Result<(Topology, Vec<Problem>), Vec<Problem>> {
         let mut problems = self.problems.clone();
         problems.extend(self.name_problems());
         problems.extend(self.deferral_problems());
@@ -144,7 +144,7 @@ impl TopologyBuilder {
         problems
     }
 
-    fn edge_problems(&self, place: Place) -> Vec<Problem> {
+    fn edge_problems(&self, place: SourceLocation) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut graph = DiGraph::<usize, ()>::new();
         let start = graph.add_node(usize::MAX);

@@ -40,8 +40,8 @@ pub use run::{
     Target, Task,
 };
 pub use topology::{
-    Edge, EdgeKind, Endpoint, JoinSpec, Level, Lint, NodeSpec, OnCancel, Place, Problem, ProblemKind,
-    RouterSpec, Topology, TopologyBuilder, WhyDead, WritesSpec,
+    Edge, EdgeKind, Endpoint, JoinSpec, Level, Lint, NodeSpec, OnCancel, Problem, ProblemKind, RouterSpec,
+    SourceLocation, Topology, TopologyBuilder, WhyDead, WritesSpec,
 };
 
 #[doc = include_str!("../docs/engine.md")]

@@ -9,7 +9,7 @@ mod cycles;
 mod joins;
 mod twice;
 
-use crate::{EdgeKind, Endpoint, Place, Problem, topology::TopologyBuilder};
+use crate::{EdgeKind, Endpoint, Problem, SourceLocation, topology::TopologyBuilder};
 use std::collections::BTreeMap;
 
 /// Runs all lints. The edges have been checked before.
@@ -27,14 +27,14 @@ struct Ways<'b> {
     builder: &'b TopologyBuilder,
     start: usize,
     /// The outgoing edges of each node.
-    from: Vec<Vec<Way>>,
+    from: Vec<Vec<LintEdge>>,
     /// The joins, each with its sources and its target.
-    joins: Vec<(Vec<usize>, usize, Place)>,
+    joins: Vec<(Vec<usize>, usize, SourceLocation)>,
 }
 
 /// An edge.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct LintEdge {
     /// The target node; `None` for the end.
     to: Option<usize>,
     when: When,
@@ -75,7 +75,7 @@ impl<'b> Ways<'b> {
                 _ => When::Goto,
             };
             if let Some(node) = number(edge.from) {
-                from[node].push(Way { to: number(edge.to), when, edge: position });
+                from[node].push(LintEdge { to: number(edge.to), when, edge: position });
             }
         }
         let joins = builder.joins.iter().filter_map(|join| {

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, panic::Location, sync::Arc};
 use crate::{NodeIndex, NodeName, START};
 
 /// A location in the user's code.
-pub type Place = &'static Location<'static>;
+pub type SourceLocation = &'static Location<'static>;
 
 /// A declared node.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub struct NodeSpec {
     /// The topology of the subgraph, if it is one.
     pub subgraph: Option<Arc<Topology>>,
     /// The location of its declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// The behaviour of a node when its run is cancelled.
@@ -69,7 +69,7 @@ pub struct Edge {
     /// The condition under which it is taken.
     pub kind: EdgeKind,
     /// The location of its declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// A node that waits for several others.
@@ -80,7 +80,7 @@ pub struct JoinSpec {
     /// The node that runs after all sources have run.
     pub to: Endpoint,
     /// The location of its declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// The condition under which an edge is taken.
@@ -113,7 +113,7 @@ pub struct WritesSpec {
     /// The names of channels.
     pub channels: Vec<String>,
     /// The location of the declaration.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// The routes of one conditional edge.

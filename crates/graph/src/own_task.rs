@@ -30,12 +30,12 @@ pub(crate) struct OwnTask {
 }
 
 struct Slot {
-    place: Mutex<Place>,
+    place: Mutex<FutureState>,
     gone: Condvar,
 }
 
 /// The place of the future.
-enum Place {
+enum FutureState {
     /// Here, waiting to be polled.
     Here(BoxFuture<'static, ()>),
     /// Being polled on this OS thread.
@@ -50,7 +50,7 @@ impl OwnTask {
     /// # Panics
     /// Outside a tokio runtime.
     pub(crate) fn spawn(future: BoxFuture<'static, ()>) -> Self {
-        let slot = Arc::new(Slot { place: Mutex::new(Place::Here(future)), gone: Condvar::new() });
+        let slot = Arc::new(Slot { place: Mutex::new(FutureState::Here(future)), gone: Condvar::new() });
         let task = tokio::spawn(Poller(slot.clone())).abort_handle();
         Self { slot, task }
     }
@@ -85,14 +85,14 @@ impl Drop for Poller {
 }
 
 impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Place> {
+    fn lock(&self) -> MutexGuard<'_, FutureState> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self) -> Option<BoxFuture<'static, ()>> {
         let mut place = self.lock();
-        match mem::replace(&mut *place, Place::Polled(thread::current().id())) {
-            Place::Here(future) => Some(future),
+        match mem::replace(&mut *place, FutureState::Polled(thread::current().id())) {
+            FutureState::Here(future) => Some(future),
             elsewhere => {
                 *place = elsewhere;
                 None
@@ -102,29 +102,29 @@ impl Slot {
 
     fn put_back(&self, future: BoxFuture<'static, ()>, is_over: bool) {
         let mut place = self.lock();
-        if matches!(*place, Place::Polled(_)) && !is_over {
-            *place = Place::Here(future);
+        if matches!(*place, FutureState::Polled(_)) && !is_over {
+            *place = FutureState::Here(future);
             return;
         }
         drop(place);
         drop_flat(future);
-        *self.lock() = Place::Gone;
+        *self.lock() = FutureState::Gone;
         self.gone.notify_all();
     }
 
     /// Drops the future now, or, if it is being polled, after that.
     fn drop_future(&self) {
         let mut place = self.lock();
-        match mem::replace(&mut *place, Place::Gone) {
-            Place::Here(future) => {
+        match mem::replace(&mut *place, FutureState::Gone) {
+            FutureState::Here(future) => {
                 drop(place);
                 drop_flat(future);
             }
-            Place::Polled(by) => {
-                *place = Place::Unwanted;
+            FutureState::Polled(by) => {
+                *place = FutureState::Unwanted;
                 // A future that drops its own owner cannot be waited for.
                 if by != thread::current().id() {
-                    let unwanted = |place: &mut Place| matches!(place, Place::Unwanted);
+                    let unwanted = |place: &mut FutureState| matches!(place, FutureState::Unwanted);
                     drop(self.gone.wait_timeout_while(place, PATIENCE, unwanted));
                 }
             }

@@ -16,7 +16,7 @@ impl ModelError {
     /// Recognizes the error bodies of OpenAI and llama.cpp, with `code` as text or number, those of
     /// Anthropic, Google and FastAPI, and the title of an HTML page; any other body is quoted.
     pub fn from_http(status: u16, headers: &BTreeMap<String, String>, body: &str, now_ms: u64) -> Self {
-        let said = Said::read(body);
+        let said = ErrorBody::read(body);
         let message = match said.message.as_str() {
             "" => format!("the server answered {status}"),
             text => format!("the server answered {status}: {}", excerpt(text)),
@@ -31,7 +31,7 @@ impl ModelError {
 
     /// Parses the error object that a server sends in a stream after a status of 200.
     pub fn from_stream(error: &Value) -> Self {
-        let said = Said::of(error);
+        let said = ErrorBody::of(error);
         // The only status is in the error's code.
         let status = said.code.parse().ok().filter(|code| (400..600).contains(code));
         let kind = said.kind(status.unwrap_or_else(|| said.usual_status()));
@@ -43,13 +43,13 @@ impl ModelError {
 
 /// The relevant parts of an error body.
 #[derive(Default)]
-struct Said {
+struct ErrorBody {
     message: String,
     kind: String,
     code: String,
 }
 
-impl Said {
+impl ErrorBody {
     fn read(body: &str) -> Self {
         match serde_json::from_str::<Value>(body) {
             Ok(Value::String(message)) => Self { message, ..Self::default() },
@@ -228,7 +228,7 @@ mod tests {
         ModelError::from_http(status, &BTreeMap::new(), body, 0).kind
     }
 
-    fn wish(headers: &[(&str, &str)], now_ms: u64) -> Option<Duration> {
+    fn wait(headers: &[(&str, &str)], now_ms: u64) -> Option<Duration> {
         retry_after(
             &headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
             now_ms,
@@ -333,19 +333,19 @@ mod tests {
     #[test]
     fn retry_after_is_read_from_all_its_forms() {
         let secs = Duration::from_secs;
-        assert_eq!(wish(&[("retry-after", "7")], 0), Some(secs(7)));
+        assert_eq!(wait(&[("retry-after", "7")], 0), Some(secs(7)));
         assert_eq!(
-            wish(&[("retry-after-ms", "1500"), ("retry-after", "7")], 0),
+            wait(&[("retry-after-ms", "1500"), ("retry-after", "7")], 0),
             Some(Duration::from_millis(1500))
         );
-        assert_eq!(wish(&[("retry-after-ms", "soon"), ("retry-after", "7")], 0), Some(secs(7)));
-        assert_eq!(wish(&[("retry-after", "0.5")], 0), Some(Duration::from_millis(500)));
+        assert_eq!(wait(&[("retry-after-ms", "soon"), ("retry-after", "7")], 0), Some(secs(7)));
+        assert_eq!(wait(&[("retry-after", "0.5")], 0), Some(Duration::from_millis(500)));
         let date = "Thu, 01 Jan 1970 00:00:20 GMT";
-        assert_eq!(wish(&[("retry-after", date)], 0), Some(secs(20)));
-        assert_eq!(wish(&[("retry-after", date)], 20_000), None);
-        assert_eq!(wish(&[("retry-after", date)], 90_000), None);
+        assert_eq!(wait(&[("retry-after", date)], 0), Some(secs(20)));
+        assert_eq!(wait(&[("retry-after", date)], 20_000), None);
+        assert_eq!(wait(&[("retry-after", date)], 90_000), None);
         for garbage in ["", "soon", "-1", "NaN", "inf", "1e300"] {
-            assert_eq!(wish(&[("retry-after", garbage)], 0), None, "{garbage}");
+            assert_eq!(wait(&[("retry-after", garbage)], 0), None, "{garbage}");
         }
     }
 }

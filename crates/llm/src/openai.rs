@@ -240,13 +240,13 @@ fn is_event_line(line: &str) -> bool {
 /// The observations of an answer below async-openai, which converts connection errors into text.
 #[derive(Clone)]
 struct Watch {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<StreamFacts>>,
     /// One permit for each event that may be read ahead.
     ahead: Arc<Semaphore>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct StreamFacts {
     fault: Option<ModelError>,
     head: Vec<u8>,
     /// `true` if `[DONE]` was seen.
@@ -260,7 +260,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, StreamFacts> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

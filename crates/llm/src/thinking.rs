@@ -48,7 +48,7 @@ impl Splitter {
         let text = std::mem::take(&mut self.pending) + text;
         let mut rest = text.as_str();
         while let Some((before, behind)) = rest.split_once(self.tag()) {
-            self.tell(before, out);
+            self.emit(before, out);
             self.thinks = !self.thinks;
             self.skips = !self.thinks;
             rest = behind;
@@ -56,7 +56,7 @@ impl Splitter {
         let tag = self.tag();
         let begins = |at: &usize| tag.starts_with(&rest[*at..]);
         let at = rest.char_indices().map(|(at, _)| at).find(begins).unwrap_or(rest.len());
-        self.tell(&rest[..at], out);
+        self.emit(&rest[..at], out);
         self.pending = rest[at..].to_owned();
     }
 
@@ -67,10 +67,10 @@ impl Splitter {
 
     fn flush(&mut self, out: &mut Vec<Delta>) {
         let text = std::mem::take(&mut self.pending);
-        self.tell(&text, out);
+        self.emit(&text, out);
     }
 
-    fn tell(&mut self, text: &str, out: &mut Vec<Delta>) {
+    fn emit(&mut self, text: &str, out: &mut Vec<Delta>) {
         let text = if self.skips { text.trim_start() } else { text };
         if !text.is_empty() {
             self.skips = false;

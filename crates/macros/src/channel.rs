@@ -62,14 +62,14 @@ impl Channel {
     ///
     /// # Errors
     /// An unknown reducer, more than one, or a reserved name.
-    pub(crate) fn parse(state: &Ident, field: Field, said: Said) -> Result<Self> {
+    pub(crate) fn parse(state: &Ident, field: Field, said: FieldOptions) -> Result<Self> {
         let ident = field.ident.expect("the fields of a state are named");
         let name = ident.unraw().to_string();
         if name == "clear" {
             let message = "a channel cannot be called `clear`: in an update that lists the channels which start over; choose another name";
             return Err(Error::new(ident.span(), message));
         }
-        let Said { rule, was, version, migrate, required, untracked, flatten: _ } = said;
+        let FieldOptions { rule, was, version, migrate, required, untracked, flatten: _ } = said;
         if untracked && (required || version.is_some() || migrate.is_some() || !was.is_empty()) {
             let message =
                 "an untracked channel is never stored, so options about its stored form have no effect";
@@ -282,7 +282,7 @@ pub(crate) fn same_names(channels: &[Channel]) -> impl Iterator<Item = Error> {
 
 /// The parsed attributes of a field.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct FieldOptions {
     rule: Option<Rule>,
     was: Vec<LitStr>,
     version: Option<LitInt>,
@@ -293,7 +293,7 @@ pub(crate) struct Said {
     pub(crate) flatten: bool,
 }
 
-impl Said {
+impl FieldOptions {
     pub(crate) fn parse(attributes: &[Attribute]) -> Result<Self> {
         let mut said = Self::default();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("channel")) {
@@ -335,7 +335,7 @@ impl Said {
     }
 }
 
-impl Said {
+impl FieldOptions {
     /// Returns whether `flatten` is the only attribute.
     pub(crate) fn only_flatten(&self) -> bool {
         let Self { rule, was, version, migrate, required, untracked, flatten } = self;

@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Error, Field, Result, Type, spanned::Spanned};
 
-use crate::{channel::Said, home::Home};
+use crate::{channel::FieldOptions, home::Home};
 
 /// One flattened state.
 pub(crate) struct Flat {
@@ -23,7 +23,7 @@ impl Flat {
     ///
     /// # Errors
     /// If it has other attributes, or the field has a reserved name.
-    pub(crate) fn parse(field: Field, said: &Said, channels: usize, flats: &[Self]) -> Result<Self> {
+    pub(crate) fn parse(field: Field, said: &FieldOptions, channels: usize, flats: &[Self]) -> Result<Self> {
         let ident = field.ident.expect("the fields of a state are named");
         if !said.only_flatten() {
             let message = "the channels of a flattened state have their own options; leave only `flatten` \

@@ -7,7 +7,7 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::{Data, DeriveInput, Error, Field, Fields, Ident, LitStr, Result, Type, Visibility, ext::IdentExt};
 
 use crate::{
-    channel::{self, Channel, Said},
+    channel::{self, Channel, FieldOptions},
     flatten::{self, Flat},
     home::Home,
 };
@@ -53,7 +53,7 @@ struct Parts {
 
 impl Parts {
     fn add(&mut self, state: &Ident, field: Field) -> Result<()> {
-        let said = Said::parse(&field.attrs)?;
+        let said = FieldOptions::parse(&field.attrs)?;
         if said.flatten {
             self.flats.push(Flat::parse(field, &said, self.channels.len(), &self.flats)?);
         } else {
@@ -710,8 +710,8 @@ impl Input {
                     self.clear.insert(channel);
                 }
 
-                fn goes_on(&self) -> bool {
-                    !self.__later.is_empty() #(|| <#updates as #fixed>::goes_on(&self.#inner))*
+                fn has_following(&self) -> bool {
+                    !self.__later.is_empty() #(|| <#updates as #fixed>::has_following(&self.#inner))*
                 }
 
                 fn write_later<Q: #serde::ser::SerializeSeq>(

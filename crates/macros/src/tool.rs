@@ -19,7 +19,7 @@ use crate::home;
 /// The maximum length of a tool name that providers accept.
 const LONGEST_NAME: usize = 64;
 
-/// What stands in the parentheses of the attribute.
+/// The options in the parentheses of the attribute.
 #[derive(Default)]
 pub(crate) struct Options {
     name: Option<LitStr>,

@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 /// [`Deserialize`] fails if it has both locations or none, or unknown fields.
 /// # Example
 /// ```
-/// use superstep_mcp::{McpConfig, Place};
+/// use superstep_mcp::{Endpoint, McpConfig};
 ///
 /// let json = r#"{"command": "mcp-server-filesystem", "args": ["."], "tools": ["read_text_file"]}"#;
 /// let config: McpConfig = serde_json::from_str(json)?;
-/// assert!(matches!(config.place, Place::Program { .. }));
+/// assert!(matches!(config.endpoint, Endpoint::Program { .. }));
 /// let neither = serde_json::from_str::<McpConfig>("{}").unwrap_err();
 /// assert_eq!(neither.to_string(), "a server needs `command`, or `url`");
 /// # Ok::<(), serde_json::Error>(())
@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub struct McpConfig {
-    /// The location.
-    pub place: Place,
+    /// The endpoint.
+    pub endpoint: Endpoint,
     /// The tools to use, by the server's names; `None` for all.
     pub tools: Option<Vec<String>>,
     /// The tools that need approval by a person.
@@ -41,9 +41,9 @@ pub struct McpConfig {
     pub call_timeout: Duration,
 }
 
-/// The location of a server.
+/// The endpoint of a server: a program or an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// A program, which is started, and restarted if it ends.
     Program {
         /// The program, found like in a shell.
@@ -102,18 +102,18 @@ impl McpConfig {
     /// Creates the configuration of a program, with defaults.
     pub fn program<S: Into<String>>(command: S, args: impl IntoIterator<Item = S>) -> Self {
         let args = args.into_iter().map(Into::into).collect();
-        Self::at(Place::Program { command: command.into(), args, env: BTreeMap::new(), cwd: None })
+        Self::at(Endpoint::Program { command: command.into(), args, env: BTreeMap::new(), cwd: None })
     }
 
     /// Creates the configuration of an address, with defaults. Each of its tools needs approval.
     pub fn http(url: impl Into<String>) -> Self {
-        Self::at(Place::Http { url: url.into(), headers: BTreeMap::new() })
+        Self::at(Endpoint::Http { url: url.into(), headers: BTreeMap::new() })
     }
 
-    fn at(place: Place) -> Self {
-        let ask = Ask::default_of(&place);
+    fn at(endpoint: Endpoint) -> Self {
+        let ask = Ask::default_of(&endpoint);
         Self {
-            place,
+            endpoint,
             tools: None,
             ask,
             start_timeout: Duration::from_secs(60),
@@ -123,10 +123,10 @@ impl McpConfig {
 }
 
 impl Ask {
-    fn default_of(place: &Place) -> Self {
-        match place {
-            Place::Program { .. } => Self::Writes,
-            Place::Http { .. } => Self::Always,
+    fn default_of(endpoint: &Endpoint) -> Self {
+        match endpoint {
+            Endpoint::Program { .. } => Self::Writes,
+            Endpoint::Http { .. } => Self::Always,
         }
     }
 }
@@ -164,17 +164,17 @@ impl TryFrom<Fields> for McpConfig {
         let Fields { command, args, env, cwd, url, headers, tools, ask, start_timeout_ms, call_timeout_ms } =
             fields;
         let misplaced = |field, of| Err(McpConfigError::Field { field, of });
-        let place = match (command, url) {
+        let endpoint = match (command, url) {
             (None, None) => return Err(McpConfigError::Nowhere),
             (Some(_), Some(_)) => return Err(McpConfigError::TwoPlaces),
             (Some(_), None) if !headers.is_empty() => return misplaced("headers", "url"),
             (None, Some(_)) if !args.is_empty() => return misplaced("args", "command"),
             (None, Some(_)) if !env.is_empty() => return misplaced("env", "command"),
             (None, Some(_)) if cwd.is_some() => return misplaced("cwd", "command"),
-            (Some(command), None) => Place::Program { command, args, env, cwd },
-            (None, Some(url)) => Place::Http { url, headers },
+            (Some(command), None) => Endpoint::Program { command, args, env, cwd },
+            (None, Some(url)) => Endpoint::Http { url, headers },
         };
-        let base = Self::at(place);
+        let base = Self::at(endpoint);
         Ok(Self {
             tools,
             ask: ask.unwrap_or(base.ask),
@@ -187,17 +187,17 @@ impl TryFrom<Fields> for McpConfig {
 
 impl From<McpConfig> for Fields {
     fn from(config: McpConfig) -> Self {
-        let McpConfig { place, tools, ask, start_timeout, call_timeout } = config;
+        let McpConfig { endpoint, tools, ask, start_timeout, call_timeout } = config;
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let base = McpConfig::at(place.clone());
+        let base = McpConfig::at(endpoint.clone());
         let differs = |time: Duration, base: Duration| (time != base).then(|| ms(time));
         let (mut command, mut url, mut given_args, mut given_cwd) = (None, None, Vec::new(), None);
         let (mut given_env, mut given_headers) = (BTreeMap::new(), BTreeMap::new());
-        match place {
-            Place::Program { command: program, args, env, cwd } => {
+        match endpoint {
+            Endpoint::Program { command: program, args, env, cwd } => {
                 (command, given_args, given_env, given_cwd) = (Some(program), args, env, cwd);
             }
-            Place::Http { url: address, headers } => (url, given_headers) = (Some(address), headers),
+            Endpoint::Http { url: address, headers } => (url, given_headers) = (Some(address), headers),
         }
         Self {
             command,

@@ -27,16 +27,16 @@ use tokio::{
 };
 
 use crate::{
-    LARGEST_MESSAGE, McpConfig, Place, content,
+    Endpoint, LARGEST_MESSAGE, McpConfig, content,
     http::Bounded,
-    notifications::{Ears, Heard},
-    overheard::Overheard,
+    notifications::{CallListeners, Notifications},
+    observed_transport::ObservedTransport,
     program::Program,
     running::{GRACE, Pipes, Running},
 };
 
 /// A connection to a server. Dropping it ends the session.
-pub(crate) type Connection = RunningService<RoleClient, Arc<Ears>>;
+pub(crate) type Connection = RunningService<RoleClient, Arc<CallListeners>>;
 
 /// Variables that programs always get. None of them is a secret.
 const HANDED_ON: [&str; 14] = [
@@ -91,11 +91,14 @@ impl SseRetryPolicy for Reconnects {
 ///
 /// # Errors
 /// The problem, without secrets.
-pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Connection, String> {
+pub(crate) async fn connect(
+    config: &McpConfig,
+    notifications: Arc<Notifications>,
+) -> Result<Connection, String> {
     check_timers().map_err(|error| error.to_string())?;
-    let ears = Arc::new(Ears::new(heard.clone()));
-    match &config.place {
-        Place::Program { command, args, env, cwd } => {
+    let listeners = Arc::new(CallListeners::new(notifications.clone()));
+    match &config.endpoint {
+        Endpoint::Program { command, args, env, cwd } => {
             let (env, secrets) = looked_up(env)?;
             if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
                 return Err(format!("the working folder `{}` does not exist", cwd.display()));
@@ -106,15 +109,15 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
                 _ => format!("`{command}` cannot be started: {cause}"),
             })?;
             let last_words = LastWords::of(stderr, secrets.longest());
-            let transport = Program::new(running, stdin, stdout, heard);
-            let transport = Overheard::new(transport, ears.clone());
-            let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
+            let transport = Program::new(running, stdin, stdout, notifications);
+            let transport = ObservedTransport::new(transport, listeners.clone());
+            let served = in_time(config.start_timeout, serve_client(listeners, transport)).await;
             match served {
                 Ok(connection) => Ok(connection),
                 Err(problem) => Err(last_words.after(secrets.short(problem), &secrets).await),
             }
         }
-        Place::Http { url, headers } => {
+        Endpoint::Http { url, headers } => {
             let mut read = HashMap::new();
             let (headers, secrets) = looked_up(headers)?;
             for (name, value) in headers {
@@ -129,8 +132,8 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
                 .max_sse_event_size(LARGEST_MESSAGE);
             transport.retry_config = Arc::new(Reconnects);
             let transport = StreamableHttpClientTransport::with_client(Bounded(client()?), transport);
-            let transport = Overheard::new(transport, ears.clone());
-            let served = in_time(config.start_timeout, serve_client(ears, transport)).await;
+            let transport = ObservedTransport::new(transport, listeners.clone());
+            let served = in_time(config.start_timeout, serve_client(listeners, transport)).await;
             served.map_err(|problem| secrets.short(problem))
         }
     }
@@ -138,7 +141,7 @@ pub(crate) async fn connect(config: &McpConfig, heard: Arc<Heard>) -> Result<Con
 
 /// Returns a server's error text without the values of its configuration.
 pub(crate) fn without_secrets(config: &McpConfig, problem: String) -> String {
-    let (Place::Program { env: given, .. } | Place::Http { headers: given, .. }) = &config.place;
+    let (Endpoint::Program { env: given, .. } | Endpoint::Http { headers: given, .. }) = &config.endpoint;
     match looked_up(given) {
         Ok((_, secrets)) => secrets.short(problem),
         // The variables of its connection no longer exist.

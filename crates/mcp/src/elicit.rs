@@ -7,7 +7,7 @@ use rmcp::{
 };
 use superstep_llm::{ToolAnswer, ToolQuestion};
 
-use crate::notifications::{Asking, Ears};
+use crate::notifications::{CallListeners, QuestionOrigin};
 
 /// The maximum size of a question, message and schema together, in bytes: a user must be able to see all of
 /// it.
@@ -17,7 +17,7 @@ const LARGEST: usize = 16 << 10;
 const WHOSE: &str = "several calls run, and the protocol does not tell which of them asks; from now on \
                      calls are sent to this server one at a time, so send this again with its call";
 
-impl Ears {
+impl CallListeners {
     /// Asks the user of the call, and waits for the answer or the end of the call.
     pub(crate) async fn elicit(
         &self,
@@ -26,7 +26,7 @@ impl Ears {
     ) -> Result<ElicitResult, ErrorData> {
         let (message, asked) = self.question(request);
         let declined = |why: &str| {
-            self.tell_line(format!(
+            self.output_line(format!(
                 "[warning] the server asks the user, which is declined ({why}): {message}"
             ));
             Ok(ElicitResult::new(ElicitationAction::Decline))
@@ -36,9 +36,9 @@ impl Ears {
             Err(why) => return declined(&why),
         };
         let (cx, over) = match self.asking() {
-            Asking::Call(cx, over) => (cx, over),
-            Asking::Nobody => return declined("no call runs"),
-            Asking::Several => return Err(ErrorData::internal_error(WHOSE, None)),
+            QuestionOrigin::Call(cx, over) => (cx, over),
+            QuestionOrigin::NoCall => return declined("no call runs"),
+            QuestionOrigin::Several => return Err(ErrorData::internal_error(WHOSE, None)),
         };
         let answer = tokio::select! {
             biased;

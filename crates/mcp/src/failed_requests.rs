@@ -18,7 +18,7 @@ const LONGEST: usize = 300;
 /// The reason why a message was not sent. It leaves out the server's text and address: both may contain
 /// secrets.
 #[derive(Debug)]
-pub(crate) struct Unsent {
+pub(crate) struct RequestFailure {
     pub(crate) fate: Fate,
     cause: String,
 }
@@ -34,7 +34,7 @@ pub(crate) enum Fate {
     InDoubt,
 }
 
-impl Unsent {
+impl RequestFailure {
     fn new(fate: Fate, cause: impl Into<String>) -> Self {
         let mut cause: String = cause.into();
         cause.truncate(cause.floor_char_boundary(LONGEST));
@@ -71,21 +71,21 @@ impl Unsent {
     }
 }
 
-impl fmt::Display for Unsent {
+impl fmt::Display for RequestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.cause)
     }
 }
 
-impl Error for Unsent {}
+impl Error for RequestFailure {}
 
-impl From<io::Error> for Unsent {
+impl From<io::Error> for RequestFailure {
     fn from(error: io::Error) -> Self {
         Self::broken(&error)
     }
 }
 
-impl<E: Error + Send + Sync + 'static> From<StreamableHttpError<E>> for Unsent {
+impl<E: Error + Send + Sync + 'static> From<StreamableHttpError<E>> for RequestFailure {
     fn from(error: StreamableHttpError<E>) -> Self {
         use StreamableHttpError as Http;
         match error {
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn a_servers_own_text_is_not_passed_on() {
-        let unsent = |text: &'static str| {
-            Unsent::from(StreamableHttpError::<io::Error>::UnexpectedServerResponse(text.into()))
+        let request_failure = |text: &'static str| {
+            RequestFailure::from(StreamableHttpError::<io::Error>::UnexpectedServerResponse(text.into()))
         };
-        let refused = unsent("HTTP 403 Forbidden: the key sk-1 is none");
+        let refused = request_failure("HTTP 403 Forbidden: the key sk-1 is none");
         let wanted = format!("HTTP 403: it does not permit that; {TOKEN}");
         assert_eq!((refused.fate, refused.to_string()), (Fate::Refused, wanted));
-        let unreadable = unsent("no JSON: sk-1");
+        let unreadable = request_failure("no JSON: sk-1");
         assert_eq!(
             (unreadable.fate, &*unreadable.to_string()),
             (Fate::InDoubt, "its answer does not follow the protocol")
@@ -138,16 +138,16 @@ mod tests {
 
     #[test]
     fn a_call_is_in_doubt_unless_it_certainly_did_not_run() {
-        let fate = |kind: ErrorKind| Unsent::from(io::Error::from(kind)).fate;
+        let fate = |kind: ErrorKind| RequestFailure::from(io::Error::from(kind)).fate;
         assert_eq!(
             (fate(ErrorKind::ConnectionRefused), fate(ErrorKind::BrokenPipe)),
             (Fate::NotThere, Fate::InDoubt)
         );
-        let fates = [401, 408, 413, 429, 500, 502].map(|status| Unsent::status(status).fate);
+        let fates = [401, 408, 413, 429, 500, 502].map(|status| RequestFailure::status(status).fate);
         assert_eq!(
             fates,
             [Fate::Refused, Fate::InDoubt, Fate::Refused, Fate::Refused, Fate::InDoubt, Fate::InDoubt]
         );
-        assert_eq!(Unsent::new(Fate::InDoubt, "é".repeat(LONGEST)).cause.len(), LONGEST);
+        assert_eq!(RequestFailure::new(Fate::InDoubt, "é".repeat(LONGEST)).cause.len(), LONGEST);
     }
 }

@@ -24,7 +24,7 @@ use sse_stream::{Sse, SseStream};
 
 use crate::{
     LARGEST_MESSAGE,
-    message::{self, Said},
+    message::{self, ServerLine},
 };
 
 /// The maximum size of an error body, in bytes.
@@ -86,7 +86,7 @@ impl StreamableHttpClient for Bounded {
         let (is_json, is_stream) =
             (kind.starts_with(JSON_MIME_TYPE), kind.starts_with(EVENT_STREAM_MIME_TYPE));
         match (status, response.headers().get(WWW_AUTHENTICATE)) {
-            // Instructions for getting a token do not apply here; see `Unsent`.
+            // Instructions for getting a token do not apply here; see `RequestFailure`.
             (StatusCode::UNAUTHORIZED, Some(_)) => {
                 Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(String::new())))
             }
@@ -171,8 +171,8 @@ async fn read(
         body.extend_from_slice(&part);
     }
     Ok(match message::read(&body, asked) {
-        Said::Message(message) => Some(*message),
-        Said::Noise(_) => None,
+        ServerLine::Message(message) => Some(*message),
+        ServerLine::Noise(_) => None,
     })
 }
 
@@ -202,8 +202,8 @@ fn readable(event: Sse) -> Sse {
     let refused = event.data.as_deref().and_then(|data| message::overfull(data.as_bytes(), &[]));
     match refused {
         None => event,
-        Some(Said::Noise(_)) => Sse { data: None, ..event },
-        Some(Said::Message(message)) => {
+        Some(ServerLine::Noise(_)) => Sse { data: None, ..event },
+        Some(ServerLine::Message(message)) => {
             Sse { data: Some(serde_json::to_string(&message).expect("a message becomes JSON")), ..event }
         }
     }

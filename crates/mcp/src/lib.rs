@@ -13,13 +13,13 @@ mod listed;
 mod message;
 mod names;
 mod notifications;
-mod overheard;
+mod observed_transport;
 mod program;
 mod running;
 mod server;
 mod tool;
 
-pub use config::{Ask, McpConfig, McpConfigError, Place};
+pub use config::{Ask, Endpoint, McpConfig, McpConfigError};
 pub use running::{all_ended, kill_all};
 pub use server::{McpError, McpServer};
 

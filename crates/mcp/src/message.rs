@@ -21,14 +21,14 @@ pub(crate) const MOST_VALUES: usize = 100_000;
 const NOT_UTF8: &str = "[the server sent bytes that are not UTF-8; \u{fffd} stands in their place]";
 
 /// The kind of a server's line.
-pub(crate) enum Said {
+pub(crate) enum ServerLine {
     Message(Box<RxJsonRpcMessage<RoleClient>>),
     /// Not a message, with the reason.
     Noise(String),
 }
 
 /// Reads a line of a server; `out` has the unanswered requests.
-pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
+pub(crate) fn read(line: &[u8], out: &[RequestId]) -> ServerLine {
     if let Some(refused) = overfull(line, out) {
         return refused;
     }
@@ -36,25 +36,25 @@ pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
     let is_lossy = matches!(text, Cow::Owned(_));
     let mut message = match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
         Ok(Value::Object(message)) => message,
-        Ok(_) => return Said::Noise("it is not a JSON object".to_owned()),
+        Ok(_) => return ServerLine::Noise("it is not a JSON object".to_owned()),
         Err(error) if text.trim_start().starts_with('{') => {
             let mut scan = IdScan::default();
             scan.feed(line);
             return unreadable(scan.found(), &error.to_string(), out);
         }
-        Err(error) => return Said::Noise(error.to_string()),
+        Err(error) => return ServerLine::Noise(error.to_string()),
     };
     // A message with a result is an answer, regardless of its other fields.
     if message.contains_key("method") && !["result", "error"].iter().any(|key| message.contains_key(*key)) {
         return match serde_json::from_value(Value::Object(message)) {
-            Ok(message) => Said::Message(Box::new(message)),
-            Err(error) => Said::Noise(error.to_string()),
+            Ok(message) => ServerLine::Message(Box::new(message)),
+            Err(error) => ServerLine::Noise(error.to_string()),
         };
     }
     let id = message.get("id").and_then(id);
     let (result, error) = (message.remove("result"), message.remove("error").filter(|it| !it.is_null()));
     let Some(id) = id.or_else(|| only(out)) else {
-        return Said::Noise("it has neither a method nor an id".to_owned());
+        return ServerLine::Noise("it has neither a method nor an id".to_owned());
     };
     let answer = match (result, error) {
         (_, Some(error)) => JsonRpcMessage::error(error_of(error), Some(id)),
@@ -66,11 +66,11 @@ pub(crate) fn read(line: &[u8], out: &[RequestId]) -> Said {
         }
         (None, None) => return unreadable(Some(id), "it has neither a result nor an error", out),
     };
-    Said::Message(Box::new(answer))
+    ServerLine::Message(Box::new(answer))
 }
 
 /// Returns the kind of a line with too many values to be parsed; `None` for other lines.
-pub(crate) fn overfull(line: &[u8], out: &[RequestId]) -> Option<Said> {
+pub(crate) fn overfull(line: &[u8], out: &[RequestId]) -> Option<ServerLine> {
     // Each value has at least one byte, and most messages have fewer bytes than this.
     if line.len() <= MOST_VALUES {
         return None;
@@ -90,13 +90,13 @@ pub(crate) fn values(json: &[u8]) -> usize {
 
 /// Creates an error answer for a message that cannot be read. Its id is known, or it must answer the only
 /// open request.
-pub(crate) fn unreadable(id: Option<RequestId>, why: &str, out: &[RequestId]) -> Said {
+pub(crate) fn unreadable(id: Option<RequestId>, why: &str, out: &[RequestId]) -> ServerLine {
     match id.or_else(|| only(out)) {
         Some(id) => {
             let error = ErrorData::new(UNREADABLE, why.to_owned(), None);
-            Said::Message(Box::new(JsonRpcMessage::error(error, Some(id))))
+            ServerLine::Message(Box::new(JsonRpcMessage::error(error, Some(id))))
         }
-        None => Said::Noise(why.to_owned()),
+        None => ServerLine::Noise(why.to_owned()),
     }
 }
 
@@ -225,10 +225,10 @@ mod tests {
     }
 
     /// Returns the answered id and the answer, or the reason why it is noise.
-    fn said(line: &[u8], ids: &[i64]) -> (Option<i64>, String) {
+    fn answer_or_noise(line: &[u8], ids: &[i64]) -> (Option<i64>, String) {
         let message = match read(line, &out(ids)) {
-            Said::Noise(why) => return (None, why),
-            Said::Message(message) => *message,
+            ServerLine::Noise(why) => return (None, why),
+            ServerLine::Message(message) => *message,
         };
         let Some(NumberOrString::Number(id)) = answered(&message).cloned() else { panic!("{message:?}") };
         let answer = match message {
@@ -254,37 +254,40 @@ mod tests {
             (r#"{"id":7}"#, "it has neither a result nor an error"),
         ];
         for (line, wanted) in plain {
-            assert_eq!(said(line.as_bytes(), &[7]), (Some(7), wanted.to_owned()), "{line}");
+            assert_eq!(answer_or_noise(line.as_bytes(), &[7]), (Some(7), wanted.to_owned()), "{line}");
         }
     }
 
     #[test]
     fn an_answer_that_cannot_be_read_is_found_by_its_id() {
         let deep = format!(r#"{{"a":{{"id":1}},"id":7,"result":{}1{}}}"#, "[".repeat(500), "]".repeat(500));
-        let (id, why) = said(deep.as_bytes(), &[3, 7]);
+        let (id, why) = answer_or_noise(deep.as_bytes(), &[3, 7]);
         assert!(id == Some(7) && why.starts_with("recursion limit exceeded"), "{why}");
-        let (id, why) = said(br#"{"id":7,"result":{"x":"#, &[3, 7]);
+        let (id, why) = answer_or_noise(br#"{"id":7,"result":{"x":"#, &[3, 7]);
         assert!(id == Some(7) && why.starts_with("EOF while parsing"), "{why}");
-        let (id, _) = said(br#"{"result":"\"id\": 3","#, &[7]);
+        let (id, _) = answer_or_noise(br#"{"result":"\"id\": 3","#, &[7]);
         assert_eq!(id, Some(7), "it is the only one that is out");
-        assert_eq!(said(br#"{"result":"\"id\": 3","#, &[3, 7]).0, None);
-        assert_eq!(said(b"listening on 3", &[7]), (None, "expected value at line 1 column 1".to_owned()));
+        assert_eq!(answer_or_noise(br#"{"result":"\"id\": 3","#, &[3, 7]).0, None);
+        assert_eq!(
+            answer_or_noise(b"listening on 3", &[7]),
+            (None, "expected value at line 1 column 1".to_owned())
+        );
     }
 
     #[test]
     fn an_answer_with_too_many_values_is_not_read() {
         let with = |values: usize| format!(r#"{{"id":7,"result":[",,,"{}]}}"#, ",0".repeat(values));
-        let (id, result) = said(with(1_000).as_bytes(), &[7]);
+        let (id, result) = answer_or_noise(with(1_000).as_bytes(), &[7]);
         assert!(id == Some(7) && result.starts_with(r#"[",,,",0,0"#), "{result}");
         let text = format!(r#"{{"id":7,"result":{{"text":"{}"}}}}"#, ",".repeat(2 * MOST_VALUES));
         assert!(
-            said(text.as_bytes(), &[3, 7]).1.starts_with(r#"{"text":",,"#),
+            answer_or_noise(text.as_bytes(), &[3, 7]).1.starts_with(r#"{"text":",,"#),
             "what stands in a text is no value"
         );
         let too_many = (Some(7), "it has more than 100000 values".to_owned());
-        assert_eq!(said(with(MOST_VALUES).as_bytes(), &[3, 7]), too_many);
+        assert_eq!(answer_or_noise(with(MOST_VALUES).as_bytes(), &[3, 7]), too_many);
         let objects = format!(r#"{{"id":7,"result":[{}{{}}]}}"#, "{},".repeat(MOST_VALUES / 2));
-        assert_eq!(said(objects.as_bytes(), &[3, 7]), too_many);
+        assert_eq!(answer_or_noise(objects.as_bytes(), &[3, 7]), too_many);
     }
 
     #[test]
@@ -307,14 +310,16 @@ mod tests {
                 }
             }
             let said = read(&line, &out(&[7]));
-            assert!(matches!(said, Said::Message(_)), "{}", String::from_utf8_lossy(&line));
+            assert!(matches!(said, ServerLine::Message(_)), "{}", String::from_utf8_lossy(&line));
         }
     }
 
     #[test]
     fn bytes_that_are_not_utf8_are_noted_in_the_result() {
-        let (id, result) =
-            said(b"{\"id\":7,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"\xff!\"}]}}", &[]);
+        let (id, result) = answer_or_noise(
+            b"{\"id\":7,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"\xff!\"}]}}",
+            &[],
+        );
         assert_eq!(id, Some(7));
         assert!(result.contains("\u{fffd}!") && result.contains("not UTF-8"), "{result}");
     }

@@ -31,7 +31,7 @@ const LONGEST: usize = 4_096;
 
 /// The state that survives a reconnection.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct Notifications {
     /// The name of the server.
     server: String,
     /// `true` if the server sent a question to the user while several calls were running, any of which may be
@@ -45,7 +45,7 @@ pub(crate) struct Heard {
     kept: Mutex<VecDeque<String>>,
 }
 
-impl Heard {
+impl Notifications {
     pub(crate) fn of(server: &str) -> Self {
         Self { server: server.to_owned(), ..Self::default() }
     }
@@ -84,22 +84,22 @@ impl Heard {
 
 /// The notifications of one connection, in order: those before the result of a call are emitted before the
 /// call ends.
-pub(crate) struct Ears {
-    heard: Arc<Heard>,
+pub(crate) struct CallListeners {
+    notifications: Arc<Notifications>,
     calls: Mutex<Calls>,
 }
 
 #[derive(Default)]
 struct Calls {
-    out: Vec<Listening>,
+    out: Vec<CallListener>,
     /// The number of calls so far.
     begun: u64,
     /// The progress of calls without a listener, or before they have one.
-    early: VecDeque<(ProgressToken, Reached)>,
+    early: VecDeque<(ProgressToken, Progress)>,
 }
 
 /// A running call.
-struct Listening {
+struct CallListener {
     number: u64,
     /// The progress token, known after the request is sent.
     token: Option<ProgressToken>,
@@ -113,22 +113,22 @@ struct Listening {
 }
 
 /// The call that a question of the server belongs to.
-pub(crate) enum Asking {
+pub(crate) enum QuestionOrigin {
     /// This call, and the token that fires at its end.
     Call(ToolCx, CancellationToken),
-    Nobody,
+    NoCall,
     Several,
 }
 
 /// The progress of a call.
-struct Reached {
+struct Progress {
     progress: f64,
     line: String,
 }
 
 /// A listener for the notifications of a call, until it is dropped.
-pub(crate) struct Attention {
-    ears: Arc<Ears>,
+pub(crate) struct ListenerGuard {
+    listeners: Arc<CallListeners>,
     number: u64,
     /// Fires if the call must be sent again, alone.
     pub(crate) again: CancellationToken,
@@ -141,70 +141,70 @@ pub(crate) struct Attention {
 #[derive(Clone)]
 pub(crate) struct Sent(pub(crate) ToolCx);
 
-impl Ears {
-    pub(crate) fn new(heard: Arc<Heard>) -> Self {
-        Self { heard, calls: Mutex::default() }
+impl CallListeners {
+    pub(crate) fn new(notifications: Arc<Notifications>) -> Self {
+        Self { notifications, calls: Mutex::default() }
     }
 
     /// Forwards the progress of the next call, and log messages during it, to `cx`.
-    pub(crate) fn listen(self: &Arc<Self>, cx: &ToolCx, is_repeatable: bool) -> Attention {
-        for text in self.heard.take() {
+    pub(crate) fn listen(self: &Arc<Self>, cx: &ToolCx, is_repeatable: bool) -> ListenerGuard {
+        for text in self.notifications.take() {
             cx.output(&text);
         }
         let mut calls = lock(&self.calls);
         calls.begun += 1;
         let (over, again) = (CancellationToken::new(), CancellationToken::new());
-        let attention = Attention {
-            ears: self.clone(),
+        let guard = ListenerGuard {
+            listeners: self.clone(),
             number: calls.begun,
             again: again.clone(),
             over: Some(over.clone().drop_guard()),
         };
         let (number, reached, cx) = (calls.begun, f64::NEG_INFINITY, cx.clone());
-        calls.out.push(Listening { number, token: None, reached, cx, is_repeatable, over, again });
-        attention
+        calls.out.push(CallListener { number, token: None, reached, cx, is_repeatable, over, again });
+        guard
     }
 
     pub(crate) fn server(&self) -> &str {
-        &self.heard.server
+        &self.notifications.server
     }
 
     /// Returns the call to which a question belongs. If there are several, the repeatable ones are sent
     /// again, and from then on calls are sent one at a time.
-    pub(crate) fn asking(&self) -> Asking {
+    pub(crate) fn asking(&self) -> QuestionOrigin {
         match &lock(&self.calls).out[..] {
-            [] => Asking::Nobody,
-            [call] => Asking::Call(call.cx.clone(), call.over.clone()),
+            [] => QuestionOrigin::NoCall,
+            [call] => QuestionOrigin::Call(call.cx.clone(), call.over.clone()),
             several => {
-                self.heard.asks.store(true, Ordering::Release);
+                self.notifications.asks.store(true, Ordering::Release);
                 several.iter().filter(|call| call.is_repeatable).for_each(|call| call.again.cancel());
-                Asking::Several
+                QuestionOrigin::Several
             }
         }
     }
 
     /// Sends the text as a line, truncated if it is long.
-    pub(crate) fn tell_line(&self, text: String) {
-        self.tell(line(text));
+    pub(crate) fn output_line(&self, text: String) {
+        self.output(line(text));
     }
 
     /// Sends the text to the newest call, because the protocol does not name the call.
-    fn tell(&self, text: String) {
+    fn output(&self, text: String) {
         match lock(&self.calls).out.last() {
             Some(call) => call.cx.output(&text),
-            None => self.heard.keep(text),
+            None => self.notifications.keep(text),
         }
     }
 
-    pub(crate) fn hear(&self, said: &ServerNotification) {
+    pub(crate) fn handle(&self, said: &ServerNotification) {
         match said {
             ServerNotification::ProgressNotification(said) => lock(&self.calls).progress(&said.params),
             ServerNotification::LoggingMessageNotification(said) => {
                 if let Some(text) = logged(&said.params) {
-                    self.tell(text);
+                    self.output(text);
                 }
             }
-            ServerNotification::ToolListChangedNotification(_) => self.heard.tools_changed(),
+            ServerNotification::ToolListChangedNotification(_) => self.notifications.tools_changed(),
             _ => {}
         }
     }
@@ -213,20 +213,20 @@ impl Ears {
 impl Calls {
     fn progress(&mut self, at: &ProgressNotificationParam) {
         match self.out.iter_mut().find(|call| call.token.as_ref() == Some(&at.progress_token)) {
-            Some(call) => call.is(&Reached::of(at)),
+            Some(call) => call.is(&Progress::of(at)),
             None => {
                 if self.early.len() == MOST_KEPT {
                     self.early.pop_front();
                 }
-                self.early.push_back((at.progress_token.clone(), Reached::of(at)));
+                self.early.push_back((at.progress_token.clone(), Progress::of(at)));
             }
         }
     }
 }
 
-impl Listening {
+impl CallListener {
     /// Updates the progress, which never decreases.
-    fn is(&mut self, at: &Reached) {
+    fn is(&mut self, at: &Progress) {
         if at.progress > self.reached {
             self.reached = at.progress;
             self.cx.output(&at.line);
@@ -234,16 +234,16 @@ impl Listening {
     }
 }
 
-impl Reached {
+impl Progress {
     fn of(at: &ProgressNotificationParam) -> Self {
         Self { progress: at.progress, line: progress(at) }
     }
 }
 
-impl Attention {
+impl ListenerGuard {
     /// Records that the call was sent, with this token.
     pub(crate) fn is_sent(&self, token: &ProgressToken) {
-        let mut calls = lock(&self.ears.calls);
+        let mut calls = lock(&self.listeners.calls);
         let Calls { out, early, .. } = &mut *calls;
         if let Some(call) = out.iter_mut().find(|call| call.number == self.number) {
             call.token = Some(token.clone());
@@ -252,13 +252,13 @@ impl Attention {
     }
 }
 
-impl Drop for Attention {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
-        lock(&self.ears.calls).out.retain(|call| call.number != self.number);
+        lock(&self.listeners.calls).out.retain(|call| call.number != self.number);
     }
 }
 
-impl ClientHandler for Ears {
+impl ClientHandler for CallListeners {
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new("superstep", env!("CARGO_PKG_VERSION"));
         // Later protocol versions begin differently than this one.
@@ -286,7 +286,7 @@ impl ClientHandler for Ears {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None));
         }
         let why = "its `requestedSchema` is not an object of texts, numbers, truth values and choices";
-        self.tell_line(format!("[warning] the server asks the user, which is refused: {why}"));
+        self.output_line(format!("[warning] the server asks the user, which is refused: {why}"));
         Err(ErrorData::invalid_params(why, None))
     }
 }
@@ -354,29 +354,29 @@ mod tests {
 
     #[test]
     fn messages_without_a_call_are_retained_for_the_next_call_up_to_a_limit() {
-        let heard = Arc::new(Heard::default());
-        (0..=MOST_KEPT).for_each(|n| heard.keep(format!("{n}\n")));
+        let notifications = Arc::new(Notifications::default());
+        (0..=MOST_KEPT).for_each(|n| notifications.keep(format!("{n}\n")));
         let told = Arc::new(Mutex::new(Vec::new()));
         let tells = told.clone();
         let cx = ToolCx::new("c").with_output(move |chunk| lock(&tells).push(chunk.to_owned()));
-        let ears = Ears::new(heard.clone());
-        let ears = Arc::new(ears);
-        drop(ears.listen(&cx, false));
+        let listeners = CallListeners::new(notifications.clone());
+        let listeners = Arc::new(listeners);
+        drop(listeners.listen(&cx, false));
         let told = lock(&told).clone();
         assert_eq!((told.len(), told[0].as_str()), (MOST_KEPT, "1\n"));
-        assert!(heard.take().is_empty() && lock(&ears.calls).out.is_empty());
+        assert!(notifications.take().is_empty() && lock(&listeners.calls).out.is_empty());
     }
 
     #[test]
     fn progress_without_a_waiting_call_is_stored_as_short_lines() {
-        let ears = Ears::new(Arc::default());
+        let listeners = CallListeners::new(Arc::default());
         let token = ProgressToken(NumberOrString::Number(1));
         for _ in 0..=MOST_KEPT {
             let long =
                 ProgressNotificationParam::new(token.clone(), 1.0).with_message("x".repeat(10 * LONGEST));
-            lock(&ears.calls).progress(&long);
+            lock(&listeners.calls).progress(&long);
         }
-        let calls = lock(&ears.calls);
+        let calls = lock(&listeners.calls);
         let lengths: Vec<_> = calls.early.iter().map(|(_, reached)| reached.line.capacity()).collect();
         assert_eq!(lengths.len(), MOST_KEPT);
         assert!(lengths.iter().all(|length| *length <= LONGEST + 1), "{lengths:?}");
@@ -388,16 +388,16 @@ mod tests {
         let told = Arc::new(Mutex::new(String::new()));
         let tells = told.clone();
         let cx = ToolCx::new("c").with_output(move |chunk| lock(&tells).push_str(chunk));
-        let ears = Arc::new(Ears::new(Arc::default()));
+        let listeners = Arc::new(CallListeners::new(Arc::default()));
         for (id, done) in [(1, 1.0), (2, 7.0), (1, 2.0)] {
-            lock(&ears.calls).progress(&ProgressNotificationParam::new(token(id), done));
+            lock(&listeners.calls).progress(&ProgressNotificationParam::new(token(id), done));
         }
-        let attention = ears.listen(&cx, false);
-        attention.is_sent(&token(1));
+        let guard = listeners.listen(&cx, false);
+        guard.is_sent(&token(1));
         for done in [1.0, 3.0] {
-            lock(&ears.calls).progress(&ProgressNotificationParam::new(token(1), done));
+            lock(&listeners.calls).progress(&ProgressNotificationParam::new(token(1), done));
         }
-        drop(attention);
+        drop(guard);
         assert_eq!(*lock(&told), "[1]\n[2]\n[3]\n");
     }
 }

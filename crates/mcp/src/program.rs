@@ -18,8 +18,8 @@ use tokio::{
 
 use crate::{
     LARGEST_MESSAGE,
-    message::{self, IdScan, Said},
-    notifications::Heard,
+    message::{self, IdScan, ServerLine},
+    notifications::Notifications,
     running::Running,
 };
 
@@ -33,14 +33,19 @@ pub(crate) struct Program {
     lines: Lines<ChildStdout>,
     /// The unanswered requests.
     out: Arc<Mutex<Vec<RequestId>>>,
-    heard: Arc<Heard>,
+    notifications: Arc<Notifications>,
     running: Running,
 }
 
 impl Program {
-    pub(crate) fn new(running: Running, stdin: ChildStdin, stdout: ChildStdout, heard: Arc<Heard>) -> Self {
+    pub(crate) fn new(
+        running: Running,
+        stdin: ChildStdin,
+        stdout: ChildStdout,
+        notifications: Arc<Notifications>,
+    ) -> Self {
         let stdin = Arc::new(tokio::sync::Mutex::new(Some(stdin)));
-        Self { stdin, lines: Lines::of(stdout), out: Arc::default(), heard, running }
+        Self { stdin, lines: Lines::of(stdout), out: Arc::default(), notifications, running }
     }
 
     fn out(&self) -> MutexGuard<'_, Vec<RequestId>> {
@@ -88,19 +93,19 @@ impl Transport<RoleClient> for Program {
                 }
             };
             match said {
-                Said::Message(message) => {
+                ServerLine::Message(message) => {
                     if let JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) = &*message {
                         let answered = message::answered(&message);
                         self.out().retain(|id| Some(id) != answered);
                     }
                     return Some(*message);
                 }
-                Said::Noise(why) => {
+                ServerLine::Noise(why) => {
                     let shown = match &line {
                         Line::Whole(line) => String::from_utf8_lossy(&line[..line.len().min(LONGEST_NOISE)]),
                         Line::TooLong(_) => "".into(),
                     };
-                    self.heard
+                    self.notifications
                         .warn(&[format!("a line on its stdout is not a message: {why}: {}", shown.trim())]);
                 }
             }

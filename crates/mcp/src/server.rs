@@ -14,7 +14,7 @@ use crate::{
     connection::{Connection, connect, without_secrets},
     listed::{Listed, Unusable, list},
     names::names,
-    notifications::Heard,
+    notifications::Notifications,
     tool::McpTool,
 };
 
@@ -96,7 +96,7 @@ pub(crate) struct Link {
     /// The name of the sequence that orders its calls.
     pub(crate) sequence: String,
     pub(crate) config: McpConfig,
-    pub(crate) heard: Arc<Heard>,
+    pub(crate) notifications: Arc<Notifications>,
     connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
 }
 
@@ -108,8 +108,9 @@ impl McpServer {
     /// [`McpError`] if this takes too long or fails, or if a configured tool does not exist.
     pub async fn connect(name: impl Into<String>, config: McpConfig) -> Result<Self, McpError> {
         let name = name.into();
-        let (heard, connection) = (Arc::new(Heard::of(&name)), tokio::sync::Mutex::new(None));
-        let link = Arc::new(Link { sequence: format!("mcp.{name}"), name, config, heard, connection });
+        let (notifications, connection) = (Arc::new(Notifications::of(&name)), tokio::sync::Mutex::new(None));
+        let link =
+            Arc::new(Link { sequence: format!("mcp.{name}"), name, config, notifications, connection });
         let server = || link.name.clone();
         let refused = |problem| McpError::Connect { server: server(), problem };
         let connection = link.connection().await.map_err(refused)?;
@@ -121,7 +122,7 @@ impl McpServer {
             match left_out.first() {
                 // It was configured, so that the user relies on it.
                 Some(why) if link.config.tools.is_some() => return Err(unlisted(why.clone())),
-                _ => link.heard.warn(&left_out),
+                _ => link.notifications.warn(&left_out),
             }
             Ok(offered)
         });
@@ -147,7 +148,7 @@ impl McpServer {
 
     /// Takes the messages that it logged outside of calls.
     pub fn logged(&self) -> Vec<String> {
-        self.link.heard.take()
+        self.link.notifications.take()
     }
 
     fn offered(&self) -> MutexGuard<'_, Offered> {
@@ -169,7 +170,7 @@ impl ToolSource for McpServer {
     /// not started. A failed request changes nothing and is repeated a few times.
     fn refresh(&self) -> RefreshFuture<'_> {
         Box::pin(async {
-            let changes = self.link.heard.changes();
+            let changes = self.link.notifications.changes();
             if self.offered().changes == changes {
                 return;
             }
@@ -179,12 +180,12 @@ impl ToolSource for McpServer {
             match listed {
                 Ok(listed) => {
                     let (offered, left_out) = Offered::of(&self.link, self.link.still_there(listed));
-                    self.link.heard.warn(&left_out);
+                    self.link.notifications.warn(&left_out);
                     *known = Offered { changes, ..offered };
                 }
                 Err(_) if known.tries + 1 < MOST_TRIES => known.tries += 1,
                 Err(problem) => {
-                    self.link.heard.warn(&[format!("its tools are listed no more: {problem}")]);
+                    self.link.notifications.warn(&[format!("its tools are listed no more: {problem}")]);
                     (known.changes, known.tries) = (changes, 0);
                 }
             }
@@ -232,9 +233,9 @@ impl Link {
             return Ok(whole.clone());
         }
         if connection.take().is_some() {
-            self.heard.tools_changed();
+            self.notifications.tools_changed();
         }
-        let new = Arc::new(connect(&self.config, self.heard.clone()).await?);
+        let new = Arc::new(connect(&self.config, self.notifications.clone()).await?);
         *connection = Some(new.clone());
         Ok(new)
     }
@@ -244,13 +245,13 @@ impl Link {
         let mut connection = self.connection.lock().await;
         if connection.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, useless)) {
             *connection = None;
-            self.heard.tools_changed();
+            self.notifications.tools_changed();
         }
     }
 
     async fn close(&self) {
         let Some(connection) = self.connection.lock().await.take() else { return };
-        self.heard.tools_changed();
+        self.notifications.tools_changed();
         // A running call owns a reference; the connection then ends with that call.
         if let Some(mut connection) = Arc::into_inner(connection) {
             let _ = connection.close_with_timeout(self.config.start_timeout.max(LONGEST_END)).await;

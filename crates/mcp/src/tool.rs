@@ -17,13 +17,13 @@ use superstep_llm::{
 use tokio::{runtime::Handle, time::sleep};
 
 use crate::{
-    Ask, Place,
+    Ask, Endpoint,
     connection::Connection,
     content,
-    failed_requests::{Fate, Unsent},
+    failed_requests::{Fate, RequestFailure},
     listed::{Hints, Listed, raw},
     message::UNREADABLE,
-    notifications::{Attention, Sent},
+    notifications::{ListenerGuard, Sent},
     server::Link,
 };
 
@@ -42,13 +42,13 @@ impl McpTool {
     }
 
     async fn run(&self, args: Value, cx: &ToolCx) -> Result<ToolReply, ToolError> {
-        let asks = self.link.heard.asks();
-        let _turn = if asks { Some(self.link.heard.turn.lock().await) } else { None };
+        let asks = self.link.notifications.asks();
+        let _turn = if asks { Some(self.link.notifications.turn.lock().await) } else { None };
         match self.attempt(args.clone(), cx).await? {
             Some(reply) => Ok(reply),
             None => {
                 // The protocol does not identify which of several calls asks the user something.
-                let _turn = self.link.heard.turn.lock().await;
+                let _turn = self.link.notifications.turn.lock().await;
                 let reply = self.attempt(args, cx).await?;
                 reply.ok_or_else(|| {
                     let server = &self.link.name;
@@ -84,7 +84,7 @@ impl McpTool {
             () = sleep(limit) => {
                 // A program may be slow; an address may have another server by now, which does not know this
                 // session.
-                if matches!(self.link.config.place, Place::Http { .. }) {
+                if matches!(self.link.config.endpoint, Endpoint::Http { .. }) {
                     self.link.forget(&connection).await;
                 }
                 let (ms, outcome) = (limit.as_millis(), self.outcome());
@@ -101,17 +101,17 @@ impl McpTool {
             )),
             Err(ServiceError::McpError(error)) => failed(error.message.into_owned()),
             Err(ServiceError::TransportClosed) => Err(self.lost(&connection, "").await),
-            Err(ServiceError::TransportSend(error)) => match error.error.downcast_ref::<Unsent>() {
-                Some(unsent) if unsent.fate == Fate::Refused => {
-                    failed(format!("the MCP server `{server}` refused this call: {unsent}"))
+            Err(ServiceError::TransportSend(error)) => match error.error.downcast_ref::<RequestFailure>() {
+                Some(request_failure) if request_failure.fate == Fate::Refused => {
+                    failed(format!("the MCP server `{server}` refused this call: {request_failure}"))
                 }
-                Some(unsent) if unsent.fate == Fate::NotThere => {
+                Some(request_failure) if request_failure.fate == Fate::NotThere => {
                     self.link.forget(&connection).await;
                     failed(format!(
-                        "the MCP server `{server}` did not get this call: {unsent}; the next call starts it again"
+                        "the MCP server `{server}` did not get this call: {request_failure}; the next call starts it again"
                     ))
                 }
-                Some(unsent) => Err(self.lost(&connection, &format!(" ({unsent})")).await),
+                Some(request_failure) => Err(self.lost(&connection, &format!(" ({request_failure})")).await),
                 None => Err(self.lost(&connection, "").await),
             },
             Err(error) => failed(error.to_string()),
@@ -154,11 +154,11 @@ impl McpTool {
         let mut request = CallToolRequest::new(params);
         request.extensions.insert(Sent(cx.clone()));
         let request = ClientRequest::CallToolRequest(request);
-        let attention = connection.service().listen(cx, self.is_repeatable());
-        let again = attention.again.clone();
+        let guard = connection.service().listen(cx, self.is_repeatable());
+        let again = guard.again.clone();
         let sent = connection.send_request_with_option(request, PeerRequestOptions::default()).await?;
-        attention.is_sent(&sent.progress_token);
-        let mut out = Out { connection: connection.clone(), id: Some(sent.id.clone()), attention };
+        guard.is_sent(&sent.progress_token);
+        let mut out = RunningCall { connection: connection.clone(), id: Some(sent.id.clone()), guard };
         tokio::select! {
             biased;
             // First, because the result may be the server's reaction to a question that was never asked.
@@ -175,13 +175,13 @@ impl McpTool {
 }
 
 /// A running call. Dropping it cancels it.
-struct Out {
+struct RunningCall {
     connection: Arc<Connection>,
     id: Option<RequestId>,
-    attention: Attention,
+    guard: ListenerGuard,
 }
 
-impl Out {
+impl RunningCall {
     /// Cancels the call at the server. An unreachable server has lost the call anyway.
     async fn cancel(&mut self) {
         if let Some(id) = self.id.take() {
@@ -191,13 +191,13 @@ impl Out {
     }
 }
 
-impl Drop for Out {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), Handle::try_current()) else { return };
         // Held until then, because a connection without owners is closed.
         let connection = self.connection.clone();
         // Its pending questions are answered after that, so that the server does not continue the call.
-        let over = self.attention.over.take();
+        let over = self.guard.over.take();
         runtime.spawn(async move {
             let why = "its result is no longer needed".to_owned();
             // An unreachable server has lost the call anyway.

@@ -4,12 +4,12 @@
 
 #[cfg(feature = "dream")]
 mod dream;
+mod entry_texts;
 mod files;
 mod history;
 #[cfg(feature = "mem0")]
 mod mem0;
 mod memory_tools;
-mod said;
 mod stored;
 
 #[cfg(feature = "dream")]
@@ -20,6 +20,7 @@ pub use dream::cursor::{DreamCursor, LastDream};
 pub use dream::dreams::{Dream, DreamError, Dreams, Dreamt};
 #[cfg(feature = "dream")]
 pub use dream::state::{DreamState, DreamStateUpdate};
+pub use entry_texts::LONGEST_MEMORY;
 pub use files::memory_files::MemoryFiles;
 pub use history::file::{HistoryPlace, Unread};
 pub use history::history_files::HistoryFiles;
@@ -28,5 +29,4 @@ pub use mem0::client::Mem0;
 #[cfg(feature = "mem0")]
 pub use mem0::config::{Mem0Config, Mem0ConfigError, Mem0Form};
 pub use memory_tools::memory_tools;
-pub use said::LONGEST_MEMORY;
 pub use stored::StoreMemory;

@@ -11,7 +11,7 @@ use superstep_llm::Message;
 
 use superstep_agent::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 
-use crate::said::said;
+use crate::entry_texts::entry_texts;
 
 /// The first label of the namespaces of users.
 const ROOT: &str = "memory";
@@ -92,7 +92,7 @@ impl LongTermMemory for StoreMemory {
         Box::pin(async move {
             let namespace = self.namespace(user_id)?;
             let mut entries = Vec::new();
-            for (nth, text) in (1..).zip(said(&messages)?) {
+            for (nth, text) in (1..).zip(entry_texts(&messages)?) {
                 let filter = vec![Filter::eq(TEXT, text.as_str())];
                 let same = self.found(Search { limit: 1, filter, ..Search::within(&namespace) }).await?;
                 let id = same.into_iter().next().map_or_else(|| nth_key(key, nth), |same| same.id);

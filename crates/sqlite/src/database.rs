@@ -9,7 +9,7 @@ use crate::{
     SqliteOptions, Synchronous,
     checksum::THREAD,
     error,
-    location::{Place, beside},
+    location::{Location, beside},
 };
 
 /// The size in bytes at which the write-ahead log is folded: SQLite's own default.
@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) connection: Connection,
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<Location>,
     busy_timeout: Duration,
     waits: bool,
     /// The approximate number of bytes in the write-ahead log.
@@ -42,11 +42,11 @@ enum Synced {
 }
 
 impl Database {
-    pub(crate) fn new(connection: Connection, place: Arc<Place>, options: &SqliteOptions) -> Self {
+    pub(crate) fn new(connection: Connection, place: Arc<Location>, options: &SqliteOptions) -> Self {
         // One for each statement, with a reserve.
         connection.set_prepared_statement_cache_capacity(48);
         let sync = match (&*place, options.synchronous) {
-            (Place::File(_), Synchronous::Effects) => Synced::Due,
+            (Location::File(_), Synchronous::Effects) => Synced::Due,
             _ => Synced::Always,
         };
         Self { connection, place, busy_timeout: options.busy_timeout, waits: true, log: 0, sync }
@@ -65,7 +65,7 @@ impl Database {
 
     /// Makes all written data survive a power failure.
     pub(crate) fn sync(&mut self) -> Result<(), CheckpointError> {
-        if let (Synced::Due, Place::File(file)) = (self.sync, &*self.place) {
+        if let (Synced::Due, Location::File(file)) = (self.sync, &*self.place) {
             // The folder entry of the log is synced too. Data outside the log was synced when it was folded
             // into the database.
             let folder = file.parent().unwrap_or(Path::new("/"));
@@ -129,7 +129,7 @@ pub(crate) struct ThreadRow {
 impl ThreadRow {
     pub(crate) fn find(
         connection: &Connection,
-        place: &Place,
+        place: &Location,
         thread: &ThreadId,
     ) -> Result<Option<Self>, CheckpointError> {
         let refused = |cause| error::database(place, &format!("look up thread `{thread}`"), cause);
@@ -170,7 +170,7 @@ impl ThreadRow {
     }
 
     /// Rejects a table of threads whose number of rows differs from that of its index.
-    pub(crate) fn check_all(connection: &Connection, place: &Place) -> Result<(), CheckpointError> {
+    pub(crate) fn check_all(connection: &Connection, place: &Location) -> Result<(), CheckpointError> {
         let refused = |cause| error::database(place, "count the threads", cause);
         let counts = connection.prepare_cached(
             "SELECT (SELECT count(*) FROM threads NOT INDEXED) = (SELECT count(*) FROM threads INDEXED BY sqlite_autoindex_threads_1)",
@@ -272,7 +272,7 @@ impl ThreadKey {
     /// Returns the same threads if the index of names agrees; a thread missing from one of the two is damage.
     pub(crate) fn checked_under(
         connection: &Connection,
-        place: &Place,
+        place: &Location,
         thread: &ThreadId,
     ) -> Result<Vec<(Self, ThreadId)>, CheckpointError> {
         let refused =

@@ -5,19 +5,19 @@ use std::{error::Error, io, path::Path};
 use rusqlite::ErrorCode;
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
-use crate::location::Place;
+use crate::location::Location;
 
 /// Converts an error of SQLite while opening a database.
-pub(crate) fn opening(place: &Place, cause: rusqlite::Error) -> CheckpointError {
+pub(crate) fn opening(place: &Location, cause: rusqlite::Error) -> CheckpointError {
     explained(place, format!("cannot open {place}"), cause)
 }
 
 /// Converts an error of SQLite during `action`.
-pub(crate) fn database(place: &Place, action: &str, cause: rusqlite::Error) -> CheckpointError {
+pub(crate) fn database(place: &Location, action: &str, cause: rusqlite::Error) -> CheckpointError {
     explained(place, format!("cannot {action} in {place}"), cause)
 }
 
-fn explained(place: &Place, failed: String, cause: rusqlite::Error) -> CheckpointError {
+fn explained(place: &Location, failed: String, cause: rusqlite::Error) -> CheckpointError {
     let advice = match cause.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another program has locked it; wait until it is done, or end it"
@@ -94,7 +94,7 @@ pub(crate) fn not_ours(path: &Path, advice: String) -> CheckpointError {
 
 /// Creates the error of a checkpoint with data that this program did not write.
 pub(crate) fn damaged(
-    place: &Place,
+    place: &Location,
     thread: &ThreadId,
     id: CheckpointId,
     part: &str,
@@ -111,7 +111,7 @@ pub(crate) fn damaged(
 pub(crate) const CHECKSUM: &str = "the row was changed: its checksum does not match";
 
 /// Creates the error of a part of a checkpoint, or a task of it, whose row was changed since it was stored.
-pub(crate) fn changed(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
+pub(crate) fn changed(place: &Location, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
     let what = format!(
         "checkpoint {id} of thread `{thread}` in {place} is damaged: {part}; resume from an older \
          checkpoint, or restore the file from a backup"
@@ -121,7 +121,7 @@ pub(crate) fn changed(place: &Place, thread: &ThreadId, id: CheckpointId, part: 
 
 /// Creates the error of a thread whose own row is damaged.
 pub(crate) fn damaged_thread(
-    place: &Place,
+    place: &Location,
     thread: &ThreadId,
     cause: impl Into<Box<dyn Error + Send + Sync>>,
 ) -> CheckpointError {
@@ -134,7 +134,7 @@ pub(crate) fn damaged_thread(
 
 /// Creates the error of a damaged row in the table of threads, whose thread is unknown.
 pub(crate) fn damaged_thread_row(
-    place: &Place,
+    place: &Location,
     key: i64,
     cause: impl Into<Box<dyn Error + Send + Sync>>,
 ) -> CheckpointError {
@@ -145,7 +145,7 @@ pub(crate) fn damaged_thread_row(
 }
 
 /// Creates the error of a table of threads that lost rows, or whose index did.
-pub(crate) fn damaged_threads(place: &Place) -> CheckpointError {
+pub(crate) fn damaged_threads(place: &Location) -> CheckpointError {
     let what = format!(
         "the table `threads` in {place} is damaged: it has not as many rows as the index of names; restore the file from \
          a backup"
@@ -154,19 +154,19 @@ pub(crate) fn damaged_threads(place: &Place) -> CheckpointError {
 }
 
 /// Creates the error of a thread with fewer rows of some kind than its own row states.
-pub(crate) fn lost_rows(place: &Place, thread: &ThreadId, kind: &str) -> CheckpointError {
+pub(crate) fn lost_rows(place: &Location, thread: &ThreadId, kind: &str) -> CheckpointError {
     let what = format!(
         "thread `{thread}` in {place} is damaged: {kind} are missing, or too many; restore the file from a backup"
     );
     CheckpointError::Corrupt { what, source: None }
 }
 
-pub(crate) fn cannot_sync(place: &Place, cause: io::Error) -> CheckpointError {
+pub(crate) fn cannot_sync(place: &Location, cause: io::Error) -> CheckpointError {
     storage(format!("cannot write {place} to the disk; check the disk"), cause)
 }
 
 /// Creates the error of a checkpoint with a dangling reference.
-pub(crate) fn missing(place: &Place, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
+pub(crate) fn missing(place: &Location, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
     CheckpointError::Corrupt {
         what: format!(
             "checkpoint {id} of thread `{thread}` in {place} is damaged: {part} is missing; \
@@ -193,7 +193,7 @@ pub(crate) fn too_long(thread: &ThreadId) -> CheckpointError {
 }
 
 /// Creates the error of a write to a database that was opened for reading.
-pub(crate) fn read_only(place: &Place) -> CheckpointError {
+pub(crate) fn read_only(place: &Location) -> CheckpointError {
     CheckpointError::Storage {
         what: format!("{place} was opened for reading only; open it for writing"),
         source: None,
@@ -211,11 +211,11 @@ pub(crate) fn cannot_lock(path: &Path, cause: io::Error) -> CheckpointError {
     )
 }
 
-pub(crate) fn no_worker(place: &Place, cause: io::Error) -> CheckpointError {
+pub(crate) fn no_worker(place: &Location, cause: io::Error) -> CheckpointError {
     storage(format!("cannot start the OS thread that serves {place}"), cause)
 }
 
-pub(crate) fn worker_ended(place: &Place) -> CheckpointError {
+pub(crate) fn worker_ended(place: &Location) -> CheckpointError {
     CheckpointError::Storage {
         what: format!("the OS thread that served {place} has panicked; open it again"),
         source: None,

@@ -11,7 +11,7 @@ use std::{
 use rusqlite::{Connection, config::DbConfig};
 use superstep_checkpoint::CheckpointError;
 
-use crate::{SCHEMA, checksum, error, location::Place, schema::SCHEMA_1, store::SCHEMAS};
+use crate::{SCHEMA, checksum, error, location::Location, schema::SCHEMA_1, store::SCHEMAS};
 
 /// An object of a schema: its kind, its table and its definition, without comments and layout.
 type Object = (String, String, Option<String>);
@@ -36,7 +36,7 @@ pub(crate) fn distrust(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Rejects a database with objects that no version of this program created.
 pub(crate) fn check(connection: &Connection, file: &Path) -> Result<(), CheckpointError> {
-    let place = Place::File(file.to_owned());
+    let place = Location::File(file.to_owned());
     let found = objects(connection).map_err(|cause| error::opening(&place, cause))?;
     let known = known();
     let foreign = found.iter().find_map(|(name, object)| match known.get(name) {

@@ -1,6 +1,6 @@
 //! The location of a database, for messages.
 //!
-//! Start at [`Place`].
+//! Start at [`Location`].
 
 use std::{
     fmt,
@@ -9,13 +9,13 @@ use std::{
 
 /// A database file, or the database in memory.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     File(PathBuf),
     ReadOnly(PathBuf),
     Memory,
 }
 
-impl Place {
+impl Location {
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) | Self::ReadOnly(path) => Some(path),
@@ -28,7 +28,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.file() {
             Some(path) => write!(f, "database `{}`", path.display()),

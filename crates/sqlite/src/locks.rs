@@ -15,7 +15,7 @@ use std::{
 
 use superstep_checkpoint::{CheckpointError, ThreadId};
 
-use crate::{error, location::Place};
+use crate::{error, location::Location};
 
 /// The number of attempts while other processes create and remove the file.
 const TRIES: u32 = 1000;
@@ -23,38 +23,38 @@ const TRIES: u32 = 1000;
 /// The threads with a writer.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    place: Arc<Place>,
+    place: Arc<Location>,
     held: Mutex<BTreeSet<ThreadId>>,
 }
 
 /// The lock that makes its owner the writer of a thread.
-pub(crate) struct Held {
+pub(crate) struct ThreadLock {
     locks: Arc<Locks>,
     thread: ThreadId,
     file: Option<LockFile>,
 }
 
 impl Locks {
-    pub(crate) fn new(place: Arc<Place>) -> Self {
+    pub(crate) fn new(place: Arc<Location>) -> Self {
         Self { place, held: Mutex::default() }
     }
 
-    pub(crate) fn acquire(self: &Arc<Self>, thread: &ThreadId) -> Result<Held, CheckpointError> {
+    pub(crate) fn acquire(self: &Arc<Self>, thread: &ThreadId) -> Result<ThreadLock, CheckpointError> {
         if !self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(thread.clone()) {
             return Err(CheckpointError::Busy { thread: thread.clone() });
         }
         // From here on, any failure releases the name.
-        let mut held = Held { locks: self.clone(), thread: thread.clone(), file: None };
+        let mut held = ThreadLock { locks: self.clone(), thread: thread.clone(), file: None };
         held.file = match &*self.place {
-            Place::File(database) => Some(LockFile::acquire(&folder(database), thread)?),
-            Place::ReadOnly(_) => return Err(error::read_only(&self.place)),
-            Place::Memory => None,
+            Location::File(database) => Some(LockFile::acquire(&folder(database), thread)?),
+            Location::ReadOnly(_) => return Err(error::read_only(&self.place)),
+            Location::Memory => None,
         };
         Ok(held)
     }
 }
 
-impl Drop for Held {
+impl Drop for ThreadLock {
     fn drop(&mut self) {
         drop(self.file.take());
         self.locks.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.thread);

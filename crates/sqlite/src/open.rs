@@ -11,7 +11,7 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, backup::Backup};
 use superstep_checkpoint::CheckpointError;
 
-use crate::{SCHEMA, SqliteOptions, Synchronous, checksum, error, foreign, location::Place, upgrade};
+use crate::{SCHEMA, SqliteOptions, Synchronous, checksum, error, foreign, location::Location, upgrade};
 
 /// The number of [`SCHEMA`], stored as `PRAGMA user_version`. Any two numbers of schemas differ in more than
 /// one bit.
@@ -37,7 +37,7 @@ pub(crate) fn for_writing(
     create(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let (mut connection, file) = connect(path, flags, options)?;
-    let place = Place::File(file.clone());
+    let place = Location::File(file.clone());
     let fail = |action: &str, cause| error::database(&place, action, cause);
     if connection.is_readonly("main").map_err(|cause| error::opening(&place, cause))? {
         let advice = "it is read-only; make the file and its folder writable, or use another file";
@@ -80,7 +80,7 @@ pub(crate) fn for_reading(
         // A process was killed before it created the tables.
         Content::Nothing => Ok((in_memory()?, file)),
         Content::Old => {
-            let place = Place::ReadOnly(file.clone());
+            let place = Location::ReadOnly(file.clone());
             let copy = copy(&connection, &place, options)?;
             make_tables(&copy, Content::Old)
                 .map_err(|cause| error::database(&place, "read the tables of an older superstep", cause))?;
@@ -92,7 +92,7 @@ pub(crate) fn for_reading(
 /// Copies a database into memory, where it can be migrated.
 pub(crate) fn copy(
     connection: &Connection,
-    place: &Place,
+    place: &Location,
     options: &SqliteOptions,
 ) -> Result<Connection, CheckpointError> {
     let mut copy = Connection::open_in_memory().map_err(|cause| error::opening(place, cause))?;
@@ -111,7 +111,7 @@ pub(crate) fn in_memory() -> Result<Connection, CheckpointError> {
             make_tables(&connection, Content::Nothing)?;
             Ok(connection)
         })
-        .map_err(|cause| error::database(&Place::Memory, "make the tables", cause))
+        .map_err(|cause| error::database(&Location::Memory, "make the tables", cause))
 }
 
 /// Sets the options common to all connections.
@@ -165,7 +165,7 @@ fn connect(
     let file = find(path)?;
     let connection = Connection::open_with_flags(&file, flags)
         .and_then(|connection| prepare(&connection, options).map(|()| connection))
-        .map_err(|cause| error::opening(&Place::File(file.clone()), cause))?;
+        .map_err(|cause| error::opening(&Location::File(file.clone()), cause))?;
     Ok((connection, file))
 }
 
@@ -192,7 +192,7 @@ enum Content {
 
 /// Inspects a file without changing it.
 fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointError> {
-    let place = Place::File(file.to_path_buf());
+    let place = Location::File(file.to_path_buf());
     // One statement, so that it sees one state of a file in which another process may be creating tables.
     let look = connection.query_row(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)

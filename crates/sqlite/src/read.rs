@@ -13,7 +13,7 @@ use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
     database::{Database, ThreadKey, ThreadRow, id_of},
     error,
-    location::Place,
+    location::Location,
     stored::{self, EffectSlots},
 };
 
@@ -138,7 +138,7 @@ impl Database {
     }
 }
 
-fn roots_of(connection: &Connection, place: &Place) -> Result<Vec<(ThreadId, ThreadRow)>, CheckpointError> {
+fn roots_of(connection: &Connection, place: &Location) -> Result<Vec<(ThreadId, ThreadRow)>, CheckpointError> {
     let refused = |cause| error::database(place, "list the threads", cause);
     ThreadRow::check_all(connection, place)?;
     let mut roots = connection.prepare_cached(&roots()).map_err(refused)?;
@@ -154,14 +154,14 @@ fn roots_of(connection: &Connection, place: &Place) -> Result<Vec<(ThreadId, Thr
 /// Reads one thread.
 pub(crate) struct Reader<'a> {
     pub(crate) connection: &'a Connection,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a Location,
     pub(crate) thread: &'a ThreadId,
     pub(crate) row: ThreadRow,
 }
 
 /// The parts of a loaded checkpoint: see [`Loaded`].
 #[derive(Default)]
-struct Way {
+struct LoadedParts {
     applied: Vec<(u32, NodeName)>,
     snapshot: Option<Vec<ChannelValue>>,
     commits: Vec<Vec<StoredUpdate>>,
@@ -184,7 +184,7 @@ impl Reader<'_> {
                 None => Err(error::missing(self.place, self.thread, id, "its row")),
             };
         };
-        let Way { applied, snapshot, commits } = self.way_back(id)?;
+        let LoadedParts { applied, snapshot, commits } = self.way_back(id)?;
         let tasks = self.tasks(id, key.checkpoint(id).expect("ids up to the head are small"))?;
         Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks }))
     }
@@ -274,9 +274,9 @@ impl Reader<'_> {
     }
 
     /// Returns the nearest snapshot, and the updates since, oldest first.
-    fn way_back(&self, from: CheckpointId) -> Result<Way, CheckpointError> {
+    fn way_back(&self, from: CheckpointId) -> Result<LoadedParts, CheckpointError> {
         let mut statement = self.prepare(&way_back())?;
-        let mut way = Way::default();
+        let mut way = LoadedParts::default();
         let mut next = Some(from);
         // One query for each section of the path with consecutive ids: a single one without branches.
         while let Some(start) = next {
@@ -474,7 +474,7 @@ impl Reader<'_> {
 }
 
 /// Reads a row of [`history`].
-fn meta(place: &Place, thread: &ThreadId, row: &Row<'_>) -> Result<CheckpointMeta, CheckpointError> {
+fn meta(place: &Location, thread: &ThreadId, row: &Row<'_>) -> Result<CheckpointMeta, CheckpointError> {
     let refused = |cause| error::database(place, &format!("read the history of thread `{thread}`"), cause);
     let id = row.get(0).map(id_of).map_err(refused)?;
     if !is_intact(row, 7) {

@@ -24,7 +24,7 @@ use crate::{
     SqliteOptions,
     database::Database,
     error,
-    location::Place,
+    location::Location,
     locks::Locks,
     open,
     stored::{Bytes, NewCheckpoint, NewRecord},
@@ -73,7 +73,7 @@ const SMALL: usize = 64 * 1024;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct SqliteCheckpointer {
-    place: Arc<Place>,
+    place: Arc<Location>,
     locks: Arc<Locks>,
     shared: Arc<Shared>,
     jobs: Option<mpsc::Sender<Job>>,
@@ -108,7 +108,7 @@ impl SqliteCheckpointer {
             return Self::in_memory();
         }
         let (connection, file) = open::for_writing(path.as_ref(), &options)?;
-        Self::start(connection, Place::File(file), &options)
+        Self::start(connection, Location::File(file), &options)
     }
 
     /// Opens the database at `path` read-only: every request to write fails.
@@ -125,7 +125,7 @@ impl SqliteCheckpointer {
         }
         let options = SqliteOptions::default();
         let (connection, file) = open::for_reading(path.as_ref(), &options)?;
-        Self::start(connection, Place::ReadOnly(file), &options)
+        Self::start(connection, Location::ReadOnly(file), &options)
     }
 
     /// Opens a database in memory.
@@ -133,10 +133,14 @@ impl SqliteCheckpointer {
     /// # Errors
     /// [`CheckpointError::Storage`] if there is not enough memory.
     pub fn in_memory() -> Result<Self, CheckpointError> {
-        Self::start(open::in_memory()?, Place::Memory, &SqliteOptions::default())
+        Self::start(open::in_memory()?, Location::Memory, &SqliteOptions::default())
     }
 
-    fn start(connection: Connection, place: Place, options: &SqliteOptions) -> Result<Self, CheckpointError> {
+    fn start(
+        connection: Connection,
+        place: Location,
+        options: &SqliteOptions,
+    ) -> Result<Self, CheckpointError> {
         let place = Arc::new(place);
         let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE);
         let database = Mutex::new(Database::new(connection, place.clone(), options));

@@ -19,7 +19,7 @@ use serde_json::Value;
 use superstep_checkpoint::store::{Answer, Batch, Operation, Step, Store, StoreError, StoreOptions};
 use tokio::{runtime::Handle, sync::Mutex};
 
-use crate::{SqliteOptions, database::Database, error, location::Place, open};
+use crate::{SqliteOptions, database::Database, error, location::Location, open};
 use items::Items;
 
 pub(crate) use tables::SCHEMAS;
@@ -63,7 +63,7 @@ const SMALL: usize = 64 * 1024;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct SqliteStore {
-    place: Arc<Place>,
+    place: Arc<Location>,
     database: Arc<Mutex<Database>>,
     options: StoreOptions,
 }
@@ -91,7 +91,7 @@ impl SqliteStore {
             return Self::in_memory_with(options);
         }
         let (connection, file) = open::for_writing(path.as_ref(), &sqlite)?;
-        Self::start(connection, Place::File(file), &sqlite, options)
+        Self::start(connection, Location::File(file), &sqlite, options)
     }
 
     /// Opens the database at `path` read-only: every request to write fails, and the file need not be
@@ -105,7 +105,7 @@ impl SqliteStore {
         }
         let options = SqliteOptions::default();
         let (mut connection, file) = open::for_reading(path.as_ref(), &options)?;
-        let place = Place::ReadOnly(file);
+        let place = Location::ReadOnly(file);
         if !tables::are_made(&connection, &place)? {
             connection = open::copy(&connection, &place, &options)?;
         }
@@ -122,12 +122,12 @@ impl SqliteStore {
 
     /// Opens like [`in_memory`](Self::in_memory), with options.
     pub fn in_memory_with(options: StoreOptions) -> Result<Self, StoreError> {
-        Self::start(open::in_memory()?, Place::Memory, &SqliteOptions::default(), options)
+        Self::start(open::in_memory()?, Location::Memory, &SqliteOptions::default(), options)
     }
 
     fn start(
         mut connection: Connection,
-        place: Place,
+        place: Location,
         sqlite: &SqliteOptions,
         options: StoreOptions,
     ) -> Result<Self, StoreError> {

@@ -9,7 +9,7 @@ use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE},
     database::{Database, ThreadKey, ThreadRow, id_of},
     error,
-    location::Place,
+    location::Location,
     read::Reader,
     stored,
     write::drop_effects,
@@ -115,7 +115,7 @@ fn sum_tasks(connection: &Connection, thread: ThreadKey) -> rusqlite::Result<()>
 
 struct Pruning<'a> {
     transaction: &'a Transaction<'a>,
-    place: &'a Place,
+    place: &'a Location,
     thread: &'a ThreadId,
     row: ThreadRow,
 }

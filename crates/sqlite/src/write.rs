@@ -7,7 +7,7 @@ use crate::{
     checksum::TASK_SHARE,
     database::{Database, ThreadKey, ThreadRow},
     error,
-    location::Place,
+    location::Location,
     stored::{Bytes, EffectSlots, NewCheckpoint, NewRecord},
 };
 
@@ -143,7 +143,7 @@ impl Database {
 /// Appends a checkpoint with its records in a transaction.
 fn add(
     transaction: &Connection,
-    place: &Place,
+    place: &Location,
     head: u32,
     id: u32,
     new: &NewCheckpoint,

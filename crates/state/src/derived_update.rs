@@ -63,7 +63,7 @@ pub trait Fixed: Default {
     fn clear(&mut self, channel: usize);
 
     /// Returns whether other updates follow.
-    fn goes_on(&self) -> bool;
+    fn has_following(&self) -> bool;
 
     /// Writes the following updates, in order.
     ///
@@ -136,7 +136,7 @@ pub fn read<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
 pub fn serialize<U: Fixed, S: Serializer>(update: &U, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     write_first(update, &mut map)?;
-    if update.goes_on() {
+    if update.has_following() {
         map.serialize_entry(THEN, &Rest(update))?;
     }
     map.end()

@@ -19,7 +19,7 @@ use superstep_engine::ChannelSet;
 use crate::{
     Channel, FoldError, State, WriteError,
     json_state::{
-        rule::{Held, Rule},
+        rule::{Rule, RuleValue},
         schema::Schema,
     },
 };
@@ -60,7 +60,7 @@ use crate::{
 pub struct JsonState {
     spec: Arc<Spec>,
     /// By position.
-    values: Arc<Vec<Held>>,
+    values: Arc<Vec<RuleValue>>,
 }
 
 /// A validated description. Channels are ordered by name.
@@ -69,7 +69,7 @@ struct Spec {
     channels: Vec<Channel>,
     rules: Vec<Rule>,
     /// The initial values, also used for cleared channels.
-    initial: Vec<Held>,
+    initial: Vec<RuleValue>,
     schemas: Vec<Option<Schema>>,
     ephemeral: bool,
     untracked: bool,
@@ -96,17 +96,17 @@ impl JsonState {
     /// Returns the value of a channel; `None` if it has none, or if the channel does not exist. Converts
     /// lists to JSON in time linear to their length; [`items`](Self::items) does not.
     pub fn get(&self, channel: &str) -> Option<Value> {
-        self.held(channel).and_then(Held::to_value)
+        self.held(channel).and_then(RuleValue::to_value)
     }
 
     /// Returns the items of a list: of a channel that appends, merges by id or is a topic. Empty for any
     /// other.
     pub fn items(&self, channel: &str) -> Box<dyn Iterator<Item = &Value> + '_> {
         match self.held(channel) {
-            Some(Held::List(list)) => Box::new(list.iter()),
-            Some(Held::ById(list)) => Box::new(list.iter()),
-            Some(Held::Value(value)) => Box::new(value.as_array().into_iter().flatten()),
-            Some(Held::Nothing) | None => Box::new(std::iter::empty()),
+            Some(RuleValue::List(list)) => Box::new(list.iter()),
+            Some(RuleValue::ById(list)) => Box::new(list.iter()),
+            Some(RuleValue::Value(value)) => Box::new(value.as_array().into_iter().flatten()),
+            Some(RuleValue::Nothing) | None => Box::new(std::iter::empty()),
         }
     }
 
@@ -123,11 +123,11 @@ impl JsonState {
         Value::Object(channels.iter().filter_map(value).collect::<Map<_, _>>())
     }
 
-    fn held(&self, channel: &str) -> Option<&Held> {
+    fn held(&self, channel: &str) -> Option<&RuleValue> {
         self.spec.position(channel).map(|position| &self.values[position])
     }
 
-    fn entries(&self) -> impl Iterator<Item = (&Channel, &Held)> {
+    fn entries(&self) -> impl Iterator<Item = (&Channel, &RuleValue)> {
         self.spec.channels.iter().zip(self.values.iter())
     }
 

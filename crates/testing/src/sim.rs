@@ -23,7 +23,7 @@ use superstep_graph::{Checkpointer, CompiledGraph, Interrupt, MemoryCheckpointer
 
 use self::life::Simulation;
 pub use self::{
-    process::{Place, Sim},
+    process::{CrashPoint, Sim},
     report::{Failure, Passes, Report},
 };
 

@@ -24,13 +24,13 @@ fn in_zone(clock: impl Fn() -> i64 + Send + Sync + 'static, zone: Option<TimeZon
         "Tells the current date and time, in UTC and, if known, in the local time zone.",
     );
     let tool: FnTool<CurrentTime, _> = tool_fn(spec, move |_: CurrentTime, _: ToolCx| {
-        let now = tell(clock(), zone.as_ref());
+        let now = format_time(clock(), zone.as_ref());
         async { now }
     });
     tool.with_behaviour(REPEATABLE)
 }
 
-fn tell(now_ms: i64, zone: Option<&TimeZone>) -> Result<String, ToolError> {
+fn format_time(now_ms: i64, zone: Option<&TimeZone>) -> Result<String, ToolError> {
     let now = Timestamp::from_second(now_ms.div_euclid(1_000))
         .map_err(|error| ToolError::Failed(format!("the clock shows an impossible time: {error}")))?;
     let mut text = format!("{now} (UTC)");

@@ -168,7 +168,7 @@ impl ChatModel for Dreamer {
 fn the_graph_of_dreams_can_be_drawn() {
     let graph = Bed::new().dreams(Dreamer::default()).graph("ada").unwrap();
     assert!(graph.warnings().is_empty());
-    assert_eq!(Dreams::to_look_at().topology().mermaid(), graph.topology().mermaid());
+    assert_eq!(Dreams::inspection_graph().topology().mermaid(), graph.topology().mermaid());
     insta::assert_snapshot!(graph.topology().mermaid());
 }
 

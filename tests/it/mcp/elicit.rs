@@ -11,7 +11,7 @@ use superstep::{
         ToolMode,
     },
     llm::{Message, Role},
-    mcp::{McpConfig, McpServer, Place},
+    mcp::{Endpoint, McpConfig, McpServer},
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},
@@ -63,7 +63,7 @@ impl Bank {
     async fn server(&self) -> McpServer {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/mcp/elicit.sh");
         let mut config = McpConfig::program("sh", [script]);
-        let Place::Program { env, .. } = &mut config.place else { unreachable!("it is a program") };
+        let Endpoint::Program { env, .. } = &mut config.endpoint else { unreachable!("it is a program") };
         env.insert("SEEN".into(), self.file("").to_str().unwrap().into());
         env.extend(self.env.iter().map(|(name, value)| ((*name).to_owned(), value.replace('$', "$$"))));
         McpServer::connect("bank", config).await.unwrap()

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use superstep::{
     llm::{ToolCx, ToolError},
-    mcp::{McpConfig, McpServer, Place},
+    mcp::{Endpoint, McpConfig, McpServer},
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -134,7 +134,7 @@ pub(super) async fn request(
 async fn requests_to_a_url_have_its_headers_and_each_tool_needs_approval() {
     let (url, asked) = serve().await;
     let mut config = McpConfig::http(url);
-    let Place::Http { headers, .. } = &mut config.place else { unreachable!("it is an address") };
+    let Endpoint::Http { headers, .. } = &mut config.endpoint else { unreachable!("it is an address") };
     headers.insert("x-key".into(), "secret of ${HOME}".into());
     let server = McpServer::connect("far", config).await.unwrap();
     assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");
@@ -164,7 +164,7 @@ async fn calls_share_connections() {
 #[tokio::test]
 async fn an_invalid_header_is_rejected_without_its_value() {
     let mut config = McpConfig::http("http://127.0.0.1:1/mcp");
-    let Place::Http { headers, .. } = &mut config.place else { unreachable!("it is an address") };
+    let Endpoint::Http { headers, .. } = &mut config.endpoint else { unreachable!("it is an address") };
     headers.insert("x-key".into(), "two\nlines".into());
     let error = McpServer::connect("far", config).await.unwrap_err().to_string();
     assert_eq!(error, "MCP server `far`: header `x-key` has a name or a value that HTTP does not allow");
@@ -341,7 +341,7 @@ async fn a_server_that_requires_oauth_is_an_error_with_advice_and_the_token_is_m
         }
     });
     let mut config = McpConfig::http(url);
-    let Place::Http { headers, .. } = &mut config.place else { unreachable!("it is an address") };
+    let Endpoint::Http { headers, .. } = &mut config.endpoint else { unreachable!("it is an address") };
     // The only variable that always exists in a test replaces the token.
     headers.insert("Authorization".into(), "Bearer ${CARGO_MANIFEST_DIR}".into());
     let secret = std::env::var("CARGO_MANIFEST_DIR").unwrap();

@@ -6,7 +6,7 @@ use serde_json::json;
 use superstep::{
     At, Checkpointer, MemoryCheckpointer, Replayed,
     agent::{Agent, AgentBuilder, ReactConfig, ReplayTools, ToolDifference},
-    mcp::{McpConfig, McpServer, Place},
+    mcp::{Endpoint, McpConfig, McpServer},
 };
 use superstep_testing::{
     script::{Script, call as call_of, txt},
@@ -33,7 +33,9 @@ impl Odd {
     pub(super) fn config(&self, env: &[(&str, &str)]) -> McpConfig {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/mcp/odd.sh");
         let mut config = McpConfig::program("sh", [script]);
-        let Place::Program { env: given, .. } = &mut config.place else { unreachable!("it is a program") };
+        let Endpoint::Program { env: given, .. } = &mut config.endpoint else {
+            unreachable!("it is a program")
+        };
         let seen = self.seen();
         let all = [("SEEN", seen.to_str().unwrap()), ("TOOLS", TOOLS)];
         given.extend(all.iter().chain(env).map(|(name, value)| (name.to_string(), value.replace('$', "$$"))));

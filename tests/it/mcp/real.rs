@@ -14,7 +14,7 @@ use superstep::{
     Event, StreamMode,
     agent::{Agent, AgentState, ReactConfig},
     llm::{ToolCx, ToolError},
-    mcp::{McpConfig, McpServer, Place},
+    mcp::{Endpoint, McpConfig, McpServer},
 };
 use superstep_testing::{
     script::{Script, call as call_of, txt},
@@ -94,7 +94,7 @@ async fn the_server_of_files() {
 async fn the_memory_server() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut config) = program("mcp-server-memory", &[]) else { return };
-    let Place::Program { env, .. } = &mut config.place else { unreachable!("it is a program") };
+    let Endpoint::Program { env, .. } = &mut config.endpoint else { unreachable!("it is a program") };
     let file = folder.path().join("memory.json");
     env.insert("MEMORY_FILE_PATH".to_owned(), file.to_str().unwrap().to_owned());
     let server = McpServer::connect("memory", config.clone()).await.unwrap();

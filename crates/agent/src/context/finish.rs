@@ -29,13 +29,13 @@ pub(crate) struct Finished {
 }
 
 /// The meaning of a text without tool calls.
-pub(crate) enum Said {
+pub(crate) enum TextMeaning {
     /// The end of the turn.
     Reply(Option<Value>),
     /// A call of the finish tool with these arguments.
     Call(String),
     /// Not a reply; with the message for the model.
-    Wrong { problem: String, told: String },
+    Wrong { problem: String, reminder: String },
 }
 
 impl<'a> Finishing<'a> {
@@ -75,19 +75,19 @@ impl<'a> Finishing<'a> {
     }
 
     /// Returns the meaning of a text without tool calls. `had_tools` is whether tools were offered.
-    pub(crate) fn said(&self, text: &str, had_tools: bool) -> Said {
+    pub(crate) fn meaning(&self, text: &str, had_tools: bool) -> TextMeaning {
         let tool = self.tool().filter(|_| had_tools);
         let Some(tool) = tool else {
             return match self.of_text() {
-                None => Said::Reply(None),
+                None => TextMeaning::Reply(None),
                 Some(schema) => match read_text(&spec("the reply", schema), text) {
-                    Ok(given) => Said::Reply(self.finished(given, Some(text)).output),
-                    Err(problem) => Said::Wrong { told: prompts::wrong_output(&problem), problem },
+                    Ok(given) => TextMeaning::Reply(self.finished(given, Some(text)).output),
+                    Err(problem) => TextMeaning::Wrong { reminder: prompts::wrong_output(&problem), problem },
                 },
             };
         };
         if text.trim().is_empty() && self.schema.is_none() {
-            return Said::Reply(None);
+            return TextMeaning::Reply(None);
         }
         // With a schema, only valid text is a reply: any prose would match one that requires nothing.
         let arguments = match self.schema {
@@ -96,10 +96,10 @@ impl<'a> Finishing<'a> {
         };
         let as_call = read_text(&tool, &arguments).is_ok().then_some(arguments);
         match as_call.filter(|_| self.finish.convert_text) {
-            Some(arguments) => Said::Call(arguments),
-            None => Said::Wrong {
+            Some(arguments) => TextMeaning::Call(arguments),
+            None => TextMeaning::Wrong {
                 problem: format!("a text instead of a call of `{}`", tool.name),
-                told: prompts::call_finish(&tool.name),
+                reminder: prompts::call_finish(&tool.name),
             },
         }
     }

@@ -228,7 +228,7 @@ impl<'a> Plan<'a> {
         let wanted = self.shown.messages.len().saturating_sub(keep_recent);
         let fits = |start: usize| self.overhead.saturating_add(self.rest(start)) <= target;
         let start = self.begin(wanted, fits)?;
-        let conversation = conversation_text(&self.shown, start, self.kept(start));
+        let conversation = conversation_text(&self.shown, start, self.newest_user_before(start));
         let mut change = self.begun_at(start);
         let summary = change.view.summary.take().map_or(0, |summary| self.meter.summary(&summary));
         change.after = change.after.saturating_sub(summary);
@@ -265,18 +265,19 @@ impl<'a> Plan<'a> {
 
     /// Returns the tokens of the sent conversation from `start` on.
     fn rest(&self, start: usize) -> u64 {
-        let kept = self.kept(start).map_or(0, |kept| self.meter.message(&self.shown.messages[kept]));
+        let kept =
+            self.newest_user_before(start).map_or(0, |kept| self.meter.message(&self.shown.messages[kept]));
         (start..self.shown.messages.len()).map(|place| self.size(place)).fold(kept, u64::saturating_add)
     }
 
     /// Returns the newest user message, if it is before `start`.
-    fn kept(&self, start: usize) -> Option<usize> {
+    fn newest_user_before(&self, start: usize) -> Option<usize> {
         self.newest_of_user.filter(|newest| *newest < start)
     }
 
     /// Returns the view that starts at `start`.
     fn begun_at(&self, start: usize) -> Change {
-        let (messages, kept) = (self.shown.messages, self.kept(start));
+        let (messages, kept) = (self.shown.messages, self.newest_user_before(start));
         let mut change = self.change.clone();
         let was_kept = self.shown.kept.filter(|was| Some(*was) != kept);
         let gone = (self.shown.start..start).filter(|place| Some(*place) != kept).chain(was_kept);

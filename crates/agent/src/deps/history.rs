@@ -82,7 +82,8 @@ impl TurnRecord {
     /// Creates the record of a turn that has just ended.
     pub(crate) fn new(outcome: AgentOutcome, state: &AgentState, cx: &Cx) -> Self {
         let key = cx.key();
-        let said: Vec<_> = said_in_turn(state).into_iter().map(|message| &*message.content).collect();
+        let said: Vec<_> =
+            user_messages_of_turn(state).into_iter().map(|message| &*message.content).collect();
         Self {
             id: if key.len() > LONGEST_NAME { plain(&key) } else { key },
             thread: short(cx.thread().map_or("", ThreadId::as_str), LONGEST_NAME),
@@ -97,7 +98,7 @@ impl TurnRecord {
 }
 
 /// Returns the user's messages of the last turn, including those sent while it ran.
-pub(crate) fn said_in_turn(state: &AgentState) -> Vec<&Message> {
+pub(crate) fn user_messages_of_turn(state: &AgentState) -> Vec<&Message> {
     let by_user = |message: &&Message| message.role == Role::User && !message.synthetic;
     let mut said = Vec::new();
     for message in state.messages.iter().rev().filter(by_user) {

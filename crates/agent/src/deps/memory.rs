@@ -99,7 +99,7 @@ pub struct MemoryTrigger {
     /// Returns whether a user's text is a memory request.
     pub asks: Arc<dyn Fn(&str) -> bool + Send + Sync>,
     /// The memory requests that this process has started, in turns that have not ended; the oldest first.
-    begun: Arc<Mutex<VecDeque<BegunWish>>>,
+    begun: Arc<Mutex<VecDeque<BegunRequest>>>,
 }
 
 /// Maximum number of started requests. Beyond it, a request may be sent to the memory twice, which stores it
@@ -138,27 +138,27 @@ impl MemoryTrigger {
     }
 
     /// Records that a memory request was started.
-    pub(crate) fn begin(&self, wish: BegunWish) {
+    pub(crate) fn begin(&self, request: BegunRequest) {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        if begun.contains(&wish) {
+        if begun.contains(&request) {
             return;
         }
         if begun.len() >= MOST_BEGUN {
             begun.pop_front();
         }
-        begun.push_back(wish);
+        begun.push_back(request);
     }
 
     /// Records that the turn of a memory request has ended, and returns whether this process had started it.
-    pub(crate) fn end(&self, wish: &BegunWish) -> bool {
+    pub(crate) fn end(&self, request: &BegunRequest) -> bool {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = begun.iter().position(|other| other == wish);
+        let at = begun.iter().position(|other| other == request);
         at.and_then(|at| begun.remove(at)).is_some()
     }
 }
 
 /// The user of a memory request, if any, and the key under which it is added.
-pub(crate) type BegunWish = (Option<String>, String);
+pub(crate) type BegunRequest = (Option<String>, String);
 
 /// The message when there is neither a user nor a thread.
 pub(crate) const NO_OWNER: &str =
@@ -198,19 +198,19 @@ mod tests {
         }
     }
 
-    fn wish(nth: usize) -> BegunWish {
+    fn request(nth: usize) -> BegunRequest {
         (Some("ada".to_owned()), format!("t/{nth}"))
     }
 
     #[test]
-    fn wishes_are_those_of_their_users_and_the_oldest_are_given_up() {
+    fn requests_belong_to_their_users_and_the_oldest_are_dropped() {
         let trigger = MemoryTrigger::new(Nothing);
-        (0..MOST_BEGUN).for_each(|nth| trigger.begin(wish(nth)));
-        trigger.begin(wish(0));
+        (0..MOST_BEGUN).for_each(|nth| trigger.begin(request(nth)));
+        trigger.begin(request(0));
         assert!(!trigger.end(&(Some("bob".to_owned()), "t/1".to_owned())));
-        assert!(trigger.end(&wish(1)) && !trigger.end(&wish(1)));
-        (MOST_BEGUN..MOST_BEGUN + 3).for_each(|nth| trigger.begin(wish(nth)));
-        let is_left: Vec<_> = [0, 2, 3, 4, MOST_BEGUN].map(|nth| trigger.end(&wish(nth))).into();
+        assert!(trigger.end(&request(1)) && !trigger.end(&request(1)));
+        (MOST_BEGUN..MOST_BEGUN + 3).for_each(|nth| trigger.begin(request(nth)));
+        let is_left: Vec<_> = [0, 2, 3, 4, MOST_BEGUN].map(|nth| trigger.end(&request(nth))).into();
         assert_eq!(is_left, [false, false, true, true, true]);
     }
 }

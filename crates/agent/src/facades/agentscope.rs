@@ -99,7 +99,7 @@ impl ReActAgent {
                 ) => said.clear(),
                 Some(AgentEvent::LlmToken { token, .. }) if self.shows() && !token.is_empty() => {
                     said.push_str(&token);
-                    if let Err(failed) = self.print(self.said(said.clone()), false).await {
+                    if let Err(failed) = self.print(self.message(said.clone()), false).await {
                         turn.break_off().await?;
                         return Err(failed);
                     }
@@ -108,7 +108,7 @@ impl ReActAgent {
             }
         }
         let state = turn.end().await?;
-        let mut reply = self.said(state.final_reply);
+        let mut reply = self.message(state.final_reply);
         for known in
             [serde_json::to_value(state.metadata).unwrap_or_default(), state.output.unwrap_or_default()]
         {
@@ -150,7 +150,7 @@ impl ReActAgent {
         self.display.is_some() || !self.hooks.print.is_empty()
     }
 
-    fn said(&self, content: String) -> Msg {
+    fn message(&self, content: String) -> Msg {
         Msg::new(&self.name, Role::Assistant, content)
     }
 }

@@ -117,7 +117,7 @@ impl Running<'_> {
             match self.turn.next().await {
                 Some((name, data)) => {
                     if let Some(event) = AgentEvent::read(name, &data) {
-                        self.tell(event);
+                        self.emit(event);
                     }
                 }
                 None if std::mem::take(&mut self.is_in_step) => {
@@ -139,7 +139,7 @@ impl Running<'_> {
         Ok(state.final_reply)
     }
 
-    fn tell(&mut self, event: AgentEvent) {
+    fn emit(&mut self, event: AgentEvent) {
         let told = match event {
             AgentEvent::NodeStart { .. } if std::mem::replace(&mut self.is_in_step, true) => {
                 StepEvent::FinishStep { next: NextStep::Continue }

@@ -9,7 +9,7 @@ use crate::{
     AfterEmpty, AgentOutcome, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy,
     ReactConfig, Refusal, ToolCallRecord,
     config::prompts,
-    context::finish::{Finishing, Said},
+    context::finish::{Finishing, TextMeaning},
     events,
 };
 
@@ -20,7 +20,7 @@ pub(super) struct Accepted {
     /// The streamed text is discarded, because it repeated an earlier text.
     pub(super) repeats: bool,
     /// The message that asks the model to try again.
-    pub(super) told: Option<Message>,
+    pub(super) reminder: Option<Message>,
     /// The facts about the response.
     pub(super) answer: LastAnswer,
     /// The response is the reply: the turn is over unless the user sent another message.
@@ -105,21 +105,21 @@ pub(super) fn accept(
         },
         ..before
     };
-    let (mut told, mut stopped) = (None, false);
+    let (mut reminder, mut stopped) = (None, false);
     if !continuing && !has_calls && withheld.is_none() {
-        match Finishing::of(config, state).said(&message.content, call.tools) {
-            Said::Reply(None) => {}
-            Said::Reply(output) => update = update.output(output),
-            Said::Call(arguments) => {
+        match Finishing::of(config, state).meaning(&message.content, call.tools) {
+            TextMeaning::Reply(None) => {}
+            TextMeaning::Reply(output) => update = update.output(output),
+            TextMeaning::Call(arguments) => {
                 message.tool_calls = vec![ToolCall::new(cx.id("finish"), &config.finish.tool, arguments)];
                 // The call is complete, whatever its text is.
                 answer.cut_off = false;
             }
-            Said::Wrong { problem, told: text } => {
+            TextMeaning::Wrong { problem, reminder: text } => {
                 answer.invalid += 1;
                 answer.again = answer.invalid <= config.finish.retries;
                 if answer.again {
-                    told = Some(Message::synthetic(text).with_id(cx.id("told")));
+                    reminder = Some(Message::synthetic(text).with_id(cx.id("told")));
                 } else {
                     stopped = true;
                     update = update.stop(true).stop_reason(AgentOutcome::InvalidOutput.as_str());
@@ -129,7 +129,7 @@ pub(super) fn accept(
         }
     }
     let is_reply = message.tool_calls.is_empty() && !answer.again && reason.is_empty() && !stopped;
-    Accepted { message: Some(message), repeats, told, answer, is_reply, update }
+    Accepted { message: Some(message), repeats, reminder, answer, is_reply, update }
 }
 
 /// Joins the message with its earlier parts.
@@ -165,7 +165,7 @@ pub(super) enum Broke {
 
 /// Returns the stored message of a response that broke off: its text, and, if the turn was stopped, its
 /// complete calls.
-pub(super) fn kept(
+pub(super) fn partial_message(
     config: &ReactConfig,
     state: &AgentState,
     mut partial: Message,
@@ -207,5 +207,5 @@ fn discard(state: &AgentState, max: u32, then: AfterEmpty, call: &NextCall<'_>) 
     let update = AgentState::update();
     let update = if again { update } else { update.stop(true).stop_reason(AgentOutcome::Empty.as_str()) };
     let answer = LastAnswer { empty: before.empty + 1, again, ..before };
-    Accepted { message: None, repeats: false, told: None, answer, is_reply: false, update }
+    Accepted { message: None, repeats: false, reminder: None, answer, is_reply: false, update }
 }

@@ -9,7 +9,7 @@ use super::{
     budget::of_turn,
     fit_request::{Room, summary_due},
     loops,
-    model_turn::{Exchange, stop},
+    model_turn::{PlannedCall, stop},
     next_call::{NextCall, Plan},
     request::{request, synthetic},
     steering_input::{Steered, steered},
@@ -49,7 +49,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentStat
         Err(failure) => return Ok(stop(AgentOutcome::LlmError.as_str()).error(failure)),
     };
     let sent = request(deps, state, &room.view, &call, &new);
-    Ok(Exchange { deps, state, cx, call, room, new, steered: last }.run(sent).await?)
+    Ok(PlannedCall { deps, state, cx, call, room, new, steered: last }.run(sent).await?)
 }
 
 /// Returns the next call, or the end of the turn; an empty update if another node has ended it already.

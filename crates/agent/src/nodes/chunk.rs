@@ -13,7 +13,7 @@ pub(super) fn message_id(state: &AgentState, cx: &Cx) -> String {
 }
 
 /// Emits the final state of a streamed message with `calls` tool calls.
-pub(super) fn tell_message(cx: &Cx, id: &str, message: Option<&Message>, calls: usize) {
+pub(super) fn emit_message(cx: &Cx, id: &str, message: Option<&Message>, calls: usize) {
     if message.is_none_or(|message| message.tool_calls.len() < calls) {
         cx.discard_message(id);
     }

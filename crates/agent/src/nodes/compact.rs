@@ -43,7 +43,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
         let request = consolidation.request();
         cx.compared("summary", || Print::of(&request)).await;
         let sent = request.messages.clone();
-        let summed: Summed = cx.recorded("summary", || ask(&deps, &state, request, &cx)).await;
+        let summed: RecordedSummary = cx.recorded("summary", || ask(&deps, &state, request, &cx)).await;
         update = summed.count(update, &deps, &state, &sent);
         let text = match summed.end {
             End::Cancelled => return update.context(room.state.context),
@@ -110,7 +110,7 @@ impl Room {
 
 /// The recorded result of a summary request.
 #[derive(Serialize, Deserialize)]
-struct Summed {
+struct RecordedSummary {
     end: End,
     retries: u32,
     /// Tokens, reported or estimated.
@@ -129,8 +129,8 @@ enum End {
     Cancelled,
 }
 
-async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) -> Summed {
-    let mut asked = Asked::default();
+async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) -> RecordedSummary {
+    let mut asked = SummaryRequest::default();
     let wall = deps.config.budget.wall;
     let left = wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
     let answer = tokio::select! {
@@ -149,19 +149,19 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
         Some(None) => End::Failed,
         None => End::Cancelled,
     };
-    Summed { end, retries: asked.retries, usage: asked.spent + asked.current }
+    RecordedSummary { end, retries: asked.retries, usage: asked.spent + asked.current }
 }
 
 /// A summary request and its progress.
 #[derive(Default)]
-struct Asked {
+struct SummaryRequest {
     retries: u32,
     /// Tokens of the current attempt, and of those before it.
     current: Usage,
     spent: Usage,
 }
 
-impl Asked {
+impl SummaryRequest {
     async fn ask(&mut self, deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Response, ModelError> {
         let mut answer = Assembler::new();
         let mut deltas = deps.models.for_compaction().stream(request);
@@ -189,7 +189,7 @@ impl Asked {
     }
 }
 
-impl Summed {
+impl RecordedSummary {
     /// Counts the requests and their tokens, estimated if not reported.
     fn count(
         &self,

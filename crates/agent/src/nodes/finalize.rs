@@ -30,7 +30,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
             state.error.as_ref().map(|error| error.message.clone()).unwrap_or_default()
         }
         _ if state.answer.finished => state.final_reply.clone(),
-        _ => said(&state).unwrap_or_default(),
+        _ => last_text(&state).unwrap_or_default(),
     };
     let reply = match outcome {
         // The intended reply is retained, whatever its shape.
@@ -52,8 +52,9 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
         reply
     };
     let metadata = Metadata { is_interrupted: outcome == AgentOutcome::Cancelled, ..state.taken() };
-    let finished = (state.answer.finished && outcome == AgentOutcome::Completed && !is_said(&state, &reply))
-        .then(|| Message { synthetic: true, ..Message::assistant(&reply) }.with_id(cx.id("reply")));
+    let finished =
+        (state.answer.finished && outcome == AgentOutcome::Completed && !is_in_conversation(&state, &reply))
+            .then(|| Message { synthetic: true, ..Message::assistant(&reply) }.with_id(cx.id("reply")));
     let mut update = AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome);
     if state.output_schema.is_some() {
         update = update.output_schema(None);
@@ -70,7 +71,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
 
 /// Returns whether the finish tool's reply is in the conversation already: as the text that was treated as a
 /// call of it.
-fn is_said(state: &AgentState, reply: &str) -> bool {
+fn is_in_conversation(state: &AgentState, reply: &str) -> bool {
     let called = state.messages.iter().rev().find(|message| message.role == Role::Assistant);
     reply.is_empty() || called.is_some_and(|called| called.content == reply)
 }
@@ -82,7 +83,7 @@ fn tool_failure(state: &AgentState) -> Option<&str> {
 }
 
 /// Returns the model's last text in this turn; after tools that answer the user, their text.
-fn said(state: &AgentState) -> Option<String> {
+fn last_text(state: &AgentState) -> Option<String> {
     let last = state.messages.last().filter(|last| last.role == Role::Tool && state.stop);
     if let (Some(last), true) = (last, state.stop_reason.is_empty()) {
         return Some(last.content.clone());

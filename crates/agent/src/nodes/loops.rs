@@ -12,7 +12,7 @@ use crate::{
 
 /// A loop that a rule detected.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct DetectedLoop {
     pub(super) rule: &'static str,
     pub(super) tool: String,
     /// Number of repetitions.
@@ -79,7 +79,7 @@ impl<'a> Calls<'a> {
         polls(self.deps, &self.call(at).name)
     }
 
-    fn find(&self, when: Repeat) -> Option<Found> {
+    fn find(&self, when: Repeat) -> Option<DetectedLoop> {
         match when {
             Repeat::Identical { n } => self.row(when, n, |a, b| self.call(a).args == self.call(b).args),
             Repeat::Similar { n, threshold } => self.row(when, n, |a, b| self.similar(a, b, threshold)),
@@ -89,7 +89,7 @@ impl<'a> Calls<'a> {
     }
 
     /// Returns the newest consecutive calls to one tool that are `equal`, if there are at least `n`.
-    fn row(&self, when: Repeat, n: usize, equal: impl Fn(usize, usize) -> bool) -> Option<Found> {
+    fn row(&self, when: Repeat, n: usize, equal: impl Fn(usize, usize) -> bool) -> Option<DetectedLoop> {
         let length = self.alike(equal).len();
         self.found(when, length).filter(|_| length >= n.max(2))
     }
@@ -103,13 +103,13 @@ impl<'a> Calls<'a> {
         self.newest().take_while(like).collect()
     }
 
-    fn found(&self, when: Repeat, n: usize) -> Option<Found> {
+    fn found(&self, when: Repeat, n: usize) -> Option<DetectedLoop> {
         let last = self.newest().next()?;
-        Some(Found { rule: when.name(), tool: self.call(last).name.clone(), n })
+        Some(DetectedLoop { rule: when.name(), tool: self.call(last).name.clone(), n })
     }
 
     /// Returns the newest equal calls of which only the oldest gave a new text.
-    fn no_progress(&self, when: Repeat, n: usize) -> Option<Found> {
+    fn no_progress(&self, when: Repeat, n: usize) -> Option<DetectedLoop> {
         let mut row = self.alike(|a, b| self.call(a).args == self.call(b).args);
         row.reverse();
         let (mut seen, mut length) = (BTreeSet::new(), 0);
@@ -132,7 +132,7 @@ impl<'a> Calls<'a> {
         like && if failed { one == other } else { alike_values(one, other, threshold) }
     }
 
-    fn period(&self, max_period: usize, repeats: usize) -> Option<Found> {
+    fn period(&self, max_period: usize, repeats: usize) -> Option<DetectedLoop> {
         let mut calls: Vec<usize> = self.newest().take(max_period.saturating_mul(repeats)).collect();
         calls.reverse();
         let found = (2..=max_period).any(|period| {
@@ -160,7 +160,7 @@ fn polls(deps: &AgentDeps, name: &str) -> bool {
 }
 
 /// Returns a loop that ends the turn, and whether the model may reply first.
-pub(super) fn ends(deps: &AgentDeps, state: &AgentState) -> Option<(Found, bool)> {
+pub(super) fn ends(deps: &AgentDeps, state: &AgentState) -> Option<(DetectedLoop, bool)> {
     let calls = Calls::read(deps, state);
     let ends = deps.config.loops.iter().filter_map(|rule| match rule.then {
         LoopAction::Stop => Some((rule.when, false)),
@@ -172,7 +172,7 @@ pub(super) fn ends(deps: &AgentDeps, state: &AgentState) -> Option<(Found, bool)
 }
 
 /// Returns a loop that the model is warned of.
-pub(super) fn warns(deps: &AgentDeps, state: &AgentState) -> Option<Found> {
+pub(super) fn warns(deps: &AgentDeps, state: &AgentState) -> Option<DetectedLoop> {
     // A tool's result is the last message after every round; anything else was answered since.
     let last = state.messages.last().filter(|last| last.role == Role::Tool)?;
     // The result of a refused call has reported it already.
@@ -191,7 +191,7 @@ pub(super) fn refused(
     deps: &AgentDeps,
     state: &AgentState,
     calls: &[ToolCallRecord],
-) -> (BTreeMap<usize, (Found, bool)>, bool) {
+) -> (BTreeMap<usize, (DetectedLoop, bool)>, bool) {
     let (mut refused, mut stop) = (BTreeMap::new(), false);
     let refuses = |rule: &&LoopRule| match rule.then {
         LoopAction::Refuse => true,
@@ -203,7 +203,8 @@ pub(super) fn refused(
     let mut seen = Calls::all(deps, state);
     for (position, call) in calls.iter().enumerate() {
         if let Some(earlier) = calls[..position].iter().position(|earlier| earlier == call) {
-            refused.extend(refused.get(&earlier).cloned().map(|found: (Found, bool)| (position, found)));
+            refused
+                .extend(refused.get(&earlier).cloned().map(|found: (DetectedLoop, bool)| (position, found)));
             continue;
         }
         seen.coming.push(call);

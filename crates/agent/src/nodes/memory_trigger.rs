@@ -11,8 +11,8 @@ use crate::{
     AgentDeps, AgentState, MemoryTrigger, ReactConfig,
     config::prompts,
     deps::{
-        history::said_in_turn,
-        memory::{BegunWish, NO_OWNER},
+        history::user_messages_of_turn,
+        memory::{BegunRequest, NO_OWNER},
     },
     events,
     plain_name::hash_of,
@@ -25,12 +25,13 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     // A replay stores nothing, so it must not report that this process does.
     let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_for_real()) else { return };
     let newest = state.messages.iter().rev().find(|message| !message.synthetic);
-    for wish in Wish::of_turn(trigger, &state, &cx) {
+    for request in PendingMemory::of_turn(trigger, &state, &cx) {
         // An input without a message has no new request.
-        let is_new = !is_steered(&wish.message) && newest.is_some_and(|newest| newest.id == wish.message.id);
-        trigger.begin(wish.begun());
+        let is_new =
+            !is_steered(&request.message) && newest.is_some_and(|newest| newest.id == request.message.id);
+        trigger.begin(request.begun());
         if is_new {
-            wish.fulfil(trigger, &deps.config, &cx);
+            request.fulfil(trigger, &deps.config, &cx);
         }
     }
 }
@@ -40,15 +41,15 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
 /// repetition by its key.
 pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
     let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_for_real()) else { return };
-    for wish in Wish::of_turn(trigger, state, cx) {
-        if !trigger.end(&wish.begun()) {
-            wish.fulfil(trigger, &deps.config, cx);
+    for request in PendingMemory::of_turn(trigger, state, cx) {
+        if !trigger.end(&request.begun()) {
+            request.fulfil(trigger, &deps.config, cx);
         }
     }
 }
 
 /// A memory request, or a message for which the trigger panicked.
-struct Wish {
+struct PendingMemory {
     message: Message,
     user: Option<String>,
     /// The key, equal for the same message of a thread, also on its branches and in every process.
@@ -57,10 +58,10 @@ struct Wish {
     panic: Option<String>,
 }
 
-impl Wish {
+impl PendingMemory {
     /// Returns the requests of the last turn.
     fn of_turn(trigger: &MemoryTrigger, state: &AgentState, cx: &Cx) -> Vec<Self> {
-        let said = said_in_turn(state);
+        let said = user_messages_of_turn(state);
         said.into_iter().filter_map(|message| Self::of(message, trigger, state, cx)).collect()
     }
 
@@ -75,7 +76,7 @@ impl Wish {
         Some(Self { message: message.clone(), user: state.memory_owner(cx.thread()), key, panic })
     }
 
-    fn begun(&self) -> BegunWish {
+    fn begun(&self) -> BegunRequest {
         (self.user.clone(), self.key.clone())
     }
 

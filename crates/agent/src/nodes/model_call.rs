@@ -10,13 +10,13 @@ use tokio::{task::coop::consume_budget, time::Instant};
 use super::{
     chunk::Chunk,
     progress::Progress,
-    recorded_response::{End, Heard},
+    recorded_response::{End, RecordedResponse},
 };
 use crate::{AgentDeps, AgentState, events};
 
 /// A call of the models, and its progress.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct ModelCall {
     /// The id of the response's message.
     message: String,
     pub(super) answer: Assembler,
@@ -34,7 +34,7 @@ pub(super) struct Asked {
     others: BTreeMap<String, Usage>,
 }
 
-impl Asked {
+impl ModelCall {
     pub(super) fn new(message: String) -> Self {
         Self { message, ..Self::default() }
     }
@@ -94,7 +94,7 @@ impl Asked {
                 _ => self.streamed,
             };
             self.answer.push(&delta);
-            progress.tell(&delta, &self.answer, &self.message, cx);
+            progress.emit(&delta, &self.answer, &self.message, cx);
             // A stream that is always ready must not starve the receivers of events.
             consume_budget().await;
         }
@@ -108,9 +108,9 @@ impl Asked {
     }
 
     /// Returns the result.
-    pub(super) fn heard(self, end: End, requests: u32, streamed: bool) -> Heard {
+    pub(super) fn into_recorded(self, end: End, requests: u32, streamed: bool) -> RecordedResponse {
         let Self { model, current, spent, others, .. } = self;
-        Heard { end, requests, streamed, model, usage: spent + current, others }
+        RecordedResponse { end, requests, streamed, model, usage: spent + current, others }
     }
 }
 

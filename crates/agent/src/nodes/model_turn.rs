@@ -8,14 +8,14 @@ use superstep_llm::{Message, Request, Response, Usage};
 use super::{
     accept_response::{self, Broke},
     budget::{Spent, expired},
-    chunk::{message_id, tell_message},
+    chunk::{emit_message, message_id},
     fit_request::Room,
-    model_call::{Asked, by_model},
+    model_call::{ModelCall, by_model},
     next_call::NextCall,
     offered, parts,
     progress::Progress,
     reasoning_hooks,
-    recorded_response::{Answered, End, Heard, Print, failure},
+    recorded_response::{End, Print, RecordedResponse, StoredResponse, failure},
     steering_input::is_waiting,
 };
 use crate::{
@@ -27,7 +27,7 @@ use crate::{
 const RESERVED_SHARE: u32 = 4;
 
 /// A planned model call.
-pub(super) struct Exchange<'a> {
+pub(super) struct PlannedCall<'a> {
     pub(super) deps: &'a AgentDeps,
     pub(super) state: &'a AgentState,
     pub(super) cx: &'a Cx,
@@ -51,7 +51,7 @@ struct Streamed {
     calls: usize,
 }
 
-impl Exchange<'_> {
+impl PlannedCall<'_> {
     /// Calls the model and returns the update.
     ///
     /// # Errors    If the check for steering messages fails.
@@ -59,23 +59,23 @@ impl Exchange<'_> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
         offered::compared(&sent, cx).await;
         cx.compared("model", || Print::of(&sent)).await;
-        let mut heard: Heard = cx.recorded("model", || self.ask(sent)).await;
+        let mut recorded: RecordedResponse = cx.recorded("model", || self.ask(sent)).await;
         let message = message_id(state, cx);
-        let (requests, any) = (heard.requests, heard.streamed);
+        let (requests, any) = (recorded.requests, recorded.streamed);
         let streamed = |calls| Streamed { message, requests, any, calls };
         let mut guess = Usage::default();
-        let update = match heard.end.take() {
+        let update = match recorded.end.take() {
             End::Unasked(failure) => return Ok(hook_failed(failure)),
             End::Answered(answered) => {
                 let (calls, response) = (answered.calls, answered.into_response(requests));
                 guess = self.guess(&response);
-                let spent = state.usage + heard.spent() + guess;
-                self.answered(response, streamed(calls), heard.model.as_deref(), spent).await?
+                let spent = state.usage + recorded.spent() + guess;
+                self.answered(response, streamed(calls), recorded.model.as_deref(), spent).await?
             }
             End::Unheard { failure, calls } => self.unanswered(None, streamed(calls), hook_failed(failure)),
             End::Failed { error, partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                let kept = accept_response::kept(&deps.config, state, partial, Broke::Failed, cx);
+                let kept = accept_response::partial_message(&deps.config, state, partial, Broke::Failed, cx);
                 let update = match kept.is_none() && self.room.retries(error.kind) {
                     true => AgentState::update(),
                     false => stop(AgentOutcome::LlmError.as_str()).error(error),
@@ -84,7 +84,7 @@ impl Exchange<'_> {
             }
             End::Cancelled { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                let kept = accept_response::kept(&deps.config, state, partial, Broke::Stopped, cx);
+                let kept = accept_response::partial_message(&deps.config, state, partial, Broke::Stopped, cx);
                 self.unanswered(kept, streamed, stop(AgentOutcome::Cancelled.as_str()))
             }
             End::OutOfTime { partial } => {
@@ -94,29 +94,30 @@ impl Exchange<'_> {
                     let answer = LastAnswer { again: true, ..state.answer };
                     self.unanswered(None, streamed, AgentState::update().answer(answer))
                 } else {
-                    let kept = accept_response::kept(&deps.config, state, partial, Broke::Stopped, cx);
+                    let kept =
+                        accept_response::partial_message(&deps.config, state, partial, Broke::Stopped, cx);
                     self.unanswered(kept, streamed, stop("budget_wall"))
                 }
             }
         };
-        let (main, usage) = (deps.models.main.name(), heard.spent() + guess);
-        let by_model = by_model(state, main, heard.usage_by_model(main, guess));
+        let (main, usage) = (deps.models.main.name(), recorded.spent() + guess);
+        let by_model = by_model(state, main, recorded.usage_by_model(main, guess));
         let update = self.room.write(update);
         let update = update.usage(state.usage + usage).model_requests(state.model_requests + requests);
         Ok(if by_model.is_empty() { update } else { update.usage_by_model(by_model) })
     }
 
     /// Calls the models, between the hooks.
-    async fn ask(&self, sent: Request) -> Heard {
+    async fn ask(&self, sent: Request) -> RecordedResponse {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
         let sent = match reasoning_hooks::before(deps, sent, cx).await {
             Ok(sent) => sent,
-            Err(failure) => return Heard::unasked(failure),
+            Err(failure) => return RecordedResponse::not_sent(failure),
         };
         // Only hooks read it again, and copies of long conversations are expensive.
         let read_again = (!deps.hooks.reasoning.is_empty()).then(|| sent.clone());
         let message = message_id(state, cx);
-        let mut asked = Asked::new(message.clone());
+        let mut asked = ModelCall::new(message.clone());
         let mut progress = Progress::new(deps, state, self.call.tools);
         let mut out_of_time = false;
         let patience = self.patience();
@@ -131,13 +132,13 @@ impl Exchange<'_> {
         };
         let requests = asked.sent();
         let partial = asked.answer.partial();
-        let streamed = asked.streamed || progress.has_told();
+        let streamed = asked.streamed || progress.has_emitted();
         let end = match ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish())) {
             Some(Ok(response)) => {
                 let calls = response.message.tool_calls.len();
                 let about = (&*message, requests);
                 match reasoning_hooks::after(deps, read_again.as_ref(), response, about, cx).await {
-                    Ok(response) => End::Answered(Answered::new(response, calls)),
+                    Ok(response) => End::Answered(StoredResponse::new(response, calls)),
                     Err(failure) => End::Unheard { failure, calls },
                 }
             }
@@ -145,7 +146,7 @@ impl Exchange<'_> {
             None if out_of_time => End::OutOfTime { partial },
             None => End::Cancelled { partial },
         };
-        asked.heard(end, requests, streamed)
+        asked.into_recorded(end, requests, streamed)
     }
 
     /// Returns the time limit of the model, if the turn has one.
@@ -188,7 +189,7 @@ impl Exchange<'_> {
             events::budget_warning(cx, budget, percent);
         }
         let mut accepted = accept_response::accept(&deps.config, &state, response, &self.call, &spent, cx);
-        tell_message(cx, &message, accepted.message.as_ref(), calls);
+        emit_message(cx, &message, accepted.message.as_ref(), calls);
         if any && (accepted.message.is_none() || accepted.repeats) {
             events::attempt_discarded(cx, requests);
         }
@@ -204,8 +205,8 @@ impl Exchange<'_> {
         if accepted.message.is_some() && !state.hints.is_empty() {
             update = update.clear_hints();
         }
-        let messages = accepted.message.into_iter().chain(accepted.told).collect();
-        Ok(self.said(update, messages, accepted.answer.cut_off))
+        let messages = accepted.message.into_iter().chain(accepted.reminder).collect();
+        Ok(self.extend_conversation(update, messages, accepted.answer.cut_off))
     }
 
     /// Handles a failed response, or the stored part of one.
@@ -220,7 +221,7 @@ impl Exchange<'_> {
             // The streamed text is not a message, so subscribers must discard it.
             events::attempt_discarded(self.cx, requests);
         }
-        tell_message(self.cx, &message, kept.as_ref(), calls);
+        emit_message(self.cx, &message, kept.as_ref(), calls);
         let results =
             kept.as_ref().map(|kept| accept_response::interrupted(kept, self.cx)).unwrap_or_default();
         for result in &results {
@@ -234,11 +235,16 @@ impl Exchange<'_> {
             }
             _ => update,
         };
-        self.said(update, kept.into_iter().chain(results).collect(), true)
+        self.extend_conversation(update, kept.into_iter().chain(results).collect(), true)
     }
 
     /// Adds the request's new messages and the response to the conversation; nothing without a response.
-    fn said(&mut self, update: AgentStateUpdate, answer: Vec<Message>, cut_off: bool) -> AgentStateUpdate {
+    fn extend_conversation(
+        &mut self,
+        update: AgentStateUpdate,
+        answer: Vec<Message>,
+        cut_off: bool,
+    ) -> AgentStateUpdate {
         let mut update = update;
         if answer.is_empty() {
             return update;

@@ -38,7 +38,7 @@ impl ToolDifference {
     /// Compares the tools that a thread recorded last with those of its sources. `None` if they are equal, or
     /// the thread recorded none.
     pub fn of<'a>(state: &AgentState, now: impl IntoIterator<Item = &'a Arc<dyn Tool>>) -> Option<Self> {
-        let now: BTreeMap<_, _> = now.into_iter().map(|tool| Recorded::of(&**tool).entry()).collect();
+        let now: BTreeMap<_, _> = now.into_iter().map(|tool| ToolRecord::of(&**tool).entry()).collect();
         let difference = Self::between(&by_name(&state.offered), &now);
         (!state.offered.is_empty() && difference != Self::default()).then_some(difference)
     }
@@ -69,7 +69,7 @@ impl fmt::Display for ToolDifference {
 
 /// A tool as recorded by a thread: its specification, and other properties that affect a turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Recorded {
+struct ToolRecord {
     #[serde(flatten)]
     spec: ToolSpec,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -84,7 +84,7 @@ struct Recorded {
     changes_files: Option<bool>,
 }
 
-impl Recorded {
+impl ToolRecord {
     fn of(tool: &dyn Tool) -> Self {
         let Behaviour { exclusive, poll, answers, idempotent, timeout: _ } = tool.behaviour();
         let (spec, changes_files) = (tool.spec().clone(), tool.changes_files());
@@ -100,7 +100,7 @@ impl Recorded {
 /// A superstep's record of the source tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Noted {
+enum SourceRecord {
     /// Not recorded, by an older version.
     #[default]
     Unknown,
@@ -112,13 +112,14 @@ enum Noted {
 
 /// Returns the recorded tools by name; skips unreadable ones, which no version wrote.
 fn by_name(texts: &Log<String>) -> BTreeMap<String, String> {
-    let named = |text: &String| Some((serde_json::from_str::<Recorded>(text).ok()?.spec.name, text.clone()));
+    let named =
+        |text: &String| Some((serde_json::from_str::<ToolRecord>(text).ok()?.spec.name, text.clone()));
     texts.iter().filter_map(named).collect()
 }
 
 /// A recorded tool. It is never called, because a replay has its results.
 struct RecordedTool {
-    recorded: Recorded,
+    recorded: ToolRecord,
     /// The current tool of this name.
     now: Option<Arc<dyn Tool>>,
 }
@@ -129,7 +130,7 @@ impl Tool for RecordedTool {
     }
 
     fn behaviour(&self) -> Behaviour {
-        let Recorded { exclusive, poll, answers, idempotent, .. } = self.recorded;
+        let ToolRecord { exclusive, poll, answers, idempotent, .. } = self.recorded;
         Behaviour { exclusive, poll, answers, idempotent, timeout: None }
     }
 
@@ -167,14 +168,14 @@ impl AgentDeps {
         let now: BTreeMap<_, _> = sourced
             .names()
             .filter_map(|name| sourced.get(name))
-            .map(|tool| Recorded::of(&**tool).entry())
+            .map(|tool| ToolRecord::of(&**tool).entry())
             .collect();
         let texts: Log<String> = now.values().cloned().collect();
-        let noted = if texts == state.offered { Noted::Same } else { Noted::New(texts) };
+        let noted = if texts == state.offered { SourceRecord::Same } else { SourceRecord::New(texts) };
         let (then, new) = match cx.noted(OFFERED, noted) {
-            Noted::Unknown => (None, None),
-            Noted::Same => (Some(by_name(&state.offered)), None),
-            Noted::New(texts) => (Some(by_name(&texts)), Some(texts)),
+            SourceRecord::Unknown => (None, None),
+            SourceRecord::Same => (Some(by_name(&state.offered)), None),
+            SourceRecord::New(texts) => (Some(by_name(&texts)), Some(texts)),
         };
         if let Some(then) = then.filter(|then| *then != now && !cx.is_for_real()) {
             match self.replay_tools {
@@ -252,7 +253,7 @@ mod tests {
     fn a_recorded_tool_is_a_json_text_of_its_relevant_fields() {
         let spec =
             ToolSpec { name: "a".into(), description: "one".into(), parameters: json!({"type": "object"}) };
-        let bare = Recorded {
+        let bare = ToolRecord {
             spec,
             exclusive: false,
             poll: false,
@@ -262,12 +263,12 @@ mod tests {
         };
         let text = r#"{"name":"a","description":"one","parameters":{"type":"object"}}"#;
         assert_eq!(bare.clone().entry(), ("a".to_owned(), text.to_owned()));
-        let full = Recorded { idempotent: true, changes_files: Some(false), ..bare };
+        let full = ToolRecord { idempotent: true, changes_files: Some(false), ..bare };
         let (name, text) = full.clone().entry();
         assert_eq!(
             by_name(&Log::from([text.clone(), "7".to_owned()])),
             BTreeMap::from([(name, text.clone())])
         );
-        assert_eq!(serde_json::from_str::<Recorded>(&text).unwrap(), full);
+        assert_eq!(serde_json::from_str::<ToolRecord>(&text).unwrap(), full);
     }
 }

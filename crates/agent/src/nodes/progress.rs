@@ -41,35 +41,35 @@ impl<'a> Progress<'a> {
     }
 
     /// Returns whether something was emitted that a new attempt discards.
-    pub(super) fn has_told(&self) -> bool {
+    pub(super) fn has_emitted(&self) -> bool {
         self.named > 0 || self.output.is_some()
     }
 
     /// Emits the news of the last delta, which `answer` includes already.
-    pub(super) fn tell(&mut self, delta: &Delta, answer: &Assembler, message: &str, cx: &Cx) {
+    pub(super) fn emit(&mut self, delta: &Delta, answer: &Assembler, message: &str, cx: &Cx) {
         match delta {
             Delta::AttemptDiscarded { .. } => (self.named, self.read, self.output) = (0, 0, None),
             // The text was tool calls and not a reply.
             Delta::TextCalls { .. } => (self.read, self.output) = (0, None),
             Delta::ToolCall { name, .. } => {
                 if self.parts && name.as_ref().is_some_and(|name| !name.is_empty()) {
-                    self.tell_parts(answer, message, cx);
+                    self.emit_parts(answer, message, cx);
                 }
-                self.tell_output(answer, cx);
+                self.emit_output(answer, cx);
             }
-            Delta::Text(_) => self.tell_output(answer, cx),
+            Delta::Text(_) => self.emit_output(answer, cx),
             _ => {}
         }
     }
 
-    fn tell_parts(&mut self, answer: &Assembler, message: &str, cx: &Cx) {
+    fn emit_parts(&mut self, answer: &Assembler, message: &str, cx: &Cx) {
         for (name, _) in answer.calls().skip(self.named).take_while(|(name, _)| !name.is_empty()) {
             events::part(cx, &parts::pending(message, self.named, name, cx));
             self.named += 1;
         }
     }
 
-    fn tell_output(&mut self, answer: &Assembler, cx: &Cx) {
+    fn emit_output(&mut self, answer: &Assembler, cx: &Cx) {
         if !self.finishing.has_schema() {
             return;
         }

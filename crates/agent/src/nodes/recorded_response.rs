@@ -10,7 +10,7 @@ use crate::{HookFailure, ModelFailure};
 
 /// The result of one call of the models.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Heard {
+pub(super) struct RecordedResponse {
     pub(super) end: End,
     /// Number of sent requests.
     pub(super) requests: u32,
@@ -30,7 +30,7 @@ pub(super) struct Heard {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum End {
-    Answered(Answered),
+    Answered(StoredResponse),
     Failed {
         error: ModelFailure,
         partial: Message,
@@ -53,7 +53,7 @@ pub(super) enum End {
 
 /// A response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Answered {
+pub(super) struct StoredResponse {
     message: Message,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
@@ -62,7 +62,7 @@ pub(super) struct Answered {
     pub(super) calls: usize,
 }
 
-impl Answered {
+impl StoredResponse {
     pub(super) fn new(response: Response, calls: usize) -> Self {
         let Response { message, usage, finish, .. } = response;
         Self { message, usage, finish, calls }
@@ -81,8 +81,8 @@ impl End {
     }
 }
 
-impl Heard {
-    pub(super) fn unasked(failure: HookFailure) -> Self {
+impl RecordedResponse {
+    pub(super) fn not_sent(failure: HookFailure) -> Self {
         Self {
             end: End::Unasked(failure),
             requests: 0,

@@ -200,15 +200,15 @@ async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize,
             call.verdict = run.verdict_on(*position, call);
         }
     }
-    let mut undecided = asks_first && calls.iter().any(|(_, call)| call.is_asked());
+    let mut undecided = asks_first && calls.iter().any(|(_, call)| call.needs_approval());
     let mut answers = Vec::new();
     while !calls.is_empty() {
         let later = calls.split_off(side_by_side(run, &calls));
         let mut now = std::mem::replace(&mut calls, later);
-        if undecided && (hold || now.iter().any(|(_, call)| call.is_asked())) {
+        if undecided && (hold || now.iter().any(|(_, call)| call.needs_approval())) {
             undecided = false;
             if !hold {
-                let (asked, others) = split_off_asked(run, now);
+                let (asked, others) = split_off_waiting(run, now);
                 answers.extend(answer_some(run, others).await?);
                 now = asked;
             }
@@ -223,10 +223,11 @@ async fn answer_all(run: &Executor, pending: Vec<Pending>) -> Result<Vec<(usize,
 }
 
 /// Separates the calls that require a decision, with those behind them in a sequence, from the others.
-fn split_off_asked(run: &Executor, calls: Calls) -> (Calls, Calls) {
+fn split_off_waiting(run: &Executor, calls: Calls) -> (Calls, Calls) {
     let (mut asked, mut others) = (Vec::<(usize, Pending)>::new(), Vec::new());
     for (position, call) in calls {
-        let waits = call.is_asked() || run.order.is_behind(position, asked.iter().map(|(asked, _)| *asked));
+        let waits =
+            call.needs_approval() || run.order.is_behind(position, asked.iter().map(|(asked, _)| *asked));
         if waits { &mut asked } else { &mut others }.push((position, call));
     }
     (asked, others)

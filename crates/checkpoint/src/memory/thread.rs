@@ -178,7 +178,7 @@ impl Thread {
 
     /// Returns the parts of a load without their values, which are copied after the lock on the thread is
     /// released.
-    pub(super) fn way(&self, at: Option<CheckpointId>) -> Option<Way> {
+    pub(super) fn way(&self, at: Option<CheckpointId>) -> Option<CheckpointPath> {
         let head = self.head()?;
         let id = at.unwrap_or(head);
         let meta = self.meta(id)?;
@@ -190,12 +190,12 @@ impl Thread {
             next = if step.commit.snapshot.is_some() { None } else { step.commit.parent };
         }
         let applied = stored.applied_by.and_then(|child| self.get(child)).map(|child| child.commit.clone());
-        Some(Way { meta, head, commits, records: stored.records.clone(), applied })
+        Some(CheckpointPath { meta, head, commits, records: stored.records.clone(), applied })
     }
 }
 
 /// The path from a checkpoint back to its nearest snapshot.
-pub(super) struct Way {
+pub(super) struct CheckpointPath {
     meta: CheckpointMeta,
     head: CheckpointId,
     /// The commits, newest first; the last one has the snapshot, if there is any.
@@ -205,7 +205,7 @@ pub(super) struct Way {
     applied: Option<Arc<Commit>>,
 }
 
-impl Way {
+impl CheckpointPath {
     pub(super) fn read(self) -> Loaded {
         let snapshot: Option<Vec<ChannelValue>> =
             self.commits.last().and_then(|oldest| oldest.snapshot.clone());

@@ -55,11 +55,11 @@ impl Store for MemoryStore {
     }
 }
 
-type Place = (Namespace, String);
+type ItemKey = (Namespace, String);
 
 #[derive(Debug, Default)]
 struct Items {
-    stored: BTreeMap<Place, Stored>,
+    stored: BTreeMap<ItemKey, Stored>,
     /// The number of puts so far.
     puts: u64,
 }
@@ -86,7 +86,7 @@ impl Stored {
         self.expires_ms = self.ttl_ms.map(|ttl| now_ms.saturating_add(ttl));
     }
 
-    fn item(&self, (namespace, key): &Place) -> Item {
+    fn item(&self, (namespace, key): &ItemKey) -> Item {
         Item {
             namespace: namespace.clone(),
             key: key.clone(),
@@ -126,7 +126,7 @@ impl Items {
         }
     }
 
-    fn get(&mut self, now_ms: i64, place: &Place, refresh: bool) -> Option<Item> {
+    fn get(&mut self, now_ms: i64, place: &ItemKey, refresh: bool) -> Option<Item> {
         let stored = self.stored.get_mut(place).filter(|stored| stored.lives(now_ms))?;
         if refresh {
             stored.refresh(now_ms);
@@ -150,10 +150,10 @@ impl Items {
     }
 
     /// Returns the positions and scores of the items that match a search, best first.
-    fn search(&self, now_ms: i64, search: &Search, query: Option<ReadyQuery>) -> Vec<(Option<f64>, Place)> {
+    fn search(&self, now_ms: i64, search: &Search, query: Option<ReadyQuery>) -> Vec<(Option<f64>, ItemKey)> {
         let fits = |stored: &Stored| search.filter.iter().all(|filter| filter.matches(&stored.value));
         let living = self.within(search.within.as_ref()).filter(|(_, stored)| stored.lives(now_ms));
-        let mut scored: Vec<(Option<f64>, &Place)> = match query {
+        let mut scored: Vec<(Option<f64>, &ItemKey)> = match query {
             None => living.filter(|(_, stored)| fits(stored)).map(|(place, _)| (None, place)).collect(),
             Some(ReadyQuery::Meaning(meant)) => living
                 .filter(|(_, stored)| fits(stored))
@@ -186,7 +186,7 @@ impl Items {
     }
 
     /// Returns the items in a namespace and below it, in order.
-    fn within<'a>(&'a self, outer: Option<&'a Namespace>) -> impl Iterator<Item = (&'a Place, &'a Stored)> {
+    fn within<'a>(&'a self, outer: Option<&'a Namespace>) -> impl Iterator<Item = (&'a ItemKey, &'a Stored)> {
         let first = outer.map(|outer| (outer.clone(), String::new()));
         let range = match first {
             Some(first) => self.stored.range(first..),

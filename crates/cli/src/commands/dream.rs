@@ -14,7 +14,7 @@ use crate::{
         text::printable_line,
     },
     session::{
-        dream_thread::tell_earlier,
+        dream_thread::note_earlier,
         dreams::{ended, run, waits},
         setup::{Basis, Purpose},
     },
@@ -53,7 +53,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     if let Some(problem) = basis.foreign_dreams(&*store, &user).await? {
         return Err(Failure::new(Exit::Thread, problem));
     }
-    tell_earlier(&location.cwd);
+    note_earlier(&location.cwd);
     let cancel = CancellationToken::new();
     let dreamt = run(&dreams, &user, now, &basis, &cancel).await?;
     show(&user, &dreamt, &at_once, json)

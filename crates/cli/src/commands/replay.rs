@@ -12,7 +12,7 @@ use crate::{
     output::{
         exit::{Exit, Failure},
         table::print,
-        text::tell,
+        text::print_note,
     },
     session::setup::{Purpose, Setup},
 };
@@ -83,7 +83,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         print(&format!("{line}\n"))?;
     } else {
         if let Some(difference) = difference {
-            tell(&format!(
+            print_note(&format!(
                 "the replay has the tools of MCP servers that the thread recorded; they are others now: {difference}; \
                  `--current-tools` has those of now"
             ));
@@ -95,14 +95,14 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         let TurnArgs { preset, config, mode, max_steps, tools, .. } = &turn;
         let is_as_it_was = preset.is_none() && config.is_none() && mode.is_none() && tools.is_none();
         if let (true, None, Some(since)) =
-            (is_as_it_was, max_steps, asked_since(&*store, &thread, divergence.checkpoint).await?)
+            (is_as_it_was, max_steps, first_input_since(&*store, &thread, divergence.checkpoint).await?)
         {
             let again = location.command("replay", &[&name, "--from", &since.to_string()]);
             let hint = format!(
                 "the turn ran with another configuration than the newest one, which this replay used; \
                  replay the turns since then with: {again}"
             );
-            tell(&hint);
+            print_note(&hint);
         }
         return Ok(Exit::Diverged);
     }
@@ -115,7 +115,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
 
 /// Returns the first input after a checkpoint from which on all turns had the newest configuration; `None` if
 /// that applies to the checkpoint itself.
-async fn asked_since(
+async fn first_input_since(
     store: &dyn Checkpointer,
     thread: &ThreadId,
     at: CheckpointId,

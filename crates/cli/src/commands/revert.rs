@@ -66,10 +66,10 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     }
     let rounds = rounds(&*store, &graph, &thread, to).await?;
     if rounds.is_empty() {
-        return told(&args.thread, &FileChanges::default(), args.json);
+        return report(&args.thread, &FileChanges::default(), args.json);
     }
     let cwd = folder_of(&rounds, &location, &remembered, &decided)?;
-    let files = snapshots::kept(&cwd)?;
+    let files = snapshots::open(&cwd)?;
     let is_kept =
         |round: &&Round| [&round.files.before, &round.files.after].iter().all(|tree| files.has(name, tree));
     if let Some(round) = rounds.iter().find(|round| !is_kept(round)) {
@@ -105,7 +105,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
             .await?;
     }
     files.recorded(name).map_err(|cause| Failure::caused(Exit::Failed, &cause))?;
-    told(&args.thread, &changes, args.json)
+    report(&args.thread, &changes, args.json)
 }
 
 /// A round of tools with snapshots.
@@ -207,7 +207,7 @@ fn elsewhere(location: &str) -> Failure {
     Failure::new(Exit::Thread, message)
 }
 
-fn told(thread: &str, changes: &FileChanges, as_json: bool) -> Result<Exit, Failure> {
+fn report(thread: &str, changes: &FileChanges, as_json: bool) -> Result<Exit, Failure> {
     if as_json {
         return print(&lines([json!({ "thread": thread, "files": changes })]));
     }

@@ -12,7 +12,7 @@ use crate::{
     config::location::Location,
     output::{
         exit::{Exit, Failure},
-        text::tell,
+        text::print_note,
     },
     session::{
         randomness::fresh_thread,
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     if is_unread && is_piped() {
         // Also with `--quiet`: the reply may answer only a part of the prompt.
         let what = "the piped input is not read; to append it to the prompt, write `-` after the prompt";
-        tell(what);
+        print_note(what);
     }
     let granted = if discard { setup.basis.decided.discard()? } else { Vec::new() };
     let exit = setup.follow(setup.agent.configured(config).stream(input, streaming())).await;
@@ -87,13 +87,13 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     )
     .await?;
     let exit = match from {
-        Some(from) => go_on_from(&setup, CheckpointId(from)).await,
-        None => go_on(&setup, &decisions).await,
+        Some(from) => continue_from(&setup, CheckpointId(from)).await,
+        None => continue_turn(&setup, &decisions).await,
     };
     setup.close(exit).await
 }
 
-async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Failure> {
+async fn continue_turn(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Failure> {
     let head = setup.agent.graph().thread(setup.thread()).state().await?;
     if !head.next.is_empty() {
         setup.basis.check_folder()?;
@@ -110,7 +110,7 @@ async fn go_on(setup: &Setup<'_>, decisions: &DecisionArgs) -> Result<Exit, Fail
 }
 
 /// Resumes from an older checkpoint of a turn.
-async fn go_on_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failure> {
+async fn continue_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Failure> {
     let thread = setup.thread();
     if setup.agent.graph().thread(thread).at(from).state().await?.next.is_empty() {
         let (name, from) = (thread.as_str(), from.to_string());

@@ -40,7 +40,7 @@ pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
     // Threads of another graph are rejected.
     match Dreams::is_thread(&thread) {
         true => drop(
-            Dreams::to_look_at()
+            Dreams::inspection_graph()
                 .with_checkpointer(store)
                 .thread(&thread)
                 .history()
@@ -85,7 +85,9 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
     let thread = ThreadId::from(args.thread.as_str());
     let at = args.at.map(CheckpointId);
     let snapshot = match Dreams::is_thread(&thread) {
-        true => of_agent(Dreams::to_look_at().with_checkpointer(store).thread(&thread).at(at).state().await?),
+        true => of_agent(
+            Dreams::inspection_graph().with_checkpointer(store).thread(&thread).at(at).state().await?,
+        ),
         false => graph()?.with_checkpointer(store).thread(&thread).at(at).state().await?,
     };
     let Some(meta) = &snapshot.checkpoint else { return Err(location.unknown(&args.thread)) };
@@ -133,7 +135,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
                 return Err(location.unknown(thread));
             }
             let drawing = match Dreams::is_thread(&id) {
-                true => Dreams::to_look_at().with_checkpointer(store).thread(&id).drawing().await,
+                true => Dreams::inspection_graph().with_checkpointer(store).thread(&id).drawing().await,
                 false => {
                     let graph = graph_of(&Remembered::load(&*store, &id, None).await?, &location)?;
                     graph.with_checkpointer(store).thread(&id).drawing().await

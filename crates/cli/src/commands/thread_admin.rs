@@ -101,7 +101,7 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     let is_dream = Dreams::is_thread(&thread);
     let pruned = match is_dream {
         true => {
-            let graph = Dreams::to_look_at().with_checkpointer(store.clone());
+            let graph = Dreams::inspection_graph().with_checkpointer(store.clone());
             graph.thread(&thread).prune(keep(&args.keep)).await?
         }
         false => graph.thread(&thread).prune(keep(&args.keep)).await?,

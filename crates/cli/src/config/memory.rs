@@ -156,7 +156,7 @@ impl Memory {
     pub(crate) fn look(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         match self.existing(cwd)? {
             Some(path) => stored(SqliteStore::open_read_only(path)),
-            None if self.store == Kind::Sqlite => Ok(to_look_at()),
+            None if self.store == Kind::Sqlite => Ok(placeholder()),
             None => self.open(cwd),
         }
     }
@@ -164,7 +164,7 @@ impl Memory {
     /// Opens it for deletion. Creates no database.
     pub(crate) fn open_existing(&self, cwd: &Path) -> Result<Arc<dyn LongTermMemory>, Failure> {
         let is_missing = self.store == Kind::Sqlite && self.existing(cwd)?.is_none();
-        if is_missing { Ok(to_look_at()) } else { self.open(cwd) }
+        if is_missing { Ok(placeholder()) } else { self.open(cwd) }
     }
 
     /// Returns its database, if it exists.
@@ -236,7 +236,7 @@ impl Memory {
 
     /// Returns the memory tools for the model.
     pub(crate) fn tools(&self) -> Vec<Arc<dyn Tool>> {
-        if self.tools { memory_tools(to_look_at()).into() } else { Vec::new() }
+        if self.tools { memory_tools(placeholder()).into() } else { Vec::new() }
     }
 
     /// Sets what is retrieved for each message.
@@ -252,7 +252,7 @@ fn stored(opened: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMem
 }
 
 /// Returns an empty memory, for graphs that are only shown.
-pub(crate) fn to_look_at() -> Arc<dyn LongTermMemory> {
+pub(crate) fn placeholder() -> Arc<dyn LongTermMemory> {
     Arc::new(StoreMemory::new(Arc::new(MemoryStore::new())))
 }
 

@@ -1,6 +1,6 @@
 //! The choice of the model: from flags, the thread, the environment, or this machine's servers.
 //!
-//! Start at [`Wish::settle`].
+//! Start at [`ModelInputs::settle`].
 
 use std::{env, path::Path, sync::Arc};
 
@@ -46,7 +46,7 @@ impl Environment {
 }
 
 /// The inputs of the choice of a model. A flag overrides the thread, the thread overrides the environment.
-pub(crate) struct Wish<'a> {
+pub(crate) struct ModelInputs<'a> {
     pub(crate) flags: &'a TurnArgs,
     pub(crate) thread: Remembered,
     pub(crate) environment: Environment,
@@ -81,12 +81,12 @@ pub(crate) fn say_again(again: &mut Vec<String>, config: &Path) {
 }
 
 /// A model with a name that is never called.
-struct Unasked {
+struct UnusedModel {
     name: String,
     accepts: Accepts,
 }
 
-impl ChatModel for Unasked {
+impl ChatModel for UnusedModel {
     fn name(&self) -> &str {
         &self.name
     }
@@ -110,7 +110,7 @@ enum From {
     Environment,
 }
 
-impl Wish<'_> {
+impl ModelInputs<'_> {
     /// Chooses the model, and discovers a server on this machine if nothing else is set.
     pub(crate) async fn settle(mut self) -> Result<Choice, Failure> {
         let mut choice = self.main().await?;
@@ -125,10 +125,10 @@ impl Wish<'_> {
     }
 
     /// Returns the models by name only, for runs that call none of them: no server or key is needed.
-    pub(crate) fn unasked(self) -> Choice {
+    pub(crate) fn names_only(self) -> Choice {
         let named = |profile: Option<Profile>| profile.and_then(|profile| profile.model);
-        let unasked = |name: &str, profile: &Profile| -> Arc<dyn ChatModel> {
-            Arc::new(Unasked { name: name.to_owned(), accepts: profile.accepts() })
+        let unused = |name: &str, profile: &Profile| -> Arc<dyn ChatModel> {
+            Arc::new(UnusedModel { name: name.to_owned(), accepts: profile.accepts() })
         };
         let Self { flags, thread, environment, profiles, .. } = &self;
         let (file, remembered) = match &flags.config {
@@ -140,9 +140,9 @@ impl Wish<'_> {
         let base_url = flags.base_url.as_deref().or(thread.base_url.as_deref());
         let of_server = |profile: &&Profile| base_url.is_none_or(|base_url| profile.is_of(base_url));
         let main = profiles.main.as_ref().filter(of_server).cloned().unwrap_or_default();
-        let other = |profile: &Profile| Some(unasked(profile.model.as_deref()?, profile));
+        let other = |profile: &Profile| Some(unused(profile.model.as_deref()?, profile));
         Choice {
-            model: unasked(&name, &main),
+            model: unused(&name, &main),
             fallbacks: profiles.fallback.iter().filter_map(other).collect(),
             compaction: profiles.compaction.as_ref().and_then(other),
             name,
@@ -257,7 +257,7 @@ impl Wish<'_> {
         let own_key = if self.flags.api_key.is_some() { None } else { profile.key()? };
         let mut again = Vec::new();
         if own_key.is_some() {
-            self.file_says_so("main", &profile, &base_url, &mut again)?;
+            self.check_named_file("main", &profile, &base_url, &mut again)?;
         } else if !self.knows(&base_url) {
             if from == From::Thread {
                 // A database may come from someone else, and the address with it.
@@ -284,7 +284,7 @@ impl Wish<'_> {
         };
         let of_main = main.base_url.as_deref().unwrap_or(OPENAI);
         let base_url = profile.base_url.as_deref().unwrap_or(of_main).to_owned();
-        self.file_says_so(what, profile, &base_url, &mut main.again)?;
+        self.check_named_file(what, profile, &base_url, &mut main.again)?;
         let key = match profile.key()? {
             Some(key) => key,
             None if is_same_server(&base_url, of_main) => main.key.clone(),
@@ -294,7 +294,7 @@ impl Wish<'_> {
     }
 
     /// Checks that an explicitly named file, and not only a database, permits sending a variable to a server.
-    fn file_says_so(
+    fn check_named_file(
         &self,
         what: &str,
         profile: &Profile,
@@ -370,25 +370,25 @@ mod tests {
         no_memory: false,
     };
 
-    fn wish<'a>(flags: &'a TurnArgs, model: Option<&str>, base_url: Option<&str>) -> Wish<'a> {
+    fn inputs<'a>(flags: &'a TurnArgs, model: Option<&str>, base_url: Option<&str>) -> ModelInputs<'a> {
         let (model, base_url) = (model.map(str::to_owned), base_url.map(str::to_owned));
         let thread = Remembered { model, base_url, ..Remembered::default() };
         let environment = Environment { servers: Some(String::new()), ..Environment::default() };
-        Wish { flags, thread, environment, profiles: Profiles::default(), text_calls: None }
+        ModelInputs { flags, thread, environment, profiles: Profiles::default(), text_calls: None }
     }
 
-    async fn told(wish: Wish<'_>) -> (String, Option<String>) {
+    async fn chosen(wish: ModelInputs<'_>) -> (String, Option<String>) {
         let choice = wish.settle().await.unwrap();
         (choice.name, choice.base_url)
     }
 
-    async fn refused(wish: Wish<'_>) -> Failure {
+    async fn refused(wish: ModelInputs<'_>) -> Failure {
         wish.settle().await.err().unwrap()
     }
 
     #[tokio::test]
     async fn a_flag_beats_the_thread_and_the_thread_the_environment() {
-        let env = |wish: Wish<'static>| Wish {
+        let env = |wish: ModelInputs<'static>| ModelInputs {
             environment: Environment {
                 base_url: Some("http://localhost:3/v1".into()),
                 model: Some("e".into()),
@@ -397,42 +397,45 @@ mod tests {
             ..wish
         };
         let (url, none) = (|n: u16| Some(format!("http://localhost:{n}/v1")), &NONE);
-        assert_eq!(told(env(wish(none, None, None))).await, ("e".into(), url(3)));
+        assert_eq!(chosen(env(inputs(none, None, None))).await, ("e".into(), url(3)));
         assert_eq!(
-            told(env(wish(none, Some("t"), Some("http://localhost:2/v1")))).await,
+            chosen(env(inputs(none, Some("t"), Some("http://localhost:2/v1")))).await,
             ("t".into(), url(2))
         );
         let flags = TurnArgs { model: Some("f".into()), base_url: url(1), ..NONE };
-        assert_eq!(told(wish(&flags, Some("t"), Some("http://localhost:2/v1"))).await, ("f".into(), url(1)));
+        assert_eq!(
+            chosen(inputs(&flags, Some("t"), Some("http://localhost:2/v1"))).await,
+            ("f".into(), url(1))
+        );
     }
 
     #[tokio::test]
     async fn an_offline_thread_stays_offline_until_a_flag_overrides_it() {
-        let with_key = |wish: Wish<'static>| Wish {
+        let with_key = |wish: ModelInputs<'static>| ModelInputs {
             environment: Environment { key: Some(ApiKey::new("sk-x")), ..wish.environment },
             ..wish
         };
-        assert_eq!(told(with_key(wish(&NONE, Some(OFFLINE), None))).await.0, OFFLINE);
+        assert_eq!(chosen(with_key(inputs(&NONE, Some(OFFLINE), None))).await.0, OFFLINE);
         let flags = TurnArgs { model: Some("f".into()), ..NONE };
-        let mut asked = wish(&flags, Some(OFFLINE), None);
+        let mut asked = inputs(&flags, Some(OFFLINE), None);
         asked.environment.key = Some(ApiKey::new("sk-x"));
-        assert_eq!(told(asked).await, ("f".into(), Some(OPENAI.into())));
+        assert_eq!(chosen(asked).await, ("f".into(), Some(OPENAI.into())));
     }
 
     #[tokio::test]
     async fn without_anything_the_offline_planner_answers_but_not_for_another_model() {
-        let choice = wish(&NONE, None, None).settle().await.unwrap();
+        let choice = inputs(&NONE, None, None).settle().await.unwrap();
         assert_eq!(choice.name, OFFLINE);
         assert!(choice.note.unwrap().contains("no language model"));
         let flags = TurnArgs { model: Some("llama".into()), ..NONE };
-        let error = refused(wish(&flags, None, None)).await;
+        let error = refused(inputs(&flags, None, None)).await;
         assert_eq!(error.exit, Exit::Model);
         assert!(error.message.contains("no server to ask for model `llama`"), "{}", error.message);
     }
 
     #[tokio::test]
     async fn the_key_of_the_environment_does_not_follow_an_address_out_of_a_database() {
-        let mut asked = wish(&NONE, Some("t"), Some("https://elsewhere.example/v1"));
+        let mut asked = inputs(&NONE, Some("t"), Some("https://elsewhere.example/v1"));
         asked.environment.key = Some(ApiKey::new("sk-secret"));
         let error = refused(asked).await;
         assert_eq!(error.exit, Exit::Usage);
@@ -443,13 +446,13 @@ mod tests {
         );
         assert!(!error.message.contains("sk-secret"));
 
-        let mut known = wish(&NONE, Some("t"), Some("https://elsewhere.example/v1"));
+        let mut known = inputs(&NONE, Some("t"), Some("https://elsewhere.example/v1"));
         known.environment.key = Some(ApiKey::new("sk-secret"));
         known.environment.base_url = Some("https://elsewhere.example/v1/".into());
-        assert_eq!(told(known).await.0, "t");
+        assert_eq!(chosen(known).await.0, "t");
 
         let flags = TurnArgs { base_url: Some("https://elsewhere.example/v1".into()), ..NONE };
-        let mut named = wish(&flags, Some("t"), None);
+        let mut named = inputs(&flags, Some("t"), None);
         named.environment.key = Some(ApiKey::new("sk-secret"));
         assert_eq!(
             named.settle().await.unwrap().again,

@@ -39,10 +39,10 @@ impl Remembered {
         thread: &ThreadId,
         from: Option<CheckpointId>,
     ) -> Result<Self, Failure> {
-        let meta = match (newest(store, thread, None, says).await, from) {
+        let meta = match (newest(store, thread, None, has_settings).await, from) {
             // A damaged checkpoint hides those before it; from a named one on, they can be read.
             (Err(CheckpointError::Corrupt { .. }), Some(from)) => {
-                newest(store, thread, Some(CheckpointId(from.0.saturating_add(1))), says).await?
+                newest(store, thread, Some(CheckpointId(from.0.saturating_add(1))), has_settings).await?
             }
             (found, _) => found?,
         };
@@ -143,7 +143,7 @@ fn narrowed(config: Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
 }
 
 /// Returns whether a checkpoint has the thread's settings.
-fn says(meta: &CheckpointMeta) -> bool {
+fn has_settings(meta: &CheckpointMeta) -> bool {
     matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned
 }
 

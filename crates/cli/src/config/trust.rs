@@ -35,7 +35,7 @@ use crate::{
     },
     output::{
         exit::{Exit, Failure},
-        text::tell,
+        text::print_note,
     },
 };
 
@@ -212,7 +212,7 @@ impl Decided {
         match stored {
             // The run continues, and new decisions apply to it.
             Err(Failure { exit: Exit::Failed, message }) => {
-                tell(&message);
+                print_note(&message);
                 Ok(())
             }
             stored => stored,

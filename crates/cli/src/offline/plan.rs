@@ -18,13 +18,13 @@ const AROUND: u64 = 5;
 const MOST_QUOTED: usize = 10;
 
 /// A call of this turn, with its result.
-pub(super) struct Done<'a> {
+pub(super) struct FinishedCall<'a> {
     pub(super) tool: &'a str,
     pub(super) args: Value,
     pub(super) result: &'a str,
 }
 
-impl Done<'_> {
+impl FinishedCall<'_> {
     fn failed(&self) -> bool {
         self.result.starts_with("Error")
     }
@@ -52,7 +52,7 @@ pub(super) enum Move {
 }
 
 /// Plans the next move of a turn from its prompt and its calls so far.
-pub(super) fn next_move(prompt: &str, done: &[Done<'_>], may_call: bool) -> Move {
+pub(super) fn next_move(prompt: &str, done: &[FinishedCall<'_>], may_call: bool) -> Move {
     let words = words(prompt);
     let calls = match done {
         _ if !may_call => Vec::new(),
@@ -162,11 +162,11 @@ fn best_places(prompt: &str, found: &str, words: &[&str]) -> Vec<(&'static str, 
 }
 
 /// Summarizes the results of the turn.
-fn summary(done: &[Done<'_>], words: &[&str]) -> String {
+fn summary(done: &[FinishedCall<'_>], words: &[&str]) -> String {
     let mut searches = done.iter().filter(|done| done.tool == "search_files");
     let has_found = searches.any(|search| search.result.lines().any(|line| place(line).is_some()));
     let is_more = done.len() > 1;
-    let part = |done: &Done<'_>| {
+    let part = |done: &FinishedCall<'_>| {
         let arg = |name: &str| done.args[name].as_str().unwrap_or_default().to_owned();
         match done.tool {
             "calculate" if done.failed() => format!("`{}`: {}", arg("expression"), done.result),
@@ -201,7 +201,7 @@ fn counts(found: &str, words: &[&str]) -> String {
 }
 
 /// Quotes the lines of a file around a hit, or else those with a word of the prompt, as `path:line: text`.
-fn quote(read: &Done<'_>, path: &str, words: &[&str]) -> String {
+fn quote(read: &FinishedCall<'_>, path: &str, words: &[&str]) -> String {
     let is_all = read.args.get("offset").is_some() || read.lines().all(|(_, text)| hits(text, words) == 0);
     let quoted = read.lines().filter(|(_, text)| is_all || hits(text, words) > 0).take(MOST_QUOTED);
     let quoted: Vec<_> = quoted.map(|(number, text)| format!("{path}:{number}: {text}")).collect();
@@ -212,18 +212,18 @@ fn quote(read: &Done<'_>, path: &str, words: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    fn done<'a>(tool: &'a str, args: Value, result: &'a str) -> Done<'a> {
-        Done { tool, args, result }
+    fn done<'a>(tool: &'a str, args: Value, result: &'a str) -> FinishedCall<'a> {
+        FinishedCall { tool, args, result }
     }
 
-    fn called(prompt: &str, done: &[Done<'_>]) -> Vec<(&'static str, Value)> {
+    fn called(prompt: &str, done: &[FinishedCall<'_>]) -> Vec<(&'static str, Value)> {
         match next_move(prompt, done, true) {
             Move::Call(calls) => calls,
             Move::Say(text) => panic!("{text}"),
         }
     }
 
-    fn said(prompt: &str, done: &[Done<'_>]) -> String {
+    fn reply(prompt: &str, done: &[FinishedCall<'_>]) -> String {
         match next_move(prompt, done, true) {
             Move::Say(text) => text.strip_suffix(SIGNATURE).unwrap().trim_end().to_owned(),
             Move::Call(calls) => panic!("{calls:?}"),
@@ -237,7 +237,7 @@ mod tests {
         {
             let args = json!({"expression": sum});
             assert_eq!(called(prompt, &[]), [("calculate", args.clone())]);
-            assert_eq!(said(prompt, &[done("calculate", args, "5")]), format!("{sum} = 5"));
+            assert_eq!(reply(prompt, &[done("calculate", args, "5")]), format!("{sum} = 5"));
         }
         for prompt in ["What happened on 2026-11-21?", "see pages 3-4", "what is 404", "x2+3y", ""] {
             assert_eq!(sums(prompt), Vec::<String>::new(), "{prompt}");
@@ -250,7 +250,7 @@ mod tests {
         let args = json!({"path": "docs/Cargo.toml"});
         assert_eq!(called(prompt, &[]), [("read_file", args.clone())]);
         let read = done("read_file", args, "1\t[package]\n2\tlicense = \"MIT\"\n3\tname = \"x\"");
-        assert_eq!(said(prompt, &[read]), "docs/Cargo.toml:2: license = \"MIT\"");
+        assert_eq!(reply(prompt, &[read]), "docs/Cargo.toml:2: license = \"MIT\"");
         let long = || done("read_file", json!({"path": "docs/Cargo.toml"}), "1\t[package]");
         let search = json!({"pattern": "(?i)license", "path": "docs/Cargo.toml"});
         assert_eq!(called(prompt, &[long()]), [("search_files", search.clone())]);
@@ -272,9 +272,9 @@ mod tests {
         let read = done("read_file", place("b.rs", 7).1, "8\t\n9\tretry_backoff()\n10\t}");
         let quoted = "`backoff` is in 2 lines, `retry` is in 2 lines. Closest to the question:\n\n\
                       b.rs:9: retry_backoff()\nb.rs:10: }";
-        assert_eq!(said(prompt, &[search(), read]), quoted);
+        assert_eq!(reply(prompt, &[search(), read]), quoted);
         let nowhere = [done("search_files", args.clone(), "[no match in 3 text files of '.']")];
-        assert_eq!(said(prompt, &nowhere), "No file here has `backoff` or `retry`.");
-        assert!(said("?", &[]).starts_with("There is nothing in this prompt"));
+        assert_eq!(reply(prompt, &nowhere), "No file here has `backoff` or `retry`.");
+        assert!(reply("?", &[]).starts_with("There is nothing in this prompt"));
     }
 }

@@ -6,7 +6,7 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 use superstep::llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage};
 
-use super::plan::{self, Done, Move};
+use super::plan::{self, FinishedCall, Move};
 
 /// The name of the model without a server.
 pub(crate) const OFFLINE: &str = "offline";
@@ -53,13 +53,13 @@ fn answer(messages: &[Message], may_call: bool) -> Vec<Delta> {
 }
 
 /// Returns the calls of the turn so far with their results.
-fn done(turn: &[Message]) -> Vec<Done<'_>> {
+fn done(turn: &[Message]) -> Vec<FinishedCall<'_>> {
     let calls = turn.iter().flat_map(|message| &message.tool_calls);
     calls
         .filter_map(|call| {
             let result = turn.iter().find(|message| message.tool_call_id == call.id)?;
             let args: Value = serde_json::from_str(&call.arguments).ok()?;
-            Some(Done { tool: &call.name, args, result: &result.content })
+            Some(FinishedCall { tool: &call.name, args, result: &result.content })
         })
         .collect()
 }

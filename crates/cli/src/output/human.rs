@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::output::{
     files::listed,
     run_output::{End, Output},
-    text::{brief, printable, tell_in},
+    text::{brief, print_styled_note, printable},
 };
 
 const DIM: Style = Style::new().dimmed();
@@ -90,10 +90,10 @@ impl<W: Write> Human<W> {
         Ok(())
     }
 
-    fn tell(&mut self, style: Style, text: &str) {
+    fn print_note(&mut self, style: Style, text: &str) {
         self.stop_waiting();
         if !self.quiet {
-            tell_in(style, text);
+            print_styled_note(style, text);
         }
     }
 
@@ -104,14 +104,14 @@ impl<W: Write> Human<W> {
         let Some(end) = running.line.rfind(['\n', '\r']) else { return };
         let rest = running.line.split_off(end + 1);
         let ended = std::mem::replace(&mut running.line, rest);
-        self.tell_lines(&ended);
+        self.print_note_lines(&ended);
     }
 
-    fn tell_lines(&mut self, text: &str) {
+    fn print_note_lines(&mut self, text: &str) {
         let lines = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty());
         let lines: Vec<_> = lines.map(|line| format!("    │ {}", brief(line, MOST_SHOWN))).collect();
         if !lines.is_empty() {
-            self.tell(DIM, &lines.join("\n"));
+            self.print_note(DIM, &lines.join("\n"));
         }
     }
 
@@ -119,17 +119,17 @@ impl<W: Write> Human<W> {
         let running = self.tools.remove(id);
         let took = running.as_ref().map(|running| running.began.elapsed()).unwrap_or_default();
         if let Some(running) = running {
-            self.tell_lines(&running.line);
+            self.print_note_lines(&running.line);
         }
         let style = if result.starts_with("Error") { BAD } else { DIM };
         let lines = result.lines().count();
         if tool == "todo" && style != BAD {
             let list: Vec<_> = result.lines().map(|line| format!("    {line}")).collect();
-            self.tell(Style::new(), &list.join("\n"));
+            self.print_note(Style::new(), &list.join("\n"));
             return;
         }
         let what = if lines > 1 { format!("{lines} lines") } else { brief(result, MOST_SHOWN) };
-        self.tell(style, &format!("  ← {tool}: {what} ({})", time(took)));
+        self.print_note(style, &format!("  ← {tool}: {what} ({})", time(took)));
     }
 
     /// Prints an event.
@@ -159,80 +159,89 @@ impl<W: Write> Human<W> {
                 let running = Running { began: Instant::now(), line: String::new() };
                 self.tools.insert(id, running);
                 let args = brief(&args.to_string(), MOST_SHOWN);
-                self.tell(DIM, &format!("  → {tool} {args}"));
+                self.print_note(DIM, &format!("  → {tool} {args}"));
             }
             AgentEvent::ToolOutput { id, chunk, truncated, .. } => {
                 self.tool_output(&id, &chunk);
                 if truncated {
-                    self.tell(DIM, "    │ … further output is not shown");
+                    self.print_note(DIM, "    │ … further output is not shown");
                 }
             }
             AgentEvent::ToolEnd { tool, id, result, .. } => self.tool_end(&id, &tool, &result),
             AgentEvent::ToolSkipped { tool, reason, .. } => {
-                self.tell(BAD, &format!("  ← {tool} was not run: {reason}"))
+                self.print_note(BAD, &format!("  ← {tool} was not run: {reason}"))
             }
             AgentEvent::Retry { delay_ms, reason, .. } => {
                 let wait = time(Duration::from_millis(delay_ms));
-                self.tell(DIM, &format!("{reason}; retrying in {wait}"));
+                self.print_note(DIM, &format!("{reason}; retrying in {wait}"));
                 self.wait_for_model();
             }
             AgentEvent::ModelFallback { from, to, reason, .. } => {
-                self.tell(BAD, &format!("{from} failed: {reason}; calling {to}"));
+                self.print_note(BAD, &format!("{from} failed: {reason}; calling {to}"));
                 self.wait_for_model();
             }
             AgentEvent::AttemptDiscarded { .. } => {
                 self.end_line()?;
                 self.streamed.clear();
-                self.tell(BAD, "the response was aborted, and its text so far is discarded");
+                self.print_note(BAD, "the response was aborted, and its text so far is discarded");
             }
-            AgentEvent::Spilled { path, .. } => self.tell(DIM, &format!("    the whole result is in {path}")),
+            AgentEvent::Spilled { path, .. } => {
+                self.print_note(DIM, &format!("    the whole result is in {path}"))
+            }
             AgentEvent::SpillFailed { reason, .. } => {
-                self.tell(BAD, &format!("    the rest of the result is lost: {reason}"))
+                self.print_note(BAD, &format!("    the rest of the result is lost: {reason}"))
             }
             AgentEvent::FilesChanged(changes) => {
-                self.tell(DIM, &format!("    {}", listed(&changes).join("\n    ")))
+                self.print_note(DIM, &format!("    {}", listed(&changes).join("\n    ")))
             }
-            AgentEvent::SnapshotFailed { reason } => {
-                self.tell(BAD, &format!("    files that tools change cannot be restored later: {reason}"))
-            }
+            AgentEvent::SnapshotFailed { reason } => self
+                .print_note(BAD, &format!("    files that tools change cannot be restored later: {reason}")),
             AgentEvent::Steered { text, .. } => {
                 self.end_line()?;
-                self.tell(DIM, &format!("message during the turn: {text}"))
+                self.print_note(DIM, &format!("message during the turn: {text}"))
             }
-            AgentEvent::TruncatedAnswer {} => self.tell(BAD, "the answer ran into the model's output limit"),
+            AgentEvent::TruncatedAnswer {} => {
+                self.print_note(BAD, "the answer ran into the model's output limit")
+            }
             AgentEvent::TextCalls { .. } => {
                 self.end_line()?;
                 self.streamed.clear();
-                self.tell(DIM, "that held tool calls, written as text");
+                self.print_note(DIM, "that held tool calls, written as text");
             }
-            AgentEvent::Compacted { before, after, .. } => self.tell(
+            AgentEvent::Compacted { before, after, .. } => self.print_note(
                 DIM,
                 &format!("the conversation was shortened for the model: {before} → {after} tokens"),
             ),
             AgentEvent::CompactionPaused {} => {
-                self.tell(DIM, "summaries gain nothing and are given up for this turn")
+                self.print_note(DIM, "summaries gain nothing and are given up for this turn")
             }
             AgentEvent::BudgetWarning { budget, percent } => {
-                self.tell(BAD, &format!("{percent} % of the turn's budget are spent ({budget})"))
+                self.print_note(BAD, &format!("{percent} % of the turn's budget are spent ({budget})"))
             }
             AgentEvent::ToolRepaired { from, to, .. } => {
-                self.tell(DIM, &format!("  the model wrote `{from}` and means {to}"))
+                self.print_note(DIM, &format!("  the model wrote `{from}` and means {to}"))
             }
             AgentEvent::ArgsRepaired { tool, .. } => {
-                self.tell(DIM, &format!("  unwrapped the arguments of {tool}"))
+                self.print_note(DIM, &format!("  unwrapped the arguments of {tool}"))
             }
-            AgentEvent::Loop { tool, .. } => self.tell(BAD, &format!("the model repeats itself with {tool}")),
+            AgentEvent::Loop { tool, .. } => {
+                self.print_note(BAD, &format!("the model repeats itself with {tool}"))
+            }
             AgentEvent::Retrieved { memories, passages, .. } => {
-                self.tell(DIM, &format!("found {memories} stored memories, {passages} passages"))
+                self.print_note(DIM, &format!("found {memories} stored memories, {passages} passages"))
             }
             AgentEvent::RetrievalFailed { source, reason } => {
-                self.tell(BAD, &format!("{source} could not be searched: {reason}"))
+                self.print_note(BAD, &format!("{source} could not be searched: {reason}"))
             }
             AgentEvent::TurnNotRecorded { reason } => {
-                self.tell(BAD, &format!("the turn could not be recorded: {reason}"))
+                self.print_note(BAD, &format!("the turn could not be recorded: {reason}"))
             }
-            AgentEvent::MemoryStored {} => self.tell(DIM, "stored a memory; see `superstep memory list`"),
-            AgentEvent::MemoryFailed { reason } => self.tell(BAD, &format!("the memory failed: {reason}")),
+            AgentEvent::MemoryStored {} => {
+                self.print_note(DIM, "stored a memory; see `superstep memory list`")
+            }
+            AgentEvent::MemoryFailed { reason } => {
+                self.print_note(BAD, &format!("the memory failed: {reason}"))
+            }
             _ => {}
         }
         Ok(())
@@ -254,18 +263,18 @@ impl<W: Write> Output for Human<W> {
 
     fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()> {
         let nodes: Vec<_> = nodes.iter().map(NodeName::as_str).collect();
-        self.tell(BAD, &format!("discarded pending nodes: {}", nodes.join(", ")));
+        self.print_note(BAD, &format!("discarded pending nodes: {}", nodes.join(", ")));
         Ok(())
     }
 
     fn lagged(&mut self, skipped: u64) -> io::Result<()> {
-        self.tell(BAD, &format!("{skipped} events came faster than they could be shown, and are lost"));
+        self.print_note(BAD, &format!("{skipped} events came faster than they could be shown, and are lost"));
         Ok(())
     }
 
     fn note(&mut self, text: &str) {
         let _ = self.end_line();
-        self.tell(Style::new(), text);
+        self.print_note(Style::new(), text);
     }
 
     fn end(&mut self, end: &End<'_>) -> io::Result<()> {
@@ -284,7 +293,7 @@ impl<W: Write> Output for Human<W> {
             return Ok(());
         }
         let metadata = end.metadata();
-        self.tell(
+        self.print_note(
             DIM,
             &format!(
                 "{}, {}, {}, {}",

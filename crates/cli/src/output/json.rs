@@ -8,7 +8,7 @@ use superstep::{NodeName, agent::Metadata, llm::Usage};
 
 use crate::output::{
     run_output::{End, Output},
-    text::{json_line, tell},
+    text::{json_line, print_note},
 };
 
 /// Writes events to `out`, everything else to stderr. The format of its lines is a promise, see
@@ -74,7 +74,7 @@ impl<W: Write> Output for Json<W> {
     }
 
     fn note(&mut self, text: &str) {
-        tell(text);
+        print_note(text);
     }
 
     fn end(&mut self, end: &End<'_>) -> io::Result<()> {

@@ -25,12 +25,12 @@ pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// Prints an escaped line on stderr. A closed stderr is not a failure.
-pub(crate) fn tell(text: &str) {
-    tell_in(Style::new(), text);
+pub(crate) fn print_note(text: &str) {
+    print_styled_note(Style::new(), text);
 }
 
-/// Prints like [`tell`], in a style that only a terminal shows.
-pub(super) fn tell_in(style: Style, text: &str) {
+/// Prints like [`print_note`], in a style that only a terminal shows.
+pub(super) fn print_styled_note(style: Style, text: &str) {
     let _ = writeln!(anstream::stderr(), "{style}{}{style:#}", printable(text));
 }
 

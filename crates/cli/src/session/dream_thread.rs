@@ -11,7 +11,7 @@ use crate::{
     config::location::Location,
     output::{
         exit::{Exit, Failure, exit_of},
-        text::tell,
+        text::print_note,
     },
 };
 
@@ -20,15 +20,15 @@ use crate::{
 const EARLIER_HISTORY: &str = ".superstep/history";
 
 /// Returns a history for graphs that are only inspected.
-pub(crate) fn history_to_look_at(cwd: &Path) -> Result<HistoryFiles, Failure> {
+pub(crate) fn placeholder_history(cwd: &Path) -> Result<HistoryFiles, Failure> {
     HistoryFiles::new(cwd, EARLIER_HISTORY)
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
 }
 
 /// Notes that turns stored by an earlier version in this folder are not consolidated.
-pub(crate) fn tell_earlier(cwd: &Path) {
+pub(crate) fn note_earlier(cwd: &Path) {
     if fs::symlink_metadata(cwd.join(EARLIER_HISTORY)).is_ok() {
-        tell(&format!(
+        print_note(&format!(
             "`{EARLIER_HISTORY}` of this folder is not read, since it may be anybody's; turns are written down in your state \
              folder now: move the folders of its users there if you wrote them, or remove it"
         ));

@@ -21,7 +21,7 @@ pub(crate) async fn connect(
         return Ok(Vec::new());
     }
     let connecting = servers.into_iter().map(async |(name, mut config)| {
-        if let mcp::Place::Program { cwd, .. } = &mut config.place {
+        if let mcp::Endpoint::Program { cwd, .. } = &mut config.endpoint {
             *cwd = Some(folder.join(cwd.take().unwrap_or_default()));
         }
         McpServer::connect(name, config).await.map(Arc::new)

@@ -7,14 +7,14 @@ use superstep::tools::{RESULTS, SpillFiles};
 use crate::output::exit::{Exit, Failure};
 
 /// Returns their storage.
-pub(crate) fn kept(cwd: &Path) -> Result<SpillFiles, Failure> {
+pub(crate) fn open(cwd: &Path) -> Result<SpillFiles, Failure> {
     SpillFiles::new(cwd, RESULTS)
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
 }
 
 /// Deletes those of a thread.
 pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
-    kept(cwd)?.forget(thread).map_err(|cause| {
+    open(cwd)?.forget(thread).map_err(|cause| {
         let place = cwd.join(RESULTS);
         let message =
             format!("the long tool results of thread `{thread}` in `{}` are left: {cause}", place.display());

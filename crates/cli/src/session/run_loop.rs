@@ -13,7 +13,7 @@ use crate::{
     output::{
         exit::{self, Exit, Failure},
         run_output::{End, Output},
-        text::{printable_line, tell},
+        text::{print_note, printable_line},
     },
     session::{
         approve::Approve,
@@ -34,13 +34,13 @@ impl Setup<'_> {
         let watch = tokio::spawn(signals::watch(self.cancel.clone()));
         let mut untold = self.is_fresh;
         let (outcome, waiting, written) = loop {
-            let written = self.tell(&mut stream, &mut *output, &mut untold).await;
+            let written = self.show_events(&mut stream, &mut *output, &mut untold).await;
             let outcome = match stream.outcome().await {
                 Ok(outcome) => outcome,
                 Err(error) => return Err(self.refused(error).await),
             };
             let waiting = Waiting::of(&outcome.interrupts)?;
-            self.tell_untaken();
+            self.note_ignored();
             if waiting.is_empty() || written.is_err() {
                 break (outcome, waiting, written);
             }
@@ -70,7 +70,7 @@ impl Setup<'_> {
     }
 
     /// Shows the events of a run. Once stdout is closed the run is cancelled, and further events are dropped.
-    async fn tell(
+    async fn show_events(
         &self,
         stream: &mut RunStream<AgentState>,
         output: &mut dyn Output,
@@ -113,8 +113,10 @@ impl Setup<'_> {
                 let error = error.as_ref().map_or("no reason was stored", |error| error.message.as_str());
                 return Err(Failure::new(Exit::Model, format!("the model call failed: {error}\n{resume}")));
             }
-            (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => tell(&format!("interrupted; {resume}")),
-            (AgentOutcome::AwaitingApproval, _) => tell(&self.waits(waiting)),
+            (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => {
+                print_note(&format!("interrupted; {resume}"))
+            }
+            (AgentOutcome::AwaitingApproval, _) => print_note(&self.waits(waiting)),
             (outcome, Ok(())) => {
                 let more = self.command("run", &["--thread", self.thread().as_str()]);
                 if self.has_schema() && end.state.output.is_none() {

@@ -26,7 +26,7 @@ use crate::{
         file,
         location::Location,
         memory::{self, Memory},
-        model::{Choice, Environment, Wish, say_again},
+        model::{Choice, Environment, ModelInputs, say_again},
         remembered::Remembered,
         trust::Decided,
     },
@@ -36,7 +36,7 @@ use crate::{
         human::Human,
         json::Json,
         run_output::Output,
-        text::{quoted, tell},
+        text::{print_note, quoted},
     },
     session::{dream_thread, mcp, randomness::chance, results, snapshots, tools, waiting::Waiting},
 };
@@ -107,10 +107,10 @@ impl Basis {
         if matches!(purpose, Purpose::Turn { .. }) {
             let note = configuration.add_usual_memory(may_dream);
             if let (Some(note), false) = (note, turn.quiet) {
-                tell(&note);
+                print_note(&note);
             }
             if is_unknown && !turn.quiet && !turn.no_memory {
-                tell(
+                print_note(
                     "the long-term memory is not used in this turn: the thread was not set up by you on this machine",
                 );
             }
@@ -128,7 +128,7 @@ impl Basis {
             return Err(unnamed(&thread, "a memory outside of its folder, which is not opened"));
         }
         if turn.config.is_none() && !left_out.is_empty() {
-            tell(&format!(
+            print_note(&format!(
                 "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
                  name it with `--config FILE` to have it",
                 left_out.join(", ")
@@ -140,14 +140,14 @@ impl Basis {
         };
         let user = user.or(remembered.user.clone());
         let user = user.or_else(|| memory.map(|memory| memory.user().to_owned()));
-        let wish = Wish {
+        let wish = ModelInputs {
             flags: turn,
             thread: remembered,
             environment: Environment::read(),
             profiles: configuration.models.clone(),
             text_calls: configuration.agent.text_calls(),
         };
-        let mut choice = if asks { wish.settle().await? } else { wish.unasked() };
+        let mut choice = if asks { wish.settle().await? } else { wish.names_only() };
         if let (true, Some(file)) = (is_elsewhere || is_foreign, &turn.config) {
             say_again(&mut choice.again, file);
         }
@@ -305,10 +305,10 @@ impl<'a> Setup<'a> {
         let history = dreams.as_ref().map(|dreams| dreams.history().clone());
         if let (true, Some(_), Some(user)) = (writes, &dreams, &basis.user) {
             if !turn.quiet {
-                dream_thread::tell_earlier(cwd);
+                dream_thread::note_earlier(cwd);
             }
             if let Some(problem) = basis.foreign_dreams(&*store, user).await? {
-                tell(&format!("no dreams: {problem}"));
+                print_note(&format!("no dreams: {problem}"));
                 dreams = None;
             }
         }
@@ -316,13 +316,13 @@ impl<'a> Setup<'a> {
         let models = match configuration.snapshots {
             Some(false) => models,
             _ if !changes_files => models,
-            _ => models.snapshots(Arc::new(snapshots::kept(cwd)?)),
+            _ => models.snapshots(Arc::new(snapshots::open(cwd)?)),
         };
         let models = match configuration.memory.on() {
-            Some(memory) if basis.is_unknown => memory.give(models, memory::to_look_at()),
+            Some(memory) if basis.is_unknown => memory.give(models, memory::placeholder()),
             Some(memory) if writes => memory.give(models, memory.open(cwd)?),
             // A pure replay retrieves nothing.
-            Some(memory) => memory.give(models, memory::to_look_at()),
+            Some(memory) => memory.give(models, memory::placeholder()),
             None => models,
         };
         let models = match history {
@@ -337,7 +337,7 @@ impl<'a> Setup<'a> {
         };
         let agent = models
             .tools(tools)
-            .spill(Arc::new(results::kept(cwd)?))
+            .spill(Arc::new(results::open(cwd)?))
             .build()
             .map_err(|error| Failure::caused(exit_of(&error), &error))?;
         let (is_fresh, cancel) = (false, CancellationToken::new());
@@ -386,8 +386,8 @@ impl<'a> Setup<'a> {
     }
 
     /// Reports the settings of the database that were ignored.
-    pub(crate) fn tell_untaken(&self) {
-        self.basis.decided.untaken().iter().for_each(|text| tell(text));
+    pub(crate) fn note_ignored(&self) {
+        self.basis.decided.untaken().iter().for_each(|text| print_note(text));
     }
 
     pub(crate) fn output(&self) -> Box<dyn Output> {

@@ -11,7 +11,7 @@ use superstep::{
 use crate::output::exit::{Exit, Failure};
 
 /// Returns the snapshots of a folder.
-pub(crate) fn kept(cwd: &Path) -> Result<FileSnapshots, Failure> {
+pub(crate) fn open(cwd: &Path) -> Result<FileSnapshots, Failure> {
     Workspace::open(cwd)
         .and_then(|workspace| FileSnapshots::new(&workspace))
         .map_err(|cause| Failure::usage(format!("cannot work in `{}`: {cause}", cwd.display())))
@@ -19,7 +19,7 @@ pub(crate) fn kept(cwd: &Path) -> Result<FileSnapshots, Failure> {
 
 /// Deletes the snapshots of a thread.
 pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
-    kept(cwd)?.forget(thread).map_err(|cause| {
+    open(cwd)?.forget(thread).map_err(|cause| {
         let message =
             format!("the stored files of thread `{thread}` in `{}` were not deleted: {cause}", cwd.display());
         Failure::new(Exit::Failed, message)
@@ -28,7 +28,7 @@ pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
 
 /// Copies the snapshots of a thread for its copy.
 pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
-    kept(cwd)?.copy(from, to).map_err(|cause| {
+    open(cwd)?.copy(from, to).map_err(|cause| {
         let message = format!(
             "the thread was copied, but not the stored files of `{from}` in `{}`: {cause}",
             cwd.display()
@@ -56,7 +56,7 @@ pub(crate) async fn prune(
         let state = graph.thread(thread).at(meta.id).state().await?;
         trees.extend(state.values.files.into_iter().flat_map(|files| [files.before, files.after]));
     }
-    kept(cwd)?.prune(thread.as_str(), &trees).map_err(|cause| {
+    open(cwd)?.prune(thread.as_str(), &trees).map_err(|cause| {
         let message =
             format!("the thread was pruned, but not its stored files in `{}`: {cause}", cwd.display());
         Failure::new(Exit::Failed, message)

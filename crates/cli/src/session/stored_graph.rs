@@ -30,11 +30,11 @@ pub(crate) fn graph_of(
         Failure::usage(format!("the thread remembers a configuration that does not fit: {misfit}"))
     })?;
     let history = match configuration.dream.on() {
-        Some(_) => Some(dream_thread::history_to_look_at(&location.cwd)?),
+        Some(_) => Some(dream_thread::placeholder_history(&location.cwd)?),
         None => None,
     };
     let deps = AgentDeps::new(Arc::new(Offline), ToolRegistry::new(), configuration.react(false));
-    let memory = configuration.memory.on().map(|_| MemoryTrigger::new(memory::to_look_at()));
+    let memory = configuration.memory.on().map(|_| MemoryTrigger::new(memory::placeholder()));
     let history = history.map(|history| Arc::new(history) as Arc<dyn TurnHistory>);
     let deps = AgentDeps { memory, history, ..deps };
     react_graph(deps).compile().map_err(|error| Failure::caused(Exit::Failed, &error))

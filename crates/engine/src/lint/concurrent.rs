@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Way, Ways, When};
-use crate::{Place, Problem, ProblemKind};
+use super::{LintEdge, Ways, When};
+use crate::{Problem, ProblemKind, SourceLocation};
 
 /// Returns pairs of nodes that can run in the same superstep and both declare writes to a channel that takes
 /// one write.
 pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     let takes_one =
         |name: &&String| ways.builder.channels.iter().any(|(channel, one)| channel == *name && *one);
-    let mut writes: BTreeMap<usize, (BTreeSet<&String>, Place)> = BTreeMap::new();
+    let mut writes: BTreeMap<usize, (BTreeSet<&String>, SourceLocation)> = BTreeMap::new();
     for said in &ways.builder.writes {
         if let crate::Endpoint::Node(node) = said.node {
             let entry = writes.entry(node).or_insert_with(|| (BTreeSet::new(), said.place));
@@ -103,7 +103,7 @@ fn together(ways: &Ways<'_>) -> BTreeSet<(usize, usize)> {
 }
 
 /// Returns whether one task can take both edges.
-fn both(ways: &Ways<'_>, first: &Way, second: &Way) -> bool {
+fn both(ways: &Ways<'_>, first: &LintEdge, second: &LintEdge) -> bool {
     match (first.when, second.when) {
         (When::Router(a), When::Router(b)) => a != b || !ways.builder.routers[a].one,
         _ => true,

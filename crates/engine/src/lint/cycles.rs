@@ -2,8 +2,8 @@
 
 use petgraph::{algo::tarjan_scc, graph::DiGraph};
 
-use super::{Way, Ways, When};
-use crate::{Place, Problem, ProblemKind};
+use super::{LintEdge, Ways, When};
+use crate::{Problem, ProblemKind, SourceLocation};
 
 /// Returns the nodes from which a run is certain never to end, and the cycles they form.
 ///
@@ -12,8 +12,10 @@ use crate::{Place, Problem, ProblemKind};
 pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     let mut endless = ways.reached([ways.start], |_| false);
     loop {
-        let ends: Vec<usize> =
-            ways.nodes().filter(|node| endless[*node] && !has_to_go_on(ways, *node, &endless)).collect();
+        let ends: Vec<usize> = ways
+            .nodes()
+            .filter(|node| endless[*node] && !certainly_continues(ways, *node, &endless))
+            .collect();
         if ends.is_empty() {
             break;
         }
@@ -32,11 +34,11 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     let problems = circles.map(|circle| {
         let mut members: Vec<usize> = circle.into_iter().map(|node| graph[node]).collect();
         members.sort_unstable();
-        let inside = |way: &&Way| way.to.is_some_and(|to| members.contains(&to));
+        let inside = |way: &&LintEdge| way.to.is_some_and(|to| members.contains(&to));
         let edges = members.iter().flat_map(|node| ways.from[*node].iter().filter(inside));
         // The edge declared last closed the cycle.
         let last = edges.map(|way| way.edge).max().expect("a circle has edges");
-        let place: Place = ways.builder.edges[last].place;
+        let place: SourceLocation = ways.builder.edges[last].place;
         let mut names: Vec<_> = members.iter().map(|node| ways.name(*node)).collect();
         names.sort();
         Problem { kind: ProblemKind::Endless(names), place }
@@ -47,9 +49,9 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
 }
 
 /// Returns whether a run at this node is certain to continue to one of these nodes.
-fn has_to_go_on(ways: &Ways<'_>, node: usize, to: &[bool]) -> bool {
+fn certainly_continues(ways: &Ways<'_>, node: usize, to: &[bool]) -> bool {
     let from = &ways.from[node];
-    let leads_in = |way: &Way| way.to.is_some_and(|next| to[next]);
+    let leads_in = |way: &LintEdge| way.to.is_some_and(|next| to[next]);
     if from.iter().any(|way| way.when == When::Always && leads_in(way)) {
         return true;
     }

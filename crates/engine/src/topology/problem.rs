@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::Place;
+use super::SourceLocation;
 use crate::NodeName;
 
 /// A problem of a graph, found when it is compiled.
@@ -13,7 +13,7 @@ pub struct Problem {
     /// The kind of the problem.
     pub kind: ProblemKind,
     /// The location in the user's code.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// Kinds of [`Problem`].
@@ -22,7 +22,7 @@ pub struct Problem {
 pub enum ProblemKind {
     /// Two nodes with one name.
     #[error("SS001: node `{0}` is declared twice, first at {1}; give one of them another name")]
-    DuplicateNode(NodeName, Place),
+    DuplicateNode(NodeName, SourceLocation),
     /// A name that is reserved for the engine.
     #[error("SS002: `{0}` is a reserved name; choose another")]
     ReservedName(NodeName),
@@ -66,7 +66,7 @@ pub enum ProblemKind {
     NoRoutes(NodeName),
     /// Two maps for the routes of a node.
     #[error("SS012: the routes of node `{0}` are declared twice, first at {1}; remove one of the two")]
-    RoutesTwice(NodeName, Place),
+    RoutesTwice(NodeName, SourceLocation),
     /// An edge to an error handler.
     #[error(
         "SS013: node `{0}` is an error handler, which no edge can lead to; remove the edge, or lead it to a \
@@ -75,7 +75,7 @@ pub enum ProblemKind {
     EdgeIntoHandler(NodeName),
     /// A second error handler for a node.
     #[error("SS014: node `{0}` has two error handlers, the first declared at {1}; remove one of the two")]
-    TwoHandlers(NodeName, Place),
+    TwoHandlers(NodeName, SourceLocation),
     /// An error handler of START or END.
     #[error("SS014: node `{0}` is an error handler of {1}, which cannot fail; name a node")]
     NothingToHandle(NodeName, &'static str),

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Map, Value};
-use superstep_checkpoint::internal::asked_as;
+use superstep_checkpoint::internal::input_metadata;
 use superstep_engine::NodeName;
 use superstep_state::internal::ThreadDecoder;
 
@@ -331,7 +331,7 @@ impl<S: State> Replay<S> {
         let all = stored.history(self.thread(), History::default()).await.map_err(RunError::from)?;
         let records = tasks.into_iter().filter(|(slot, _)| is_input(&meta, *slot)).collect();
         let mark = Mark::of(&meta);
-        let mut metadata = asked_as(&all, at);
+        let mut metadata = input_metadata(&all, at);
         mark.put(&mut metadata);
         // Its supersteps have the numbers of the thread's, so that ids are equal.
         let fork = Commit {
@@ -346,7 +346,7 @@ impl<S: State> Replay<S> {
         };
         let fork = stored.commit(self.thread(), Some(head), fork).await.map_err(RunError::from)?;
         let ran = self.run_along(script, stored.clone(), RunInput::Nothing).await;
-        let mut metadata = asked_as(&all, head);
+        let mut metadata = input_metadata(&all, head);
         mark.put(&mut metadata);
         self.stand_at(&*stored, head, metadata).await?;
         ran?;

@@ -18,7 +18,7 @@ use crate::{
         subgraph::{At, Down},
     },
     journal::task_origin::Origins,
-    run::subgraph_lookup::{Found, find},
+    run::subgraph_lookup::{LocatedSubgraph, find},
 };
 
 impl<S: State> Thread<S> {
@@ -82,7 +82,7 @@ impl<S: State, T: State> SubgraphThread<S, T> {
         let (checkpointer, thread) = self.root.stored_root()?;
         let supersteps = vec![vec![(update.into(), node.into())]];
         let lease = checkpointer.lease(thread).await?;
-        let Found { graph, thread, at, seed } = self.find(thread).await?;
+        let LocatedSubgraph { graph, thread, at, seed } = self.find(thread).await?;
         self.root.config.check_metadata()?;
         let mut config = self.root.config.clone();
         config.checkpoint = match at {
@@ -100,15 +100,15 @@ impl<S: State, T: State> SubgraphThread<S, T> {
         Ok(id)
     }
 
-    async fn find(&self, thread: &ThreadId) -> Result<Found<T>, RunError> {
+    async fn find(&self, thread: &ThreadId) -> Result<LocatedSubgraph<T>, RunError> {
         if self.path.is_empty() {
             return Err(self.missing("the path to it is empty"));
         }
         let graph = self.root.graph.clone();
         let checkpointer = graph.checkpointer()?.clone();
-        let root = Found { graph, thread: thread.clone(), at: At::Head, seed: None };
+        let root = LocatedSubgraph { graph, thread: thread.clone(), at: At::Head, seed: None };
         let found = find(root, Down { checkpointer, path: self.path.clone().into_iter() }).await?;
-        let found = found.downcast::<Found<T>>();
+        let found = found.downcast::<LocatedSubgraph<T>>();
         found.map(|found| *found).map_err(|_| self.missing("its state is of another type"))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use superstep_checkpoint::internal::asked_as;
+use superstep_checkpoint::internal::input_metadata;
 use superstep_engine::ChannelSet;
 
 use crate::{
@@ -75,7 +75,7 @@ impl<S: State> Thread<S> {
             if meta.parent.is_none_or(|parent| kept.contains(&parent)) || meta.parent_pruned {
                 continue;
             }
-            let mut remembered = asked_as(&history, meta.id);
+            let mut remembered = input_metadata(&history, meta.id);
             if !remembered.is_empty() {
                 remembered.extend(meta.metadata.clone());
                 metadata.insert(meta.id, remembered);

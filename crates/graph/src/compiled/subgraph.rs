@@ -32,7 +32,7 @@ pub(crate) struct Down {
 pub(crate) trait Subgraph<S: State>: Send + Sync {
     fn persistence(&self) -> Persistence;
 
-    /// Returns the graph at the end of the path, as a `Found` of its state. `state` is the node's state.
+    /// Returns the graph at the end of the path, as a `LocatedSubgraph` of its state. `state` is the node's state.
     fn find(
         &self,
         state: S,

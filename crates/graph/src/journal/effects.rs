@@ -21,7 +21,7 @@ use crate::RawJson;
 #[serde(untagged)]
 pub(crate) enum Failed {
     /// Only the error's message.
-    Said(String),
+    Message(String),
     Whole {
         /// The messages of the error and of its causes.
         says: Vec<String>,
@@ -35,9 +35,9 @@ pub(crate) enum Failed {
 /// An error of which only the messages are known.
 #[derive(Debug, Default, thiserror::Error)]
 #[error("{says}")]
-pub(crate) struct Told {
+pub(crate) struct StoredError {
     pub(crate) says: String,
-    pub(crate) source: Option<Box<Told>>,
+    pub(crate) source: Option<Box<StoredError>>,
 }
 
 /// The effect results of a run's tasks. The driver stores them, because it has the rest of each task's

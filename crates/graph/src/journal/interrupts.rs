@@ -83,7 +83,7 @@ impl Answers {
     /// # Errors
     /// [`RunError::UnknownInterrupt`], [`RunError::ChangedQuestion`] and [`RunError::AmbiguousAnswer`]; then
     /// no answer is accepted.
-    pub(crate) fn resolve(&self, waiting: &[(u32, Asking)]) -> Result<Resolved, RunError> {
+    pub(crate) fn resolve(&self, waiting: &[(u32, PendingQuestion)]) -> Result<Resolved, RunError> {
         let mut resolved = Resolved::new();
         for (name, value) in &self.0 {
             let value = value.as_ref().map_err(serde::ser::Error::custom);
@@ -92,11 +92,11 @@ impl Answers {
             let value = value.map_err(unstorable)?;
             let is_named = |asked: &Interrupt| asked.id == *name || asked.key == *name;
             let named = waiting.iter().filter(|(_, asking)| is_named(&asking.interrupt));
-            let ids = |asked: Vec<&(u32, Asking)>| {
+            let ids = |asked: Vec<&(u32, PendingQuestion)>| {
                 asked.into_iter().map(|(_, asking)| asking.interrupt.id.clone()).collect()
             };
             let named: Vec<_> = named.collect();
-            let (slot, Asking { key, interrupt, question, .. }) = match named[..] {
+            let (slot, PendingQuestion { key, interrupt, question, .. }) = match named[..] {
                 [] => {
                     if let Some((_, asking)) =
                         waiting.iter().find(|(_, asking)| is_other(name, &asking.interrupt.id))
@@ -109,7 +109,7 @@ impl Answers {
                 [one] => one,
                 _ => return Err(RunError::AmbiguousAnswer { name: name.clone(), meant: ids(named) }),
             };
-            let answered = Answered { answer: value.clone(), question: Some(question.clone()) };
+            let answered = StoredAnswer { answer: value.clone(), question: Some(question.clone()) };
             if resolved.entry(*slot).or_default().insert(key.clone(), answered).is_some() {
                 return Err(RunError::AmbiguousAnswer {
                     name: interrupt.key.clone(),
@@ -121,19 +121,19 @@ impl Answers {
     }
 }
 
-/// The answers by slot and [`Asking::key`].
-pub(crate) type Resolved = BTreeMap<u32, BTreeMap<String, Answered>>;
+/// The answers by slot and [`PendingQuestion::key`].
+pub(crate) type Resolved = BTreeMap<u32, BTreeMap<String, StoredAnswer>>;
 
 /// An answer with its question.
 #[derive(Clone, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct StoredAnswer {
     pub(crate) answer: Value,
     /// The question of the answer. `None` if an older program stored the answer without it; it then applies
     /// to any question under its key.
     pub(crate) question: Option<Question>,
 }
 
-impl Answered {
+impl StoredAnswer {
     /// Returns whether it answers this question, ignoring the order of map entries.
     fn is_for(&self, question: &str) -> bool {
         let asked = |json: &str| serde_json::from_str::<Value>(json).ok();
@@ -144,7 +144,7 @@ impl Answered {
 }
 
 /// Creates the question of a called graph.
-pub(crate) fn asked_within(asked: Interrupt, within: Within) -> Question {
+pub(crate) fn question_within(asked: Interrupt, within: Within) -> Question {
     let Interrupt { key, question, schema, .. } = asked;
     let schema = schema.as_ref().map(RawJson::from);
     Question { key, question: RawJson::from(&question), schema, within: Some(within), replaces: None }
@@ -166,14 +166,14 @@ pub(crate) fn answer_key(question: &Question) -> String {
 }
 
 /// Converts a question of a task with this origin to its public form, with the key of its answer.
-pub(crate) fn into_asking(asked: Question, began: Origin, node: NodeName) -> Asking {
+pub(crate) fn into_asking(asked: Question, began: Origin, node: NodeName) -> PendingQuestion {
     let read = |json: &RawJson| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json.as_str()));
     let question = read(&asked.question);
     let id = marked(&asked, &question, began, &node);
     let node = asked.within.as_ref().map_or(node, |within| within.node.clone());
     let (key, schema) = (asked.key.clone(), asked.schema.as_ref().map(read));
     let interrupt = Interrupt { id, node, key, question, schema };
-    Asking { key: answer_key(&asked), interrupt, question: asked }
+    PendingQuestion { key: answer_key(&asked), interrupt, question: asked }
 }
 
 /// Converts a question to its public form.
@@ -203,13 +203,13 @@ fn called(call: &str) -> String {
 
 /// A pending question, with the key of its answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct PendingQuestion {
     pub(crate) key: String,
     pub(crate) interrupt: Interrupt,
     pub(crate) question: Question,
 }
 
-impl Asking {
+impl PendingQuestion {
     /// Creates the error of an answer to `name`, which was the id of another question of the same task and
     /// key.
     fn is_changed(&self, name: &str) -> RunError {
@@ -229,12 +229,12 @@ pub(crate) struct PendingAnswer {
     pub(crate) step: i64,
     pub(crate) slot: u32,
     pub(crate) key: String,
-    pub(crate) answered: Answered,
+    pub(crate) answered: StoredAnswer,
 }
 
 impl PendingAnswer {
     /// Parses the output of [`answer_key`] for a call.
-    fn parse(key: &str, answered: &Answered) -> Option<Self> {
+    fn parse(key: &str, answered: &StoredAnswer) -> Option<Self> {
         let mut parts = key.splitn(3, SEPARATOR);
         let (step, slot) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         Some(Self { step, slot, key: parts.next()?.to_owned(), answered: answered.clone() })
@@ -244,13 +244,13 @@ impl PendingAnswer {
 /// Creates the record of a task with questions or answers.
 pub(crate) fn asking_record(
     questions: Vec<Question>,
-    answers: &BTreeMap<String, Answered>,
+    answers: &BTreeMap<String, StoredAnswer>,
     attempts: u32,
     error: Option<String>,
     once: BTreeMap<String, RawJson>,
 ) -> TaskRecord {
-    let answer = |(key, given): (&String, &Answered)| (key.clone(), RawJson::from(&given.answer));
-    let asked = |(key, given): (&String, &Answered)| Some((key.clone(), answered(given.question.as_ref()?)));
+    let answer = |(key, given): (&String, &StoredAnswer)| (key.clone(), RawJson::from(&given.answer));
+    let asked = |(key, given): (&String, &StoredAnswer)| Some((key.clone(), answered(given.question.as_ref()?)));
     TaskRecord::Interrupted {
         questions,
         answers: answers.iter().map(answer).collect(),
@@ -347,7 +347,7 @@ impl WaitReason {
 }
 
 impl Papers {
-    fn of(&self, task: TaskId) -> Option<&BTreeMap<String, Answered>> {
+    fn of(&self, task: TaskId) -> Option<&BTreeMap<String, StoredAnswer>> {
         self.answers.get(&task.step)?.get(&task.slot)
     }
 }
@@ -407,7 +407,7 @@ impl InterruptQueue {
     }
 
     /// Returns the answers of a task.
-    pub(crate) fn answers_of(&self, task: TaskId) -> BTreeMap<String, Answered> {
+    pub(crate) fn answers_of(&self, task: TaskId) -> BTreeMap<String, StoredAnswer> {
         self.papers().of(task).cloned().unwrap_or_default()
     }
 

@@ -54,10 +54,10 @@ impl Memories {
     }
 
     /// Returns the known position of a subgraph for a task.
-    pub(crate) fn find(&self, segment: &Segment) -> Place {
+    pub(crate) fn find(&self, segment: &Segment) -> SubgraphPosition {
         let book = self.book();
         let (here, since) = book.stood.unwrap_or((CheckpointId(0), CheckpointId(0)));
-        Place { bound: book.at.get(&segment.to_string()).copied(), here, since }
+        SubgraphPosition { bound: book.at.get(&segment.to_string()).copied(), here, since }
     }
 
     /// Records the position of a subgraph after a task.
@@ -76,7 +76,7 @@ impl Memories {
 
 /// A subgraph's position in a checkpoint of the caller.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct SubgraphPosition {
     /// The checkpoint of the subgraph.
     pub(crate) bound: Option<CheckpointId>,
     /// The checkpoint of the caller.
@@ -85,7 +85,7 @@ pub(crate) struct Place {
     pub(crate) since: CheckpointId,
 }
 
-impl Place {
+impl SubgraphPosition {
     pub(crate) fn of(meta: &CheckpointMeta, segment: &Segment) -> Self {
         let bound = bound(meta).get(&segment.to_string()).copied();
         Self { bound, here: meta.id, since: since(meta) }
@@ -119,7 +119,7 @@ pub(crate) async fn found(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
     head: CheckpointId,
-    place: Place,
+    place: SubgraphPosition,
 ) -> Result<Option<CheckpointId>, CheckpointError> {
     let Some(mut at) = place.bound else { return unbound(checkpointer, thread, head, place.since).await };
     if head == at {

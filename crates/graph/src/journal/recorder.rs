@@ -275,7 +275,7 @@ impl Recorder {
 
     /// Returns the recorded inputs of a task. `once` returns the results of its effects, which are stored
     /// elsewhere while it runs.
-    pub(crate) fn learned(&self, task: TaskId, once: impl FnOnce() -> BTreeMap<String, RawJson>) -> Recorded {
+    pub(crate) fn take_inputs(&self, task: TaskId, once: impl FnOnce() -> BTreeMap<String, RawJson>) -> Recorded {
         let page = self.pages_with(task).and_then(|mut pages| pages.tasks.remove(&task.slot));
         let Some(Page { mut learned, once: done, .. }) = page else { return Recorded::default() };
         if done.is_empty() {
@@ -304,8 +304,8 @@ impl Recorder {
     }
 
     /// Adds to the recorded inputs of a task.
-    pub(crate) fn learn(&self, task: TaskId, learn: impl FnOnce(&mut Recorded)) {
-        self.page(task, |page| learn(&mut page.learned));
+    pub(crate) fn record_inputs(&self, task: TaskId, record: impl FnOnce(&mut Recorded)) {
+        self.page(task, |page| record(&mut page.learned));
     }
 
     /// Records that a task ran an effect once.

@@ -81,7 +81,7 @@ impl ExpectedTask {
 }
 
 /// The replayability of a call.
-pub(crate) enum Called {
+pub(crate) enum CallReplay {
     Yes,
     /// It is not stored.
     Never,
@@ -234,12 +234,12 @@ impl Script {
         &self,
         thread: &ThreadId,
         task: &serde_json::Value,
-    ) -> Result<Called, CheckpointError> {
+    ) -> Result<CallReplay, CheckpointError> {
         let mut all = self.store.history(thread, History::default()).await?;
         all.reverse();
         let is_of_task =
             |meta: &CheckpointMeta| meta.source == Source::Input && meta.metadata.get(TASK) == Some(task);
-        let Some(first) = all.iter().position(is_of_task) else { return Ok(Called::Never) };
+        let Some(first) = all.iter().position(is_of_task) else { return Ok(CallReplay::Never) };
         let others = all[first + 1..].iter().position(|meta| meta.source == Source::Input);
         let after = others.map_or(all.len(), |others| first + 1 + others);
         let before = all[first].parent.and_then(|parent| all.iter().position(|meta| meta.id == parent));
@@ -253,7 +253,7 @@ impl Script {
                 && pair[1].parent == Some(pair[0].id)
                 && pair[1].control.step == pair[0].control.step.saturating_add(1)
         };
-        let called = if steps.into_iter().all(is_plain) { Called::Yes } else { Called::Otherwise };
+        let called = if steps.into_iter().all(is_plain) { CallReplay::Yes } else { CallReplay::Otherwise };
         self.put(thread, line);
         Ok(called)
     }

@@ -220,7 +220,7 @@ impl Cx {
     pub fn remaining_steps(&self) -> u32 {
         self.needs_records();
         if self.run.recorder.records {
-            self.run.recorder.learn(self.task, |learned| learned.steps_left = Some(self.steps_left));
+            self.run.recorder.record_inputs(self.task, |learned| learned.steps_left = Some(self.steps_left));
         }
         self.steps_left
     }
@@ -267,7 +267,7 @@ impl Cx {
             _ => self.run.seed,
         };
         if self.namespace().is_root() {
-            self.run.recorder.learn(self.task, |learned| learned.seed = seed);
+            self.run.recorder.record_inputs(self.task, |learned| learned.seed = seed);
         }
         seed
     }
@@ -436,7 +436,7 @@ impl Cx {
         let asked = match answer {
             Ok(Some(answer)) => match A::deserialize(&answer) {
                 Ok(read) => {
-                    self.run.recorder.learn(self.task, |learned| {
+                    self.run.recorder.record_inputs(self.task, |learned| {
                         learned.answers.insert(key.to_owned(), (print, answer));
                     });
                     return read;

@@ -66,9 +66,9 @@ impl ParentRecorder {
     }
 
     /// Stores the recorded inputs of a task, also if they are empty, so that they are known.
-    pub(crate) fn learn(&self, task: TaskId, learned: Recorded) {
+    pub(crate) fn record_inputs(&self, task: TaskId, learned: Recorded) {
         let name = self.whole_name(task);
-        self.run.recorder.learn(self.task, |above| {
+        self.run.recorder.record_inputs(self.task, |above| {
             above.add_inner(&name, learned);
         });
     }

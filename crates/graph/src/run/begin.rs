@@ -5,10 +5,10 @@ use std::sync::Arc;
 use superstep_engine::{ChannelSet, Control, NodeName, Report, RestoreError, START, TaskId};
 
 use super::{
-    done::Done,
+    done::FinishedTask,
     driver::{Begin, Driver, RunInput},
     fail::lost_handler,
-    interrupts::{Waiting, fresh},
+    interrupts::{WaitingTask, fresh},
     stop::Stop,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
         left_behind::left_behind,
         restore::{Restored, RestoredTask, left_by, load, require},
         targets::recorded_targets,
-        thread_writer::{Hold, NewCheckpoint},
+        thread_writer::{NewCheckpoint, ThreadWriter},
     },
 };
 
@@ -73,7 +73,7 @@ impl<S: State> Driver<S> {
         let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
         let restored = load(&self.graph, &checkpointer, &thread, config.checkpoint, given).await?;
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
-        let mut hold = Hold::new(checkpointer.clone(), thread.clone(), lease, clock, mark);
+        let mut hold = ThreadWriter::new(checkpointer.clone(), thread.clone(), lease, clock, mark);
         hold.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept, .. }) = restored else {
             let input = input.ok_or(RunError::EmptyThread { thread })?;
@@ -101,7 +101,7 @@ impl<S: State> Driver<S> {
         }
         let Some(input) = input else {
             self.origins = Origins::of(&meta).carried;
-            return Ok(self.go_on(meta.control, tasks, config)?);
+            return Ok(self.continue_run(meta.control, tasks, config)?);
         };
         if !meta.control.is_finished() && config.checkpoint.is_none() {
             match config.on_unfinished {
@@ -153,7 +153,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Continues from the head of the thread, or on a fork from an older checkpoint.
-    pub(super) fn go_on(
+    pub(super) fn continue_run(
         &mut self,
         mut control: Control,
         mut tasks: Vec<RestoredTask<S>>,
@@ -213,7 +213,7 @@ impl<S: State> Driver<S> {
                     self.written = self.written.union(written);
                     begin.records.finished.push((slot, Report { written, exclusive, targets: ends }));
                     let (stored, update) = (Some(stored), Some(update));
-                    self.put(slot, Done { node, update, stored, items, recorded: true });
+                    self.put(slot, FinishedTask { node, update, stored, items, recorded: true });
                 }
                 (TaskRecord::Started { attempts, once } | TaskRecord::Failed { attempts, once, .. }, _) => {
                     begin.records.failed.push((slot, attempts));
@@ -223,7 +223,7 @@ impl<S: State> Driver<S> {
                     begin.records.failed.push((slot, attempts));
                     self.cx.effects.restore(id, once);
                     let node = node.map_or(name, |node| self.graph.topology.name(node).clone());
-                    waiting.push(Waiting { slot, node, questions, answers, asked });
+                    waiting.push(WaitingTask { slot, node, questions, answers, asked });
                 }
                 (TaskRecord::Cancelled { once }, _) => self.cx.effects.restore(id, once),
                 (TaskRecord::Finished { .. } | TaskRecord::Handled { .. }, _) => {}

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use serde_json::Map;
 use superstep_engine::{Control, Run};
 
-use super::{done::Done, driver::Driver, finish::snapshot, stop::Stop};
+use super::{done::FinishedTask, driver::Driver, finish::snapshot, stop::Stop};
 use crate::{
     AppliedTask, CheckpointMeta, RunError, Source, State, StreamMode,
     journal::memories::with_memories,
-    run::thread_writer::{Hold, NewCheckpoint},
+    run::thread_writer::{NewCheckpoint, ThreadWriter},
 };
 
 impl<S: State> Driver<S> {
@@ -18,7 +18,7 @@ impl<S: State> Driver<S> {
         control.items.clone_from(&self.items);
         let mut applied = Vec::with_capacity(self.done.len());
         for (slot, done) in (0..).zip(self.done.drain(..)) {
-            let Some(Done { node, stored: Some(update), recorded, .. }) = done else { continue };
+            let Some(FinishedTask { node, stored: Some(update), recorded, .. }) = done else { continue };
             let node = self.graph.topology.name(node).clone();
             applied.push(AppliedTask { slot, recorded, node, update });
         }
@@ -50,7 +50,7 @@ impl<S: State> Driver<S> {
         let stored = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;
         self.held = hold.holds().then(|| self.state.clone());
         self.show_place();
-        self.tell(stored);
+        self.emit_checkpoints(stored);
         match self.observer.after_commit(self.view(plan)) {
             Some(wait) => wait.await,
             None => Ok(()),
@@ -63,25 +63,25 @@ impl<S: State> Driver<S> {
         let Some(hold) = &mut self.hold else { return Ok(()) };
         let state = self.held.as_ref().unwrap_or(&self.state);
         let stored = hold.flush(|step| snapshot(state, step), describe).await?;
-        self.tell(stored);
+        self.emit_checkpoints(stored);
         Ok(())
     }
 
     /// Emits the events of stored checkpoints.
-    pub(super) fn tell(&self, stored: impl IntoIterator<Item = CheckpointMeta>) {
-        stored.into_iter().for_each(|meta| self.tell_checkpoint(meta));
+    pub(super) fn emit_checkpoints(&self, stored: impl IntoIterator<Item = CheckpointMeta>) {
+        stored.into_iter().for_each(|meta| self.emit_checkpoint(meta));
     }
 
     /// Passes the thread's nonce to the tasks.
     pub(super) fn show_nonce(&self) {
-        if let Some(nonce) = self.hold.as_ref().and_then(Hold::nonce) {
+        if let Some(nonce) = self.hold.as_ref().and_then(ThreadWriter::nonce) {
             self.cx.nonce.get_or_init(|| nonce.to_owned());
         }
     }
 
     /// Passes the current checkpoint to the tasks.
     pub(super) fn show_place(&self) {
-        if let Some((checkpoint, since_ms)) = self.hold.as_ref().and_then(Hold::place) {
+        if let Some((checkpoint, since_ms)) = self.hold.as_ref().and_then(ThreadWriter::place) {
             self.cx.checkpoint.store(checkpoint.0, Ordering::Relaxed);
             self.cx.since_ms.store(since_ms, Ordering::Relaxed);
         }

@@ -1,13 +1,13 @@
 //! The finished tasks of a superstep that is not over.
 //!
-//! Start at [`Done`].
+//! Start at [`FinishedTask`].
 
 use superstep_engine::NodeIndex;
 
 use crate::{RawJson, State, StoredUpdate};
 
 /// A finished task of an incomplete superstep.
-pub(super) struct Done<S: State> {
+pub(super) struct FinishedTask<S: State> {
     pub(super) node: NodeIndex,
     /// `None` when it is folded, which happens early for a task that is alone in its superstep.
     pub(super) update: Option<S::Update>,

@@ -21,7 +21,7 @@ use tokio::{sync::oneshot, time::Sleep};
 
 use super::{
     breakpoints::breakpoints,
-    done::Done,
+    done::FinishedTask,
     nested_call::Inside,
     observer::{RunObserver, RunView, TaskStart},
     observers,
@@ -33,7 +33,7 @@ use crate::{
     compiled::graph::{Backends, Inner},
     journal::{
         effects::{EffectLog, Request},
-        interrupts::{Asking, InterruptQueue},
+        interrupts::{InterruptQueue, PendingQuestion},
         memories::Memories,
         task_origin::Carried,
     },
@@ -48,7 +48,7 @@ use crate::{
     },
     run::{
         task::{RunTask, TaskEnd, TaskResult, Tasks},
-        thread_writer::{Hold, NewCheckpoint},
+        thread_writer::{NewCheckpoint, ThreadWriter},
     },
     stream::emitter::{Events, NodeEvents},
     timers,
@@ -122,13 +122,13 @@ pub(super) struct Driver<S: State> {
     pub(super) cx: Arc<RunCx>,
     _end: EndOfRun,
     pub(super) events: Option<Events<S>>,
-    pub(super) hold: Option<Hold>,
+    pub(super) hold: Option<ThreadWriter>,
     pub(super) state: S,
     /// The state of the last superstep, if its storage is delayed to the end of the run. It differs from
     /// `state`, which an incomplete superstep may have begun to change.
     pub(super) held: Option<S>,
     /// The finished tasks of this superstep, by slot.
-    pub(super) done: Vec<Option<Done<S>>>,
+    pub(super) done: Vec<Option<FinishedTask<S>>>,
     /// Cache entries to insert after the superstep commits.
     pub(super) to_keep: Vec<(NodeIndex, Missing, Written<S>)>,
     /// The encoding buffer of updates.
@@ -138,7 +138,7 @@ pub(super) struct Driver<S: State> {
     /// The failures that the error handlers of this superstep receive, by the slot of their task.
     pub(super) failures: BTreeMap<u32, Arc<NodeFailure>>,
     /// The pending questions of this superstep's tasks, by slot.
-    pub(super) waiting: BTreeMap<u32, Vec<Asking>>,
+    pub(super) waiting: BTreeMap<u32, Vec<PendingQuestion>>,
     /// The command with which a node left the graph.
     pub(super) left: Option<Box<dyn Any + Send + Sync>>,
     /// The questions of this superstep's tasks at the start of the run, by slot.
@@ -307,7 +307,7 @@ impl<S: State> Driver<S> {
         if status != Status::Completed {
             self.fold_early();
         }
-        let checkpoint = self.hold.as_ref().and_then(Hold::at);
+        let checkpoint = self.hold.as_ref().and_then(ThreadWriter::at);
         let interrupts = self.waiting.into_values().flatten().map(|asking| asking.interrupt).collect();
         let drained = config.drain.requested().filter(|_| status == Status::Drained).map(str::to_owned);
         Outcome { state: self.state, status, checkpoint, interrupts, drained }
@@ -402,7 +402,7 @@ impl<S: State> Driver<S> {
             match woken {
                 DriverEvent::Again => {}
                 DriverEvent::EffectRequests(requests) => self.record_started(run, requests).await?,
-                DriverEvent::Stored(stored) => self.tell(stored?),
+                DriverEvent::Stored(stored) => self.emit_checkpoints(stored?),
                 DriverEvent::Settle(asked) => {
                     self.flush().await?;
                     for asked in asked {
@@ -444,7 +444,7 @@ impl<S: State> Driver<S> {
         }
         // Belongs to an attempt that failed before it waited for the answer.
         drop(self.cx.interrupts.take(task.id));
-        self.tell_start(task);
+        self.emit_start(task);
         let lookup = match looked {
             Ok((_, lookup)) => lookup,
             Err(panicked) => {

@@ -24,7 +24,7 @@ pub(crate) enum Writes {
     /// The checkpointer, one write after the other, while the run continues.
     Queued(Queue),
     /// Delayed to the end of the run.
-    Held(Held),
+    AtExit(UnstoredSupersteps),
 }
 
 /// Writes in the order of their requests.
@@ -99,14 +99,14 @@ impl Queue {
 
 /// The supersteps since the last stored checkpoint.
 #[derive(Default)]
-pub(crate) struct Held {
-    pub(crate) superstep: Option<HeldSuperstep>,
+pub(crate) struct UnstoredSupersteps {
+    pub(crate) superstep: Option<UnstoredSuperstep>,
     /// The records of the tasks that follow it.
     pub(crate) records: BTreeMap<u32, TaskRecord>,
 }
 
 /// The last of them.
-pub(crate) struct HeldSuperstep {
+pub(crate) struct UnstoredSuperstep {
     /// The stored checkpoint before them, and its number of tasks.
     pub(crate) parent: Option<CheckpointId>,
     pub(crate) width: u32,
@@ -116,12 +116,12 @@ pub(crate) struct HeldSuperstep {
     pub(crate) applied: Vec<AppliedTask>,
 }
 
-impl Held {
+impl UnstoredSupersteps {
     /// Replaces the previous superstep.
-    pub(crate) fn put(&mut self, mut next: HeldSuperstep) {
+    pub(crate) fn put(&mut self, mut next: UnstoredSuperstep) {
         // Only the previous checkpoint has the records of its tasks, and it is not stored.
         next.applied.iter_mut().for_each(|task| task.recorded = false);
-        if let Some(HeldSuperstep { parent, width, .. }) = self.superstep.take() {
+        if let Some(UnstoredSuperstep { parent, width, .. }) = self.superstep.take() {
             (next.parent, next.width) = (parent, width);
             // These are not tasks of the stored checkpoint.
             next.applied.iter_mut().for_each(|task| task.slot += width);

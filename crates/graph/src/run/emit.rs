@@ -42,7 +42,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Emits the start of an attempt.
-    pub(super) fn tell_start(&self, task: Task) {
+    pub(super) fn emit_start(&self, task: Task) {
         if self.wants(StreamMode::Tasks) {
             let (step, attempt) = (task.id.step, task.attempt);
             let node = self.graph.topology.name(task.node).clone();
@@ -63,25 +63,25 @@ impl<S: State> Driver<S> {
     }
 
     /// Emits the update of a finished task, and its end if it ran.
-    pub(super) fn tell_update(&self, task: Task, update: &S::Update, cached: bool) {
+    pub(super) fn emit_update(&self, task: Task, update: &S::Update, cached: bool) {
         if let Some(events) = &self.events {
             events.update(task.id.step, self.graph.topology.name(task.node), &self.state, update, cached);
         }
         if cached {
             return;
         }
-        self.tell_end(task, None);
+        self.emit_end(task, None);
         self.debug_result(task, || json!({ "update": shown(update) }));
     }
 
     /// Emits the failure of an attempt.
-    pub(super) fn tell_failure(&self, task: Task, error: &(dyn Error + 'static)) {
-        self.tell_end(task, Some(error));
+    pub(super) fn emit_failure(&self, task: Task, error: &(dyn Error + 'static)) {
+        self.emit_end(task, Some(error));
         self.debug_result(task, || json!({ "error": chain(error) }));
     }
 
     /// Emits the questions of a task.
-    pub(super) fn tell_interrupts(&self, task: Task, interrupts: &[Interrupt]) {
+    pub(super) fn emit_interrupts(&self, task: Task, interrupts: &[Interrupt]) {
         for interrupt in interrupts {
             self.emit(Event::Interrupt(interrupt.clone()));
         }
@@ -89,7 +89,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Emits a stored checkpoint.
-    pub(super) fn tell_checkpoint(&self, meta: CheckpointMeta) {
+    pub(super) fn emit_checkpoint(&self, meta: CheckpointMeta) {
         self.debug(meta.control.step, DebugKind::Checkpoint, || {
             let mut payload = shown(&meta);
             payload["values"] = shown(Channels::all(&self.state));
@@ -100,7 +100,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn tell_end(&self, task: Task, error: Option<&(dyn Error + 'static)>) {
+    fn emit_end(&self, task: Task, error: Option<&(dyn Error + 'static)>) {
         if self.wants(StreamMode::Tasks) {
             let (step, node) = (task.id.step, self.graph.topology.name(task.node).clone());
             self.emit(Event::TaskEnd { step, node, attempt: task.attempt, error: error.map(chain) });

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Answers, CheckpointMeta, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
     journal::{
-        interrupts::{Asking, into_asking},
+        interrupts::{PendingQuestion, into_asking},
         task_origin::{Origins, with_origins},
     },
     node::{output::Goto, routing::Targets},
@@ -144,7 +144,7 @@ fn questions<S: State>(
     meta: &CheckpointMeta,
     tasks: &[RestoredTask<S>],
     live: bool,
-) -> Vec<(u32, Asking)> {
+) -> Vec<(u32, PendingQuestion)> {
     let (mut asked, origins) = (Vec::new(), Origins::of(meta));
     for task in tasks.iter().filter(|_| live) {
         let Some(node) = meta.control.next.get(task.slot as usize) else { continue };

@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, Task, TaskId};
 
-use super::{done::Done, driver::Driver, stop::Refused};
+use super::{done::FinishedTask, driver::Driver, stop::Refused};
 use crate::{
     FailureKind, NodeError, NodeFailure, Panicked, RunConfig, RunError, State, TimedOut, run::task::Tasks,
 };
@@ -57,7 +57,7 @@ impl<S: State> Driver<S> {
         let retry = self.graph.nodes[task.node.position()].retry.policy(&error);
         self.fatal = error.is_fatal();
         let (source, data) = error.into_parts();
-        self.tell_failure(task, &*source);
+        self.emit_failure(task, &*source);
         let chance = self.chance(task);
         run.handle(Input::Failed { task: task.id, retry, chance }).expect("the task was running");
         if run.node(task.id.slot) != Some(task.node) {
@@ -80,7 +80,7 @@ impl<S: State> Driver<S> {
                     let done = self.done[task.slot as usize].as_ref().expect("both tasks are finished");
                     self.graph.topology.name(done.node).clone()
                 };
-                let wrote = |done: &Done<S>| {
+                let wrote = |done: &FinishedTask<S>| {
                     done.update.as_ref().is_some_and(|update| self.state.written(update).contains(channel))
                 };
                 // All conflicts are reported, because the next run would find the others, although their

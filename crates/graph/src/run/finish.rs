@@ -7,7 +7,7 @@ use superstep_engine::{Commit as Plan, Finished, Input, NodeIndex, NodeName, Rep
 use superstep_state::internal::{Unencoded, encode, fold};
 
 use super::{
-    done::Done,
+    done::FinishedTask,
     driver::Driver,
     nested_call::{begin_fold, note},
     stop::Refused,
@@ -66,7 +66,7 @@ impl<S: State> Driver<S> {
         let went =
             went.map(|gotos| named(&self.graph.topology, &gotos.ends, &mut gotos.items.iter().cloned()));
         self.observer.before_record(self.view(Some(run)), task, went, stored.as_mut()).map_err(blame)?;
-        self.tell_update(task, &update, cached);
+        self.emit_update(task, &update, cached);
         let gotos = gotos.map_err(|error| blame(RunError::Route { step, error }))?;
         let report =
             self.finish(task.id, task.node, update, stored, gotos, run.width() == 1).map_err(blame)?;
@@ -112,7 +112,7 @@ impl<S: State> Driver<S> {
         };
         let Targets { ends, items } = goes.followed_by(targets);
         if update.is_some() || !items.is_empty() || self.hold.is_some() {
-            self.put(task.slot, Done { node, update, stored, items, recorded: false });
+            self.put(task.slot, FinishedTask { node, update, stored, items, recorded: false });
         }
         Ok(Report { written, exclusive, targets: ends })
     }
@@ -127,7 +127,7 @@ impl<S: State> Driver<S> {
             begin_fold(&mut self.state, self.inside.as_mut()).map_err(refuse)?;
         }
         for (task, done) in plan.order().zip(&mut self.done) {
-            let Some(Done { node, update, .. }) = done else { continue };
+            let Some(FinishedTask { node, update, .. }) = done else { continue };
             let Some(update) = update.take() else { continue };
             note(self.inside.as_mut(), &update);
             fold(&mut self.state, update).map_err(|source| {
@@ -168,7 +168,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    pub(super) fn put(&mut self, slot: u32, done: Done<S>) {
+    pub(super) fn put(&mut self, slot: u32, done: FinishedTask<S>) {
         let slot = slot as usize;
         if self.done.len() <= slot {
             self.done.resize_with(slot + 1, || None);

@@ -12,16 +12,16 @@ use crate::{
     Answers, ChangedQuestion, CheckpointId, Event, Interrupt, NodeError, Question, RawJson, RunError, State,
     journal::{
         interrupts::{
-            Answered, AskedTwice, Asking, Refusal, Resolved, WaitReason, answer_key, asking_record, call_of,
-            into_asking, into_interrupt, replacing,
+            AskedTwice, PendingQuestion, Refusal, Resolved, StoredAnswer, WaitReason, answer_key,
+            asking_record, call_of, into_asking, into_interrupt, replacing,
         },
         task_origin::Origin,
     },
-    run::thread_writer::Hold,
+    run::thread_writer::ThreadWriter,
 };
 
 /// A waiting task, from its record.
-pub(super) struct Waiting {
+pub(super) struct WaitingTask {
     pub(super) slot: u32,
     pub(super) node: NodeName,
     pub(super) questions: Vec<Question>,
@@ -120,13 +120,13 @@ impl<S: State> Driver<S> {
         let record = asking_record(questions.clone(), &answers, attempts, error, once);
         self.store_record(slot, record.handled(self.failure_of(slot))).await?;
         let ask = |question: Question| into_asking(question, began, node.clone());
-        let asked: Vec<Asking> = questions.into_iter().map(ask).collect();
+        let asked: Vec<PendingQuestion> = questions.into_iter().map(ask).collect();
         let interrupts: Vec<Interrupt> = asked.iter().map(|asking| asking.interrupt.clone()).collect();
         self.waiting.insert(slot, asked);
         if let Some(refused) = refused {
             return Err(refused.into());
         }
-        self.tell_interrupts(task, &interrupts);
+        self.emit_interrupts(task, &interrupts);
         run.handle(Input::Interrupted(task.id)).expect("the task was running");
         Ok(())
     }
@@ -135,7 +135,7 @@ impl<S: State> Driver<S> {
     pub(super) fn answer(
         &mut self,
         begin: &mut Begin,
-        waiting: Vec<Waiting>,
+        waiting: Vec<WaitingTask>,
         given: &Answers,
     ) -> Result<(), RunError> {
         let (step, mut asked) = (begin.control.step + 1, Vec::new());
@@ -148,7 +148,7 @@ impl<S: State> Driver<S> {
         let inside = self.given(step, &asked);
         let mut fresh = inside.map_or_else(|| given.resolve(&asked), Ok)?;
         let (answered, mut interrupts) = (!fresh.is_empty(), Resolved::new());
-        for Waiting { slot, node, mut questions, answers, asked: mut to } in waiting {
+        for WaitingTask { slot, node, mut questions, answers, asked: mut to } in waiting {
             let new = fresh.remove(&slot).unwrap_or_default();
             if new.is_empty() && answered && !questions.is_empty() {
                 begin.records.interrupted.push(slot);
@@ -162,7 +162,8 @@ impl<S: State> Driver<S> {
             self.asked.insert(slot, questions.clone());
             questions.retain(|question| !new.contains_key(&answer_key(question)));
             let known = answers.into_iter().map(|(key, json)| {
-                let answered = Answered { answer: serde_json::from_str(&json)?, question: to.remove(&key) };
+                let answered =
+                    StoredAnswer { answer: serde_json::from_str(&json)?, question: to.remove(&key) };
                 Ok((key, answered))
             });
             let known: serde_json::Result<BTreeMap<_, _>> = known.collect();
@@ -182,7 +183,8 @@ impl<S: State> Driver<S> {
 
     /// Returns the origin of a task, which its questions are named after.
     fn began(&self, task: TaskId) -> Origin {
-        let (checkpoint, since_ms) = self.hold.as_ref().and_then(Hold::place).unwrap_or((CheckpointId(0), 0));
+        let (checkpoint, since_ms) =
+            self.hold.as_ref().and_then(ThreadWriter::place).unwrap_or((CheckpointId(0), 0));
         let TaskId { step, slot } = task;
         self.origins.get(&slot).copied().unwrap_or(Origin { checkpoint, since_ms, step, slot })
     }

@@ -10,8 +10,8 @@ use crate::{
     FoldError, RunError, State, SubgraphPath,
     compiled::graph::Inner,
     journal::{
-        interrupts::{Asking, PendingAnswer, Refusal},
-        memories::Place,
+        interrupts::{PendingAnswer, PendingQuestion, Refusal},
+        memories::SubgraphPosition,
     },
     node::cx::RunScope,
     stream::emitter::Below,
@@ -52,7 +52,7 @@ pub(crate) struct Call<T: State> {
 /// A thread that outlives the task that calls.
 pub(crate) enum OwnThread {
     /// It is found from the place of the caller.
-    At(Place),
+    At(SubgraphPosition),
     /// It takes the input at its head.
     Head,
 }
@@ -75,7 +75,7 @@ pub(crate) enum Called<T: State> {
         /// The superstep of the interrupted tasks.
         step: i64,
         /// By slot.
-        asked: Vec<(u32, Asking)>,
+        asked: Vec<(u32, PendingQuestion)>,
         /// The interrupt whose answer was rejected, and the reason.
         refused: Option<(String, Refusal)>,
     },

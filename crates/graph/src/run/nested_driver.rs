@@ -15,13 +15,13 @@ use crate::{
     CheckpointId, CheckpointMeta, Checkpointer, Event, Question, RunConfig, RunError, State, Status,
     ThreadId,
     journal::{
-        interrupts::{Answered, Asking, Refusal, Resolved},
-        memories::{self, Bound, Place, last_input},
+        interrupts::{PendingQuestion, Refusal, Resolved, StoredAnswer},
+        memories::{self, Bound, SubgraphPosition, last_input},
         task_origin::Origins,
     },
     run::{
         restore::{Restored, RestoredTask, left_by, load, load_seeded, require},
-        thread_writer::Hold,
+        thread_writer::ThreadWriter,
     },
     stream::emitter::Events,
 };
@@ -48,7 +48,7 @@ pub(crate) async fn call<T: State>(call: Call<T>) -> (Called<T>, Option<Checkpoi
         Ok(begin) => driver.drive(begin, limits, &config).await,
         Err(error) => Err(error),
     };
-    let at = driver.hold.as_ref().and_then(Hold::at);
+    let at = driver.hold.as_ref().and_then(ThreadWriter::at);
     (driver.called(ended), at)
 }
 
@@ -72,7 +72,7 @@ impl<S: State> Driver<S> {
         };
         // This run uses the lease of its root.
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
-        let mut hold = Hold::new(checkpointer.clone(), thread.clone(), None, clock, mark);
+        let mut hold = ThreadWriter::new(checkpointer.clone(), thread.clone(), None, clock, mark);
         hold.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept, made, .. }) = restored else {
             self.hold = Some(hold);
@@ -94,7 +94,7 @@ impl<S: State> Driver<S> {
         }
         self.show_state();
         self.origins = Origins::of(&meta).carried;
-        Ok(self.go_on(meta.control, tasks, config)?)
+        Ok(self.continue_run(meta.control, tasks, config)?)
     }
 
     /// Continues a graph with a persistent thread if it was started for this task. Otherwise passes the input
@@ -103,12 +103,12 @@ impl<S: State> Driver<S> {
         &mut self,
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
-        place: Place,
+        place: SubgraphPosition,
         input: S::Update,
         config: &RunConfig,
     ) -> Result<Begin, Stop> {
         let given = self.state.written(&input);
-        let mut hold = Hold::new(
+        let mut hold = ThreadWriter::new(
             checkpointer.clone(),
             thread.clone(),
             None,
@@ -141,7 +141,7 @@ impl<S: State> Driver<S> {
             self.stand_at(&*checkpointer, &thread, &meta, &tasks).await?;
             self.show_state();
             self.origins = Origins::of(&meta).carried;
-            return Ok(self.go_on(meta.control, tasks, config)?);
+            return Ok(self.continue_run(meta.control, tasks, config)?);
         }
         self.cx.memories.stand_at(&meta, Bound::new());
         self.accept_and_store(input, Some(meta.control.step), config).await
@@ -172,15 +172,16 @@ impl<S: State> Driver<S> {
     }
 
     /// Returns the given answers that a task still waits for.
-    pub(super) fn given(&self, step: i64, asked: &[(u32, Asking)]) -> Option<Resolved> {
+    pub(super) fn given(&self, step: i64, asked: &[(u32, PendingQuestion)]) -> Option<Resolved> {
         let mut fresh = Resolved::new();
         for given in &self.inside.as_ref()?.answers {
-            let waits = |(slot, asking): &&(u32, Asking)| *slot == given.slot && asking.key == given.key;
+            let waits =
+                |(slot, asking): &&(u32, PendingQuestion)| *slot == given.slot && asking.key == given.key;
             let Some((_, asking)) = asked.iter().find(waits).filter(|_| given.step == step) else { continue };
             // The question that the caller showed; the task may wait for an answer to another one by now.
             let shown = given.answered.question.as_ref().unwrap_or(&asking.question).question.clone();
             let question = Some(Question { question: shown, ..asking.question.clone() });
-            let answered = Answered { answer: given.answered.answer.clone(), question };
+            let answered = StoredAnswer { answer: given.answered.answer.clone(), question };
             fresh.entry(given.slot).or_default().insert(given.key.clone(), answered);
         }
         Some(fresh)

@@ -33,7 +33,7 @@ use crate::{
     OnUnfinished, Route, RunConfig, RunError, Segment, State, Update, Within,
     journal::{
         divergence::Astray,
-        interrupts::{WaitReason, asked_within},
+        interrupts::{WaitReason, question_within},
         recorder::{effect, in_effect},
         task_origin::Origin,
     },
@@ -429,7 +429,7 @@ impl<'a, T: State> GraphCall<'a, T> {
                     };
                     let id = &within.id;
                     let why = refused.take_if(|(bad, _)| bad == id).map(|(_, why)| why);
-                    let question = asked_within(asking.interrupt, within);
+                    let question = question_within(asking.interrupt, within);
                     match why {
                         Some(why) => WaitReason::Refused { question, why },
                         None => WaitReason::Question(question),

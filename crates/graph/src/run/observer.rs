@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use superstep_engine::{ChannelSet, Run, RunLimits, Task};
 
 use super::{
-    done::Done,
+    done::FinishedTask,
     stop::{Refused, Stop},
     task::TaskResult,
     thread_writer::NewCheckpoint,
@@ -102,7 +102,7 @@ pub(super) struct RunView<'a, S: State> {
     pub(super) cx: &'a RunCx,
     pub(super) state: &'a S,
     /// The finished tasks of this superstep, by slot.
-    pub(super) done: &'a [Option<Done<S>>],
+    pub(super) done: &'a [Option<FinishedTask<S>>],
     /// The failures that error handlers of this superstep handle, by slot.
     pub(super) failures: &'a BTreeMap<u32, Arc<NodeFailure>>,
     /// The channels that this superstep wrote.

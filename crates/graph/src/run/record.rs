@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, error::Error, sync::Arc};
 use serde_json::Value;
 use superstep_engine::{Control, Report, Run, Task, TaskId};
 
-use super::{done::Done, driver::Driver, fail::node_failure};
+use super::{done::FinishedTask, driver::Driver, fail::node_failure};
 use crate::{
     NodeFailure, RawJson, RunError, State, StoredUpdate, TaskRecord, chain,
     journal::{
@@ -115,13 +115,13 @@ impl<S: State> Driver<S> {
             None => self.graph.gotos(task.node, goto).ok()?,
         };
         self.observer.before_record(self.view(None), task, None, stored.as_mut()).ok()?;
-        self.tell_update(task, &update, false);
+        self.emit_update(task, &update, false);
         self.finish(task.id, task.node, update, stored, gotos, false).ok()
     }
 
     /// Folds the writes of an incomplete superstep, as [`Thread::state`](crate::Thread::state) does.
     pub(super) fn fold_early(&mut self) {
-        let name = |done: &Option<Done<S>>| match done {
+        let name = |done: &Option<FinishedTask<S>>| match done {
             Some(done) => self.graph.topology.name(done.node).clone(),
             None => "?".into(),
         };
@@ -251,7 +251,7 @@ impl<S: State> Driver<S> {
         self.started.remove(&slot);
         if let Some(hold) = &mut self.hold {
             let stored = hold.record(slot, record).await?;
-            self.tell(stored);
+            self.emit_checkpoints(stored);
         }
         Ok(())
     }

@@ -53,12 +53,12 @@ pub(super) fn record<S: State>(
     cached: Option<Vec<RecordedTarget>>,
     update: Option<&mut StoredUpdate>,
 ) -> Result<(), RunError> {
-    let mut learned = run.cx.recorder.learned(task.id, || run.cx.effects.results(task.id));
+    let mut learned = run.cx.recorder.take_inputs(task.id, || run.cx.effects.results(task.id));
     learned.failed = u64::from(attempt.saturating_sub(1));
     (learned.cached, learned.went) = (cached.is_some(), cached.unwrap_or_default());
     learned.failure = run.failures.get(&task.id.slot).map(|failure| Box::new((**failure).clone()));
     match (&run.cx.scope.parent, update) {
-        (Some(parent), _) => parent.learn(task.id, learned),
+        (Some(parent), _) => parent.record_inputs(task.id, learned),
         (None, Some(update)) => learned.append_to(update).map_err(|source| {
             let (node, step) = (run.graph.topology.name(task.node).clone(), task.id.step);
             RunError::Encode { node, channel: None, step, source }

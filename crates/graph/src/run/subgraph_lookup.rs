@@ -1,6 +1,6 @@
 //! The path to the thread of a subgraph.
 //!
-//! Start at [`Found`].
+//! Start at [`LocatedSubgraph`].
 
 use std::{any::Any, sync::Arc};
 
@@ -11,14 +11,14 @@ use crate::{
     CheckpointMeta, Checkpointer, CompiledGraph, Persistence, RunError, Segment, State, ThreadId,
     compiled::subgraph::{At, Down, Subgraph},
     journal::{
-        memories::{self, Place},
+        memories::{self, SubgraphPosition},
         task_origin::Origins,
     },
     run::restore::{Restored, load, load_seeded},
 };
 
 /// A subgraph and its storage.
-pub(crate) struct Found<T: State> {
+pub(crate) struct LocatedSubgraph<T: State> {
     pub(crate) graph: CompiledGraph<T>,
     pub(crate) thread: ThreadId,
     /// The position on its thread.
@@ -45,7 +45,7 @@ impl<S: State> Subgraph<S> for Same<S> {
         down: Down,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
         let (thread, at) = thread;
-        Box::pin(find(Found { graph: self.0.clone(), thread, at, seed: Some(state) }, down))
+        Box::pin(find(LocatedSubgraph { graph: self.0.clone(), thread, at, seed: Some(state) }, down))
     }
 }
 
@@ -61,12 +61,15 @@ impl<S: State, T: State> Subgraph<S> for Mapped<T> {
         down: Down,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
         let (thread, at) = thread;
-        Box::pin(find(Found { graph: self.0.clone(), thread, at, seed: None }, down))
+        Box::pin(find(LocatedSubgraph { graph: self.0.clone(), thread, at, seed: None }, down))
     }
 }
 
 /// Follows the rest of the path.
-pub(crate) async fn find<T: State>(from: Found<T>, mut down: Down) -> Result<Box<dyn Any + Send>, RunError> {
+pub(crate) async fn find<T: State>(
+    from: LocatedSubgraph<T>,
+    mut down: Down,
+) -> Result<Box<dyn Any + Send>, RunError> {
     let Some(name) = down.path.next() else { return Ok(Box::new(from)) };
     let inner = from.graph.inner().clone();
     let refuse = |why| RunError::NoSubgraph { graph: inner.name.clone(), node: name.clone(), why };
@@ -108,11 +111,11 @@ async fn memory_at(
         return Ok(At::Head);
     }
     let Some(head) = memories::head(checkpointer, thread).await? else { return Ok(At::Head) };
-    let at = memories::found(checkpointer, thread, head.id, Place::of(meta, segment)).await?;
+    let at = memories::found(checkpointer, thread, head.id, SubgraphPosition::of(meta, segment)).await?;
     Ok(at.map_or(At::Nowhere, |found| At::Checkpoint { found, caller: meta.id }))
 }
 
-impl<T: State> Found<T> {
+impl<T: State> LocatedSubgraph<T> {
     pub(crate) async fn load(
         &self,
         checkpointer: &Arc<dyn Checkpointer>,

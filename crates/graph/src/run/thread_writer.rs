@@ -18,19 +18,19 @@ use crate::{
     RawJson, RunError, Source, TaskKey, TaskRecord, ThreadId,
     compiled::owner::Mark,
     run::{
-        durability::{Held, HeldSuperstep, Queue, Write, Writes},
+        durability::{Queue, UnstoredSuperstep, UnstoredSupersteps, Write, Writes},
         restore::SinceSnapshot,
     },
 };
 
 /// The exclusive writer of a thread, for the lifetime of a run.
-pub(crate) struct Hold {
+pub(crate) struct ThreadWriter {
     checkpointer: Arc<dyn Checkpointer>,
     thread: ThreadId,
     /// `None` for a nested run and for a replay: the lease of the root's thread belongs to the caller.
     _lease: Option<Lease>,
     clock: Arc<dyn Clock>,
-    /// The destination of writes; the checkpointer until [`Hold::begin`].
+    /// The destination of writes; the checkpointer until [`ThreadWriter::begin`].
     writes: Writes,
     /// The newest checkpoint of the thread, including queued writes.
     head: Option<CheckpointId>,
@@ -65,7 +65,7 @@ impl NewCheckpoint {
     }
 }
 
-impl Hold {
+impl ThreadWriter {
     pub(crate) fn new(
         checkpointer: Arc<dyn Checkpointer>,
         thread: ThreadId,
@@ -95,13 +95,13 @@ impl Hold {
         self.writes = match durability {
             Durability::Sync => Writes::Now,
             Durability::Async => Writes::Queued(Queue::default()),
-            Durability::Exit => Writes::Held(Held::default()),
+            Durability::Exit => Writes::AtExit(UnstoredSupersteps::default()),
         };
     }
 
     /// Returns whether supersteps are stored at the end only.
     pub(crate) fn holds(&self) -> bool {
-        matches!(self.writes, Writes::Held(_))
+        matches!(self.writes, Writes::AtExit(_))
     }
 
     /// Starts a new thread.
@@ -165,10 +165,10 @@ impl Hold {
         // A fork copies records of its parent.
         let carried = |kept| source == Source::Fork && records.iter().any(|(slot, _)| *slot == kept);
         self.kept.commit(applied.iter().map(|task| task.slot), carried);
-        if let Writes::Held(held) = &mut self.writes {
+        if let Writes::AtExit(held) = &mut self.writes {
             // Other entries apply to that superstep only.
             let metadata = metadata.into_iter().filter(|(name, _)| name == MEMORIES).collect();
-            held.put(HeldSuperstep { parent, width: self.width, control, created_ms, metadata, applied });
+            held.put(UnstoredSuperstep { parent, width: self.width, control, created_ms, metadata, applied });
             (self.at, self.width) = (Some((after, created_ms)), tasks);
             return Ok(Vec::new());
         }
@@ -220,7 +220,7 @@ impl Hold {
                     stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
                 }
             }
-            Writes::Held(held) => {
+            Writes::AtExit(held) => {
                 held.records.insert(slot, record);
             }
         }
@@ -251,7 +251,7 @@ impl Hold {
             Writes::Queued(queue) => {
                 queue.poll(&self.checkpointer, &self.thread, cx).map(|written| Ok(written?))
             }
-            Writes::Now | Writes::Held(_) => Poll::Pending,
+            Writes::Now | Writes::AtExit(_) => Poll::Pending,
         }
     }
 
@@ -271,9 +271,10 @@ impl Hold {
                 }
                 return Ok(stored);
             }
-            Writes::Held(held) => std::mem::take(held),
+            Writes::AtExit(held) => std::mem::take(held),
         };
-        let Some(HeldSuperstep { parent, control, created_ms, mut metadata, applied, .. }) = held.superstep
+        let Some(UnstoredSuperstep { parent, control, created_ms, mut metadata, applied, .. }) =
+            held.superstep
         else {
             let checkpoint = self.at().expect("tasks run only after the input is committed");
             for (slot, record) in held.records {

@@ -11,7 +11,7 @@ use superstep_engine::{ChannelSet, NodeName};
 use superstep_state::internal::unpanicked;
 
 use super::{
-    message_events::{Said, Sent},
+    message_events::{MessageEvent, Sent},
     patience::Patience,
 };
 use crate::{Channel, Event, RunError, State, StreamMode, Streaming, SubgraphPath};
@@ -41,7 +41,7 @@ pub(crate) trait NodeEvents: Send + Sync {
 
     fn custom(&self, node: &NodeName, name: &'static str, data: Value);
 
-    fn message(&self, said: Said<'_>);
+    fn message(&self, said: MessageEvent<'_>);
 
     /// Returns the sink of called graphs' events, if they are streamed, and the prefix of their namespaces.
     fn below(&self) -> Option<(Arc<dyn Below>, SubgraphPath)>;
@@ -57,7 +57,7 @@ pub(crate) trait Below: Send + Sync {
 
     fn capacity(&self) -> usize;
 
-    fn tell(&self, namespace: SubgraphPath, event: Value);
+    fn emit_nested(&self, namespace: SubgraphPath, event: Value);
 }
 
 /// The sink of a called graph: it leads to that of the outermost graph.
@@ -75,7 +75,7 @@ impl<T: State> Sink<T> for Inside {
         // A graph without storage may have values without a JSON form.
         let event = unpanicked("Serialize", || serde_json::to_value(&event))
             .unwrap_or_else(|error| Value::String(format!("an event that has no JSON form: {error}")));
-        self.below.tell(self.namespace.clone(), event);
+        self.below.emit_nested(self.namespace.clone(), event);
     }
 
     fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
@@ -104,7 +104,7 @@ impl<S: State> Below for Events<S> {
         self.sink.capacity()
     }
 
-    fn tell(&self, namespace: SubgraphPath, event: Value) {
+    fn emit_nested(&self, namespace: SubgraphPath, event: Value) {
         self.sink.send(Event::Subgraph { namespace, event });
     }
 }
@@ -247,11 +247,11 @@ impl<S: State> NodeEvents for Events<S> {
         self.sink.send(Event::Custom { node: node.clone(), name, data });
     }
 
-    fn message(&self, said: Said<'_>) {
+    fn message(&self, said: MessageEvent<'_>) {
         if !self.sent.lock().unwrap_or_else(PoisonError::into_inner).is_news(&said) {
             return;
         }
-        let Said { task, attempt, node, checkpoint, id, kind, data } = said;
+        let MessageEvent { task, attempt, node, checkpoint, id, kind, data } = said;
         let (step, slot) = (task.step, task.slot);
         let (node, id) = (node.clone(), id.to_owned());
         self.sink.send(Event::Message { step, node, slot, attempt, checkpoint, id, kind, data });

@@ -22,7 +22,7 @@ pub enum MessageKind {
 }
 
 /// A task's part of a message.
-pub(crate) struct Said<'a> {
+pub(crate) struct MessageEvent<'a> {
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
     pub(crate) node: &'a NodeName,
@@ -42,7 +42,7 @@ pub(super) struct Sent {
 
 impl Sent {
     /// Returns whether a part is new, and records it.
-    pub(super) fn is_news(&mut self, said: &Said<'_>) -> bool {
+    pub(super) fn is_news(&mut self, said: &MessageEvent<'_>) -> bool {
         if said.task.step > self.step {
             *self = Self { step: said.task.step, ids: BTreeMap::new() };
         }

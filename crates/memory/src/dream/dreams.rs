@@ -218,7 +218,7 @@ impl Dreams {
     /// inspect threads of dreams. Its nodes fail.
     ///
     /// # Panics    Never; the graph always compiles.
-    pub fn to_look_at() -> CompiledGraph<DreamState> {
+    pub fn inspection_graph() -> CompiledGraph<DreamState> {
         let mut graph = StateGraph::new("dream");
         let nodes = ["gather", "init_state", "agent", "tools", "finalize", "settle"].map(|name| {
             graph.add_node(name, async |_, _| Err::<DreamStateUpdate, _>(NodeError::new(NotToRun).fatal()))
@@ -250,9 +250,9 @@ impl Dreams {
         let dreamt = self.begin(user, asked, config).await;
         if let Err(error) = &dreamt {
             let reason = reason(error);
-            self.tell("dream_failed", &json!({ "user": user, "reason": reason }));
+            self.emit("dream_failed", &json!({ "user": user, "reason": reason }));
             // Of two errors the first one is returned.
-            let _ = self.kept(user).and_then(|kept| kept.note_failure(clock.now_ms(), &reason));
+            let _ = self.files_of(user).and_then(|kept| kept.note_failure(clock.now_ms(), &reason));
         }
         dreamt
     }
@@ -264,7 +264,7 @@ impl Dreams {
         if first.turns.is_empty() {
             return Ok(Dreamt::NotDue { waiting: 0 });
         }
-        let alone = self.kept(user).and_then(|kept| kept.lock()).map_err(files)?;
+        let alone = self.files_of(user).and_then(|kept| kept.lock()).map_err(files)?;
         let Some(alone) = alone else { return Ok(Dreamt::Busy) };
         let agent = self.agent(user, Some(Arc::new(alone)))?;
         match self.alone(user, asked, &agent, config).await {
@@ -283,7 +283,7 @@ impl Dreams {
     ) -> Result<Dreamt, DreamError> {
         let files = |source| DreamError::Files { user: user.to_owned(), source };
         let Inner { history, config: settings, agent: builder, .. } = &*self.inner;
-        let cursor = self.kept(user).and_then(|kept| kept.cursor()).map_err(files)?;
+        let cursor = self.files_of(user).and_then(|kept| kept.cursor()).map_err(files)?;
         let now_ms = config.clock.now_ms();
         let thread = builder.current_checkpointer().is_some().then(|| Self::thread(user));
         let mut config = RunConfig {
@@ -327,7 +327,7 @@ impl Dreams {
         Ok(dream.from == *read && unread.turns.iter().map(|turn| &turn.id).eq(&dream.entries))
     }
 
-    fn kept(&self, user: &str) -> io::Result<DreamFiles> {
+    fn files_of(&self, user: &str) -> io::Result<DreamFiles> {
         Ok(DreamFiles::new(self.inner.history.folder(user)?))
     }
 
@@ -365,7 +365,7 @@ impl Dreams {
         let Inner { agent, base, history, memory, config } = &*self.inner;
         let lock = memory.lock_of(user).map_err(files)?;
         let workspace = Workspace::open(lock.parent().unwrap_or(&lock)).map_err(files)?;
-        let kept = self.kept(user).map_err(files)?;
+        let kept = self.files_of(user).map_err(files)?;
         let journal = EditJournal::new(&kept.edits(), &lock, MOST);
         let tools: Vec<Arc<dyn Tool>> =
             vec![Arc::new(read_file(&workspace)), Arc::new(edit_file_once(&workspace, journal.clone()))];
@@ -387,7 +387,7 @@ impl Dreams {
         Ok(Agent::of(graph, &deps.config))
     }
 
-    fn tell(&self, name: &str, data: &Value) {
+    fn emit(&self, name: &str, data: &Value) {
         if let Some(listen) = &self.listen {
             listen(name, data);
         }

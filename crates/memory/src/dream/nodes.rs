@@ -123,7 +123,7 @@ async fn find(desk: Desk, state: &DreamState, cx: &Cx) -> Result<Found, NodeErro
         journal.clear()
     })
     .await?;
-    let told = entries::told(&unread.turns);
+    let told = entries::format_turns(&unread.turns);
     let turns = unread.turns.into_iter().map(|turn| turn.id).collect();
     Ok(Found { from, to, due, turns, told })
 }

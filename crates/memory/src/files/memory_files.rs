@@ -13,7 +13,7 @@ use superstep_tools::internal::{PATIENCE, ThreadFolders, hash_of, keep_names, lo
 use superstep_agent::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 
 use super::bullets::{Bullet, Bullets, plain};
-use crate::said::said;
+use crate::entry_texts::entry_texts;
 
 /// Names of the file, of the lock beside it, and of the temporary file that replaces it.
 const FILE: &str = "MEMORY.md";
@@ -184,7 +184,7 @@ impl LongTermMemory for MemoryFiles {
         user_id: &'a str,
         _: &'a str,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
-        match said(&messages) {
+        match entry_texts(&messages) {
             Ok(texts) => {
                 let texts: Vec<_> =
                     texts.iter().map(|text| plain(text)).filter(|text| !text.is_empty()).collect();

@@ -267,12 +267,12 @@ mod tests {
     use super::*;
     use superstep_agent::AgentOutcome;
 
-    struct Place {
+    struct Fixture {
         dir: tempfile::TempDir,
         file: HistoryFile,
     }
 
-    impl Place {
+    impl Fixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let folders = ThreadFolders::new(dir.path(), "history".as_ref()).unwrap();
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_line_is_stored_as_it_always_was() {
-        let place = Place::new();
+        let place = Fixture::new();
         place.append("t/3@7/4.0");
         let line = r#"{"id":"t/3@7/4.0","thread":"t","user_id":"ada","at_ms":7,"user":"hi\nthere","reply":"hello","outcome":"completed","tools_used":["echo"]}"#;
         assert_eq!(place.text(), format!("{line}\n"));
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_there_once_behind_where_it_was_first_tried() {
-        let place = Place::new();
+        let place = Fixture::new();
         place.append("a");
         let since = place.file.end().unwrap().unwrap();
         for id in ["b", "c", "b", "b"] {
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_cut_off_is_never_read_and_gone_with_the_next_one() {
-        let place = Place::new();
+        let place = Fixture::new();
         place.append("a");
         let whole = place.text();
         let half = serde_json::to_string(&turn("b")).unwrap();
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn invalid_lines_are_skipped() {
-        let place = Place::new();
+        let place = Fixture::new();
         place.append("a");
         let long = "x".repeat(usize::try_from(LONGEST_LINE).unwrap() + 10);
         let a = place.text();
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn reading_resumes_at_its_position_also_in_a_changed_file() {
-        let place = Place::new();
+        let place = Fixture::new();
         assert_eq!(place.read(&HistoryPlace::default()).1, Unread::default());
         place.append("a");
         place.append("b");
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn reads_are_limited() {
-        let place = Place::new();
+        let place = Fixture::new();
         ["a", "b", "c"].iter().for_each(|id| place.append(id));
         let line = place.text().len() as u64 / 3;
         let ids = |max, max_bytes| {
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn two_write_at_once_and_wait_for_each_other() {
-        let place = Place::new();
+        let place = Fixture::new();
         let writers = ["a", "b"].map(|name| {
             let file = place.file.clone();
             std::thread::spawn(move || {
@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn links_are_not_followed_and_the_file_is_its_owners() {
         use std::os::unix::fs::{PermissionsExt, symlink};
-        let place = Place::new();
+        let place = Fixture::new();
         place.append("a");
         assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
         let elsewhere = place.dir.path().join("elsewhere");

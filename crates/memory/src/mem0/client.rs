@@ -197,7 +197,7 @@ impl Mem0 {
         Ok((status, self.config.api_key.hide_in(String::from_utf8_lossy(&body).into_owned())))
     }
 
-    async fn told<T>(&self, doing: impl Future<Output = Result<T, String>>) -> Result<T, MemoryError> {
+    async fn reported<T>(&self, doing: impl Future<Output = Result<T, String>>) -> Result<T, MemoryError> {
         doing.await.map_err(|problem| self.error(problem))
     }
 
@@ -215,7 +215,7 @@ impl LongTermMemory for Mem0 {
         user_id: &'a str,
         key: &'a str,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
-        Box::pin(async move { self.told(self.remember(&messages, user_id, key)).await })
+        Box::pin(async move { self.reported(self.remember(&messages, user_id, key)).await })
     }
 
     fn search<'a>(
@@ -224,15 +224,15 @@ impl LongTermMemory for Mem0 {
         user_id: &'a str,
         limit: usize,
     ) -> MemoryFuture<'a, Vec<MemoryEntry>> {
-        Box::pin(self.told(self.look(query, user_id, limit)))
+        Box::pin(self.reported(self.look(query, user_id, limit)))
     }
 
     fn list<'a>(&'a self, user_id: &'a str, limit: usize) -> MemoryFuture<'a, Vec<MemoryEntry>> {
-        Box::pin(self.told(self.all(user_id, limit)))
+        Box::pin(self.reported(self.all(user_id, limit)))
     }
 
     fn forget<'a>(&'a self, id: &'a str, user_id: &'a str) -> MemoryFuture<'a, bool> {
-        Box::pin(self.told(self.lose(id, user_id)))
+        Box::pin(self.reported(self.lose(id, user_id)))
     }
 }
 

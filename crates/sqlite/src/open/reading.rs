@@ -12,7 +12,7 @@ use superstep_checkpoint::CheckpointError;
 use super::{find, prepare};
 use crate::{
     SqliteOptions, error,
-    location::{Place, beside},
+    location::{Location, beside},
 };
 
 /// The first bytes of a rollback journal of SQLite.
@@ -46,11 +46,11 @@ pub(super) fn connect(
         match open(&file, mode, options) {
             Ok(connection) => return Ok((connection, file)),
             Err(cause) if needs_another_mode(&cause) => refused = refused.or(Some(cause)),
-            Err(cause) => return Err(error::opening(&Place::ReadOnly(file), refused.unwrap_or(cause))),
+            Err(cause) => return Err(error::opening(&Location::ReadOnly(file), refused.unwrap_or(cause))),
         }
     }
     let cause = refused.expect("a file that was not opened was refused");
-    Err(error::opening(&Place::ReadOnly(file), cause))
+    Err(error::opening(&Location::ReadOnly(file), cause))
 }
 
 /// Returns whether a rollback journal shows that the file was empty: a process was killed while it created

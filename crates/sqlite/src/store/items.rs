@@ -6,12 +6,12 @@ use superstep_checkpoint::store::{
 };
 
 use super::rows::{self, ITEM, SUM};
-use crate::{error, location::Place};
+use crate::{error, location::Location};
 
 /// The items of a database in its current transaction.
 pub(super) struct Items<'t> {
     pub(super) connection: &'t Connection,
-    pub(super) place: &'t Place,
+    pub(super) place: &'t Location,
 }
 
 /// The scope of a search: the items from `low` to below `high` that live at `now_ms`, without namespaces that

@@ -5,7 +5,7 @@ use std::error::Error;
 use rusqlite::Row;
 use superstep_checkpoint::store::{Item, Namespace, StoreError, Vector};
 
-use crate::{error::CHECKSUM, location::Place};
+use crate::{error::CHECKSUM, location::Location};
 
 /// The columns of an [`item`].
 pub(super) const ITEM: &str = "namespace, key, created_ms, updated_ms, expires_ms, value";
@@ -16,7 +16,7 @@ pub(super) const SUM: &str = "row_sum(
 )";
 
 /// Rejects a row that is not intact, by a column that compares its checksum.
-pub(super) fn check(place: &Place, row: &Row<'_>, column: usize) -> Result<(), StoreError> {
+pub(super) fn check(place: &Location, row: &Row<'_>, column: usize) -> Result<(), StoreError> {
     match row.get(column) {
         Ok(Some(true)) => Ok(()),
         _ => Err(changed(place, row.get("id").ok())),
@@ -24,7 +24,7 @@ pub(super) fn check(place: &Place, row: &Row<'_>, column: usize) -> Result<(), S
 }
 
 /// Creates the error of a row that was changed.
-pub(super) fn changed(place: &Place, id: Option<i64>) -> StoreError {
+pub(super) fn changed(place: &Location, id: Option<i64>) -> StoreError {
     let row = id.map_or_else(|| "a row".to_owned(), |id| format!("row {id}"));
     StoreError::Corrupt {
         what: format!(
@@ -34,7 +34,7 @@ pub(super) fn changed(place: &Place, id: Option<i64>) -> StoreError {
     }
 }
 
-pub(super) fn item(place: &Place, row: &Row<'_>) -> Result<Item, StoreError> {
+pub(super) fn item(place: &Location, row: &Row<'_>) -> Result<Item, StoreError> {
     let number = |column| row.get(column).map_err(|cause| damaged(place, "a number", cause));
     Ok(Item {
         namespace: namespace(place, row, 0)?,
@@ -46,18 +46,23 @@ pub(super) fn item(place: &Place, row: &Row<'_>) -> Result<Item, StoreError> {
     })
 }
 
-pub(super) fn namespace(place: &Place, row: &Row<'_>, column: usize) -> Result<Namespace, StoreError> {
+pub(super) fn namespace(place: &Location, row: &Row<'_>, column: usize) -> Result<Namespace, StoreError> {
     let text: String = row.get(column).map_err(|cause| damaged(place, "a namespace", cause))?;
     Namespace::parse(&text).map_err(|cause| damaged(place, "a namespace", cause))
 }
 
-pub(super) fn value(place: &Place, row: &Row<'_>, column: usize) -> Result<serde_json::Value, StoreError> {
+pub(super) fn value(place: &Location, row: &Row<'_>, column: usize) -> Result<serde_json::Value, StoreError> {
     let text = row.get_ref(column).map_err(|cause| damaged(place, "a value", cause))?;
     let text = text.as_str().map_err(|cause| damaged(place, "a value", cause))?;
     serde_json::from_str(text).map_err(|cause| damaged(place, "a value", cause))
 }
 
-pub(super) fn vector(place: &Place, row: &Row<'_>, column: usize, model: &str) -> Result<Vector, StoreError> {
+pub(super) fn vector(
+    place: &Location,
+    row: &Row<'_>,
+    column: usize,
+    model: &str,
+) -> Result<Vector, StoreError> {
     let bytes = row.get_ref(column).map_err(|cause| damaged(place, "a vector", cause))?;
     let bytes = bytes.as_blob().map_err(|cause| damaged(place, "a vector", cause))?;
     let (floats, rest) = bytes.as_chunks::<4>();
@@ -72,7 +77,7 @@ pub(super) fn write_vector(vector: &Vector) -> Vec<u8> {
     vector.direction.iter().flat_map(|float| float.to_le_bytes()).collect()
 }
 
-fn damaged(place: &Place, part: &str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+fn damaged(place: &Location, part: &str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
     StoreError::Corrupt {
         what: format!(
             "the store in {place} is damaged: superstep did not write {part} in `store_items`; remove the row, or \

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use superstep_checkpoint::{CheckpointError, store::StoreError};
 
-use crate::{error, location::Place};
+use crate::{error, location::Location};
 
 /// The tables of a store, as SQL.
 ///
@@ -25,12 +25,12 @@ pub(crate) const SCHEMAS: [&str; 3] =
 const PART: &str = "store";
 
 /// Returns whether the tables are current. Rejects databases of a newer schema.
-pub(super) fn are_made(connection: &Connection, place: &Place) -> Result<bool, StoreError> {
+pub(super) fn are_made(connection: &Connection, place: &Location) -> Result<bool, StoreError> {
     missing(connection, place).map(<[_]>::is_empty)
 }
 
 /// Creates or migrates the tables. Rejects databases of a newer schema.
-pub(super) fn make(connection: &mut Connection, place: &Place) -> Result<(), StoreError> {
+pub(super) fn make(connection: &mut Connection, place: &Location) -> Result<(), StoreError> {
     if missing(connection, place)?.is_empty() {
         return Ok(());
     }
@@ -48,7 +48,7 @@ pub(super) fn make(connection: &mut Connection, place: &Place) -> Result<(), Sto
 }
 
 /// Returns the migrations that the database still needs.
-fn missing(connection: &Connection, place: &Place) -> Result<&'static [&'static str], StoreError> {
+fn missing(connection: &Connection, place: &Location) -> Result<&'static [&'static str], StoreError> {
     let look = || {
         let known: bool =
             connection

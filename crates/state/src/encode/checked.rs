@@ -85,7 +85,8 @@ pub(super) fn serialize<S: Serializer<Error = Error>>(
         doubtful: Cell::new(false),
         path: RefCell::default(),
     };
-    let done = value(Checked { inner: serializer, notes: &notes, depth: 0, nesting: 0, place: Place::Plain });
+    let done =
+        value(Checked { inner: serializer, notes: &notes, depth: 0, nesting: 0, place: Position::Plain });
     let mut path = notes.path.into_inner();
     path.reverse();
     match done {
@@ -208,7 +209,7 @@ impl Notes {
 
 /// The position of a value in its parent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     Plain,
     /// Directly in a `Some`.
     Some,
@@ -226,7 +227,7 @@ pub(super) struct Checked<'a, S> {
     notes: &'a Notes,
     depth: usize,
     nesting: usize,
-    place: Place,
+    place: Position,
 }
 
 impl<'a, S: Serializer> Checked<'a, S> {
@@ -235,7 +236,7 @@ impl<'a, S: Serializer> Checked<'a, S> {
         &self,
         value: &'v T,
         levels: usize,
-        place: Place,
+        place: Position,
     ) -> Result<Nested<'a, 'v, T>, S::Error> {
         let (notes, depth, nesting) = (self.notes, self.depth + levels, self.nesting + 1);
         self.check(depth)?;
@@ -250,7 +251,7 @@ impl<'a, S: Serializer> Checked<'a, S> {
     ) -> Result<Compound<'a, C>, S::Error> {
         let (notes, depth, nesting) = (self.notes, self.depth + levels, self.nesting + 1);
         self.check(depth)?;
-        Ok(Compound { inner: begin(self.inner)?, notes, depth, nesting, next: 0, place: Place::Plain })
+        Ok(Compound { inner: begin(self.inner)?, notes, depth, nesting, next: 0, place: Position::Plain })
     }
 
     fn check(&self, depth: usize) -> Result<(), S::Error> {
@@ -272,10 +273,10 @@ impl<'a, S: Serializer> Checked<'a, S> {
     /// Reports a value that becomes `null` in JSON.
     fn null(&self, what: &str) -> Result<(), S::Error> {
         match self.place {
-            Place::Some => {
+            Position::Some => {
                 self.lossy(|| format!("`Some({what})` is `null` in JSON and would be read back as `None`"))
             }
-            Place::Plain | Place::Raw => Ok(()),
+            Position::Plain | Position::Raw => Ok(()),
         }
     }
 
@@ -303,7 +304,7 @@ struct Nested<'a, 'v, T: ?Sized> {
     notes: &'a Notes,
     depth: usize,
     nesting: usize,
-    place: Place,
+    place: Position,
 }
 
 impl<T: Serialize + ?Sized> Serialize for Nested<'_, '_, T> {
@@ -349,7 +350,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
     }
 
     fn serialize_str(self, value: &str) -> Result<S::Ok, S::Error> {
-        if self.place == Place::Raw {
+        if self.place == Position::Raw {
             self.check(self.depth + depth_of(value))?;
         }
         self.inner.serialize_str(value)
@@ -390,7 +391,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
-        let nested = self.nested(value, 0, Place::Some)?;
+        let nested = self.nested(value, 0, Position::Some)?;
         self.inner.serialize_some(&nested)
     }
 
@@ -410,7 +411,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
         variant: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        let nested = self.nested(value, 1, Place::Plain)?;
+        let nested = self.nested(value, 1, Position::Plain)?;
         let notes = self.notes;
         notes.at(self.inner.serialize_newtype_variant(name, index, variant, &nested), || variant.to_owned())
     }
@@ -446,7 +447,7 @@ impl<'a, S: Serializer> Serializer for Checked<'a, S> {
     }
 
     fn serialize_struct(self, name: &'static str, length: usize) -> Result<Self::SerializeStruct, S::Error> {
-        let place = if name == RAW { Place::Raw } else { Place::Plain };
+        let place = if name == RAW { Position::Raw } else { Position::Plain };
         let begun = self.begin(usize::from(name != RAW), |inner| inner.serialize_struct(name, length))?;
         Ok(Compound { place, ..begun })
     }
@@ -478,7 +479,7 @@ pub(super) struct Compound<'a, C> {
     nesting: usize,
     /// The position of the next element.
     next: usize,
-    place: Place,
+    place: Position,
 }
 
 impl<'a, C> Compound<'a, C> {

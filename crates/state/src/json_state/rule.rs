@@ -10,7 +10,7 @@ use crate::{ById, IdOf, Log, Merge, Merges, ReduceError};
 
 /// The value of a channel. Cheap to clone.
 #[derive(Clone)]
-pub(super) enum Held {
+pub(super) enum RuleValue {
     Nothing,
     Value(Arc<Value>),
     List(Log<Value>),
@@ -32,7 +32,7 @@ impl IdOf<Value> for IdField {
     }
 }
 
-impl Held {
+impl RuleValue {
     pub(super) fn to_value(&self) -> Option<Value> {
         match self {
             Self::Nothing => None,
@@ -43,13 +43,13 @@ impl Held {
     }
 }
 
-impl From<Value> for Held {
+impl From<Value> for RuleValue {
     fn from(value: Value) -> Self {
         if value.is_null() { Self::Nothing } else { Self::Value(Arc::new(value)) }
     }
 }
 
-impl Serialize for Held {
+impl Serialize for RuleValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Nothing => serializer.serialize_unit(),
@@ -95,7 +95,7 @@ impl Rule {
     }
 
     /// Returns the value of a channel without writes.
-    pub(super) fn initial(&self, default: Option<Value>) -> Result<Held, String> {
+    pub(super) fn initial(&self, default: Option<Value>) -> Result<RuleValue, String> {
         let default = default.unwrap_or_else(|| match self {
             Self::Replace | Self::Max => Value::Null,
             Self::Text => Value::from(""),
@@ -107,7 +107,7 @@ impl Rule {
     }
 
     /// Reads a whole value, from a snapshot or a default.
-    pub(super) fn read(&self, value: Value) -> Result<Held, String> {
+    pub(super) fn read(&self, value: Value) -> Result<RuleValue, String> {
         let fits = match self {
             Self::Replace => true,
             Self::Max => value.is_null() || value.is_number() || value.is_string(),
@@ -118,36 +118,36 @@ impl Rule {
         };
         match (self, value) {
             (_, value) if !fits => Err(format!("it is {} and cannot be {}", kind(&value), self.wants())),
-            (Self::List, Value::Array(items)) => Ok(Held::List(items.into())),
+            (Self::List, Value::Array(items)) => Ok(RuleValue::List(items.into())),
             (Self::ById, Value::Array(items)) => {
                 for item in &items {
                     has_id(item).map_err(|cause| cause.to_string())?;
                 }
-                Ok(Held::ById(items.into_iter().collect()))
+                Ok(RuleValue::ById(items.into_iter().collect()))
             }
             (Self::Barrier(names), value) => {
                 self.names(names, &value).map_err(|cause| cause.to_string())?;
-                Ok(Held::from(value))
+                Ok(RuleValue::from(value))
             }
-            (_, value) => Ok(Held::from(value)),
+            (_, value) => Ok(RuleValue::from(value)),
         }
     }
 
     /// Folds one write.
-    pub(super) fn fold(&self, held: &mut Held, write: Value) -> Result<(), ReduceError> {
+    pub(super) fn fold(&self, held: &mut RuleValue, write: Value) -> Result<(), ReduceError> {
         match (self, held) {
-            (Self::Replace, held) => *held = Held::from(write),
-            (Self::List, Held::List(list)) => list.extend(items(write)),
-            (Self::ById, Held::ById(list)) => list.merge(merges(write)?)?,
+            (Self::Replace, held) => *held = RuleValue::from(write),
+            (Self::List, RuleValue::List(list)) => list.extend(items(write)),
+            (Self::ById, RuleValue::ById(list)) => list.merge(merges(write)?)?,
             (Self::Max, held) => match held {
-                Held::Value(value) if compare(&write, value)?.is_le() => {}
+                RuleValue::Value(value) if compare(&write, value)?.is_le() => {}
                 _ => {
                     compare(&write, &write)?;
-                    *held = Held::from(write);
+                    *held = RuleValue::from(write);
                 }
             },
-            (_, Held::Value(value)) => self.fold_value(Arc::make_mut(value), write)?,
-            (_, Held::Nothing | Held::List(_) | Held::ById(_)) => {
+            (_, RuleValue::Value(value)) => self.fold_value(Arc::make_mut(value), write)?,
+            (_, RuleValue::Nothing | RuleValue::List(_) | RuleValue::ById(_)) => {
                 unreachable!("`read` makes the values that a rule takes")
             }
         }

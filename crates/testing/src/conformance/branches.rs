@@ -11,18 +11,18 @@ use super::{
 };
 
 cases![
-    two_branches_keep_their_own_values,
+    two_branches_have_their_own_values,
     a_branch_does_not_see_the_snapshots_of_another,
     a_branch_refers_to_the_records_of_its_own_parent,
-    the_newest_superstep_says_how_tasks_ended,
+    the_newest_superstep_has_the_ends_of_tasks,
     a_thread_can_begin_afresh,
-    many_branches_are_told_apart,
+    many_branches_are_distinguished,
 ];
 
 const FOUR: CheckpointId = CheckpointId(4);
 const FIVE: CheckpointId = CheckpointId(5);
 
-async fn two_branches_keep_their_own_values(store: Store) {
+async fn two_branches_have_their_own_values(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1", "2", "3"]).await;
     let fork = Commit { source: Source::Fork, ..superstep(Some(ONE), &["\"fork\""]) };
@@ -72,7 +72,7 @@ async fn a_branch_refers_to_the_records_of_its_own_parent(store: Store) {
     }
 }
 
-async fn the_newest_superstep_says_how_tasks_ended(store: Store) {
+async fn the_newest_superstep_has_the_ends_of_tasks(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
     record(&store, &task(&thread, ONE, 1), finished("\"kept\"", &["x"])).await;
@@ -95,7 +95,7 @@ async fn a_thread_can_begin_afresh(store: Store) {
     assert_eq!(load(&store, &thread, TWO).await.tasks, []);
 }
 
-async fn many_branches_are_told_apart(store: Store) {
+async fn many_branches_are_distinguished(store: Store) {
     let thread = ThreadId::from("t");
     let mut head = line(&store, &thread, &["0"]).await.expect("a head");
     let mut tips = [head; 3];

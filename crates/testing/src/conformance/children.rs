@@ -9,11 +9,11 @@ use super::{
 
 cases![
     a_subgraph_has_a_thread_of_its_own,
-    subgraphs_are_not_listed_but_asked_for,
+    subgraphs_are_listed_on_request_only,
     a_deleted_thread_takes_its_subgraphs_along,
-    a_deleted_subgraph_takes_what_is_under_it_along,
+    a_deleted_subgraph_is_deleted_with_its_subgraphs,
     a_thread_begins_again_without_its_old_subgraphs,
-    a_refused_subgraph_is_none,
+    a_rejected_subgraph_is_not_stored,
 ];
 
 fn child(of: &ThreadId, node: &str, slot: u32) -> ThreadId {
@@ -43,7 +43,7 @@ async fn a_subgraph_has_a_thread_of_its_own(store: Store) {
     assert_eq!(load(&store, &thread, None).await.tasks, []);
 }
 
-async fn subgraphs_are_not_listed_but_asked_for(store: Store) {
+async fn subgraphs_are_listed_on_request_only(store: Store) {
     let [a, b] = [ThreadId::from("a"), ThreadId::from("a ")];
     for thread in [&a, &b] {
         line(&store, thread, &["1"]).await;
@@ -82,7 +82,7 @@ async fn a_deleted_thread_takes_its_subgraphs_along(store: Store) {
     assert_eq!(known(&store, &[&kept, &kept_sub]).await, before);
 }
 
-async fn a_deleted_subgraph_takes_what_is_under_it_along(store: Store) {
+async fn a_deleted_subgraph_is_deleted_with_its_subgraphs(store: Store) {
     let thread = ThreadId::from("t");
     let (gone, kept) = (child(&thread, "sub", 0), child(&thread, "sub", 1));
     for thread in [&thread, &gone, &child(&gone, "inner", 0), &kept] {
@@ -103,7 +103,7 @@ async fn a_thread_begins_again_without_its_old_subgraphs(store: Store) {
     }
 }
 
-async fn a_refused_subgraph_is_none(store: Store) {
+async fn a_rejected_subgraph_is_not_stored(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
     let sub = child(&thread, "sub", 0);

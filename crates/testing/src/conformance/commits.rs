@@ -21,22 +21,22 @@ cases![
     a_stale_commit_is_a_conflict_and_changes_nothing,
     a_first_commit_needs_a_fresh_thread,
     a_parent_has_to_exist,
-    a_control_record_is_kept_whole,
+    a_control_record_is_stored_completely,
     a_record_is_found_again,
-    what_a_task_did_once_is_found_again,
+    results_of_once_are_found_again,
     further_effects_join_the_record_of_their_task,
     a_record_replaces_the_one_before,
     a_record_belongs_to_the_head,
-    records_come_with_a_commit,
+    records_are_stored_with_a_commit,
     recorded_tasks_are_applied_in_fold_order,
     a_task_is_applied_as_recorded_only_if_it_is,
     applied_tasks_show_under_the_checkpoint_that_had_to_run_them,
-    only_supersteps_say_how_tasks_ended,
+    only_supersteps_have_ends_of_tasks,
     a_snapshot_replaces_the_updates_before_it,
     an_empty_snapshot_is_a_snapshot,
-    json_is_kept_to_the_letter,
+    json_is_stored_exactly,
     a_long_thread_is_loaded_in_order,
-    a_checkpoint_says_whose_updates_made_it,
+    a_checkpoint_names_the_tasks_that_made_it,
     several_commits_are_all_stored_or_none,
 ];
 
@@ -151,7 +151,7 @@ async fn a_parent_has_to_exist(store: Store) {
     assert_eq!(known(&store, &[&thread]).await, before);
 }
 
-async fn a_control_record_is_kept_whole(store: Store) {
+async fn a_control_record_is_stored_completely(store: Store) {
     let thread = ThreadId::from("t");
     let mut control = Control::new(i64::MAX, ["a", "a b", "\u{fc}\"", "", "a"].map(Into::into).into());
     control.items.insert(4, "{\"n\": [1, null]}".into());
@@ -186,7 +186,7 @@ async fn a_record_is_found_again(store: Store) {
     assert_eq!(load(&store, &thread, None).await.tasks, ends);
 }
 
-async fn what_a_task_did_once_is_found_again(store: Store) {
+async fn results_of_once_are_found_again(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
     let replaces = Some(Replaced { id: "a:1.0:q~0".into(), question: "1".into() });
@@ -283,7 +283,7 @@ async fn a_record_belongs_to_the_head(store: Store) {
     assert_eq!(known(&store, &[&thread]).await, before);
 }
 
-async fn records_come_with_a_commit(store: Store) {
+async fn records_are_stored_with_a_commit(store: Store) {
     let thread = ThreadId::from("t");
     let records = vec![(2, failed(1)), (0, failed(2)), (2, finished("[]", &["a"]))];
     commit(&store, &thread, None, Commit { records, ..plain(None) }).await;
@@ -341,7 +341,7 @@ async fn applied_tasks_show_under_the_checkpoint_that_had_to_run_them(store: Sto
     assert_eq!(load(&store, &thread, ONE).await.tasks, expected);
 }
 
-async fn only_supersteps_say_how_tasks_ended(store: Store) {
+async fn only_supersteps_have_ends_of_tasks(store: Store) {
     for source in [Source::Input, Source::Update, Source::Fork] {
         let thread = ThreadId::from(source.as_str());
         line(&store, &thread, &["1"]).await;
@@ -387,7 +387,7 @@ async fn an_empty_snapshot_is_a_snapshot(store: Store) {
     assert_eq!((loaded.snapshot, loaded.commits), (Some(Vec::new()), Vec::new()));
 }
 
-async fn json_is_kept_to_the_letter(store: Store) {
+async fn json_is_stored_exactly(store: Store) {
     let thread = ThreadId::from("t");
     let long = format!("\"{}\"", "ä".repeat(20_000));
     let texts = [
@@ -427,7 +427,7 @@ async fn a_long_thread_is_loaded_in_order(store: Store) {
     assert_eq!(updates(&load(&store, &thread, CheckpointId(123)).await).concat(), numbers[..123]);
 }
 
-async fn a_checkpoint_says_whose_updates_made_it(store: Store) {
+async fn a_checkpoint_names_the_tasks_that_made_it(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
     record(&store, &task(&thread, ONE, 7), finished("7", &[])).await;

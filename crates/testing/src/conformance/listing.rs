@@ -12,7 +12,7 @@ use super::{
 cases![
     a_history_is_read_in_pages,
     a_page_of_nothing_is_empty,
-    a_history_is_filtered_by_what_a_checkpoint_says,
+    a_history_is_filtered_by_metadata,
     threads_are_listed_newest_first,
     a_deleted_thread_is_empty,
     a_deleted_thread_can_begin_again,
@@ -64,7 +64,7 @@ async fn a_page_of_nothing_is_empty(store: Store) {
     assert_eq!(steps(&store, &thread, History { before, limit: Some(1), ..all() }).await, [10]);
 }
 
-async fn a_history_is_filtered_by_what_a_checkpoint_says(store: Store) {
+async fn a_history_is_filtered_by_metadata(store: Store) {
     let thread = ThreadId::from("t");
     let mut head = None;
     for (step, next, user) in [(0, "a", "kim"), (1, "b", "kim"), (2, "a", "lee"), (1, "a", "")] {

@@ -55,16 +55,16 @@ macro_rules! cases {
 }
 
 cases![
-    what_was_added_is_found_and_listed,
+    added_memories_are_found_and_listed,
     an_empty_memory_has_nothing,
-    what_is_added_again_is_there_once,
-    what_is_said_again_is_found_once,
-    messages_that_say_nothing_are_not_remembered,
-    what_fits_best_comes_first,
-    there_is_no_more_than_was_asked_for,
-    users_never_see_what_is_anothers,
-    what_was_forgotten_is_gone,
-    nobody_forgets_what_is_anothers,
+    a_repeated_addition_is_stored_once,
+    a_repeated_text_is_found_once,
+    empty_messages_are_not_stored,
+    the_best_memory_is_first,
+    results_respect_the_limit,
+    users_never_see_memories_of_others,
+    deleted_memories_are_gone,
+    a_user_cannot_delete_memories_of_others,
     any_text_is_remembered,
     any_text_can_be_searched_for,
     many_at_once_all_arrive,
@@ -82,7 +82,7 @@ async fn search(memory: &Memory, user: &str, query: &str) -> Vec<MemoryEntry> {
     memory.search(query, user, 10).await.expect("it is searched")
 }
 
-async fn what_was_added_is_found_and_listed(memory: Memory) {
+async fn added_memories_are_found_and_listed(memory: Memory) {
     let added = add(&memory, "ada", "t/1", "I like green tea").await;
     assert_eq!(added.len(), 1, "it says what it stored: {added:?}");
     assert!(added[0].text.contains("tea") && !added[0].id.is_empty(), "{added:?}");
@@ -98,7 +98,7 @@ async fn an_empty_memory_has_nothing(memory: Memory) {
     assert!(!memory.forget("nope", "ada").await.expect("there is nothing to forget"));
 }
 
-async fn what_is_added_again_is_there_once(memory: Memory) {
+async fn a_repeated_addition_is_stored_once(memory: Memory) {
     for _ in 0..3 {
         add(&memory, "ada", "t/1", "I like tea").await;
     }
@@ -111,7 +111,7 @@ async fn what_is_added_again_is_there_once(memory: Memory) {
     assert_eq!(list(&memory, "bob").await.len(), 2);
 }
 
-async fn what_is_said_again_is_found_once(memory: Memory) {
+async fn a_repeated_text_is_found_once(memory: Memory) {
     for key in ["t/1", "t/2", "u/1"] {
         add(&memory, "ada", key, "I like tea").await;
     }
@@ -120,13 +120,13 @@ async fn what_is_said_again_is_found_once(memory: Memory) {
     assert_eq!(found.len(), 2, "{found:?}");
 }
 
-async fn messages_that_say_nothing_are_not_remembered(memory: Memory) {
+async fn empty_messages_are_not_stored(memory: Memory) {
     assert_eq!(memory.add(Vec::new(), "ada", "t/1").await, Ok(Vec::new()));
     assert_eq!(add(&memory, "ada", "t/2", " \n").await, []);
     assert_eq!(list(&memory, "ada").await, []);
 }
 
-async fn what_fits_best_comes_first(memory: Memory) {
+async fn the_best_memory_is_first(memory: Memory) {
     for (key, text) in [("1", "green walls"), ("2", "green tea in the morning"), ("3", "old tea")] {
         add(&memory, "ada", key, text).await;
     }
@@ -136,7 +136,7 @@ async fn what_fits_best_comes_first(memory: Memory) {
     assert!(scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
 }
 
-async fn there_is_no_more_than_was_asked_for(memory: Memory) {
+async fn results_respect_the_limit(memory: Memory) {
     for nth in 0..5 {
         add(&memory, "ada", &nth.to_string(), &format!("tea number {nth}")).await;
     }
@@ -167,7 +167,7 @@ const USERS: [&str; 16] = [
     "{\"user_id\":\"a\"}",
 ];
 
-async fn users_never_see_what_is_anothers(memory: Memory) {
+async fn users_never_see_memories_of_others(memory: Memory) {
     for user in USERS {
         add(&memory, user, "t/1", &format!("tea of {}", user.len())).await;
     }
@@ -179,7 +179,7 @@ async fn users_never_see_what_is_anothers(memory: Memory) {
     assert_eq!(search(&memory, "a.", "tea").await, []);
 }
 
-async fn what_was_forgotten_is_gone(memory: Memory) {
+async fn deleted_memories_are_gone(memory: Memory) {
     for (key, text) in [("1", "green tea"), ("2", "black tea"), ("3", "coffee")] {
         add(&memory, "ada", key, text).await;
     }
@@ -192,7 +192,7 @@ async fn what_was_forgotten_is_gone(memory: Memory) {
     assert!(search(&memory, "ada", "tea").await.iter().all(|entry| entry.id != black));
 }
 
-async fn nobody_forgets_what_is_anothers(memory: Memory) {
+async fn a_user_cannot_delete_memories_of_others(memory: Memory) {
     let id = add(&memory, "ada", "t/1", "I like tea").await.swap_remove(0).id;
     add(&memory, "bob", "t/2", "I like coffee").await;
     assert!(!memory.forget(&id, "bob").await.expect("bob's memory has no such entry"));

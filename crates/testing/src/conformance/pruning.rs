@@ -15,13 +15,13 @@ cases![
     a_copy_and_its_thread_know_nothing_of_each_other,
     a_copy_needs_a_thread_and_a_new_name,
     a_copy_takes_its_subgraphs_along,
-    what_is_kept_is_loaded_as_before,
-    a_kept_checkpoint_needs_a_way_to_its_state,
-    a_prune_that_is_refused_forgets_nothing,
-    a_parent_that_is_gone_is_told,
-    what_is_kept_may_be_given_something_to_remember,
-    results_of_kept_tasks_outlive_the_superstep_that_applied_them,
-    the_head_keeps_its_records_and_ids_go_on,
+    retained_checkpoints_load_unchanged,
+    a_retained_checkpoint_needs_a_path_to_its_state,
+    a_rejected_prune_deletes_nothing,
+    a_pruned_parent_is_reported,
+    retained_checkpoints_may_get_metadata,
+    results_of_retained_tasks_outlive_the_superstep_that_applied_them,
+    the_head_retains_its_records_and_ids_continue,
     subgraphs_stay_with_the_checkpoints_that_called_them,
 ];
 
@@ -111,7 +111,7 @@ fn without_way(loaded: Loaded) -> Loaded {
     Loaded { snapshot: None, commits: Vec::new(), meta, ..loaded }
 }
 
-async fn what_is_kept_is_loaded_as_before(store: Store) {
+async fn retained_checkpoints_load_unchanged(store: Store) {
     let thread = ThreadId::from("t");
     let other = ThreadId::from("other");
     branched(&store, &other).await;
@@ -134,7 +134,7 @@ async fn what_is_kept_is_loaded_as_before(store: Store) {
     assert_eq!(known(&store, &[&other]).await, untouched);
 }
 
-async fn a_kept_checkpoint_needs_a_way_to_its_state(store: Store) {
+async fn a_retained_checkpoint_needs_a_path_to_its_state(store: Store) {
     let thread = ThreadId::from("t");
     branched(&store, &thread).await;
     let before = known(&store, &[&thread]).await;
@@ -149,7 +149,7 @@ async fn a_kept_checkpoint_needs_a_way_to_its_state(store: Store) {
     assert_eq!(updates(&load(&store, &thread, None).await), [vec!["\"one\""], vec!["\"two\""], vec![]]);
 }
 
-async fn a_prune_that_is_refused_forgets_nothing(store: Store) {
+async fn a_rejected_prune_deletes_nothing(store: Store) {
     let thread = ThreadId::from("t");
     assert_conflict(store.prune(&thread, ONE, Prune::default()).await, &thread, Some(ONE));
     branched(&store, &thread).await;
@@ -165,7 +165,7 @@ async fn a_prune_that_is_refused_forgets_nothing(store: Store) {
     assert_eq!(known(&store, &[&thread]).await, before);
 }
 
-async fn a_parent_that_is_gone_is_told(store: Store) {
+async fn a_pruned_parent_is_reported(store: Store) {
     let thread = ThreadId::from("t");
     branched(&store, &thread).await;
     store.prune(&thread, FOUR, keep(&[ONE], &[(FOUR, "4")])).await.expect("4 has a snapshot");
@@ -185,7 +185,7 @@ async fn a_parent_that_is_gone_is_told(store: Store) {
     assert_eq!(history(&store, &thread).await.len(), 1);
 }
 
-async fn what_is_kept_may_be_given_something_to_remember(store: Store) {
+async fn retained_checkpoints_may_get_metadata(store: Store) {
     let thread = ThreadId::from("t");
     branched(&store, &thread).await;
     let before = load(&store, &thread, TWO).await.meta.metadata;
@@ -198,7 +198,7 @@ async fn what_is_kept_may_be_given_something_to_remember(store: Store) {
     assert_eq!(load(&store, &thread, TWO).await.meta.metadata, before);
 }
 
-async fn results_of_kept_tasks_outlive_the_superstep_that_applied_them(store: Store) {
+async fn results_of_retained_tasks_outlive_the_superstep_that_applied_them(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1"]).await;
     record(&store, &task(&thread, ONE, 0), failed(1)).await;
@@ -213,7 +213,7 @@ async fn results_of_kept_tasks_outlive_the_superstep_that_applied_them(store: St
     assert_eq!(after.tasks.len(), 3);
 }
 
-async fn the_head_keeps_its_records_and_ids_go_on(store: Store) {
+async fn the_head_retains_its_records_and_ids_continue(store: Store) {
     let thread = ThreadId::from("t");
     branched(&store, &thread).await;
     store.prune(&thread, FOUR, keep(&[], &[(FOUR, "4")])).await.expect("4 has a snapshot");

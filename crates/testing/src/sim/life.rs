@@ -10,7 +10,7 @@ use superstep_graph::{
 use tokio::{runtime::Builder, task::coop::unconstrained, time::timeout};
 
 use super::{
-    Failure, Options, Place, Report, Sim,
+    CrashPoint, Failure, Options, Report, Sim,
     course::Course,
     process::Fate,
     store::{CrashingCheckpointer, at_once},
@@ -28,14 +28,14 @@ pub(super) struct Simulation<'a, S: State, M> {
 
 /// The end of a process.
 enum End {
-    Crashed(Place),
+    Crashed(CrashPoint),
     Finished(Course),
 }
 
 /// A finished thread.
 struct Life {
     course: Result<Course, String>,
-    crashes: Vec<Place>,
+    crashes: Vec<CrashPoint>,
     fate: Fate,
 }
 

@@ -33,7 +33,7 @@ struct Process {
 /// A place where a process may crash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Place {
+pub enum CrashPoint {
     /// In a node, where it [pauses](Sim::pause).
     Pause(String),
     /// Before a finished or failed task is recorded.
@@ -65,11 +65,11 @@ pub enum Place {
         /// The path to it.
         namespace: String,
         /// The place in it.
-        place: Box<Place>,
+        place: Box<CrashPoint>,
     },
 }
 
-impl Place {
+impl CrashPoint {
     /// Returns the place in the subgraph of this thread.
     pub(super) fn on(self, thread: &ThreadId) -> Self {
         if !thread.is_child() {
@@ -79,7 +79,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CrashPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pause(at) => write!(f, "in `{at}`"),
@@ -106,7 +106,7 @@ impl Sim {
     /// `at` distinguishes places: a node's or tool's name. Call it between a side effect and its result,
     /// where a crash does most harm. It does nothing in the plain run.
     pub fn pause(&self, at: impl fmt::Display) -> BoxFuture<'static, ()> {
-        let (sim, at) = (self.clone(), Place::Pause(at.to_string()));
+        let (sim, at) = (self.clone(), CrashPoint::Pause(at.to_string()));
         Box::pin(async move { sim.pass(at).await })
     }
 
@@ -123,7 +123,7 @@ impl Sim {
         self.fate().ledger.effect(idempotency_key);
     }
 
-    pub(super) async fn pass(&self, place: Place) {
+    pub(super) async fn pass(&self, place: CrashPoint) {
         let wait = self.fate().wait();
         if !wait.is_zero() {
             sleep(wait).await;
@@ -155,7 +155,7 @@ impl Sim {
             places: std::mem::take(&mut fate.places),
             ledger: std::mem::take(&mut fate.ledger),
         };
-        fate.stopped.get_or_insert_with(|| Place::Pause("a process that is over".to_owned()));
+        fate.stopped.get_or_insert_with(|| CrashPoint::Pause("a process that is over".to_owned()));
         after
     }
 }
@@ -166,8 +166,8 @@ pub(super) struct Fate {
     /// The generator; `None` in a plain run.
     chance: Option<StdRng>,
     crashes: Crashes,
-    pub(super) stopped: Option<Place>,
-    pub(super) places: BTreeMap<Place, Passes>,
+    pub(super) stopped: Option<CrashPoint>,
+    pub(super) places: BTreeMap<CrashPoint, Passes>,
     pub(super) ledger: Ledger,
 }
 
@@ -236,7 +236,7 @@ impl Fate {
         Duration::from_millis(wait)
     }
 
-    fn stops_at(&mut self, place: Place) -> bool {
+    fn stops_at(&mut self, place: CrashPoint) -> bool {
         if self.stopped.is_some() {
             return true;
         }

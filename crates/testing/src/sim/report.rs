@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{Place, SEED_VARIABLE};
+use super::{CrashPoint, SEED_VARIABLE};
 
 /// The number of failures shown in full, and of crashes shown for each.
 const SHOWN: usize = 5;
@@ -21,7 +21,7 @@ pub struct Report {
     /// The number of attempts in the plain run.
     pub plain_executions: u64,
     /// The places where the process could crash.
-    pub places: BTreeMap<Place, Passes>,
+    pub places: BTreeMap<CrashPoint, Passes>,
     /// The seeds whose result differs from the plain run.
     pub failures: Vec<Failure>,
 }
@@ -41,14 +41,14 @@ pub struct Failure {
     /// The seed.
     pub seed: u64,
     /// The places of its crashes, in order.
-    pub crashes: Vec<Place>,
+    pub crashes: Vec<CrashPoint>,
     /// The difference.
     pub what: String,
 }
 
 impl Report {
     /// Returns the places at which no seed crashed: empty if there were enough seeds.
-    pub fn never_crashed_at(&self) -> Vec<&Place> {
+    pub fn never_crashed_at(&self) -> Vec<&CrashPoint> {
         self.places.iter().filter(|(_, passes)| passes.crashed == 0).map(|(place, _)| place).collect()
     }
 }

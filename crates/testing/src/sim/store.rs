@@ -9,7 +9,7 @@ use superstep_graph::{
 };
 use tokio::task::unconstrained;
 
-use super::{Place, Sim};
+use super::{CrashPoint, Sim};
 use crate::wrapped::Wrapper;
 
 /// A checkpointer that delegates all requests, and stops before or after a write if its process crashes
@@ -50,10 +50,10 @@ impl Wrapper for CrashingCheckpointer {
         let task = task.clone();
         Box::pin(async move {
             let (step, slot) = (self.sim.fate().ledger.step(&task.thread), task.slot);
-            self.sim.pass(Place::BeforeRecord { step, slot }.on(&task.thread)).await;
+            self.sim.pass(CrashPoint::BeforeRecord { step, slot }.on(&task.thread)).await;
             at_once(self.store.record(&task, record.clone()))?;
             self.sim.fate().ledger.recorded(&task, &record);
-            self.sim.pass(Place::AfterRecord { step, slot }.on(&task.thread)).await;
+            self.sim.pass(CrashPoint::AfterRecord { step, slot }.on(&task.thread)).await;
             Ok(())
         })
     }
@@ -66,12 +66,12 @@ impl Wrapper for CrashingCheckpointer {
         let task = task.clone();
         Box::pin(async move {
             let (step, slot) = (self.sim.fate().ledger.step(&task.thread), task.slot);
-            self.sim.pass(Place::BeforeRecord { step, slot }.on(&task.thread)).await;
+            self.sim.pass(CrashPoint::BeforeRecord { step, slot }.on(&task.thread)).await;
             let added = at_once(self.store.add_effects(&task, results.clone()))?;
             if added {
                 self.sim.fate().ledger.added(&task, results.keys());
             }
-            self.sim.pass(Place::AfterRecord { step, slot }.on(&task.thread)).await;
+            self.sim.pass(CrashPoint::AfterRecord { step, slot }.on(&task.thread)).await;
             Ok(added)
         })
     }
@@ -91,10 +91,10 @@ impl Wrapper for CrashingCheckpointer {
         Box::pin(async move {
             let (control, records) = (next.control.clone(), next.records.clone());
             let step = control.step;
-            self.sim.pass(Place::BeforeCommit { step }.on(&thread)).await;
+            self.sim.pass(CrashPoint::BeforeCommit { step }.on(&thread)).await;
             let id = at_once(self.store.commit(&thread, expected, next))?;
             self.sim.fate().ledger.committed(&thread, id, control, &records);
-            self.sim.pass(Place::AfterCommit { step }.on(&thread)).await;
+            self.sim.pass(CrashPoint::AfterCommit { step }.on(&thread)).await;
             Ok(id)
         })
     }

@@ -40,11 +40,11 @@ impl Ends {
 
 /// Decodes text from chunks of bytes that may end in the middle of a character.
 #[derive(Default)]
-pub(super) struct Whole {
+pub(super) struct TextDecoder {
     begun: Vec<u8>,
 }
 
-impl Whole {
+impl TextDecoder {
     /// Returns the text of these bytes and of the pending ones before, without an incomplete last character.
     /// An empty piece marks the end of the stream and flushes the incomplete character.
     pub(super) fn text(&mut self, piece: &[u8]) -> String {
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_character_in_pieces_is_reported_as_a_whole() {
-        let mut whole = Whole::default();
+        let mut whole = TextDecoder::default();
         let told: Vec<_> = "añ😀b".as_bytes().chunks(1).map(|piece| whole.text(piece)).collect();
         assert_eq!(told, ["a", "", "ñ", "", "", "", "😀", "b"]);
         assert_eq!(whole.text(b"\xffx\xf0\x9f"), "\u{fffd}x");

@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use self::ends::{Ends, Whole};
+use self::ends::{Ends, TextDecoder};
 use crate::{
     call::cancelled,
     workspace::{Workspace, root::replaced},
@@ -155,7 +155,7 @@ impl Tool for Run {
             };
             let output = output.into_text();
             match ended {
-                Some(status) => Ok(told(&output, status).into()),
+                Some(status) => Ok(text_of(&output, status).into()),
                 None => Err(ToolError::Failed(format!(
                     "the command took longer than {} s and was ended; its output until then:\n{output}",
                     args.seconds()
@@ -165,7 +165,7 @@ impl Tool for Run {
     }
 }
 
-fn told(output: &str, status: ExitStatus) -> String {
+fn text_of(output: &str, status: ExitStatus) -> String {
     let ended = match status.code() {
         Some(code) => format!("exit code {code}"),
         None => format!("no exit code: {status}"),
@@ -215,7 +215,7 @@ impl Running {
         let mut stdout = self.child.stdout.take();
         let mut stderr = self.child.stderr.take();
         let (mut from_stdout, mut from_stderr) = ([0; 8 << 10], [0; 8 << 10]);
-        let (mut of_stdout, mut of_stderr) = (Whole::default(), Whole::default());
+        let (mut of_stdout, mut of_stderr) = (TextDecoder::default(), TextDecoder::default());
         let mut until = Instant::now() + limit;
         let mut status = None;
         while status.is_none() || stdout.is_some() || stderr.is_some() {
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
     use crate::{
         testing::{self, call, cx, refusal},
-        workspace::testing::Place,
+        workspace::testing::TestWorkspace,
     };
 
     fn args(command: &str) -> Value {
@@ -312,14 +312,14 @@ mod tests {
     }
 
     /// Returns whether the process whose number was written to `file` is running.
-    fn lives(place: &Place, file: &str) -> bool {
+    fn lives(place: &TestWorkspace, file: &str) -> bool {
         let id: i32 = fs::read_to_string(place.at(file)).unwrap().trim().parse().unwrap();
         let state = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         // A zombie is still listed.
         !state.is_empty() && !state.contains(") Z ")
     }
 
-    async fn dies(place: &Place, file: &str) {
+    async fn dies(place: &TestWorkspace, file: &str) {
         let gone = async {
             while lives(place, file) {
                 tokio::task::yield_now().await;
@@ -328,7 +328,7 @@ mod tests {
         timeout(Duration::from_secs(10), gone).await.expect("it ends");
     }
 
-    async fn appears(place: &Place, file: &str) {
+    async fn appears(place: &TestWorkspace, file: &str) {
         let there = async {
             while fs::read_to_string(place.at(file)).unwrap_or_default().is_empty() {
                 tokio::task::yield_now().await;
@@ -339,7 +339,7 @@ mod tests {
 
     #[tokio::test]
     async fn reports_output_while_it_runs() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         let cx = cx().with_output(move |chunk| tell.send(chunk.to_owned()).expect("somebody listens"));
         let tool = shell(&place.workspace);
@@ -356,7 +356,7 @@ mod tests {
 
     #[tokio::test]
     async fn reports_the_output_and_the_exit_code() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("sub/a", "");
         let tool = shell(&place.workspace);
         assert_eq!(
@@ -375,7 +375,7 @@ mod tests {
 
     #[tokio::test]
     async fn much_output_is_cut_in_the_middle_while_it_is_read() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let text =
             call(&shell(&place.workspace), args("echo first; yes | head -c 50000000; echo last")).await;
         assert!(text.len() < 70_000, "{}", text.len());
@@ -385,7 +385,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let tool = shell(&place.workspace);
         let long = "sleep 1000 & echo $! > id; echo begun; wait";
         let text = refusal(&tool, json!({"command": long, "timeout_seconds": 1})).await;
@@ -395,7 +395,7 @@ mod tests {
 
     #[tokio::test]
     async fn background_processes_are_killed_and_not_waited_for() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let text = call(&shell(&place.workspace), args("sleep 1000 & echo $! > id; echo done")).await;
         assert_eq!(text, "done\n[exit code 0]");
         dies(&place, "id").await;
@@ -404,7 +404,7 @@ mod tests {
     #[tokio::test]
     async fn a_cancelled_or_dropped_call_kills_its_processes() {
         for drops in [false, true] {
-            let place = Place::new();
+            let place = TestWorkspace::new();
             let (tool, cx) = (shell(&place.workspace), cx());
             let cancel = cx.cancel.clone();
             let mut calling = tool.call(args("sh -c 'echo $$ > id; exec sleep 1000'"), cx);
@@ -420,7 +420,7 @@ mod tests {
             drop(calling);
             dies(&place, "id").await;
         }
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let outcome = testing::cancelled(&shell(&place.workspace), args("touch made")).await;
         assert_eq!(outcome, Err(ToolError::Failed("cancelled".into())));
         assert!(!place.at("made").exists());
@@ -428,7 +428,7 @@ mod tests {
 
     #[tokio::test]
     async fn rejects_invalid_commands_and_folders() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("file", "");
         place.file(".git/x", "");
         let tool = shell(&place.workspace);
@@ -466,7 +466,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_does_not_see_the_secrets() {
         // Cargo sets its own variables for tests; none of them is a secret, and PATH has to stay.
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let seen = call(&shell(&place.workspace), args("env")).await;
         assert!(seen.contains("PATH=") && seen.contains("TERM=dumb"), "{seen}");
         let names = seen.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name);
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn the_question_shows_the_whole_command() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("sub/a", "");
         let tool = shell(&place.workspace);
         assert_eq!(tool.approval(&args("a\nb\r\u{1b}[2K")).unwrap(), "run:\na\nb\\r\\u{1b}[2K");

@@ -7,7 +7,7 @@ use superstep_llm::{FileChange, FileChangeKind, FileChanges, SnapshotError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, FileSnapshots, Tree, unkept};
+use super::{Entry, FileSnapshots, Tree, not_stored};
 use crate::call::{check_stop, cut, is_binary};
 
 /// Maximum number of listed changes.
@@ -43,7 +43,7 @@ impl FileSnapshots {
                 (_, None) => FileChangeKind::Removed,
                 _ => FileChangeKind::Changed,
             };
-            check_stop(stop).map_err(unkept)?;
+            check_stop(stop).map_err(not_stored)?;
             // Files whose lines are not reported are not read.
             let diff = if room == 0 {
                 String::new()

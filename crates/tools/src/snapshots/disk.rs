@@ -69,7 +69,7 @@ pub(super) fn sweep(shared: &Path) -> io::Result<()> {
     };
     for entry in entries {
         let entry = entry?;
-        if entry.file_name().to_str().is_some_and(is_kept) && entry.metadata()?.nlink() == 1 {
+        if entry.file_name().to_str().is_some_and(is_stored_name) && entry.metadata()?.nlink() == 1 {
             fs::remove_file(entry.path())?;
         }
     }
@@ -122,7 +122,7 @@ pub(super) fn is_left_over(name: &str) -> bool {
 }
 
 /// Returns whether a stored file may have this name.
-pub(super) fn is_kept(name: &str) -> bool {
+pub(super) fn is_stored_name(name: &str) -> bool {
     hash_in(name).bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 

@@ -30,15 +30,15 @@ pub(super) struct Index {
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Known {
-    look: Look,
+    look: FileStamp,
     hash: String,
 }
 
 /// The metadata that detects a change: length, modification and change time, inode and device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Look(u64, (i64, i64), (i64, i64), u64, u64);
+pub(super) struct FileStamp(u64, (i64, i64), (i64, i64), u64, u64);
 
-impl Look {
+impl FileStamp {
     /// Returns `None` on systems that report too little.
     #[cfg(unix)]
     pub(super) fn of(metadata: &fs::Metadata) -> Option<Self> {
@@ -69,7 +69,7 @@ impl Look {
 
 impl Index {
     /// Returns the hash of the file at a path with this metadata.
-    pub(super) fn hash(&self, folder: &Path, path: &str, look: &Look) -> Option<String> {
+    pub(super) fn hash(&self, folder: &Path, path: &str, look: &FileStamp) -> Option<String> {
         let mut known = self.known();
         let known = known.get_or_insert_with(|| read(folder).unwrap_or_default());
         known.get(path).filter(|known| known.look == *look).map(|known| known.hash.clone())
@@ -79,7 +79,7 @@ impl Index {
     pub(super) fn keep(
         &self,
         folder: &Path,
-        read: Vec<(String, Look, String)>,
+        read: Vec<(String, FileStamp, String)>,
         moment: SystemTime,
         there: impl Fn(&str) -> bool,
     ) -> io::Result<()> {

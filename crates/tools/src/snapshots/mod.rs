@@ -45,7 +45,7 @@ use crate::{
 pub use self::restore::RestoreError;
 use self::{
     disk::{SHARED, Written},
-    index::{Index, Look},
+    index::{FileStamp, Index},
 };
 
 /// The folder under the root that stores snapshots.
@@ -124,16 +124,16 @@ impl Entry {
 }
 
 /// An entry as read from the disk.
-struct Seen {
+struct ReadEntry {
     entry: Entry,
     /// The content of the file, if it was read.
     content: Option<Vec<u8>>,
     length: u64,
     /// The file's metadata before it was read.
-    look: Option<Look>,
+    look: Option<FileStamp>,
 }
 
-impl Seen {
+impl ReadEntry {
     fn of(entry: Entry) -> Self {
         Self { entry, content: None, length: 0, look: None }
     }
@@ -141,7 +141,7 @@ impl Seen {
     fn file(hash: String, metadata: &fs::Metadata, content: Option<Vec<u8>>) -> Self {
         let entry = if is_program(metadata) { Entry::Program(hash) } else { Entry::File(hash) };
         let length = content.as_ref().map_or(metadata.len(), |content| content.len() as u64);
-        Self { entry, content, length, look: Look::of(metadata) }
+        Self { entry, content, length, look: FileStamp::of(metadata) }
     }
 }
 
@@ -189,7 +189,7 @@ impl FileSnapshots {
             let (path, name) = (entry.path(), entry.file_name());
             match name.to_str() {
                 Some(name) if disk::is_left_over(name) => fs::remove_file(path).map_err(failed)?,
-                Some(name) if disk::is_kept(name) && !wanted.contains(name) => unwanted.push(path),
+                Some(name) if disk::is_stored_name(name) && !wanted.contains(name) => unwanted.push(path),
                 _ => {}
             }
         }
@@ -215,10 +215,10 @@ impl FileSnapshots {
         for entry in fs::read_dir(from)? {
             let entry = entry?;
             let there = to.join(entry.file_name());
-            let is_kept =
-                entry.file_type()?.is_file() && entry.file_name().to_str().is_some_and(disk::is_kept);
+            let is_stored_name =
+                entry.file_type()?.is_file() && entry.file_name().to_str().is_some_and(disk::is_stored_name);
             // Stored files never change, so one file serves both.
-            if is_kept && fs::hard_link(entry.path(), &there).is_err() && !there.exists() {
+            if is_stored_name && fs::hard_link(entry.path(), &there).is_err() && !there.exists() {
                 fs::copy(entry.path(), there)?;
             }
         }
@@ -241,8 +241,8 @@ impl FileSnapshots {
         let shared = self.folders.make(&Path::new(FOLDER).join(SHARED)).map_err(failed)?;
         let all = self.folders.check(Path::new(FOLDER)).map_err(failed)?;
         let moment = index::now(&all).map_err(failed)?;
-        let start = self.workspace.find(".").map_err(unkept)?;
-        let mut walk = Walk::new(&self.workspace, &start, stop).map_err(unkept)?;
+        let start = self.workspace.find(".").map_err(not_stored)?;
+        let mut walk = Walk::new(&self.workspace, &start, stop).map_err(not_stored)?;
         let mut tree = Tree::default();
         let (mut bytes, mut new_bytes, mut written) = (0, 0, Written::new());
         let mut room = None;
@@ -258,7 +258,7 @@ impl FileSnapshots {
             {
                 seen = again;
             }
-            let Seen { entry, content, length, look } = seen;
+            let ReadEntry { entry, content, length, look } = seen;
             if let Some(hash) = entry.hash() {
                 bytes += length;
                 if bytes > MAX_BYTES {
@@ -295,7 +295,7 @@ impl FileSnapshots {
             Ok(true)
         };
         let mut listed = BTreeSet::new();
-        while let Some(item) = walk.next().map_err(unkept)? {
+        while let Some(item) = walk.next().map_err(not_stored)? {
             let Some(path) = self.path_of(&item.real) else { continue };
             if keep(&item.real, path.clone(), true)? && item.real.ends_with(GITIGNORE) {
                 listed.insert(path);
@@ -343,37 +343,37 @@ impl FileSnapshots {
         open: &mut Option<Folder>,
         real: &Path,
         path: &str,
-    ) -> Result<Option<Seen>, SnapshotError> {
+    ) -> Result<Option<ReadEntry>, SnapshotError> {
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
         if open.as_ref().is_none_or(|open| open.real() != parent) {
             *open = self.workspace.folder(parent).ok();
         }
         let metadata = open.as_ref().and_then(|open| fs::symlink_metadata(open.at(name)).ok());
-        let known = metadata.as_ref().filter(|metadata| metadata.is_file()).and_then(Look::of);
+        let known = metadata.as_ref().filter(|metadata| metadata.is_file()).and_then(FileStamp::of);
         match (metadata, known.and_then(|look| self.index.hash(all, path, &look))) {
-            (Some(metadata), Some(hash)) => Ok(Some(Seen::file(hash, &metadata, None))),
+            (Some(metadata), Some(hash)) => Ok(Some(ReadEntry::file(hash, &metadata, None))),
             _ => self.look(real),
         }
     }
 
     /// Reads the current entry at a path; `None` if it cannot be stored.
-    fn look(&self, real: &Path) -> Result<Option<Seen>, SnapshotError> {
+    fn look(&self, real: &Path) -> Result<Option<ReadEntry>, SnapshotError> {
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
         let folder = match self.workspace.folder(parent) {
             Ok(folder) => folder,
             // Nothing is read through a link in the path.
             Err(error) if is_nothing(&error) || is_swapped(&error) => return Ok(None),
-            Err(_) => return Ok(Some(Seen::of(Entry::Unknown))),
+            Err(_) => return Ok(Some(ReadEntry::of(Entry::Unknown))),
         };
         let metadata = match fs::symlink_metadata(folder.at(name)) {
             Ok(metadata) => metadata,
             Err(error) if is_nothing(&error) => return Ok(None),
-            Err(_) => return Ok(Some(Seen::of(Entry::Unknown))),
+            Err(_) => return Ok(Some(ReadEntry::of(Entry::Unknown))),
         };
         if metadata.is_symlink() {
             let target =
                 fs::read_link(folder.at(name)).ok().and_then(|target| target.to_str().map(str::to_owned));
-            return Ok(Some(Seen::of(target.map_or(Entry::Unknown, Entry::Link))));
+            return Ok(Some(ReadEntry::of(target.map_or(Entry::Unknown, Entry::Link))));
         }
         if !metadata.is_file() {
             return Ok(None);
@@ -381,7 +381,7 @@ impl FileSnapshots {
         let found = Found { real: real.to_owned(), shown: self.workspace.show(real) };
         // It may be unreadable, or is being replaced at this moment.
         let Ok((mut file, metadata)) = self.workspace.open_file(&found) else {
-            return Ok(Some(Seen::of(Entry::Unknown)));
+            return Ok(Some(ReadEntry::of(Entry::Unknown)));
         };
         if metadata.len() > MAX_BYTES {
             return Err(SnapshotError(format!(
@@ -392,10 +392,10 @@ impl FileSnapshots {
         }
         let mut content = Vec::new();
         if file.by_ref().take(MAX_BYTES).read_to_end(&mut content).is_err() {
-            return Ok(Some(Seen::of(Entry::Unknown)));
+            return Ok(Some(ReadEntry::of(Entry::Unknown)));
         }
         let hash = blake3::hash(&content).to_hex().to_string();
-        Ok(Some(Seen::file(hash, &metadata, Some(content))))
+        Ok(Some(ReadEntry::file(hash, &metadata, Some(content))))
     }
 
     fn tree(&self, thread: &str, name: &str) -> Result<Tree, SnapshotError> {
@@ -414,7 +414,7 @@ impl FileSnapshots {
         let lost =
             |error: io::Error| SnapshotError(format!("`{name}` is not stored for this thread: {error}"));
         // Names come from a database that may not be trusted.
-        if !disk::is_kept(name) {
+        if !disk::is_stored_name(name) {
             return Err(lost(io::ErrorKind::InvalidInput.into()));
         }
         let folder: PathBuf = self.folders.check(&self.folders.below(thread)).map_err(lost)?;
@@ -466,13 +466,13 @@ async fn blocking<T: Send + 'static>(
 /// Returns whether a path of a tree is valid: plain, below the root and not reserved, as
 /// [`FileSnapshots::path_of`] makes it.
 fn is_below(path: &str) -> bool {
-    let is_kept = |part: &str| {
+    let is_stored_name = |part: &str| {
         let mut parts = Path::new(part).components();
         let is_plain =
             matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == part);
         is_plain && !is_reserved(part.as_bytes())
     };
-    path.split('/').all(is_kept)
+    path.split('/').all(is_stored_name)
 }
 
 /// Returns whether an error means that the path does not exist, and not just that it is inaccessible.
@@ -484,7 +484,7 @@ fn failed(error: io::Error) -> SnapshotError {
     SnapshotError(format!("the files cannot be stored: {error}"))
 }
 
-fn unkept(error: superstep_llm::ToolError) -> SnapshotError {
+fn not_stored(error: superstep_llm::ToolError) -> SnapshotError {
     SnapshotError(format!("the files cannot be stored: {error}"))
 }
 

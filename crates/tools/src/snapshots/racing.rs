@@ -21,7 +21,7 @@ use crate::{
     testing,
     workspace::{
         Workspace, edit::edit_file, files::list_files, read::read_file, search::search_files, store::PREFIX,
-        testing::Place, write::write_file,
+        testing::TestWorkspace, write::write_file,
     },
 };
 
@@ -69,7 +69,7 @@ fn flip(root: &Path) {
 }
 
 /// Prints figures of a long run.
-fn told(figures: &str) {
+fn report(figures: &str) {
     if races() > 1 {
         eprintln!("{figures}");
     }
@@ -86,7 +86,7 @@ impl Drop for Over {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_swapped_for_a_link_repeatedly_never_leads_outside() {
-    let place = Place::new();
+    let place = TestWorkspace::new();
     fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
     fs::write(place.dir.path().join("elsewhere/file"), "s3cret").unwrap();
     place.file("dir/file", "inside");
@@ -125,7 +125,7 @@ async fn a_folder_swapped_for_a_link_repeatedly_never_leads_outside() {
         let _ = Snapshots::keep(&snapshots, Some("t")).await;
     }
     flipping.join().expect("nobody was where the link leads");
-    told(&format!("{} flips of a folder, {done} calls, {refused} of them refused", FLIPS * races()));
+    report(&format!("{} flips of a folder, {done} calls, {refused} of them refused", FLIPS * races()));
     let hash = blake3::hash(b"s3cret").to_hex().to_string();
     let kept = ignore::WalkBuilder::new(place.at(".superstep")).standard_filters(false).build();
     assert!(kept.flatten().all(|entry| *entry.file_name() != *hash));
@@ -133,7 +133,7 @@ async fn a_folder_swapped_for_a_link_repeatedly_never_leads_outside() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_of_a_turn_that_becomes_a_link_again_and_again_is_not_left() {
-    let place = Place::new();
+    let place = TestWorkspace::new();
     let (root, parked) = (place.workspace.root().to_owned(), place.dir.path().join("parked"));
     fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
     fs::write(place.dir.path().join("elsewhere/file"), "s3cret").unwrap();
@@ -174,13 +174,13 @@ async fn a_folder_of_a_turn_that_becomes_a_link_again_and_again_is_not_left() {
     }
     flipping.join().expect("the folder is moved and put back");
     assert_eq!(fs::read_to_string(place.dir.path().join("elsewhere/file")).unwrap(), "s3cret");
-    told(&format!("{} flips of a root, {bound} calls, {unbound} tools not bound", FLIPS * races()));
+    report(&format!("{} flips of a root, {bound} calls, {unbound} tools not bound", FLIPS * races()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_by_several_processes_all_count() {
     for _ in 0..races() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let numbers = 0..8;
         place.file("a", numbers.clone().map(|number| format!("<{number}>\n")).collect::<String>());
         let edits = numbers.clone().map(|number| {
@@ -193,12 +193,12 @@ async fn edits_by_several_processes_all_count() {
         let expected: String = numbers.map(|number| format!("[{number}]\n")).collect();
         assert_eq!(fs::read_to_string(place.at("a")).unwrap(), expected);
     }
-    told(&format!("{} times eight edits of one file at once", races()));
+    report(&format!("{} times eight edits of one file at once", races()));
 }
 
 #[tokio::test]
 async fn leftovers_of_a_killed_process_are_hidden_and_removed_by_the_next_write() {
-    let place = Place::new();
+    let place = TestWorkspace::new();
     let left = format!("dir/{PREFIX}Ab3");
     place.file("dir/a", "needle");
     place.file(&left, "needle");

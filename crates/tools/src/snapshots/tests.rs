@@ -3,16 +3,16 @@ use std::fs;
 use superstep_llm::FileChangeKind;
 
 use super::*;
-use crate::workspace::testing::Place;
+use crate::workspace::testing::TestWorkspace;
 
 struct Watched {
-    place: Place,
+    place: TestWorkspace,
     files: FileSnapshots,
 }
 
 impl Watched {
     fn new() -> Self {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let files = FileSnapshots::new(&place.workspace).unwrap();
         Self { place, files }
     }
@@ -30,7 +30,7 @@ impl Watched {
 
     /// Returns the changes as `kind path` lines.
     fn changes(&self, before: &str, after: &str) -> Vec<String> {
-        told(&self.compared(before, after))
+        report(&self.compared(before, after))
     }
 
     fn compared(&self, before: &str, after: &str) -> FileChanges {
@@ -54,7 +54,7 @@ fn round(before: &str, after: &str) -> FileChanges {
     FileChanges { before: before.into(), after: after.into(), ..FileChanges::default() }
 }
 
-fn told(changes: &FileChanges) -> Vec<String> {
+fn report(changes: &FileChanges) -> Vec<String> {
     let kind = |kind| match kind {
         FileChangeKind::Made => "made",
         FileChangeKind::Changed => "changed",
@@ -189,7 +189,7 @@ fn files_are_restored_exactly() {
     at.place.file("mine", "made by somebody else, and none of their business");
     let changes = at.restore(&after, &before, false).unwrap();
     assert_eq!(
-        told(&changes),
+        report(&changes),
         [
             "made dir/sub/gone",
             "changed link",
@@ -256,7 +256,7 @@ fn unreadable_files_are_neither_reported_nor_changed() {
     let after = at.keep();
     assert_eq!(at.changes(&before, &after), ["removed gone"]);
     for (from, to, told_of) in [(&after, &before, "made gone"), (&before, &after, "removed gone")] {
-        assert_eq!(told(&at.restore(from, to, false).unwrap()), [told_of]);
+        assert_eq!(report(&at.restore(from, to, false).unwrap()), [told_of]);
         let left = ["private", "dir/sub/inside", "link"].map(|path| at.read(path).unwrap());
         assert_eq!(left, ["p", "i", "no link"]);
         assert!(at.place.at("shut").exists());
@@ -407,9 +407,9 @@ fn a_stored_content_has_its_name_only_once_it_is_on_the_disk() {
     // The state after a stop before the sync to the disk.
     let (folder, tree, written) = at.files.seen_now("t", &CancellationToken::new()).unwrap();
     let new: Vec<_> = names().into_iter().filter(|name| !before.contains(name)).collect();
-    assert!(matches!(&new[..], [name] if !disk::is_kept(name)), "{new:?}");
+    assert!(matches!(&new[..], [name] if !disk::is_stored_name(name)), "{new:?}");
     let name = at.files.keep_tree(&folder, &tree, written).unwrap();
-    assert!(names().iter().all(|name| disk::is_kept(name)), "{:?}", names());
+    assert!(names().iter().all(|name| disk::is_stored_name(name)), "{:?}", names());
     assert_eq!(at.files.tree("t", &name).unwrap(), tree);
 }
 
@@ -472,14 +472,14 @@ fn a_restore_that_was_stopped_can_be_done_again() {
     let put_back = || at.files.restore("t", &[round(&before, &after)], false).unwrap();
     let first = put_back();
     assert_eq!(["a", "b", "c"].map(|name| at.read(name).unwrap()), ["1", "1", "1"]);
-    assert_eq!(told(&first), ["changed a", "changed b", "changed c"]);
+    assert_eq!(report(&first), ["changed a", "changed b", "changed c"]);
     at.files.prune("t", &[first.after.clone()].into()).unwrap();
     assert!(at.place.at(".superstep/files/t").join(hash("2")).exists());
     at.place.file("c", "2");
     at.files.copy("u", "t").unwrap();
     assert_eq!(put_back(), first, "it was undone by hand, and is done again");
     at.files.recorded("t").unwrap();
-    assert_eq!(told(&put_back()), [""; 0]);
+    assert_eq!(report(&put_back()), [""; 0]);
     at.restore(&first.after, &first.before, false).unwrap();
     assert_eq!(["a", "b", "c"].map(|name| at.read(name).unwrap()), ["2", "2", "2"]);
 }
@@ -611,7 +611,7 @@ fn a_content_is_stored_once_for_all_threads_until_none_uses_it() {
     at.place.file("a", "y");
     let after = at.files.keep_now("u", &stop).unwrap();
     at.files.forget("t").unwrap();
-    assert_eq!(told(&at.files.restore("u", &[round(&before[1], &after)], false).unwrap()), ["changed a"]);
+    assert_eq!(report(&at.files.restore("u", &[round(&before[1], &after)], false).unwrap()), ["changed a"]);
     assert_eq!(at.read("a"), Some("x".into()));
     at.files.forget("u").unwrap();
     assert!(!kept(SHARED).exists());
@@ -626,7 +626,7 @@ fn a_file_with_unchanged_metadata_is_not_read_again() {
     let tree = at.keep();
     let hash = |text: &str| blake3::hash(text.as_bytes()).to_hex().to_string();
     let (all, path) = (at.place.at(".superstep/files"), at.place.at("a"));
-    let look = || Look::of(&fs::metadata(&path).unwrap()).unwrap();
+    let look = || FileStamp::of(&fs::metadata(&path).unwrap()).unwrap();
     let later = || fs::metadata(&path).unwrap().modified().unwrap() + std::time::Duration::from_secs(60);
     // A file that has just been changed is read again, because it may change once more within the clock's
     // granularity.

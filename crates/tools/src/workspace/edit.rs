@@ -313,7 +313,7 @@ mod tests {
     use super::*;
     use crate::{
         testing::{self, call, refusal},
-        workspace::testing::Place,
+        workspace::testing::TestWorkspace,
     };
 
     fn args(path: &str, old: &str, new: &str) -> Value {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     /// Lists the files of the root, to check that nothing was left behind.
-    fn names(place: &Place) -> Vec<String> {
+    fn names(place: &TestWorkspace) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(place.at("."))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -332,7 +332,7 @@ mod tests {
 
     #[tokio::test]
     async fn replaces_the_one_place() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", "one\ntwo\nthree\n");
         let tool = edit_file(&place.workspace);
         let text = call(&tool, args("a", "two\nthree", "2\n3\n4")).await;
@@ -345,7 +345,7 @@ mod tests {
 
     #[tokio::test]
     async fn refuses_unclear_edits_and_leaves_the_file_alone() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", "x\ny\nx\naaa\n");
         place.file("dos", "x\r\ny\r\n");
         place.file("many", "z\n".repeat(1_002));
@@ -383,7 +383,7 @@ mod tests {
 
     #[tokio::test]
     async fn refuses_files_it_must_not_edit() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("dir/x", "");
         place.file("binary", b"a\0");
         place.file("latin1", b"caf\xe9");
@@ -412,7 +412,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_edit_changes_nothing() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", "x");
         let outcome = testing::cancelled(&edit_file(&place.workspace), args("a", "x", "y")).await;
         assert_eq!(outcome, Err(ToolError::Failed("cancelled".into())));
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_file_changed_since_it_was_read_is_not_overwritten() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", "x");
         let found = place.workspace.find("a").unwrap();
         let old = load(&place.workspace, &found).unwrap();
@@ -444,7 +444,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn parallel_edits_of_one_file_all_count() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", (0..16).map(|number| format!("<{number}>\n")).collect::<String>());
         let edits = (0..16).map(|number| {
             let tool = edit_file(&place.workspace);
@@ -459,7 +459,7 @@ mod tests {
     #[tokio::test]
     async fn permissions_and_links_to_the_file_are_preserved() {
         use std::os::unix::fs::PermissionsExt;
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("script", "echo old");
         fs::set_permissions(place.at("script"), fs::Permissions::from_mode(0o751)).unwrap();
         place.link("link", "script");
@@ -473,7 +473,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_sees_the_old_or_the_new_file_as_a_whole() {
         use std::os::unix::fs::MetadataExt;
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", "old");
         let before = fs::File::open(place.at("a")).unwrap();
         call(&edit_file(&place.workspace), args("a", "old", "new")).await;
@@ -485,7 +485,7 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test]
     async fn nothing_outside_is_edited_through_links() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
         fs::write(place.dir.path().join("elsewhere/a"), "x").unwrap();
         place.link("file", "../elsewhere/a");
@@ -503,7 +503,7 @@ mod tests {
 
     #[test]
     fn the_preview_shows_removed_and_added_lines() {
-        let tool = edit_file(&Place::new().workspace);
+        let tool = edit_file(&TestWorkspace::new().workspace);
         let ask = |old: &str, new: &str| tool.approval(&args("src/a.rs", old, new)).unwrap();
         assert_eq!(ask("a\nb\nc", "a\nB\nB2\nc"), "edit src/a.rs\n-b\n+B\n+B2");
         assert_eq!(ask("b", ""), "edit src/a.rs\n-b");
@@ -517,7 +517,7 @@ mod tests {
 
     #[test]
     fn the_preview_cannot_play_tricks_on_a_terminal() {
-        let tool = edit_file(&Place::new().workspace);
+        let tool = edit_file(&TestWorkspace::new().workspace);
         assert_eq!(
             tool.approval(&args("a\u{1b}[2K", "x\r", "\u{202e}y\t")).unwrap(),
             "edit a\\u{1b}[2K\n-x\\r\n+\\u{202e}y\t"
@@ -526,7 +526,7 @@ mod tests {
 
     #[test]
     fn an_edit_that_will_fail_never_waits_for_approval() {
-        let tool = edit_file(&Place::new().workspace);
+        let tool = edit_file(&TestWorkspace::new().workspace);
         assert_eq!(tool.approval(&args("a", "", "y")), None);
         assert_eq!(tool.approval(&args("a", "y", "y")), None);
         assert_eq!(tool.approval(&json!({"path": "a"})), None);

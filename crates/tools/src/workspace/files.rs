@@ -131,12 +131,12 @@ mod tests {
     use super::*;
     use crate::{
         testing::{call, cancelled, refusal},
-        workspace::testing::Place,
+        workspace::testing::TestWorkspace,
     };
 
     #[tokio::test]
     async fn lists_files_sorted_with_hidden_ones() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         for path in ["b.txt", "a/z.rs", "a/b/c.rs", "a.txt", ".env", ".git/config", ".superstep/db", "B"] {
             place.file(path, "");
         }
@@ -147,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_glob_matches_names_or_paths_below_the_listed_directory() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         for path in ["x.rs", "a/y.rs", "a/b/z.rs", "a/b/z.txt"] {
             place.file(path, "");
         }
@@ -164,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn gitignore_is_respected_without_a_repository() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file(".gitignore", "*.log\n/target/\nkeep/*\n!keep/this\n");
         place.file("sub/.gitignore", "!wanted.log\nlocal\n");
         for path in [
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn rules_above_the_root_do_not_count() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         std::fs::write(place.dir.path().join(".gitignore"), "*\n").unwrap();
         place.file("a", "");
         assert_eq!(call(&list_files(&place.workspace), json!({})).await, "a");
@@ -198,7 +198,7 @@ mod tests {
 
     #[tokio::test]
     async fn stops_at_a_thousand_files_with_a_note() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         for number in 0..1_000 {
             place.file(&format!("{number:04}"), "");
         }
@@ -214,7 +214,7 @@ mod tests {
 
     #[tokio::test]
     async fn rejects_invalid_patterns_and_folders() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("file", "");
         let tool = list_files(&place.workspace);
         for (args, expected) in [
@@ -236,13 +236,13 @@ mod tests {
 
     #[tokio::test]
     async fn an_empty_workspace_is_reported_as_empty() {
-        assert_eq!(call(&list_files(&Place::new().workspace), json!({})).await, "[no files in '.']");
+        assert_eq!(call(&list_files(&TestWorkspace::new().workspace), json!({})).await, "[no files in '.']");
     }
 
     #[cfg(unix)]
     #[tokio::test]
     async fn links_are_shown_and_never_followed() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         std::fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
         std::fs::write(place.dir.path().join("elsewhere/secret"), "").unwrap();
         place.file("dir/file", "");
@@ -261,7 +261,7 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test]
     async fn ignore_files_that_are_links_or_pipes_are_not_read() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         std::fs::write(place.dir.path().join("rules"), "*\n").unwrap();
         place.file("a/x", "");
         place.file("b/y", "");

@@ -158,7 +158,7 @@ mod tests {
     use superstep_llm::{Tool, ToolCx};
 
     use super::*;
-    use crate::workspace::{edit::edit_file_once, store::PREFIX, testing::Place};
+    use crate::workspace::{edit::edit_file_once, store::PREFIX, testing::TestWorkspace};
 
     /// Returns an edit that could be made twice: its search text still exists afterwards.
     fn args() -> Value {
@@ -169,13 +169,13 @@ mod tests {
     const AFTER: &str = "- tea\n- milk\n";
 
     struct Desk {
-        place: Place,
+        place: TestWorkspace,
         journal: EditJournal,
     }
 
     impl Desk {
         fn new() -> Self {
-            let place = Place::new();
+            let place = TestWorkspace::new();
             place.file("a", BEFORE);
             let journal = EditJournal::new(&place.dir.path().join("notes"), &place.at("lock"), 20);
             Self { place, journal }

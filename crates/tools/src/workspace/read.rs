@@ -198,12 +198,12 @@ mod tests {
     use super::*;
     use crate::{
         testing::{call, cancelled, refusal},
-        workspace::testing::Place,
+        workspace::testing::TestWorkspace,
     };
 
     #[tokio::test]
     async fn numbers_the_lines() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", "one\n\n  three\n");
         place.file("b", "no end");
         let tool = read_file(&place.workspace);
@@ -213,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn continues_at_the_reported_offset() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", "1\n2\n3\n4\n5\n");
         let tool = read_file(&place.workspace);
         assert_eq!(
@@ -226,7 +226,7 @@ mod tests {
 
     #[tokio::test]
     async fn shows_at_most_2000_lines_and_256_kib() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("lines", "x\n".repeat(2_001));
         place.file("bytes", format!("{}\n", "y".repeat(4_000)).repeat(100));
         let tool = read_file(&place.workspace);
@@ -241,7 +241,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_line_is_cut_between_characters() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", format!("x{}\nend\n", "é".repeat(5_000)));
         let text = call(&read_file(&place.workspace), json!({"path": "a"})).await;
         assert_eq!(text, format!("1\tx{}… [cut: the line has 10,001 bytes]\n2\tend", "é".repeat(2_047)));
@@ -249,7 +249,7 @@ mod tests {
 
     #[tokio::test]
     async fn empty_binary_and_foreign_texts_are_reported() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("empty", "");
         place.file("latin1", b"caf\xe9\n");
         place.file("dos", "a\r\nb\r\n");
@@ -264,7 +264,7 @@ mod tests {
 
     #[tokio::test]
     async fn rejects_unreadable_paths() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("dir/a", "1\n2\n");
         place.file("image", b"\x89PNG\0\0");
         let tool = read_file(&place.workspace);
@@ -297,7 +297,7 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test]
     async fn a_pipe_is_refused_without_waiting_for_it() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.fifo("pipe");
         place.link("to_pipe", "pipe");
         let tool = read_file(&place.workspace);
@@ -312,7 +312,7 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test]
     async fn a_link_out_of_the_workspace_is_not_read() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         std::fs::write(place.dir.path().join("secret"), "s3cret").unwrap();
         place.link("a", "../secret");
         assert_eq!(

@@ -346,13 +346,13 @@ fn normal(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::testing::Place;
+    use crate::workspace::testing::TestWorkspace;
 
-    fn shown(place: &Place, path: impl AsRef<Path>) -> String {
+    fn shown(place: &TestWorkspace, path: impl AsRef<Path>) -> String {
         place.workspace.find(path).unwrap().shown
     }
 
-    fn refusal(place: &Place, path: impl AsRef<Path>) -> String {
+    fn refusal(place: &TestWorkspace, path: impl AsRef<Path>) -> String {
         place.workspace.find(path).unwrap_err().to_string()
     }
 
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn paths_below_the_root_are_found_in_any_form() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("src/main.rs", "");
         assert_eq!(shown(&place, "src/main.rs"), "src/main.rs");
         assert_eq!(shown(&place, "./src/../src/./main.rs"), "src/main.rs");
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn paths_outside_are_rejected_without_revealing_their_existence() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         fs::write(place.dir.path().join("secret"), "").unwrap();
         fs::create_dir(place.dir.path().join("rooted")).unwrap();
         for path in [
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn missing_paths_below_the_root_are_not_found() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("file", "");
         for path in ["missing", "missing/deeper", "missing/../other", "file/x", "../root/missing"] {
             assert_eq!(refusal(&place, path), format!("path '{path}' not found in the workspace"));
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn stores_of_git_and_of_this_program_are_out_of_reach() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file(".git/config", "");
         place.file("sub/.git", "");
         place.file(".superstep/db", "");
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn long_results_of_the_program_can_be_read_and_not_changed() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file(".superstep/results/t/c1.txt", "");
         place.file(".superstep/results/.git", "");
         let path = ".superstep/results/t/c1.txt";
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_path_that_no_system_takes_is_an_error() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         assert!(refusal(&place, "a\0b").contains("cannot be resolved"), "{}", refusal(&place, "a\0b"));
         assert!(refusal(&place, "a".repeat(5_000)).contains("cannot be resolved"));
     }
@@ -444,7 +444,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn links_are_followed_below_the_root_only() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         fs::write(place.dir.path().join("secret"), "").unwrap();
         fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
         fs::write(place.dir.path().join("elsewhere/file"), "").unwrap();
@@ -491,7 +491,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_file_replaced_between_check_and_use_is_not_opened() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         fs::write(place.dir.path().join("secret"), "").unwrap();
         fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
         fs::write(place.dir.path().join("elsewhere/file"), "").unwrap();
@@ -516,7 +516,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_file_that_another_one_has_replaced_is_not_the_same() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("file", "");
         let found = place.workspace.find("file").unwrap();
         let (_held, metadata) = place.workspace.open_file(&found).unwrap();
@@ -529,7 +529,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn names_are_shown_on_one_line() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a\nb", "");
         assert_eq!(shown(&place, "a\nb"), "a\\nb");
     }

@@ -242,12 +242,12 @@ mod tests {
     use super::*;
     use crate::{
         testing::{call, cancelled, refusal},
-        workspace::testing::Place,
+        workspace::testing::TestWorkspace,
     };
 
     #[tokio::test]
     async fn finds_lines_sorted_by_path() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("b.txt", "none\nfn two() {}\r\n");
         place.file("a/x.rs", "fn one() {}\n\n\tfn three() {}");
         let tool = search_files(&place.workspace);
@@ -265,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn ignored_reserved_and_binary_files_are_left_out() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file(".gitignore", "ignored\n");
         for path in ["ignored", ".git/x", ".superstep/x", "seen"] {
             place.file(path, "needle\n");
@@ -279,7 +279,7 @@ mod tests {
 
     #[tokio::test]
     async fn stops_at_two_hundred_matches_with_a_note() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", "x\n".repeat(150));
         place.file("b", "x\n".repeat(50));
         let tool = search_files(&place.workspace);
@@ -293,7 +293,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_line_is_cut_around_the_match() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", format!("{}needle{}", "é".repeat(5_000), "x".repeat(5_000)));
         place.file("b", format!("needle{}", "y".repeat(1_000)));
         let tool = search_files(&place.workspace);
@@ -309,7 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn invalid_utf8_is_searched_and_shown_as_well_as_it_can() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", b"caf\xe9 needle\n");
         let text = call(&search_files(&place.workspace), json!({"pattern": "needle"})).await;
         assert_eq!(text, "a:1: caf\u{fffd} needle");
@@ -317,7 +317,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_too_long_to_hold_is_counted_as_not_searched() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("a", "x".repeat(MAX_BUFFER_BYTES + 1));
         place.file("b", "x\n");
         assert_eq!(
@@ -328,7 +328,7 @@ mod tests {
 
     #[tokio::test]
     async fn rejects_invalid_patterns_and_folders() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("binary", b"\0");
         let tool = search_files(&place.workspace);
         for (args, expected) in [
@@ -364,7 +364,7 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test]
     async fn links_and_pipes_are_not_searched() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         std::fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
         std::fs::write(place.dir.path().join("elsewhere/secret"), "needle").unwrap();
         place.file("a", "needle");

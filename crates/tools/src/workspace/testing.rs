@@ -7,12 +7,12 @@ use tempfile::TempDir;
 use super::Workspace;
 
 /// A temporary directory with a workspace `root` in it and space for outside files.
-pub(crate) struct Place {
+pub(crate) struct TestWorkspace {
     pub(crate) dir: TempDir,
     pub(crate) workspace: Workspace,
 }
 
-impl Place {
+impl TestWorkspace {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("root")).unwrap();

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::{
         testing::{self, call, refusal},
-        workspace::testing::Place,
+        workspace::testing::TestWorkspace,
     };
 
     fn args(path: &str, content: &str) -> Value {
@@ -141,7 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn makes_files_with_their_folders_and_replaces_them() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let tool = write_file(&place.workspace);
         assert_eq!(call(&tool, args("a/b/c.txt", "one\ntwo\n")).await, "made 'a/b/c.txt': 2 lines");
         assert_eq!(fs::read_to_string(place.at("a/b/c.txt")).unwrap(), "one\ntwo\n");
@@ -153,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn rejects_forbidden_paths() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("dir/x", "");
         place.file("binary", b"a\0");
         let tool = write_file(&place.workspace);
@@ -189,7 +189,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_write_changes_nothing() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let outcome = testing::cancelled(&write_file(&place.workspace), args("a/b", "x")).await;
         assert_eq!(outcome, Err(ToolError::Failed("cancelled".into())));
         assert!(!place.at("a").exists());
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_file_that_appeared_in_the_meantime_is_not_overwritten() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         let (found, exists) = place.workspace.place(Path::new("a")).unwrap();
         assert!(!exists);
         place.file("a", "by somebody else");
@@ -210,7 +210,7 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test]
     async fn nothing_outside_is_written_through_links() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
         place.link("dir", "../elsewhere");
         place.link("dangling", "../elsewhere/new");
@@ -231,7 +231,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_link_that_takes_the_place_of_a_folder_is_seen() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         fs::create_dir(place.dir.path().join("elsewhere")).unwrap();
         let (found, _) = place.workspace.place(Path::new("dir/a/b")).unwrap();
         place.link("dir", "../elsewhere");
@@ -245,7 +245,7 @@ mod tests {
     #[tokio::test]
     async fn a_new_file_has_default_permissions_and_an_existing_one_retains_its_own() {
         use std::os::unix::fs::PermissionsExt;
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("usual", "");
         place.file("script", "");
         fs::set_permissions(place.at("script"), fs::Permissions::from_mode(0o751)).unwrap();
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_question_states_whether_a_file_is_replaced() {
-        let place = Place::new();
+        let place = TestWorkspace::new();
         place.file("old", "a\nb\nc\n");
         let tool = write_file(&place.workspace);
         let ask = |path: &str, content: &str| tool.approval(&args(path, content)).unwrap();

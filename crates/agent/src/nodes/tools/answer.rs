@@ -18,7 +18,7 @@ pub(super) struct Answer {
     pub(super) is_final: bool,
     /// The call's state, if the agent records parts.
     pub(super) part: Option<Part>,
-    pub(super) done: Done,
+    pub(super) done: CallResult,
 }
 
 impl Answer {
@@ -30,7 +30,7 @@ impl Answer {
 
 /// The stored result of a call, which prevents a second execution when the node runs again.
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct Done {
+pub(super) struct CallResult {
     pub(super) result: String,
     pub(super) executed: bool,
     /// The images and audio of the result.
@@ -67,9 +67,9 @@ pub(super) struct Done {
     pub(super) finish: Option<Finish>,
 }
 
-impl Done {
+impl CallResult {
     /// Returns the result of a call that ran no tool.
-    pub(super) fn said(result: String) -> Self {
+    pub(super) fn not_executed(result: String) -> Self {
         Self { result, ..Self::default() }
     }
 
@@ -86,4 +86,4 @@ impl Done {
 pub(super) type Finish = Result<Finished, String>;
 
 /// A question and its answer.
-pub(super) type Answered = (ToolQuestion, ToolAnswer);
+pub(super) type AnsweredQuestion = (ToolQuestion, ToolAnswer);

@@ -3,7 +3,7 @@
 use superstep_graph::{Discarded, State, Update};
 use superstep_llm::{Message, Role};
 
-use super::{answer::Done, execute::begun, permit::granting, tool_updates};
+use super::{answer::CallResult, execute::begun, permit::granting, tool_updates};
 use crate::{AgentState, HasAgent, ToolEvent, config::prompts};
 
 /// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
@@ -13,15 +13,17 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
     let Some(message) = state.messages.last().filter(|last| last.role == Role::Assistant) else {
         return S::update();
     };
-    let done = |position: usize| match task.did::<Done>(&format!("call.{position}")) {
+    let done = |position: usize| match task.did::<CallResult>(&format!("call.{position}")) {
         Some(done) => done,
-        None if task.did::<()>(&begun(position, 0)).is_some() => Done::said(prompts::IN_DOUBT.to_owned()),
-        None => Done::said(prompts::INTERRUPTED.to_owned()),
+        None if task.did::<()>(&begun(position, 0)).is_some() => {
+            CallResult::not_executed(prompts::IN_DOUBT.to_owned())
+        }
+        None => CallResult::not_executed(prompts::INTERRUPTED.to_owned()),
     };
     let mut written = S::update();
     let (mut messages, mut parts, mut permissions) = (Vec::new(), Vec::new(), Vec::new());
     for (position, call) in message.tool_calls.iter().enumerate() {
-        let Done { result, returned, rule, update, .. } = done(position);
+        let CallResult { result, returned, rule, update, .. } = done(position);
         // Updates for another state type are lost.
         if let Some(update) = update.and_then(|update| tool_updates::read(outer, &update).ok()) {
             written = written.then(update);

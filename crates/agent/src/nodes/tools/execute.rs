@@ -16,7 +16,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    answer::{Answer, Answered, Done},
+    answer::{Answer, AnsweredQuestion, CallResult},
     at_work::Counted,
     executor::Executor,
     output::Output,
@@ -44,7 +44,7 @@ impl Executor {
         let done = match refused {
             Some((result, reason)) => {
                 events::tool_skipped(&self.cx, &name, &call_id, reason);
-                Done::said(result)
+                CallResult::not_executed(result)
             }
             None => {
                 let name = format!("call.{position}");
@@ -68,7 +68,7 @@ impl Executor {
     }
 
     /// Returns the part of an answered call, if the agent records parts.
-    fn part(&self, position: usize, done: &Done) -> Result<Option<Part>, NodeError> {
+    fn part(&self, position: usize, done: &CallResult) -> Result<Option<Part>, NodeError> {
         let Some(message) = self.state.messages.last().filter(|_| self.deps.config.parts) else {
             return Ok(None);
         };
@@ -85,35 +85,37 @@ impl Executor {
         mut pending: Pending,
         behaviour: Behaviour,
         at_work: &mut Option<Counted<'a>>,
-    ) -> Result<Done, NodeError> {
+    ) -> Result<CallResult, NodeError> {
         self.order.turn(position).await;
         *at_work = Some(self.at_work.begin().await);
         let (name, call_id) = (pending.name.clone(), pending.call.id.clone());
         if self.failed.get().is_some() {
             events::tool_skipped(&self.cx, &name, &call_id, "hook_error");
-            return Ok(Done::said(prompts::HOOK_FAILED.to_owned()));
+            return Ok(CallResult::not_executed(prompts::HOOK_FAILED.to_owned()));
         }
         if self.tool_failed.is_cancelled() {
             events::tool_skipped(&self.cx, &name, &call_id, "tool_error");
-            return Ok(Done::said(prompts::TOOL_FAILED.to_owned()));
+            return Ok(CallResult::not_executed(prompts::TOOL_FAILED.to_owned()));
         }
         // While it waited for others.
         if self.cx.cancel().is_cancelled() {
             events::tool_skipped(&self.cx, &name, &call_id, "cancelled");
-            return Ok(Done::said(prompts::INTERRUPTED.to_owned()));
+            return Ok(CallResult::not_executed(prompts::INTERRUPTED.to_owned()));
         }
         let finish = self.finish(&pending);
         let questions = self.questions(position).await;
         let was_begun = self.was_begun(position, questions.len(), behaviour).await;
         if finish.is_none() && self.is_late(&pending) && !was_begun {
             events::tool_skipped(&self.cx, &name, &call_id, "budget");
-            return Ok(Done::said(prompts::BUDGET.to_owned()));
+            return Ok(CallResult::not_executed(prompts::BUDGET.to_owned()));
         }
         events::tool_start(&self.cx, &name, &pending.args(), &call_id);
         let done = match finish {
-            Some((result, finish)) => {
-                Done { returned: matches!(finish, Some(Ok(_))), finish, ..Done::said(result) }
-            }
+            Some((result, finish)) => CallResult {
+                returned: matches!(finish, Some(Ok(_))),
+                finish,
+                ..CallResult::not_executed(result)
+            },
             None => self.process(position, &mut pending, (behaviour, questions, was_begun)).await?,
         };
         let (result, hook_error) = self.acted(pending.acting.as_ref(), done.result).await;
@@ -121,7 +123,7 @@ impl Executor {
         let (media, left_out) = self.deps.config.media.of_result(done.media);
         let result = left_out.into_iter().fold(result, |result, note| format!("{result}\n{note}"));
         events::tool_end(&self.cx, &name, &call_id, &result, done.returned);
-        Ok(Done { result, media, kept_at, hook_error: done.hook_error.or(hook_error), ..done })
+        Ok(CallResult { result, media, kept_at, hook_error: done.hook_error.or(hook_error), ..done })
     }
 
     async fn process(
@@ -129,32 +131,38 @@ impl Executor {
         position: usize,
         pending: &mut Pending,
         (behaviour, questions, was_begun): (Behaviour, Vec<ToolQuestion>, bool),
-    ) -> Result<Done, NodeError> {
+    ) -> Result<CallResult, NodeError> {
         let (call, name) = (&pending.call.clone(), &*pending.name.clone());
         let (Some(tool), Some(checked)) = (self.deps.tools.get(name), &pending.checked) else {
             let finish = Finishing::of(&self.deps.config, &self.state).tool();
             let names = self.deps.tools.names().chain(finish.as_ref().map(|tool| tool.name.as_str()));
-            return Ok(Done::said(prompts::unknown_tool(name, names)));
+            return Ok(CallResult::not_executed(prompts::unknown_tool(name, names)));
         };
         let args = match checked {
             Ok(args) => args.clone(),
-            Err(ToolCallError::NotJson { detail }) => return Ok(Done::said(prompts::bad_json(name, detail))),
-            Err(error) => return Ok(Done::said(prompts::bad_args(name, &error.to_string()))),
+            Err(ToolCallError::NotJson { detail }) => {
+                return Ok(CallResult::not_executed(prompts::bad_json(name, detail)));
+            }
+            Err(error) => return Ok(CallResult::not_executed(prompts::bad_args(name, &error.to_string()))),
         };
         if let Some(reason) = pending.denied() {
-            return Ok(Done::said(prompts::denied(reason)));
+            return Ok(CallResult::not_executed(prompts::denied(reason)));
         }
         let (args, notice, asked, rule) =
             match self.permission(position, &**tool, pending, args.clone()).await? {
                 Permission::Go { args, notice, asked, rule } => (args, notice, asked, rule),
                 // Its result does not change any more.
                 _ if was_begun => (args, None, true, None),
-                Permission::Answer(text) => return Ok(Done { returned: true, ..Done::said(text) }),
-                Permission::No { text, denied } => return Ok(Done { denied, ..Done::said(text) }),
+                Permission::Answer(text) => {
+                    return Ok(CallResult { returned: true, ..CallResult::not_executed(text) });
+                }
+                Permission::No { text, denied } => {
+                    return Ok(CallResult { denied, ..CallResult::not_executed(text) });
+                }
             };
         // While an approver was asked.
         if self.is_late(pending) && !was_begun {
-            return Ok(Done::said(prompts::BUDGET.to_owned()));
+            return Ok(CallResult::not_executed(prompts::BUDGET.to_owned()));
         }
         if notice.is_some()
             && let Some(refused) = self.recheck(position, pending, &args).await?
@@ -177,7 +185,7 @@ impl Executor {
             Some(notice) => format!("{notice}\n{}", done.result),
             None => done.result,
         };
-        Ok(Done { result, rule, ..done })
+        Ok(CallResult { result, rule, ..done })
     }
 
     /// Returns whether the time of the turn is over for a call. A sub-agent's call may be resumed in the
@@ -203,7 +211,7 @@ impl Executor {
         tool: &Arc<dyn Tool>,
         call: &ToolCall,
         behaviour: Behaviour,
-    ) -> Result<Option<Done>, NodeError> {
+    ) -> Result<Option<CallResult>, NodeError> {
         if behaviour.idempotent {
             return Ok(None);
         }
@@ -222,7 +230,7 @@ impl Executor {
         let known = tool.reconcile(&self.key(call)).await;
         Ok(Some(match known {
             Some(result) => self.done(&tool.spec().name, Ok(result.map(ToolReply::from))),
-            None => Done { executed: true, ..Done::said(prompts::IN_DOUBT.to_owned()) },
+            None => CallResult { executed: true, ..CallResult::not_executed(prompts::IN_DOUBT.to_owned()) },
         }))
     }
 
@@ -238,8 +246,8 @@ impl Executor {
         position: usize,
         tool: Arc<dyn Tool>,
         call: &ToolCall,
-        (args, asked, answers): (Value, bool, Vec<Answered>),
-    ) -> Result<Done, ToolQuestion> {
+        (args, asked, answers): (Value, bool, Vec<AnsweredQuestion>),
+    ) -> Result<CallResult, ToolQuestion> {
         let name = &tool.spec().name.clone();
         let cancel = CancellationToken::new();
         let output = Output::new(&self.cx, &call.id, name);
@@ -287,12 +295,12 @@ impl Executor {
             events::late_result(&self.cx, name, &call.id);
         }
         output.close();
-        Ok(Done { executed: true, failed, ..Done::said(text) })
+        Ok(CallResult { executed: true, failed, ..CallResult::not_executed(text) })
     }
 
     fn tool_cx(&self, call: &ToolCall, cancel: &CancellationToken, output: &Output) -> ToolCx {
         let output = output.clone();
-        let mut tool_cx = self.outer.give(ToolCx::new(&call.id).with_output(move |chunk| output.tell(chunk)));
+        let mut tool_cx = self.outer.give(ToolCx::new(&call.id).with_output(move |chunk| output.emit(chunk)));
         if let Some(thread) = self.cx.thread() {
             tool_cx = tool_cx.with_given(thread.clone());
         }
@@ -317,19 +325,19 @@ impl Executor {
     }
 
     /// Returns the result of a call whose tool ran.
-    fn done(&self, name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> Done {
-        let done = |result| Done { executed: true, ..Done::said(result) };
+    fn done(&self, name: &str, ended: Result<Result<ToolReply, ToolError>, JoinError>) -> CallResult {
+        let done = |result| CallResult { executed: true, ..CallResult::not_executed(result) };
         // A denial by a tool is not a failure.
         let failed = !matches!(ended, Ok(Err(ToolError::Denied(_) | ToolError::InvalidArguments(_))));
         let ToolReply { text, media, update } = match reply(name, ended) {
             Ok(reply) => reply,
-            Err(text) => return Done { failed, ..done(text) },
+            Err(text) => return CallResult { failed, ..done(text) },
         };
         // A missing update is `null`; nothing else is stored as `null`.
         let update = update.filter(|update| !update.is_null());
         match update.as_ref().map(|update| self.outer.check(update)) {
-            Some(Err(problem)) => Done { failed: true, ..done(prompts::failed(name, &problem)) },
-            Some(Ok(())) | None => Done { update, media, returned: true, ..done(text) },
+            Some(Err(problem)) => CallResult { failed: true, ..done(prompts::failed(name, &problem)) },
+            Some(Ok(())) | None => CallResult { update, media, returned: true, ..done(text) },
         }
     }
 }

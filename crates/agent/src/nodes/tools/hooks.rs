@@ -3,7 +3,7 @@
 use serde_json::Value;
 use superstep_graph::NodeError;
 
-use super::{answer::Done, executor::Executor, pending::Pending};
+use super::{answer::CallResult, executor::Executor, pending::Pending};
 use crate::{Acting, HookFailure, ToolCheck, config::prompts, hooks::around::caught};
 
 impl Executor {
@@ -57,7 +57,7 @@ impl Executor {
         position: usize,
         pending: &mut Pending,
         args: &Value,
-    ) -> Result<Option<Done>, NodeError> {
+    ) -> Result<Option<CallResult>, NodeError> {
         if pending.acting.is_none() {
             return Ok(None);
         }
@@ -65,14 +65,15 @@ impl Executor {
         let mark = format!("edited.{position}");
         let hooked = tokio::select! {
             biased;
-            () = self.cx.cancel().cancelled() => return Ok(Some(Done::said(prompts::INTERRUPTED.to_owned()))),
+            () = self.cx.cancel().cancelled() => return Ok(Some(CallResult::not_executed(prompts::INTERRUPTED.to_owned()))),
             hooked = self.cx.once(&mark, async |_| Ok::<_, NodeError>(self.checked(given.clone()).await)) => hooked?,
         };
         let refused = match hooked {
-            Ok(acting) => acting.denied.map(|reason| Done::said(prompts::denied(&reason))),
-            Err(failure) => {
-                Some(Done { hook_error: Some(failure), ..Done::said(prompts::HOOK_FAILED.to_owned()) })
-            }
+            Ok(acting) => acting.denied.map(|reason| CallResult::not_executed(prompts::denied(&reason))),
+            Err(failure) => Some(CallResult {
+                hook_error: Some(failure),
+                ..CallResult::not_executed(prompts::HOOK_FAILED.to_owned())
+            }),
         };
         pending.acting = Some(given);
         Ok(refused)

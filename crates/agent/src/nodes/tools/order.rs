@@ -8,11 +8,11 @@ use crate::AgentDeps;
 
 /// The positions of a response's calls in the sequences of their tools.
 pub(super) struct Order {
-    places: Vec<Option<Place>>,
+    places: Vec<Option<QueuePosition>>,
 }
 
 /// The position of one call.
-struct Place {
+struct QueuePosition {
     sequence: String,
     overlaps: bool,
     /// Fires when the call was sent.
@@ -26,7 +26,7 @@ impl Order {
         let place = |call: &Pending| {
             let Sequence { name, overlaps } = deps.tools.get(&call.name)?.sequence()?;
             let (sent, answered) = (CancellationToken::new(), CancellationToken::new());
-            Some(Place { sequence: name.to_owned(), overlaps, sent, answered })
+            Some(QueuePosition { sequence: name.to_owned(), overlaps, sent, answered })
         };
         Self { places: calls.iter().map(place).collect() }
     }
@@ -66,7 +66,7 @@ impl Order {
     }
 
     /// Returns the earlier calls of its sequence.
-    fn before(&self, position: usize) -> impl Iterator<Item = &Place> {
+    fn before(&self, position: usize) -> impl Iterator<Item = &QueuePosition> {
         let of = self.places[position].as_ref().map(|place| &place.sequence);
         self.places[..position].iter().flatten().filter(move |place| Some(&place.sequence) == of)
     }

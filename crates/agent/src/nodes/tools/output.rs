@@ -28,7 +28,7 @@ impl Output {
         Self(Arc::new(Mutex::new(Teller { cx, id, tool, bytes: MOST_BYTES, chunks: MOST_CHUNKS })))
     }
 
-    pub(super) fn tell(&self, chunk: &str) {
+    pub(super) fn emit(&self, chunk: &str) {
         // Held during the emission: output after the answer would belong to no call.
         let mut teller = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if teller.chunks == 0 {

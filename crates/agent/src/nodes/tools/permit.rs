@@ -74,7 +74,7 @@ impl Executor {
         let granted = self.permissions.lock().expect("no code panics while holding the lock").clone();
         let (tool, args) = (tool.clone(), args.clone());
         move |argument, subject| {
-            let fixed = Fixed { tool: &*tool, argument, subject };
+            let fixed = ResolvedTool { tool: &*tool, argument, subject };
             let by = |rules: &[PermissionRule]| decided(rules, &tool.spec().name, Some(&fixed), &args);
             match combined(by(&configured), by(&granted)) {
                 Some(Permit::Allow) => true,
@@ -101,7 +101,7 @@ impl Executor {
             // itself.
             let asked = self.cx.answered_question::<ApprovalRequest>(&call.call.id);
             let is_same = |asked: &ApprovalRequest| {
-                asked.tool == call.name && asked.args == *args && self.is_asked_here(&asked.question)
+                asked.tool == call.name && asked.args == *args && self.is_about_folder(&asked.question)
             };
             let question = match asked.filter(is_same) {
                 Some(asked) => Some(asked.question),
@@ -240,7 +240,7 @@ impl Executor {
     }
 
     /// Returns whether an earlier question is about a call in the folder of the turn.
-    fn is_asked_here(&self, question: &str) -> bool {
+    fn is_about_folder(&self, question: &str) -> bool {
         match &self.state.cwd {
             Some(_) => question.ends_with(&self.here(String::new())),
             None => question.rsplit_once(IN_FOLDER).is_none_or(|(_, folder)| folder.contains('\n')),
@@ -398,13 +398,13 @@ fn combined(configured: Option<Permit>, remembered: Option<Permit>) -> Option<Pe
 }
 
 /// A tool with one argument that is already resolved.
-struct Fixed<'a> {
+struct ResolvedTool<'a> {
     tool: &'a dyn Tool,
     argument: &'a str,
     subject: &'a Subject,
 }
 
-impl Tool for Fixed<'_> {
+impl Tool for ResolvedTool<'_> {
     fn spec(&self) -> &ToolSpec {
         self.tool.spec()
     }
@@ -420,7 +420,7 @@ impl Tool for Fixed<'_> {
 
 impl Pending {
     /// Returns whether the call requires approval, if that is decided.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn needs_approval(&self) -> bool {
         matches!(self.verdict, Some(Verdict::Ask(_)))
     }
 

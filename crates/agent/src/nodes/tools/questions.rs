@@ -16,7 +16,7 @@ use superstep_llm::{AnswerFuture, ArgumentCheck, Tool, ToolAnswer, ToolError, To
 use tokio::sync::mpsc;
 
 use super::{
-    answer::{Answered, Done},
+    answer::{AnsweredQuestion, CallResult},
     execute::NotBegun,
     executor::Executor,
     pending::Pending,
@@ -38,7 +38,7 @@ impl Executor {
         pending: &Pending,
         (args, asked): (Value, bool),
         mut questions: Vec<ToolQuestion>,
-    ) -> Result<Done, NodeError> {
+    ) -> Result<CallResult, NodeError> {
         loop {
             let answers = self.answers(position, pending, &args, &questions).await?;
             let doubtful = self.doubtful(position, questions.len(), tool, &pending.call, tool.behaviour());
@@ -50,7 +50,7 @@ impl Executor {
                 Ok(done) if questions.is_empty() => return Ok(done),
                 Ok(done) => {
                     let result = format!("{}\n{}", prompts::sent_again(questions.len() + 1), done.result);
-                    return Ok(Done { result, ..done });
+                    return Ok(CallResult { result, ..done });
                 }
                 Err(question) => {
                     let stored = self.store_question(position, questions.len(), question).await?;
@@ -92,7 +92,7 @@ impl Executor {
         pending: &Pending,
         args: &Value,
         questions: &[ToolQuestion],
-    ) -> Result<Vec<Answered>, NodeError> {
+    ) -> Result<Vec<AnsweredQuestion>, NodeError> {
         let mut answers = Vec::with_capacity(questions.len());
         for (nth, question) in questions.iter().enumerate() {
             let request = self.about_question(pending, args, question);
@@ -137,7 +137,7 @@ impl Executor {
     /// receiver of any other question.
     pub(super) fn asking(
         &self,
-        answers: Vec<Answered>,
+        answers: Vec<AnsweredQuestion>,
     ) -> (impl Fn(ToolQuestion) -> AnswerFuture + Send + Sync + 'static, mpsc::Receiver<ToolQuestion>) {
         let (asks, asked) = mpsc::channel(1);
         let nobody = match self.deps.approvals {

@@ -14,7 +14,7 @@ use superstep_graph::{Seen, State, chain};
 use superstep_llm::{Message, Usage};
 
 use super::{
-    answer::Done,
+    answer::CallResult,
     execute::{expire, until},
     executor::Executor,
     pending::Pending,
@@ -35,7 +35,7 @@ impl Executor {
         name: &str,
         position: usize,
         args: &Value,
-    ) -> Done {
+    ) -> CallResult {
         let share = agent.share / self.sub_calls.max(1) as f64;
         let spent = Spent::of(&self.state, self.cx.now_ms());
         let input = AgentState::update()
@@ -66,7 +66,7 @@ impl Executor {
                 Err(error) => prompts::failed(name, &chain(error.cause())),
             },
         };
-        Done { executed: true, ..watched.done(text) }
+        CallResult { executed: true, ..watched.done(text) }
     }
 }
 
@@ -100,16 +100,16 @@ impl Watched {
     }
 
     /// Returns the result of a call without a reply.
-    fn done(&self, text: String) -> Done {
+    fn done(&self, text: String) -> CallResult {
         let (usage, usage_by_model) = std::mem::take(&mut *self.spent());
-        Done { usage: Some(usage), usage_by_model, ..Done::said(text) }
+        CallResult { usage: Some(usage), usage_by_model, ..CallResult::not_executed(text) }
     }
 }
 
 /// Returns the result of a turn for the caller's model, with the cost of the turn.
-fn reply(name: &str, state: AgentState) -> Done {
+fn reply(name: &str, state: AgentState) -> CallResult {
     let failed = matches!(state.outcome, Some(AgentOutcome::LlmError | AgentOutcome::HookFailed));
     let text = if failed { prompts::failed(name, &state.final_reply) } else { state.final_reply };
     let (usage, usage_by_model) = (Some(state.usage), state.usage_by_model);
-    Done { executed: true, usage, usage_by_model, ..Done::said(text) }
+    CallResult { executed: true, usage, usage_by_model, ..CallResult::not_executed(text) }
 }

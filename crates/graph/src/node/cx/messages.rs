@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use crate::{CheckpointId, Cx, MessageKind, StreamMode, stream::message_events::Said};
+use crate::{CheckpointId, Cx, MessageKind, StreamMode, stream::message_events::MessageEvent};
 
 impl Cx {
     /// Emits the next piece of a message to streams with [`StreamMode::Messages`]. Does nothing, at no cost,
@@ -44,7 +44,15 @@ impl Cx {
             let data = serde_json::to_value(data).expect("a message has a JSON form");
             let checkpoint = Some(self.run.checkpoint.load(Ordering::Relaxed)).filter(|id| *id > 0);
             let (node, checkpoint) = (self.node(), checkpoint.map(CheckpointId));
-            events.message(Said { task: self.task, attempt: self.attempt, node, checkpoint, id, kind, data });
+            events.message(MessageEvent {
+                task: self.task,
+                attempt: self.attempt,
+                node,
+                checkpoint,
+                id,
+                kind,
+                data,
+            });
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     Cx, NodeError,
     journal::{
         divergence::Astray,
-        effects::{Failed, Told},
+        effects::{Failed, StoredError},
         recorder::{self, ReplayMode},
     },
 };
@@ -78,14 +78,14 @@ impl Cx {
             ReplayMode::Nothing | ReplayMode::Live(_) => self.run.recorder.did_once(task, name),
             ReplayMode::Recorded(recorded) => {
                 if let Some(error) = recorded.errors.get(name) {
-                    self.run.recorder.learn(task, |learned| {
+                    self.run.recorder.record_inputs(task, |learned| {
                         learned.errors.insert(name.to_owned(), error.clone());
                     });
                     return Err(error.clone().into());
                 }
                 let did = recorded.results.get(name);
                 let given = Box::pin(self.given_result(name, did)).await;
-                self.run.recorder.learn(task, |learned| {
+                self.run.recorder.record_inputs(task, |learned| {
                     learned.results.extend(did.map(|did| (name.to_owned(), did.clone())))
                 });
                 return Ok(given);
@@ -105,7 +105,7 @@ impl Cx {
                 let key = format!("{}/{name}", self.key());
                 let result = recorder::effect(Box::pin(effect(key))).await.map_err(|error| {
                     let error: NodeError = error.into();
-                    self.run.recorder.learn(task, |learned| {
+                    self.run.recorder.record_inputs(task, |learned| {
                         learned.errors.insert(name.to_owned(), Failed::from(&error));
                     });
                     error
@@ -144,7 +144,7 @@ impl From<&NodeError> for Failed {
         let causes = iter::successors(Some(first), |&error| error.source());
         let mut says: Vec<String> = causes.map(ToString::to_string).collect();
         match (error.is_fatal(), error.data().cloned()) {
-            (false, None) if says.len() == 1 => Self::Said(says.remove(0)),
+            (false, None) if says.len() == 1 => Self::Message(says.remove(0)),
             (fatal, data) => Self::Whole { says, fatal, data },
         }
     }
@@ -153,11 +153,12 @@ impl From<&NodeError> for Failed {
 impl From<Failed> for NodeError {
     fn from(failed: Failed) -> Self {
         let (says, fatal, data) = match failed {
-            Failed::Said(text) => (vec![text], false, None),
+            Failed::Message(text) => (vec![text], false, None),
             Failed::Whole { says, fatal, data } => (says, fatal, data),
         };
-        let told = says.into_iter().rev().fold(None, |source, says| Some(Box::new(Told { says, source })));
-        let error = Self::new(told.map_or_else(Told::default, |told| *told));
+        let told =
+            says.into_iter().rev().fold(None, |source, says| Some(Box::new(StoredError { says, source })));
+        let error = Self::new(told.map_or_else(StoredError::default, |told| *told));
         let error = if fatal { error.fatal() } else { error };
         match data {
             Some(data) => error.with_data(data),

@@ -51,7 +51,7 @@ impl Cx {
             ReplayMode::Nothing | ReplayMode::Live(_) => {}
             ReplayMode::Recorded(recorded) => {
                 let given = Box::pin(self.given_result(name, recorded.results.get(name))).await;
-                self.learn_result(name, recorded.results.get(name).cloned().unwrap_or_default());
+                self.record_result(name, recorded.results.get(name).cloned().unwrap_or_default());
                 return given;
             }
             ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
@@ -59,7 +59,7 @@ impl Cx {
         let outcome = self::effect(Box::pin(effect())).await;
         if self.recorder().is_on() {
             match encode::to_value_of(&outcome) {
-                Ok(json) => self.learn_result(name, json),
+                Ok(json) => self.record_result(name, json),
                 Err(error) => return self.unstorable(&format!("the outcome of `{name}`"), error).await,
             }
         }
@@ -96,7 +96,10 @@ impl Cx {
         };
         if self.recorder().is_on() && value != T::default() {
             let json = encode::to_value_of(&value);
-            self.learn_result(name, json.unwrap_or_else(|error| panic!("the noted value `{name}`: {error}")));
+            self.record_result(
+                name,
+                json.unwrap_or_else(|error| panic!("the noted value `{name}`: {error}")),
+            );
         }
         value
     }
@@ -125,7 +128,7 @@ impl Cx {
                 return self.astray(Astray::Other { effect, expected, got }).await;
             }
         }
-        self.recorder().learn(self.task, |learned| {
+        self.recorder().record_inputs(self.task, |learned| {
             learned.compared.insert(name.to_owned(), got);
         });
     }
@@ -143,8 +146,8 @@ impl Cx {
         self.astray(astray).await
     }
 
-    fn learn_result(&self, name: &str, json: Value) {
-        self.recorder().learn(self.task, |learned| {
+    fn record_result(&self, name: &str, json: Value) {
+        self.recorder().record_inputs(self.task, |learned| {
             learned.results.insert(name.to_owned(), json);
         });
     }

@@ -61,8 +61,8 @@ async fn strays(cx: &Cx, key: &str, cursor: ReplayCursor, is_own: bool) -> Resul
     let task = Segment { node: cx.node().clone(), task, key: key.to_owned() };
     let called = cursor.script.seek(&cursor.thread, &Value::String(task.to_string())).await?;
     Ok(match called {
-        replay_script::Called::Yes => None,
-        replay_script::Called::Otherwise => Some(Astray::Unknown),
-        replay_script::Called::Never => Some(Astray::Call { key: key.to_owned() }),
+        replay_script::CallReplay::Yes => None,
+        replay_script::CallReplay::Otherwise => Some(Astray::Unknown),
+        replay_script::CallReplay::Never => Some(Astray::Call { key: key.to_owned() }),
     })
 }

@@ -12,17 +12,17 @@ use super::{
 
 cases![
     a_value_is_replaced_and_not_merged,
-    what_is_missing_is_nothing,
-    a_version_is_told_from_the_next_within_a_millisecond,
+    missing_items_are_none,
+    versions_within_a_millisecond_are_distinguished,
     a_deleted_item_is_gone_and_begins_anew,
-    values_are_kept_to_the_letter,
+    values_are_stored_exactly,
     any_text_is_a_key,
     a_batch_is_done_in_order,
     a_batch_is_done_whole_or_not_at_all,
     namespaces_are_listed,
-    an_item_lives_as_long_as_it_is_said,
-    a_read_begins_the_time_again_if_asked,
-    what_is_over_is_over_before_it_is_swept,
+    an_item_lives_for_its_ttl,
+    a_read_refreshes_the_ttl_if_configured,
+    expired_items_are_hidden_before_they_are_swept,
     many_at_once_all_arrive,
 ];
 
@@ -36,7 +36,7 @@ async fn a_value_is_replaced_and_not_merged(kit: Kit) {
     assert_eq!((item.created_ms, item.updated_ms, item.expires_ms), (1000, 1050, None));
 }
 
-async fn what_is_missing_is_nothing(kit: Kit) {
+async fn missing_items_are_none(kit: Kit) {
     put(&kit.plain, &["a", "b"], "k", json!(1)).await;
     for (labels, key) in [(&["a"][..], "k"), (&["a", "b"], "K"), (&["a", "b", "c"], "k"), (&["b"], "k")] {
         assert_eq!(get(&kit.plain, labels, key).await, None);
@@ -44,7 +44,7 @@ async fn what_is_missing_is_nothing(kit: Kit) {
     kit.plain.delete(&ns(&["a"]), "k").await.expect("there is nothing to delete, which is no error");
 }
 
-async fn a_version_is_told_from_the_next_within_a_millisecond(kit: Kit) {
+async fn versions_within_a_millisecond_are_distinguished(kit: Kit) {
     for version in 0..3 {
         put(&kit.plain, &["a"], "k", json!("same")).await;
         let item = get(&kit.plain, &["a"], "k").await.expect("it is there");
@@ -64,7 +64,7 @@ async fn a_deleted_item_is_gone_and_begins_anew(kit: Kit) {
     assert_eq!(get(&kit.plain, &["a"], "k").await.expect("it is there").created_ms, 1005);
 }
 
-async fn values_are_kept_to_the_letter(kit: Kit) {
+async fn values_are_stored_exactly(kit: Kit) {
     let values = [
         Value::Null,
         json!(false),
@@ -178,7 +178,7 @@ async fn namespaces_are_listed(kit: Kit) {
     assert_eq!(list(ListNamespaces { offset: 9, ..all() }).await, "");
 }
 
-async fn an_item_lives_as_long_as_it_is_said(kit: Kit) {
+async fn an_item_lives_for_its_ttl(kit: Kit) {
     let store = kit.brief;
     let options = |ttl| PutOptions { ttl, ..PutOptions::default() };
     for (key, ttl) in [
@@ -205,7 +205,7 @@ async fn an_item_lives_as_long_as_it_is_said(kit: Kit) {
     assert_eq!((item.created_ms, item.updated_ms, item.expires_ms), (1100, 1100, Some(1200)));
 }
 
-async fn a_read_begins_the_time_again_if_asked(kit: Kit) {
+async fn a_read_refreshes_the_ttl_if_configured(kit: Kit) {
     let (store, clock) = (kit.brief, kit.clock);
     put(&store, &["a"], "get", json!("one")).await;
     put(&store, &["a"], "search", json!("two")).await;
@@ -222,7 +222,7 @@ async fn a_read_begins_the_time_again_if_asked(kit: Kit) {
     assert_eq!(keys(&store, Search { refresh: Some(false), ..Search::everywhere() }).await, "get search");
 }
 
-async fn what_is_over_is_over_before_it_is_swept(kit: Kit) {
+async fn expired_items_are_hidden_before_they_are_swept(kit: Kit) {
     let store = kit.brief;
     for key in ["one", "two"] {
         put(&store, &["a"], key, json!("word")).await;

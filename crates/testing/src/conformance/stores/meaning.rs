@@ -9,13 +9,13 @@ use super::{
 };
 
 cases![
-    the_nearest_comes_first,
+    the_nearest_match_is_first,
     an_item_without_text_has_no_meaning,
-    a_store_without_a_model_says_so,
+    a_store_without_a_model_reports_it,
     a_model_that_fails_leaves_nothing_behind,
 ];
 
-async fn the_nearest_comes_first(kit: Kit) {
+async fn the_nearest_match_is_first(kit: Kit) {
     let store = &kit.meant;
     put(store, &["a"], "shore", json!({"text": "sea and stone", "n": 1})).await;
     put(store, &["a"], "deep", json!({"text": "sea sea sea", "n": 2})).await;
@@ -51,7 +51,7 @@ async fn an_item_without_text_has_no_meaning(kit: Kit) {
     assert_eq!(nowhere[0].score, Some(0.0));
 }
 
-async fn a_store_without_a_model_says_so(kit: Kit) {
+async fn a_store_without_a_model_reports_it(kit: Kit) {
     put(&kit.plain, &["a"], "k", json!("sea")).await;
     let refused = kit.plain.search(Search::everywhere().meaning("sea")).await;
     assert!(matches!(refused, Err(StoreError::NoEmbedding)), "{refused:?}");

@@ -78,16 +78,16 @@ const TEXTS: [&str; 5] = ["tea", "green tea", "a long text about tea and more te
 #[derive(Clone, Debug)]
 enum Operation {
     Put {
-        place: Place,
+        place: ItemKey,
         text: &'static str,
         n: i64,
         ttl: Option<u64>,
     },
     Get {
-        place: Place,
+        place: ItemKey,
     },
     Delete {
-        place: Place,
+        place: ItemKey,
     },
     Search {
         within: Option<usize>,
@@ -107,7 +107,7 @@ enum Operation {
     Restart,
 }
 
-type Place = (usize, &'static str);
+type ItemKey = (usize, &'static str);
 
 fn operation() -> impl Strategy<Value = Operation> {
     let place = || (0..NAMESPACES.len(), select(&KEYS[..]));
@@ -261,7 +261,7 @@ impl Model {
     }
 }
 
-fn there((namespace, key): Place) -> (Namespace, String) {
+fn there((namespace, key): ItemKey) -> (Namespace, String) {
     (ns(NAMESPACES[namespace]), key.to_owned())
 }
 

@@ -12,18 +12,18 @@ use super::{
 
 cases![
     a_search_goes_below_its_namespace_and_not_beside_it,
-    ten_at_most_unless_said_otherwise,
+    the_default_limit_is_ten,
     filters_all_have_to_be_true,
     words_are_found_whatever_their_case,
-    the_best_comes_first,
-    equals_come_in_the_order_of_their_places,
+    the_best_match_is_first,
+    equal_scores_are_ordered_by_key,
     any_text_is_a_query,
-    what_is_elsewhere_does_not_count,
-    what_was_put_before_is_not_found,
+    other_namespaces_do_not_affect_scores,
+    items_stored_before_the_model_are_not_found,
     filters_do_not_change_the_score,
-    only_what_is_to_be_indexed_is_found,
+    only_indexed_items_are_found,
     very_common_words_count_but_find_nothing,
-    what_is_over_is_not_counted,
+    expired_items_are_not_counted,
 ];
 
 async fn a_search_goes_below_its_namespace_and_not_beside_it(kit: Kit) {
@@ -48,7 +48,7 @@ async fn a_search_goes_below_its_namespace_and_not_beside_it(kit: Kit) {
     assert!(search(store, within()).await.iter().all(|found| found.score.is_none()));
 }
 
-async fn ten_at_most_unless_said_otherwise(kit: Kit) {
+async fn the_default_limit_is_ten(kit: Kit) {
     for n in 0..12 {
         put(&kit.plain, &["a"], &format!("{n:02}"), json!("same word")).await;
     }
@@ -97,7 +97,7 @@ async fn words_are_found_whatever_their_case(kit: Kit) {
     }
 }
 
-async fn the_best_comes_first(kit: Kit) {
+async fn the_best_match_is_first(kit: Kit) {
     put(&kit.plain, &["a"], "both", json!("green tea with a lot of other words in it")).await;
     put(&kit.plain, &["a"], "common", json!("green green apples")).await;
     put(&kit.plain, &["a"], "long", json!("green in a text with many more words than the others have")).await;
@@ -114,7 +114,7 @@ async fn the_best_comes_first(kit: Kit) {
     assert!((scores[0] - expected).abs() < 1e-12, "{} is not {expected}", scores[0]);
 }
 
-async fn equals_come_in_the_order_of_their_places(kit: Kit) {
+async fn equal_scores_are_ordered_by_key(kit: Kit) {
     for (labels, key) in [(&["b"][..], "1"), (&["a"], "3"), (&["a"], "2"), (&["c"], "0")] {
         put(&kit.plain, labels, key, json!("same words")).await;
     }
@@ -155,7 +155,7 @@ async fn any_text_is_a_query(kit: Kit) {
     assert_eq!(keys(&kit.plain, Search::everywhere().words("x AND rowid")).await, "k");
 }
 
-async fn what_is_elsewhere_does_not_count(kit: Kit) {
+async fn other_namespaces_do_not_affect_scores(kit: Kit) {
     put(&kit.plain, &["a"], "k", json!("green tea")).await;
     put(&kit.plain, &["a"], "l", json!("black tea with milk")).await;
     let query = || Search::within(&ns(&["a"])).words("tea milk");
@@ -166,7 +166,7 @@ async fn what_is_elsewhere_does_not_count(kit: Kit) {
     assert_eq!(search(&kit.plain, query()).await, before);
 }
 
-async fn what_was_put_before_is_not_found(kit: Kit) {
+async fn items_stored_before_the_model_are_not_found(kit: Kit) {
     put(&kit.plain, &["a"], "k", json!("old words")).await;
     put(&kit.plain, &["a"], "k", json!("new words")).await;
     assert_eq!(keys(&kit.plain, Search::everywhere().words("old")).await, "");
@@ -183,7 +183,7 @@ async fn filters_do_not_change_the_score(kit: Kit) {
     assert!(all.contains(&one[0]), "{all:?}");
 }
 
-async fn only_what_is_to_be_indexed_is_found(kit: Kit) {
+async fn only_indexed_items_are_found(kit: Kit) {
     let value = json!({"a": "one", "b": {"c": "two"}, "d": "three"});
     let with = |index| PutOptions { index, ..PutOptions::default() };
     let fields = Index::Fields(vec!["a".into(), "b.c".into(), "missing".into()]);
@@ -239,7 +239,7 @@ async fn very_common_words_count_but_find_nothing(kit: Kit) {
     assert_eq!(search(store, a().words("tea")).await[0].score, score);
 }
 
-async fn what_is_over_is_not_counted(kit: Kit) {
+async fn expired_items_are_not_counted(kit: Kit) {
     let store = &kit.plain;
     for (key, text) in [("1", "green tea"), ("2", "black tea"), ("3", "coffee")] {
         put(store, &["a"], key, json!(text)).await;

@@ -8,7 +8,7 @@ use superstep_llm::{Message, Role};
 pub const LONGEST_MEMORY: usize = 8_000;
 
 /// Returns the user's and the model's texts of these messages, each short enough for an entry.
-pub(crate) fn said(messages: &[Message]) -> Result<Vec<String>, MemoryError> {
+pub(crate) fn entry_texts(messages: &[Message]) -> Result<Vec<String>, MemoryError> {
     let said = messages.iter().filter(|message| matches!(message.role, Role::User | Role::Assistant));
     let texts = said.map(|message| message.content.trim()).filter(|text| !text.is_empty());
     texts

@@ -14,17 +14,17 @@ use rmcp::{
 use tokio::sync::Notify;
 
 use crate::{
-    failed_requests::Unsent,
-    notifications::{Ears, Sent},
+    failed_requests::RequestFailure,
+    notifications::{CallListeners, Sent},
 };
 
 /// The maximum number of unanswered requests of a server. Reading pauses until one is answered.
 const MOST_UNANSWERED: usize = 64;
 
 /// A transport that observes its messages.
-pub(crate) struct Overheard<T> {
+pub(crate) struct ObservedTransport<T> {
     transport: T,
-    ears: Arc<Ears>,
+    listeners: Arc<CallListeners>,
     unanswered: Arc<Unanswered>,
 }
 
@@ -53,19 +53,19 @@ impl Unanswered {
     }
 }
 
-impl<T> Overheard<T> {
-    pub(crate) fn new(transport: T, ears: Arc<Ears>) -> Self {
-        Self { transport, ears, unanswered: Arc::default() }
+impl<T> ObservedTransport<T> {
+    pub(crate) fn new(transport: T, listeners: Arc<CallListeners>) -> Self {
+        Self { transport, listeners, unanswered: Arc::default() }
     }
 }
 
-impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Overheard<T> {
-    type Error = Unsent;
+impl<T: Transport<RoleClient, Error: Into<RequestFailure>>> Transport<RoleClient> for ObservedTransport<T> {
+    type Error = RequestFailure;
 
     fn send(
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = Result<(), Unsent>> + Send + 'static {
+    ) -> impl Future<Output = Result<(), RequestFailure>> + Send + 'static {
         let (mut call, mut answered) = (None, None);
         match &message {
             JsonRpcMessage::Request(asked) => call = asked.request.extensions().get::<Sent>().cloned(),
@@ -100,7 +100,7 @@ impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Ov
                     }
                     // No other code needs it, and each would start a task.
                     said => {
-                        self.ears.hear(said);
+                        self.listeners.handle(said);
                         continue;
                     }
                 },
@@ -110,7 +110,7 @@ impl<T: Transport<RoleClient, Error: Into<Unsent>>> Transport<RoleClient> for Ov
         }
     }
 
-    async fn close(&mut self) -> Result<(), Unsent> {
+    async fn close(&mut self) -> Result<(), RequestFailure> {
         self.transport.close().await.map_err(Into::into)
     }
 }
@@ -150,14 +150,15 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_read_its_answers_is_not_read() {
-        let mut overheard = Overheard::new(Deaf(0), Arc::new(Ears::new(Arc::default())));
+        let mut observed_transport =
+            ObservedTransport::new(Deaf(0), Arc::new(CallListeners::new(Arc::default())));
         let mut taken = 0;
-        while overheard.receive().now_or_never().is_some() {
+        while observed_transport.receive().now_or_never().is_some() {
             taken += 1;
         }
-        assert_eq!((taken, overheard.transport.0), (MOST_UNANSWERED, 64));
-        overheard.unanswered.remove(Some(&RequestId::Number(1)));
-        assert!(overheard.receive().now_or_never().is_some());
-        assert!(overheard.receive().now_or_never().is_none());
+        assert_eq!((taken, observed_transport.transport.0), (MOST_UNANSWERED, 64));
+        observed_transport.unanswered.remove(Some(&RequestId::Number(1)));
+        assert!(observed_transport.receive().now_or_never().is_some());
+        assert!(observed_transport.receive().now_or_never().is_none());
     }
 }
