@@ -12,7 +12,7 @@ use superstep_testing::script::Answer;
 
 use crate::support::{Place, Ran, ended, received, serve};
 
-const UNKNOWN: &str = "there is no thread `t` in `";
+const UNKNOWN: &str = "thread `t` does not exist in `";
 const READ_ONLY: &str = "it is read-only; make the file and its folder writable, or use another file";
 const UNFINISHED: &str = "thread `t` is not finished";
 

@@ -132,7 +132,7 @@ async fn a_failed_dream_is_reported_and_does_not_affect_the_turn() {
     let asked = place.run(&with(&["dream", "--now", "--config", "agent.toml"], &flags)).await;
     assert_eq!((asked.code, asked.stdout.as_str()), (Some(3), ""), "{asked:?}");
     let asked = place.run(&with(&["dream", "--config", "agent.toml"], &flags)).await.ok();
-    assert!(asked.stdout.starts_with("2 turns of `me` wait; it is not time yet"), "{asked:?}");
+    assert!(asked.stdout.starts_with("2 turns of `me` wait; the dream is not due yet"), "{asked:?}");
     assert_eq!(memory(&place, "me"), "# Memory\n");
 }
 

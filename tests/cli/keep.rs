@@ -69,7 +69,10 @@ async fn a_copy_is_independent() {
     let copied = place.run(&["copy", "one", "three", "--json"]).await.ok().lines();
     assert_eq!(copied, [json!({ "thread": "one", "copy": "three" })]);
     let unknown = place.run(&["copy", "nobody", "four"]).await;
-    assert!(unknown.code == Some(5) && unknown.stderr.contains("there is no thread `nobody`"), "{unknown:?}");
+    assert!(
+        unknown.code == Some(5) && unknown.stderr.contains("thread `nobody` does not exist"),
+        "{unknown:?}"
+    );
 }
 
 #[tokio::test]
@@ -126,7 +129,10 @@ async fn a_prune_requires_a_retention() {
         assert!(ran.code == Some(2) && ran.stderr.contains(wanted), "{ran:?}");
     }
     let unknown = place.run(&["prune", "nobody", "--leaves"]).await;
-    assert!(unknown.code == Some(5) && unknown.stderr.contains("there is no thread `nobody`"), "{unknown:?}");
+    assert!(
+        unknown.code == Some(5) && unknown.stderr.contains("thread `nobody` does not exist"),
+        "{unknown:?}"
+    );
     let empty = Place::new();
     let unknown = empty.run(&["delete", "nobody"]).await;
     assert!(unknown.code == Some(5) && !empty.database().exists(), "{unknown:?}");

@@ -89,7 +89,7 @@ async fn a_server_works_in_the_folder_of_the_tools_or_below_it() {
     }
     configured(&place, "cwd = \"gone\"\n");
     let ran = place.run(&run).await;
-    assert!(ran.stderr.contains("MCP server `small`: there is no folder"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("MCP server `small`: the working folder"), "{}", ran.stderr);
 }
 
 #[tokio::test]

@@ -123,9 +123,13 @@ async fn the_dreaming_preset_dreams_and_reports_it() {
     let url = server.base_url();
     let run = ["--thread", "t", "--base-url", &url, "--model", "m"];
     let first = place.run(&[&["run", "I like tea", "--preset", "cococat"], &run[..]].concat()).await.ok();
-    assert!(first.stderr.contains("turns are written down and dreamt of; `--no-memory`"), "{}", first.stderr);
+    assert!(
+        first.stderr.contains("turns are recorded and consolidated by dreams; `--no-memory`"),
+        "{}",
+        first.stderr
+    );
     let second = place.run(&[&["run", "Mia, too"], &run[..]].concat()).await.ok();
-    assert!(!second.stderr.contains("dreamt of"), "{}", second.stderr);
+    assert!(!second.stderr.contains("consolidated by dreams"), "{}", second.stderr);
     let third = place.run(&[&["run", "yes"], &run[..]].concat()).await.ok();
     assert!(third.stderr.contains("consolidated 3 turns of `me`: Done."), "{}", third.stderr);
     assert!(place.run(&["memory", "list"]).await.ok().stdout.contains("likes tea"));

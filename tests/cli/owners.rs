@@ -66,7 +66,10 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
 async fn an_adopted_thread_is_the_agents() {
     let (place, graph) = with_an_order().await;
     let unknown = place.run(&["adopt", "nobody"]).await;
-    assert!(unknown.code == Some(5) && unknown.stderr.contains("there is no thread `nobody`"), "{unknown:?}");
+    assert!(
+        unknown.code == Some(5) && unknown.stderr.contains("thread `nobody` does not exist"),
+        "{unknown:?}"
+    );
     let told = place.run(&["adopt", "order"]).await.ok().stdout;
     assert_eq!(told, "thread `order` belongs to the agent now\n");
     assert!(graph.thread("order").state().await.is_err());

@@ -12,7 +12,7 @@ async fn no_server_at_the_url() {
     let ran = place
         .run(&["run", "hi", "--thread", "t", "--base-url", "http://127.0.0.1:1/v1", "--model", "m"])
         .await;
-    assert!(ran.stderr.contains("asking again in "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("retrying in "), "{}", ran.stderr);
     ran.refused(
         3,
         "the model call failed: `http://127.0.0.1:1/v1`: no connection: Connection refused (os error 111)\n\

@@ -91,7 +91,7 @@ async fn the_model_or_the_tools_are_real_on_a_fork() {
     place.file("notes.txt", "one line\n");
     let ran = place.run(&["replay", "t", "--live-tools", "--to", "8"]).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    assert!(ran.stdout.contains("node `tools`: what it wrote to channel"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("node `tools`: the write to channel"), "{}", ran.stdout);
     assert!(ran.stdout.contains("one line"), "{}", ran.stdout);
 }
 

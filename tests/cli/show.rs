@@ -254,5 +254,5 @@ async fn a_configuration_that_does_not_fit_is_refused_by_name() {
         .await
         .refused(2, "the configuration `.` is not a regular file");
     let ran = place.run(&["presets", "nope"]).await;
-    assert!(ran.code == Some(2) && ran.stderr.contains("there is no preset `nope`"), "{}", ran.stderr);
+    assert!(ran.code == Some(2) && ran.stderr.contains("unknown preset `nope`"), "{}", ran.stderr);
 }

@@ -103,7 +103,7 @@ async fn a_permission_rule_with_a_wrong_name_is_refused() {
     let refused = async |rule: &str, what: &str| {
         place.file("rules.toml", &format!("[[permissions]]\n{rule}\n"));
         let ran = place.run(&["run", "go", "--yes", "--config", "rules.toml"]).await;
-        ran.refused(2, &format!("a permission rule is about tool {what}; see `superstep tools`"));
+        ran.refused(2, &format!("a permission rule names tool {what}; see `superstep tools`"));
     };
     refused("tool = \"shel\"\nthen = \"deny\"", "`shel`, which does not exist").await;
     let argument = "tool = \"{edit,write}_file\"\narguments = { pat = \"docs/*\" }\nthen = \"allow\"";

@@ -337,8 +337,8 @@ async fn decisions_are_stored_in_a_file_readable_by_its_owner_only() {
         fs::write(&file, wrong).unwrap();
         let ran = place.run(&["run", "1 + 1", "--thread", "t"]).await;
         assert_eq!(ran.code, Some(4), "{ran:?}");
-        assert!(ran.stderr.contains("which says what you permitted on thread `t`"), "{}", ran.stderr);
-        assert!(ran.stderr.ends_with("remove it to be asked again\n"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("which stores your decisions on thread `t`"), "{}", ran.stderr);
+        assert!(ran.stderr.ends_with("remove it to decide again\n"), "{}", ran.stderr);
     }
     fs::write(&file, text).unwrap();
     place.run(&["delete", "t"]).await.ok();

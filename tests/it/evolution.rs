@@ -166,7 +166,7 @@ async fn a_failing_or_panicking_migration_names_its_input() {
     );
     assert_eq!(refused::<Told>(Left::new().superstep(&[r#"{"heard":7}"#], None).await).await, expected);
     let expected = format!(
-        "SS115: thread `t`, checkpoint 1: what is stored of channel `said` does not fit the state\n  cause: {migrate}\n  \
+        "SS115: thread `t`, checkpoint 1: the stored data of channel `said` does not fit the state\n  cause: {migrate}\n  \
          cause: panicked: it is afraid"
     );
     let snapshot = json!({"said": "boo"});

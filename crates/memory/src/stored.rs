@@ -249,6 +249,6 @@ mod tests {
 
         let blind = StoreMemory::new(Arc::new(MemoryStore::new())).by_meaning(0.9);
         let error = blind.search("eel", "u", 5).await.unwrap_err().to_string();
-        assert!(error.starts_with("SS307: this store was given no embedding"), "{error}");
+        assert!(error.starts_with("SS307: the store has no embedding model"), "{error}");
     }
 }

@@ -170,7 +170,7 @@ mod tests {
                 "messages[0]: `id` is not a field of a message",
             ),
             (vec![user(), says("")], "messages[1]: an assistant message without content and calls"),
-            (vec![user(), calls(&[])], "messages[1]: an assistant that neither"),
+            (vec![user(), calls(&[])], "messages[1]: an assistant message without"),
             (vec![user(), result("c1")], "messages[1]: a result of `c1` without a call"),
             (vec![user(), calls(&[one])], "messages: the call `c1` has no result at the end"),
             (vec![user(), calls(&[one]), user()], "messages[2]: comes before the result of the call `c1`"),

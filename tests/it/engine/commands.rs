@@ -161,7 +161,7 @@ on_every_store! {
         assert!(matches!(&error, RunError::Route { step: 1, error: EngineError::UnknownSend { .. } }), "{error}");
         assert_eq!(
             error.to_string(),
-            "SS104: superstep 1: node `p` sent an item to `w`, to which it may not send; declare it with `add_sends`"
+            "SS104: superstep 1: node `p` sent an item to `w`, which it does not declare; declare it with `add_sends`"
         );
         assert_eq!(names(&head(&backend.keep(senders(false))).await.next), "p");
         assert_eq!(backend.keep(senders(true)).thread("t").resume().await.unwrap().state.said(), "z 3 1");
@@ -318,7 +318,7 @@ fn routes_are_declared_once_and_lead_to_nodes_of_the_graph() {
     let lines: Vec<_> = error.problems.iter().map(|problem| problem.place.line() - first).collect();
     assert_eq!(lines[..4], [0, 5, 6, 6]);
     let codes: Vec<_> = error.problems.iter().map(|problem| problem.to_string()).collect();
-    assert!(codes[0].contains("SS011: node `a` chooses where to go"), "{}", codes[0]);
+    assert!(codes[0].contains("SS011: routing node `a` has no targets"), "{}", codes[0]);
     assert!(codes[1].contains("SS012: the routes of node `b` are declared twice, first at "), "{}", codes[1]);
 }
 

@@ -151,8 +151,7 @@ on_every_store! {
         let error = failed(without_b.thread("t").resume().await);
         assert_eq!(
             error.to_string(),
-            "SS114: graph `line` cannot resume from this checkpoint: the checkpoint of superstep 1 still \
-             has to run `b`, which the graph does not have; add the nodes again, or update the thread as \
+            "SS114: graph `line` cannot resume from this checkpoint: the checkpoint of superstep 1 has pending nodes that the graph does not have: `b`; add the nodes again, or update the thread as \
              another node"
         );
         assert_eq!(h(&without_b).await, before);
@@ -208,7 +207,7 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let gone = "SS114: graph `g` cannot resume from this checkpoint: the checkpoint of superstep 0 \
-                    still has to run `x`, which the graph does not have; add the nodes again, or update the \
+                    has pending nodes that the graph does not have: `x`; add the nodes again, or update the \
                     thread as another node";
         let no_way = "SS114: graph `g` cannot resume from this checkpoint: the record of task 0 does not \
                       fit the checkpoint of superstep 0: node `a` was routed to `x`, to which it has no \

@@ -291,7 +291,7 @@ fn all_problems_of_a_description_are_reported_at_once() {
     })));
     assert_eq!(
         error.unwrap_err().to_string(),
-        "SS180: invalid channels: channel `$x`: `$x` can be no channel's name; channel `a`: its default: it \
+        "SS180: invalid channels: channel `$x`: `$x` is not a valid channel name; channel `a`: its default: it \
          is a text and cannot be a number; channel `b`: `a` is already the name of a channel, or a \
          duplicate; channel `b`: it is never stored, so options about its stored form have no effect; \
          channel `c`: a barrier has `names` for whom it waits, and nothing else has; channel `clear`: \

@@ -373,7 +373,7 @@ async fn spawned_work_of_a_node_cannot_use_once() {
     let end = graph.run(Plain::update()).await.unwrap();
     assert_eq!(end.state.said(), "a");
     let told = told.lock().unwrap().join("");
-    assert!(told.starts_with("SS169: `late` was to be done once"), "{told}");
+    assert!(told.starts_with("SS169: `once` was called for `late`"), "{told}");
 }
 
 on_every_store! {
@@ -393,7 +393,7 @@ on_every_store! {
         };
         store.record(&task, record).await.unwrap();
         let error = failed(graph.thread("t").resume().await);
-        let expected = "SS115: thread `t`, checkpoint 2: what is stored of the answers of node `a` does not fit the state";
+        let expected = "SS115: thread `t`, checkpoint 2: the stored data of the answers of node `a` does not fit the state";
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -63,8 +63,8 @@ on_every_store! {
         graph.thread("t").run(say("1")).await.unwrap();
         graph.thread("other").run(say("2")).await.unwrap();
         for to in [&from, &to] {
-            let error = failed(graph.thread(&from).copy_to(to).await);
-            assert!(error.to_string().starts_with("SS310: there is a thread `"), "{error}");
+            let error = failed(graph.thread(&from).copy_to(to).await).to_string();
+            assert!(error.starts_with("SS310: thread `") && error.contains("` already exists;"), "{error}");
         }
     }
 

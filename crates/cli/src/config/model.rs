@@ -426,11 +426,11 @@ mod tests {
     async fn without_anything_the_offline_planner_answers_but_not_for_another_model() {
         let choice = inputs(&NONE, None, None).settle().await.unwrap();
         assert_eq!(choice.name, OFFLINE);
-        assert!(choice.note.unwrap().contains("no language model"));
+        assert!(choice.note.unwrap().contains("not a language model"));
         let flags = TurnArgs { model: Some("llama".into()), ..NONE };
         let error = refused(inputs(&flags, None, None)).await;
         assert_eq!(error.exit, Exit::Model);
-        assert!(error.message.contains("no server to ask for model `llama`"), "{}", error.message);
+        assert!(error.message.contains("no server for model `llama`"), "{}", error.message);
     }
 
     #[tokio::test]

@@ -52,7 +52,7 @@ fn nodes_that_the_graph_lost_are_all_named() {
     assert_eq!(error, RestoreError::UnknownNodes { step: 2, nodes: vec!["x".into(), "y".into()] });
     assert_eq!(
         error.to_string(),
-        "the checkpoint of superstep 2 still has to run `x`, `y`, which the graph does not have; add the nodes again, \
+        "the checkpoint of superstep 2 has pending nodes that the graph does not have: `x`, `y`; add the nodes again, \
          or update the thread as another node"
     );
 }

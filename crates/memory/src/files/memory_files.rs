@@ -412,7 +412,7 @@ mod tests {
         for (user, name) in [("a", FILE), ("b", LOCK)] {
             let path = files.file_of(user).unwrap();
             symlink(&target, path.with_file_name(name)).unwrap();
-            assert!(add(&files, user, "x").unwrap_err().to_string().ends_with("is no file"));
+            assert!(add(&files, user, "x").unwrap_err().to_string().ends_with("is not a file"));
         }
         assert!(files.search("a", "secret", 1).is_err());
         symlink(elsewhere.path(), dir.path().join("memory/c")).unwrap();

@@ -142,7 +142,7 @@ impl JsonChannels {
             let mut problem = |problem: String| problems.push(format!("channel `{name}`: {problem}"));
             for name in [name].into_iter().chain(&channel.was) {
                 if name.is_empty() || is_reserved(name) {
-                    problem(format!("`{name}` can be no channel's name"));
+                    problem(format!("`{name}` is not a valid channel name"));
                 }
             }
             for was in &channel.was {

@@ -541,7 +541,7 @@ fn only_trees_of_the_thread_are_read() {
     let later = at.keep();
     for (thread, name) in [("other", later.as_str()), ("t", "../../../secret"), ("t", ""), ("t", "00")] {
         let error = at.files.restore(thread, &[round(name, &tree)], true).unwrap_err().to_string();
-        assert!(error.contains("was not kept on this thread"), "{error}");
+        assert!(error.contains("is not stored for this thread"), "{error}");
     }
     fs::write(at.place.at(&format!(".superstep/files/t/{tree}.tree")), "{").unwrap();
     let error = at.restore(&later, &tree, true).unwrap_err().to_string();
@@ -591,7 +591,7 @@ fn unused_contents_are_deleted_and_the_rest_can_be_restored() {
 
     // A missing tree indicates a problem: then nothing is deleted.
     let error = watched.files.prune("t", &[trees[0].clone()].into()).unwrap_err();
-    assert!(error.to_string().contains("was not kept on this thread"), "{error}");
+    assert!(error.to_string().contains("is not stored for this thread"), "{error}");
     watched.restore(&trees[1], &trees[2], false).unwrap();
     assert_eq!(watched.files.prune("nobody", &wanted).unwrap(), 0);
 }
