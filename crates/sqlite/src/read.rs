@@ -138,7 +138,10 @@ impl Database {
     }
 }
 
-fn roots_of(connection: &Connection, place: &Location) -> Result<Vec<(ThreadId, ThreadRow)>, CheckpointError> {
+fn roots_of(
+    connection: &Connection,
+    place: &Location,
+) -> Result<Vec<(ThreadId, ThreadRow)>, CheckpointError> {
     let refused = |cause| error::database(place, "list the threads", cause);
     ThreadRow::check_all(connection, place)?;
     let mut roots = connection.prepare_cached(&roots()).map_err(refused)?;

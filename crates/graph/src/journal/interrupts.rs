@@ -250,7 +250,8 @@ pub(crate) fn asking_record(
     once: BTreeMap<String, RawJson>,
 ) -> TaskRecord {
     let answer = |(key, given): (&String, &StoredAnswer)| (key.clone(), RawJson::from(&given.answer));
-    let asked = |(key, given): (&String, &StoredAnswer)| Some((key.clone(), answered(given.question.as_ref()?)));
+    let asked =
+        |(key, given): (&String, &StoredAnswer)| Some((key.clone(), answered(given.question.as_ref()?)));
     TaskRecord::Interrupted {
         questions,
         answers: answers.iter().map(answer).collect(),

@@ -275,7 +275,11 @@ impl Recorder {
 
     /// Returns the recorded inputs of a task. `once` returns the results of its effects, which are stored
     /// elsewhere while it runs.
-    pub(crate) fn take_inputs(&self, task: TaskId, once: impl FnOnce() -> BTreeMap<String, RawJson>) -> Recorded {
+    pub(crate) fn take_inputs(
+        &self,
+        task: TaskId,
+        once: impl FnOnce() -> BTreeMap<String, RawJson>,
+    ) -> Recorded {
         let page = self.pages_with(task).and_then(|mut pages| pages.tasks.remove(&task.slot));
         let Some(Page { mut learned, once: done, .. }) = page else { return Recorded::default() };
         if done.is_empty() {
