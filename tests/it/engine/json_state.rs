@@ -295,7 +295,7 @@ fn all_problems_of_a_description_are_reported_at_once() {
          is a text and cannot be a number; channel `b`: `a` is already the name of a channel, or a \
          duplicate; channel `b`: it is never stored, so options about its stored form have no effect; \
          channel `c`: a barrier has `names` for whom it waits, and nothing else has; channel `clear`: \
-         `clear` can be no channel's name; channel `d`: a barrier has `names` for whom it waits, and \
+         `clear` is not a valid channel name; channel `d`: a barrier has `names` for whom it waits, and \
          nothing else has"
     );
     let error = serde_json::from_value::<JsonChannels>(json!({ "x": { "reducer": "product" } })).unwrap_err();
