@@ -170,6 +170,53 @@ async fn help_teaches_and_completions_complete() {
 }
 
 #[tokio::test]
+async fn the_help_of_a_command_has_its_thread_first_and_the_shared_options_last() {
+    let place = Place::new();
+    let steer = place.run(&["steer", "--help"]).await.ok().stdout;
+    assert_eq!(
+        steer,
+        "\
+Send a message to a running turn, for example in another terminal; the agent reads it before its
+next model call
+
+Usage: superstep steer [OPTIONS] <THREAD> <TEXT>
+
+Arguments:
+  <THREAD>  The thread
+  <TEXT>    The message
+
+Options:
+      --db <FILE>  The database [default: `.superstep/threads.db` under `--cwd`]
+      --cwd <DIR>  The folder that the tools cannot leave [default: the current one]
+      --json       Print JSON: one object per line
+  -h, --help       Print help
+"
+    );
+    let prune = place.run(&["prune", "--help"]).await.ok().stdout;
+    assert_eq!(
+        prune,
+        "\
+Delete older checkpoints of a thread; its newest one always stays
+
+Usage: superstep prune [OPTIONS] <--keep-last <N>|--older-than <DURATION>|--leaves> <THREAD>
+
+Arguments:
+  <THREAD>  The thread
+
+Options:
+      --keep-last <N>          Retain this number of newest checkpoints
+      --older-than <DURATION>  Delete those older than this, such as `12h`, `30d` or `2w`
+      --leaves                 Retain the last one of each branch
+  -y, --yes                    Skip the confirmation
+      --db <FILE>              The database [default: `.superstep/threads.db` under `--cwd`]
+      --cwd <DIR>              The folder that the tools cannot leave [default: the current one]
+      --json                   Print JSON: one object per line
+  -h, --help                   Print help
+"
+    );
+}
+
+#[tokio::test]
 async fn the_guide_names_every_command_flag_and_exit_code() {
     let place = Place::new();
     let guide = include_str!("../../docs/cli.md");

@@ -9,7 +9,7 @@ use crate::{
     args::{
         decisions::DecisionArgs,
         memory::MemoryCommand,
-        shared::{LocationArgs, TurnArgs},
+        shared::{DatabaseArgs, LocationArgs, ThreadArgs, TurnArgs},
         values::{age, new_thread_name, thread_name, user_name},
     },
     output::exit::Exit,
@@ -73,16 +73,16 @@ Examples:
     /// model call.
     Steer(SteerArgs),
     /// List the threads, the newest first.
-    Threads(ThreadsArgs),
+    Threads(DatabaseArgs),
     /// Delete threads with all of their checkpoints.
     Delete(DeleteArgs),
     /// Copy a thread; the copy is independent of the original.
     Copy(CopyArgs),
     /// Adopt a thread that another graph began, such as an agent of your own program.
-    Adopt(AdoptArgs),
+    Adopt(ThreadArgs),
     /// Delete older checkpoints of a thread; its newest one always stays.
     Prune(PruneArgs),
-    /// Restore files that tools changed after a checkpoint.
+    /// Restore files that tools changed after a checkpoint of a finished thread.
     #[command(after_help = "\
 Restores files that only the thread's tools changed; if one was also changed by someone else, nothing is done.
 `superstep history` lists the checkpoints. The thread itself stays at its checkpoint, and its model is informed.
@@ -190,17 +190,11 @@ pub(crate) struct ResumeArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct SteerArgs {
-    /// The thread.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
     /// The message.
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(index = 2, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) text: String,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) thread: ThreadArgs,
 }
 
 /// Marks that stdin is read.
@@ -212,15 +206,6 @@ fn stdin(word: &str) -> Result<Stdin, &'static str> {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct ThreadsArgs {
-    #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object per thread.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct DeleteArgs {
     /// The threads. None is deleted if one is unknown.
     #[arg(required = true, value_name = "THREAD", value_parser = thread_name)]
@@ -229,54 +214,27 @@ pub(crate) struct DeleteArgs {
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object per thread.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) database: DatabaseArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct CopyArgs {
-    /// The thread.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
     /// The name of the new thread, which must not exist.
-    #[arg(value_parser = new_thread_name)]
+    #[arg(index = 2, value_parser = new_thread_name)]
     pub(crate) new: String,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct AdoptArgs {
-    /// The thread.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
-    #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) thread: ThreadArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PruneArgs {
-    /// The thread.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     /// Skip the confirmation.
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) thread: ThreadArgs,
 }
 
 /// The checkpoints to retain: one of these.
@@ -296,9 +254,6 @@ pub(crate) struct KeepArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct RevertArgs {
-    /// The thread, which must be finished.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
     /// The checkpoint.
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) to: u64,
@@ -309,10 +264,7 @@ pub(crate) struct RevertArgs {
     #[arg(long, short)]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) thread: ThreadArgs,
 }
 
 #[derive(Args, Debug)]
@@ -336,40 +288,25 @@ pub(crate) struct DreamArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) database: DatabaseArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct StateArgs {
-    /// The thread.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
     /// The checkpoint [default: the newest].
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) at: Option<u64>,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object with every channel.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) thread: ThreadArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct HistoryArgs {
-    /// The thread.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
     /// Maximum number of checkpoints.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object per checkpoint.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) thread: ThreadArgs,
 }
 
 #[derive(Args, Debug)]

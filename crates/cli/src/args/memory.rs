@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 
-use crate::args::{shared::LocationArgs, values::user_name};
+use crate::args::{shared::DatabaseArgs, values::user_name};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MemoryCommand {
@@ -55,8 +55,5 @@ pub(crate) struct MemoryArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) location: LocationArgs,
-    /// Print one JSON object per entry.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) database: DatabaseArgs,
 }

@@ -6,6 +6,8 @@ use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use serde::{Deserialize, Serialize};
 use superstep::{agent::PRESETS, llm::ApiKey};
 
+use super::values::thread_name;
+
 /// The folder and the database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LocationArgs {
@@ -15,6 +17,26 @@ pub(crate) struct LocationArgs {
     /// The folder that the tools cannot leave [default: the current one].
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
+}
+
+/// The folder and the database, and the form of the output.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DatabaseArgs {
+    #[command(flatten)]
+    pub(crate) location: LocationArgs,
+    /// Print JSON: one object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A thread of a database.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ThreadArgs {
+    /// The thread.
+    #[arg(index = 1, value_name = "THREAD", value_parser = thread_name)]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
 }
 
 /// The options of a turn.

@@ -5,7 +5,10 @@ use superstep::memory::{Dreams, Dreamt};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::{command_line::DreamArgs, shared::TurnArgs},
+    args::{
+        command_line::DreamArgs,
+        shared::{DatabaseArgs, TurnArgs},
+    },
     config::{file, location::Location},
     offline::planner::OFFLINE,
     output::{
@@ -22,7 +25,8 @@ use crate::{
 
 /// Dreams, if due or requested.
 pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
-    let DreamArgs { user, now, model, base_url, api_key, config, location, json } = args;
+    let DreamArgs { user, now, model, base_url, api_key, config, database } = args;
+    let DatabaseArgs { location, json } = database;
     let memory = match &config {
         Some(file) => file::read(file)?.memory.on().cloned(),
         None => None,

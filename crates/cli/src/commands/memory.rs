@@ -15,7 +15,10 @@ use superstep::{
 };
 
 use crate::{
-    args::memory::{MemoryArgs, MemoryCommand},
+    args::{
+        memory::{MemoryArgs, MemoryCommand},
+        shared::DatabaseArgs,
+    },
     config::{file, location::Location, memory::Memory},
     output::{
         exit::{Exit, Failure},
@@ -71,7 +74,8 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
 
 impl Opened {
     fn with(args: MemoryArgs, open: Open) -> Result<Self, Failure> {
-        let MemoryArgs { user, config, location, json } = args;
+        let MemoryArgs { user, config, database } = args;
+        let DatabaseArgs { location, json } = database;
         let location = Location::new(location)?;
         let memory = match &config {
             Some(file) => file::read(file)?.memory.on().cloned(),

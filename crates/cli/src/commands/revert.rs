@@ -33,8 +33,8 @@ const CWD: &str = "cwd";
 
 /// Restores the files that tools changed after a checkpoint.
 pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location)?;
-    let name = args.thread.as_str();
+    let location = Location::new(args.thread.database.location)?;
+    let name = args.thread.name.as_str();
     let store = location.change(&[name]).await?;
     let thread = ThreadId::from(name);
     let (remembered, decided) = location.remembered(&*store, &thread, None).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
     }
     let rounds = rounds(&*store, &graph, &thread, to).await?;
     if rounds.is_empty() {
-        return report(&args.thread, &FileChanges::default(), args.json);
+        return report(&args.thread.name, &FileChanges::default(), args.thread.database.json);
     }
     let cwd = folder_of(&rounds, &location, &remembered, &decided)?;
     let files = snapshots::open(&cwd)?;
@@ -79,7 +79,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         return Err(elsewhere(&format!("{folder}, and its stored files are not in `{}`", cwd.display())));
     }
     let rounds: Vec<_> = rounds.into_iter().map(|round| round.files).collect();
-    let (force, of) = (args.force, args.thread.clone());
+    let (force, of) = (args.force, args.thread.name.clone());
     let restoring = files.clone();
     let restored = tokio::task::spawn_blocking(move || restoring.restore(&of, &rounds, force)).await;
     let changes = match restored.map_err(|error| Failure::caused(Exit::Internal, &error))? {
@@ -105,7 +105,7 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
             .await?;
     }
     files.recorded(name).map_err(|cause| Failure::caused(Exit::Failed, &cause))?;
-    report(&args.thread, &changes, args.json)
+    report(&args.thread.name, &changes, args.thread.database.json)
 }
 
 /// A round of tools with snapshots.

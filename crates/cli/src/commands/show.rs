@@ -29,12 +29,12 @@ use crate::{
 
 /// Lists the checkpoints of a thread.
 pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location)?;
-    let Some(store) = location.look()? else { return Err(location.unknown(&args.thread)) };
+    let location = Location::new(args.thread.database.location)?;
+    let Some(store) = location.look()? else { return Err(location.unknown(&args.thread.name)) };
     let range = History { limit: args.limit, ..History::default() };
-    let thread = ThreadId::from(args.thread.as_str());
+    let thread = ThreadId::from(args.thread.name.as_str());
     if store.load(&thread, None).await?.is_none() {
-        return Err(location.unknown(&args.thread));
+        return Err(location.unknown(&args.thread.name));
     }
     let checkpoints = store.history(&thread, range.clone()).await?;
     // Threads of another graph are rejected.
@@ -52,7 +52,7 @@ pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
             graph()?.with_checkpointer(store).thread(&thread).history().range(range).checkpoints().await?,
         ),
     }
-    if args.json {
+    if args.thread.database.json {
         return print(&lines(checkpoints));
     }
     let mut table = new_table(&["CHECKPOINT", "PARENT", "STEP", "SOURCE", "CREATED", "NEXT"]);
@@ -80,9 +80,9 @@ fn parent(meta: &CheckpointMeta) -> String {
 
 /// Shows a thread at a checkpoint.
 pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location)?;
-    let Some(store) = location.look()? else { return Err(location.unknown(&args.thread)) };
-    let thread = ThreadId::from(args.thread.as_str());
+    let location = Location::new(args.thread.database.location)?;
+    let Some(store) = location.look()? else { return Err(location.unknown(&args.thread.name)) };
+    let thread = ThreadId::from(args.thread.name.as_str());
     let at = args.at.map(CheckpointId);
     let snapshot = match Dreams::is_thread(&thread) {
         true => of_agent(
@@ -90,12 +90,12 @@ pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
         ),
         false => graph()?.with_checkpointer(store).thread(&thread).at(at).state().await?,
     };
-    let Some(meta) = &snapshot.checkpoint else { return Err(location.unknown(&args.thread)) };
+    let Some(meta) = &snapshot.checkpoint else { return Err(location.unknown(&args.thread.name)) };
     if snapshot.graph.is_none() {
         // An older version stored it without its graph.
         dream_thread::refuse(&location, &thread)?;
     }
-    if args.json {
+    if args.thread.database.json {
         let shown = json!({
             "thread": thread,
             "checkpoint": meta,

@@ -15,20 +15,20 @@ use crate::{
 
 /// Sends a message to a running turn.
 pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location)?;
-    dream_thread::refuse(&location, &args.thread.as_str().into())?;
-    let graph = graph()?.with_checkpointer(location.change(&[&args.thread]).await?);
-    let number = match say(&graph.thread(args.thread.as_str()), &args.text).await {
+    let location = Location::new(args.thread.database.location)?;
+    dream_thread::refuse(&location, &args.thread.name.as_str().into())?;
+    let graph = graph()?.with_checkpointer(location.change(&[&args.thread.name]).await?);
+    let number = match say(&graph.thread(args.thread.name.as_str()), &args.text).await {
         Ok(number) => number,
         Err(SteerError::Run(error)) => return Err(error.into()),
         Err(_) => {
-            let run = location.command("run", &[&args.text, "--thread", &args.thread]);
-            let message = format!("thread `{}` has no turn in progress; use `{run}`", args.thread);
+            let run = location.command("run", &[&args.text, "--thread", &args.thread.name]);
+            let message = format!("thread `{}` has no turn in progress; use `{run}`", args.thread.name);
             return Err(Failure::new(Exit::Thread, message));
         }
     };
-    if args.json {
-        return print(&lines([json!({ "thread": args.thread, "steered": number })]));
+    if args.thread.database.json {
+        return print(&lines([json!({ "thread": args.thread.name, "steered": number })]));
     }
-    print(&format!("`{}` receives the message before its next model call\n", args.thread))
+    print(&format!("`{}` receives the message before its next model call\n", args.thread.name))
 }

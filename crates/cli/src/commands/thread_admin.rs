@@ -4,7 +4,10 @@ use serde_json::json;
 use superstep::{Checkpointer, Clock, Retention, SystemClock, ThreadId, memory::Dreams};
 
 use crate::{
-    args::command_line::{AdoptArgs, CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
+    args::{
+        command_line::{CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
+        shared::ThreadArgs,
+    },
     config::location::Location,
     output::{
         exit::{Exit, Failure},
@@ -16,7 +19,7 @@ use crate::{
 
 /// Deletes threads.
 pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location)?;
+    let location = Location::new(args.database.location)?;
     let mut threads = args.threads;
     let mut seen = std::collections::BTreeSet::new();
     threads.retain(|thread| seen.insert(thread.clone()));
@@ -50,7 +53,7 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
         }
     }
     drop(leases);
-    if args.json {
+    if args.database.json {
         return print(&lines(threads.iter().map(|thread| json!({ "deleted": thread }))));
     }
     print(&format!("deleted {}\n", listed(&names)))
@@ -58,44 +61,44 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
 
 /// Copies a thread.
 pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location)?;
-    let store = location.change(&[&args.thread]).await?;
-    let (from, to) = (ThreadId::from(args.thread.as_str()), ThreadId::from(args.new.as_str()));
+    let location = Location::new(args.thread.database.location)?;
+    let store = location.change(&[&args.thread.name]).await?;
+    let (from, to) = (ThreadId::from(args.thread.name.as_str()), ThreadId::from(args.new.as_str()));
     let (remembered, decided) = location.remembered(&*store, &from, None).await?;
     let cwd = location.cwd_of(&remembered);
     graph()?.with_checkpointer(store).thread(&from).copy_to(&to).await?;
     decided.copy_to(&*location.decided(&to)?)?;
     // A missing folder has no files to restore.
     if let Ok(cwd) = cwd {
-        snapshots::copy(&cwd, &args.thread, &args.new)?;
+        snapshots::copy(&cwd, &args.thread.name, &args.new)?;
     }
-    if args.json {
+    if args.thread.database.json {
         return print(&lines([json!({ "thread": from, "copy": to })]));
     }
-    print(&format!("copied {} to {}\n", listed(&[&args.thread]), listed(&[&args.new])))
+    print(&format!("copied {} to {}\n", listed(&[&args.thread.name]), listed(&[&args.new])))
 }
 
 /// Adopts a thread for the agent's graph.
-pub(crate) async fn adopt(args: AdoptArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location)?;
-    let thread = ThreadId::from(args.thread.as_str());
+pub(crate) async fn adopt(args: ThreadArgs) -> Result<Exit, Failure> {
+    let location = Location::new(args.database.location)?;
+    let thread = ThreadId::from(args.name.as_str());
     dream_thread::refuse(&location, &thread)?;
-    let graph = graph()?.with_checkpointer(location.change(&[&args.thread]).await?);
+    let graph = graph()?.with_checkpointer(location.change(&[&args.name]).await?);
     graph.thread(&thread).adopt().await?;
-    if args.json {
+    if args.database.json {
         return print(&lines([json!({ "thread": thread, "graph": graph.name() })]));
     }
-    print(&format!("{} belongs to the agent now\n", listed(&[&args.thread])))
+    print(&format!("{} belongs to the agent now\n", listed(&[&args.name])))
 }
 
 /// Prunes a thread.
 pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
-    let location = Location::new(args.location)?;
-    let store = location.change(&[&args.thread]).await?;
-    if !allowed(&format!("delete older checkpoints of {}", listed(&[&args.thread])), args.yes)? {
+    let location = Location::new(args.thread.database.location)?;
+    let store = location.change(&[&args.thread.name]).await?;
+    if !allowed(&format!("delete older checkpoints of {}", listed(&[&args.thread.name])), args.yes)? {
         return Ok(Exit::Interrupted);
     }
-    let thread = ThreadId::from(args.thread.as_str());
+    let thread = ThreadId::from(args.thread.name.as_str());
     let graph = graph()?.with_checkpointer(store.clone());
     let cwd = location.cwd_of(&location.remembered(&*store, &thread, None).await?.0);
     let is_dream = Dreams::is_thread(&thread);
@@ -113,11 +116,14 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
         Ok(cwd) => snapshots::prune(&cwd, &*store, &graph, &thread).await?,
         Err(_) => 0,
     };
-    if args.json {
+    if args.thread.database.json {
         return print(&lines([json!({ "thread": thread, "pruned": pruned, "left": left, "files": files })]));
     }
     let kept = if files > 0 { format!(", and {files} of their stored files") } else { String::new() };
-    print(&format!("pruned {pruned} checkpoints of {}{kept}, {left} are left\n", listed(&[&args.thread])))
+    print(&format!(
+        "pruned {pruned} checkpoints of {}{kept}, {left} are left\n",
+        listed(&[&args.thread.name])
+    ))
 }
 
 fn keep(args: &KeepArgs) -> Retention {

@@ -11,7 +11,7 @@ use superstep::{
 };
 
 use crate::{
-    args::command_line::ThreadsArgs,
+    args::shared::DatabaseArgs,
     config::location::Location,
     output::{
         exit::{Exit, Failure},
@@ -72,7 +72,7 @@ struct Listed {
 }
 
 /// Lists the threads.
-pub(crate) async fn threads(args: ThreadsArgs) -> Result<Exit, Failure> {
+pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
     let threads = match Location::new(args.location)?.look()? {
         Some(store) => listed(store.clone(), &graph()?.with_checkpointer(store)).await?,
         None => Vec::new(),
