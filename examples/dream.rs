@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 use superstep::prelude::*;
 use superstep::{
     agent::cococat::AgentLoop,
-    memory::{DreamConfig, Dreams, HistoryFiles, HistoryPlace, MemoryFiles},
+    memory::{DreamConfig, DreamEvent, Dreams, HistoryFiles, HistoryPlace, MemoryFiles},
 };
 
 /// Confirms messages; for a consolidation it reads the memory and changes a line of it. A real one is
@@ -57,10 +57,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let agent = Agent::builder(Sleeper).checkpointer(MemoryCheckpointer::new());
     let dreams = Dreams::new(agent.clone(), history.clone(), memory, DreamConfig::default())?;
-    let dreams = dreams.listener(|name, data| {
-        if name.starts_with("dream_") || name == "tool_start" {
-            println!("  {name} {data}");
+    let dreams = dreams.listener(|event| match event {
+        DreamEvent::DreamBegun { turns, .. } => println!("  a dream of {turns} turns"),
+        DreamEvent::DreamEnded { outcome, .. } => println!("  its end: {}", outcome.as_str()),
+        DreamEvent::Agent(event) => {
+            if let AgentEvent::ToolStart { tool, args, .. } = *event {
+                println!("  {tool} {args}");
+            }
         }
+        _ => {}
     });
     let agent = AgentLoop::new(agent.history(history.clone()))?.after_turn(dreams);
     for (thread, text) in

@@ -68,11 +68,12 @@ pub use hooks::tool_check::{OnToolCheck, OnToolError, ToolCheck};
 pub use nodes::offered::ToolDifference;
 pub use presets::named::{PRESETS, Preset};
 pub use state::agent_state::{
-    AgentOutcome, AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure,
-    Refusal, ToolCallRecord,
+    AgentState, AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure, Refusal,
+    ToolCallRecord,
 };
 pub use state::has_agent::HasAgent;
 pub use state::hook_failure::HookFailure;
+pub use state::outcome::{AgentOutcome, BudgetLimit, StopReason};
 pub use state::parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus};
 pub use state::view::{ContextView, RequestSize};
 pub use transcript::msg::Msg;

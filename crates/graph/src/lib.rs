@@ -47,7 +47,7 @@ pub use node::timeout::{TimedOut, TimeoutKind};
 pub use run::external_update::AsNode;
 pub use run::nested_call::Seen;
 pub use run::nested_run::{CallError, GraphCall, Returned};
-pub use stream::event::{DebugKind, Event};
+pub use stream::event::{CustomEvent, DebugKind, Event};
 pub use stream::message_events::MessageKind;
 pub use stream::modes::{StreamMode, Streaming};
 pub use stream::outcome::{Outcome, Status};

@@ -19,6 +19,8 @@ pub use dream::cursor::{DreamCursor, LastDream};
 #[cfg(feature = "dream")]
 pub use dream::dreams::{Dream, DreamError, Dreams, Dreamt};
 #[cfg(feature = "dream")]
+pub use dream::events::{DreamEnd, DreamEvent};
+#[cfg(feature = "dream")]
 pub use dream::state::{DreamState, DreamStateUpdate};
 pub use entry_texts::LONGEST_MEMORY;
 pub use files::memory_files::MemoryFiles;

@@ -88,7 +88,7 @@ fn a_tool_is_stopped_when_the_time_is_over() {
     let ran = with(budget, [call("c1", "hang", "{}"), txt("too slow")]).tools(&["hang"]).play_here();
     assert_eq!(ran.result("c1"), "Error: budget exhausted, the call was stopped.");
     assert_eq!((ran.times.as_slice(), ran.reply()), (&[0, 500][..], "too slow"));
-    assert_eq!(ran.state().stop_reason, "budget_wall");
+    assert_eq!(ran.state().stop_reason.as_str(), "budget_wall");
 }
 
 // Case D30.

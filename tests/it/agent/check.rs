@@ -107,7 +107,7 @@ fn calls_are_told(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
 /// R6, and the guarantees at the end of a turn.
 pub(crate) fn the_end_fits(state: &AgentState) {
     let outcome = state.outcome.expect("a turn that ended has an outcome");
-    assert_eq!(state.stop_reason.is_empty(), outcome == AgentOutcome::Completed, "R6: {outcome:?}");
+    assert_eq!(state.stop_reason.is_done(), outcome == AgentOutcome::Completed, "R6: {outcome:?}");
     assert_eq!(outcome == AgentOutcome::LlmError, state.error.is_some());
     assert_eq!(outcome == AgentOutcome::HookFailed, state.hook_error.is_some());
     assert!(outcome == AgentOutcome::Completed || !state.final_reply.is_empty(), "R6: an explanation");

@@ -1,12 +1,18 @@
 //! The events of the agent as a type, and the page that lists them.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Event, StreamMode,
-    agent::{AgentEvent, PartKind, ToolStatus},
+    CompiledGraph, Event, StreamMode, Streaming,
+    agent::{AgentEvent, BudgetLimit, PartKind, ToolStatus},
     llm::{FileChange, FileChangeKind, FileChanges, ToolQuestion},
     prelude::*,
 };
@@ -51,7 +57,7 @@ fn all() -> Vec<AgentEvent> {
         Compacted { before: 9, after: 5, dropped: 3, over: 1 },
         CompactionPaused {},
         Loop { rule: text("repeat"), tool: tool.clone(), n: 3 },
-        BudgetWarning { budget: text("budget_tokens"), percent: 80 },
+        BudgetWarning { budget: BudgetLimit::Tokens, percent: 80 },
         ToolRepaired { id: id.clone(), from: text("Shell"), to: tool.clone() },
         ArgsRepaired { id: id.clone(), tool: tool.clone() },
         ApprovalRequested {
@@ -167,9 +173,105 @@ fn the_page_lists_every_event() {
     assert_eq!(listed, known.iter().map(String::as_str).collect::<BTreeSet<_>>());
 }
 
+#[test]
+fn the_page_of_dreams_lists_their_events() {
+    let page = include_str!("../../../docs/dreams.md");
+    for row in [
+        "| `dream_begun` | `why`: `turns`, `time` or `asked`; `turns` |",
+        "| `dream_ended` | `outcome`, `turns`, `settled` |",
+        "| `dream_failed` | `user`, `reason` |",
+    ] {
+        assert!(page.contains(row), "docs/dreams.md has no row {row}");
+    }
+}
+
 #[derive(State, Clone, Debug, Default)]
 struct Empty {
     done: bool,
+}
+
+fn emitting(event: impl Fn(&Cx) + Clone + Send + Sync + 'static) -> CompiledGraph<Empty> {
+    let mut graph = StateGraph::<Empty>::new("mine");
+    let node = graph.add_node("mine", move |_: Empty, cx: Cx| {
+        let event = event.clone();
+        async move {
+            event(&cx);
+            Empty::update().done(true)
+        }
+    });
+    graph.add_edge(START, node);
+    graph.add_edge(node, END);
+    graph.compile().unwrap()
+}
+
+#[tokio::test]
+async fn an_event_without_a_listener_is_not_made() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let counted = made.clone();
+    let graph = emitting(move |cx| {
+        cx.emit_with(|| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            ("progress", json!({"percent": 50}))
+        });
+        cx.emit("encoded", Encoded(&counted));
+        AgentEvent::TruncatedAnswer {}.emit(cx);
+    });
+    graph.run(Empty::update()).await.unwrap();
+    let other = [StreamMode::Updates, StreamMode::Messages, StreamMode::Tasks];
+    assert_eq!(graph.stream(Empty::update(), other).count().await, 3);
+    assert_eq!(made.load(Ordering::Relaxed), 0);
+    assert_eq!(graph.stream(Empty::update(), [StreamMode::Custom]).count().await, 3);
+    assert_eq!(made.load(Ordering::Relaxed), 2, "each is made once");
+}
+
+/// Counts how often it is encoded.
+struct Encoded<'a>(&'a AtomicUsize);
+
+impl serde::Serialize for Encoded<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        serializer.serialize_unit()
+    }
+}
+
+#[tokio::test]
+async fn events_of_called_graphs_are_read_with_their_path() {
+    let skipped = || AgentEvent::ToolSkipped { tool: "t".into(), id: "c1".into(), reason: "budget".into() };
+    let inner = Arc::new(emitting(move |cx| skipped().emit(cx)));
+    let between = {
+        let mut graph = StateGraph::<Empty>::new("between");
+        let node = graph.add_node("calls", move |_: Empty, cx: Cx| {
+            let inner = inner.clone();
+            async move {
+                cx.emit("progress", json!({"percent": 50}));
+                cx.call(&*inner, Empty::update()).key("inner").await.map(|_| Empty::update().done(true))
+            }
+        });
+        graph.add_edge(START, node);
+        graph.add_edge(node, END);
+        graph.compile().unwrap()
+    };
+    let mut graph = StateGraph::<Empty>::new("outer");
+    let node = graph.add_subgraph("between", &between);
+    graph.add_edge(START, node);
+    graph.add_edge(node, END);
+    let graph = graph.compile().unwrap();
+    let mut seen = Vec::new();
+    let streaming = Streaming { subgraphs: true, ..StreamMode::Custom.into() };
+    let mut run = graph.stream(Empty::update(), streaming);
+    while let Some(event) = run.next().await {
+        let custom = event.custom().unwrap_or_else(|| panic!("{event:?}"));
+        let nodes = custom.path.nodes().map(ToString::to_string).collect::<Vec<_>>().join("/");
+        seen.push((nodes, custom.node.to_owned(), custom.name.to_owned(), AgentEvent::of(&event)));
+    }
+    let text = |text: &str| text.to_owned();
+    assert_eq!(
+        seen,
+        [
+            (text("between"), text("calls"), text("progress"), None),
+            (text("between/calls"), text("mine"), text("tool_skipped"), Some(skipped())),
+        ]
+    );
 }
 
 #[tokio::test]

@@ -270,7 +270,7 @@ fn an_empty_answer_is_accepted() {
         let ran = Scenario::new([answer]).play();
         assert_eq!((ran.requests.len(), ran.reply()), (1, reply));
         assert_eq!(ran.outcome(), AgentOutcome::Completed);
-        assert_eq!(ran.state().stop_reason, "");
+        assert_eq!(ran.state().stop_reason.as_str(), "");
     }
 }
 
@@ -307,7 +307,7 @@ fn a_refusal_is_the_reply_and_an_outcome_of_its_own() {
             let scenario = Scenario::new([answer.clone()]).config(|_| (preset.config)());
             let ran = scenario.play_here();
             assert_eq!((ran.outcome(), ran.reply()), (AgentOutcome::Refused, said), "{}", preset.name);
-            assert_eq!(ran.state().stop_reason, "refusal");
+            assert_eq!(ran.state().stop_reason.as_str(), "refusal");
             assert_eq!(ran.messages(), format!(r#"u:"go", a:{quoted}"#), "{}", preset.name);
             assert_eq!((ran.requests.len(), ran.kit.n("echo")), (1, 0));
         }

@@ -114,7 +114,7 @@ fn without_conversion_the_model_is_reminded_to_call_it_up_to_a_limit() {
 
     let ran = strict(vec![txt("a"), txt("b"), txt("c")]).play();
     assert_eq!((ran.requests.len(), ran.reply(), ran.outcome()), (3, "c", AgentOutcome::InvalidOutput));
-    assert_eq!(ran.state().stop_reason, "structured_output_invalid");
+    assert_eq!(ran.state().stop_reason.as_str(), "structured_output_invalid");
 }
 
 // Case S4-04.

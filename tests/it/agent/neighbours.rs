@@ -69,7 +69,7 @@ fn ends() -> String {
                     state.current_step,
                     ran.kit.n("echo"),
                     ran.outcome().as_str(),
-                    state.stop_reason,
+                    state.stop_reason.as_str(),
                     ran.reply(),
                 );
             }

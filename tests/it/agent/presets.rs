@@ -214,7 +214,7 @@ fn an_empty_response_is_retried() {
     let thinks = Answer::stream().reasoning("hm").end("stop").done();
     let ran = of("cococat", None, [blank, thinks, empty(), empty()]).play();
     assert_eq!((ran.requests.len(), ran.outcome()), (4, AgentOutcome::Empty));
-    assert_eq!(ran.state().stop_reason, "empty_response");
+    assert_eq!(ran.state().stop_reason.as_str(), "empty_response");
     assert_eq!(ran.reply(), "No answer: the model gave empty answers only (empty_response).");
 
     let ran = of("default", None, [empty(), txt("ok")]).play();
@@ -280,7 +280,7 @@ fn the_default_warns_of_calls_without_progress_refuses_them_and_then_asks_for_an
         "You repeated 'echo' 5 times with the same arguments and result. Answer now with what you have.";
     assert_eq!(*messages(&ran.requests[5]).last().unwrap(), ("user", end));
     assert_eq!((ran.reply(), ran.outcome()), ("as far as I can tell", AgentOutcome::LoopDetected));
-    assert_eq!(ran.state().metadata.stop_reason, "loop_detected");
+    assert_eq!(ran.state().metadata.stop_reason.as_str(), "loop_detected");
     // Further calls of the model run no tool, and the reply has the reason.
     let ran = of("default", None, calls(6)).play();
     assert_eq!((ran.kit.n("echo"), ran.requests.len(), ran.outcome()), (3, 6, AgentOutcome::LoopDetected));

@@ -64,7 +64,7 @@ fn is_bounded(case: &Case, state: &AgentState) {
     let goes_on = state.answer.continuations + state.answer.invalid;
     assert!(used <= limit.max + over + goes_on, "{used} of {limit:?}");
     if state.outcome == Some(AgentOutcome::Limit) {
-        assert_eq!(state.stop_reason, "max_steps");
+        assert_eq!(state.stop_reason.as_str(), "max_steps");
     }
 }
 

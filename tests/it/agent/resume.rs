@@ -213,7 +213,7 @@ on_every_store! {
             show::messages(state.messages.iter()),
             r#"u:"go", a:[c1 send{"to":"a"}], t(c1):"sent", a:"ok""#
         );
-        assert_eq!((state.error, &*state.stop_reason), (None, ""));
+        assert_eq!((state.error, state.stop_reason.as_str()), (None, ""));
         // Now it is finished.
         assert_eq!(agent.thread("t").resume().await.unwrap(), reply);
     }

@@ -61,7 +61,7 @@ fn after_the_last_retry_the_turn_ends_with_the_last_detail_and_the_text() {
     let ran = asked(OutputMode::Tool, script).play();
     let state = ran.state();
     assert_eq!((ran.requests.len(), ran.outcome()), (3, AgentOutcome::InvalidOutput));
-    assert_eq!(state.stop_reason, "structured_output_invalid");
+    assert_eq!(state.stop_reason.as_str(), "structured_output_invalid");
     assert_eq!(state.output_problem, "`answer`: expected integer, got null");
     assert_eq!((ran.reply(), state.output.as_ref()), ("about c3", None));
 }

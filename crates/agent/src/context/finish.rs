@@ -6,7 +6,7 @@ use superstep_llm::{ArgumentCheck, Message, ToolSpec};
 
 use crate::{
     AgentOutcome, AgentState, AgentStateUpdate, Finish, FinishBy, LastAnswer, OutputMode, ReactConfig,
-    config::prompts, transcript::repaired_call,
+    StopReason, config::prompts, transcript::repaired_call,
 };
 
 /// The finish tool's arguments: the text for the user, and the value if it is not an object.
@@ -158,7 +158,10 @@ pub(crate) fn settle<'a>(
     let before = state.answer;
     match (given, wrong) {
         (Some(Finished { reply, output }), _) => {
-            let update = update.answer(LastAnswer { finished: true, ..before }).stop(true).stop_reason("");
+            let update = update
+                .answer(LastAnswer { finished: true, ..before })
+                .stop(true)
+                .stop_reason(StopReason::Done);
             let update = update.final_reply(reply.clone()).output(output.clone()).output_problem("");
             // Giving the reply does not count as a step.
             if others { update } else { update.current_step(state.current_step) }
@@ -167,7 +170,7 @@ pub(crate) fn settle<'a>(
             let answer = LastAnswer { invalid: before.invalid + 1, ..before };
             let update = update.answer(answer).output_problem(problem.clone());
             if answer.invalid > finish.retries {
-                update.stop(true).stop_reason(AgentOutcome::InvalidOutput.as_str())
+                update.stop(true).stop_reason(AgentOutcome::InvalidOutput)
             } else {
                 update
             }

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_graph::{Cx, Event, State};
+use superstep_graph::{CustomEvent, Cx, Event, State, SubgraphPath};
 use superstep_llm::{FileChanges, ToolQuestion};
 
-use crate::{Part, ToolStatus};
+use crate::{BudgetLimit, Part, ToolStatus};
 
 /// An event of the agent.
 ///
@@ -184,8 +184,8 @@ pub enum AgentEvent {
     },
     /// A large share of a budget is spent.
     BudgetWarning {
-        /// The budget.
-        budget: String,
+        /// The limit.
+        budget: BudgetLimit,
         /// The spent share in percent.
         percent: u32,
     },
@@ -269,22 +269,21 @@ fn is_zero(number: &u64) -> bool {
 impl AgentEvent {
     /// Reads an event of a stream; `None` for everything that is not an event of the agent.
     ///
-    /// A custom event of another node with the name and the fields of an agent's event is read as one.
+    /// If the stream includes [subgraphs](superstep_graph::Streaming::subgraphs), events of sub-agents and nested graphs are read
+    /// as well; [`Event::custom`] returns their paths. A custom event of another node with the name and the fields of an agent's
+    /// event is read as one.
     pub fn of<S: State>(event: &Event<S>) -> Option<Self> {
-        match event {
-            Event::Custom { name, data, .. } => Self::read(name, data),
-            _ => None,
-        }
+        event.custom()?.read().ok()
     }
 
     /// Reads an event from the name and the data of a custom event.
     pub fn read(name: &str, data: &Value) -> Option<Self> {
-        Self::deserialize(serde_json::json!({ "event": name, "data": data })).ok()
+        CustomEvent { path: SubgraphPath::default(), node: "", name, data }.read().ok()
     }
 
     /// Emits the event as a custom event of a node: for nodes that replace those of the agent.
     pub fn emit(&self, cx: &Cx) {
-        cx.emit(self.name(), Data(self));
+        cx.emit_with(|| (self.name(), self.data()));
     }
 
     /// The name in the JSON form.
@@ -325,14 +324,10 @@ impl AgentEvent {
             Self::MemoryFailed { .. } => "memory_failed",
         }
     }
-}
 
-/// The data of an event without its name.
-struct Data<'a>(&'a AgentEvent);
-
-impl Serialize for Data<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut event = serde_json::to_value(self.0).map_err(serde::ser::Error::custom)?;
-        event["data"].take().serialize(serializer)
+    /// Returns the data of the JSON form.
+    pub(super) fn data(&self) -> Value {
+        let mut event = serde_json::to_value(self).expect("an event has a JSON form");
+        event["data"].take()
     }
 }

@@ -6,11 +6,11 @@ use superstep_llm::{FinishReason, Message, Response, ToolCall};
 
 use super::{budget::Spent, next_call::NextCall};
 use crate::{
-    AfterEmpty, AgentOutcome, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer, LengthPolicy,
-    ReactConfig, Refusal, ToolCallRecord,
+    AfterEmpty, AgentEvent, AgentOutcome, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer,
+    LengthPolicy, ReactConfig, Refusal, StopReason, ToolCallRecord,
     config::prompts,
     context::finish::{Finishing, TextMeaning},
-    events,
+    events::emit,
 };
 
 /// A response and its changes beside the conversation.
@@ -63,7 +63,7 @@ pub(super) fn accept(
     }
     let mut message = whole(message, begun, cx);
     let before = state.answer;
-    let mut reason = if call.completes && !says_nothing { "" } else { call.reason };
+    let mut reason = if call.completes && !says_nothing { StopReason::Done } else { call.reason.clone() };
     let mut continuing = false;
     if cut_off && !has_calls {
         match config.length {
@@ -72,19 +72,18 @@ pub(super) fn accept(
             {
                 continuing = before.continuations < max;
                 if !continuing {
-                    reason = AgentOutcome::Length.as_str();
+                    reason = AgentOutcome::Length.into();
                 }
             }
-            LengthPolicy::Continue { .. } if repeats && !says_nothing => {
-                reason = AgentOutcome::Length.as_str()
-            }
-            _ if finish == FinishReason::Length => events::truncated_answer(cx),
+            LengthPolicy::Continue { .. } if repeats && !says_nothing => reason = AgentOutcome::Length.into(),
+            _ if finish == FinishReason::Length => emit(cx, || AgentEvent::TruncatedAnswer {}),
             _ => {}
         }
     }
     let withheld = withheld(&finish).filter(|_| !has_calls);
-    reason = withheld.unwrap_or(reason);
-    if !continuing && !reason.is_empty() {
+    reason = withheld.map_or(reason, StopReason::from);
+    let ends = !reason.is_done();
+    if !continuing && ends {
         update = update.stop_reason(reason);
     }
     let mut answer = LastAnswer {
@@ -122,13 +121,13 @@ pub(super) fn accept(
                     reminder = Some(Message::synthetic(text).with_id(cx.id("told")));
                 } else {
                     stopped = true;
-                    update = update.stop(true).stop_reason(AgentOutcome::InvalidOutput.as_str());
+                    update = update.stop(true).stop_reason(AgentOutcome::InvalidOutput);
                 }
                 update = update.output_problem(problem);
             }
         }
     }
-    let is_reply = message.tool_calls.is_empty() && !answer.again && reason.is_empty() && !stopped;
+    let is_reply = message.tool_calls.is_empty() && !answer.again && !ends && !stopped;
     Accepted { message: Some(message), repeats, reminder, answer, is_reply, update }
 }
 
@@ -145,11 +144,11 @@ fn whole(mut message: Message, begun: Option<&Message>, cx: &Cx) -> Message {
     message
 }
 
-/// Returns the stop reason of a response that was withheld completely or partially.
-fn withheld(finish: &FinishReason) -> Option<&'static str> {
+/// Returns the outcome of a response that was withheld completely or partially.
+fn withheld(finish: &FinishReason) -> Option<AgentOutcome> {
     match finish {
-        FinishReason::Refusal => Some(AgentOutcome::Refused.as_str()),
-        FinishReason::ContentFilter => Some(AgentOutcome::ContentFilter.as_str()),
+        FinishReason::Refusal => Some(AgentOutcome::Refused),
+        FinishReason::ContentFilter => Some(AgentOutcome::ContentFilter),
         _ => None,
     }
 }
@@ -194,7 +193,11 @@ pub(super) fn record(call: &ToolCall) -> ToolCallRecord {
 pub(super) fn interrupted(message: &Message, cx: &Cx) -> Vec<Message> {
     let calls = message.tool_calls.iter().enumerate();
     let results = calls.map(|(position, call)| {
-        events::tool_skipped(cx, &call.name, &call.id, "cancelled");
+        emit(cx, || AgentEvent::ToolSkipped {
+            tool: call.name.clone(),
+            id: call.id.clone(),
+            reason: "cancelled".into(),
+        });
         Message::tool(&call.id, prompts::INTERRUPTED).with_id(cx.id(format_args!("interrupted.{position}")))
     });
     results.collect()
@@ -205,7 +208,7 @@ fn discard(state: &AgentState, max: u32, then: AfterEmpty, call: &NextCall<'_>) 
     let before = state.answer;
     let again = before.empty < max || (then == AfterEmpty::NoToolsCall && call.tools);
     let update = AgentState::update();
-    let update = if again { update } else { update.stop(true).stop_reason(AgentOutcome::Empty.as_str()) };
+    let update = if again { update } else { update.stop(true).stop_reason(AgentOutcome::Empty) };
     let answer = LastAnswer { empty: before.empty + 1, again, ..before };
     Accepted { message: None, repeats: false, reminder: None, answer, is_reply: false, update }
 }

@@ -14,7 +14,9 @@ use super::{
     request::{request, synthetic},
     steering_input::{Steered, steered},
 };
-use crate::{AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, config::prompts, events};
+use crate::{
+    AgentDeps, AgentEvent, AgentOutcome, AgentState, AgentStateUpdate, config::prompts, events::emit,
+};
 
 /// Calls the model, unless the turn is over: the checks come first, then the call, streamed token by token.
 ///
@@ -25,9 +27,9 @@ pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
     let update = match summary_due(&deps, &state, &cx) {
         Some(update) => update,
         None => {
-            events::node_start(&cx);
+            emit(&cx, || AgentEvent::NodeStart { node: cx.node().to_string() });
             let update = step(&deps, &state, &cx).await;
-            events::node_end(&cx);
+            emit(&cx, || AgentEvent::NodeEnd { node: cx.node().to_string() });
             update?
         }
     };
@@ -46,7 +48,7 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentStat
     let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).collect();
     let room = match Room::make(deps, state, &new, cx) {
         Ok(room) => room,
-        Err(failure) => return Ok(stop(AgentOutcome::LlmError.as_str()).error(failure)),
+        Err(failure) => return Ok(stop(AgentOutcome::LlmError).error(failure)),
     };
     let sent = request(deps, state, &room.view, &call, &new);
     Ok(PlannedCall { deps, state, cx, call, room, new, steered: last }.run(sent).await?)
@@ -62,7 +64,7 @@ fn check<'a>(
         return Ok(Break(AgentState::update()));
     }
     if cx.noted("cancelled", cx.cancel().is_cancelled()) {
-        return Ok(Break(stop(AgentOutcome::Cancelled.as_str())));
+        return Ok(Break(stop(AgentOutcome::Cancelled)));
     }
     let mut call = match NextCall::plan(&deps.config, state, cx.now_ms()) {
         Plan::Call(call) => call,
@@ -72,16 +74,16 @@ fn check<'a>(
     if call.tools
         && let Some((found, answers)) = loops::ends(deps, state)
     {
-        events::loop_detected(cx, found.rule, &found.tool, found.n);
+        emit(cx, || found.event());
         if !answers {
-            return Ok(Break(stop(AgentOutcome::LoopDetected.as_str())));
+            return Ok(Break(stop(AgentOutcome::LoopDetected)));
         }
-        (call.tools, call.reason) = (false, AgentOutcome::LoopDetected.as_str());
+        (call.tools, call.reason) = (false, AgentOutcome::LoopDetected.into());
         call.hint(state, Some(prompts::loop_end(&found.tool, found.n).into()));
         return Ok(Continue(call));
     }
     if let Some(found) = loops::warns(deps, state) {
-        events::loop_detected(cx, found.rule, &found.tool, found.n);
+        emit(cx, || found.event());
         // The text at the limit stays the last message.
         call.hints.insert(0, prompts::loop_warning(&found.tool, found.n).into());
     }

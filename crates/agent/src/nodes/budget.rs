@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use superstep_llm::Usage;
 
-use crate::{AgentState, Budget, Cost, ReactConfig};
+use crate::{AgentState, Budget, BudgetLimit, Cost, ReactConfig};
 
 /// Returns the configuration of this turn: the budget of a sub-agent is limited to its grant.
 pub(super) fn of_turn(config: Arc<ReactConfig>, state: &AgentState) -> Arc<ReactConfig> {
@@ -36,13 +36,13 @@ impl Spent {
         Self { usage: state.usage, tool_calls: state.tools_used.len(), time: Duration::from_millis(ms) }
     }
 
-    /// Returns the stop reason if the budget is used up.
-    pub(super) fn exhausts(&self, budget: &Budget) -> Option<&'static str> {
-        self.shares(budget).find(|(_, share)| *share >= 1.0).map(|(reason, _)| reason)
+    /// Returns the reached limit if the budget is used up.
+    pub(super) fn exhausts(&self, budget: &Budget) -> Option<BudgetLimit> {
+        self.shares(budget).find(|(_, share)| *share >= 1.0).map(|(limit, _)| limit)
     }
 
     /// Returns the limit that is nearly reached, and its used share in percent.
-    pub(super) fn nears(&self, budget: &Budget) -> Option<(&'static str, u32)> {
+    pub(super) fn nears(&self, budget: &Budget) -> Option<(BudgetLimit, u32)> {
         let near = self.shares(budget).find(|(_, share)| *share >= 0.8);
         // Shares of more than a few times the budget do not occur, and the cast saturates.
         near.map(|(reason, share)| (reason, (share * 100.0) as u32))
@@ -72,15 +72,15 @@ impl Spent {
             + price(self.usage.output_tokens, cost.per_million_output)
     }
 
-    fn shares(&self, budget: &Budget) -> impl Iterator<Item = (&'static str, f64)> {
+    fn shares(&self, budget: &Budget) -> impl Iterator<Item = (BudgetLimit, f64)> {
         let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
-        let cost = budget.cost.map(|cost| ("budget_cost", share(self.cost(cost), cost.max)));
+        let cost = budget.cost.map(|cost| (BudgetLimit::Cost, share(self.cost(cost), cost.max)));
         let shares = [
-            budget.tokens.map(|most| ("budget_tokens", share(tokens as f64, most as f64))),
+            budget.tokens.map(|most| (BudgetLimit::Tokens, share(tokens as f64, most as f64))),
             budget
                 .tool_calls
-                .map(|most| ("budget_tool_calls", share(self.tool_calls as f64, f64::from(most)))),
-            budget.wall.map(|most| ("budget_wall", share(self.time.as_secs_f64(), most.as_secs_f64()))),
+                .map(|most| (BudgetLimit::ToolCalls, share(self.tool_calls as f64, f64::from(most)))),
+            budget.wall.map(|most| (BudgetLimit::Wall, share(self.time.as_secs_f64(), most.as_secs_f64()))),
             cost,
         ];
         shares.into_iter().flatten()

@@ -9,18 +9,18 @@ use tokio::task::coop::consume_budget;
 
 use super::{
     budget::{Spent, expired, of_turn},
-    fit_request::{may_summarise, newest},
+    fit_request::{compacted, may_summarise, newest},
     model_call::by_model,
     model_turn::is_guessed,
     recorded_response::Print,
 };
 use crate::{
-    AgentDeps, AgentState, AgentStateUpdate, ContextView, RequestSize,
+    AgentDeps, AgentEvent, AgentState, AgentStateUpdate, ContextView, RequestSize,
     context::{
         meter::Meter,
         plan::{Step, plan},
     },
-    events,
+    events::emit,
     state::view::Change,
 };
 
@@ -63,7 +63,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
                 view.ineffective = view.ineffective.saturating_add(1);
                 view.paused = view.ineffective >= most;
                 if view.paused {
-                    events::compaction_paused(&cx);
+                    emit(&cx, || AgentEvent::CompactionPaused {});
                 } else if !failed {
                     // A summary that is too long may be shorter the next time.
                     return update.context(room.state.context);
@@ -79,7 +79,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
         Step::Send | Step::Consolidate(_) => {}
     }
     if let Some(change) = &room.changed {
-        events::compacted(&cx, change, meter.over(change));
+        emit(&cx, || compacted(change, meter.over(change)));
         update = update.request_size(room.state.request_size.clone());
     }
     let settled = newest(&state);
@@ -170,12 +170,18 @@ impl SummaryRequest {
             match &delta {
                 Delta::Retry { attempt, delay_ms, status, reason } => {
                     self.retries += 1;
-                    events::retry(cx, *attempt, *delay_ms, *status, reason);
+                    let (attempt, delay_ms, status) = (*attempt, *delay_ms, *status);
+                    emit(cx, || AgentEvent::Retry { attempt, delay_ms, status, reason: reason.clone() });
                 }
                 Delta::Usage(usage) => self.current = *usage,
                 Delta::Fallback { from, to, status, reason } => {
                     self.retries += 1;
-                    events::model_fallback(cx, from, to, *status, reason);
+                    emit(cx, || AgentEvent::ModelFallback {
+                        from: from.clone(),
+                        to: to.clone(),
+                        status: *status,
+                        reason: reason.clone(),
+                    });
                 }
                 Delta::AttemptDiscarded { .. } => {
                     self.spent = self.spent + std::mem::take(&mut self.current);

@@ -5,7 +5,8 @@ use superstep_llm::{Message, Role};
 
 use super::memory_trigger::make_sure;
 use crate::{
-    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, AtLimit, Exhausted, Metadata,
+    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, AtLimit, BudgetLimit, Exhausted, Metadata,
+    StopReason,
     config::prompts,
     context::finish::{Finishing, response},
 };
@@ -15,7 +16,7 @@ use crate::{
 pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> AgentStateUpdate {
     make_sure(&deps, &state, &cx);
     let config = &deps.config;
-    let outcome = AgentOutcome::of_stop_reason(&state.stop_reason);
+    let outcome = state.stop_reason.outcome();
     let halt = config.halt.as_ref().filter(|_| outcome == AgentOutcome::Cancelled);
     let at_limit = (!Finishing::of(config, &state).has_schema()).then_some(&config.limit.at);
     let reply = match (outcome, at_limit, halt) {
@@ -85,7 +86,7 @@ fn tool_failure(state: &AgentState) -> Option<&str> {
 /// Returns the model's last text in this turn; after tools that answer the user, their text.
 fn last_text(state: &AgentState) -> Option<String> {
     let last = state.messages.last().filter(|last| last.role == Role::Tool && state.stop);
-    if let (Some(last), true) = (last, state.stop_reason.is_empty()) {
+    if let (Some(last), true) = (last, state.stop_reason.is_done()) {
         return Some(last.content.clone());
     }
     let of_the_user = |message: &&Message| message.role == Role::User && !message.synthetic;
@@ -97,8 +98,8 @@ fn last_text(state: &AgentState) -> Option<String> {
 const STOPPED: &str = "the run was stopped";
 
 /// Returns the explanation in place of a missing reply. Names the reason as the metadata does.
-fn explain(stop_reason: &str, error: Option<&str>) -> String {
-    let why = match AgentOutcome::of_stop_reason(stop_reason) {
+fn explain(stop_reason: &StopReason, error: Option<&str>) -> String {
+    let why = match stop_reason.outcome() {
         AgentOutcome::Limit => "the step limit was reached before the model gave an answer",
         AgentOutcome::LoopDetected => "the model repeated the same tool call with the same result",
         AgentOutcome::Cancelled => "the run was cancelled",
@@ -112,10 +113,18 @@ fn explain(stop_reason: &str, error: Option<&str>) -> String {
         AgentOutcome::Refused => "the model refused to answer",
         AgentOutcome::ContentFilter => "the provider's content filter withheld the answer",
         AgentOutcome::Budget => match stop_reason {
-            "budget_tokens" => "the tokens of the turn were spent before the model gave an answer",
-            "budget_tool_calls" => "the tool calls of the turn were used up before the model gave an answer",
-            "budget_wall" => "the time of the turn was over before the model gave an answer",
-            "budget_cost" => "the money of the turn was spent before the model gave an answer",
+            StopReason::Budget(BudgetLimit::Tokens) => {
+                "the tokens of the turn were spent before the model gave an answer"
+            }
+            StopReason::Budget(BudgetLimit::ToolCalls) => {
+                "the tool calls of the turn were used up before the model gave an answer"
+            }
+            StopReason::Budget(BudgetLimit::Wall) => {
+                "the time of the turn was over before the model gave an answer"
+            }
+            StopReason::Budget(BudgetLimit::Cost) => {
+                "the money of the turn was spent before the model gave an answer"
+            }
             _ => STOPPED,
         },
         AgentOutcome::Completed | AgentOutcome::AwaitingApproval => STOPPED,

@@ -9,13 +9,14 @@ use super::{
     next_call::{NextCall, Plan},
 };
 use crate::{
-    AgentDeps, AgentState, AgentStateUpdate, ContextView, ModelFailure, RequestSize,
+    AgentDeps, AgentEvent, AgentState, AgentStateUpdate, ContextView, ModelFailure, RequestSize,
     context::{
         meter::Meter,
         plan::{Step, plan},
         shown::Shown,
     },
-    events,
+    events::emit,
+    state::view::Change,
 };
 
 /// Returns the update that routes to the node `compact`, if a summary is due.
@@ -73,7 +74,7 @@ impl<'a> Room<'a> {
             Step::Send | Step::Consolidate(_) => Ok(room),
             Step::TooLarge(over) => Ok(Self { view: ContextView { over, ..room.view }, ..room }),
             Step::Change(change) => {
-                events::compacted(cx, &change, meter.over(&change));
+                emit(cx, || compacted(&change, meter.over(&change)));
                 let view = ContextView { due: false, settled: newest, ..change.view };
                 Ok(Self { view, size: Some(change.after), ..room })
             }
@@ -152,6 +153,12 @@ impl<'a> Room<'a> {
         let shown = Shown::new(&self.state.messages, &self.view, self.deps.config.context.micro());
         self.meter.size(&shown, &self.state.request_size)
     }
+}
+
+/// Returns the event that reports a change, with the tokens by which the request still exceeds its limit.
+pub(super) fn compacted(change: &Change, over: u64) -> AgentEvent {
+    let Change { before, after, dropped, .. } = *change;
+    AgentEvent::Compacted { before, after, dropped, over }
 }
 
 /// Returns the id of the newest message.

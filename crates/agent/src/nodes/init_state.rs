@@ -6,7 +6,7 @@ use superstep_graph::{Cx, NodeError, State, chain};
 
 use super::budget::of_turn;
 use crate::{
-    AgentState, AgentStateUpdate, Breaker, ContextView, LastAnswer, Metadata, ReactConfig,
+    AgentState, AgentStateUpdate, Breaker, ContextView, LastAnswer, Metadata, ReactConfig, StopReason,
     context::finish::problem, deps::folder,
 };
 
@@ -53,7 +53,7 @@ pub(crate) async fn init_state(
         .answer(LastAnswer::default())
         .started_ms(config.budget.wall.map_or(0, |_| cx.now_ms()))
         .stop(false)
-        .stop_reason("")
+        .stop_reason(StopReason::Done)
         .outcome(None)
         .error(None)
         .hook_error(None)

@@ -6,7 +6,7 @@ use serde_json::Value;
 use superstep_llm::Role;
 
 use crate::{
-    AgentDeps, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord, config::prompts,
+    AgentDeps, AgentEvent, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord, config::prompts,
     transcript::repaired_call,
 };
 
@@ -17,6 +17,13 @@ pub(super) struct DetectedLoop {
     pub(super) tool: String,
     /// Number of repetitions.
     pub(super) n: usize,
+}
+
+impl DetectedLoop {
+    /// Returns the event that reports it.
+    pub(super) fn event(&self) -> AgentEvent {
+        AgentEvent::Loop { rule: self.rule.to_owned(), tool: self.tool.clone(), n: self.n }
+    }
 }
 
 /// Maximum length of compared texts: longer ones are similar only if equal, because the comparison is

@@ -8,13 +8,13 @@ use superstep_llm::Message;
 use tokio::time::sleep;
 
 use crate::{
-    AgentDeps, AgentState, MemoryTrigger, ReactConfig,
+    AgentDeps, AgentEvent, AgentState, MemoryTrigger, ReactConfig,
     config::prompts,
     deps::{
         history::user_messages_of_turn,
         memory::{BegunRequest, NO_OWNER},
     },
-    events,
+    events::emit,
     plain_name::hash_of,
     transcript::steering::is_steered,
 };
@@ -84,23 +84,21 @@ impl PendingMemory {
     fn fulfil(self, trigger: &MemoryTrigger, config: &ReactConfig, cx: &Cx) {
         let Self { message, user, key, panic } = self;
         if let Some(panic) = panic {
-            return events::memory_failed(cx, &format!("the trigger panicked: {panic}"));
+            return failed(cx, format!("the trigger panicked: {panic}"));
         }
-        let Some(user_id) = user else { return events::memory_failed(cx, NO_OWNER) };
+        let Some(user_id) = user else { return failed(cx, NO_OWNER) };
         let (trigger, config, background) = (trigger.clone(), config.clone(), cx.clone());
         let cx = cx.clone();
         background.spawn(async move {
             let store = AssertUnwindSafe(async { trigger.store.add(vec![message], &user_id, &key).await });
             let stored = tokio::select! {
                 stored = store.catch_unwind() => stored,
-                reason = give_up(&config, &cx) => return events::memory_failed(&cx, &reason),
+                reason = give_up(&config, &cx) => return failed(&cx, reason),
             };
             match stored {
-                Ok(Ok(_)) => events::memory_stored(&cx),
-                Ok(Err(error)) => events::memory_failed(&cx, &error.to_string()),
-                Err(panic) => {
-                    events::memory_failed(&cx, &format!("the store panicked: {}", prompts::panic(&*panic)))
-                }
+                Ok(Ok(_)) => emit(&cx, || AgentEvent::MemoryStored {}),
+                Ok(Err(error)) => failed(&cx, error.to_string()),
+                Err(panic) => failed(&cx, format!("the store panicked: {}", prompts::panic(&*panic))),
             }
         });
     }
@@ -116,4 +114,8 @@ async fn give_up(config: &ReactConfig, cx: &Cx) -> String {
         () = sleep(config.memory_timeout) => format!("no answer in {} ms", config.memory_timeout.as_millis()),
         () = cancelled => "the run was cancelled".to_owned(),
     }
+}
+
+fn failed(cx: &Cx, reason: impl Into<String>) {
+    emit(cx, || AgentEvent::MemoryFailed { reason: reason.into() });
 }

@@ -12,7 +12,7 @@ use super::{
     progress::Progress,
     recorded_response::{End, RecordedResponse},
 };
-use crate::{AgentDeps, AgentState, events};
+use crate::{AgentDeps, AgentEvent, AgentState, events::emit};
 
 /// A call of the models, and its progress.
 #[derive(Default)]
@@ -62,27 +62,43 @@ impl ModelCall {
             }
             self.waits = None;
             match &delta {
-                Delta::Text(token) => events::llm_token(cx, token, ""),
-                Delta::Reasoning(token) => events::llm_token(cx, "", token),
+                Delta::Text(token) => {
+                    emit(cx, || AgentEvent::LlmToken {
+                        token: token.clone(),
+                        reasoning_token: String::new(),
+                    });
+                }
+                Delta::Reasoning(token) => {
+                    emit(cx, || AgentEvent::LlmToken {
+                        token: String::new(),
+                        reasoning_token: token.clone(),
+                    });
+                }
                 Delta::Retry { attempt, delay_ms, status, reason } => {
                     self.retries += 1;
                     self.waits = Some(Instant::now() + Duration::from_millis(*delay_ms));
-                    events::retry(cx, *attempt, *delay_ms, *status, reason);
+                    let (attempt, delay_ms, status) = (*attempt, *delay_ms, *status);
+                    emit(cx, || AgentEvent::Retry { attempt, delay_ms, status, reason: reason.clone() });
                 }
                 Delta::Fallback { from, to, status, reason } => {
                     self.retries += 1;
                     let spent = std::mem::take(&mut self.spent);
                     self.others.insert(from.clone(), spent);
                     self.model = Some(to.clone());
-                    events::model_fallback(cx, from, to, *status, reason);
+                    emit(cx, || AgentEvent::ModelFallback {
+                        from: from.clone(),
+                        to: to.clone(),
+                        status: *status,
+                        reason: reason.clone(),
+                    });
                 }
                 Delta::AttemptDiscarded { attempt } => {
                     self.spent = self.spent + std::mem::take(&mut self.current);
-                    events::attempt_discarded(cx, *attempt);
+                    emit(cx, || AgentEvent::AttemptDiscarded { attempt: *attempt });
                     cx.discard_message(&self.message);
                 }
                 Delta::TextCalls { n } => {
-                    events::text_calls(cx, *n);
+                    emit(cx, || AgentEvent::TextCalls { n: *n });
                     cx.discard_message(&self.message);
                 }
                 Delta::Usage(usage) => self.current = *usage,

@@ -19,8 +19,8 @@ use super::{
     steering_input::is_waiting,
 };
 use crate::{
-    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, HookFailure, LastAnswer,
-    config::limit::MOST_STEERED, events, state::agent_state::is_budget,
+    AgentDeps, AgentEvent, AgentOutcome, AgentState, AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer,
+    StopReason, config::limit::MOST_STEERED, events::emit,
 };
 
 /// The fraction of a turn's time available to a reserved call after that time is over.
@@ -78,25 +78,25 @@ impl PlannedCall<'_> {
                 let kept = accept_response::partial_message(&deps.config, state, partial, Broke::Failed, cx);
                 let update = match kept.is_none() && self.room.retries(error.kind) {
                     true => AgentState::update(),
-                    false => stop(AgentOutcome::LlmError.as_str()).error(error),
+                    false => stop(AgentOutcome::LlmError).error(error),
                 };
                 self.unanswered(kept, streamed, update)
             }
             End::Cancelled { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
                 let kept = accept_response::partial_message(&deps.config, state, partial, Broke::Stopped, cx);
-                self.unanswered(kept, streamed, stop(AgentOutcome::Cancelled.as_str()))
+                self.unanswered(kept, streamed, stop(AgentOutcome::Cancelled))
             }
             End::OutOfTime { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                if deps.config.budget.reserve_final && !is_budget(self.call.reason) {
+                if deps.config.budget.reserve_final && !matches!(self.call.reason, StopReason::Budget(_)) {
                     // The next call is the reserved one.
                     let answer = LastAnswer { again: true, ..state.answer };
                     self.unanswered(None, streamed, AgentState::update().answer(answer))
                 } else {
                     let kept =
                         accept_response::partial_message(&deps.config, state, partial, Broke::Stopped, cx);
-                    self.unanswered(kept, streamed, stop("budget_wall"))
+                    self.unanswered(kept, streamed, stop(BudgetLimit::Wall))
                 }
             }
         };
@@ -186,12 +186,12 @@ impl PlannedCall<'_> {
         if let Some((budget, percent)) = spent.nears(&deps.config.budget)
             && !std::mem::replace(&mut state.answer.budget_warned, true)
         {
-            events::budget_warning(cx, budget, percent);
+            emit(cx, || AgentEvent::BudgetWarning { budget, percent });
         }
         let mut accepted = accept_response::accept(&deps.config, &state, response, &self.call, &spent, cx);
         emit_message(cx, &message, accepted.message.as_ref(), calls);
         if any && (accepted.message.is_none() || accepted.repeats) {
-            events::attempt_discarded(cx, requests);
+            emit(cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
         if accepted.is_reply && accepted.answer.steered < MOST_STEERED && is_waiting(self.steered, cx).await?
         {
@@ -219,7 +219,7 @@ impl PlannedCall<'_> {
         let Streamed { message, requests, any, calls } = streamed;
         if any && kept.is_none() {
             // The streamed text is not a message, so subscribers must discard it.
-            events::attempt_discarded(self.cx, requests);
+            emit(self.cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
         emit_message(self.cx, &message, kept.as_ref(), calls);
         let results =
@@ -254,7 +254,9 @@ impl PlannedCall<'_> {
         }
         if self.deps.config.parts {
             let parts = answer.iter().flat_map(|message| parts::of_message(message, cut_off, self.cx));
-            update = update.parts(parts.inspect(|part| events::part(self.cx, part)).collect::<Vec<_>>());
+            update = update.parts(
+                parts.inspect(|part| emit(self.cx, || AgentEvent::Part(part.clone()))).collect::<Vec<_>>(),
+            );
         }
         update.messages(std::mem::take(&mut self.new).into_iter().chain(answer).collect::<Vec<_>>())
     }
@@ -268,11 +270,11 @@ pub(super) fn is_guessed(deps: &AgentDeps, state: &AgentState) -> bool {
 }
 
 /// Ends the turn for this reason.
-pub(super) fn stop(reason: &str) -> AgentStateUpdate {
+pub(super) fn stop(reason: impl Into<StopReason>) -> AgentStateUpdate {
     AgentState::update().stop(true).stop_reason(reason)
 }
 
 /// Ends the turn because a hook failed.
 pub(super) fn hook_failed(failure: HookFailure) -> AgentStateUpdate {
-    stop(AgentOutcome::HookFailed.as_str()).hook_error(failure)
+    stop(AgentOutcome::HookFailed).hook_error(failure)
 }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::budget::Spent;
 use crate::{
-    AgentOutcome, AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig, context::finish::Finishing,
-    state::agent_state::MAX_STEPS,
+    AgentOutcome, AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig, StopReason,
+    context::finish::Finishing,
 };
 
 /// The next step of the agent node.
@@ -13,7 +13,7 @@ pub(super) enum Plan<'a> {
     /// Call the model.
     Call(NextCall<'a>),
     /// End the turn for this reason.
-    Stop(&'static str),
+    Stop(StopReason),
     /// Fail the run.
     Fail,
 }
@@ -24,8 +24,8 @@ pub(super) struct NextCall<'a> {
     pub(super) tools: bool,
     /// No other model call is allowed, so its tool calls are not executed.
     pub(super) last: bool,
-    /// The reason for ending the turn after it; empty if it need not end.
-    pub(super) reason: &'static str,
+    /// The reason for ending the turn after it; `Done` if it need not end.
+    pub(super) reason: StopReason,
     /// A turn that ends after it is complete, if the response is not empty.
     pub(super) completes: bool,
     /// User messages added to this request only.
@@ -38,7 +38,8 @@ const MOST_CUT_ROUNDS: u32 = 2;
 impl<'a> NextCall<'a> {
     /// Plans the next call from the state of this turn.
     pub(super) fn plan(config: &'a ReactConfig, state: &AgentState, now_ms: i64) -> Plan<'a> {
-        let mut call = Self { tools: true, last: false, reason: "", completes: false, hints: Vec::new() };
+        let mut call =
+            Self { tools: true, last: false, reason: StopReason::Done, completes: false, hints: Vec::new() };
         if let LengthPolicy::Continue { prompt, .. } = &config.length
             && state.answer.continuing
         {
@@ -49,22 +50,22 @@ impl<'a> NextCall<'a> {
         {
             call.hint(state, nudge.as_deref().map(Cow::from));
             if state.answer.empty > *max {
-                (call.tools, call.reason) = (false, AgentOutcome::Empty.as_str());
+                (call.tools, call.reason) = (false, AgentOutcome::Empty.into());
             }
         }
         if state.answer.cut_rounds >= MOST_CUT_ROUNDS {
-            (call.tools, call.reason) = (false, AgentOutcome::Length.as_str());
+            (call.tools, call.reason) = (false, AgentOutcome::Length.into());
         }
-        if let Some(reason) = Spent::of(state, now_ms).exhausts(&config.budget) {
+        if let Some(limit) = Spent::of(state, now_ms).exhausts(&config.budget) {
             if !config.budget.reserve_final {
-                return Plan::Stop(reason);
+                return Plan::Stop(limit.into());
             }
-            (call.tools, call.reason) = (false, reason);
+            (call.tools, call.reason) = (false, limit.into());
             return Plan::Call(call);
         }
         let left = config.limit.left(state.current_step, state.llm_calls);
         let mut without_tools = |hint: Option<&'a str>| {
-            (call.tools, call.reason) = (false, MAX_STEPS);
+            (call.tools, call.reason) = (false, AgentOutcome::Limit.into());
             call.hint(state, hint.map(Cow::from));
         };
         let has_schema = Finishing::of(config, state).has_schema();
@@ -78,11 +79,11 @@ impl<'a> NextCall<'a> {
             AtLimit::Reminder(reminder) if has_schema && left <= 1 => without_tools(Some(reminder)),
             AtLimit::LastMessage | AtLimit::Fixed(_) if has_schema && left == 0 => without_tools(None),
             AtLimit::Reminder(reminder) if left == 1 => {
-                (call.last, call.reason) = (true, MAX_STEPS);
+                (call.last, call.reason) = (true, AgentOutcome::Limit.into());
                 call.hint(state, Some(reminder.into()));
             }
             AtLimit::Fail if left == 0 => return Plan::Fail,
-            _ if left == 0 => return Plan::Stop(MAX_STEPS),
+            _ if left == 0 => return Plan::Stop(AgentOutcome::Limit.into()),
             _ => {
                 let hint = config.remaining_hint.as_ref().filter(|_| call.tools);
                 call.hint(state, hint.map(|hint| Cow::from(remaining(hint, left, config.limit.max))));

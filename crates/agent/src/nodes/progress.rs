@@ -5,7 +5,7 @@ use superstep_graph::Cx;
 use superstep_llm::{Assembler, Delta, partial_json};
 
 use super::parts;
-use crate::{AgentDeps, AgentState, context::finish::Finishing, events};
+use crate::{AgentDeps, AgentEvent, AgentState, context::finish::Finishing, events::emit};
 
 /// A growing response.
 pub(super) struct Progress<'a> {
@@ -64,7 +64,7 @@ impl<'a> Progress<'a> {
 
     fn emit_parts(&mut self, answer: &Assembler, message: &str, cx: &Cx) {
         for (name, _) in answer.calls().skip(self.named).take_while(|(name, _)| !name.is_empty()) {
-            events::part(cx, &parts::pending(message, self.named, name, cx));
+            emit(cx, || AgentEvent::Part(parts::pending(message, self.named, name, cx)));
             self.named += 1;
         }
     }
@@ -85,7 +85,7 @@ impl<'a> Progress<'a> {
         let output = partial_json(&[begun, rest].concat())
             .and_then(|given| self.finishing.output(given, self.finish_tool.is_none()));
         if let Some(output) = output.filter(|output| self.output.as_ref() != Some(output)) {
-            events::output_partial(cx, &output);
+            emit(cx, || AgentEvent::OutputPartial { output: output.clone() });
             self.output = Some(output);
         }
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use superstep_graph::Cx;
 use superstep_llm::{Message, Request, Response};
 
-use crate::{AgentDeps, HookFailure, events, transcript::repair::repaired};
+use crate::{AgentDeps, AgentEvent, HookFailure, events::emit, transcript::repair::repaired};
 
 /// Runs the hooks on the request and repairs the result. A cancellation leaves it unchanged.
 pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Request, HookFailure> {
@@ -44,11 +44,11 @@ pub(super) async fn after(
     if hooked == response.message {
         return Ok(response);
     }
-    events::attempt_discarded(cx, attempt);
+    emit(cx, || AgentEvent::AttemptDiscarded { attempt });
     cx.discard_message(id);
     for (text, reasoning) in [("", &*hooked.reasoning), (&*hooked.content, "")] {
         if !(text.is_empty() && reasoning.is_empty()) {
-            events::llm_token(cx, text, reasoning);
+            emit(cx, || AgentEvent::LlmToken { token: text.into(), reasoning_token: reasoning.into() });
         }
     }
     let Message { content, reasoning, tool_calls, .. } = hooked;

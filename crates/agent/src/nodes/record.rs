@@ -3,23 +3,24 @@
 
 use superstep_graph::{Cx, NodeError};
 
-use crate::{AgentDeps, AgentState, TurnHistory, TurnRecord, deps::memory::NO_OWNER, events};
+use crate::{
+    AgentDeps, AgentEvent, AgentState, TurnHistory, TurnRecord, deps::memory::NO_OWNER, events::emit,
+};
 
 /// Stores the turn once. The state is unchanged, and no failure reaches the run.
 pub(crate) async fn record(deps: AgentDeps, state: AgentState, cx: Cx) {
     let Some(history) = &deps.history else { return };
-    let Some(user) = state.memory_owner(cx.thread()) else { return events::turn_not_recorded(&cx, NO_OWNER) };
+    let not_recorded = |reason: &str| emit(&cx, || AgentEvent::TurnNotRecorded { reason: reason.into() });
+    let Some(user) = state.memory_owner(cx.thread()) else { return not_recorded(NO_OWNER) };
     let write = async || {
         let written = written(&deps, &**history, &user, &state, &cx).await;
         written.map_err(|error| error.to_string())
     };
     let written: Result<Option<String>, String> = cx.recorded("history", write).await;
     match written {
-        Ok(Some(id)) => events::turn_recorded(&cx, &id),
-        Ok(None) => {
-            events::turn_not_recorded(&cx, "the turn has no outcome; `finalize` comes before `record`")
-        }
-        Err(error) => events::turn_not_recorded(&cx, &error),
+        Ok(Some(id)) => emit(&cx, || AgentEvent::TurnRecorded { id }),
+        Ok(None) => not_recorded("the turn has no outcome; `finalize` comes before `record`"),
+        Err(error) => not_recorded(&error),
     }
 }
 

@@ -10,8 +10,8 @@ use superstep_llm::{Message, Role};
 use tokio::time::timeout;
 
 use crate::{
-    AgentDeps, AgentState, AgentStateUpdate, MemoryFuture, Passage, Retrieve, config::prompts,
-    context::retrieved, deps::memory::NO_OWNER, events,
+    AgentDeps, AgentEvent, AgentState, AgentStateUpdate, MemoryFuture, Passage, Retrieve, config::prompts,
+    context::retrieved, deps::memory::NO_OWNER, events::emit,
 };
 
 /// Maximum number of characters of a query.
@@ -29,7 +29,11 @@ pub(crate) async fn retrieve(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     let (memories, passages) = tokio::join!(search.memory(&state), search.knowledge());
     let Some(found) = retrieved::message(&memories, &passages, wanted.max_chars) else { return update };
     let found = found.with_id(cx.id("retrieved"));
-    events::retrieved(&cx, &found.id, memories.len(), passages.len());
+    emit(&cx, || AgentEvent::Retrieved {
+        id: found.id.clone(),
+        memories: memories.len(),
+        passages: passages.len(),
+    });
     update.messages([found])
 }
 
@@ -47,7 +51,7 @@ impl Search<'_> {
             return Vec::new();
         };
         let Some(user) = state.memory_owner(self.cx.thread()) else {
-            events::retrieval_failed(self.cx, MEMORY, NO_OWNER);
+            self.failed(MEMORY, NO_OWNER);
             return Vec::new();
         };
         let limit = self.wanted.memories;
@@ -78,9 +82,13 @@ impl Search<'_> {
         self.cx.compared(mark, || fingerprint(self.query).ok()).await;
         let found: Result<Vec<T>, String> = self.cx.recorded(mark, || self.search(limit, search)).await;
         found.unwrap_or_else(|reason| {
-            events::retrieval_failed(self.cx, whom, &reason);
+            self.failed(whom, &reason);
             Vec::new()
         })
+    }
+
+    fn failed(&self, source: &str, reason: &str) {
+        emit(self.cx, || AgentEvent::RetrievalFailed { source: source.into(), reason: reason.into() });
     }
 
     async fn search<'a, T>(

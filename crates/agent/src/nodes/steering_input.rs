@@ -3,7 +3,7 @@
 use superstep_graph::{CheckpointError, Cx};
 use superstep_llm::Message;
 
-use crate::{AgentState, events, transcript::steering::STEERED};
+use crate::{AgentEvent, AgentState, events::emit, transcript::steering::STEERED};
 
 /// The new messages, and the number of the last one.
 pub(super) struct Steered {
@@ -20,7 +20,7 @@ pub(super) async fn steered(state: &AgentState, cx: &Cx) -> Result<Steered, Chec
     for posted in cx.inbox(state.steered).await? {
         let text = posted.item.as_str().unwrap_or_default();
         let id = format!("{STEERED}{}", posted.number);
-        events::steered(cx, &id, text);
+        emit(cx, || AgentEvent::Steered { id: id.clone(), text: text.to_owned() });
         steered.messages.push(Message::user(text).with_id(id));
         steered.last = posted.number;
     }

@@ -150,18 +150,18 @@ async fn ended(
     let config = &run.deps.config;
     // Of several failures the first in order is taken, because a replay does not see which came first.
     if let Some(failure) = run.cx.noted("hook_error", run.failed.get().cloned()) {
-        return Ok(update.stop(true).stop_reason(AgentOutcome::HookFailed.as_str()).hook_error(failure));
+        return Ok(update.stop(true).stop_reason(AgentOutcome::HookFailed).hook_error(failure));
     }
     if config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied) {
-        return Ok(update.stop(true).stop_reason(AgentOutcome::Denied.as_str()));
+        return Ok(update.stop(true).stop_reason(AgentOutcome::Denied));
     }
     if config.tool_errors == ToolErrors::Fail && answers.iter().any(|answer| answer.done.failed) {
-        return Ok(update.stop(true).stop_reason(AgentOutcome::ToolFailed.as_str()));
+        return Ok(update.stop(true).stop_reason(AgentOutcome::ToolFailed));
     }
     let answers_the_user = |answer: &Answer| answer.done.executed && answer.done.returned && answer.is_final;
     let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
     let update = match (loops, answered) {
-        (true, _) => update.stop(true).stop_reason(AgentOutcome::LoopDetected.as_str()),
+        (true, _) => update.stop(true).stop_reason(AgentOutcome::LoopDetected),
         (false, true) => update.stop(true),
         (false, false) => update,
     };

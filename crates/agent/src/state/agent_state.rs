@@ -2,16 +2,14 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use serde::{
-    Deserialize, Serialize,
-    de::{IntoDeserializer, value},
-};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{ById, IdOf, Log, State, ThreadId};
 use superstep_llm::{FileChanges, Message, ModelErrorKind, ToolCall, Usage};
 
 use super::{
     hook_failure::HookFailure,
+    outcome::{AgentOutcome, StopReason},
     parts::Parts,
     view::{ContextView, RequestSize},
 };
@@ -112,8 +110,8 @@ pub struct AgentState {
     pub offered: Log<String>,
     /// The turn ends now.
     pub stop: bool,
-    /// The reason why the turn ended before the model was done; empty if it was done.
-    pub stop_reason: String,
+    /// The reason why the turn ended before the model was done.
+    pub stop_reason: StopReason,
     /// The outcome of the turn.
     pub outcome: Option<AgentOutcome>,
     /// The failure of the model.
@@ -201,8 +199,8 @@ pub struct Metadata {
     pub steps_taken: u32,
     /// The executed tools, in call order, with repetitions.
     pub tools_used: Vec<String>,
-    /// The reason why the turn ended before the model was done; empty if it was done.
-    pub stop_reason: String,
+    /// The reason why the turn ended before the model was done.
+    pub stop_reason: StopReason,
     /// Number of accepted model responses.
     pub llm_calls: u32,
     /// The turn was cancelled.
@@ -249,98 +247,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The outcome of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum AgentOutcome {
-    /// The model completed its reply.
-    Completed,
-    /// The step limit was reached.
-    Limit,
-    /// The model repeated itself.
-    LoopDetected,
-    /// The turn was cancelled.
-    Cancelled,
-    /// The model was unavailable.
-    LlmError,
-    /// A hook of the program failed.
-    #[serde(rename = "hook_error", alias = "hook_failed")]
-    HookFailed,
-    /// The model returned only empty responses.
-    #[serde(rename = "empty_response", alias = "empty")]
-    Empty,
-    /// The output limit truncated the responses.
-    #[serde(rename = "length_limit", alias = "length")]
-    Length,
-    /// The model refused; the reply is its text.
-    #[serde(rename = "refusal")]
-    Refused,
-    /// The provider's content filter withheld the response, or the rest of it.
-    ContentFilter,
-    /// The budget was used up.
-    Budget,
-    /// The reply does not match its schema.
-    #[serde(rename = "structured_output_invalid", alias = "invalid_output")]
-    InvalidOutput,
-    /// The user denied a tool call, which ends the turn by configuration.
-    Denied,
-    /// A tool failed, which ends the turn by configuration.
-    #[serde(rename = "tool_error")]
-    ToolFailed,
-    /// It has not ended: calls wait for approval.
-    AwaitingApproval,
-}
-
-/// The stop reason of a turn that reached the step limit.
-pub(crate) const MAX_STEPS: &str = "max_steps";
-
-/// Returns whether a stop reason is a limit of the budget.
-pub(crate) fn is_budget(stop_reason: &str) -> bool {
-    stop_reason.starts_with("budget_")
-}
-
-impl AgentOutcome {
-    /// Returns whether the turn broke off: resuming it calls the model again.
-    pub fn is_unanswered(self) -> bool {
-        matches!(self, Self::Cancelled | Self::LlmError | Self::HookFailed)
-    }
-
-    /// Returns the outcome of a turn with this [stop reason](Metadata::stop_reason): the name of an outcome, or of the limit of
-    /// the steps or of the budget that was reached; empty for a complete turn.
-    pub fn of_stop_reason(reason: &str) -> Self {
-        match reason {
-            MAX_STEPS => Self::Limit,
-            budget if is_budget(budget) => Self::Budget,
-            name => {
-                let named: Result<Self, value::Error> = Self::deserialize(name.into_deserializer());
-                named.unwrap_or(Self::Completed)
-            }
-        }
-    }
-
-    /// Returns the name that is stored and shown.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Limit => "limit",
-            Self::LoopDetected => "loop_detected",
-            Self::Cancelled => "cancelled",
-            Self::LlmError => "llm_error",
-            Self::HookFailed => "hook_error",
-            Self::Empty => "empty_response",
-            Self::Length => "length_limit",
-            Self::Refused => "refusal",
-            Self::ContentFilter => "content_filter",
-            Self::Budget => "budget",
-            Self::InvalidOutput => "structured_output_invalid",
-            Self::Denied => "denied",
-            Self::ToolFailed => "tool_error",
-            Self::AwaitingApproval => "awaiting_approval",
-        }
-    }
-}
-
 /// The stored failure of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelFailure {
@@ -355,68 +261,4 @@ pub struct ModelFailure {
     /// The end of that wait in UTC milliseconds, by the clock of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at_ms: Option<i64>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_outcome_has_one_name_and_is_read_by_its_older_ones() {
-        use AgentOutcome::*;
-        let all = [
-            Completed,
-            Limit,
-            LoopDetected,
-            Cancelled,
-            LlmError,
-            HookFailed,
-            Empty,
-            Length,
-            Refused,
-            ContentFilter,
-            Budget,
-            InvalidOutput,
-            Denied,
-            ToolFailed,
-            AwaitingApproval,
-        ];
-        for outcome in all {
-            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
-        }
-        let older = [
-            ("hook_failed", HookFailed),
-            ("empty", Empty),
-            ("length", Length),
-            ("invalid_output", InvalidOutput),
-        ];
-        for (name, outcome) in older {
-            assert_eq!(serde_json::from_value::<AgentOutcome>(name.into()).unwrap(), outcome);
-        }
-    }
-
-    #[test]
-    fn a_stop_reason_is_the_name_of_an_outcome_or_of_a_limit() {
-        use AgentOutcome::*;
-        for outcome in [
-            LoopDetected,
-            Cancelled,
-            LlmError,
-            HookFailed,
-            Empty,
-            Length,
-            Refused,
-            ContentFilter,
-            InvalidOutput,
-            Denied,
-            ToolFailed,
-        ] {
-            assert_eq!(AgentOutcome::of_stop_reason(outcome.as_str()), outcome);
-        }
-        assert_eq!(AgentOutcome::of_stop_reason(MAX_STEPS), Limit);
-        for budget in ["budget_tokens", "budget_tool_calls", "budget_wall", "budget_cost"] {
-            assert_eq!(AgentOutcome::of_stop_reason(budget), Budget);
-        }
-        assert_eq!(["", "unknown"].map(AgentOutcome::of_stop_reason), [Completed, Completed]);
-    }
 }

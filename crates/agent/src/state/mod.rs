@@ -5,5 +5,6 @@
 pub(crate) mod agent_state;
 pub(crate) mod has_agent;
 pub(crate) mod hook_failure;
+pub(crate) mod outcome;
 pub(crate) mod parts;
 pub(crate) mod view;

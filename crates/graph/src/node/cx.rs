@@ -476,9 +476,14 @@ impl Cx {
     /// # Panics
     /// If `data` has no JSON form.
     pub fn emit(&self, name: &'static str, data: impl Serialize) {
+        self.emit_with(|| (name, serde_json::to_value(data).expect("event data has a JSON form")));
+    }
+
+    /// Emits the custom event that `event` returns: its name and its data. Calls `event` only if the mode is streamed.
+    pub fn emit_with(&self, event: impl FnOnce() -> (&'static str, Value)) {
         self.heartbeat();
         if let Some(events) = self.run.events(StreamMode::Custom) {
-            let data = serde_json::to_value(data).expect("event data has a JSON form");
+            let (name, data) = event();
             events.custom(self.node(), name, data);
         }
     }

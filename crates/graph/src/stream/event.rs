@@ -4,6 +4,7 @@
 
 use serde::{
     Serialize, Serializer,
+    de::{DeserializeOwned, value::MapDeserializer},
     ser::{Error as _, SerializeMap},
 };
 use serde_json::{
@@ -148,6 +149,48 @@ pub enum Event<S: State> {
         /// The nodes of the discarded tasks.
         nodes: Vec<NodeName>,
     },
+}
+
+/// A node's event, read from an [`Event::Custom`], or from an [`Event::Subgraph`] with one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CustomEvent<'a> {
+    /// The path to the graph of the node; empty for the graph of the stream.
+    pub path: SubgraphPath,
+    /// The node.
+    pub node: &'a str,
+    /// The kind of the event.
+    pub name: &'a str,
+    /// The data of the event.
+    pub data: &'a Value,
+}
+
+impl CustomEvent<'_> {
+    /// Reads it as a type whose JSON form is `{"event": NAME, "data": {..}}`.
+    ///
+    /// # Errors
+    /// If the type has no such event.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        let name = Value::from(self.name);
+        let fields = [("event", &name), ("data", self.data)].into_iter();
+        T::deserialize(MapDeserializer::new(fields))
+    }
+}
+
+impl<S: State> Event<S> {
+    /// Returns the event of a node of this graph, or of a called graph at any depth; `None` for every other event.
+    pub fn custom(&self) -> Option<CustomEvent<'_>> {
+        match self {
+            Self::Custom { node, name, data } => {
+                Some(CustomEvent { path: SubgraphPath::default(), node: node.as_str(), name, data })
+            }
+            Self::Subgraph { namespace, event } if event["event"] == "custom" => {
+                let fields = event.get("data")?;
+                let (node, name) = (fields.get("node")?.as_str()?, fields.get("name")?.as_str()?);
+                Some(CustomEvent { path: namespace.clone(), node, name, data: fields.get("data")? })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The subject of an [`Event::Debug`], and the content of its payload.

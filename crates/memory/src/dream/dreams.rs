@@ -15,15 +15,14 @@ use std::{error::Error, fs::File, io, sync::Arc};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use serde::Serialize;
-use serde_json::{Value, json};
 use superstep_agent::{
     AfterTurn, Agent, AgentBuilder, AgentDeps, AgentError, AgentOutcome, AgentState, Next, ReactConfig,
     add_agent, add_finalize, add_init_state, add_tools, should_continue,
 };
 use superstep_graph::{
-    Answers, Breakpoints, CheckpointError, CheckpointId, CompiledGraph, END, Event, NodeError, NodeOptions,
-    NodeRef, OnCancel, OnUnfinished, Outcome, RunConfig, RunError, START, State, StateGraph, Status,
-    StreamMode, Streaming, ThreadId, chain,
+    Answers, Breakpoints, CheckpointError, CheckpointId, CompiledGraph, END, NodeError, NodeOptions, NodeRef,
+    OnCancel, OnUnfinished, Outcome, RunConfig, RunError, START, State, StateGraph, Status, StreamMode,
+    Streaming, ThreadId, chain,
 };
 use superstep_llm::{Tool, Usage};
 use superstep_tools::{
@@ -35,6 +34,7 @@ use superstep_tools::{
 use super::{
     config::DreamConfig,
     cursor::DreamFiles,
+    events::DreamEvent,
     nodes::{Desk, Gathered, gather, gathered, settle},
     state::{DreamState, DreamStateUpdate},
 };
@@ -90,8 +90,8 @@ struct Inner {
     config: DreamConfig,
 }
 
-/// A listener for the events of dreams, by name.
-type Listen = Arc<dyn Fn(&str, &Value) + Send + Sync>;
+/// A listener for the events of dreams.
+type Listen = Arc<dyn Fn(DreamEvent) + Send + Sync>;
 
 /// The result of a request to dream. As JSON, `dream` names the variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -180,10 +180,9 @@ impl Dreams {
         Ok(Self { inner: Arc::new(inner), listen: None })
     }
 
-    /// Sets a listener for the events of dreams: those of the agent, `dream_begun`, `dream_ended`, and
-    /// `dream_failed`.
+    /// Sets a listener for the events of dreams and their agents.
     #[must_use]
-    pub fn listener(self, listen: impl Fn(&str, &Value) + Send + Sync + 'static) -> Self {
+    pub fn listener(self, listen: impl Fn(DreamEvent) + Send + Sync + 'static) -> Self {
         Self { listen: Some(Arc::new(listen)), ..self }
     }
 
@@ -250,7 +249,9 @@ impl Dreams {
         let dreamt = self.begin(user, asked, config).await;
         if let Err(error) = &dreamt {
             let reason = reason(error);
-            self.emit("dream_failed", &json!({ "user": user, "reason": reason }));
+            if let Some(listen) = &self.listen {
+                listen(DreamEvent::DreamFailed { user: user.to_owned(), reason: reason.clone() });
+            }
             // Of two errors the first one is returned.
             let _ = self.files_of(user).and_then(|kept| kept.note_failure(clock.now_ms(), &reason));
         }
@@ -349,8 +350,8 @@ impl Dreams {
                     None => thread.resume_stream(streaming),
                 };
                 while let Some(event) = stream.next().await {
-                    if let Event::Custom { name, data, .. } = event {
-                        listen(name, &data);
+                    if let Some(event) = DreamEvent::of(&event) {
+                        listen(event);
                     }
                 }
                 stream.outcome().await?
@@ -385,12 +386,6 @@ impl Dreams {
             None => graph,
         };
         Ok(Agent::of(graph, &deps.config))
-    }
-
-    fn emit(&self, name: &str, data: &Value) {
-        if let Some(listen) = &self.listen {
-            listen(name, data);
-        }
     }
 }
 

@@ -11,16 +11,11 @@ use superstep_tools::internal::{EditJournal, PATIENCE, blocking, patiently};
 use super::{
     config::{DreamConfig, Due},
     cursor::{DreamFiles, LastDream},
-    entries, events,
+    entries,
+    events::{DreamEnd, DreamEvent},
     state::{DreamState, DreamStateUpdate},
 };
 use crate::{HistoryFiles, HistoryPlace, MemoryFiles};
-
-/// The end of a dream whose model finished after a failed call.
-const LAST_CALL_FAILED: &str = "last_call_failed";
-
-/// The end of a dream whose model finished without an edit.
-const NOTHING_CHANGED: &str = "nothing_changed";
 
 /// The dependencies of the nodes, for one user.
 #[derive(Clone)]
@@ -68,7 +63,7 @@ pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
     let Some(due) = due else {
         return Ok(update.entries(turns));
     };
-    events::dream_begun(&cx, due, turns.len());
+    DreamEvent::DreamBegun { why: due, turns: turns.len() }.emit(&cx);
     let told = Message::user(told).with_id(cx.id("entries"));
     let agent = AgentState::update()
         .set_messages([told])
@@ -141,10 +136,10 @@ pub(super) async fn settle(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
     let mut edits = calls.filter(|(call, result)| call.name == "edit_file" && !result.starts_with("Error"));
     let edited = edits.next().is_some();
     let end = move |again: bool| match outcome {
-        Some(AgentOutcome::Completed) if gave_up => LAST_CALL_FAILED,
-        Some(AgentOutcome::Completed) if !edited && !again => NOTHING_CHANGED,
-        Some(outcome) => outcome.as_str(),
-        None => "unfinished",
+        Some(AgentOutcome::Completed) if gave_up => DreamEnd::LastCallFailed,
+        Some(AgentOutcome::Completed) if !edited && !again => DreamEnd::NothingChanged,
+        Some(outcome) => DreamEnd::Outcome(outcome),
+        None => DreamEnd::Unfinished,
     };
     let at_ms = cx.now_ms();
     let (from, to) = (state.from.clone(), state.to.clone());
@@ -153,17 +148,17 @@ pub(super) async fn settle(desk: Desk, state: DreamState, cx: Cx) -> Result<Drea
         let _alone = alone;
         let mut cursor = files.cursor()?;
         let is_same = cursor.read == from;
-        let again = is_same && cursor.last.is_some_and(|last| last.end == NOTHING_CHANGED);
-        let is_completed = end(again) == AgentOutcome::Completed.as_str();
+        let again = is_same && cursor.last.is_some_and(|last| last.end == DreamEnd::NothingChanged.as_str());
+        let is_completed = end(again) == DreamEnd::Outcome(AgentOutcome::Completed);
         if is_completed && is_same {
             cursor.read.clone_from(&to);
         }
-        cursor.last = Some(LastDream { at_ms, end: end(again).to_owned() });
+        cursor.last = Some(LastDream { at_ms, end: end(again).as_str().to_owned() });
         files.set(&cursor)?;
         // Another dream with another store of threads may have run meanwhile.
         Ok(is_completed && cursor.read == to)
     });
     let settled = effect(&cx, "settle", async { Ok(settled.await?) }).await?;
-    events::dream_ended(&cx, end(settled), state.entries.len(), settled);
+    DreamEvent::DreamEnded { outcome: end(settled), turns: state.entries.len(), settled }.emit(&cx);
     Ok(DreamState::update().settled(settled))
 }

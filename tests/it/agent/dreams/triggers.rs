@@ -10,7 +10,7 @@ use superstep::{
     RunConfig,
     agent::{Agent, AgentOutcome, cococat::AgentLoop},
     llm::{ApiKey, OpenAiConfig, OpenAiModel},
-    memory::{DreamConfig, Dreams, Dreamt, HistoryPlace},
+    memory::{DreamConfig, DreamEvent, Dreams, Dreamt, HistoryPlace},
 };
 use superstep_testing::{
     script::{Script, call, http, txt},
@@ -109,9 +109,9 @@ async fn a_dream_that_fails_does_not_reach_the_reply() {
     let down = http(500, &[], "{}");
     let told = Arc::new(Mutex::new(Vec::new()));
     let heard = told.clone();
-    let dreams = bed.dreams(scripted(vec![down; 3])).listener(move |name, data| {
-        if name.starts_with("dream") {
-            heard.lock().unwrap().push(format!("{name} {data}"));
+    let dreams = bed.dreams(scripted(vec![down; 3])).listener(move |event| {
+        if !matches!(event, DreamEvent::Agent(_)) {
+            heard.lock().unwrap().push(serde_json::to_string(&event).unwrap());
         }
     });
     let agent = Agent::builder(Arc::new(scripted(["a", "b", "c", "d", "e"].map(txt)))).config(preset());
@@ -123,8 +123,8 @@ async fn a_dream_that_fails_does_not_reach_the_reply() {
     assert_eq!(
         std::mem::take(&mut *told.lock().unwrap()),
         [
-            r#"dream_begun {"turns":3,"why":"turns"}"#,
-            r#"dream_ended {"outcome":"llm_error","settled":false,"turns":3}"#
+            r#"{"event":"dream_begun","data":{"why":"turns","turns":3}}"#,
+            r#"{"event":"dream_ended","data":{"outcome":"llm_error","turns":3,"settled":false}}"#
         ]
     );
     assert_eq!(bed.cursor("ada").last.unwrap().end, "llm_error");
@@ -135,7 +135,7 @@ async fn a_dream_that_fails_does_not_reach_the_reply() {
     assert_eq!(agent.run_with("hi", "ada", at(9)).await.unwrap().content, "e");
     let told = told.lock().unwrap().join("\n");
     assert!(
-        told.starts_with(r#"dream_failed {"reason":"the files of `ada` cannot be used for a dream: "#),
+        told.starts_with(r#"{"event":"dream_failed","data":{"user":"ada","reason":"the files of `ada` cannot be used for a dream: "#),
         "{told}"
     );
 }

@@ -25,8 +25,8 @@ use super::{
     shorten::shorten,
 };
 use crate::{
-    Part, ToolErrors, ToolEvent, ToolFailure, config::prompts, context::finish::Finishing, deps::folder,
-    events, nodes::parts,
+    AgentEvent, Part, ToolErrors, ToolEvent, ToolFailure, ToolStatus, config::prompts,
+    context::finish::Finishing, deps::folder, events::emit, nodes::parts,
 };
 
 impl Executor {
@@ -43,7 +43,7 @@ impl Executor {
         };
         let done = match refused {
             Some((result, reason)) => {
-                events::tool_skipped(&self.cx, &name, &call_id, reason);
+                self.skipped(&name, &call_id, reason);
                 CallResult::not_executed(result)
             }
             None => {
@@ -67,6 +67,15 @@ impl Executor {
         Ok(Answer { call_id, name, is_final: behaviour.answers, part, done })
     }
 
+    /// Emits that the call is answered without execution.
+    fn skipped(&self, tool: &str, id: &str, reason: &str) {
+        emit(&self.cx, || AgentEvent::ToolSkipped {
+            tool: tool.to_owned(),
+            id: id.to_owned(),
+            reason: reason.to_owned(),
+        });
+    }
+
     /// Returns the part of an answered call, if the agent records parts.
     fn part(&self, position: usize, done: &CallResult) -> Result<Option<Part>, NodeError> {
         let Some(message) = self.state.messages.last().filter(|_| self.deps.config.parts) else {
@@ -75,7 +84,7 @@ impl Executor {
         let result = done.result.clone();
         let end = if done.returned { ToolEvent::Returned(result) } else { ToolEvent::Failed(result) };
         let part = parts::ended(&self.state, message, position, end, &self.cx)?;
-        events::part(&self.cx, &part);
+        emit(&self.cx, || AgentEvent::Part(part.clone()));
         Ok(Some(part))
     }
 
@@ -90,26 +99,30 @@ impl Executor {
         *at_work = Some(self.at_work.begin().await);
         let (name, call_id) = (pending.name.clone(), pending.call.id.clone());
         if self.failed.get().is_some() {
-            events::tool_skipped(&self.cx, &name, &call_id, "hook_error");
+            self.skipped(&name, &call_id, "hook_error");
             return Ok(CallResult::not_executed(prompts::HOOK_FAILED.to_owned()));
         }
         if self.tool_failed.is_cancelled() {
-            events::tool_skipped(&self.cx, &name, &call_id, "tool_error");
+            self.skipped(&name, &call_id, "tool_error");
             return Ok(CallResult::not_executed(prompts::TOOL_FAILED.to_owned()));
         }
         // While it waited for others.
         if self.cx.cancel().is_cancelled() {
-            events::tool_skipped(&self.cx, &name, &call_id, "cancelled");
+            self.skipped(&name, &call_id, "cancelled");
             return Ok(CallResult::not_executed(prompts::INTERRUPTED.to_owned()));
         }
         let finish = self.finish(&pending);
         let questions = self.questions(position).await;
         let was_begun = self.was_begun(position, questions.len(), behaviour).await;
         if finish.is_none() && self.is_late(&pending) && !was_begun {
-            events::tool_skipped(&self.cx, &name, &call_id, "budget");
+            self.skipped(&name, &call_id, "budget");
             return Ok(CallResult::not_executed(prompts::BUDGET.to_owned()));
         }
-        events::tool_start(&self.cx, &name, &pending.args(), &call_id);
+        emit(&self.cx, || AgentEvent::ToolStart {
+            tool: name.clone(),
+            args: pending.args(),
+            id: call_id.clone(),
+        });
         let done = match finish {
             Some((result, finish)) => CallResult {
                 returned: matches!(finish, Some(Ok(_))),
@@ -122,7 +135,8 @@ impl Executor {
         let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, result).await;
         let (media, left_out) = self.deps.config.media.of_result(done.media);
         let result = left_out.into_iter().fold(result, |result, note| format!("{result}\n{note}"));
-        events::tool_end(&self.cx, &name, &call_id, &result, done.returned);
+        let status = if done.returned { ToolStatus::Completed } else { ToolStatus::Error };
+        emit(&self.cx, || AgentEvent::ToolEnd { tool: name, id: call_id, result: result.clone(), status });
         Ok(CallResult { result, media, kept_at, hook_error: done.hook_error.or(hook_error), ..done })
     }
 
@@ -292,7 +306,7 @@ impl Executor {
             .await
             .is_ok_and(|ended| matches!(ended, Ok(Ok(_))))
         {
-            events::late_result(&self.cx, name, &call.id);
+            emit(&self.cx, || AgentEvent::LateResult { tool: name.clone(), id: call.id.clone() });
         }
         output.close();
         Ok(CallResult { executed: true, failed, ..CallResult::not_executed(text) })

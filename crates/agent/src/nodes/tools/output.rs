@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use superstep_graph::Cx;
 
-use crate::events;
+use crate::{AgentEvent, events::emit};
 
 /// Limits of the output of one call, in bytes and in chunks.
 const MOST_BYTES: usize = 256 << 10;
@@ -38,7 +38,12 @@ impl Output {
         let is_last = told.len() < chunk.len() || teller.chunks == 1;
         teller.bytes -= told.len();
         teller.chunks = if is_last { 0 } else { teller.chunks - 1 };
-        events::tool_output(&teller.cx, &teller.tool, &teller.id, told, is_last);
+        emit(&teller.cx, || AgentEvent::ToolOutput {
+            id: teller.id.clone(),
+            tool: teller.tool.clone(),
+            chunk: told.to_owned(),
+            truncated: is_last,
+        });
     }
 
     pub(super) fn close(&self) {

@@ -5,8 +5,8 @@ use superstep_graph::Cx;
 use superstep_llm::{ToolCall, ToolCallError};
 
 use crate::{
-    Acting, AgentDeps, AgentState, Approval, Refusal, ToolCallRecord, config::prompts,
-    context::finish::Finishing, events, nodes::loops, transcript::repaired_call,
+    Acting, AgentDeps, AgentEvent, AgentState, Approval, Refusal, ToolCallRecord, config::prompts,
+    context::finish::Finishing, events::emit, nodes::loops, transcript::repaired_call,
 };
 
 /// A call that must be answered.
@@ -33,7 +33,11 @@ impl Pending {
         if let Some(meant) =
             repaired_call::name(tools, &name).filter(|_| repair && tools.get(&name).is_none())
         {
-            events::tool_repaired(cx, &call.id, &name, meant);
+            emit(cx, || AgentEvent::ToolRepaired {
+                id: call.id.clone(),
+                from: name.clone(),
+                to: meant.to_owned(),
+            });
             meant.clone_into(&mut name);
         }
         let mut checked = tools.check(&name, &call.arguments);
@@ -41,7 +45,7 @@ impl Pending {
             && let Some(unwrapped) = repaired_call::arguments(&call.arguments)
             && let Some(Ok(args)) = tools.check(&name, &unwrapped)
         {
-            events::args_repaired(cx, &call.id, &name);
+            emit(cx, || AgentEvent::ArgsRepaired { id: call.id.clone(), tool: name.clone() });
             checked = Some(Ok(args));
         }
         Self { call, name, checked, refused: None, verdict: None, decision: None, acting: None }
@@ -92,7 +96,7 @@ pub(super) fn refuse(
     let (loops, stop) = loops::refused(deps, state, records);
     for (position, (found, ends)) in loops {
         if !ends {
-            events::loop_detected(cx, found.rule, &found.tool, found.n);
+            emit(cx, || found.event());
         }
         pending[position].refused = Some((prompts::loop_warning(&found.tool, found.n), "loop_detected"));
     }

@@ -17,13 +17,13 @@ use super::{
     questions,
 };
 use crate::{
-    AgentDeps, AgentState, AgentStateUpdate, Approval, ApprovalRequest, Approvals, PermissionRule, Permit,
-    Trust,
+    AgentDeps, AgentEvent, AgentState, AgentStateUpdate, Approval, ApprovalRequest, Approvals,
+    PermissionRule, Permit, Trust,
     config::{
         permissions::{decided, denying},
         prompts,
     },
-    events,
+    events::emit,
 };
 
 /// The prefix of the turn's folder in a question.
@@ -200,7 +200,7 @@ impl Executor {
                     });
                 }
                 self.at_work.end().await;
-                events::approval_requested(&self.cx, &request);
+                emit(&self.cx, || requested(&request));
             }
             let approval: Approval = self.cx.ask(&key, &request).await;
             request.problem = match self.counts(&key, &request, &approval) {
@@ -470,5 +470,22 @@ pub(super) fn granting(
         true => update,
         false if state.permitted_in == state.cwd => update.permissions(rules),
         false => update.set_permissions(rules).permitted_in(state.cwd.clone()),
+    }
+}
+
+/// Returns the event that reports a request. The interrupt contains the request as well; an approver may also approve
+/// permanently.
+fn requested(request: &ApprovalRequest) -> AgentEvent {
+    let ApprovalRequest { call_id, tool, args, form, .. } = request;
+    let allowed: &[&str] = match form {
+        None => &["approve", "deny", "edit", "respond"],
+        Some(_) => &["answer", "approve", "deny", "cancel"],
+    };
+    AgentEvent::ApprovalRequested {
+        id: call_id.clone(),
+        tool: tool.clone(),
+        args: args.clone(),
+        allowed: allowed.iter().map(|&decision| decision.to_owned()).collect(),
+        form: form.clone(),
     }
 }

@@ -3,7 +3,7 @@
 use superstep_graph::Cx;
 use superstep_llm::SpillText;
 
-use crate::{AgentDeps, events};
+use crate::{AgentDeps, AgentEvent, events::emit};
 
 /// Returns a tool result for the model: truncated if too long, with the full text stored if configured; and
 /// its location.
@@ -21,11 +21,15 @@ pub(super) async fn shorten(
     let thread = cx.thread().map(|thread| thread.as_str());
     match spill.keep(SpillText { thread, call_id, text: &result }).await {
         Ok(path) => {
-            events::spilled(cx, call_id, &path, result.chars().count());
+            emit(cx, || AgentEvent::Spilled {
+                id: call_id.to_owned(),
+                path: path.clone(),
+                chars: result.chars().count(),
+            });
             (cut.apply(&result, &marker.replace("{path}", &path)), Some(path))
         }
         Err(error) => {
-            events::spill_failed(cx, call_id, &error.to_string());
+            emit(cx, || AgentEvent::SpillFailed { id: call_id.to_owned(), reason: error.to_string() });
             (cut.apply(&result, &truncate.marker), None)
         }
     }

@@ -4,7 +4,7 @@ use superstep_graph::NodeError;
 use superstep_llm::FileChanges;
 
 use super::{executor::Executor, pending::Pending};
-use crate::events;
+use crate::{AgentEvent, events::emit};
 
 /// Takes a snapshot before anything runs, once: a resumed round is compared with the files at its beginning.
 pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<String>, NodeError> {
@@ -22,7 +22,7 @@ pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<S
     let keep = async |_| {
         let thread = run.cx.thread().map(|thread| thread.as_str());
         let kept = snapshots.keep(thread).await;
-        Ok::<_, NodeError>(kept.map_err(|error| events::snapshot_failed(&run.cx, &error.to_string())).ok())
+        Ok::<_, NodeError>(kept.map_err(|error| failed(run, error)).ok())
     };
     run.cx.once("files", keep).await
 }
@@ -39,13 +39,17 @@ pub(super) async fn after(run: &Executor, before: Option<String>) -> Option<File
     match compared {
         Ok(changes) => {
             if !changes.changes.is_empty() {
-                events::files_changed(&run.cx, &changes);
+                emit(&run.cx, || AgentEvent::FilesChanged(changes.clone()));
             }
             Some(changes)
         }
         Err(error) => {
-            events::snapshot_failed(&run.cx, &error);
+            failed(run, error);
             None
         }
     }
+}
+
+fn failed(run: &Executor, reason: impl ToString) {
+    emit(&run.cx, || AgentEvent::SnapshotFailed { reason: reason.to_string() });
 }
