@@ -11,6 +11,7 @@ use crate::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolReply, 
 pub struct FnTool<Args, F> {
     spec: ToolSpec,
     behaviour: Behaviour,
+    changes_files: Option<bool>,
     asks: Option<Asks>,
     subject: Option<Tells>,
     moves: Option<Moves>,
@@ -49,7 +50,16 @@ where
     R: Into<ToolReply>,
 {
     let behaviour = Behaviour::default();
-    FnTool { spec, behaviour, asks: None, subject: None, moves: None, run, args: PhantomData }
+    FnTool {
+        spec,
+        behaviour,
+        changes_files: None,
+        asks: None,
+        subject: None,
+        moves: None,
+        run,
+        args: PhantomData,
+    }
 }
 
 impl<Args, F> FnTool<Args, F> {
@@ -57,6 +67,12 @@ impl<Args, F> FnTool<Args, F> {
     #[must_use]
     pub fn with_behaviour(self, behaviour: Behaviour) -> Self {
         Self { behaviour, ..self }
+    }
+
+    /// Sets whether its calls may change files: see [`Tool::changes_files`].
+    #[must_use]
+    pub fn with_changes_files(self, changes_files: bool) -> Self {
+        Self { changes_files: Some(changes_files), ..self }
     }
 
     /// Sets the function that returns the question to a person before a call: see [`Tool::approval`].
@@ -107,6 +123,10 @@ where
 
     fn approval(&self, args: &Value) -> Option<String> {
         self.asks.as_ref().and_then(|asks| asks(args))
+    }
+
+    fn changes_files(&self) -> Option<bool> {
+        self.changes_files
     }
 
     fn subject(&self, argument: &str, args: &Value) -> Option<Subject> {

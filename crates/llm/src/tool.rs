@@ -182,8 +182,8 @@ pub trait Tool: Send + Sync {
         None
     }
 
-    /// Returns whether its calls may change files of the agent's folder, which are saved around such calls;
-    /// `None` if unknown.
+    /// Returns whether its calls may change files of the agent's folder. [Snapshots](crate::Snapshots) are taken around such calls,
+    /// and around those of a tool that returns `None`, which means unknown.
     fn changes_files(&self) -> Option<bool> {
         None
     }

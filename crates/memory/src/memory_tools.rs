@@ -91,7 +91,9 @@ pub fn memory_tools(memory: impl LongTermMemory + 'static) -> [Arc<dyn Tool>; 2]
     });
     // Both either only read or are idempotent.
     let repeatable = Behaviour { idempotent: true, ..Behaviour::default() };
-    [Arc::new(record.with_behaviour(repeatable)), Arc::new(retrieve.with_behaviour(repeatable))]
+    // Recording declares nothing: a memory may be files in the folder.
+    let retrieve = retrieve.with_behaviour(repeatable).with_changes_files(false);
+    [Arc::new(record.with_behaviour(repeatable)), Arc::new(retrieve)]
 }
 
 /// Returns the owner of the memory.

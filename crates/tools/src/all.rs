@@ -111,6 +111,18 @@ mod tests {
     }
 
     #[test]
+    fn every_tool_declares_whether_it_changes_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = all(dir.path(), || 0).unwrap();
+        let declared: Vec<_> =
+            all.iter().map(|tool| (tool.spec().name.as_str(), tool.changes_files())).collect();
+        let changing = ["edit_file", "write_file", "shell"];
+        for (name, changes_files) in declared {
+            assert_eq!(changes_files, Some(changing.contains(&name)), "{name}");
+        }
+    }
+
+    #[test]
     fn tools_with_effects_need_approval() {
         let dir = tempfile::tempdir().unwrap();
         let args = |name: &str| match name {

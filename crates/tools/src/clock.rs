@@ -27,7 +27,7 @@ fn in_zone(clock: impl Fn() -> i64 + Send + Sync + 'static, zone: Option<TimeZon
         let now = format_time(clock(), zone.as_ref());
         async { now }
     });
-    tool.with_behaviour(REPEATABLE)
+    tool.with_behaviour(REPEATABLE).with_changes_files(false)
 }
 
 fn format_time(now_ms: i64, zone: Option<&TimeZone>) -> Result<String, ToolError> {

@@ -44,7 +44,7 @@ pub fn todo() -> impl Tool {
          beginning, and whenever something is done or turns out to be needed.",
     );
     let tool: FnTool<Todo, _> = tool_fn(spec, |args: Todo, _: ToolCx| async move { list(&args.items) });
-    tool.with_behaviour(REPEATABLE)
+    tool.with_behaviour(REPEATABLE).with_changes_files(false)
 }
 
 fn list(items: &[Item]) -> Result<String, ToolError> {

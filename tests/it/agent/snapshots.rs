@@ -356,10 +356,6 @@ struct Broken {
 }
 
 impl Snapshots for Broken {
-    fn concerns(&self, tool: &str) -> bool {
-        tool == "shell"
-    }
-
     fn keep<'a>(&'a self, _: Option<&'a str>) -> SnapshotFuture<'a, String> {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         // The first one succeeds the second time.

@@ -8,16 +8,9 @@ use serde::{Deserialize, Serialize};
 ///
 /// The node `tools` takes one before its first call runs and one after its last call is answered. The
 /// difference is the event `files_changed` and the channel `files` of an agent's state. A
-/// round that is interrupted, or resumed after a crash, is compared with the files at its beginning.
+/// round that is interrupted, or resumed after a crash, is compared with the files at its beginning. A round whose tools change no
+/// files, see [`Tool::changes_files`](crate::Tool::changes_files), takes no snapshots.
 pub trait Snapshots: Send + Sync {
-    /// Returns whether a tool that does not declare it
-    /// ([`Tool::changes_files`](crate::Tool::changes_files)) may change files. Rounds without such a
-    /// call take no snapshots.
-    fn concerns(&self, tool: &str) -> bool {
-        let _ = tool;
-        true
-    }
-
     /// Returns the same for another folder, used in a turn that works there; `None` if it has no folder.
     ///
     /// # Errors    The folder is not usable; then no call of the round runs.

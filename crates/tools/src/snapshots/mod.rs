@@ -57,19 +57,6 @@ const MAX_BYTES: u64 = 256 << 20;
 /// Maximum size of the contents of all threads.
 const MAX_KEPT_BYTES: u64 = 2 << 30;
 
-/// The tools of a workspace and of a memory that change no files. `record_to_memory` is absent: a memory may
-/// be files in the folder.
-const HARMLESS: [&str; 8] = [
-    "list_files",
-    "read_file",
-    "search_files",
-    "fetch_url",
-    "todo",
-    "calculate",
-    "current_time",
-    "retrieve_from_memory",
-];
-
 /// Stores snapshots of a workspace's files in `.superstep/files` under its root, separately for each thread.
 ///
 /// Files that `.gitignore` excludes, `.git` and `.superstep` are neither stored nor restored, and no link is
@@ -427,10 +414,6 @@ impl FileSnapshots {
 }
 
 impl Snapshots for FileSnapshots {
-    fn concerns(&self, tool: &str) -> bool {
-        !HARMLESS.contains(&tool)
-    }
-
     fn in_folder(&self, folder: &Path) -> io::Result<Option<Arc<dyn Snapshots>>> {
         let (workspace, folders) = (Workspace::open_real(folder)?, self.folders.in_root(folder)?);
         Ok(Some(Arc::new(Self { workspace, folders, index: Arc::default() })))

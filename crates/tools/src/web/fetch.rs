@@ -60,6 +60,10 @@ impl Tool for Fetch {
         REPEATABLE
     }
 
+    fn changes_files(&self) -> Option<bool> {
+        Some(false)
+    }
+
     fn approval(&self, args: &Value) -> Option<String> {
         let target = Target::parse(args).ok()?;
         let place = match target.named {

@@ -40,7 +40,7 @@ pub fn list_files(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.of_call(&cx);
         look(cx, move |stop| list(&workspace, &args, stop))
     });
-    let tool = tool.with_behaviour(REPEATABLE).with_folder(made_by(list_files));
+    let tool = tool.with_behaviour(REPEATABLE).with_changes_files(false).with_folder(made_by(list_files));
     tool.with_subject(move |argument, args| path(&about, argument, args, true))
 }
 

@@ -45,7 +45,7 @@ pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.of_call(&cx);
         look(cx, move |stop| read(&workspace, &args, stop))
     });
-    let tool = tool.with_behaviour(REPEATABLE).with_folder(made_by(read_file));
+    let tool = tool.with_behaviour(REPEATABLE).with_changes_files(false).with_folder(made_by(read_file));
     tool.with_subject(move |argument, args| path(&about, argument, args, false))
 }
 

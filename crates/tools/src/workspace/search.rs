@@ -50,7 +50,7 @@ pub fn search_files(workspace: &Workspace) -> impl Tool + use<> {
         let workspace = workspace.of_call(&cx);
         look(cx, move |stop| search(&workspace, &args, stop))
     });
-    let tool = tool.with_behaviour(REPEATABLE).with_folder(made_by(search_files));
+    let tool = tool.with_behaviour(REPEATABLE).with_changes_files(false).with_folder(made_by(search_files));
     tool.with_subject(move |argument, args| path(&about, argument, args, true))
 }
 

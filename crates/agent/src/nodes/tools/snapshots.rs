@@ -12,8 +12,8 @@ pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<S
     // A hook may change a call to any other.
     let hooked = !run.deps.hooks.acting.is_empty();
     let concerns = |call: &Pending| {
-        let told = run.deps.tools.get(&call.name).and_then(|tool| tool.changes_files());
-        matches!(call.checked, Some(Ok(_))) && told.unwrap_or_else(|| snapshots.concerns(&call.name))
+        let declared = run.deps.tools.get(&call.name).and_then(|tool| tool.changes_files());
+        matches!(call.checked, Some(Ok(_))) && declared.unwrap_or(true)
     };
     let may_change = |call: &Pending| call.refused.is_none() && (hooked || concerns(call));
     if !calls.iter().any(may_change) {
