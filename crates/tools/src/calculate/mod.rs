@@ -2,8 +2,6 @@
 //!
 //! Start at [`calculate()`].
 
-mod rounding;
-
 use std::{io, thread, time::Duration};
 
 use schemars::JsonSchema;
@@ -11,14 +9,13 @@ use serde::Deserialize;
 use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, check_timers, tool_fn};
 use tokio_util::sync::CancellationToken;
 
-use self::rounding::{APPROXIMATELY, places, repair};
 use crate::call::{REPEATABLE, cancelled, crashed, grouped, stop_signal};
 
 const MAX_TIME: Duration = Duration::from_secs(1);
 const MAX_EXPRESSION_BYTES: usize = 1_000;
 const MAX_RESULT_BYTES: usize = 4_000;
-/// Number of extra decimal places computed to verify a result; see [`repair`].
-const MORE_PLACES: usize = 20;
+/// The prefix of a rounded result.
+const APPROXIMATELY: &str = "approx. ";
 /// fend parses and evaluates by recursion; unoptimized, the deepest expression of the length above takes half of it.
 const STACK_BYTES: usize = 64 << 20;
 /// Maximum number of times fend may parse one part of an expression; see [`parses`].
@@ -46,7 +43,7 @@ pub fn calculate() -> impl Tool {
          above 2^64.",
     );
     let tool: FnTool<Calculate, _> = tool_fn(spec, |args: Calculate, cx: ToolCx| run(args.expression, cx));
-    tool.with_behaviour(REPEATABLE)
+    tool.with_behaviour(REPEATABLE).with_changes_files(false)
 }
 
 async fn run(expression: String, cx: ToolCx) -> Result<String, ToolError> {
@@ -99,12 +96,46 @@ fn evaluate(expression: &str, stop: &CancellationToken) -> Result<String, ToolEr
         )));
     }
     if text.starts_with(APPROXIMATELY) {
-        let places = places(&text) + MORE_PLACES;
-        let long = fend(&format!("ans to {places} dp"))?;
-        let longer = fend(&format!("ans to {} dp", places + 1))?;
-        text = repair(&text, &long, &longer);
+        text = rounded(text, |places| fend(&format!("ans to {places} dp")))?;
     }
     Ok(text)
+}
+
+/// Returns `text` if its digits are right; otherwise the value with the next number of decimal places that prints it right.
+///
+/// If fend 1.5.9 rounds up and the last retained digits are zeros, it drops these zeros and increments the digit before them:
+/// `1.006 to 2 dp` gives 2. A number with all requested places, or the same number with one more place, is right.
+fn rounded(
+    text: String,
+    mut print: impl FnMut(usize) -> Result<String, ToolError>,
+) -> Result<String, ToolError> {
+    let mut requested = numbers(&text).map(places).max().unwrap_or(0);
+    let mut shown = print(requested)?;
+    if shown != text {
+        requested += 1;
+        shown = print(requested)?;
+    }
+    loop {
+        let longer = print(requested + 1)?;
+        let agree = numbers(&shown)
+            .zip(numbers(&longer))
+            .all(|(number, longer)| places(number) == requested || number == longer);
+        if agree && numbers(&shown).count() == numbers(&longer).count() {
+            return Ok(shown);
+        }
+        (shown, requested) = (longer, requested + 1);
+    }
+}
+
+/// Returns the numbers of a result, in any base.
+fn numbers(text: &str) -> impl Iterator<Item = &str> {
+    let text = text.strip_prefix(APPROXIMATELY).unwrap_or(text);
+    let words = text.split(|c: char| !c.is_ascii_hexdigit() && c != '.');
+    words.filter(|word| word.contains(|c: char| c.is_ascii_digit() || c == '.'))
+}
+
+fn places(number: &str) -> usize {
+    number.split_once('.').map_or(0, |(_, fraction)| fraction.len())
 }
 
 struct Stop<'a>(&'a CancellationToken);
@@ -229,8 +260,6 @@ mod tests {
     async fn calculates_numbers_functions_and_units() {
         for (expression, expected) in [
             ("37*91+5", "3372"),
-            ("((1+2)*(3+4))/(5*(6+7))", "approx. 0.3230769231"),
-            ("1.006 to 2 dp", "approx. 1.01"),
             ("2/3", "approx. 0.6666666667"),
             ("0.1+0.2", "0.3"),
             ("20% of 50", "10"),
@@ -242,6 +271,54 @@ mod tests {
         ] {
             assert_eq!(value(expression).await, expected, "{expression}");
         }
+    }
+
+    #[tokio::test]
+    async fn digits_that_fend_prints_wrong_are_printed_with_more_places() {
+        for (expression, expected) in [
+            ("((1+2)*(3+4))/(5*(6+7))", "approx. 0.32307692308"),
+            ("-21/65 m", "approx. -0.32307692308 m"),
+            ("1.006 to 2 dp", "1.006"),
+            ("-0.06 to 1 dp", "-0.06"),
+            ("1999.006 to 2 dp", "1999.006"),
+            ("0.5006 + 1.062i to 3 dp", "0.5006 + 1.062i"),
+            ("666 to 2 sf", "666"),
+            ("(1 + sqrt(2) * i)", "approx. 1 + 1.4142135624i"),
+            ("0.9996 to 3 dp", "approx. 1.000"),
+            ("1.00006 to 3 dp", "approx. 1"),
+            ("1e-20/3", "approx. 0"),
+            ("2/3 to hex", "approx. 0.aaaaaaaaab"),
+        ] {
+            assert_eq!(value(expression).await, expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn a_printout_counts_if_it_has_all_places_or_another_place_changes_nothing() {
+        let printed = |text: &str, lines: &[(usize, &str)]| {
+            let print = |places| {
+                let line = lines.iter().find(|(asked, _)| *asked == places);
+                Ok(line.map(|(_, text)| (*text).to_owned()).expect("one of the lines"))
+            };
+            rounded(text.to_owned(), print).unwrap()
+        };
+        let two_thirds = "approx. 0.6666666667";
+        assert_eq!(printed(two_thirds, &[(10, two_thirds), (11, "approx. 0.66666666667")]), two_thirds);
+        // The wrong digit may be in the first or in a later printout, and beside a right number.
+        assert_eq!(
+            printed(
+                "approx. 2",
+                &[(0, "approx. 1"), (1, "approx. 1"), (2, "approx. 2"), (3, "1.006"), (4, "1.006")]
+            ),
+            "1.006"
+        );
+        assert_eq!(
+            printed(
+                "approx. 0.6 + 1.062i",
+                &[(3, "approx. 0.6 + 1.062i"), (4, "0.5006 + 1.062i"), (5, "0.5006 + 1.062i")]
+            ),
+            "0.5006 + 1.062i"
+        );
     }
 
     #[tokio::test(start_paused = true)]
