@@ -1,9 +1,11 @@
 //! Threads that are deleted, copied and pruned.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 use superstep_testing::script::{Answer, call, txt};
 
-use crate::support::{Place, received, serve};
+use crate::support::{Place, ended, received, serve};
 
 /// Creates a place with finished threads of 8 checkpoints each.
 async fn with_threads(threads: &[&str]) -> Place {
@@ -152,4 +154,65 @@ async fn a_thread_that_is_busy_is_left_alone() {
     }
     assert_eq!(names(&place).await.len(), 2, "nothing is deleted");
     running.signal("KILL");
+}
+
+/// Creates a thread with a turn in each of two folders, in a database of their own.
+async fn in_two_folders(place: &Place, user: &str) -> [PathBuf; 2] {
+    let write =
+        |id: &str, name: &str| call(id, "write_file", &json!({ "path": name, "content": "x\n" }).to_string());
+    let server = serve([write("c1", "one"), txt("ok"), write("c2", "two"), txt("ok")]).await;
+    let url = server.base_url();
+    let folders = ["a", "b"].map(|name| place.work().canonicalize().unwrap().join(name));
+    for folder in &folders {
+        std::fs::create_dir(folder).unwrap();
+        let cwd = folder.to_str().unwrap();
+        let args = ["run", "go", "--thread", "t", "--base-url", &url, "--model", "m", "--no-memory", "--yes"];
+        let at = ["--db", "all.db", "--cwd", cwd];
+        ended(&mut place.command_of(user, &[&args[..], &at].concat())).await.ok();
+    }
+    assert!(folders[0].join("one").exists() && folders[1].join("two").exists());
+    folders
+}
+
+fn has_files(folder: &Path, thread: &str) -> bool {
+    folder.join(".superstep/files").join(thread).exists()
+}
+
+#[tokio::test]
+async fn a_thread_that_worked_in_two_folders_is_copied_pruned_and_deleted_in_both() {
+    let place = Place::new();
+    let [a, b] = in_two_folders(&place, "ada").await;
+    let ada = async |args: &[&str]| {
+        ended(&mut place.command_of("ada", &[args, &["--db", "all.db"]].concat())).await
+    };
+    ada(&["copy", "t", "u"]).await.ok();
+    assert!([&a, &b].iter().all(|folder| has_files(folder, "t") && has_files(folder, "u")));
+    // Only the newest checkpoint is left, which does not name the first folder.
+    ada(&["prune", "t", "--leaves", "--yes"]).await.ok();
+    let left = ada(&["history", "t", "--json"]).await.ok().stdout;
+    assert!(!left.contains(a.to_str().unwrap()), "{left}");
+    // The copy has all of it: its last round is taken back, and the files of the first folder are whole.
+    let history = ada(&["history", "u", "--json"]).await.ok().lines();
+    let first_turn =
+        history.iter().rev().find(|line| line["control"]["next"] == json!([])).unwrap()["id"].to_string();
+    ada(&["revert", "u", "--to", &first_turn, "--yes"]).await.ok();
+    assert!(!b.join("two").exists() && a.join("one").exists());
+    for thread in ["u", "t"] {
+        ada(&["delete", thread, "--yes"]).await.ok();
+        assert!(!has_files(&a, thread) && !has_files(&b, thread), "{thread}");
+    }
+}
+
+#[tokio::test]
+async fn folders_that_only_the_database_names_are_left_alone() {
+    let place = Place::new();
+    let [a, b] = in_two_folders(&place, "mallory").await;
+    let ada = async |args: &[&str]| {
+        ended(&mut place.command_of("ada", &[args, &["--db", "all.db"]].concat())).await
+    };
+    ada(&["copy", "t", "u"]).await.ok();
+    ada(&["prune", "t", "--leaves", "--yes"]).await.ok();
+    assert!(!has_files(&a, "u") && !has_files(&b, "u"));
+    ada(&["delete", "t", "--yes"]).await.ok();
+    assert!(has_files(&a, "t") && has_files(&b, "t"));
 }

@@ -153,7 +153,7 @@ async fn invalid_model_settings_are_reported_before_any_request() {
     place
         .run(&["run", "hi", "--config", &file])
         .await
-        .refused(2, "two models are called `m`; give one of them a `name` of its own");
+        .refused(2, "duplicate model name `m`; set another `name` for one of the models");
 }
 
 #[tokio::test]

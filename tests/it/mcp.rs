@@ -258,6 +258,37 @@ async fn the_last_output_of_a_server_is_masked() {
 }
 
 #[tokio::test]
+async fn a_secret_is_hidden_in_every_form_in_which_a_server_prints_it() {
+    let secret = "-----BEGIN KEY-----\nMIIabc\"def/ghi=\n-----END KEY-----";
+    let small = Small::new();
+    let with_secret = |script: &str| {
+        let mut config = small.with("GREETING", secret);
+        let Place::Program { command, args, .. } = &mut config.place else { unreachable!("it is a program") };
+        let program = std::mem::replace(command, "sh".into());
+        *args = [&["-c".to_owned(), script.to_owned(), program], &args[..]].concat();
+        config
+    };
+    let shows = |text: &str| ["MIIabc", "BEGIN", "END"].iter().any(|part| text.contains(part));
+    for script in [
+        r#"printf '%s' "$GREETING" >&2; exit 3"#,
+        // Line by line with a prefix, as JSON, and with a trace.
+        r#"echo "$GREETING" | sed 's/^/env: /' >&2; exit 3"#,
+        r#"echo '{"key":"-----BEGIN KEY-----\nMIIabc\"def/ghi=\n-----END KEY-----"}' >&2; exit 3"#,
+        r#"set -x; TOKEN="$GREETING"; exit 3"#,
+        r#"export -p; exit 3"#,
+    ] {
+        let error = McpServer::connect("x", with_secret(script)).await.unwrap_err();
+        let (shown, debug) = (error.to_string(), superstep::chain(&error));
+        assert!(!shows(&shown) && !shows(&debug), "{script}: {shown}");
+    }
+    // A server that works nevertheless: lines on its stdout that are no messages are reported.
+    let noisy = with_secret(r#"echo "debug: $GREETING"; exec "$0" "$@""#);
+    let server = McpServer::connect("small", noisy).await.unwrap();
+    let logged = server.logged().join("\n");
+    assert!(logged.contains("debug: $GREETING") && !shows(&logged), "{logged}");
+}
+
+#[tokio::test]
 async fn an_agent_calls_them_like_any_other_tool() {
     let small = Small::new();
     let server = small.connect().await;

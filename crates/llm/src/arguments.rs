@@ -69,13 +69,26 @@ impl ArgumentCheck {
     /// # Errors
     /// The problem of the schema, as the end of a sentence that begins with it.
     pub fn new(spec: &ToolSpec) -> Result<Self, String> {
+        Self::compile(spec, false)
+    }
+
+    /// Compiles the schema of `spec`, and also checks the `format` of texts, such as `email`, `uri` and `date`: for values
+    /// that a user enters. Unknown formats are ignored, and without feature `json-schema` all are.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn with_formats(spec: &ToolSpec) -> Result<Self, String> {
+        Self::compile(spec, true)
+    }
+
+    fn compile(spec: &ToolSpec, formats: bool) -> Result<Self, String> {
         let schema = &spec.parameters;
         if schema.get("type").and_then(Value::as_str) != Some("object") {
             return Err("does not have `\"type\": \"object\"`; arguments are named fields".into());
         }
         let needs_fields =
             schema.get("required").and_then(Value::as_array).is_some_and(|fields| !fields.is_empty());
-        Ok(Self { schema: Schema::compile(schema)?, needs_fields })
+        Ok(Self { schema: Schema::compile(schema, formats)?, needs_fields })
     }
 
     /// Parses `text` as arguments.
@@ -157,6 +170,27 @@ mod tests {
             check(add(), r#"{"b":"two"}"#),
             invalid("`a` is missing; `b`: expected null or integer, got a string")
         );
+    }
+
+    #[cfg(feature = "json-schema")]
+    #[test]
+    fn formats_are_checked_of_what_a_user_enters() {
+        for (format, good, bad) in [
+            ("email", "ada@example.com", "ada"),
+            ("uri", "https://example.com/a", "example"),
+            ("date", "2026-02-28", "2026-02-30"),
+            ("date-time", "2026-02-28T12:00:00Z", "2026-02-28"),
+            ("unheard-of", "x", ""),
+        ] {
+            let parameters = json!({"type":"object","properties":{"a":{"type":"string","format":format}}});
+            let spec = ToolSpec { name: "ask".into(), description: String::new(), parameters };
+            let (plain, strict) =
+                (ArgumentCheck::new(&spec).unwrap(), ArgumentCheck::with_formats(&spec).unwrap());
+            let [good, bad] = [good, bad].map(|text| json!({ "a": text }).to_string());
+            assert!(strict.check(&good).is_ok() && plain.check(&bad).is_ok(), "{format}");
+            let wrong = if format == "unheard-of" { continue } else { strict.check(&bad) };
+            assert_eq!(wrong, invalid(&format!("`a`: is not a valid {format}")));
+        }
     }
 
     #[cfg(feature = "json-schema")]

@@ -65,6 +65,9 @@ const LONGEST_PROBLEM: usize = 2_000;
 /// The minimum length of a secret. Shorter values are not hidden, because they would cut ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
+/// The minimum length of a line of a secret with several lines that is hidden by itself.
+const SHORTEST_LINE: usize = 8;
+
 /// The time limit for a failed program to close its stderr: as long as for its end.
 const WORDS_TIMEOUT: Duration = GRACE.saturating_mul(3);
 
@@ -100,6 +103,7 @@ pub(crate) async fn connect(
     match &config.endpoint {
         Endpoint::Program { command, args, env, cwd } => {
             let (env, secrets) = looked_up(env)?;
+            heard.hide(secrets.clone());
             if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
                 return Err(format!("the working folder `{}` does not exist", cwd.display()));
             }
@@ -120,6 +124,7 @@ pub(crate) async fn connect(
         Endpoint::Http { url, headers } => {
             let mut read = HashMap::new();
             let (headers, secrets) = looked_up(headers)?;
+            heard.hide(secrets.clone());
             for (name, value) in headers {
                 let bad = |_| format!("header `{name}` has a name or a value that HTTP does not allow");
                 let header: HeaderName = name.parse().map_err(|_| bad(()))?;
@@ -181,16 +186,21 @@ fn looked_up(values: &BTreeMap<String, String>) -> Result<(Vec<(String, String)>
 
 /// The values of a configuration that may be secret, each with the name that replaces it in texts of the
 /// server.
-#[derive(Default)]
-struct Secrets(Vec<(String, String)>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Secrets(Vec<(String, String)>);
 
 impl Secrets {
     fn add(&mut self, value: &str, name: &str) {
-        if value.len() >= SHORTEST_SECRET {
-            self.0.push((value.to_owned(), format!("${name}")));
-            // One secret may be a part of another one.
-            self.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+        let escaped = serde_json::to_string(value).expect("a text has a JSON form");
+        // Servers also print them as JSON, or line by line.
+        let lines = value.lines().filter(|line| line.len() >= SHORTEST_LINE);
+        for form in [value, &escaped[1..escaped.len() - 1]].into_iter().chain(lines) {
+            if form.len() >= SHORTEST_SECRET && !self.0.iter().any(|(known, _)| known == form) {
+                self.0.push((form.to_owned(), format!("${name}")));
+            }
         }
+        // One secret may be a part of another one.
+        self.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
     }
 
     /// Returns the length of the longest secret in bytes.
@@ -203,7 +213,8 @@ impl Secrets {
         content::cut(self.hide_in(problem), LONGEST_PROBLEM)
     }
 
-    fn hide_in(&self, text: String) -> String {
+    /// Hides all secrets in a text.
+    pub(crate) fn hide_in(&self, text: String) -> String {
         self.0.iter().fold(text, |text, (value, name)| text.replace(value, name))
     }
 }

@@ -23,6 +23,8 @@ use serde_json::Value;
 use superstep_llm::ToolCx;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::connection::Secrets;
+
 /// The maximum number of log messages stored for a later call.
 const MOST_KEPT: usize = 100;
 
@@ -43,6 +45,8 @@ pub(crate) struct Notifications {
     changes: AtomicU64,
     /// The log messages received without a running call.
     kept: Mutex<VecDeque<String>>,
+    /// The secrets of the configuration, which its problems do not show.
+    secrets: Mutex<Secrets>,
 }
 
 impl Notifications {
@@ -70,7 +74,17 @@ impl Notifications {
 
     /// Stores problems of the server like its log messages.
     pub(crate) fn warn(&self, problems: &[String]) {
-        problems.iter().for_each(|problem| self.keep(line(format!("[warning] {problem}"))));
+        problems.iter().for_each(|problem| self.keep(line(self.hidden(format!("[warning] {problem}")))));
+    }
+
+    /// Returns a text of the server without the secrets of the configuration.
+    pub(crate) fn hidden(&self, text: String) -> String {
+        lock(&self.secrets).hide_in(text)
+    }
+
+    /// Hides these secrets in problems from now on.
+    pub(crate) fn hide(&self, secrets: Secrets) {
+        *lock(&self.secrets) = secrets;
     }
 
     fn keep(&self, text: String) {

@@ -26,6 +26,9 @@ use crate::{
 /// The maximum number of bytes shown of a line that is not a message.
 const LONGEST_NOISE: usize = 200;
 
+/// The maximum number of bytes of such a line that are read: more, so that no secret is cut before it is hidden.
+const READ_OF_NOISE: usize = 64 << 10;
+
 /// A connected program. Dropping it ends it.
 pub(crate) struct Program {
     /// Closed before the program is ended.
@@ -102,9 +105,13 @@ impl Transport<RoleClient> for Program {
                 }
                 ServerLine::Noise(why) => {
                     let shown = match &line {
-                        Line::Whole(line) => String::from_utf8_lossy(&line[..line.len().min(LONGEST_NOISE)]),
-                        Line::TooLong(_) => "".into(),
+                        Line::Whole(line) => {
+                            let begin = &line[..line.len().min(READ_OF_NOISE)];
+                            self.heard.hidden(String::from_utf8_lossy(begin).into_owned())
+                        }
+                        Line::TooLong(_) => String::new(),
                     };
+                    let shown = &shown[..shown.floor_char_boundary(LONGEST_NOISE)];
                     self.notifications
                         .warn(&[format!("a line on its stdout is not a message: {why}: {}", shown.trim())]);
                 }

@@ -190,5 +190,8 @@ fn two_models_of_one_name_are_refused() {
     let agent = Scenario::new([]).agent(model(), &Kit::default()).fallback(model()).build();
     let error = agent.err().unwrap();
     assert!(matches!(error, AgentError::ModelName { .. }), "{error}");
-    assert_eq!(error.to_string(), "two models are called `scripted`; give one of them a `name` of its own");
+    assert_eq!(
+        error.to_string(),
+        "duplicate model name `scripted`; set another `name` for one of the models"
+    );
 }

@@ -215,8 +215,15 @@ async fn a_question_names_the_folder_and_its_answer_counts_there_only() {
         assert!(chain(&refused).contains("gone`; name another one as `cwd`"), "{}", chain(&refused));
         assert_eq!(places.read("one/name").as_deref(), Some("one"));
 
+        // The answer was for another run, so the question still waits.
+        let waiting = head(agent.graph()).await;
+        assert_eq!(waiting.tasks[0].interrupts, interrupts);
+        let again = agent.thread("t").resume().await.unwrap();
+        assert_eq!((again.outcome, &again.interrupts), (Some(AgentOutcome::AwaitingApproval), &interrupts));
+        assert_eq!(places.read("one/name").as_deref(), Some("one"));
+
         // One that names none goes on where the turn began, with the answer that was for that folder.
-        let reply = agent.thread("t").resume().await.unwrap();
+        let reply = agent.thread("t").answer("c1", Approval::Approve).resume().await.unwrap();
         assert_eq!(reply.final_reply, "ok");
         let read = ["home/name", "one/name", "two/name"].map(|path| places.read(path).unwrap());
         assert_eq!(read, ["home", "new\n", "two"]);

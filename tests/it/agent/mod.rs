@@ -37,6 +37,7 @@ mod memory;
 mod memory_stores;
 mod messages;
 mod neighbours;
+mod pairs;
 mod partial_output;
 mod parts;
 mod power;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, Checkpointer, MemoryCheckpointer, RunConfig, ThreadId,
+    Answers, Checkpointer, MemoryCheckpointer, OnUnfinished, RunConfig, RunError, ThreadId,
     agent::{
         Agent, AgentBuilder, AgentOutcome, Approval, ApprovalRequest, PermissionRule, ReactConfig, SubAgent,
         ToolMode, Trust,
@@ -192,4 +192,44 @@ async fn an_answer_that_is_not_known_to_be_the_users_reaches_no_tool() {
     let agent = wary(vec![txt("ok")]);
     agent.configured(denied).resume().await.unwrap();
     assert_eq!(results(&agent).await, [format!("{TWICE}Decline")]);
+}
+
+#[tokio::test]
+async fn a_discarded_question_gets_no_answer_any_more_and_the_model_reads_that_nobody_answered() {
+    let shared = Shared::default();
+    let first = shared.agent([call("c1", "asks", "{}")]).build().unwrap();
+    let asked = first.thread("t").ask("go").await.unwrap();
+    let old = asked.interrupts[0].id.clone();
+    // The next turn has a call with the same id that asks the same.
+    let next = shared.agent([call("c1", "asks", "{}"), txt("ok")]).build().unwrap();
+    let again = next.thread("t").on_unfinished(OnUnfinished::Discard).ask("no, this").await.unwrap();
+    let unanswered = "Error: the tool asked the user a question, which was not answered, and its call was stopped. What \
+                      it did before it asked may have been done. Check before repeating it.";
+    assert_eq!(results(&next).await, [unanswered]);
+    let [question] = &again.interrupts[..] else { panic!("{:?}", again.interrupts) };
+    assert_eq!((&*question.key, question.id == old), ("c1.asks.1", false));
+    let seven = Approval::Answer(json!({"n": 7}));
+    let late = next.thread("t").answer(&old, seven.clone()).resume().await.unwrap_err();
+    assert!(matches!(late, RunError::UnknownInterrupt { .. }), "{late}");
+    assert_eq!(shared.counts().0, 2);
+    next.thread("t").answer(&question.id, seven).resume().await.unwrap();
+    assert_eq!(results(&next).await, [unanswered.to_owned(), format!("{TWICE}got 7")]);
+}
+
+#[tokio::test]
+async fn a_fork_of_a_question_asks_anew_and_its_answer_stays_on_its_branch() {
+    let shared = Shared::default();
+    let first = shared.agent([call("c1", "asks", "{}")]).build().unwrap();
+    let asked = first.thread("t").ask("go").await.unwrap();
+    let (waits, old) = (asked.checkpoint.unwrap(), asked.interrupts[0].id.clone());
+    let fork = shared.agent([]).build().unwrap().thread("t").at(waits).resume().await.unwrap();
+    let new = fork.interrupts[0].id.clone();
+    assert!(new != old && shared.counts().0 == 2, "the call of the fork is another one");
+    let n = |n: u64| Approval::Answer(json!({ "n": n }));
+    let agent = || shared.agent([txt("ok")]).build().unwrap();
+    let late = agent().thread("t").answer(&old, n(1)).resume().await.unwrap_err();
+    assert!(matches!(late, RunError::UnknownInterrupt { .. } | RunError::ChangedQuestion(_)), "{late}");
+    agent().thread("t").answer(&new, n(2)).resume().await.unwrap();
+    assert_eq!(results(&agent()).await, [format!("{TWICE}got 2")]);
+    assert_eq!(shared.counts().0, 3);
 }

@@ -416,10 +416,7 @@ fn an_invalid_schema_of_a_turn_fails_it_before_the_model_is_called() {
         let input = agent.input("go").output_schema(json!({"type": "nunber"}));
         let error = agent.thread("t").run(input).await.unwrap_err();
         let text = superstep::chain(&error);
-        assert!(
-            text.contains("the schema of the turn's reply, `output_schema`, is not a valid JSON Schema: "),
-            "{text}"
-        );
+        assert!(text.contains("invalid schema in `output_schema`: it is not a valid JSON Schema: "), "{text}");
         assert_eq!(model.requests().len(), 0);
         // A caller can continue without it.
         let on_unfinished = OnUnfinished::Discard;
@@ -440,9 +437,6 @@ fn an_invalid_schema_is_rejected_before_the_model_is_called() {
     let refused = build(json!({"type": "object", "properties": {"n": {"type": "nunber"}}})).err().unwrap();
     assert!(matches!(refused, AgentError::ReplySchema { .. }), "{refused}");
     let text = refused.to_string();
-    assert!(
-        text.starts_with("the schema of replies, `finish.schema`, is not a valid JSON Schema: "),
-        "{text}"
-    );
+    assert!(text.starts_with("invalid schema in `finish.schema`: it is not a valid JSON Schema: "), "{text}");
     assert!(matches!(build(json!("a city")).err(), Some(AgentError::ReplySchema { .. })));
 }

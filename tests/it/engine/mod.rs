@@ -1,5 +1,6 @@
 //! The scenarios of the engine, by number.
 
+mod answers;
 mod bound;
 mod cache;
 mod cancel;

@@ -74,20 +74,20 @@ pub enum AgentError {
     },
     /// Two models have the same name, so replies could not be attributed; see
     /// [`Named`](superstep_llm::Named).
-    #[error("two models are called `{name}`; give one of them a `name` of its own")]
+    #[error("duplicate model name `{name}`; set another `name` for one of the models")]
     ModelName {
         /// Their name.
         name: String,
     },
     /// [`Finish::schema`](crate::Finish::schema) cannot be used.
-    #[error("the schema of replies, `finish.schema`, {problem}")]
+    #[error("invalid schema in `finish.schema`: it {problem}")]
     ReplySchema {
         /// The problem.
         problem: String,
     },
     /// A cost budget without the prices of the model.
     #[error(
-        "a budget of money needs the prices of the model; give `per_million_input` and `per_million_output`"
+        "a cost budget requires the prices of the model; set `per_million_input` and `per_million_output`"
     )]
     UnknownPrice,
 }

@@ -61,6 +61,10 @@ pub(crate) const FOREIGN_DECISION: &str = "the stored answer is not known to be 
 pub(crate) const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before \
     repeating it.";
 
+/// The result of a call whose tool waited for an answer when its round was discarded.
+pub(crate) const UNANSWERED: &str = "Error: the tool asked the user a question, which was not answered, and its call was \
+    stopped. What it did before it asked may have been done. Check before repeating it.";
+
 /// The problem with a decision about a call in place of an answer to its question.
 pub(crate) const NOT_AN_ANSWER: &str =
     "this is a question of the tool, whose call has begun: answer it, deny it or cancel it";

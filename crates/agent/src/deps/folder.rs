@@ -58,7 +58,8 @@ impl AgentDeps {
         let moved = self.moved(folder, cx);
         let problem = cx.noted(KEY, moved.as_ref().err().map(ToString::to_string));
         match (problem, moved) {
-            (Some(problem), _) => Err(NodeError::new(Unusable(problem)).fatal()),
+            // Another run may name another folder, and gives the answers again.
+            (Some(problem), _) => Err(NodeError::new(Unusable(problem)).refusal()),
             (None, Ok(moved)) => Ok(moved),
             // The results of a replayed round are recorded: nothing runs, and the folder may not exist.
             (None, Err(_)) => Ok(self),

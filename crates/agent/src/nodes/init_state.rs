@@ -63,9 +63,7 @@ pub(crate) async fn init_state(
 
 /// The input's schema is not valid.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the schema of the turn's reply, `output_schema`, {0}; begin the turn again with another one, or without"
-)]
+#[error("invalid schema in `output_schema`: it {0}; begin the turn again with another one, or without")]
 struct NoSchema(String);
 
 /// The input's folder is not usable.

@@ -38,16 +38,16 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
     let decided = threads.iter().map(|thread| location.decided(&thread.as_str().into()));
     let decided = decided.collect::<Result<Vec<_>, _>>()?;
     for (thread, decided) in threads.iter().zip(decided) {
-        let cwd = match location.remembered(&*store, &thread.as_str().into(), None).await {
+        let folders = match location.folders_of(&*store, &thread.as_str().into()).await {
             // A missing folder has no results, and a folder that only the database names is not touched.
-            Ok((remembered, _)) => location.cwd_of(&remembered).ok(),
+            Ok((folders, _)) => folders,
             // It is damaged, so its folder is unknown.
-            Err(_) if location.has_own_db() && !location.has_own_cwd() => None,
-            Err(_) => Some(location.cwd.clone()),
+            Err(_) if location.has_own_db() && !location.has_own_cwd() => Vec::new(),
+            Err(_) => vec![location.cwd.clone()],
         };
         store.delete(&thread.as_str().into()).await?;
         decided.forget()?;
-        if let Some(cwd) = cwd {
+        for cwd in folders {
             results::forget(&cwd, thread)?;
             snapshots::forget(&cwd, thread)?;
         }
@@ -64,12 +64,11 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     let location = Location::new(args.thread.database.location)?;
     let store = location.change(&[&args.thread.name]).await?;
     let (from, to) = (ThreadId::from(args.thread.name.as_str()), ThreadId::from(args.new.as_str()));
-    let (remembered, decided) = location.remembered(&*store, &from, None).await?;
-    let cwd = location.cwd_of(&remembered);
-    graph()?.with_checkpointer(store).thread(&from).copy_to(&to).await?;
-    decided.copy_to(&*location.decided(&to)?)?;
     // A missing folder has no files to restore.
-    if let Ok(cwd) = cwd {
+    let (folders, _) = location.folders_of(&*store, &from).await?;
+    graph()?.with_checkpointer(store).thread(&from).copy_to(&to).await?;
+    location.decided(&from)?.copy_to(&*location.decided(&to)?)?;
+    for cwd in folders {
         snapshots::copy(&cwd, &args.thread.name, &args.new)?;
     }
     if args.thread.database.json {
@@ -100,7 +99,8 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     }
     let thread = ThreadId::from(args.thread.name.as_str());
     let graph = graph()?.with_checkpointer(store.clone());
-    let cwd = location.cwd_of(&location.remembered(&*store, &thread, None).await?.0);
+    // Before the checkpoints that name them are gone.
+    let folders = location.folders_of(&*store, &thread).await?;
     let is_dream = Dreams::is_thread(&thread);
     let pruned = match is_dream {
         true => {
@@ -111,10 +111,9 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     };
     let left = left(&*store, &thread).await?;
     // A missing folder has no files to restore, and a dream has none that tools wrote.
-    let files = match cwd {
-        Ok(_) if is_dream => 0,
-        Ok(cwd) => snapshots::prune(&cwd, &*store, &graph, &thread).await?,
-        Err(_) => 0,
+    let files = match is_dream {
+        true => 0,
+        false => snapshots::prune(folders, &*store, &graph, &thread).await?,
     };
     if args.thread.database.json {
         return print(&lines([json!({ "thread": thread, "pruned": pruned, "left": left, "files": files })]));

@@ -73,6 +73,42 @@ impl Location {
         }
     }
 
+    /// Returns all folders in which the user ran a thread and that still exist, beginning with that of its
+    /// tools, and whether there are others: missing ones, and those that only the database names.
+    ///
+    /// # Errors    The database cannot be read.
+    pub(crate) async fn folders_of(
+        &self,
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+    ) -> Result<(Vec<PathBuf>, bool), Failure> {
+        let (remembered, decided) = self.remembered(store, thread, None).await?;
+        let (mut folders, mut others) = match self.cwd_of(&remembered) {
+            Ok(cwd) => (vec![cwd], false),
+            Err(_) => (Vec::new(), true),
+        };
+        if !self.has_own_db() {
+            return Ok((folders, others));
+        }
+        let mut named: Vec<(String, bool)> = decided.folders().into_iter().map(|cwd| (cwd, true)).collect();
+        // Earlier versions stored the folders only in the database.
+        named.extend(
+            Remembered::all(store, thread)
+                .await?
+                .into_iter()
+                .filter_map(|settings| Some((settings.cwd.clone()?, decided.knows(&settings)))),
+        );
+        for (cwd, is_known) in named {
+            match folder(cwd.as_ref()) {
+                Ok(real) if folders.contains(&real) => {}
+                // A link in its path would lead to another folder.
+                Ok(real) if is_known && real.as_os_str() == cwd.as_str() => folders.push(real),
+                _ => others = true,
+            }
+        }
+        Ok((folders, others))
+    }
+
     /// Returns the error for a folder that only the database names.
     pub(crate) fn unnamed_folder(&self, folder: &str) -> Failure {
         Failure::usage(format!(

@@ -62,6 +62,20 @@ impl Remembered {
         Ok(Self { is_foreign: true, ..read })
     }
 
+    /// Loads all settings that the thread's checkpoints have; skips unreadable ones.
+    pub(crate) async fn all(
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+    ) -> Result<Vec<Self>, CheckpointError> {
+        let mut all: Vec<Self> = Vec::new();
+        for meta in store.history(thread, History::default()).await?.iter().filter(|meta| says(meta)) {
+            if let Some(settings) = Self::of(meta).ok().filter(|settings| !all.contains(settings)) {
+                all.push(settings);
+            }
+        }
+        Ok(all)
+    }
+
     /// Parses the settings of one checkpoint.
     pub(crate) fn of(meta: &CheckpointMeta) -> serde_json::Result<Self> {
         Self::deserialize(&meta.metadata)

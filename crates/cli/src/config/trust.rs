@@ -57,6 +57,9 @@ struct Record {
     /// Hashes of the settings with which the user ran it.
     #[serde(default)]
     settings: Vec<String>,
+    /// The folders in which the user ran it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    folders: Vec<String>,
     /// The rules that the user granted.
     #[serde(default)]
     grants: Vec<PermissionRule>,
@@ -111,13 +114,23 @@ impl Decided {
     /// Records that the user runs the thread with these settings.
     pub(crate) fn runs_with(&self, settings: &Remembered) -> Result<(), Failure> {
         let hash = hash_of_settings(settings);
-        if self.record().settings.last() == Some(&hash) {
+        let is_there = |record: &Record| settings.cwd.as_ref().is_none_or(|cwd| record.folders.contains(cwd));
+        let is_known = |record: &Record| record.settings.last() == Some(&hash) && is_there(record);
+        if is_known(&self.record()) {
             return Ok(());
         }
         self.change(|record| {
             record.settings.retain(|known| *known != hash);
             record.settings.push(hash.clone());
+            if !is_there(record) {
+                record.folders.extend(settings.cwd.clone());
+            }
         })
+    }
+
+    /// Returns the folders in which the user ran the thread.
+    pub(crate) fn folders(&self) -> Vec<String> {
+        self.record().folders.clone()
     }
 
     /// Records the user's answers to the thread's waiting questions.
@@ -175,9 +188,10 @@ impl Decided {
 
     /// Records the same decisions for the user's copy of the thread.
     pub(crate) fn copy_to(&self, copy: &Self) -> Result<(), Failure> {
-        let Record { settings, grants, .. } = self.record().clone();
+        let Record { settings, folders, grants, .. } = self.record().clone();
         copy.change(|record| {
             (record.settings, record.grants) = (settings.clone(), grants.clone());
+            record.folders.clone_from(&folders);
             record.answers.clear();
         })
     }
@@ -192,14 +206,15 @@ impl Decided {
         let change = |record: &mut Record| {
             change(record);
             shorten(&mut record.settings);
+            shorten(&mut record.folders);
             shorten(&mut record.grants);
             shorten(&mut record.answers);
         };
         let mut record = self.record();
         change(&mut record);
         let Some(place) = &self.place else { return Ok(()) };
-        let empty =
-            Record { settings: Vec::new(), grants: Vec::new(), answers: Vec::new(), ..record.clone() };
+        let Record { database, file, thread, .. } = record.clone();
+        let empty = Record { database, file, thread, ..Record::default() };
         let stored = private_folder(place).and_then(|folder| {
             let lock = File::options().create(true).truncate(false).write(true).open(folder.join("lock"));
             lock.and_then(|lock| lock.lock().map(|()| lock)).map_err(|cause| unstored(place, &cause))

@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::shared::TurnArgs,
     output::text::printable,
-    session::{decisions::SAID_NO, waiting::Waiting},
+    session::{decisions::SAID_NO, form, waiting::Waiting},
 };
 
-const ANSWER: &str = "Answer this? [a]nswer JSON, [y]es without values, [n]o, [c]ancel, [v]iew all:";
+const ANSWER: &str = "Answer this? [a]nswer field by field, or [a]nswer JSON, [y]es without values, [n]o, [c]ancel, [v]iew all:";
 const ALLOW: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT, [v]iew all:";
 
 /// The input for answers.
-trait Keys: BufRead {
+pub(super) trait Keys: BufRead {
     /// Discards input typed before the question was shown, because it cannot be the answer.
     fn discard(&mut self) -> io::Result<()>;
 }
@@ -95,7 +95,8 @@ fn ask_approval(
     if let Some(hidden) = call.hidden() {
         writeln!(output, "[{hidden}; `v` shows all of it]")?;
     }
-    let is_form = call.request.form.is_some();
+    let form = call.request.form.as_ref();
+    let is_form = form.is_some();
     let asks = if is_form { ANSWER } else { ALLOW };
     loop {
         let Some(answer) = answer(asks, input, output)? else {
@@ -110,6 +111,11 @@ fn ask_approval(
             }
             ("y" | "yes", "") => Approval::Approve,
             ("c" | "cancel", "") if is_form => Approval::Cancel,
+            ("a" | "answer", "") if is_form => match form.map(|form| form::fill(form, input, output)) {
+                Some(Ok(Some(values))) => Approval::Answer(values),
+                Some(Err(error)) => return Err(error),
+                _ => continue,
+            },
             ("a" | "answer", json) if is_form => match serde_json::from_str(json) {
                 Ok(values) => Approval::Answer(values),
                 Err(error) => {
@@ -176,7 +182,11 @@ fn ask_yes(input: &mut impl Keys, output: &mut impl Write) -> io::Result<bool> {
 }
 
 /// Reads the line typed after a question; `None` at the end of the input.
-fn answer(question: &str, input: &mut impl Keys, output: &mut impl Write) -> io::Result<Option<String>> {
+pub(super) fn answer(
+    question: &str,
+    input: &mut impl Keys,
+    output: &mut impl Write,
+) -> io::Result<Option<String>> {
     input.discard()?;
     write!(output, "{question} ")?;
     output.flush()?;

@@ -6,6 +6,7 @@ pub(crate) mod approve;
 pub(crate) mod decisions;
 pub(crate) mod dream_thread;
 pub(crate) mod dreams;
+mod form;
 pub(crate) mod mcp;
 pub(crate) mod randomness;
 pub(crate) mod results;

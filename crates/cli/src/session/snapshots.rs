@@ -1,6 +1,9 @@
 //! Snapshots of the files that tools change.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use superstep::{
     Checkpointer, CompiledGraph, ThreadId,
@@ -38,8 +41,10 @@ pub(crate) fn copy(cwd: &Path, from: &str, to: &str) -> Result<(), Failure> {
 }
 
 /// Deletes snapshot files of a thread that none of its checkpoints references, and returns their number.
+///
+/// `others` is `true` if its turns worked in more folders than these.
 pub(crate) async fn prune(
-    cwd: &Path,
+    (folders, mut others): (Vec<PathBuf>, bool),
     store: &dyn Checkpointer,
     graph: &CompiledGraph<AgentState>,
     thread: &ThreadId,
@@ -54,11 +59,25 @@ pub(crate) async fn prune(
     let mut trees = BTreeSet::new();
     for meta in store.history(thread, Default::default()).await? {
         let state = graph.thread(thread).at(meta.id).state().await?;
+        // A library may have begun a turn in another folder.
+        others |= state.values.cwd.is_some();
         trees.extend(state.values.files.into_iter().flat_map(|files| [files.before, files.after]));
     }
-    open(cwd)?.prune(thread.as_str(), &trees).map_err(|cause| {
-        let message =
-            format!("the thread was pruned, but not its stored files in `{}`: {cause}", cwd.display());
-        Failure::new(Exit::Failed, message)
-    })
+    let folders =
+        folders.into_iter().map(|cwd| Ok((open(&cwd)?, cwd))).collect::<Result<Vec<_>, Failure>>()?;
+    let mut pruned = 0;
+    for (files, cwd) in &folders {
+        // A tree is in the folder of its round. One that is in none of them is damaged.
+        let is_elsewhere = |tree: &&String| {
+            !files.has(thread.as_str(), tree)
+                && (others || folders.iter().any(|(files, _)| files.has(thread.as_str(), tree)))
+        };
+        let trees = trees.iter().filter(|tree| !is_elsewhere(tree)).cloned().collect();
+        pruned += files.prune(thread.as_str(), &trees).map_err(|cause| {
+            let message =
+                format!("the thread was pruned, but not its stored files in `{}`: {cause}", cwd.display());
+            Failure::new(Exit::Failed, message)
+        })?;
+    }
+    Ok(pruned)
 }

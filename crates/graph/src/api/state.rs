@@ -89,8 +89,8 @@ impl<S: State> Restored<S> {
             }
             task.result = record.update;
             let (asks, questions) = record.record.questions(&task.node, topology);
-            let origin = origins.get(record.slot);
-            let ask = |asked: &Question| into_interrupt(asked.clone(), origin, asks.clone());
+            let began = origins.occasion(record.slot);
+            let ask = |asked: &Question| into_interrupt(asked.clone(), began, asks.clone());
             task.interrupts = questions.iter().map(ask).collect();
             let (failure, end) = record.record.taken_apart();
             task.error = match end {

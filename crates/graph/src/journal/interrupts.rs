@@ -165,8 +165,16 @@ pub(crate) fn answer_key(question: &Question) -> String {
     }
 }
 
-/// Converts a question of a task with this origin to its public form, with the key of its answer.
-pub(crate) fn into_asking(asked: Question, began: Origin, node: NodeName) -> PendingQuestion {
+/// The occasion on which a task asks: its first place, and the thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Occasion<'a> {
+    pub(crate) origin: Origin,
+    /// Distinguishes the thread from deleted threads of the same name.
+    pub(crate) nonce: Option<&'a str>,
+}
+
+/// Converts a question of a task to its public form, with the key of its answer.
+pub(crate) fn into_asking(asked: Question, began: Occasion<'_>, node: NodeName) -> PendingQuestion {
     let read = |json: &RawJson| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json.as_str()));
     let question = read(&asked.question);
     let id = marked(&asked, &question, began, &node);
@@ -177,7 +185,7 @@ pub(crate) fn into_asking(asked: Question, began: Origin, node: NodeName) -> Pen
 }
 
 /// Converts a question to its public form.
-pub(crate) fn into_interrupt(asked: Question, began: Origin, node: NodeName) -> Interrupt {
+pub(crate) fn into_interrupt(asked: Question, began: Occasion<'_>, node: NodeName) -> Interrupt {
     into_asking(asked, began, node).interrupt
 }
 
@@ -187,7 +195,7 @@ fn answered(question: &Question) -> Question {
 }
 
 /// Records in a question the task's earlier question under the same key, if it differs.
-pub(crate) fn replacing(question: &mut Question, before: &Question, began: Origin, node: &NodeName) {
+pub(crate) fn replacing(question: &mut Question, before: &Question, began: Occasion<'_>, node: &NodeName) {
     question.replaces = if before.question == question.question {
         before.replaces.clone()
     } else {
@@ -410,6 +418,15 @@ impl InterruptQueue {
     /// Returns the answers of a task.
     pub(crate) fn answers_of(&self, task: TaskId) -> BTreeMap<String, StoredAnswer> {
         self.papers().of(task).cloned().unwrap_or_default()
+    }
+
+    /// Drops the answers of a task under these keys, because it refuses the run that gave them.
+    pub(crate) fn withdraw(&self, task: TaskId, keys: impl Iterator<Item = String>) {
+        let mut papers = self.papers();
+        if let Some(answers) = papers.answers.get_mut(&task.step).and_then(|tasks| tasks.get_mut(&task.slot))
+        {
+            keys.for_each(|key| drop(answers.remove(&key)));
+        }
     }
 
     /// Drops the answers of a task: its error handler has questions of its own.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_checkpoint::internal::own::ORIGINS;
 
-use crate::{CheckpointId, CheckpointMeta};
+use crate::{CheckpointId, CheckpointMeta, journal::interrupts::Occasion};
 
 /// The first place of a task, which its key, its questions and the threads of its called graphs are named
 /// after.
@@ -31,6 +31,8 @@ pub(crate) type Carried = BTreeMap<u32, Origin>;
 pub(crate) struct Origins {
     here: Origin,
     pub(crate) carried: Carried,
+    /// The nonce of the thread.
+    pub(crate) nonce: Option<String>,
 }
 
 impl Origins {
@@ -38,16 +40,26 @@ impl Origins {
         let stored = meta.metadata.get(ORIGINS).map(Carried::deserialize);
         // Unreadable data was not written by this program.
         let carried = stored.and_then(Result::ok).unwrap_or_default();
-        Self::new(meta.id, meta.created_ms, meta.control.step, carried)
+        let nonce = meta.nonce().map(str::to_owned);
+        Self::new(meta.id, meta.created_ms, meta.control.step, carried).with_nonce(nonce)
     }
 
     /// Creates the origins of a checkpoint that is about to be stored, after superstep `step`.
     pub(crate) fn new(checkpoint: CheckpointId, since_ms: i64, step: i64, carried: Carried) -> Self {
-        Self { here: Origin { checkpoint, since_ms, step: step + 1, slot: 0 }, carried }
+        Self { here: Origin { checkpoint, since_ms, step: step + 1, slot: 0 }, carried, nonce: None }
+    }
+
+    pub(crate) fn with_nonce(self, nonce: Option<String>) -> Self {
+        Self { nonce, ..self }
     }
 
     pub(crate) fn get(&self, slot: u32) -> Origin {
         self.carried.get(&slot).copied().unwrap_or(Origin { slot, ..self.here })
+    }
+
+    /// Returns the occasion of the questions of a task.
+    pub(crate) fn occasion(&self, slot: u32) -> Occasion<'_> {
+        Occasion { origin: self.get(slot), nonce: self.nonce.as_deref() }
     }
 
     /// Returns the place of the calling task in a thread's name.

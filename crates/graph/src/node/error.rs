@@ -16,19 +16,30 @@ use crate::{NoStore, Panicked, StoreError};
 pub struct NodeError {
     source: Box<dyn Error + Send + Sync>,
     fatal: bool,
+    refusal: bool,
     data: Option<Value>,
 }
 
 impl NodeError {
     /// Creates a failure with this text or this cause.
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { source: cause.into(), fatal: false, data: None }
+        Self { source: cause.into(), fatal: false, refusal: false, data: None }
     }
 
     /// Forbids retries of the failure.
     #[must_use]
     pub fn fatal(self) -> Self {
         Self { fatal: true, ..self }
+    }
+
+    /// Marks the failure as a refusal of this run, for example because of its
+    /// [context](crate::Thread::context): the answers that this run gave to the task are not accepted, and
+    /// their questions remain pending for the next run. Forbids retries, too.
+    ///
+    /// After any other failure the answers are retained, and the task gets them when it runs again.
+    #[must_use]
+    pub fn refusal(self) -> Self {
+        Self { refusal: true, ..self.fatal() }
     }
 
     /// Adds data for the error handler: [`NodeFailure::data`](crate::NodeFailure::data). If the failure is
@@ -48,6 +59,11 @@ impl NodeError {
     /// Returns whether it must not be retried.
     pub fn is_fatal(&self) -> bool {
         self.fatal
+    }
+
+    /// Returns whether it refuses the run.
+    pub fn is_refusal(&self) -> bool {
+        self.refusal
     }
 
     /// Returns the underlying error.

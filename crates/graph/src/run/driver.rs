@@ -147,6 +147,8 @@ pub(super) struct Driver<S: State> {
     pub(super) refused: Option<String>,
     /// `true` if no retry can help after the last failure.
     pub(super) fatal: bool,
+    /// `true` if the last failure refuses the run.
+    pub(super) refusal: bool,
     /// The superstep at the end of the run.
     pub(super) last_step: i64,
     /// Additional data of a nested run.
@@ -225,6 +227,7 @@ impl<S: State> Driver<S> {
             asked: BTreeMap::new(),
             refused: None,
             fatal: false,
+            refusal: false,
             last_step: 0,
             inside: None,
             origins: Carried::new(),

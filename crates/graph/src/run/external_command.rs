@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Answers, CheckpointMeta, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
     journal::{
-        interrupts::{PendingQuestion, into_asking},
+        interrupts::{Occasion, PendingQuestion, into_asking},
         task_origin::{Origins, with_origins},
     },
     node::{output::Goto, routing::Targets},
@@ -57,7 +57,9 @@ impl<S: State> Driver<S> {
             let Some(given) = answers.remove(before) else { continue };
             let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
             let Some(origin) = origins.get(&task.slot) else { continue };
-            for asked in questions.iter().map(|asked| into_asking(asked.clone(), *origin, asks.clone())) {
+            let nonce = self.hold.as_ref().and_then(|hold| hold.nonce());
+            let began = Occasion { origin: *origin, nonce };
+            for asked in questions.iter().map(|asked| into_asking(asked.clone(), began, asks.clone())) {
                 if let Some(given) = given.get(&asked.key) {
                     translated = translated.answer(asked.interrupt.id, given.answer.clone());
                 }
@@ -149,8 +151,8 @@ fn questions<S: State>(
     for task in tasks.iter().filter(|_| live) {
         let Some(node) = meta.control.next.get(task.slot as usize) else { continue };
         let (asks, questions) = task.record.questions(node, topology);
-        let origin = origins.get(task.slot);
-        let ask = |question: &Question| (task.slot, into_asking(question.clone(), origin, asks.clone()));
+        let began = origins.occasion(task.slot);
+        let ask = |question: &Question| (task.slot, into_asking(question.clone(), began, asks.clone()));
         asked.extend(questions.iter().map(ask));
     }
     asked

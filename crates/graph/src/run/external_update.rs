@@ -217,7 +217,8 @@ impl<S: State> Change<S> {
         let task = self.pending.iter().find(|task| task.slot == slot);
         let ids = node.zip(task).zip(origins).map(|((node, task), origins)| {
             let (asks, questions) = task.record.questions(node, &graph.topology);
-            let id = |asked: &Question| into_interrupt(asked.clone(), origins.get(slot), asks.clone()).id;
+            let id =
+                |asked: &Question| into_interrupt(asked.clone(), origins.occasion(slot), asks.clone()).id;
             questions.iter().map(id).collect::<Vec<_>>()
         });
         match ids.filter(|ids| !ids.is_empty()) {
@@ -300,12 +301,13 @@ impl<S: State> Change<S> {
         (parent, id): (Option<CheckpointId>, CheckpointId),
         config: &RunConfig,
     ) -> (Commit, Self) {
+        let nonce = self.origins.as_ref().and_then(|origins| origins.nonce.clone());
         let changed = self.into_changed(graph, Targets::default());
         let records = changed.records();
         let Changed { state, control, applied, carried, origins } = changed;
         let (created_ms, metadata) = (config.clock.now_ms(), with_origins(config.metadata.clone(), &origins));
         let mut next = Self::new(state, Some(control.clone()));
-        next.origins = Some(Origins::new(id, created_ms, control.step, origins));
+        next.origins = Some(Origins::new(id, created_ms, control.step, origins).with_nonce(nonce));
         next.state.clear_ephemeral();
         next.pending = carried.into_iter().map(|(_, task)| task).collect();
         let commit = Commit {

@@ -8,7 +8,8 @@ use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, T
 
 use super::{done::FinishedTask, driver::Driver, stop::Refused};
 use crate::{
-    FailureKind, NodeError, NodeFailure, Panicked, RunConfig, RunError, State, TimedOut, run::task::Tasks,
+    FailureKind, NodeError, NodeFailure, Panicked, RunConfig, RunError, State, TimedOut,
+    journal::interrupts::answer_key, run::task::Tasks,
 };
 
 /// Creates the failure of a node for its error handler.
@@ -55,13 +56,17 @@ impl<S: State> Driver<S> {
         error: NodeError,
     ) -> Result<(), RunError> {
         let retry = self.graph.nodes[task.node.position()].retry.policy(&error);
-        self.fatal = error.is_fatal();
+        (self.fatal, self.refusal) = (error.is_fatal(), error.is_refusal());
         let (source, data) = error.into_parts();
         self.emit_failure(task, &*source);
         let chance = self.chance(task);
         run.handle(Input::Failed { task: task.id, retry, chance }).expect("the task was running");
         if run.node(task.id.slot) != Some(task.node) {
             return self.hand_over(task, source, data).await;
+        }
+        if self.refusal {
+            let keys = self.asked.get(&task.id.slot).into_iter().flatten().map(answer_key);
+            self.cx.interrupts.withdraw(task.id, keys);
         }
         self.failure = Some((task, source));
         Ok(())

@@ -12,7 +12,7 @@ use crate::{
     Answers, ChangedQuestion, CheckpointId, Event, Interrupt, NodeError, Question, RawJson, RunError, State,
     journal::{
         interrupts::{
-            AskedTwice, PendingQuestion, Refusal, Resolved, StoredAnswer, WaitReason, answer_key,
+            AskedTwice, Occasion, PendingQuestion, Refusal, Resolved, StoredAnswer, WaitReason, answer_key,
             asking_record, call_of, into_asking, into_interrupt, replacing,
         },
         task_origin::Origin,
@@ -43,7 +43,9 @@ impl<S: State> Driver<S> {
         {
             return Ok(self.fail_task(run, task, NodeError::new(error).fatal()).await?);
         }
-        let (step, slot, began) = (task.id.step, task.id.slot, self.began(task.id));
+        let (step, slot) = (task.id.step, task.id.slot);
+        let nonce = self.nonce();
+        let began = Occasion { origin: self.began(task.id), nonce: nonce.as_deref() };
         let before = self.asked.get(&slot).cloned().unwrap_or_default();
         let node = self.graph.topology.name(task.node).clone();
         let asked = match AskedTwice::check(&node, asked) {
@@ -139,8 +141,10 @@ impl<S: State> Driver<S> {
         given: &Answers,
     ) -> Result<(), RunError> {
         let (step, mut asked) = (begin.control.step + 1, Vec::new());
+        let nonce = self.nonce();
         for task in &waiting {
-            let began = self.began(TaskId { step, slot: task.slot });
+            let origin = self.began(TaskId { step, slot: task.slot });
+            let began = Occasion { origin, nonce: nonce.as_deref() };
             let ask =
                 |question: &Question| (task.slot, into_asking(question.clone(), began, task.node.clone()));
             asked.extend(task.questions.iter().map(ask));
@@ -187,6 +191,11 @@ impl<S: State> Driver<S> {
             self.hold.as_ref().and_then(ThreadWriter::place).unwrap_or((CheckpointId(0), 0));
         let TaskId { step, slot } = task;
         self.origins.get(&slot).copied().unwrap_or(Origin { checkpoint, since_ms, step, slot })
+    }
+
+    /// Returns the nonce of the thread, which its questions are named after, too.
+    fn nonce(&self) -> Option<String> {
+        self.hold.as_ref().and_then(Hold::nonce).map(str::to_owned)
     }
 
     fn unreadable_answers(&self, node: &NodeName, error: serde_json::Error) -> RunError {

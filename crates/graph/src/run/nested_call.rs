@@ -67,6 +67,8 @@ pub(crate) enum Called<T: State> {
     Failed {
         error: RunError,
         fatal: bool,
+        /// It refuses the run.
+        refusal: bool,
     },
     /// Its observer ended it.
     Halted,

@@ -32,7 +32,7 @@ pub(crate) async fn call<T: State>(call: Call<T>) -> (Called<T>, Option<Checkpoi
     let (config, place) = (scope.config.clone(), scope.place.clone());
     let limits = match limits(&graph, &config) {
         Ok(limits) => limits,
-        Err(error) => return (Called::Failed { error, fatal: true }, None),
+        Err(error) => return (Called::Failed { error, fatal: true, refusal: false }, None),
     };
     let mut driver: Driver<T> =
         Driver::new(graph, scope, events.map(|(below, namespace)| Events::inside(below, namespace)));
@@ -236,7 +236,8 @@ impl<S: State> Driver<S> {
                     RunError::StepTimeout { .. } | RunError::Checkpoint(_) => false,
                     _ => true,
                 };
-                Called::Failed { error, fatal }
+                let refusal = self.refusal && matches!(error, RunError::Node { .. });
+                Called::Failed { error, fatal, refusal }
             }
         }
     }

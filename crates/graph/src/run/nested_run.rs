@@ -402,7 +402,7 @@ impl<'a, T: State> GraphCall<'a, T> {
             Called::Completed { state, made } => return Ok(Ran::Completed { state, made }),
             Called::Left(command) => return Ok(Ran::Left(command)),
             Called::Halted => return cx.astray(Astray::Unknown).await,
-            Called::Failed { error, fatal } => {
+            Called::Failed { error, fatal, refusal } => {
                 let error = match &error {
                     // Every graph on the way out would say it again.
                     RunError::Node { source, .. } => match source.downcast_ref::<CallError>() {
@@ -411,7 +411,11 @@ impl<'a, T: State> GraphCall<'a, T> {
                     },
                     _ => NodeError::from(error),
                 };
-                return Err(if fatal { error.fatal() } else { error });
+                return Err(match (fatal, refusal) {
+                    (_, true) => error.refusal(),
+                    (true, false) => error.fatal(),
+                    (false, false) => error,
+                });
             }
             Called::Asks { step, asked, refused } => {
                 if kept {

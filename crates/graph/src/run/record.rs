@@ -7,10 +7,10 @@ use superstep_engine::{Control, Report, Run, Task, TaskId};
 
 use super::{done::FinishedTask, driver::Driver, fail::node_failure};
 use crate::{
-    NodeFailure, RawJson, RunError, State, StoredUpdate, TaskRecord, chain,
+    NodeFailure, Question, RawJson, RunError, State, StoredUpdate, TaskRecord, chain,
     journal::{
         effects::Request,
-        interrupts::{answer_key, asking_record},
+        interrupts::{Answered, answer_key, asking_record},
     },
     node::{output::Written, routing::Targets},
     reduce,
@@ -169,22 +169,30 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Creates the record of a failure, with the answers of the task.
+    /// Creates the record of a failure, with the questions and answers of the task.
     fn failed_record(&self, task: TaskId, attempts: u32, error: String) -> TaskRecord {
-        let (answers, once) = (self.cx.interrupts.answers_of(task), self.cx.effects.results(task));
-        let record = if answers.is_empty() {
+        let once = self.cx.effects.results(task);
+        let (questions, answers) = self.questions_of(task);
+        let record = if answers.is_empty() && questions.is_empty() {
             TaskRecord::Failed { attempts, error, once }
         } else {
-            asking_record(Vec::new(), &answers, attempts, Some(error), once)
+            asking_record(questions, &answers, attempts, Some(error), once)
         };
         record.handled(self.failure_of(task.slot))
     }
 
+    /// Returns the questions of a task that were pending at the start of the run and have no answer, and all
+    /// its answers.
+    fn questions_of(&self, task: TaskId) -> (Vec<Question>, BTreeMap<String, Answered>) {
+        let answers = self.cx.interrupts.answers_of(task);
+        let asked = self.asked.get(&task.slot).into_iter().flatten();
+        let open = asked.filter(|question| !answers.contains_key(&answer_key(question))).cloned().collect();
+        (open, answers)
+    }
+
     /// Creates the record of a running task, with its questions and answers.
     fn started_record(&self, task: TaskId, attempts: u32, once: BTreeMap<String, RawJson>) -> TaskRecord {
-        let (answers, mut questions) = (self.cx.interrupts.answers_of(task), Vec::new());
-        questions.extend(self.asked.get(&task.slot).into_iter().flatten().cloned());
-        questions.retain(|question| !answers.contains_key(&answer_key(question)));
+        let (questions, answers) = self.questions_of(task);
         let record = if answers.is_empty() && questions.is_empty() {
             TaskRecord::Started { attempts, once }
         } else {

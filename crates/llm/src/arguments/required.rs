@@ -6,7 +6,8 @@ use serde_json::Value;
 pub(super) struct Schema(Vec<String>);
 
 impl Schema {
-    pub(super) fn compile(schema: &Value) -> Result<Self, String> {
+    /// Formats need the whole schema.
+    pub(super) fn compile(schema: &Value, _: bool) -> Result<Self, String> {
         let Some(required) = schema.get("required") else { return Ok(Self(Vec::new())) };
         let names =
             required.as_array().map(|names| names.iter().map(|name| name.as_str().map(str::to_owned)));

@@ -12,8 +12,10 @@ use super::type_name;
 pub(super) struct Schema(Validator);
 
 impl Schema {
-    pub(super) fn compile(schema: &Value) -> Result<Self, String> {
-        jsonschema::validator_for(schema)
+    pub(super) fn compile(schema: &Value, formats: bool) -> Result<Self, String> {
+        jsonschema::options()
+            .should_validate_formats(formats)
+            .build(schema)
             .map(Self)
             .map_err(|cause| format!("is not a valid JSON Schema: {}", cause.masked()))
     }
@@ -38,6 +40,7 @@ fn describe(error: &ValidationError<'_>) -> String {
             };
             format!("expected {expected}, got {}", type_name(error.instance()))
         }
+        ValidationErrorKind::Format { format } => format!("is not a valid {format}"),
         ValidationErrorKind::Enum { options } => format!("expected one of {options}"),
         _ => error.masked().to_string(),
     };

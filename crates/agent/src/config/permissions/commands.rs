@@ -21,9 +21,10 @@ const RESERVED: [&str; 19] = [
 const SHELLS: [&str; 10] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "eval", "source", "."];
 
 /// Programs that execute their arguments.
-const RUNNERS: [&str; 16] = [
-    "builtin", "busybox", "command", "doas", "env", "exec", "find", "nice", "nohup", "parallel", "setsid",
-    "sudo", "time", "timeout", "watch", "xargs",
+const RUNNERS: [&str; 31] = [
+    "builtin", "busybox", "chroot", "chrt", "command", "doas", "env", "exec", "fakeroot", "find", "flock",
+    "ionice", "nice", "nohup", "parallel", "prlimit", "runuser", "script", "setarch", "setpriv", "setsid",
+    "ssh", "stdbuf", "strace", "su", "sudo", "time", "timeout", "toybox", "watch", "xargs",
 ];
 
 /// Matches a pattern against a command line.
@@ -231,6 +232,7 @@ fn mentions(pattern: &str, command: &str) -> bool {
     if fits_text(&wanted, command) {
         return true;
     }
+    let substituted = bare(&substitutions(command));
     let command = bare(command);
     if wanted.contains([';', '&', '|', '<', '>', '(', '`', '$']) {
         let wanted: String = wanted
@@ -240,8 +242,65 @@ fn mentions(pattern: &str, command: &str) -> bool {
         let wanted = wanted.split_whitespace().collect::<Vec<_>>().join(" ");
         return fits_text(&format!("*{wanted}*"), &spaced(&command));
     }
+    let named = wanted.split(' ').next().unwrap_or_default().to_lowercase();
     let Ok(wanted) = Glob::text(&wanted) else { return true };
-    command.split(is_sign).any(|part| part_mentions(&wanted, part))
+    simple_commands(&substituted).iter().any(|words| runs_unknown(&named, words))
+        || command.split(is_sign).any(|part| part_mentions(&wanted, part))
+}
+
+/// Writes a substitution in backticks like one in `$(`.
+fn substitutions(command: &str) -> String {
+    let signs = ["", "$`", "`"];
+    let mut text = String::with_capacity(command.len());
+    for (at, part) in command.split('`').enumerate() {
+        text.push_str(signs[if at == 0 { 0 } else { 2 - at % 2 }]);
+        text.push_str(part);
+    }
+    text
+}
+
+/// Splits a command line without quotes into the words of its simple commands, each from its program on: without
+/// redirections, assignments and reserved words.
+fn simple_commands(command: &str) -> Vec<Vec<String>> {
+    // These contain the signs that end a command.
+    let command =
+        [">&", "&>", ">|"].iter().fold(command.replace("<&", "<"), |text, sign| text.replace(sign, ">"));
+    let parts = command.split(|c| ";&|()`{}\n".contains(c));
+    let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    parts.map(|part| owned(without_redirections(part))).filter(|words| !words.is_empty()).collect()
+}
+
+fn without_redirections(part: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = part;
+    while let Some(at) = rest.find(['<', '>']) {
+        let before = &rest[..at];
+        let fd = before.rsplit(char::is_whitespace).next().unwrap_or_default();
+        let is_fd = !fd.is_empty() && fd.bytes().all(|byte| byte.is_ascii_digit());
+        words.extend(before[..before.len() - if is_fd { fd.len() } else { 0 }].split_whitespace());
+        // The target of the redirection; without one it ends the part, as in `2>&1`.
+        let behind = rest[at..].trim_start_matches(['<', '>']).trim_start();
+        rest = behind.find(|c: char| c.is_whitespace() || "<>".contains(c)).map_or("", |end| &behind[end..]);
+    }
+    words.extend(rest.split_whitespace());
+    let is_before = |word: &&str| is_assignment(word) || RESERVED.contains(word);
+    words.into_iter().skip_while(is_before).collect()
+}
+
+/// Returns whether a simple command runs a program that its text does not name, or that may be this one.
+fn runs_unknown(named: &str, words: &[String]) -> bool {
+    let is_filled = |word: &str| word.contains(['$', '*', '?', '[', '~']);
+    let is_shell = |word: &str| word != "." && SHELLS.contains(&&*base(word));
+    // File names that a shell finds may be those of a program.
+    let finds = |word: &str| {
+        let name = base(word);
+        name.chars().any(char::is_alphanumeric) && is_filled(&name) && fits_text(&name, named)
+    };
+    let program = base(&words[0]);
+    SHELLS.contains(&&*program)
+        || is_filled(&words[0])
+        || RUNNERS.contains(&&*program)
+            && words[1..].iter().any(|word| word.contains('$') || is_shell(word) || finds(word))
 }
 
 /// Returns whether a shell may expand one word to several, as `bash` does with `{rm,-rf,x}`.
@@ -257,15 +316,6 @@ fn has_braces(command: &str) -> bool {
 
 fn part_mentions(wanted: &Glob, part: &str) -> bool {
     let words: Vec<&str> = part.split_whitespace().skip_while(|word| is_assignment(word)).collect();
-    let Some(program) = words.first().map(|word| base(word)) else { return false };
-    // The commands that these run are unknown.
-    let is_filled = |word: &str| word.contains(['$', '*', '?', '[', '~']);
-    let is_shell = |word: &str| word != "." && SHELLS.contains(&&*base(word));
-    let runs_anything =
-        RUNNERS.contains(&&*program) && words[1..].iter().any(|word| word.contains('$') || is_shell(word));
-    if SHELLS.contains(&&*program) || is_filled(words[0]) || runs_anything {
-        return true;
-    }
     (0..words.len()).any(|start| {
         let line = words[start..].join(" ");
         let rest = &line[words[start].len()..];

@@ -1,24 +1,28 @@
 //! The results retained of a round that a new user message discards.
 
 use superstep_graph::{Discarded, State, Update};
-use superstep_llm::{Message, Role};
+use superstep_llm::{Message, Role, ToolQuestion};
 
-use super::{answer::CallResult, execute::begun, permit::granting, tool_updates};
+use super::{answer::CallResult, execute::begun, permit::granting, questions::asks, tool_updates};
 use crate::{AgentState, HasAgent, ToolEvent, config::prompts};
 
 /// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
-/// other calls are answered as interrupted, or in doubt if they had begun.
+/// other calls are answered as interrupted, in doubt if they had begun, or unanswered if their tools had questions.
 pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Update {
     let state = outer.agent();
     let Some(message) = state.messages.last().filter(|last| last.role == Role::Assistant) else {
         return S::update();
     };
-    let done = |position: usize| match task.did::<CallResult>(&format!("call.{position}")) {
-        Some(done) => done,
-        None if task.did::<()>(&begun(position, 0)).is_some() => {
-            CallResult::not_executed(prompts::IN_DOUBT.to_owned())
+    let done = |position: usize| {
+        let asked = (0..).take_while(|nth| task.did::<ToolQuestion>(&asks(position, *nth)).is_some()).count();
+        match task.did::<CallResult>(&format!("call.{position}")) {
+            Some(done) => done,
+            None if task.did::<()>(&begun(position, asked)).is_some() => {
+                CallResult::not_executed(prompts::IN_DOUBT.to_owned())
+            }
+            None if asked > 0 => CallResult::not_executed(prompts::UNANSWERED.to_owned()),
+            None => CallResult::not_executed(prompts::INTERRUPTED.to_owned()),
         }
-        None => CallResult::not_executed(prompts::INTERRUPTED.to_owned()),
     };
     let mut written = S::update();
     let (mut messages, mut parts, mut permissions) = (Vec::new(), Vec::new(), Vec::new());

@@ -172,7 +172,7 @@ impl Executor {
 }
 
 /// Returns the key of a call's question after this number of others.
-fn asks(position: usize, before: usize) -> String {
+pub(super) fn asks(position: usize, before: usize) -> String {
     format!("asks.{position}.{before}")
 }
 
@@ -192,7 +192,8 @@ pub(super) fn misfit(question: &ToolQuestion, decision: &Approval) -> Option<Str
             return Some(prompts::NOT_AN_ANSWER.to_owned());
         }
     };
-    let check = ArgumentCheck::new(&values(question)).map_err(|problem| format!("the schema {problem}"));
+    let check =
+        ArgumentCheck::with_formats(&values(question)).map_err(|problem| format!("the schema {problem}"));
     let problem =
         check.and_then(|check| check.check(&content.to_string()).map_err(|error| error.to_string()));
     problem.err().map(|problem| prompts::bad_answer(&problem))

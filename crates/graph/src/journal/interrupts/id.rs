@@ -1,7 +1,7 @@
 //! The ids of questions.
 //!
 //! ```text
-//! ask:1.0:approve~9c1f02ab77e4d510          node, superstep and slot, key; a hash of the branch and of the question
+//! ask:1.0:approve~9c1f02ab77e4d510          node, superstep and slot, key; a hash of the thread, the branch and the question
 //! sub:2.0/ask:1.0:approve~55e0c4aa10b98d3f  the same of a graph that a task called
 //! ```
 //!
@@ -10,7 +10,10 @@
 use serde_json::Value;
 use superstep_engine::NodeName;
 
-use crate::{Question, Within, journal::task_origin::Origin};
+use crate::{
+    Question, Within,
+    journal::{interrupts::Occasion, task_origin::Origin},
+};
 
 /// The character between the place of a question and its hash.
 const MARK: char = '~';
@@ -18,13 +21,16 @@ const MARK: char = '~';
 /// The length of the hash.
 const DIGITS: usize = 16;
 
-/// Returns the id of a question, for a task with this origin.
+/// Returns the id of a question that a task asks on this occasion.
 ///
 /// The checkpoint is part of the hash, so that an answer on one branch is not valid for the same question on
-/// another.
-pub(super) fn marked(question: &Question, content: &Value, began: Origin, node: &NodeName) -> String {
-    let Origin { checkpoint, step, slot, .. } = began;
+/// another. So is the nonce, for the same question of a thread that was deleted and created again.
+pub(super) fn marked(question: &Question, content: &Value, began: Occasion<'_>, node: &NodeName) -> String {
+    let Occasion { origin: Origin { checkpoint, step, slot, .. }, nonce } = began;
     let mut hash = blake3::Hasher::new();
+    if let Some(nonce) = nonce {
+        hash.update(nonce.as_bytes()).update(&[0]);
+    }
     hash.update(&checkpoint.0.to_le_bytes());
     let place = match &question.within {
         None => format!("{node}:{step}.{slot}:{}", question.key),
