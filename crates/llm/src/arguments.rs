@@ -1,13 +1,15 @@
 //! Validation of argument text against a tool's schema.
 
-#[cfg(not(feature = "json-schema"))]
-#[path = "arguments/required.rs"]
-mod schema;
+#[cfg(any(test, not(feature = "json-schema")))]
+mod required;
 #[cfg(feature = "json-schema")]
 mod schema;
 
 use serde_json::{Map, Value};
 
+#[cfg(not(feature = "json-schema"))]
+use self::required::Schema;
+#[cfg(feature = "json-schema")]
 use self::schema::Schema;
 use crate::ToolSpec;
 
@@ -54,9 +56,10 @@ pub fn check_arguments(spec: &ToolSpec, text: &str) -> Result<Value, ToolCallErr
 
 /// The compiled argument schema of one tool.
 ///
-/// With feature `json-schema` the whole schema is checked. Without it only the named fields of `required` are: the types
-/// of a [`FnTool`](crate::FnTool) and of a `#[tool]` are then checked by serde when the tool reads its arguments, and a
-/// [`Tool`](crate::Tool) that takes raw JSON has to check its own.
+/// With feature `json-schema` the whole schema is checked. Without it only the fields of the object are: those that are
+/// `required`, their `type` and `enum`, and unknown ones of a closed schema. The types of a [`FnTool`](crate::FnTool) and of
+/// a `#[tool]` are then checked by serde when the tool reads its arguments, and a [`Tool`](crate::Tool) that takes raw JSON
+/// has to check the values inside of its fields.
 #[derive(Clone, Debug)]
 pub struct ArgumentCheck {
     schema: Schema,

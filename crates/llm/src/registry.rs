@@ -1,6 +1,11 @@
 //! The tools of an agent, by name.
 
-use std::{collections::BTreeMap, fmt, io, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use serde_json::Value;
 
@@ -20,6 +25,8 @@ pub struct ToolRegistry {
 struct Registered {
     tool: Arc<dyn Tool>,
     check: Arc<ArgumentCheck>,
+    /// The tool's specification as JSON, once it was needed.
+    json: Arc<OnceLock<String>>,
 }
 
 /// The error of a tool that cannot be registered.
@@ -74,7 +81,7 @@ impl ToolRegistry {
         }
         match ArgumentCheck::new(spec) {
             Ok(check) => {
-                self.tools.insert(name, Registered { tool, check: Arc::new(check) });
+                self.tools.insert(name, Registered { tool, check: Arc::new(check), json: Arc::default() });
                 Ok(())
             }
             Err(detail) => Err(RegistryError::Schema { name, detail }),
@@ -98,7 +105,7 @@ impl ToolRegistry {
         let mut moved = self.clone();
         for registered in moved.tools.values_mut() {
             if let Some(tool) = registered.tool.in_folder(folder)? {
-                registered.tool = tool;
+                (registered.tool, registered.json) = (tool, Arc::default());
             }
         }
         Ok(moved)
@@ -117,6 +124,12 @@ impl ToolRegistry {
     /// Returns the specs for the model, in name order.
     pub fn specs(&self) -> Vec<ToolSpec> {
         self.tools.values().map(|registered| registered.tool.spec().clone()).collect()
+    }
+
+    /// Returns the specification of the tool named `name` as JSON. It is serialized once, also for copies of the registry.
+    pub fn spec_json(&self, name: &str) -> Option<&str> {
+        let Registered { tool, json, .. } = self.tools.get(name)?;
+        Some(json.get_or_init(|| serde_json::to_string(tool.spec()).expect("what is sent has a JSON form")))
     }
 
     /// Returns the names, sorted.

@@ -38,7 +38,11 @@ impl ToolDifference {
     /// Compares the tools that a thread recorded last with those of its sources. `None` if they are equal, or
     /// the thread recorded none.
     pub fn of<'a>(state: &AgentState, now: impl IntoIterator<Item = &'a Arc<dyn Tool>>) -> Option<Self> {
-        let now: BTreeMap<_, _> = now.into_iter().map(|tool| ToolRecord::of(&**tool).entry()).collect();
+        let record = |tool: &Arc<dyn Tool>| {
+            let spec = serde_json::to_string(tool.spec()).expect("what is sent has a JSON form");
+            (tool.spec().name.clone(), Properties::of(&**tool).beside(&spec))
+        };
+        let now: BTreeMap<_, _> = now.into_iter().map(record).collect();
         let difference = Self::between(&by_name(&state.offered), &now);
         (!state.offered.is_empty() && difference != Self::default()).then_some(difference)
     }
@@ -72,6 +76,13 @@ impl fmt::Display for ToolDifference {
 struct ToolRecord {
     #[serde(flatten)]
     spec: ToolSpec,
+    #[serde(flatten)]
+    properties: Properties,
+}
+
+/// The properties of a recorded tool besides its specification.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Properties {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     exclusive: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -84,17 +95,27 @@ struct ToolRecord {
     changes_files: Option<bool>,
 }
 
-impl ToolRecord {
+impl Properties {
     fn of(tool: &dyn Tool) -> Self {
         let Behaviour { exclusive, poll, answers, idempotent, timeout: _ } = tool.behaviour();
-        let (spec, changes_files) = (tool.spec().clone(), tool.changes_files());
-        Self { spec, exclusive, poll, answers, idempotent, changes_files }
+        Self { exclusive, poll, answers, idempotent, changes_files: tool.changes_files() }
     }
 
-    fn entry(self) -> (String, String) {
-        let text = serde_json::to_string(&self).expect("what is sent has a JSON form");
-        (self.spec.name, text)
+    /// Returns the JSON of a [`ToolRecord`] with these properties and a specification.
+    fn beside(&self, spec: &str) -> String {
+        match &*serde_json::to_string(self).expect("flags have a JSON form") {
+            "{}" => spec.to_owned(),
+            properties => format!("{},{}", &spec[..spec.len() - 1], &properties[1..]),
+        }
     }
+}
+
+/// Returns the records of a registry's tools, by name.
+fn records(tools: &ToolRegistry) -> BTreeMap<String, String> {
+    let record = |name: &str| {
+        Some((name.to_owned(), Properties::of(&**tools.get(name)?).beside(tools.spec_json(name)?)))
+    };
+    tools.names().filter_map(record).collect()
 }
 
 /// A superstep's record of the source tools.
@@ -130,12 +151,12 @@ impl Tool for RecordedTool {
     }
 
     fn behaviour(&self) -> Behaviour {
-        let ToolRecord { exclusive, poll, answers, idempotent, .. } = self.recorded;
+        let Properties { exclusive, poll, answers, idempotent, .. } = self.recorded.properties;
         Behaviour { exclusive, poll, answers, idempotent, timeout: None }
     }
 
     fn changes_files(&self) -> Option<bool> {
-        self.recorded.changes_files
+        self.recorded.properties.changes_files
     }
 
     // Its question is recorded with the call.
@@ -165,11 +186,7 @@ impl AgentDeps {
         let mut sourced = ToolRegistry::new();
         self.sources.iter().for_each(|source| sourced.add_missing(&source.tools()));
         self.tools.names().chain([&*self.config.finish.tool]).for_each(|name| sourced.remove(name));
-        let now: BTreeMap<_, _> = sourced
-            .names()
-            .filter_map(|name| sourced.get(name))
-            .map(|tool| ToolRecord::of(&**tool).entry())
-            .collect();
+        let now = records(&sourced);
         let texts: Log<String> = now.values().cloned().collect();
         let noted = if texts == state.offered { SourceRecord::Same } else { SourceRecord::New(texts) };
         let (then, new) = match cx.noted(OFFERED, noted) {
@@ -253,22 +270,17 @@ mod tests {
     fn a_recorded_tool_is_a_json_text_of_its_relevant_fields() {
         let spec =
             ToolSpec { name: "a".into(), description: "one".into(), parameters: json!({"type": "object"}) };
-        let bare = ToolRecord {
-            spec,
-            exclusive: false,
-            poll: false,
-            answers: false,
-            idempotent: false,
-            changes_files: None,
-        };
+        let json = serde_json::to_string(&spec).unwrap();
         let text = r#"{"name":"a","description":"one","parameters":{"type":"object"}}"#;
-        assert_eq!(bare.clone().entry(), ("a".to_owned(), text.to_owned()));
-        let full = ToolRecord { idempotent: true, changes_files: Some(false), ..bare };
-        let (name, text) = full.clone().entry();
+        assert_eq!(Properties::default().beside(&json), text);
+        let properties = Properties { idempotent: true, changes_files: Some(false), ..Properties::default() };
+        let text = properties.beside(&json);
         assert_eq!(
             by_name(&Log::from([text.clone(), "7".to_owned()])),
-            BTreeMap::from([(name, text.clone())])
+            BTreeMap::from([("a".to_owned(), text.clone())])
         );
+        let full = ToolRecord { spec, properties };
+        assert_eq!(serde_json::to_string(&full).unwrap(), text);
         assert_eq!(serde_json::from_str::<ToolRecord>(&text).unwrap(), full);
     }
 }

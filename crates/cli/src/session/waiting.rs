@@ -50,7 +50,7 @@ impl Waiting {
 
     /// Returns the question, truncated if long, and the problem with the previous answer.
     pub(crate) fn question(&self) -> String {
-        let mut text = printable(self.first_lines());
+        let mut text = exact(self.first_lines());
         let more = self.request.question.len() - self.first_lines().len();
         if more > 0 {
             text.push_str(&format!("\n… [{more} more bytes]"));
@@ -82,7 +82,8 @@ impl Waiting {
         let cut = (shown.len() < self.request.question.len()).then(|| "the question".to_owned());
         let hidden: Vec<_> = cut.into_iter().chain(hidden).collect();
         let hidden = (!hidden.is_empty()).then(|| format!("not shown in full: {}", hidden.join(", ")));
-        let words = words.into_iter().map(|(name, text)| format!("`{}` is `{text}`", printable_line(name)));
+        let words =
+            words.into_iter().map(|(name, text)| format!("`{}` is `{}`", printable_line(name), exact(&text)));
         let all: Vec<_> = hidden.into_iter().chain(words).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
@@ -95,7 +96,7 @@ impl Waiting {
         let mut text = format!("call `{id}` of {tool}\n");
         let mut block = |name: &str, content: &str| {
             text.push_str(&format!("{name}:\n"));
-            content.split('\n').for_each(|line| text.push_str(&format!("  | {}\n", printable(line))));
+            content.split('\n').for_each(|line| text.push_str(&format!("  | {}\n", exact(line))));
         };
         block("question", question);
         match args.as_object() {
@@ -112,11 +113,42 @@ impl Waiting {
     }
 }
 
+/// Escapes like [`printable`], and also what looks like a space or like nothing: two values that differ must not look
+/// alike to the user who decides about one of them.
+fn exact(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut before = ' ';
+    for c in printable(text).chars() {
+        let is_blank = c == '\u{2800}' || c.is_whitespace() && !matches!(c, ' ' | '\n' | '\t');
+        // A selector that belongs to no sign shows nothing.
+        let is_selector = matches!(c, '\u{fe0e}' | '\u{fe0f}');
+        let is_sign =
+            !before.is_ascii() && !before.is_alphanumeric() && !matches!(before, '\u{fe0e}' | '\u{fe0f}');
+        if is_blank || is_selector && !is_sign {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+        before = c;
+    }
+    shown
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn blanks_and_selectors_that_look_like_others_are_escaped() {
+        let text = "rm\u{a0}-rf\u{2800}x\u{3000} \u{2764}\u{fe0f} a\u{fe0f}\u{fe0f} 1\u{fe0e}";
+        let wanted = "rm\\u{a0}-rf\\u{2800}x\\u{3000} \u{2764}\u{fe0f} a\\u{fe0f}\\u{fe0f} 1\\u{fe0e}";
+        assert_eq!(exact(text), wanted);
+        let call = asking(&format!("Run {text}?"), json!({ "command": text }));
+        assert!(call.question().contains(wanted) && call.whole().matches(wanted).count() == 2);
+        assert_eq!(call.hidden(), None);
+    }
 
     pub(in crate::session) fn asking(question: &str, args: Value) -> Waiting {
         let (call_id, tool) = ("c\u{202e}1".to_owned(), "write\nfile".to_owned());
