@@ -273,7 +273,7 @@ async fn a_secret_is_hidden_in_every_form_in_which_a_server_prints_it() {
         r#"printf '%s' "$GREETING" >&2; exit 3"#,
         // Line by line with a prefix, as JSON, and with a trace.
         r#"echo "$GREETING" | sed 's/^/env: /' >&2; exit 3"#,
-        r#"echo '{"key":"-----BEGIN KEY-----\nMIIabc\"def/ghi=\n-----END KEY-----"}' >&2; exit 3"#,
+        r#"printf '%s\n' '{"key":"-----BEGIN KEY-----\nMIIabc\"def/ghi=\n-----END KEY-----"}' >&2; exit 3"#,
         r#"set -x; TOKEN="$GREETING"; exit 3"#,
         r#"export -p; exit 3"#,
     ] {

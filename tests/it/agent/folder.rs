@@ -461,9 +461,13 @@ async fn a_folder_that_only_the_thread_names_is_named_again_or_trusted() {
         assert!(chain(&error).ends_with(&says), "{}", chain(&error));
         assert_eq!(places.read("one/name").as_deref(), Some("one"));
         match &places.backend {
-            Backend::Memory(_) => agent(Some(one)).thread("t").resume().await.unwrap(),
-            _ => agent(None).thread("t").context(json!({ "cwd": one })).resume().await.unwrap(),
-        };
+            Backend::Memory(_) => agent(Some(one)).thread("t"),
+            _ => agent(None).thread("t").context(json!({ "cwd": one })),
+        }
+        .answer("c1", Approval::Approve)
+        .resume()
+        .await
+        .unwrap();
         assert_eq!(places.read("one/name").as_deref(), Some("new\n"));
     }
 }

@@ -49,14 +49,14 @@ impl ToolSource for Camera {
 }
 
 #[tokio::test]
-async fn a_compacted_conversation_with_images_is_replayed_with_the_current_tools() {
+async fn a_conversation_whose_older_images_are_dropped_is_replayed_with_the_current_tools() {
     let store = Arc::new(MemoryCheckpointer::new());
     let agent = |answers: Vec<Answer>, description: &str, tools: ReplayTools| {
         let layers = [ContextLayer::consolidate(3), ContextLayer::Snip { keep_last: 3 }];
         let images = Accepts { images: true, audio: false };
         let model = ScriptedModel::new(Script::new(answers)).accepting(images);
         let config =
-            ReactConfig { context: context(3_600, layers), loops: Vec::new(), ..ReactConfig::graph(9) };
+            ReactConfig { context: context(4_000, layers), loops: Vec::new(), ..ReactConfig::graph(9) };
         let shared: Arc<dyn Checkpointer> = store.clone();
         let agent = Agent::builder(model.clone()).tool_source(Camera::new(description)).config(config);
         (agent.counter(Arc::new(Estimate)).replay_tools(tools).checkpointer(shared).build().unwrap(), model)
@@ -65,7 +65,7 @@ async fn a_compacted_conversation_with_images_is_replayed_with_the_current_tools
     let answers = rounds.chain([txt("I saw."), txt("I saw it all.")]);
     let (first, model) = agent(answers.collect(), "Looks.", ReplayTools::default());
     let reply = first.thread("t").ask("Look.").await.unwrap();
-    assert!(model.requests().len() > 5, "a summary was made: {}", reply.final_reply);
+    assert_eq!(reply.final_reply, "I saw.");
     let images = |request: &superstep::llm::Request| {
         request
             .messages
@@ -74,7 +74,8 @@ async fn a_compacted_conversation_with_images_is_replayed_with_the_current_tools
             .map(|it| it.media.len())
             .sum::<usize>()
     };
-    assert!(model.requests().iter().all(|request| images(request) <= 3));
+    let sent: Vec<usize> = model.requests().iter().map(images).collect();
+    assert!(sent.contains(&2) && sent.iter().all(|count| *count <= 2), "{sent:?}");
     for tools in [ReplayTools::Recorded, ReplayTools::Current] {
         let (again, model) = agent(Vec::new(), "Looks.", tools);
         again.graph().thread("t").replay().run().await.unwrap().assert_same();
@@ -152,7 +153,8 @@ async fn each_branch_of_a_thread_writes_its_turn_down_once() {
     agent.thread("t").resume().await.unwrap();
     agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     assert_eq!(diary.turns().len(), 2);
-    assert_ne!(diary.0.lock().unwrap()[0].id, diary.0.lock().unwrap()[1].id);
+    let turns = diary.0.lock().unwrap();
+    assert_ne!(turns[0].id, turns[1].id);
 }
 
 #[tokio::test]

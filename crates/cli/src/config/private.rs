@@ -22,7 +22,7 @@ const LOCKS: &str = "-locks";
 
 /// Checks a database and the existing files beside it.
 ///
-/// # Errors    One of them is a link, belongs to another user, or is writable by others.
+/// # Errors    One of them is a link, a pipe or a device, belongs to another user, or is writable by others.
 pub(crate) fn check_database(file: &Path) -> Result<(), Failure> {
     let beside = |end: &str| {
         let mut path = OsString::from(file);
@@ -115,6 +115,10 @@ fn problem(path: &Path, there: &Metadata, advice: &str) -> Option<String> {
             "belongs to another user (uid {}); take it over with `chown` if you trust its content, or {advice}",
             there.uid()
         ));
+    }
+    // A pipe would be waited for without an end.
+    if !there.is_file() && !there.is_dir() {
+        return Some(format!("is not a regular file; remove it, or {advice}"));
     }
     (there.mode() & 0o022 != 0).then(|| {
         let (mode, shown) = (there.mode() & 0o777, crate::output::text::quoted(&path.to_string_lossy()));
