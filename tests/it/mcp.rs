@@ -263,7 +263,9 @@ async fn a_secret_is_hidden_in_every_form_in_which_a_server_prints_it() {
     let small = Small::new();
     let with_secret = |script: &str| {
         let mut config = small.with("GREETING", secret);
-        let Place::Program { command, args, .. } = &mut config.place else { unreachable!("it is a program") };
+        let Endpoint::Program { command, args, .. } = &mut config.endpoint else {
+            unreachable!("it is a program")
+        };
         let program = std::mem::replace(command, "sh".into());
         *args = [&["-c".to_owned(), script.to_owned(), program], &args[..]].concat();
         config

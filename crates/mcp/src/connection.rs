@@ -103,7 +103,7 @@ pub(crate) async fn connect(
     match &config.endpoint {
         Endpoint::Program { command, args, env, cwd } => {
             let (env, secrets) = looked_up(env)?;
-            heard.hide(secrets.clone());
+            notifications.hide(secrets.clone());
             if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
                 return Err(format!("the working folder `{}` does not exist", cwd.display()));
             }
@@ -124,7 +124,7 @@ pub(crate) async fn connect(
         Endpoint::Http { url, headers } => {
             let mut read = HashMap::new();
             let (headers, secrets) = looked_up(headers)?;
-            heard.hide(secrets.clone());
+            notifications.hide(secrets.clone());
             for (name, value) in headers {
                 let bad = |_| format!("header `{name}` has a name or a value that HTTP does not allow");
                 let header: HeaderName = name.parse().map_err(|_| bad(()))?;

@@ -107,7 +107,7 @@ impl Transport<RoleClient> for Program {
                     let shown = match &line {
                         Line::Whole(line) => {
                             let begin = &line[..line.len().min(READ_OF_NOISE)];
-                            self.heard.hidden(String::from_utf8_lossy(begin).into_owned())
+                            self.notifications.hidden(String::from_utf8_lossy(begin).into_owned())
                         }
                         Line::TooLong(_) => String::new(),
                     };

@@ -171,7 +171,7 @@ async fn a_message_to_a_thread_reaches_each_branch_once() {
     let at = before("agent");
     // The handle's checkpoint is where a run begins; a message is for the thread, which is finished.
     let refused = agent(vec![]).thread("t").at(at).steer("now").await.unwrap_err();
-    assert!(refused.to_string().contains("has nothing to run"), "{refused}");
+    assert!(refused.to_string().contains("has no turn in progress"), "{refused}");
     // A branch that waits for a resume takes it.
     let drain = superstep::Drain::new();
     drain.request("later");

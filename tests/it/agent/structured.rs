@@ -416,7 +416,10 @@ fn an_invalid_schema_of_a_turn_fails_it_before_the_model_is_called() {
         let input = agent.input("go").output_schema(json!({"type": "nunber"}));
         let error = agent.thread("t").run(input).await.unwrap_err();
         let text = superstep::chain(&error);
-        assert!(text.contains("invalid schema in `output_schema`: it is not a valid JSON Schema: "), "{text}");
+        assert!(
+            text.contains("invalid schema in `output_schema`: it is not a valid JSON Schema: "),
+            "{text}"
+        );
         assert_eq!(model.requests().len(), 0);
         // A caller can continue without it.
         let on_unfinished = OnUnfinished::Discard;

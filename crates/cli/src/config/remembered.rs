@@ -68,7 +68,8 @@ impl Remembered {
         thread: &ThreadId,
     ) -> Result<Vec<Self>, CheckpointError> {
         let mut all: Vec<Self> = Vec::new();
-        for meta in store.history(thread, History::default()).await?.iter().filter(|meta| says(meta)) {
+        for meta in store.history(thread, History::default()).await?.iter().filter(|meta| has_settings(meta))
+        {
             if let Some(settings) = Self::of(meta).ok().filter(|settings| !all.contains(settings)) {
                 all.push(settings);
             }

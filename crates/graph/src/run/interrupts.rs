@@ -195,7 +195,7 @@ impl<S: State> Driver<S> {
 
     /// Returns the nonce of the thread, which its questions are named after, too.
     fn nonce(&self) -> Option<String> {
-        self.hold.as_ref().and_then(Hold::nonce).map(str::to_owned)
+        self.hold.as_ref().and_then(|hold| hold.nonce()).map(str::to_owned)
     }
 
     fn unreadable_answers(&self, node: &NodeName, error: serde_json::Error) -> RunError {

@@ -10,7 +10,7 @@ use crate::{
     NodeFailure, Question, RawJson, RunError, State, StoredUpdate, TaskRecord, chain,
     journal::{
         effects::Request,
-        interrupts::{Answered, answer_key, asking_record},
+        interrupts::{StoredAnswer, answer_key, asking_record},
     },
     node::{output::Written, routing::Targets},
     reduce,
@@ -183,7 +183,7 @@ impl<S: State> Driver<S> {
 
     /// Returns the questions of a task that were pending at the start of the run and have no answer, and all
     /// its answers.
-    fn questions_of(&self, task: TaskId) -> (Vec<Question>, BTreeMap<String, Answered>) {
+    fn questions_of(&self, task: TaskId) -> (Vec<Question>, BTreeMap<String, StoredAnswer>) {
         let answers = self.cx.interrupts.answers_of(task);
         let asked = self.asked.get(&task.slot).into_iter().flatten();
         let open = asked.filter(|question| !answers.contains_key(&answer_key(question))).cloned().collect();
