@@ -9,7 +9,7 @@
 use std::error::Error;
 
 use futures::{StreamExt, stream};
-use superstep::agent::Budget;
+use superstep::agent::config::Budget;
 use superstep::prelude::*;
 
 /// Searches the library.

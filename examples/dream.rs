@@ -11,7 +11,7 @@ use std::{error::Error, fs};
 use futures::{StreamExt, stream};
 use superstep::prelude::*;
 use superstep::{
-    agent::cococat::AgentLoop,
+    agent::facades::cococat::AgentLoop,
     memory::{DreamConfig, DreamEvent, Dreams, HistoryFiles, HistoryPlace, MemoryFiles},
 };
 
@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         [("monday", "I moved to Lisbon."), ("tuesday", "Hi!"), ("friday", "I have a cat now.")]
     {
         println!("{thread}: {text}");
-        agent.run_with(text, "ada", RunConfig::thread(thread)).await?;
+        agent.run_with(text, "ada", RunOptions::new().thread(thread)).await?;
     }
 
     for turn in history.read("ada", HistoryPlace::default(), 10, 1 << 20).await?.turns {

@@ -12,7 +12,10 @@ use std::{error::Error, sync::Arc};
 use futures::{StreamExt, stream};
 use superstep::prelude::*;
 use superstep::{
-    agent::{LongTermMemory, MemoryTrigger, Retrieve},
+    agent::{
+        config::Retrieve,
+        deps::{LongTermMemory, MemoryTrigger},
+    },
     memory::{StoreMemory, memory_tools},
 };
 

@@ -12,7 +12,10 @@ use std::error::Error;
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use superstep::agent::{AgentDeps, Next, ReactNodes, should_continue};
+use superstep::agent::{
+    deps::AgentDeps,
+    graph::{Next, ReactNodes, should_continue},
+};
 use superstep::prelude::*;
 
 /// The agent's channels, and those of this program.

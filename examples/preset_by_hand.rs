@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use superstep::agent::{AtLimit, Limit, LimitUnit, LoopAction, LoopRule, Repeat, ToolMode};
+use superstep::agent::config::{AtLimit, Limit, LimitUnit, LoopAction, LoopRule, Repeat, ToolMode};
 use superstep::prelude::*;
 
 /// A careful design: few rounds, one tool after the other, the second identical call is refused, and a summary at the limit.

@@ -9,11 +9,8 @@
 use std::{error::Error, sync::Arc};
 
 use futures::{StreamExt, stream};
+use superstep::agent::config::Limit;
 use superstep::prelude::*;
-use superstep::{
-    Checkpointer,
-    agent::{AgentError, Limit},
-};
 
 /// The temperature in a city.
 #[tool(idempotent)]

@@ -11,7 +11,10 @@ use std::error::Error;
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use superstep::agent::{PermissionRule, Permit, SubAgent};
+use superstep::agent::{
+    config::{PermissionRule, Permit},
+    deps::SubAgent,
+};
 use superstep::prelude::*;
 
 /// Calls one tool and then repeats its result. A real one is `superstep::llm::OpenAiModel`.

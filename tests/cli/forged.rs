@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, env, path::Path};
 
 use serde_json::{Value, json};
 use superstep::{
-    AppliedTask, Checkpointer, Commit, Source, TaskRecord, ThreadId, sqlite::SqliteCheckpointer,
+    Checkpointer, ThreadId,
+    checkpoint::{AppliedTask, Commit, Source, TaskRecord},
+    sqlite::SqliteCheckpointer,
 };
 use superstep_testing::script::{call, txt};
 

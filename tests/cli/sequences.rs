@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rusqlite::Connection;
-use superstep::{Checkpointer, Prune, sqlite::SqliteCheckpointer};
+use superstep::{Checkpointer, checkpoint::Prune, sqlite::SqliteCheckpointer};
 use superstep_testing::{
     script::{Answer, call, calls, txt},
     wire::WireServer,

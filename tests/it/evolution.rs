@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use superstep::{
-    AppliedTask, ChannelValue, CheckpointId, Checkpointer, Commit, CompiledGraph, Control, Cx, Log,
-    MemoryCheckpointer, OnUnfinished, RunError, START, Source, State, StateGraph, StateSnapshot, Stored,
-    TaskRecord, Update as _,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, Log, MemoryCheckpointer, OnUnfinished, RunError, START,
+    State, StateGraph,
+    checkpoint::{AppliedTask, Commit, Source, TaskRecord},
+    state::{ChannelValue, Stored, Update as _},
+    thread::StateSnapshot,
+    topology::Control,
 };
 
 use crate::support::{failed, text};

@@ -16,9 +16,10 @@ use std::{
 use futures::future::BoxFuture;
 use rand::RngExt;
 use superstep::{
-    Breakpoints, CheckpointError, CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, END, Interrupt,
-    Loaded, Log, MemoryCheckpointer, NodeError, NodeOptions, Persistence, RetryPolicy, Route, RunConfig,
-    START, State, StateGraph, ThreadId,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, END, Interrupt, Log, MemoryCheckpointer,
+    NodeError, NodeOptions, RetryPolicy, Route, RunOptions, START, State, StateGraph, ThreadId,
+    checkpoint::{CheckpointError, Loaded},
+    node::Persistence,
 };
 use superstep_testing::{
     sim::{self, CrashPoint, Options, Report, Sim},
@@ -355,9 +356,8 @@ fn questions_end_alike_answered_in_any_order_and_after_any_crash() {
 
 #[test]
 fn breakpoints_do_not_change_the_end() {
-    let breakpoints = Breakpoints { before: vec!["*".to_owned()], after: vec!["b1".to_owned()] };
-    let config = RunConfig { breakpoints, ..RunConfig::default() };
-    let options = Options { config, ..Options::seeds(0..200) };
+    let config = RunOptions::new().break_before(["*"]).break_after(["b1"]);
+    let options = Options { run: config, ..Options::seeds(0..200) };
     assert!(sim::check(options, appends, [input("go")]).crashes > 0);
 }
 
@@ -365,8 +365,8 @@ fn breakpoints_do_not_change_the_end() {
 fn a_run_that_stores_as_it_goes_or_at_its_end_ends_alike_after_any_crash() {
     let answer = |asked: &Interrupt| Some(asked.key.len().into());
     for durability in [Durability::Async, Durability::Exit] {
-        let config = RunConfig { durability, ..RunConfig::default() };
-        let options = || Options { config: config.clone(), answer, ..Options::seeds(0..300) };
+        let config = RunOptions::new().durability(durability);
+        let options = || Options { run: config.clone(), answer, ..Options::seeds(0..300) };
         let reports = [
             sim::check(options(), fan_out, [input("one"), input("two")]),
             sim::check(options(), retrying_loop, [input("go")]),
@@ -374,9 +374,8 @@ fn a_run_that_stores_as_it_goes_or_at_its_end_ends_alike_after_any_crash() {
             sim::check(options(), asking, [input("go")]),
         ];
         assert!(reports.iter().all(|report| report.crashes > report.seeds / 2), "{reports:?}");
-        let breakpoints = Breakpoints { before: vec!["*".to_owned()], ..Breakpoints::default() };
-        let config = RunConfig { breakpoints, ..config.clone() };
-        sim::check(Options { config, ..options() }, appends, [input("go")]);
+        let config = config.clone().break_before(["*"]);
+        sim::check(Options { run: config, ..options() }, appends, [input("go")]);
     }
 }
 
@@ -403,8 +402,8 @@ fn appends_of_siblings_have_one_order_for_any_completion_order() {
 
 #[test]
 fn a_limit_of_tasks_at_a_time_does_not_change_the_end() {
-    let config = RunConfig { max_concurrency: Some(2), ..RunConfig::default() };
-    sim::check(Options { config, ..Options::seeds(0..400) }, fan_out, [input("go")]);
+    let config = RunOptions::new().max_concurrency(2);
+    sim::check(Options { run: config, ..Options::seeds(0..400) }, fan_out, [input("go")]);
 }
 
 #[test]

@@ -11,8 +11,10 @@ use std::{
 use futures::StreamExt;
 use serde_json::Value;
 use superstep::{
-    CheckpointMeta, Checkpointer, CompiledGraph, Cx, END, Event, Interrupt, Log, MemoryCheckpointer, NodeRef,
-    RunConfig, RunError, START, State, StateGraph, StateSnapshot, StreamMode, TaskSnapshot,
+    Checkpointer, CompiledGraph, Cx, END, Event, Interrupt, Log, MemoryCheckpointer, NodeRef, RunError,
+    RunOptions, START, State, StateGraph, StreamMode,
+    checkpoint::CheckpointMeta,
+    thread::{StateSnapshot, TaskSnapshot},
 };
 use tokio::sync::Notify;
 
@@ -142,8 +144,8 @@ macro_rules! on_every_store {
 pub(crate) use on_every_store;
 
 /// Returns a run on the thread of most scenarios.
-pub(crate) fn t() -> RunConfig {
-    RunConfig::thread("t")
+pub(crate) fn t() -> RunOptions {
+    RunOptions::new().thread("t")
 }
 
 /// Returns the head of the thread.
@@ -170,8 +172,8 @@ pub(crate) fn entries(expected: &[(&'static str, i64, &str)]) -> Vec<Entry> {
 }
 
 /// Joins names with spaces.
-pub(crate) fn names(nodes: &[superstep::NodeName]) -> String {
-    nodes.iter().map(superstep::NodeName::as_str).collect::<Vec<_>>().join(" ")
+pub(crate) fn names(nodes: &[superstep::node::NodeName]) -> String {
+    nodes.iter().map(superstep::node::NodeName::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// Formats a task as `(node, result or null, error or "")`.
@@ -204,7 +206,7 @@ pub(crate) fn failed<T>(result: Result<T, RunError>) -> RunError {
 pub(crate) async fn told(
     graph: &CompiledGraph<Plain>,
     input: PlainUpdate,
-    config: RunConfig,
+    config: RunOptions,
     modes: &[StreamMode],
 ) -> Vec<String> {
     let mut stream = graph.configured(config).stream(input, modes);

@@ -13,7 +13,7 @@ use crate::{CheckpointId, CheckpointMeta, Source};
 /// A selection of a thread's checkpoints. All fields that are set must match.
 ///
 /// ```
-/// # use superstep_graph::{History, Source};
+/// # use superstep_graph::{History, checkpoint::Source};
 /// let page = History { limit: Some(20), ..History::default() };
 /// let before_tools = History { next: Some("tools".into()), ..History::default() };
 /// ```

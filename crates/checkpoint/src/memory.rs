@@ -38,7 +38,7 @@ use crate::{
 /// assert!(store.lease(&"chat".into()).await.is_err());
 /// drop(lease);
 /// assert!(store.lease(&"chat".into()).await.is_ok());
-/// # Ok::<(), superstep_graph::CheckpointError>(())
+/// # Ok::<(), superstep_graph::checkpoint::CheckpointError>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -46,7 +46,7 @@ pub use self::{
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use serde_json::json;
-/// use superstep_graph::store::{Filter, MemoryStore, Namespace, Search, Store};
+/// use superstep_graph::{MemoryStore, Store, store::{Filter, Namespace, Search}};
 ///
 /// let store = MemoryStore::new();
 /// let ada = Namespace::new(["users", "ada"])?;

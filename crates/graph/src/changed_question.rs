@@ -3,8 +3,7 @@
 //! Start at [`ChangedQuestion`].
 
 use superstep_engine::NodeName;
-
-use crate::RawJson;
+use superstep_state::RawJson;
 
 /// The maximum number of characters of a question in an error.
 const SHOWN: usize = 200;

@@ -1,4 +1,6 @@
 //! State graphs: typed state, nodes, edges, checkpoints, and the tokio driver that runs them.
+//!
+//! The root exports what most programs name; a module exports the rest of its subject.
 
 extern crate self as superstep_graph;
 
@@ -6,72 +8,135 @@ mod api;
 mod builder;
 mod changed_question;
 mod compiled;
-mod error;
 mod flat_drop;
 mod journal;
-mod node;
+pub mod node;
 mod own_task;
 mod run;
-mod stream;
+mod run_error;
+pub mod stream;
 mod timers;
 
-pub use api::history::ThreadHistory;
-pub use api::replay::{Replay, ReplayError, Replayed};
-pub use api::state::{StateSnapshot, TaskSnapshot};
-pub use api::subgraph::SubgraphThread;
 pub use api::thread::Thread;
 pub use builder::error::CompileError;
 pub use builder::state_graph::StateGraph;
-pub use changed_question::ChangedQuestion;
 pub use compiled::graph::CompiledGraph;
-pub use error::RunError;
-pub use journal::divergence::{At, Divergence};
-pub use journal::inbox::Posted;
 pub use journal::interrupts::Answers;
-pub use node::barrier::{Arrive, Arrived, Barrier};
-pub use node::cache::CachePolicy;
-pub use node::clock::TokioClock;
-pub use node::command::{Command, NoRoute, RoutingOutput};
+pub use node::command::Command;
 pub use node::cx::Cx;
-pub use node::discarded::Discarded;
-pub use node::drain::Drain;
 pub use node::error::{Fatal, NodeError};
-pub use node::options::{NodeOptions, Persistence};
-pub use node::output::NodeOutput;
+pub use node::options::NodeOptions;
 pub use node::refs::{END, NodeRef, RoutingRef, START, WorkerRef};
 pub use node::retries::Retries;
 pub use node::route::Route;
-pub use node::routing::Routes;
-pub use node::run_config::{Breakpoints, Durability, OnUnfinished, RunConfig};
-pub use node::timeout::{TimedOut, TimeoutKind};
-pub use run::external_update::AsNode;
-pub use run::nested_call::Seen;
-pub use run::nested_run::{CallError, GraphCall, Returned};
-pub use stream::event::{CustomEvent, DebugKind, Event};
-pub use stream::message_events::MessageKind;
+pub use node::run_options::{Durability, OnUnfinished, RunOptions};
+pub use run_error::RunError;
+pub use stream::event::Event;
 pub use stream::modes::{StreamMode, Streaming};
 pub use stream::outcome::{Outcome, Status};
 pub use stream::run_stream::RunStream;
-pub use superstep_checkpoint::store;
 pub use superstep_checkpoint::{
-    AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, FailureKind,
-    GraphId, History, Interrupt, IntoShared, Lease, Loaded, MemoryCheckpointer, MemoryStore, NoStore,
-    NodeFailure, Prune, Question, RecordedTarget, Replaced, Retention, Segment, Source, Store, StoreError,
-    StoreOptions, SubgraphPath, SystemClock, TaskKey, TaskRecord, ThreadId, Within, chain,
+    CheckpointId, Checkpointer, FailureKind, History, Interrupt, MemoryCheckpointer, MemoryStore,
+    NodeFailure, Question, Store, ThreadId,
 };
-pub use superstep_engine::{
-    ArrowKind, ChannelSet, Control, Drawing, DrawnArrow, DrawnKind, DrawnNode, EngineError, Level, Lint,
-    NodeName, OnCancel, Problem, ProblemKind, RetryPolicy, Topology,
-};
+pub use superstep_engine::RetryPolicy;
 pub use superstep_macros::{Input, Route, State, View};
-pub use superstep_state::{
-    Always, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral, Flattens, FoldError,
-    HasId, IdOf, IntoOption, IntoUpdate, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate,
-    LastValue, Log, MAX_DEPTH, Max, Merge, MergeById, Merges, Migrate, OwnId, Panicked, RawJson, ReduceError,
-    Reducer, State, Stored, StoredUpdate, Sum, Topic, Union, UnknownId, Update, View, WriteError,
-    fingerprint, reduce,
-};
-pub use timers::NoTimers;
+pub use superstep_state::{JsonChannels, JsonState, JsonUpdate, Log, ReduceError, Reducer, State, View};
+
+/// Channels, the built-in reducers, updates, and states that are JSON.
+pub mod state {
+    pub use superstep_engine::ChannelSet;
+    pub use superstep_state::{
+        Always, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral, Flattens, FoldError,
+        HasId, IdOf, JsonChannel, JsonReducer, LastValue, MAX_DEPTH, Max, Merge, MergeById, Merges, Migrate,
+        OwnId, RawJson, Stored, StoredUpdate, Sum, Topic, Union, UnknownId, Update, WriteError, fingerprint,
+        reduce,
+    };
+
+    pub use crate::node::barrier::{Arrive, Arrived, Barrier};
+}
+
+/// Graphs that a node calls, and their results.
+pub mod call {
+    pub use crate::run::{
+        nested_call::Seen,
+        nested_run::{CallError, GraphCall, Returned},
+    };
+}
+
+/// The contract of checkpointers: commits, records of tasks, and the pruning of threads.
+pub mod checkpoint {
+    pub use superstep_checkpoint::{
+        AppliedTask, CheckpointError, CheckpointMeta, Commit, GraphId, Lease, Loaded, Prune, RecordedTarget,
+        Replaced, Retention, Segment, Source, SubgraphPath, TaskKey, TaskRecord, Within,
+    };
+}
+
+/// Items that outlive their threads: namespaces, searches, and the contract of stores.
+pub mod store {
+    pub use superstep_checkpoint::store::{
+        Answer, Batch, Compare, Embed, EmbedError, Filter, Found, Index, Item, LOOKED_AT, ListNamespaces,
+        Namespace, NewItem, NoStore, Operation, PutOptions, QUERY_WORDS, Query, RESERVED_LABEL, ReadyQuery,
+        Scope, Search, Step, StoreError, StoreOptions, Ttl, Vector, Words, bm25, finding, having, terms,
+        words,
+    };
+}
+
+/// The state, history and external updates of a thread between its runs.
+pub mod thread {
+    pub use crate::api::{
+        history::ThreadHistory,
+        state::{StateSnapshot, TaskSnapshot},
+        subgraph::SubgraphThread,
+    };
+    pub use crate::{node::drain::Drain, run::external_update::AsNode};
+}
+
+/// Replays of stored threads, and their first divergence.
+pub mod replay {
+    pub use crate::{
+        api::replay::{Replay, ReplayError, Replayed},
+        journal::divergence::{At, Divergence},
+    };
+}
+
+/// The clocks of runs.
+pub mod clock {
+    pub use superstep_checkpoint::{Clock, SystemClock};
+
+    pub use crate::{node::clock::TokioClock, timers::NoTimers};
+}
+
+/// A compiled graph as data: its topology, its problems and lints, and the control record of a run.
+pub mod topology {
+    pub use superstep_engine::{Control, Level, Lint, Problem, ProblemKind, Topology};
+}
+
+/// Drawings of graphs.
+pub mod drawing {
+    pub use superstep_engine::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode};
+}
+
+/// Causes of errors, and the text of an error with its causes.
+pub mod error {
+    pub use superstep_checkpoint::chain;
+    pub use superstep_engine::EngineError;
+    pub use superstep_state::Panicked;
+
+    pub use crate::{
+        changed_question::ChangedQuestion,
+        node::{
+            command::NoRoute,
+            timeout::{TimedOut, TimeoutKind},
+        },
+    };
+}
+
+/// Conversions of arguments.
+pub mod convert {
+    pub use superstep_checkpoint::IntoShared;
+    pub use superstep_state::{IntoOption, IntoUpdate};
+}
 
 /// Support for code generated by the derives. Not for other use.
 #[doc(hidden)]
@@ -80,7 +145,6 @@ pub mod __private {
     pub use serde_json;
     pub use superstep_checkpoint::debug_by_chain;
     pub use superstep_engine::ChannelSet;
-    pub use tokio_util::sync::CancellationToken;
 
     pub use superstep_state::__private::{
         Cleared, Comparable, First, Fixed, Incomparable, Later, Pair, Problem, deserialize, in_order, joined,

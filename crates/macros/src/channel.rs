@@ -186,9 +186,10 @@ impl Channel {
                 (quote!(#inside), quote!(write))
             }
             Rule::BuiltIn { exclusive: true, .. } => match inside_option(&self.ty) {
-                Some(inside) => {
-                    (quote!(impl #at::IntoOption<#inside>), quote!(#at::IntoOption::into_option(write)))
-                }
+                Some(inside) => (
+                    quote!(impl #at::convert::IntoOption<#inside>),
+                    quote!(#at::convert::IntoOption::into_option(write)),
+                ),
                 None => (quote!(impl ::core::convert::Into<#write>), into),
             },
             _ => (quote!(impl ::core::convert::Into<#write>), into),
@@ -260,7 +261,7 @@ impl Rule {
         match self {
             Self::BuiltIn { ident, .. } => {
                 let home = home.at(ident.span());
-                quote_spanned!(ident.span()=> #home::#ident)
+                quote_spanned!(ident.span()=> #home::state::#ident)
             }
             Self::With(path) => path.to_token_stream(),
             Self::FoldWith { reducer, .. } => reducer.to_token_stream(),

@@ -65,7 +65,7 @@ use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 ///
 /// # Example
 /// ```
-/// use superstep_graph::{Log, State, reduce};
+/// use superstep_graph::{Log, State, state::reduce};
 ///
 /// #[derive(State, Clone, Debug, Default)]
 /// struct Chat {
@@ -80,7 +80,7 @@ use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 /// let chat = reduce(&Chat::default(), [update])?;
 /// assert_eq!(chat.messages, ["hello".to_owned()]);
 /// assert_eq!((chat.turns, chat.answer), (1, None));
-/// # Ok::<(), superstep_graph::FoldError>(())
+/// # Ok::<(), superstep_graph::state::FoldError>(())
 /// ```
 #[proc_macro_derive(State, attributes(channel, superstep))]
 pub fn derive_state(input: TokenStream) -> TokenStream {

@@ -292,7 +292,7 @@ impl Input {
                 #[must_use]
                 #vis fn #ident(mut self, update: impl ::core::convert::Into<#update>) -> Self {
                     let last = self.__last();
-                    last.#ident = #home::Update::then(
+                    last.#ident = #home::state::Update::then(
                         ::core::mem::take(&mut last.#ident),
                         ::core::convert::Into::into(update),
                     );
@@ -325,7 +325,7 @@ impl Input {
             .zip(history)
             .map(|((name, reducer), history)| {
                 quote! {
-                    #home::Channel {
+                    #home::state::Channel {
                         name: ::std::borrow::Cow::Borrowed(#name),
                         exclusive: #reducer::EXCLUSIVE,
                         ephemeral: #reducer::EPHEMERAL,
@@ -336,16 +336,16 @@ impl Input {
             .collect();
         if flats.idents.is_empty() {
             return quote! {
-                fn __channels() -> &'static [#home::Channel] {
-                    const CHANNELS: &[#home::Channel] = &[#(#channels),*];
+                fn __channels() -> &'static [#home::state::Channel] {
+                    const CHANNELS: &[#home::state::Channel] = &[#(#channels),*];
                     CHANNELS
                 }
             };
         }
         let FlatCode { updates, positions: ranges, .. } = flats;
         quote! {
-            fn __channels() -> &'static [#home::Channel] {
-                static CHANNELS: ::std::sync::LazyLock<::std::vec::Vec<#home::Channel>> =
+            fn __channels() -> &'static [#home::state::Channel] {
+                static CHANNELS: ::std::sync::LazyLock<::std::vec::Vec<#home::state::Channel>> =
                     ::std::sync::LazyLock::new(|| {
                         #home::__private::in_order(
                             [#((#positions, #channels)),*],
@@ -370,14 +370,14 @@ impl Input {
                 if self.__later.is_empty() { self } else { self.__later.last_mut() }
             }
 
-            fn __fold(self, state: &mut #ident) -> ::core::result::Result<(), #home::FoldError> {
+            fn __fold(self, state: &mut #ident) -> ::core::result::Result<(), #home::state::FoldError> {
                 #(
                     if self.clear.contains(#positions) {
                         state.#idents = #defaults;
                     }
                     if let ::core::option::Option::Some(write) = self.#idents {
                         #reducers::reduce(&mut state.#idents, write)
-                            .map_err(|source| #home::FoldError { channel: #names.into(), source })?;
+                            .map_err(|source| #home::state::FoldError { channel: #names.into(), source })?;
                     }
                 )*
                 #(<#types as #home::State>::fold(&mut state.#inner, self.#inner)?;)*
@@ -430,7 +430,7 @@ impl Input {
                 )*
                 for mut later in later {
                     later.__restrict(channels);
-                    *self = #home::Update::then(::core::mem::take(self), later);
+                    *self = #home::state::Update::then(::core::mem::take(self), later);
                 }
             }
         }
@@ -461,7 +461,7 @@ impl Input {
             impl #home::State for #ident {
                 type Update = #update;
 
-                fn channels(&self) -> &[#home::Channel] {
+                fn channels(&self) -> &[#home::state::Channel] {
                     #update::__channels()
                 }
 
@@ -499,7 +499,7 @@ impl Input {
                     #(<#states as #home::State>::retain(&mut self.#inner, channels.part(#ranges));)*
                 }
 
-                fn fold(&mut self, update: #update) -> ::core::result::Result<(), #home::FoldError> {
+                fn fold(&mut self, update: #update) -> ::core::result::Result<(), #home::state::FoldError> {
                     update.__fold(self)
                 }
 
@@ -567,7 +567,7 @@ impl Input {
             #json
 
             #[automatically_derived]
-            impl #home::Update for #update {
+            impl #home::state::Update for #update {
                 fn then(mut self, mut later: Self) -> Self {
                     let more = ::core::mem::take(&mut later.__later);
                     let last = self.__last();
@@ -580,7 +580,7 @@ impl Input {
                             }
                         )*
                         #(
-                            last.#inner = #home::Update::then(
+                            last.#inner = #home::state::Update::then(
                                 ::core::mem::take(&mut last.#inner),
                                 later.#inner,
                             );
@@ -588,7 +588,7 @@ impl Input {
                     } else {
                         self.__later.push(later);
                     }
-                    if more.is_empty() { self } else { more.into_iter().fold(self, #home::Update::then) }
+                    if more.is_empty() { self } else { more.into_iter().fold(self, #home::state::Update::then) }
                 }
             }
         }
@@ -652,7 +652,7 @@ impl Input {
                     &ALL
                 };
 
-                fn channels() -> &'static [#home::Channel] {
+                fn channels() -> &'static [#home::state::Channel] {
                     Self::__channels()
                 }
 
@@ -743,7 +743,7 @@ impl Input {
         quote! {
             #(
                 #[automatically_derived]
-                impl #home::Flattens<#types> for #ident {
+                impl #home::state::Flattens<#types> for #ident {
                     fn part(&self) -> &#types {
                         &self.#inner
                     }

@@ -1,23 +1,27 @@
 //! The derives and `#[tool]` use the crate that `crate = path` names, instead of the one in the manifest.
 
-use superstep_graph::{Input, ReduceError, Route, State, View, reduce};
+use superstep_graph::{Input, Route, State, View, state::reduce};
 use superstep_llm::tool;
 
 /// A crate that re-exports the library, and replaces some of its items, so that the tests detect which ones are used.
 mod own {
     pub(crate) use superstep_graph::*;
 
-    use super::ReduceError;
+    /// Replaces a reducer of the library.
+    pub(crate) mod state {
+        pub(crate) use superstep_graph::state::*;
+        use superstep_graph::{ReduceError, Reducer};
 
-    /// Adds twice the written value.
-    pub(crate) enum Sum {}
+        /// Adds twice the written value.
+        pub(crate) enum Sum {}
 
-    impl Reducer<i64> for Sum {
-        type Write = i64;
+        impl Reducer<i64> for Sum {
+            type Write = i64;
 
-        fn reduce(value: &mut i64, write: i64) -> Result<(), ReduceError> {
-            *value += 2 * write;
-            Ok(())
+            fn reduce(value: &mut i64, write: i64) -> Result<(), ReduceError> {
+                *value += 2 * write;
+                Ok(())
+            }
         }
     }
 

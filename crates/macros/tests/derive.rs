@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep_graph::{
-    Append, ById, HasId, Log, Merge, ReduceError, Reducer, Route, State, Stored, UnknownId, Update as _,
-    reduce,
+    Log, ReduceError, Reducer, Route, State,
+    state::{Append, ById, HasId, Merge, Stored, UnknownId, Update as _, reduce},
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

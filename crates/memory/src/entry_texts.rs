@@ -1,6 +1,6 @@
 //! The texts of messages, as entries.
 
-use superstep_agent::MemoryError;
+use superstep_agent::deps::MemoryError;
 use superstep_llm::{Message, Role};
 
 /// Maximum number of characters of one entry of a [`StoreMemory`](crate::StoreMemory) or [`MemoryFiles`](crate::MemoryFiles). Longer texts are

@@ -1,6 +1,6 @@
 //! Long-term memories of an agent, the history of its turns, and dreams, which consolidate the history into a memory.
 //!
-//! Start at [`StoreMemory`] or [`MemoryFiles`]; both implement [`LongTermMemory`](superstep_agent::LongTermMemory).
+//! Start at [`StoreMemory`] or [`MemoryFiles`]; both implement [`LongTermMemory`](superstep_agent::deps::LongTermMemory).
 
 #[cfg(feature = "dream")]
 mod dream;

@@ -7,7 +7,10 @@ use serde::Deserialize;
 use superstep_graph::ThreadId;
 use superstep_llm::{Behaviour, Message, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 
-use superstep_agent::{AgentState, LongTermMemory, MemoryEntry, MemoryError};
+use superstep_agent::{
+    AgentState,
+    deps::{LongTermMemory, MemoryEntry, MemoryError},
+};
 
 /// Maximum number of facts or keywords of a call.
 const MOST: usize = 20;
@@ -41,7 +44,7 @@ struct Retrieve {
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use superstep_agent::{Agent, AgentError, LongTermMemory};
+/// # use superstep_agent::{Agent, AgentError, deps::LongTermMemory};
 /// # use superstep_memory::memory_tools;
 /// # use superstep_llm::ChatModel;
 /// # fn example(model: Arc<dyn ChatModel>, memory: Arc<dyn LongTermMemory>) -> Result<(), AgentError> {

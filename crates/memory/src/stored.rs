@@ -3,13 +3,14 @@
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Value, json};
-use superstep_graph::IntoShared;
-use superstep_graph::store::{
-    Filter, Found, Index, Namespace, Operation, PutOptions, Query, Search, Store, StoreError,
+use superstep_graph::convert::IntoShared;
+use superstep_graph::{
+    Store,
+    store::{Filter, Found, Index, Namespace, Operation, PutOptions, Query, Search, StoreError},
 };
 use superstep_llm::Message;
 
-use superstep_agent::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
+use superstep_agent::deps::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 
 use crate::entry_texts::entry_texts;
 
@@ -30,16 +31,16 @@ const TEXT: &str = "text";
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use std::sync::Arc;
-/// use superstep_agent::LongTermMemory;
+/// use superstep_agent::deps::LongTermMemory;
 /// use superstep_memory::StoreMemory;
-/// use superstep_graph::store::MemoryStore;
+/// use superstep_graph::MemoryStore;
 /// use superstep_llm::Message;
 ///
 /// let memory = StoreMemory::new(Arc::new(MemoryStore::new()));
 /// memory.add(vec![Message::user("remember that I like tea")], "ada", "k1").await?;
 /// assert_eq!(memory.search("which tea?", "ada", 5).await?[0].text, "remember that I like tea");
 /// assert!(memory.search("which tea?", "bob", 5).await?.is_empty());
-/// # Ok::<(), superstep_agent::MemoryError>(())
+/// # Ok::<(), superstep_agent::deps::MemoryError>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -178,12 +179,15 @@ fn entry(found: Found) -> Option<MemoryEntry> {
 }
 
 fn failed(error: &StoreError) -> MemoryError {
-    MemoryError(superstep_graph::chain(error))
+    MemoryError(superstep_graph::error::chain(error))
 }
 
 #[cfg(test)]
 mod tests {
-    use superstep_graph::store::{Embed, EmbedError, MemoryStore, StoreOptions};
+    use superstep_graph::{
+        MemoryStore,
+        store::{Embed, EmbedError, StoreOptions},
+    };
 
     use super::*;
 

@@ -12,7 +12,7 @@ use crate::{Channel, State};
 /// run in a graph of this state. For a state inside a flattened one, implement it yourself:
 ///
 /// ```
-/// use superstep_graph::{Flattens, Log, State, reduce};
+/// use superstep_graph::{Log, State, state::{Flattens, reduce}};
 ///
 /// #[derive(State, Clone, Debug, Default)]
 /// struct Talk {

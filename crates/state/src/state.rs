@@ -121,12 +121,12 @@ pub trait Update:
     /// form has the others under `$then`.
     ///
     /// ```
-    /// # use superstep_graph::{Log, State, Update as _, reduce};
+    /// # use superstep_graph::{Log, State, state::{Update as _, reduce}};
     /// # #[derive(State, Clone, Debug, Default)]
     /// # struct Chat { #[channel(append)] messages: Log<String> }
     /// let update = Chat::update().messages(["a".to_owned()]).then(Chat::update().messages(["b".to_owned()]));
     /// assert_eq!(reduce(&Chat::default(), [update])?.messages, ["a".to_owned(), "b".to_owned()]);
-    /// # Ok::<(), superstep_graph::FoldError>(())
+    /// # Ok::<(), superstep_graph::state::FoldError>(())
     /// ```
     #[must_use]
     fn then(self, later: Self) -> Self;

@@ -13,8 +13,9 @@ use futures::{StreamExt as _, stream};
 use superstep::{
     Event, MemoryCheckpointer, State as _, StreamMode,
     agent::{
-        Agent, AgentState, LongTermMemory, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger, PRESETS,
-        ReactConfig,
+        Agent, AgentState, ReactConfig,
+        deps::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger},
+        presets::PRESETS,
     },
     llm::{
         ApiKey, ChatModel, Delta, FinishReason, Message, OpenAiConfig, OpenAiModel, Request, ResponseStream,

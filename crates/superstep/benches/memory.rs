@@ -11,10 +11,11 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::json;
 use superstep::{
-    agent::LongTermMemory,
+    Store,
+    agent::deps::LongTermMemory,
     memory::StoreMemory,
     sqlite::SqliteStore,
-    store::{Index, Namespace, Operation, PutOptions, Store},
+    store::{Index, Namespace, Operation, PutOptions},
 };
 use tokio::runtime::Runtime;
 

@@ -14,10 +14,6 @@ pub use superstep_mcp as mcp;
 pub use superstep_memory as memory;
 #[cfg(feature = "sqlite")]
 pub use superstep_sqlite as sqlite;
-/// The former name of [`sqlite`].
-#[cfg(feature = "sqlite")]
-#[doc(hidden)]
-pub use superstep_sqlite as checkpoint;
 #[cfg(feature = "agent")]
 pub use superstep_tools as tools;
 
@@ -31,15 +27,17 @@ pub mod guide;
 /// A name of your own, or one that you import by name, takes precedence over one of the prelude.
 pub mod prelude {
     pub use superstep_graph::{
-        Answers, Command, CompiledGraph, Cx, END, Event, FailureKind, Fatal, History, Interrupt,
-        JsonChannels, JsonState, JsonUpdate, Log, MemoryCheckpointer, MemoryStore, NodeError, NodeFailure,
-        NodeOptions, Outcome, Question, ReduceError, Reducer, Retries, RetryPolicy, Route, RunConfig, START,
-        State, StateGraph, Status, StreamMode, Streaming, Thread,
+        Answers, CheckpointId, Checkpointer, Command, CompileError, CompiledGraph, Cx, Durability, END,
+        Event, FailureKind, Fatal, History, Interrupt, JsonChannels, JsonState, JsonUpdate, Log,
+        MemoryCheckpointer, MemoryStore, NodeError, NodeFailure, NodeOptions, NodeRef, OnUnfinished, Outcome,
+        Question, ReduceError, Reducer, Retries, RetryPolicy, Route, RunError, RunOptions, START, State,
+        StateGraph, Status, Store, StreamMode, Streaming, Thread, ThreadId,
     };
 
     #[cfg(feature = "agent")]
     pub use superstep_agent::{
-        Agent, AgentEvent, AgentOutcome, AgentState, AgentThread, Approval, ReactConfig, Reply,
+        Agent, AgentBuilder, AgentError, AgentEvent, AgentOutcome, AgentState, AgentThread, Approval,
+        ReactConfig, Reply,
     };
     #[cfg(feature = "agent")]
     pub use superstep_llm::{

@@ -1,5 +1,5 @@
 //! The conformance suites of [`Checkpointer`], of [`Store`](superstep_graph::Store), and of
-//! [`LongTermMemory`](superstep_agent::LongTermMemory).
+//! [`LongTermMemory`](superstep_agent::deps::LongTermMemory).
 //!
 //! Start at [`check`], [`check_store`] or [`check_memory`]; [`check_operations`] and
 //! [`check_store_operations`] cover random sequences.

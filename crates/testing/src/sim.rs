@@ -19,7 +19,7 @@ mod store;
 use std::{ops::Range, sync::Arc};
 
 use serde_json::Value;
-use superstep_graph::{Checkpointer, CompiledGraph, Interrupt, MemoryCheckpointer, RunConfig, State};
+use superstep_graph::{Checkpointer, CompiledGraph, Interrupt, MemoryCheckpointer, RunOptions, State};
 
 use self::life::Simulation;
 pub use self::{
@@ -41,16 +41,15 @@ pub struct Options {
     /// The answer to an interrupt; `None` for no answer. The seed decides the order of the answers, and how
     /// many are given at the same time.
     pub answer: fn(&Interrupt) -> Option<Value>,
-    /// The settings of every run. The simulator sets thread, clock and answers.
-    pub config: RunConfig,
+    /// The options of every run. The simulator sets thread, clock and answers.
+    pub run: RunOptions,
 }
 
 impl Options {
     /// Creates settings with these seeds, in memory, without answers and with default settings.
     pub fn seeds(seeds: Range<u64>) -> Self {
         let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
-        let config = RunConfig::default();
-        Self { seeds, store: Arc::new(move || store.clone()), answer: |_| None, config }
+        Self { seeds, store: Arc::new(move || store.clone()), answer: |_| None, run: RunOptions::new() }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use superstep_graph::{Event, MessageKind, NodeName, State};
+use superstep_graph::{Event, State, node::NodeName, stream::MessageKind};
 
 /// Formats events, one per line, in order.
 ///
@@ -101,7 +101,7 @@ fn json(value: &impl serde::Serialize) -> String {
 
 /// Returns the channels in the order of the state's fields.
 fn values<S: State>(state: &S) -> String {
-    let channel = |(position, channel): (usize, &superstep_graph::Channel)| {
+    let channel = |(position, channel): (usize, &superstep_graph::state::Channel)| {
         let value = state.encode(position).expect("a channel has a JSON form");
         format!("\"{}\":{}", channel.name, String::from_utf8(value).expect("JSON is UTF-8"))
     };

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
 use superstep_graph::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
-    RawJson, TaskKey, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, History, ThreadId,
+    checkpoint::{CheckpointError, CheckpointMeta, Commit, Lease, Loaded, Prune, TaskKey, TaskRecord},
+    state::RawJson,
 };
 
 /// A layer around a [`Checkpointer`] that delegates all methods by default, but for
@@ -19,7 +20,7 @@ use superstep_graph::{
 /// # Example: a store that rejects deletion
 /// ```
 /// use futures::future::BoxFuture;
-/// use superstep_graph::{CheckpointError, Checkpointer, MemoryCheckpointer, ThreadId};
+/// use superstep_graph::{Checkpointer, MemoryCheckpointer, ThreadId, checkpoint::CheckpointError};
 /// use superstep_testing::wrapped::{Wrapped, Wrapper};
 ///
 /// struct Keeps(MemoryCheckpointer);

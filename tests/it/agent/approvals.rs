@@ -1,7 +1,11 @@
 //! Tools that need approval by a person.
 
 use serde_json::json;
-use superstep::agent::{AgentOutcome, Approval, ApprovalConfig, ApprovalRequest, ReactConfig, ToolMode};
+use superstep::agent::{
+    AgentOutcome, Approval, ReactConfig,
+    approval::ApprovalRequest,
+    config::{ApprovalConfig, ToolMode},
+};
 use superstep_testing::script::{call, calls, txt};
 
 use super::{Cancel, Scenario, kit::Decide};

@@ -5,11 +5,12 @@ use std::{sync::Arc, time::Duration};
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Answers, Clock, Event, RunConfig, RunError, RunStream, State, StreamMode, TokioClock,
+    Answers, Event, RunError, RunOptions, RunStream, State, StreamMode,
     agent::{
-        Agent, AgentOutcome, AgentState, Approval, ApprovalConfig, Budget, PermissionRule, Permit,
-        ReactConfig, Reply, ToolMode,
+        Agent, AgentOutcome, AgentState, Approval, ReactConfig, Reply,
+        config::{ApprovalConfig, Budget, PermissionRule, Permit, ToolMode},
     },
+    clock::{Clock, TokioClock},
     llm::Message,
 };
 use superstep_testing::{
@@ -313,7 +314,7 @@ on_every_store! {
     async fn e35_nobody_is_asked_again_about_a_call_whose_outcome_is_unknown(backend: Backend) {
         let deny: Decide = |_| Some(Approval::Deny("not again".into()));
         for (thread, then) in [("denied", Some(deny)), ("nobody", None)] {
-            let (kit, on) = (Kit::default(), RunConfig::thread(thread));
+            let (kit, on) = (Kit::default(), RunOptions::new().thread(thread));
             let asks = vec![PermissionRule::new("deaf", Permit::Ask)];
             let scenario = Scenario::new([]).tools(&["deaf"]);
             let scenario = scenario.config(|config| ReactConfig { permissions: asks, ..config });

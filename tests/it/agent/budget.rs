@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use superstep::agent::{Agent, AgentError, AgentOutcome, Approval, Budget, Cost, ReactConfig, ToolMode};
+use superstep::agent::{
+    Agent, AgentError, AgentOutcome, Approval, ReactConfig,
+    config::{Budget, Cost, ToolMode},
+};
 use superstep_testing::{
     script::{Answer, Script, call, calls, http, txt},
     scripted::ScriptedModel,

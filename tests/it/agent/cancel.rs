@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use superstep::{
-    RunConfig,
-    agent::{AgentOutcome, ReactConfig, ToolMode, ToolStatus},
+    RunOptions,
+    agent::{AgentOutcome, ReactConfig, config::ToolMode, state::ToolStatus},
 };
 use superstep_testing::{
     script::{Answer, Script, calls, txt},
@@ -178,8 +178,8 @@ fn a_turn_cancelled_before_it_begins_makes_no_request() {
         let scenario = Scenario::new([]);
         let model = ScriptedModel::new(Script::default());
         let agent = scenario.agent(Arc::new(model.clone()), &Kit::default()).build().unwrap();
-        let config = RunConfig::default();
-        config.cancel.cancel();
+        let config = RunOptions::new();
+        config.get_cancel().cancel();
         let reply = agent.configured(config).ask("go").await.unwrap();
         assert_eq!(reply.outcome, Some(AgentOutcome::Cancelled));
         assert_eq!(model.requests(), []);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use superstep::{
-    Checkpointer, Event, MemoryCheckpointer, RunConfig, State, StreamMode,
-    agent::{Agent, AgentOutcome, AgentState, ReactConfig, ToolMode},
+    Checkpointer, Event, MemoryCheckpointer, RunOptions, State, StreamMode,
+    agent::{Agent, AgentOutcome, AgentState, ReactConfig, config::ToolMode},
     llm::Message,
 };
 use superstep_testing::{
@@ -41,8 +41,8 @@ fn agent(
 }
 
 /// Returns the state of a turn that is cancelled at its nth event, and whether it has one.
-async fn cancelled(agent: &Agent, config: RunConfig, nth: usize) -> (AgentState, bool) {
-    let token = config.cancel.clone();
+async fn cancelled(agent: &Agent, config: RunOptions, nth: usize) -> (AgentState, bool) {
+    let token = config.get_cancel().clone();
     let mut stream = agent.configured(config).ask_stream("go", [StreamMode::Custom]);
     let mut seen = 0;
     while let Some(event) = stream.next().await {
@@ -93,7 +93,7 @@ fn a_turn_that_is_cancelled_at_any_event_is_followed_by_another_or_resumed() {
             let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
             let more = paused(async {
                 let (first, _) = agent(config, turn(), Some(store.clone()));
-                let (state, more) = cancelled(&first, RunConfig::thread("t"), nth).await;
+                let (state, more) = cancelled(&first, RunOptions::new().thread("t"), nth).await;
                 ended(&state, nth);
                 cancels += usize::from(state.outcome == Some(AgentOutcome::Cancelled));
                 store.copy(&"t".into(), &"u".into()).await.unwrap();
@@ -132,7 +132,7 @@ fn without_a_checkpointer_the_conversation_is_handed_on() {
         let more = paused(async {
             let config = super::preset();
             let (first, _) = agent(&config, turn(), None);
-            let (state, more) = cancelled(&first, RunConfig::default(), nth).await;
+            let (state, more) = cancelled(&first, RunOptions::new(), nth).await;
             ended(&state, nth);
             let (second, model) = agent(&config, vec![txt("fine")], None);
             let said = state.messages.iter().map(nameless).chain([Message::user("go on")]);

@@ -8,7 +8,8 @@ use serde_json::Value;
 use superstep::{
     CheckpointId, Checkpointer, Event, MemoryCheckpointer, State, StreamMode,
     agent::{
-        AgentOutcome, AgentState, Budget, ContextBudget, ContextConfig, ContextLayer, ReactConfig, Truncate,
+        AgentOutcome, AgentState, ReactConfig,
+        config::{Budget, ContextBudget, ContextConfig, ContextLayer, Truncate},
     },
     llm::{Message, ModelErrorKind, ModelRetry, Request, Role, ToolCall},
 };
@@ -388,7 +389,7 @@ fn a_summary_interrupted_by_a_crash_is_requested_again_with_the_same_view() {
         let state = second.graph().thread("t").state().await.unwrap().values;
         assert_eq!(state.context, whole.state().context);
         let history = second.graph().thread("t").history().checkpoints().await.unwrap();
-        let asks = |next: &[superstep::NodeName]| matches!(next, [node] if node.as_str() == "agent");
+        let asks = |next: &[superstep::node::NodeName]| matches!(next, [node] if node.as_str() == "agent");
         let before: CheckpointId = history.iter().find(|meta| asks(&meta.control.next)).unwrap().id;
         let (third, model) = agent(vec![txt("done")]);
         third.graph().thread("t").at(before).resume().await.unwrap();

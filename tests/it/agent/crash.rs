@@ -105,7 +105,7 @@ pub(crate) async fn lives(
 /// Runs a turn that is cancelled at its `n`-th event, and returns its events; `None` if there are fewer.
 pub(crate) async fn cancelled_at(n: usize, agent: &Agent) -> Option<Value> {
     let config = t();
-    let token = config.cancel.clone();
+    let token = config.get_cancel().clone();
     let mut stream = agent.configured(config).ask_stream("go", [StreamMode::Custom]);
     let (mut seen, mut last) = (0, None);
     while let Some(event) = stream.next().await {

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use serde_json::json;
 use superstep::{
     Answers, MemoryCheckpointer,
-    agent::{Agent, AgentOutcome, Approval, ApprovalConfig, ReactConfig, Reply, ToolMode},
+    agent::{
+        Agent, AgentOutcome, Approval, ReactConfig, Reply,
+        config::{ApprovalConfig, ToolMode},
+    },
     llm::Message,
 };
 use superstep_testing::script::{Answer, call, calls, txt};

@@ -14,8 +14,9 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use superstep::{
-    Checkpointer, MemoryCheckpointer, RunConfig, State, TokioClock,
+    Checkpointer, MemoryCheckpointer, RunOptions, State,
     agent::{Agent, AgentOutcome, AgentState},
+    clock::TokioClock,
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
     memory::{Dream, DreamConfig, DreamCursor, Dreams, Dreamt, HistoryFiles, MemoryFiles},
 };
@@ -95,8 +96,8 @@ impl Bed {
 }
 
 /// Creates a run at this time.
-fn at(ms: i64) -> RunConfig {
-    RunConfig { clock: Arc::new(TokioClock::starting_at(ms)), ..RunConfig::default() }
+fn at(ms: i64) -> RunOptions {
+    RunOptions::new().clock(TokioClock::starting_at(ms))
 }
 
 fn dreamt(dreamt: Dreamt) -> Dream {

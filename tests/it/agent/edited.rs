@@ -5,7 +5,9 @@ use std::future::ready;
 
 use serde_json::{Value, json};
 use superstep::agent::{
-    Acting, AgentOutcome, Approval, Hooks, PermissionRule, Permit, ReactConfig, Reply, ToolMode,
+    AgentOutcome, Approval, ReactConfig, Reply,
+    config::{PermissionRule, Permit, ToolMode},
+    hooks::{Acting, Hooks},
 };
 use superstep_testing::script::{Answer, call, calls, txt};
 

@@ -12,7 +12,10 @@ use futures::StreamExt;
 use serde_json::json;
 use superstep::{
     CompiledGraph, Event, StreamMode, Streaming,
-    agent::{AgentEvent, BudgetLimit, PartKind, ToolStatus},
+    agent::{
+        AgentEvent,
+        state::{BudgetLimit, PartKind, ToolStatus},
+    },
     llm::{FileChange, FileChangeKind, FileChanges, ToolQuestion},
     prelude::*,
 };
@@ -21,7 +24,7 @@ fn all() -> Vec<AgentEvent> {
     use AgentEvent::*;
     let text = |text: &str| text.to_owned();
     let (tool, id, reason) = (text("shell"), text("c1"), text("why"));
-    let part = superstep::agent::Part {
+    let part = superstep::agent::state::Part {
         id: text("m1.0"),
         session_id: text("t"),
         message_id: text("m1"),

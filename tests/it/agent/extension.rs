@@ -9,8 +9,9 @@ use superstep::{
     Answers, Command, CompiledGraph, Cx, END, Event, Log, MemoryCheckpointer, NodeRef, Route, START, State,
     StateGraph, Status, StreamMode, Streaming,
     agent::{
-        Agent, AgentDeps, AgentOutcome, AgentState, Approval, HasAgent, Next, ReactConfig, ReactNodes, Reply,
-        add_agent, add_init_state, add_tools, react_graph_as, should_continue,
+        Agent, AgentOutcome, AgentState, Approval, HasAgent, ReactConfig, Reply,
+        deps::AgentDeps,
+        graph::{Next, ReactNodes, add_agent, add_init_state, add_tools, react_graph_as, should_continue},
     },
     llm::{ChatModel, Message, Role, Tool, ToolCx, ToolReply, ToolSpec, tool_fn},
 };
@@ -385,7 +386,7 @@ async fn a_cancel_reaches_an_agent_in_another_graph_and_leaves_its_conversation_
     let graph = inside(deps(&model, &kit, &["hang", "echo"], preset()));
     let graph = graph.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
     let config = t();
-    let token = config.cancel.clone();
+    let token = config.get_cancel().clone();
     let cancel = async {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         token.cancel();

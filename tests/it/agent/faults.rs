@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use superstep::{
-    agent::{AgentOutcome, PRESETS, ReactConfig},
+    agent::{AgentOutcome, ReactConfig, presets::PRESETS},
     llm::{Jitter, ModelErrorKind, ModelRetry, Usage},
 };
 use superstep_testing::script::{Answer, call, http, txt};

@@ -1,7 +1,10 @@
 //! S4-04, S4-07, S4-11: turns that end with a call of the finish tool.
 
 use serde_json::{Value, json};
-use superstep::agent::{AgentOutcome, Finish, FinishBy, Limit, LoopAction, LoopRule, ReactConfig, Repeat};
+use superstep::agent::{
+    AgentOutcome, ReactConfig,
+    config::{Finish, FinishBy, Limit, LoopAction, LoopRule, Repeat},
+};
 use superstep_testing::script::{Answer, Script, call, calls, txt};
 
 use super::{Scenario, show};
@@ -148,7 +151,8 @@ fn other_calls_of_the_answer_still_get_their_results() {
 fn a_reply_that_is_given_with_the_last_step_or_the_last_of_the_budget_counts() {
     let reply = || finish("c1", r#"{"response":"done"}"#);
     let last = agentscope([reply()]).config(|config| {
-        let limit = Limit { max: 1, at: superstep::agent::AtLimit::Reminder("last".into()), ..config.limit };
+        let limit =
+            Limit { max: 1, at: superstep::agent::config::AtLimit::Reminder("last".into()), ..config.limit };
         ReactConfig { limit, ..config }
     });
     let mut poor = agentscope([reply()]);

@@ -9,14 +9,20 @@ use std::{
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, AsNode, RunConfig, State, ThreadId,
+    Answers, RunOptions, State, ThreadId,
     agent::{
-        Agent, AgentBuilder, AgentOutcome, AgentState, Approval, ApprovalRequest, FacadeError,
-        PermissionRule, Permit, ReactConfig, SubAgent, Truncate, Trust,
-        harness::{AgentLoop, TurnResult},
+        Agent, AgentBuilder, AgentOutcome, AgentState, Approval, ReactConfig,
+        approval::{ApprovalRequest, Trust},
+        config::{PermissionRule, Permit, Truncate},
+        deps::SubAgent,
+        facades::{
+            FacadeError,
+            harness::{AgentLoop, TurnResult},
+        },
     },
-    chain,
+    error::chain,
     llm::{Tool, ToolCx, ToolSpec, tool_fn},
+    thread::AsNode,
     tools::{self, FileSnapshots, RESULTS, SpillFiles, Workspace},
 };
 use superstep_testing::{
@@ -81,7 +87,7 @@ fn harness(agent: AgentBuilder) -> AgentLoop<String> {
 async fn run_in(
     agent: &AgentLoop<String>,
     folder: &Path,
-    config: RunConfig,
+    config: RunOptions,
 ) -> Result<TurnResult, FacadeError> {
     agent.run_with(&"go".to_owned(), &[], config.context(json!({ "cwd": folder }))).await
 }
@@ -202,9 +208,8 @@ async fn a_question_names_the_folder_and_its_answer_counts_there_only() {
         // Another process, with another folder, or with a folder that no longer exists.
         let agent = places.agent([txt("ok")], &[]).build().unwrap();
         let answers = Answers::new().answer("c1", Approval::Approve);
-        let named = |folder: &str, config: RunConfig| config.context(json!({ "cwd": places.at(folder) }));
-        let refused =
-            agent.configured(named("two", RunConfig { answers, ..t() })).resume().await.unwrap_err();
+        let named = |folder: &str, config: RunOptions| config.context(json!({ "cwd": places.at(folder) }));
+        let refused = agent.configured(named("two", t().answers(answers))).resume().await.unwrap_err();
         let says = format!(
             "the turn works in the folder `{}`, but this run names `{}` as `cwd`; name the same one, or none",
             one.display(),
@@ -262,7 +267,7 @@ async fn a_permanent_grant_of_one_folder_needs_approval_in_another() {
         let always = |to: &str| {
             let answers =
                 Answers::new().answer("c1", Approval::AlwaysFor([("path".to_owned(), to.to_owned())].into()));
-            RunConfig { answers, ..t() }
+            t().answers(answers)
         };
         graph.configured(always("docs/*")).resume().await.unwrap();
         assert!(places.at("one/docs/x").exists());
@@ -326,7 +331,7 @@ async fn turns_at_the_same_time_do_not_share_a_folder() {
     };
     let script: Vec<_> = (0..4).map(|_| both()).chain((0..4).map(|_| txt("ok"))).collect();
     let agent = harness(places.agent(script, &[allow("*")]));
-    let (msg, thread) = ("go".to_owned(), |name: &str| RunConfig::thread(name));
+    let (msg, thread) = ("go".to_owned(), |name: &str| RunOptions::new().thread(name));
     let folders = ["one", "two"].map(|name| places.at(name));
     let (one, two, home, other) = tokio::join!(
         run_in(&agent, &folders[0], thread("a")),

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use superstep::{
     MemoryCheckpointer, State,
-    agent::{AfterEmpty, AgentState, EmptyPolicy, ReactConfig},
+    agent::{
+        AgentState, ReactConfig,
+        config::{AfterEmpty, EmptyPolicy},
+    },
     llm::ModelRetry,
 };
 use superstep_testing::{

@@ -5,9 +5,9 @@ use std::{fs, sync::Arc};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    CheckpointId, Checkpointer, Durability, Event, MemoryCheckpointer, RunConfig, State, StreamMode,
-    TokioClock,
-    agent::{Agent, AgentOutcome, AgentState, TurnRecord},
+    CheckpointId, Checkpointer, Durability, Event, MemoryCheckpointer, RunOptions, State, StreamMode,
+    agent::{Agent, AgentOutcome, AgentState, deps::TurnRecord},
+    clock::TokioClock,
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel},
     memory::{HistoryFiles, HistoryPlace},
 };
@@ -51,8 +51,8 @@ fn scripted(answers: impl IntoIterator<Item = Answer>) -> Arc<dyn ChatModel> {
     Arc::new(ScriptedModel::new(Script::new(answers)))
 }
 
-fn at(ms: i64) -> RunConfig {
-    RunConfig { clock: Arc::new(TokioClock::starting_at(ms)), ..t() }
+fn at(ms: i64) -> RunOptions {
+    t().clock(TokioClock::starting_at(ms))
 }
 
 fn a_turn() -> [Answer; 2] {
@@ -60,7 +60,7 @@ fn a_turn() -> [Answer; 2] {
 }
 
 /// Returns the agent's events of a turn, by name.
-async fn told(agent: &Agent, text: &str, config: RunConfig, name: &str) -> Vec<Value> {
+async fn told(agent: &Agent, text: &str, config: RunOptions, name: &str) -> Vec<Value> {
     let mut stream = agent.configured(config).ask_stream(text, StreamMode::Custom);
     let mut told = Vec::new();
     while let Some(event) = stream.next().await {

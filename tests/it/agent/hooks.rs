@@ -5,7 +5,11 @@ use std::{future::ready, sync::Arc};
 use serde_json::json;
 use superstep::{
     Answers, MemoryCheckpointer,
-    agent::{Acting, AgentOutcome, Approval, HookError, Hooks, ReactConfig, ToolMode},
+    agent::{
+        AgentOutcome, Approval, ReactConfig,
+        config::ToolMode,
+        hooks::{Acting, HookError, Hooks},
+    },
     llm::{Message, Request},
 };
 use superstep_testing::{

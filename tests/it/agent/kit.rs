@@ -9,8 +9,9 @@ use std::{
 use serde_json::{Value, json};
 use superstep::{
     agent::{
-        Approval, ApprovalFuture, ApprovalRequest, Approver, Knowledge, LongTermMemory, MemoryEntry,
-        MemoryError, MemoryFuture, Passage,
+        Approval,
+        approval::{ApprovalFuture, ApprovalRequest, Approver},
+        deps::{Knowledge, LongTermMemory, MemoryEntry, MemoryError, MemoryFuture, Passage},
     },
     llm::{Behaviour, Message, ReconcileFuture, TokenCounter, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
 };

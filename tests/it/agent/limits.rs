@@ -1,7 +1,7 @@
 //! D: step limits and loops.
 
 use superstep::{
-    agent::{AgentOutcome, Limit, Metadata, ReactConfig},
+    agent::{AgentOutcome, ReactConfig, config::Limit, state::Metadata},
     llm::WireConfig,
 };
 use superstep_testing::script::{Answer, call, http, txt};

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use superstep::{
-    agent::{Agent, ContextLayer, ReactConfig, Truncate},
+    agent::{
+        Agent, ReactConfig,
+        config::{ContextLayer, Truncate},
+    },
     llm::{Accepts, Estimate, Media, Request, Role, Tool, ToolCx, ToolReply, ToolSpec, tool_fn},
 };
 use superstep_testing::{

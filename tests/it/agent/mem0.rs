@@ -12,7 +12,11 @@ use std::{
 
 use superstep::{
     MemoryCheckpointer, State, Status,
-    agent::{Agent, AgentState, LongTermMemory, MemoryTrigger, ReactConfig, Retrieve},
+    agent::{
+        Agent, AgentState, ReactConfig,
+        config::Retrieve,
+        deps::{LongTermMemory, MemoryTrigger},
+    },
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel},
     memory::{Mem0, Mem0Config, Mem0Form},
 };

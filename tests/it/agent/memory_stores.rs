@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use superstep::{
+    MemoryStore,
     memory::{MemoryFiles, StoreMemory},
     sqlite::SqliteStore,
-    store::MemoryStore,
 };
 use superstep_testing::conformance::check_memory;
 

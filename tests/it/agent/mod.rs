@@ -78,10 +78,12 @@ use kit::{Decide, Kit, Memory, Person, Store};
 use serde_json::Value;
 use show::Told;
 use superstep::{
-    Event, MemoryCheckpointer, RunConfig, State, Status, StreamMode, TokioClock,
+    Event, MemoryCheckpointer, RunOptions, State, Status, StreamMode,
     agent::{
-        Agent, AgentBuilder, AgentOutcome, AgentState, AgentStateUpdate, Hooks, MemoryTrigger, ReactConfig,
+        Agent, AgentBuilder, AgentOutcome, AgentState, ReactConfig, deps::MemoryTrigger, hooks::Hooks,
+        state::AgentStateUpdate,
     },
+    clock::TokioClock,
     llm::{
         ApiKey, ChatModel, Jitter, Message, ModelRetry, OpenAiConfig, OpenAiModel, Request, ResponseStream,
         Role, WireConfig, WirePolicy, split_thinking,
@@ -352,8 +354,8 @@ impl Scenario {
     }
 
     async fn turn(&self, agent: &Agent, input: AgentStateUpdate, cancel: Cancel) -> Turn {
-        let config = RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..RunConfig::thread("t") };
-        let (token, began) = (config.cancel.clone(), Instant::now());
+        let config = RunOptions::new().thread("t").clock(TokioClock::starting_at(0));
+        let (token, began) = (config.get_cancel().clone(), Instant::now());
         if let Cancel::At(ms) = cancel {
             let token = token.clone();
             tokio::spawn(async move {

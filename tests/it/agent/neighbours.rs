@@ -1,7 +1,7 @@
 //! Every preset at small limits, with every kind of answer, and the end of each turn.
 
 use superstep::{
-    agent::{Limit, PRESETS, ReactConfig},
+    agent::{ReactConfig, config::Limit, presets::PRESETS},
     llm::{Jitter, ModelRetry},
 };
 use superstep_testing::script::{Answer, call, calls, http, txt};

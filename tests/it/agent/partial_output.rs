@@ -1,7 +1,10 @@
 //! Replies with a schema, while they are written.
 
 use serde_json::{Value, json};
-use superstep::agent::{AgentOutcome, Finish, LengthPolicy, Limit, OutputMode, ReactConfig};
+use superstep::agent::{
+    AgentOutcome, ReactConfig,
+    config::{Finish, LengthPolicy, Limit, OutputMode},
+};
 use superstep_testing::script::{Answer, call};
 
 use super::{Cancel, Ran, Scenario};

@@ -6,7 +6,11 @@ use futures::StreamExt;
 use serde_json::json;
 use superstep::{
     Checkpointer, Event, MemoryCheckpointer, StreamMode,
-    agent::{AgentOutcome, Part, PartKind, ReactConfig, ToolMode, ToolStatus},
+    agent::{
+        AgentOutcome, ReactConfig,
+        config::ToolMode,
+        state::{Part, PartKind, ToolStatus},
+    },
     sqlite::SqliteCheckpointer,
 };
 use superstep_testing::{
@@ -72,7 +76,7 @@ fn a_call_is_pending_when_it_is_named_running_when_it_is_whole_and_then_complete
 // Case X9.
 #[test]
 fn parts_are_stored_only_if_configured() {
-    for preset in superstep::agent::PRESETS {
+    for preset in superstep::agent::presets::PRESETS {
         let ran = Scenario { config: (preset.config)(), ..Scenario::new([txt("hi")]) }.play_here();
         assert_eq!(!ran.state().parts.is_empty(), preset.name == "opencode", "{}", preset.name);
         assert_eq!(!told(&ran).is_empty(), preset.name == "opencode", "{}", preset.name);

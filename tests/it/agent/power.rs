@@ -9,8 +9,9 @@ use std::{
 
 use futures::future::BoxFuture;
 use superstep::{
-    CheckpointError, Checkpointer,
-    agent::{Agent, ReactConfig, ToolMode},
+    Checkpointer,
+    agent::{Agent, ReactConfig, config::ToolMode},
+    checkpoint::CheckpointError,
     llm::{Role, Tool, ToolCx, ToolError, ToolSpec, tool_fn},
     sqlite::SqliteCheckpointer,
 };

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 use superstep::{
-    agent::{AgentOutcome, Limit, LoopAction, LoopRule, ReactConfig, Repeat, ResultOrder, ToolMode},
+    agent::{
+        AgentOutcome, ReactConfig,
+        config::{Limit, LoopAction, LoopRule, Repeat, ResultOrder, ToolMode},
+    },
     llm::{Jitter, ModelRetry},
 };
 use superstep_testing::script::{Answer, call, http, txt};
@@ -94,7 +97,7 @@ fn agentscope_summarises_without_tools() {
 #[test]
 fn a_limit_may_fail_the_run() {
     let mut config = preset("graph", Some(1));
-    config.limit.at = superstep::agent::AtLimit::Fail;
+    config.limit.at = superstep::agent::config::AtLimit::Fail;
     let model =
         superstep_testing::scripted::ScriptedModel::new(superstep_testing::script::Script::new([echo(
             "c1", "1",
@@ -104,7 +107,7 @@ fn a_limit_may_fail_the_run() {
     let agent = scenario.agent(std::sync::Arc::new(model), &kit).build().unwrap();
     let error = super::paused(agent.ask("go")).unwrap_err();
     assert_eq!(
-        superstep::chain(&error),
+        superstep::error::chain(&error),
         "SS101: superstep 5: node `agent` failed after 1 attempt: the turn reached its limit of 1 without an answer"
     );
 }

@@ -9,7 +9,10 @@ mod order;
 use std::collections::BTreeSet;
 
 use proptest::{prelude::*, test_runner::Config};
-use superstep::agent::{AgentOutcome, AgentState, AtLimit, LimitUnit};
+use superstep::agent::{
+    AgentOutcome, AgentState,
+    config::{AtLimit, LimitUnit},
+};
 
 use self::{
     case::{Case, case},

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use superstep::{
     State, Status,
-    agent::{AgentOutcome, AgentState, AtLimit, Limit, ReactConfig, ToolMode},
+    agent::{
+        AgentOutcome, AgentState, ReactConfig,
+        config::{AtLimit, Limit, ToolMode},
+    },
     llm::{Message, Role, ToolCall},
 };
 use superstep_testing::{

@@ -7,9 +7,9 @@ use std::{fs, path::Path, sync::Arc};
 
 use serde_json::{Value, json};
 use superstep::{
-    At,
     agent::{Agent, ReactConfig},
     llm::{ChatModel, Tool, ToolCx, ToolError, ToolSpec, tool_fn},
+    replay::At,
     sqlite::SqliteCheckpointer,
 };
 use superstep_testing::{script::Script, scripted::ScriptedModel};

@@ -13,8 +13,9 @@ use serde_json::json;
 use superstep::{
     Checkpointer, Event, MemoryCheckpointer, StreamMode,
     agent::{
-        Agent, AgentOutcome, AgentState, LongTermMemory, MemoryEntry, MemoryFuture, MemoryTrigger,
-        ReactConfig, Retrieve,
+        Agent, AgentOutcome, AgentState, ReactConfig,
+        config::Retrieve,
+        deps::{LongTermMemory, MemoryEntry, MemoryFuture, MemoryTrigger},
     },
     llm::{ApiKey, ChatModel, Message, OpenAiConfig, OpenAiModel, Role},
     memory::{MemoryFiles, StoreMemory, memory_tools},
@@ -285,7 +286,7 @@ fn a_cancel_at_any_event_leaves_each_entry_once() {
                 let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
                 let first = agent(scripted(rest(None)), &memory, store.clone());
                 let config = t();
-                let token = config.cancel.clone();
+                let token = config.get_cancel().clone();
                 let mut stream =
                     first.configured(config).ask_stream("remember that I like tea", StreamMode::Custom);
                 let mut seen = 0;

@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, At, CompiledGraph, Divergence, END, MemoryCheckpointer, START, State, StateGraph,
+    Answers, CompiledGraph, END, MemoryCheckpointer, START, State, StateGraph,
     agent::{
-        Acting, Agent, AgentDeps, AgentState, Approval, ApprovalFuture, ApprovalRequest, Approver, Budget,
-        Finish, FinishBy, HookError, Hooks, Limit, Next, PermissionRule, Permit, ReactConfig, ReactNodes,
-        ResultOrder, ToolMode, should_continue,
+        Agent, AgentState, Approval, ReactConfig,
+        approval::{ApprovalFuture, ApprovalRequest, Approver},
+        config::{Budget, Finish, FinishBy, Limit, PermissionRule, Permit, ResultOrder, ToolMode},
+        deps::AgentDeps,
+        graph::{Next, ReactNodes, should_continue},
+        hooks::{Acting, HookError, Hooks},
     },
     llm::{ChatModel, Tool, ToolCx, ToolRegistry, tool_fn},
+    replay::{At, Divergence},
     tools::{Workspace, write_file},
 };
 use superstep_testing::{

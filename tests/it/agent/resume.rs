@@ -7,9 +7,9 @@ use std::sync::{
 
 use futures::{StreamExt, future::BoxFuture};
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, Event, OnUnfinished, RunError, State, StreamMode,
-    ThreadId,
-    agent::{Agent, AgentOutcome, AgentState, ReactConfig, Reply, Truncate},
+    CheckpointId, Checkpointer, Event, OnUnfinished, RunError, State, StreamMode, ThreadId,
+    agent::{Agent, AgentOutcome, AgentState, ReactConfig, Reply, config::Truncate},
+    checkpoint::{CheckpointError, Commit},
     llm::{ApiKey, OpenAiConfig, OpenAiModel, ToolReply, tool},
 };
 use superstep_testing::{
@@ -222,7 +222,7 @@ on_every_store! {
         let (scenario, kit) = (Scenario::new([]).tools(&["hang"]), Kit::default());
         let (agent, _) = program(&scenario, &kit, backend.open(), [call("c1", "hang", "{}")]);
         let config = t();
-        let cancel = config.cancel.clone();
+        let cancel = config.get_cancel().clone();
         let mut stream = agent.configured(config).ask_stream("go", [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {

@@ -4,14 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    END, MemoryCheckpointer, START, State, StateGraph,
+    END, MemoryCheckpointer, MemoryStore, START, State, StateGraph,
     agent::{
-        Agent, AgentOutcome, AgentState, Knowledge, LongTermMemory, MemoryEntry, MemoryFuture, MemoryTrigger,
-        Passage, ReactConfig, ReactNodes, Retrieve, should_continue,
+        Agent, AgentOutcome, AgentState, ReactConfig,
+        config::Retrieve,
+        deps::{Knowledge, LongTermMemory, MemoryEntry, MemoryFuture, MemoryTrigger, Passage},
+        graph::{ReactNodes, should_continue},
     },
     llm::Message,
     memory::StoreMemory,
-    store::MemoryStore,
 };
 use superstep_testing::{
     script::{Script, call, txt},

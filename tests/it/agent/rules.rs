@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::{Value, json};
 use superstep::{
-    agent::{Agent, PermissionRule, Permit, ReactConfig},
+    agent::{
+        Agent, ReactConfig,
+        config::{PermissionRule, Permit},
+    },
     llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec, tool},
     tools,
 };

@@ -12,8 +12,12 @@ use std::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode,
-    agent::{Acting, Agent, AgentOutcome, AgentState, Hooks, PermissionRule, Permit, ReactConfig},
+    Checkpointer, Event, MemoryCheckpointer, StreamMode, ThreadId,
+    agent::{
+        Agent, AgentOutcome, AgentState, ReactConfig,
+        config::{PermissionRule, Permit},
+        hooks::{Acting, Hooks},
+    },
     llm::{
         ApiKey, ChatModel, FileChangeKind, FileChanges, OpenAiConfig, OpenAiModel, SnapshotError,
         SnapshotFuture, Snapshots, Tool, ToolCx, ToolFuture, ToolSpec,
@@ -170,7 +174,7 @@ fn a_cancelled_round_leaves_whole_files_and_a_usable_thread() {
         let (place, backend) = (Place::new(), Backend::memory());
         let agent = place.agent(scripted([shell("c1", "echo 2 > b; exec sleep 1000"), txt("ok")]), &backend);
         let config = t();
-        let cancel = config.cancel.clone();
+        let cancel = config.get_cancel().clone();
         let begun = async {
             while place.read("b").unwrap_or_default().is_empty() {
                 tokio::task::yield_now().await;
@@ -205,7 +209,7 @@ fn a_resumed_round_is_compared_with_its_first_snapshot() {
                     (0..3).map(|n| json!({ "command": command(n) }).to_string()).collect();
                 let round =
                     calls([("c0", "shell", &*args[0]), ("c1", "shell", &args[1]), ("c2", "shell", &args[2])]);
-                let on = RunConfig::thread(format!("t{stuck}").as_str());
+                let thread = ThreadId::from(format!("t{stuck}"));
                 let agent = place.agent(scripted([round]), &backend);
                 let begun = async {
                     while place.read(&format!("f{stuck}")).unwrap_or_default().is_empty() {
@@ -213,16 +217,12 @@ fn a_resumed_round_is_compared_with_its_first_snapshot() {
                     }
                 };
                 tokio::select! {
-                    ended = agent.thread(format!("t{stuck}").as_str()).ask("go") => panic!("{ended:?}"),
+                    ended = agent.thread(&thread).ask("go") => panic!("{ended:?}"),
                     () = begun => {}
                 }
                 drop(agent);
                 let agent = place.agent(scripted([txt("ok")]), &backend);
-                assert_eq!(
-                    agent.thread(format!("t{stuck}").as_str()).resume().await.unwrap().final_reply,
-                    "ok"
-                );
-                let thread = on.thread.unwrap();
+                assert_eq!(agent.thread(&thread).resume().await.unwrap().final_reply, "ok");
                 let files = agent.graph().thread(&thread).state().await.unwrap().values.files.unwrap();
                 let made = ["f0", "f1", "f2"].map(|name| (name, FileChangeKind::Made));
                 assert_eq!(shown(&files), made, "stuck in {stuck}");

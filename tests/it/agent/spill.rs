@@ -29,7 +29,7 @@ fn agent(dir: &Path, store: &Backend, answers: Vec<Answer>, spill: Option<Arc<dy
     let tools =
         Kit::default().tools(&["big", "accents"]).into_iter().chain([Arc::new(read) as Arc<dyn Tool>]);
     let config = ReactConfig {
-        limit: superstep::agent::Limit { max: 6, ..ReactConfig::default().limit },
+        limit: superstep::agent::config::Limit { max: 6, ..ReactConfig::default().limit },
         ..ReactConfig::default()
     };
     let mut agent = Agent::builder(model).tools(tools).config(config).checkpointer(store.open());

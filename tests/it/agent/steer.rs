@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use superstep::{
-    Checkpointer, Event, MemoryCheckpointer, RunConfig, State, StreamMode, TokioClock,
-    agent::{Agent, AgentOutcome, AgentState, ReactConfig, SteerError, ToolMode},
+    Checkpointer, Event, MemoryCheckpointer, RunOptions, State, StreamMode,
+    agent::{Agent, AgentOutcome, AgentState, ReactConfig, SteerError, config::ToolMode},
+    clock::TokioClock,
     sqlite::SqliteCheckpointer,
 };
 use superstep_testing::{
@@ -50,8 +51,8 @@ impl Steered {
         self
     }
 
-    fn config() -> RunConfig {
-        RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..RunConfig::thread("t") }
+    fn config() -> RunOptions {
+        RunOptions::new().thread("t").clock(TokioClock::starting_at(0))
     }
 
     /// Runs a turn, and returns its end and its steering events.
@@ -175,7 +176,7 @@ fn a_message_survives_a_failed_model_call_and_a_cancelled_turn() {
         let script = [call("c0", "hang", "{}"), txt("ok")];
         let steered = Steered::new(script, memory()).say("tool_start", "c0", "in French");
         let config = Steered::config();
-        let token = config.cancel.clone();
+        let token = config.get_cancel().clone();
         let mut stream = steered.agent.configured(config).ask_stream("go", [StreamMode::Custom]);
         while let Some(event) = stream.next().await {
             if matches!(event, Event::Custom { name: "tool_start", .. }) {

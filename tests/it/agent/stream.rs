@@ -2,7 +2,11 @@
 
 use serde_json::{Value, json};
 use superstep::{
-    agent::{AgentOutcome, Metadata, ReactConfig, ToolCallRecord, ToolMode},
+    agent::{
+        AgentOutcome, ReactConfig,
+        config::ToolMode,
+        state::{Metadata, ToolCallRecord},
+    },
     llm::{ReasoningPolicy, Usage},
 };
 use superstep_testing::script::{Answer, call, calls, txt};

@@ -6,7 +6,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use superstep::{
     OnUnfinished,
-    agent::{Agent, AgentError, AgentOutcome, ExtractError, Finish, Limit, OutputMode, ReactConfig},
+    agent::{
+        Agent, AgentError, AgentOutcome, ExtractError, ReactConfig,
+        config::{Finish, Limit, OutputMode},
+    },
 };
 use superstep_testing::{
     script::{Answer, Script, call, txt},
@@ -162,7 +165,7 @@ fn the_call_at_the_step_limit_carries_the_schema() {
 // Case G39.
 #[test]
 fn every_end_at_the_step_limit_requests_json() {
-    use superstep::agent::{AtLimit, LimitUnit};
+    use superstep::agent::config::{AtLimit, LimitUnit};
     let fixed = AtLimit::Fixed("Max iterations reached.".into());
     let reminder = AtLimit::Reminder("last call".into());
     for (at, unit, max) in [
@@ -415,7 +418,7 @@ fn an_invalid_schema_of_a_turn_fails_it_before_the_model_is_called() {
         let (agent, model) = agent(super::preset(), [txt("hello")]);
         let input = agent.input("go").output_schema(json!({"type": "nunber"}));
         let error = agent.thread("t").run(input).await.unwrap_err();
-        let text = superstep::chain(&error);
+        let text = superstep::error::chain(&error);
         assert!(
             text.contains("invalid schema in `output_schema`: it is not a valid JSON Schema: "),
             "{text}"

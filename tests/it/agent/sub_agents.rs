@@ -11,9 +11,11 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::json;
 use superstep::{
-    Answers, Checkpointer, Event, MemoryCheckpointer, RunConfig, StreamMode, Streaming,
+    Answers, Checkpointer, Event, MemoryCheckpointer, RunOptions, StreamMode, Streaming,
     agent::{
-        Agent, AgentBuilder, AgentOutcome, AgentState, Approval, Budget, ReactConfig, SubAgent, ToolMode,
+        Agent, AgentBuilder, AgentOutcome, AgentState, Approval, ReactConfig,
+        config::{Budget, ToolMode},
+        deps::SubAgent,
     },
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
 };
@@ -208,7 +210,7 @@ async fn a_cancel_ends_the_sub_agent_and_leaves_the_callers_conversation_whole()
     let agent =
         office(&kit, &boss, &digger).checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
     let config = t();
-    let token = config.cancel.clone();
+    let token = config.get_cancel().clone();
     let cancel = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         token.cancel();
@@ -286,7 +288,11 @@ async fn a_failure_of_a_sub_agent_is_a_result_for_the_callers_model() {
     let kit = Kit::default();
     let (boss, digger) =
         (caller("boss", &[&[DIG, ("digger", r#"{"work":1}"#)]]), caller("digger", &[&[ECHO]]));
-    let limit = superstep::agent::Limit { max: 0, at: superstep::agent::AtLimit::Fail, ..preset().limit };
+    let limit = superstep::agent::config::Limit {
+        max: 0,
+        at: superstep::agent::config::AtLimit::Fail,
+        ..preset().limit
+    };
     let failing = agent(&digger, &kit, &["echo"]).config(ReactConfig { limit, ..preset() });
     let agent = agent(&boss, &kit, &[]).sub_agent(sub("digger", failing)).build().unwrap();
     let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
@@ -345,7 +351,7 @@ async fn a_cancel_at_any_write_leaves_a_usable_conversation() {
         let (tells, now) = watched(store.clone(), At::Tells, n);
         let agent = office(&kit, &boss, &digger).checkpointer(tells).build().unwrap();
         let config = t();
-        let token = config.cancel.clone();
+        let token = config.get_cancel().clone();
         let run = agent.configured(config).ask("go");
         tokio::pin!(run);
         let told = tokio::select! {

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use superstep::{
     State,
-    agent::{AgentOutcome, AgentState, Budget, ContextLayer, ReactConfig},
+    agent::{
+        AgentOutcome, AgentState, ReactConfig,
+        config::{Budget, ContextLayer},
+    },
     llm::{Jitter, Message, ModelErrorKind, ModelRetry},
 };
 use superstep_testing::{

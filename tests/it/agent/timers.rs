@@ -6,7 +6,7 @@ use futures::StreamExt;
 use serde_json::json;
 use superstep::{
     agent::Agent,
-    chain,
+    error::chain,
     llm::{
         AnswerLimits, ApiKey, ChatModel, Message, ModelError, OpenAiConfig, OpenAiModel, Request, Retrying,
         ToolCx, bounded,

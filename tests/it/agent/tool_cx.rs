@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    END, Event, Log, MemoryCheckpointer, START, State, StateGraph, StreamMode,
+    END, Event, Log, MemoryCheckpointer, MemoryStore, START, State, StateGraph, Store, StreamMode,
     agent::{
-        Agent, AgentDeps, AgentState, HasAgent, PermissionRule, Permit, ReactConfig, ReactNodes, ToolMode,
-        should_continue,
+        Agent, AgentState, HasAgent, ReactConfig,
+        config::{PermissionRule, Permit, ToolMode},
+        deps::AgentDeps,
+        graph::{ReactNodes, should_continue},
     },
     llm::{Tool, ToolCx, ToolError, ToolReply, ToolSpec, tool_fn},
-    store::{MemoryStore, Namespace, Store},
+    store::Namespace,
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},

@@ -10,7 +10,10 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    agent::{AgentOutcome, ReactConfig, ToolMode, Truncate},
+    agent::{
+        AgentOutcome, ReactConfig,
+        config::{ToolMode, Truncate},
+    },
     llm::{Tool, ToolSpec, WirePolicy, tool_fn},
 };
 use superstep_testing::script::{Script, call, calls, txt};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use superstep::{
-    agent::{AgentDeps, ReactConfig, ToolMode, react_graph},
+    agent::{ReactConfig, config::ToolMode, deps::AgentDeps, graph::react_graph},
     llm::ToolRegistry,
 };
 use superstep_testing::{

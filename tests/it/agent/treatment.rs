@@ -1,6 +1,9 @@
 //! The execution requirements of tools, and calls that are nearly correct. K6 is of the engine's list.
 
-use superstep::agent::{AgentOutcome, LoopAction, LoopRule, ReactConfig, Repeat, ToolMode};
+use superstep::agent::{
+    AgentOutcome, ReactConfig,
+    config::{LoopAction, LoopRule, Repeat, ToolMode},
+};
 use superstep_testing::script::{Answer, call, calls, txt};
 
 use super::{Cancel, Scenario};

@@ -5,7 +5,11 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use superstep::{
     ThreadId,
-    agent::{Agent, AgentOutcome, Approval, ApprovalRequest, PermissionRule, Trust},
+    agent::{
+        Agent, AgentOutcome, Approval,
+        approval::{ApprovalRequest, Trust},
+        config::PermissionRule,
+    },
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},

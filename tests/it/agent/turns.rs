@@ -2,8 +2,10 @@
 
 use serde_json::json;
 use superstep::agent::{
-    AfterEmpty, AgentOutcome, Approval, EmptyPolicy, Hooks, LengthPolicy, Limit, Metadata, OutputMode,
-    ReactConfig,
+    AgentOutcome, Approval, ReactConfig,
+    config::{AfterEmpty, EmptyPolicy, LengthPolicy, Limit, OutputMode},
+    hooks::Hooks,
+    state::Metadata,
 };
 use superstep_testing::script::{Answer, Script, call, calls, http, txt};
 

@@ -1,7 +1,10 @@
 //! Loopback runs on the real clock: the assertions of other files with a paused clock, as far as they are
 //! independent of time.
 
-use superstep::agent::{AgentOutcome, ReactConfig, ResultOrder, ToolMode};
+use superstep::agent::{
+    AgentOutcome, ReactConfig,
+    config::{ResultOrder, ToolMode},
+};
 use superstep_testing::script::{Answer, calls, txt};
 
 use super::{

@@ -6,7 +6,10 @@ use std::sync::{
 };
 
 use futures::future::BoxFuture;
-use superstep::{CheckpointError, CheckpointId, Checkpointer, Commit, TaskKey, TaskRecord, ThreadId};
+use superstep::{
+    CheckpointId, Checkpointer, ThreadId,
+    checkpoint::{CheckpointError, Commit, TaskKey, TaskRecord},
+};
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::sync::Notify;
 

@@ -3,8 +3,9 @@
 use serde::Serialize;
 use serde_json::json;
 use superstep::{
-    Command, CompiledGraph, Cx, Interrupt, Persistence, RunError, START, State, StateGraph, Status, TaskKey,
-    TaskRecord,
+    Command, CompiledGraph, Cx, Interrupt, RunError, START, State, StateGraph, Status,
+    checkpoint::{TaskKey, TaskRecord},
+    node::Persistence,
 };
 
 use crate::support::{Plain, failed, head, on_every_store, places, say, sayer};

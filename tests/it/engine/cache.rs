@@ -9,8 +9,8 @@ use std::{
 };
 
 use superstep::{
-    Answers, CachePolicy, Clock, Command, CompiledGraph, Cx, END, NodeError, Route, RunConfig, RunError,
-    START, State, StateGraph, Status, StreamMode,
+    Answers, Command, CompiledGraph, Cx, END, NodeError, Route, RunError, RunOptions, START, State,
+    StateGraph, Status, StreamMode, clock::Clock, node::CachePolicy,
 };
 
 use crate::support::{Calls, Plain, failed, on_every_store, say, sayer, told};
@@ -54,7 +54,7 @@ fn counting(calls: &Calls, policy: CachePolicy<Plain>) -> CompiledGraph<Plain> {
 async fn a_second_run_emits_the_same_update_marked_cached_until_it_is_too_old() {
     let (calls, clock) = (Calls::default(), Hand::default());
     let graph = counting(&calls, for_a_second());
-    let config = || RunConfig { clock: Arc::new(clock.clone()), ..RunConfig::default() };
+    let config = || RunOptions::new().clock(clock.clone());
     let modes = [StreamMode::Updates, StreamMode::Tasks];
     let run = async |input| told(&graph, input, config(), &modes).await;
     let first = r#"update 1 a: {"log":["a1"]}"#;

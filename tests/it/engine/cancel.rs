@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use superstep::{Answers, CompiledGraph, Cx, NodeOptions, OnCancel, START, State, StateGraph, Status};
+use superstep::{Answers, CompiledGraph, Cx, NodeOptions, START, State, StateGraph, Status, node::OnCancel};
 
 use crate::support::{Calls, Plain, Stuck, entries, h, head, json, names, on_every_store, say, t, task};
 
@@ -49,7 +49,7 @@ on_every_store! {
         let config = t();
         let cancel = async {
             stuck.reached().await;
-            config.cancel.cancel();
+            config.get_cancel().cancel();
         };
         let with_stuck = graph(Some(stuck.clone()));
         let (end, ()) = tokio::join!(with_stuck.configured(config.clone()).run(say("in")), cancel);
@@ -70,7 +70,7 @@ on_every_store! {
         let calls = Calls::default();
         let graph = backend.keep(nodes(&["a"], &[], &calls));
         let config = t();
-        config.cancel.cancel();
+        config.get_cancel().cancel();
         let end = graph.configured(config).run(say("in")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Cancelled, "in"));
         assert_eq!(calls.all(), "");

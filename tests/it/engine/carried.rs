@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use superstep::{
-    Answers, Command, Cx, END, Persistence, Retention, Route, RunConfig, RunError, START, State, StateGraph,
-    Status,
+    Answers, Command, Cx, END, Route, RunError, START, State, StateGraph, Status, ThreadId,
+    checkpoint::Retention, node::Persistence,
 };
 
 use super::subgraphs::{asking, parent};
@@ -30,16 +30,15 @@ on_every_store! {
                     graph.add_edge(p, sub);
                     backend.keep(graph.compile().unwrap())
                 };
-                let t = || RunConfig::thread(format!("{nth} {way}"));
-                let thread = t().thread.unwrap();
-                let asked = make().thread(format!("{nth} {way}")).run(say("in")).await.unwrap();
+                let thread = ThreadId::from(format!("{nth} {way}"));
+                let asked = make().thread(&thread).run(say("in")).await.unwrap();
                 let end = if way == "command" {
-                    make().thread(format!("{nth} {way}")).answer(&asked.interrupts[0].id, "R").resume_with(Command::update(say("U"))).await.unwrap()
+                    make().thread(&thread).answer(&asked.interrupts[0].id, "R").resume_with(Command::update(say("U"))).await.unwrap()
                 } else {
-                    make().thread(format!("{nth} {way}")).update_as("p", say("U")).await.unwrap();
+                    make().thread(&thread).update_as("p", say("U")).await.unwrap();
                     if way == "two updates" {
                         let twice = vec![vec![(say("V"), "p".into())], vec![(say("W"), "p".into())]];
-                        make().thread(format!("{nth} {way}")).bulk_update(twice).await.unwrap();
+                        make().thread(&thread).bulk_update(twice).await.unwrap();
                     }
                     if way == "prune" {
                         make().thread(&thread).prune(Retention::Last(1)).await.unwrap();
@@ -49,7 +48,7 @@ on_every_store! {
                     assert_eq!(waiting.tasks[0].interrupts, asked.interrupts);
                     let inside = make().thread(&thread).subgraph::<Plain>(["sub"]).state().await.unwrap();
                     assert_eq!(names(&inside.next), "s2");
-                    make().thread(format!("{nth} {way}")).answer(&asked.interrupts[0].id, "R").resume().await.unwrap()
+                    make().thread(&thread).answer(&asked.interrupts[0].id, "R").resume().await.unwrap()
                 };
                 let said = if way == "two updates" { "in p U V W s1 R" } else { "in p U s1 R" };
                 assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, said), "{way}");

@@ -6,7 +6,8 @@ use std::sync::{
 };
 
 use superstep::{
-    Barrier, CheckpointId, CompiledGraph, Cx, Log, Route, RunError, START, State, StateGraph, Status, reduce,
+    CheckpointId, CompiledGraph, Cx, Log, Route, RunError, START, State, StateGraph, Status, state::Barrier,
+    state::reduce,
 };
 
 use crate::support::{Stuck, entries, failed, h, head, json, on_every_store};

@@ -1,12 +1,10 @@
 //! C: the history of a thread.
 
 use superstep::{
-    CheckpointId, Cx, History, OnUnfinished, RunConfig, RunError, START, Source, State, StateGraph, Status,
+    CheckpointId, Cx, History, OnUnfinished, RunError, START, State, StateGraph, Status, checkpoint::Source,
 };
 
-use crate::support::{
-    Plain, entries, entry, failed, h, head, json, line, names, on_every_store, say, t, task,
-};
+use crate::support::{Plain, entries, entry, failed, h, head, json, line, names, on_every_store, say, task};
 
 on_every_store! {
     async fn c1_every_superstep_leaves_a_checkpoint_with_its_state_and_results(backend: Backend) {
@@ -135,7 +133,7 @@ on_every_store! {
             graph.thread("t").run(say(run)).await.unwrap();
         }
         let page = async |range| store.history(&"t".into(), range).await.unwrap();
-        let steps = |metas: &[superstep::CheckpointMeta]| metas.iter().map(|meta| meta.control.step).collect::<Vec<_>>();
+        let steps = |metas: &[superstep::checkpoint::CheckpointMeta]| metas.iter().map(|meta| meta.control.step).collect::<Vec<_>>();
         let all = page(History::default()).await;
         assert_eq!(all.iter().map(|meta| meta.id.0).collect::<Vec<_>>(), (1..=12).rev().collect::<Vec<_>>());
         assert_eq!(steps(&page(History { limit: Some(2), ..History::default() }).await), [10, 9]);
@@ -148,9 +146,7 @@ on_every_store! {
     async fn c22_history_is_filtered_by_superstep_node_and_metadata(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         for (run, user) in [("1", "kim"), ("2", "lee"), ("3", "kim")] {
-            let mut config = t();
-            config.metadata.insert("user".to_owned(), user.into());
-            graph.configured(config).run(say(run)).await.unwrap();
+            graph.thread("t").metadata("user", user).run(say(run)).await.unwrap();
         }
         let steps = async |range| {
             let found = graph.thread("t").history().range(range).checkpoints().await.unwrap();
@@ -218,11 +214,9 @@ on_every_store! {
 
     async fn the_metadata_and_the_time_of_a_run_stand_in_its_checkpoints(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        let clock = superstep::TokioClock::starting_at(1_700_000_000_000);
-        let mut config = RunConfig { clock: std::sync::Arc::new(clock), ..t() };
-        config.metadata.insert("user".to_owned(), "kim".into());
-        config.on_unfinished = OnUnfinished::Discard;
-        graph.configured(config).run(say("in")).await.unwrap();
+        let clock = superstep::clock::TokioClock::starting_at(1_700_000_000_000);
+        let thread = graph.thread("t").clock(clock).metadata("user", "kim").on_unfinished(OnUnfinished::Discard);
+        thread.run(say("in")).await.unwrap();
         let history = graph.thread("t").history().states().await.unwrap();
         let metas: Vec<_> = history.iter().map(|snapshot| snapshot.checkpoint.as_ref().unwrap()).collect();
         let users: Vec<_> = metas.iter().map(|meta| (entry(meta).0, meta.metadata.get("user").is_some())).collect();

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use superstep::{
-    Command, CompileError, Cx, END, EngineError, NoRoute, NodeRef, ProblemKind, Route, RunError, START,
-    State, StateGraph, Status, WorkerRef,
+    Command, CompileError, Cx, END, NodeRef, Route, RunError, START, State, StateGraph, Status, WorkerRef,
+    error::{EngineError, NoRoute},
+    topology::ProblemKind,
 };
 
 use crate::support::{

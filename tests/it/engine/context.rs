@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superstep::{
-    CompiledGraph, Cx, NodeError, NodeOptions, RetryPolicy, RunConfig, RunError, START, State, StateGraph,
+    CompiledGraph, Cx, NodeError, NodeOptions, RetryPolicy, RunError, RunOptions, START, State, StateGraph,
 };
 
 use crate::support::{Plain, failed, on_every_store, say, t, text};
@@ -26,7 +26,7 @@ fn greet<T: for<'de> Deserialize<'de> + 'static>(show: fn(T) -> String) -> Compi
     graph.compile().unwrap()
 }
 
-async fn said(graph: &CompiledGraph<Plain>, config: RunConfig) -> String {
+async fn said(graph: &CompiledGraph<Plain>, config: RunOptions) -> String {
     graph.configured(config).run(Plain::update()).await.unwrap().state.said()
 }
 
@@ -37,22 +37,22 @@ async fn a_context_is_given_as_a_value_or_as_a_map_and_null_if_it_is_missing() {
         user.map_or("nobody".to_owned(), |user| format!("{} is {}", user.name, user.age))
     });
     let ada = User { name: "Ada".to_owned(), age: 36 };
-    assert_eq!(said(&graph, RunConfig::default().context(ada)).await, "Ada is 36");
+    assert_eq!(said(&graph, RunOptions::new().context(ada)).await, "Ada is 36");
     let map = json!({ "name": "Bo", "more": "is ignored" });
-    assert_eq!(said(&graph, RunConfig { context: map, ..RunConfig::default() }).await, "Bo is 0");
-    assert_eq!(said(&graph, RunConfig::default()).await, "nobody");
+    assert_eq!(said(&graph, RunOptions::new().context(map)).await, "Bo is 0");
+    assert_eq!(said(&graph, RunOptions::new()).await, "nobody");
 
     let raw = greet(|context: serde_json::Value| context.to_string());
-    assert_eq!(said(&raw, RunConfig::default()).await, "null");
+    assert_eq!(said(&raw, RunOptions::new()).await, "null");
 }
 
 // Case J6.
 #[tokio::test]
 async fn a_context_that_does_not_fit_is_an_error_that_no_attempt_mends() {
     let graph = greet(|user: User| user.name);
-    let wrong = RunConfig::default().context(json!({ "name": 7 }));
+    let wrong = RunOptions::new().context(json!({ "name": 7 }));
     for (config, cause) in [
-        (RunConfig::default(), "invalid type: null, expected struct User"),
+        (RunOptions::new(), "invalid type: null, expected struct User"),
         (wrong, "invalid type: integer `7`, expected a string"),
     ] {
         let error = failed(graph.configured(config).run(Plain::update()).await);
@@ -72,7 +72,7 @@ on_every_store! {
     async fn j6_a_context_belongs_to_its_run_and_is_not_stored(backend: Backend) {
         let graph = backend.keep(greet(|user: Option<User>| user.map_or("nobody".to_owned(), |user| user.name)));
         let cancelled = t().context(json!({ "name": "Ada" }));
-        cancelled.cancel.cancel();
+        cancelled.get_cancel().cancel();
         graph.configured(cancelled).run(Plain::update()).await.unwrap();
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "nobody");
     }

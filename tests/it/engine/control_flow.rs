@@ -9,8 +9,8 @@ use std::{
 };
 
 use superstep::{
-    CompileError, Cx, END, NodeError, NodeOptions, ProblemKind, RetryPolicy, Route, RunConfig, RunError,
-    START, State, StateGraph, Status, StreamMode,
+    CompileError, Cx, END, NodeError, NodeOptions, RetryPolicy, Route, RunError, RunOptions, START, State,
+    StateGraph, Status, StreamMode, topology::ProblemKind,
 };
 
 use crate::support::{
@@ -40,7 +40,7 @@ fn counter(end: i64) -> superstep::CompiledGraph<Plain> {
 #[tokio::test]
 async fn updates_report_each_node_and_values_each_state_from_the_input() {
     let graph = line(&["a", "b"]);
-    let config = RunConfig::default;
+    let config = RunOptions::new;
     assert_eq!(
         told(&graph, Plain::update(), config(), &[StreamMode::Updates]).await,
         [r#"update 1 a: {"log":["a"]}"#, r#"update 2 b: {"log":["b"]}"#]
@@ -173,7 +173,7 @@ async fn a_node_may_return_nothing() {
     let a = graph.add_node("a", async |_: Plain, _: Cx| ());
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
-    let told = told(&graph, Plain::update(), RunConfig::default(), &[StreamMode::Updates]).await;
+    let told = told(&graph, Plain::update(), RunOptions::new(), &[StreamMode::Updates]).await;
     assert_eq!(told, ["update 1 a: {}"]);
 }
 
@@ -277,7 +277,7 @@ async fn no_more_tasks_run_at_once_than_allowed() {
 }
 
 /// Returns the maximum number of concurrent tasks of each of two workers, and in total, and the final log.
-async fn most_at_once(limit: Option<usize>, config: RunConfig) -> ([usize; 2], usize, Vec<String>) {
+async fn most_at_once(limit: Option<usize>, config: RunOptions) -> ([usize; 2], usize, Vec<String>) {
     let counters: [(AtomicUsize, AtomicUsize); 3] = Default::default();
     let counters = Arc::new(counters);
     let mut graph = StateGraph::<Plain>::new("g");
@@ -314,12 +314,12 @@ async fn no_more_tasks_of_a_node_run_at_once_than_it_allows() {
     let all = |name: &str| (0..10).map(|item| format!("{name}{item}")).collect::<Vec<_>>();
     let expected = [all("limited"), all("other")].concat();
     for (limit, at_once) in [(Some(3), 3), (Some(1), 1), (Some(0), 1), (Some(99), 10), (None, 10)] {
-        let (most, both, said) = most_at_once(limit, RunConfig::default()).await;
+        let (most, both, said) = most_at_once(limit, RunOptions::new()).await;
         assert_eq!((most, both), ([at_once, 10], at_once + 10), "{limit:?}");
         assert_eq!(said, expected);
     }
     // Both limits apply, and a node at its limit does not block others.
-    let config = || RunConfig { max_concurrency: Some(5), ..RunConfig::default() };
+    let config = || RunOptions::new().max_concurrency(5);
     let (most, both, said) = most_at_once(Some(2), config()).await;
     assert_eq!((most[0], both, said), (2, 5, expected));
 }

@@ -7,8 +7,9 @@ use std::sync::{
 
 use futures::future::BoxFuture;
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, NodeError, NodeOptions,
-    RetryPolicy, RunError, START, Source, State, StateGraph, ThreadId,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, NodeError, NodeOptions, RetryPolicy, RunError, START,
+    State, StateGraph, ThreadId,
+    checkpoint::{CheckpointError, Commit, Source},
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use superstep::{
-    Answers, CompiledGraph, Cx, Drain, END, Outcome, RunConfig, START, State, StateGraph, Status, StreamMode,
+    Answers, CompiledGraph, Cx, END, Outcome, START, State, StateGraph, Status, StreamMode, thread::Drain,
 };
 
 use crate::support::{
@@ -92,7 +92,7 @@ on_every_store! {
         let drained = || {
             let drain = Drain::new();
             drain.request("bye");
-            RunConfig { drain, ..t() }
+            t().drain(drain)
         };
         let end = graph.configured(drained()).run(say("in")).await.unwrap();
         assert_eq!(shown(&end), (Status::Drained, Some("bye"), "in".to_owned()));

@@ -1,6 +1,6 @@
 //! Drawings of a graph, and of a thread's path.
 
-use superstep::{CheckpointId, Cx, Drawing, END, Route, RunError, START, State as _, StateGraph};
+use superstep::{CheckpointId, Cx, END, Route, RunError, START, State as _, StateGraph, drawing::Drawing};
 
 use crate::support::{Plain, failed, on_every_store, sayer};
 
@@ -152,7 +152,7 @@ fn assert_well_formed(svg: &str) {
 /// Returns the number of runs of each node, and the pending nodes.
 fn marks(drawing: &Drawing) -> String {
     let nodes = drawing.nodes.iter().filter(|node| node.runs > 0 || node.pending);
-    let mark = |node: &superstep::DrawnNode| {
+    let mark = |node: &superstep::drawing::DrawnNode| {
         format!("{}{}{}", node.label, "*".repeat(node.runs as usize), if node.pending { "?" } else { "" })
     };
     nodes.map(mark).collect::<Vec<_>>().join(" ")

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use superstep::{
-    Answers, CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability,
-    MemoryCheckpointer, NodeError, RunConfig, RunError, START, State, StateGraph, Status, StreamMode,
-    ThreadId,
+    Answers, CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, MemoryCheckpointer, NodeError,
+    RunError, RunOptions, START, State, StateGraph, Status, StreamMode, ThreadId,
+    checkpoint::{CheckpointError, Commit},
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::sync::{Notify, Semaphore};
@@ -19,8 +19,8 @@ use crate::support::{
     Calls, Plain, Stuck, entries, failed, h, head, json, line, names, on_every_store, say, t, told,
 };
 
-fn at(durability: Durability) -> RunConfig {
-    RunConfig { durability, ..t() }
+fn at(durability: Durability) -> RunOptions {
+    t().durability(durability)
 }
 
 #[derive(State, Clone, Debug, Default, PartialEq)]

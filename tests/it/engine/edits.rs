@@ -15,8 +15,11 @@ use proptest::{
 };
 use serde_json::json;
 use superstep::{
-    Answers, AsNode, CompiledGraph, Cx, Interrupt, NodeError, NodeRef, Persistence, Retention, RunConfig,
-    RunError, START, State, StateGraph, Status, ThreadId,
+    Answers, CompiledGraph, Cx, Interrupt, NodeError, NodeRef, RunError, RunOptions, START, State,
+    StateGraph, Status, ThreadId,
+    checkpoint::Retention,
+    node::Persistence,
+    thread::{AsNode, Drain},
 };
 
 use crate::support::{Backend, Plain, say, sayer};
@@ -160,8 +163,8 @@ struct Work {
 }
 
 impl Work {
-    fn config(&self) -> RunConfig {
-        RunConfig { thread: Some(self.thread.clone()), ..RunConfig::default() }
+    fn config(&self) -> RunOptions {
+        RunOptions::new().thread(self.thread.clone())
     }
 
     async fn waiting(&self) -> Vec<Interrupt> {
@@ -176,11 +179,11 @@ impl Work {
 
     async fn answer(&self, name: &str, asked: &Interrupt) -> Result<Status, RunError> {
         let answers = Answers::new().answer(name, asked.question["x"].clone());
-        self.resume(RunConfig { answers, ..self.config() }).await
+        self.resume(self.config().answers(answers)).await
     }
 
     /// Resumes, and asserts that the thread has the result of the run.
-    async fn resume(&self, config: RunConfig) -> Result<Status, RunError> {
+    async fn resume(&self, config: RunOptions) -> Result<Status, RunError> {
         let end = self.graph.configured(config).resume().await?;
         let head = self.graph.thread(&self.thread).state().await.unwrap();
         assert_eq!(head.values, end.state, "{:?}", end.status);
@@ -229,14 +232,14 @@ impl Work {
             }
             Step::Cancelled => {
                 let config = self.config();
-                config.cancel.cancel();
+                config.get_cancel().cancel();
                 self.resume(config).await.unwrap();
                 true
             }
             Step::Drained => {
-                let config = self.config();
-                config.drain.request("bye");
-                self.resume(config).await.unwrap();
+                let drain = Drain::new();
+                drain.request("bye");
+                self.resume(self.config().drain(drain)).await.unwrap();
                 true
             }
             Step::Resume => {
@@ -293,7 +296,7 @@ impl Work {
                 answers.answer(&asked.id, asked.question["x"].clone())
             });
             self.shown.extend(waiting);
-            match self.graph.configured(RunConfig { answers, ..self.config() }).resume().await {
+            match self.graph.configured(self.config().answers(answers)).resume().await {
                 Ok(end) if end.status == Status::Completed => {
                     let mut said: Vec<_> = end.state.log.iter().map(String::as_str).collect();
                     said.sort_unstable();
@@ -301,7 +304,7 @@ impl Work {
                     return;
                 }
                 Ok(_) | Err(RunError::ChangedQuestion { .. }) => {}
-                Err(error) => panic!("{}", superstep::chain(&error)),
+                Err(error) => panic!("{}", superstep::error::chain(&error)),
             }
         }
         panic!("it comes to an end");

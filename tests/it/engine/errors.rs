@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, error::Error, fmt::Write as _, sync::Arc, time:
 use futures::future::BoxFuture;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error as _};
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, END, MemoryCheckpointer,
-    NodeError, NodeOptions, ReduceError, Reducer, Route, RunConfig, RunError, START, State, StateGraph,
-    ThreadId,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, END, MemoryCheckpointer, NodeError, NodeOptions,
+    ReduceError, Reducer, Route, RunError, RunOptions, START, State, StateGraph, ThreadId,
+    checkpoint::{CheckpointError, Commit},
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 
@@ -96,7 +96,7 @@ fn a_compile_error_has_a_line_for_each_problem_with_its_place() {
 #[tokio::test(start_paused = true)]
 async fn failures_of_nodes() {
     let mut book = Book::default();
-    let now = RunConfig::default;
+    let now = RunOptions::new;
     let no = || Plain::update();
     let run = one(|_: Plain| Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()));
     book.add("a node fails", &failed(run.configured(now()).run(no()).await));
@@ -278,7 +278,7 @@ fn an_error_of_a_node_shows_its_cause_and_nothing_else() {
     assert_eq!(error.to_string(), "no luck");
     assert!(error.is_fatal());
     let error: RunError = CheckpointError::Storage { what: "the disk is full".into(), source: None }.into();
-    assert_eq!(superstep::chain(&error), "SS303: the disk is full");
+    assert_eq!(superstep::error::chain(&error), "SS303: the disk is full");
 }
 
 /// A `main` that returns an error shows its `Debug` form.

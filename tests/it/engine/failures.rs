@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use superstep::{
-    CheckpointError, Command, CompiledGraph, Cx, END, NodeError, Route, RunError, START, State, StateGraph,
+    Command, CompiledGraph, Cx, END, NodeError, Route, RunError, START, State, StateGraph,
+    checkpoint::CheckpointError,
 };
 
 use crate::support::{

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use superstep::{
-    Append, Cx, END, Flattens, Input, Log, MemoryCheckpointer, NodeRef, ReduceError, RunConfig, START, State,
-    StateGraph, Stored, StreamMode, Streaming, Update as _, View, reduce,
+    Cx, END, Input, Log, MemoryCheckpointer, NodeRef, ReduceError, RunOptions, START, State, StateGraph,
+    StreamMode, Streaming, View,
+    state::{Append, Flattens, Stored, Update as _, reduce},
 };
 
 /// The state of another crate: a channel of every kind with attributes.
@@ -82,7 +83,7 @@ fn json(update: &SupportUpdate) -> String {
     serde_json::to_string(update).unwrap()
 }
 
-fn names<S: State>(state: &S, set: superstep::ChannelSet) -> Vec<String> {
+fn names<S: State>(state: &S, set: superstep::state::ChannelSet) -> Vec<String> {
     set.iter().map(|position| state.channels()[position].name.to_string()).collect()
 }
 
@@ -97,7 +98,7 @@ fn full() -> SupportUpdate {
 
 #[test]
 fn the_channels_of_a_flattened_state_stand_where_its_field_does() {
-    let channels = |state: &dyn Fn() -> Vec<superstep::Channel>| {
+    let channels = |state: &dyn Fn() -> Vec<superstep::state::Channel>| {
         state().iter().map(|channel| channel.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(channels(&|| Support::default().channels().to_vec()), NAMES);
@@ -108,7 +109,7 @@ fn the_channels_of_a_flattened_state_stand_where_its_field_does() {
         (worked.version, worked.migrate.unwrap()(json!(120), 1, Stored::Write).unwrap()),
         (2, json!(2))
     );
-    let flags = |of: fn(&superstep::Channel) -> bool| {
+    let flags = |of: fn(&superstep::state::Channel) -> bool| {
         let support = Support::default();
         let found = support.channels().iter().filter(|channel| of(channel));
         found.map(|channel| channel.name.to_string()).collect::<Vec<_>>()
@@ -378,27 +379,26 @@ async fn a_thread_of_the_plain_state_is_one_of_the_state_that_flattens_it() {
     let plain = plain.with_checkpointer(store.clone());
     let support = support().with_checkpointer(store);
     for snapshot_every in [None, Some(1)] {
-        let thread =
-            RunConfig { snapshot_every, ..RunConfig::thread(format!("t{}", snapshot_every.is_some())) };
-        let id = thread.thread.clone().unwrap();
-        plain.configured(thread.clone()).run(Talk::update().log(["hi".to_owned()])).await.unwrap();
-        support.thread(&id).adopt().await.unwrap();
+        let id = format!("t{}", snapshot_every.is_some());
+        let options = RunOptions::new().thread(id.as_str()).snapshot_every(snapshot_every);
+        plain.configured(options.clone()).run(Talk::update().log(["hi".to_owned()])).await.unwrap();
+        support.thread(id.as_str()).adopt().await.unwrap();
         // What the thread lacks, it says; what it has, is there.
-        let missing = support.thread(&id).state().await.unwrap_err().to_string();
+        let missing = support.thread(id.as_str()).state().await.unwrap_err().to_string();
         assert!(missing.contains("`payer`"), "{missing}");
-        let end = support.configured(thread.clone()).run(full()).await.unwrap();
+        let end = support.configured(options.clone()).run(full()).await.unwrap();
         assert_eq!(end.state.talk.log, ["hi", "plain", "a", "3 about tea"].map(str::to_owned));
         assert_eq!((end.state.talk.worked, end.state.bill.cents), (4, 6));
         // And back: what the plain state does not know is named, and kept.
-        plain.thread(&id).adopt().await.unwrap();
-        let back = plain.thread(&id).state().await.unwrap();
+        plain.thread(id.as_str()).adopt().await.unwrap();
+        let back = plain.thread(id.as_str()).state().await.unwrap();
         assert_eq!(back.values.log.len(), 4);
         assert_eq!(back.unknown, ["cents", "notes", "open", "payer", "topic"]);
-        plain.configured(thread).run(Talk::update().log(["again".to_owned()])).await.unwrap();
-        support.thread(&id).adopt().await.unwrap();
-        let now = support.thread(&id).state().await.unwrap().values;
+        plain.configured(options).run(Talk::update().log(["again".to_owned()])).await.unwrap();
+        support.thread(id.as_str()).adopt().await.unwrap();
+        let now = support.thread(id.as_str()).state().await.unwrap().values;
         assert_eq!((now.bill.cents, now.topic.as_str(), now.talk.log.len()), (6, "tea", 6));
-        let history = support.thread(&id).history().states().await;
+        let history = support.thread(id.as_str()).history().states().await;
         assert!(history.is_err(), "the first checkpoints have no payer");
     }
 }

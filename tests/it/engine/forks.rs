@@ -1,6 +1,6 @@
 //! C16 and later: continuing from an older checkpoint.
 
-use superstep::{CheckpointId, RunError, Source};
+use superstep::{CheckpointId, RunError, checkpoint::Source};
 
 use crate::support::{Plain, entries, failed, h, head, json, line, on_every_store, say, sayer, task};
 
@@ -134,7 +134,7 @@ on_every_store! {
         let lease = store.lease(&"t".into()).await.unwrap();
         let error = failed(graph.thread("t").update_as("a", say("u")).await);
         assert!(
-            matches!(&error, RunError::Checkpoint(superstep::CheckpointError::Busy { .. })),
+            matches!(&error, RunError::Checkpoint(superstep::checkpoint::CheckpointError::Busy { .. })),
             "{error}"
         );
         drop(lease);

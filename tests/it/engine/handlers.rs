@@ -7,9 +7,9 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    Answers, Breakpoints, Command, CompiledGraph, Cx, END, FailureKind, NodeError, NodeFailure, NodeOptions,
-    NodeRef, OnCancel, ProblemKind, RetryPolicy, Route, RunConfig, RunError, START, State, StateGraph,
-    Status, StreamMode,
+    Answers, Command, CompiledGraph, Cx, END, FailureKind, NodeError, NodeFailure, NodeOptions, NodeRef,
+    RetryPolicy, Route, RunError, START, State, StateGraph, Status, StreamMode, node::OnCancel,
+    topology::ProblemKind,
 };
 
 use crate::support::{
@@ -295,7 +295,7 @@ on_every_store! {
             backend.keep(graph.compile().unwrap())
         };
         let config = t();
-        let cancel = config.cancel.clone();
+        let cancel = config.get_cancel().clone();
         let first = graph(true);
         let (end, ()) = tokio::join!(first.configured(config).run(Plain::update()), async {
             stuck.reached().await;
@@ -321,7 +321,7 @@ on_every_store! {
         graph.add_edge(START, a);
         let graph = backend.keep(graph.compile().unwrap());
         let config = t();
-        config.cancel.cancel();
+        config.get_cancel().cancel();
         let end = graph.configured(config).run(Plain::update()).await.unwrap();
         assert_eq!((end.status, calls.all().as_str()), (Status::Cancelled, "a"));
         assert_eq!(task(&head(&graph).await.tasks[0]).2, "it broke: the disk is full");
@@ -523,20 +523,13 @@ async fn nothing_stops_before_a_handler_and_it_is_never_deferred() {
     ];
     assert_eq!(problems, expected);
     let graph = crate::support::Backend::memory().keep(graph(false).unwrap());
-    let breakpoints = |before: &str| Breakpoints { before: vec![before.to_owned()], after: Vec::new() };
-    let error = failed(
-        graph.configured(RunConfig { breakpoints: breakpoints("h"), ..t() }).run(Plain::update()).await,
-    );
+    let error = failed(graph.thread("t").break_before(["h"]).run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
         "SS123: no run of graph `g` can stop before error handler `h`, which runs in the middle of a \
          superstep; stop after it"
     );
-    let stopped = graph
-        .configured(RunConfig { breakpoints: breakpoints("*"), ..t() })
-        .run(Plain::update())
-        .await
-        .unwrap();
+    let stopped = graph.thread("t").break_before(["*"]).run(Plain::update()).await.unwrap();
     assert_eq!(stopped.status, Status::Interrupted);
 }
 

@@ -155,7 +155,7 @@ on_every_store! {
         graph.thread("t").answer("a", true).resume().await.unwrap();
         let error = failed(graph.thread("t").answer("b", "maybe").resume().await);
         assert_eq!(
-            superstep::chain(&error),
+            superstep::error::chain(&error),
             "SS120: superstep 1: the answer to `b` does not have the type that node `ask` expects; answer \
              it again: invalid type: string \"maybe\", expected a boolean"
         );
@@ -187,7 +187,7 @@ on_every_store! {
         assert_eq!(head(&graph).await.tasks[0].interrupts, asked.interrupts);
 
         let error = failed(graph.thread("t").answer("approve", json!({ "ok": "maybe" })).resume().await);
-        assert!(superstep::chain(&error).contains("\"maybe\""), "{error}");
+        assert!(superstep::error::chain(&error).contains("\"maybe\""), "{error}");
         assert_eq!(head(&graph).await.tasks[0].interrupts, asked.interrupts);
         assert_eq!(graph.thread("t").answer("approve", json!({ "ok": true })).resume().await.unwrap().state.said(), "true 0");
     }
@@ -249,7 +249,7 @@ on_every_store! {
         };
         let error = failed(make([1, 2]).thread("t").run(Plain::update()).await);
         assert_eq!(
-            superstep::chain(&error),
+            superstep::error::chain(&error),
             "SS101: superstep 1: node `ask` failed after 1 attempt: SS124: a task of node `ask` asks two questions under the \
              key `q` at the same time; give each of its questions another key"
         );
@@ -376,9 +376,9 @@ on_every_store! {
         let stopped = outer(&make()).thread("outer").run(say("in")).await.unwrap();
         assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Interrupted, "in"));
         assert_eq!(outer(&make()).thread("outer").resume().await.unwrap().state.said(), "in a b c");
-        let nowhere = outer(&make().with_persistence(superstep::Persistence::Ephemeral));
+        let nowhere = outer(&make().with_persistence(superstep::node::Persistence::Ephemeral));
         let error = failed(nowhere.thread("nowhere").run(say("in")).await);
-        assert!(superstep::chain(&error).contains("SS154"), "{error}");
+        assert!(superstep::error::chain(&error).contains("SS154"), "{error}");
     }
 }
 

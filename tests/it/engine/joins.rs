@@ -1,8 +1,8 @@
 //! B7 and later: nodes that wait for others.
 
 use superstep::{
-    Command, CompiledGraph, Cx, END, NodeOptions, NodeRef, ProblemKind, Route, RunError, START, State,
-    StateGraph, Status, WorkerRef,
+    Command, CompiledGraph, Cx, END, NodeOptions, NodeRef, Route, RunError, START, State, StateGraph, Status,
+    WorkerRef, topology::ProblemKind,
 };
 
 use crate::support::{Plain, failed, head, names, on_every_store, say, sayer};

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use superstep::{
-    CheckpointId, CompiledGraph, Cx, JsonChannel, JsonChannels, JsonReducer, JsonState, JsonUpdate, RunError,
-    START, State as _, StateGraph, Update as _, reduce,
+    CheckpointId, CompiledGraph, Cx, JsonChannels, JsonState, JsonUpdate, RunError, START, State as _,
+    StateGraph,
+    state::{JsonChannel, JsonReducer, Update as _, reduce},
 };
 
 use crate::support::{entries, failed, h, head, json as shown, on_every_store, task};
@@ -273,7 +274,7 @@ async fn a_node_that_returns_no_object_fails() {
     let graph = line(json!({}), &[("a", json!(5))]);
     let error = failed(graph.run(JsonUpdate::new()).await);
     assert_eq!(
-        superstep::chain(&error),
+        superstep::error::chain(&error),
         "SS101: superstep 1: node `a` failed after 1 attempt: an update has to be an object with an entry \
          for each written channel, not 5"
     );

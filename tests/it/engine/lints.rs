@@ -1,8 +1,8 @@
 //! The suspicions about graphs that could run, and the cases without any.
 
 use superstep::{
-    CompiledGraph, Cx, END, Level, Lint, Log, NodeOptions, NodeRef, ProblemKind, Route, START, State,
-    StateGraph,
+    CompiledGraph, Cx, END, Log, NodeOptions, NodeRef, Route, START, State, StateGraph,
+    topology::{Level, Lint, ProblemKind},
 };
 
 use crate::support::{Plain, failed, json, sayer};
@@ -21,7 +21,7 @@ enum Next {
 
 /// Returns the warnings of a graph, without their places in this file.
 fn warned<S: State>(graph: &CompiledGraph<S>) -> Vec<String> {
-    let text = |problem: &superstep::Problem| {
+    let text = |problem: &superstep::topology::Problem| {
         let by_sayer = matches!(problem.kind, ProblemKind::Unreachable(_));
         assert!(by_sayer || problem.place.file().ends_with("lints.rs"), "{problem}");
         problem.kind.to_string()

@@ -7,8 +7,10 @@ use std::sync::{
 
 use futures::future::BoxFuture;
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, Durability, NodeError,
-    OnUnfinished, Persistence, Retention, RunConfig, RunError, START, State, StateGraph, ThreadId,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, NodeError, OnUnfinished, RunError, RunOptions,
+    START, State, StateGraph, ThreadId,
+    checkpoint::{CheckpointError, Commit, Retention},
+    node::Persistence,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 
@@ -53,7 +55,11 @@ fn works() -> Arc<AtomicBool> {
 }
 
 /// Passes a word; returns the memory after it, and the checkpoint.
-async fn tell(graph: &CompiledGraph<Plain>, word: &str, config: RunConfig) -> (String, Option<CheckpointId>) {
+async fn tell(
+    graph: &CompiledGraph<Plain>,
+    word: &str,
+    config: RunOptions,
+) -> (String, Option<CheckpointId>) {
     let end = graph.configured(config).run(say(word)).await.unwrap();
     (end.state.log.last().unwrap().clone(), end.checkpoint)
 }
@@ -85,16 +91,16 @@ on_every_store! {
         assert_eq!(tell(&older, "b", t()).await.0, "[a_<a>_b_<a,b>]");
         let graph = caller(false, &works()).with_checkpointer(store);
         assert_eq!(tell(&graph, "c", t()).await.0, "[a_<a>_b_<a,b>_c_<a,b,c>]");
-        assert_eq!(tell(&graph, "d", RunConfig { checkpoint: a, ..t() }).await.0, "[a_<a>_d_<a,d>]");
+        assert_eq!(tell(&graph, "d", t().at(a)).await.0, "[a_<a>_d_<a,d>]");
         assert_eq!(tell(&graph, "e", t()).await.0, "[a_<a>_d_<a,d>_e_<a,d,e>]");
     }
 
     async fn the_memory_of_a_subgraph_follows_the_branches_of_its_caller(backend: Backend) {
         for (nth, durability) in [Durability::Sync, Durability::Async, Durability::Exit].into_iter().enumerate() {
             let graph = backend.keep(caller(false, &works()));
-            let on = || RunConfig { durability, ..RunConfig::thread(nth.to_string()) };
-            let thread = on().thread.unwrap();
-            let at = |checkpoint| RunConfig { checkpoint, ..on() };
+            let on = || RunOptions::new().thread(nth.to_string()).durability(durability);
+            let thread = ThreadId::from(nth.to_string());
+            let at = |checkpoint| on().at(checkpoint);
             let (kept, a) = tell(&graph, "a", on()).await;
             assert_eq!(kept, "[a_<a>]");
             let (kept, b) = tell(&graph, "b", on()).await;
@@ -113,7 +119,7 @@ on_every_store! {
 
             let copy = format!("copy of {nth}");
             graph.thread(&thread).copy_to(copy.as_str()).await.unwrap();
-            let copied = |checkpoint| RunConfig { checkpoint, ..RunConfig::thread(copy.as_str()) };
+            let copied = |checkpoint| RunOptions::new().thread(copy.as_str()).at(checkpoint);
             assert_eq!(tell(&graph, "g", copied(a)).await.0, "[a_<a>_g_<a,g>]");
             assert_eq!(tell(&graph, "h", copied(b)).await.0, "[a_<a>_b_<a,b>_h_<a,b,h>]");
             graph.thread(&thread).prune(Retention::Only([a.unwrap()].into())).await.unwrap();
@@ -124,7 +130,7 @@ on_every_store! {
 
     async fn the_memory_is_seen_and_changed_as_the_head_of_the_caller_finds_it(backend: Backend) {
         let graph = backend.keep(caller(false, &works()));
-        let at = |checkpoint| RunConfig { checkpoint, ..t() };
+        let at = |checkpoint| t().at(checkpoint);
         let (_, a) = tell(&graph, "a", t()).await;
         let (_, b) = tell(&graph, "b", t()).await;
         let seen = async |path: &[&str]| {
@@ -146,7 +152,7 @@ on_every_store! {
 
     async fn a_change_of_the_memory_is_on_the_branch_on_which_it_was_made(backend: Backend) {
         let graph = backend.keep(caller(false, &works()));
-        let at = |checkpoint| RunConfig { checkpoint, ..t() };
+        let at = |checkpoint| t().at(checkpoint);
         let seen = async || graph.thread("t").subgraph::<Plain>(["mem"]).state().await.unwrap().values.said();
         let (_, a) = tell(&graph, "a", t()).await;
         // Another branch has the memory of the same checkpoint, and is changed before and after it goes on.
@@ -177,7 +183,7 @@ on_every_store! {
         for way in ["resume", "update", "fork"] {
             let repaired = works();
             let graph = || backend.keep(caller(false, &repaired));
-            let on = || RunConfig::thread(way);
+            let on = || RunOptions::new().thread(way);
             tell(&graph(), "a", on()).await;
             repaired.store(false, Ordering::Relaxed);
             failed(graph().thread(way).max_concurrency(1).run(say("b")).await);
@@ -198,7 +204,7 @@ on_every_store! {
         tell(&graph(false), "a", t()).await;
         let asked = graph(true).thread("t").run(say("b")).await.unwrap();
         assert_eq!(asked.interrupts.len(), 1);
-        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        let discard = t().on_unfinished(OnUnfinished::Discard);
         assert_eq!(tell(&graph(false), "c", discard).await.0, "[a_<a>_c_<a,c>]");
     }
 }

@@ -10,8 +10,8 @@ use std::{
 
 use futures::StreamExt;
 use superstep::{
-    CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, Persistence, RunConfig, RunError, START,
-    State, StateGraph, Status, StreamMode, Streaming,
+    CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, RunError, RunOptions, START, State,
+    StateGraph, Status, StreamMode, Streaming, node::Persistence,
 };
 use tokio::{runtime::Builder, sync::Notify};
 
@@ -56,8 +56,8 @@ fn nothing(_: Cx) -> futures::future::BoxFuture<'static, ()> {
     Box::pin(async {})
 }
 
-fn deeper(config: RunConfig) -> RunConfig {
-    RunConfig { depth_limit: usize::MAX, ..config }
+fn deeper(config: RunOptions) -> RunOptions {
+    config.depth_limit(usize::MAX)
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_run_that_is_dropped_or_cancelled_takes_the_innermost_of_a_thousand_graphs_w
         assert_eq!(AT_BOTTOM.load(Ordering::SeqCst), 0);
         // It continues from its stored state, and is cancelled.
         let config = t();
-        let cancel = config.cancel.clone();
+        let cancel = config.get_cancel().clone();
         let mut run = Box::pin(graph.configured(config).resume());
         tokio::select! {
             _ = &mut run => panic!("it does not end"),
@@ -181,7 +181,7 @@ fn a_panic_in_the_innermost_graph_is_an_error_of_its_node() {
     on_a_small_stack(async || {
         let graph = recursive(Persistence::PerTask, |_| Box::pin(async { panic!("at the bottom") }));
         let error = failed(graph.run(Plain::update().x(9)).await);
-        let text = superstep::chain(&error);
+        let text = superstep::error::chain(&error);
         assert!(text.ends_with("panicked: at the bottom"), "{text}");
     });
 }
@@ -191,23 +191,24 @@ fn a_graph_that_calls_itself_without_end_is_an_error() {
     on_a_small_stack(async || {
         let graph = recursive(Persistence::PerTask, nothing);
         for (graph, config) in [
-            (graph.clone(), RunConfig::default()),
+            (graph.clone(), RunOptions::new()),
             (graph.with_checkpointer(Arc::new(MemoryCheckpointer::new())), t()),
         ] {
             let error = failed(graph.configured(config.clone()).run(Plain::update().x(i64::MAX)).await);
             assert!(matches!(&error, RunError::Node { step: 1, attempts: 1, .. }), "{error:?}");
             assert_eq!(
-                superstep::chain(&error),
+                superstep::error::chain(&error),
                 "SS101: superstep 1: node `down` failed after 1 attempt: SS177: node `down` calls a graph inside of 1000 others; \
                  end the recursion, or raise `Thread::depth_limit`"
             );
-            let none = RunConfig { depth_limit: 0, thread: Some("t0".into()), ..config.clone() };
+            let none = config.clone().depth_limit(0).thread("t0");
             let error = failed(graph.configured(none.clone()).run(Plain::update().x(1)).await);
             assert!(
-                superstep::chain(&error).contains("SS177: node `down` calls a graph inside of 0 others"),
+                superstep::error::chain(&error)
+                    .contains("SS177: node `down` calls a graph inside of 0 others"),
                 "{error:?}"
             );
-            let more = deeper(RunConfig { thread: Some("t1".into()), ..config });
+            let more = deeper(config.thread("t1"));
             assert_eq!(
                 graph.configured(more).run(Plain::update().x(LEVELS + 7)).await.unwrap().state.x,
                 LEVELS + 8

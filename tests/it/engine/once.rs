@@ -7,8 +7,9 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    Answers, CheckpointError, CompiledGraph, Cx, Durability, END, NodeError, NodeOptions, RetryPolicy,
-    RunError, START, State, StateGraph, Status, TaskRecord,
+    Answers, CompiledGraph, Cx, Durability, END, NodeError, NodeOptions, RetryPolicy, RunError, START, State,
+    StateGraph, Status,
+    checkpoint::{CheckpointError, TaskRecord},
 };
 
 use crate::support::{
@@ -382,7 +383,7 @@ on_every_store! {
         let graph = one(async |cx: Cx| Ok(say(&cx.interrupt::<String>("q", ()).await)));
         let graph = graph.with_checkpointer(store.clone());
         let end = graph.thread("t").run(Plain::update()).await.unwrap();
-        let task = superstep::TaskKey { thread: "t".into(), checkpoint: end.checkpoint.unwrap(), slot: 0 };
+        let task = superstep::checkpoint::TaskKey { thread: "t".into(), checkpoint: end.checkpoint.unwrap(), slot: 0 };
         let record = TaskRecord::Interrupted {
             questions: Vec::new(),
             answers: [("q".to_owned(), "{no".into())].into(),

@@ -1,13 +1,12 @@
 //! External commands, on a thread that is suspended or finished.
 
 use superstep::{
-    Answers, Command, CompiledGraph, Cx, END, NoRoute, NodeError, NodeOptions, RunConfig, RunError, START,
-    State, StateGraph, Status, StreamMode,
+    Answers, Command, CompiledGraph, Cx, END, NodeError, NodeOptions, RunError, START, State, StateGraph,
+    Status, StreamMode, error::NoRoute,
 };
 
 use crate::support::{
     Calls, Plain, entries, failed, h, head, id_at, line, line_of, names, on_every_store, places, say, sayer,
-    t,
 };
 
 /// `START → a → b → c`, stopped before `b`.
@@ -144,20 +143,19 @@ on_every_store! {
             graph.add_edge(START, d);
             backend.keep(graph.compile().unwrap())
         };
-        let config = || RunConfig { answers: Answers::new().answer("q", "A"), ..t() };
         graph().thread("t").run(Plain::update()).await.unwrap();
         let end = graph().thread("t").answer("q", "A").resume_with(Command::new().goto("a")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a a A"));
         assert_eq!(charges.all(), "d");
         // Likewise for an update in the name of another node.
-        let graph = |thread| (graph(), RunConfig::thread(thread));
-        graph("u").0.configured(graph("u").1).run(Plain::update()).await.unwrap();
-        graph("u").0.configured(graph("u").1).update_as("__start__", say("U")).await.unwrap();
-        let end = graph("u").0.configured(RunConfig { answers: config().answers, ..graph("u").1 }).resume().await.unwrap();
+        let thread = |name: &str| graph().thread(name);
+        thread("u").run(Plain::update()).await.unwrap();
+        thread("u").update_as("__start__", say("U")).await.unwrap();
+        let end = thread("u").answer("q", "A").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), charges.all().as_str()), ("a U a A", "d d"));
         // One that has not begun waits again.
-        graph("v").0.thread("v").break_before(["d"]).run(Plain::update()).await.unwrap();
-        let asked = graph("v").0.configured(graph("v").1).resume_with(Command::new().goto("a")).await.unwrap();
+        thread("v").break_before(["d"]).run(Plain::update()).await.unwrap();
+        let asked = thread("v").resume_with(Command::new().goto("a")).await.unwrap();
         assert_eq!((asked.status, asked.state.said().as_str()), (Status::Interrupted, "a a"));
     }
 

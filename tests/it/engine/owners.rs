@@ -7,8 +7,12 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    Answers, CheckpointId, CheckpointMeta, Clock, Command, Commit, CompiledGraph, Control, Cx, END, History,
-    Persistence, Retention, RunConfig, RunError, START, Source, State, StateGraph, Status, ThreadId,
+    CheckpointId, Command, CompiledGraph, Cx, END, History, RunError, RunOptions, START, State, StateGraph,
+    Status, ThreadId,
+    checkpoint::{CheckpointMeta, Commit, Retention, Source},
+    clock::Clock,
+    node::Persistence,
+    topology::Control,
 };
 
 use crate::support::{Backend, Plain, failed, head, names, on_every_store, say, t, text};
@@ -45,7 +49,7 @@ async fn every_use(graph: &CompiledGraph<Plain>) -> Vec<RunError> {
         failed(graph.thread("t").post(1).await),
         failed(graph.thread(&thread).prune(Retention::Last(1)).await),
         failed(graph.thread("t").replay().run().await.map_err(|error| match error {
-            superstep::ReplayError::Run(error) => error,
+            superstep::replay::ReplayError::Run(error) => error,
             other => panic!("{other}"),
         })),
     ]
@@ -72,7 +76,7 @@ on_every_store! {
 
     async fn an_adopted_thread_is_the_other_graphs_with_all_of_its_checkpoints(backend: Backend) {
         let (old, new) = (backend.keep(named("old", None)), backend.keep(named("new", Some("1"))));
-        let config = RunConfig { metadata: [("who".to_owned(), "ada".into())].into_iter().collect(), ..t() };
+        let config = t().metadata("who", "ada");
         old.configured(config).run(say("1")).await.unwrap();
         assert_eq!(
             failed(new.thread("nobody").adopt().await).to_string(),
@@ -169,7 +173,7 @@ on_every_store! {
             before.thread(thread.as_str()).run(Plain::update()).await.unwrap();
             let after = backend.keep(outer(inner("after", persistence)));
             let error = failed(after.thread(thread.as_str()).resume().await);
-            let error = superstep::chain(&error);
+            let error = superstep::error::chain(&error);
             assert!(error.contains(&format!("SS176: thread `{thread}/sub")), "{error}");
             assert!(error.contains("belongs to graph `before`, and this is graph `after`"), "{error}");
         }
@@ -240,8 +244,8 @@ on_every_store! {
         });
         graph.add_edge(START, pay);
         let graph = backend.keep(graph.compile().unwrap());
-        let on = |thread: &str| RunConfig { clock: Arc::new(Still), ..RunConfig::thread(thread) };
-        let approved = || RunConfig { answers: Answers::new().answer("ok", true), ..on("copy") };
+        let on = |thread: &str| RunOptions::new().thread(thread).clock(Still);
+        let approved = || on("copy").answer("ok", true);
         graph.configured(on("t")).run(say("in")).await.unwrap();
         for life in 0..4 {
             match life {

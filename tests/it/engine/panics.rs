@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use superstep::{
-    CompiledGraph, Cx, END, NodeError, NodeOptions, Panicked, ReduceError, Reducer, RetryPolicy, Route,
-    RunError, START, State, StateGraph, Status,
+    CompiledGraph, Cx, END, NodeError, NodeOptions, ReduceError, Reducer, RetryPolicy, Route, RunError,
+    START, State, StateGraph, Status, error::Panicked,
 };
 
 use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, sayer};

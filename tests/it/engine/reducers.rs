@@ -9,8 +9,9 @@ use proptest::{prelude::*, test_runner::RngSeed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{
-    Barrier, ById, Cx, END, HasId, JsonChannels, JsonState, JsonUpdate, Log, MemoryCheckpointer, Merge,
-    Merges, Route, START, State, StateGraph, Update as _, reduce,
+    Cx, END, JsonChannels, JsonState, JsonUpdate, Log, MemoryCheckpointer, Route, START, State, StateGraph,
+    state::Barrier,
+    state::{ById, HasId, Merge, Merges, Update as _, reduce},
 };
 
 use crate::support::json as shown;

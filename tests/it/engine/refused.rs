@@ -2,7 +2,6 @@
 
 use superstep::{Command, CompiledGraph, Cx, RunError, START, State, StateGraph, Status};
 
-use super::subgraphs::answer;
 use crate::support::{Plain, failed, head, names, on_every_store, say, sayer};
 
 /// `a` and `b` write one channel, in parallel to `c` and `ask`.
@@ -49,7 +48,6 @@ on_every_store! {
     async fn a2_a_change_from_outside_takes_no_side_in_a_conflict(backend: Backend) {
         for way in ["command", "update"] {
             let make = || backend.keep(rivals());
-            let t = || superstep::RunConfig::thread(way);
             let asked = make().thread(way).run(Plain::update()).await.unwrap();
             assert_eq!(asked.status, Status::Interrupted);
             let seen = make().thread(way).state().await.unwrap();
@@ -67,8 +65,7 @@ on_every_store! {
             }
             let seen = make().thread(way).state().await.unwrap();
             assert_eq!((seen.values.said().as_str(), seen.values.x, names(&seen.next).as_str()), ("c U", 0, "a ask b"));
-            let answered = superstep::RunConfig { thread: t().thread, ..answer("q", "R") };
-            let error = failed(make().configured(answered).resume().await);
+            let error = failed(make().thread(way).answer("q", "R").resume().await);
             assert!(is_conflict(&error), "{error}");
         }
     }
@@ -85,7 +82,6 @@ on_every_store! {
 
     async fn a17_a_refused_write_beside_a_question_leaves_the_thread_open(backend: Backend) {
         for way in ["command", "update", "update of the refused"] {
-            let t = || superstep::RunConfig::thread(way);
             let graph = backend.keep(votes(255));
             let asked = graph.thread(way).run(Votes::update().yes(1)).await.unwrap();
             let seen = graph.thread(way).state().await.unwrap();
@@ -95,17 +91,17 @@ on_every_store! {
             assert!(error.starts_with("SS103: superstep 1: the write of node `over`"), "{error}");
 
             let repaired = backend.keep(votes(5));
-            let answered = || superstep::RunConfig { thread: t().thread, ..answer("q", 3) };
+            let answered = || repaired.thread(way).answer("q", 3);
             let one = Votes::update().yes(1);
             let end = match way {
-                "command" => repaired.configured(answered()).resume_with(Command::update(one)).await,
+                "command" => answered().resume_with(Command::update(one)).await,
                 "update" => {
                     repaired.thread(way).update(one).await.unwrap();
-                    repaired.configured(answered()).resume().await
+                    answered().resume().await
                 }
                 _ => {
                     repaired.thread(way).update_as("over", one).await.unwrap();
-                    repaired.configured(answered()).resume().await
+                    answered().resume().await
                 }
             };
             let end = end.unwrap();

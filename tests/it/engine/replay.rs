@@ -16,9 +16,11 @@ use std::{
 use rand::RngExt;
 use serde_json::json;
 use superstep::{
-    Answers, At, CachePolicy, CheckpointId, Checkpointer, Clock, Command, CompiledGraph, Cx, Divergence,
-    Durability, END, MemoryCheckpointer, NodeError, NodeFailure, NodeOptions, Persistence, Replayed,
-    RetryPolicy, Route, START, State, StateGraph, Status,
+    Answers, CheckpointId, Checkpointer, Command, CompiledGraph, Cx, Durability, END, MemoryCheckpointer,
+    NodeError, NodeFailure, NodeOptions, RetryPolicy, Route, START, State, StateGraph, Status,
+    clock::Clock,
+    node::{CachePolicy, Persistence},
+    replay::{At, Divergence, Replayed},
 };
 
 use crate::support::{Plain, PlainUpdate, line, on_every_store, say, sayer};

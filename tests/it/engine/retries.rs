@@ -3,7 +3,8 @@
 use std::{io, time::Duration};
 
 use superstep::{
-    Cx, Fatal, NodeError, NodeOptions, Retries, RetryPolicy, RunError, START, State, StateGraph, TimedOut,
+    Cx, Fatal, NodeError, NodeOptions, Retries, RetryPolicy, RunError, START, State, StateGraph,
+    error::TimedOut,
 };
 use tokio::time::Instant;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use superstep::{
-    ById, Cx, END, Event, HasId, Log, Merge, Merges, ReduceError, Reducer, RunConfig, RunError, START, State,
-    StateGraph, StreamMode, UnknownId,
+    Cx, END, Event, Log, ReduceError, Reducer, RunError, RunOptions, START, State, StateGraph, StreamMode,
+    state::{ById, HasId, Merge, Merges, UnknownId},
 };
 
 use crate::support::{
@@ -131,7 +131,7 @@ async fn writes_fold_in_name_order_and_updates_are_emitted_in_completion_order()
     let graph = graph.compile().unwrap();
     let modes = [StreamMode::Updates, StreamMode::Values];
     assert_eq!(
-        told(&graph, Plain::update(), RunConfig::default(), &modes).await,
+        told(&graph, Plain::update(), RunOptions::new(), &modes).await,
         ["values 0: []", r#"update 1 b: {"log":["b"]}"#, r#"update 1 a: {"log":["a"]}"#, "values 1: [a b]",]
     );
 }
@@ -208,8 +208,8 @@ on_every_store! {
         let fork = head(&graph).await.checkpoint.unwrap().id;
         graph.thread("t").resume().await.unwrap();
         // The fork is stored, and nothing of it runs: its input is the next process'.
-        let cancelled = RunConfig { checkpoint: Some(fork), ..t() };
-        cancelled.cancel.cancel();
+        let cancelled = t().at(fork);
+        cancelled.get_cancel().cancel();
         graph.configured(cancelled).resume().await.unwrap();
         assert_eq!(head(&graph).await.values.e.as_deref(), Some("hot"));
         let end = backend.keep(sparks()).thread("t").resume().await.unwrap();
@@ -244,10 +244,10 @@ struct Talk {
 }
 
 /// Returns the messages as `id=text` after each write in turn.
-fn talk<const N: usize>(writes: [Merges<Message>; N]) -> Result<String, superstep::FoldError> {
+fn talk<const N: usize>(writes: [Merges<Message>; N]) -> Result<String, superstep::state::FoldError> {
     let mut state = Talk::default();
     for write in writes {
-        state = superstep::reduce(&state, [Talk::update().messages(write)])?;
+        state = superstep::state::reduce(&state, [Talk::update().messages(write)])?;
     }
     let shown = state.messages.iter().map(|message| format!("{}={}", message.id, message.text));
     Ok(shown.collect::<Vec<_>>().join(" "))
@@ -415,7 +415,7 @@ fn setters_take_literals_text_and_anything_to_iterate_over() {
     let (mut form, again) = (Form::default(), Form::update().log(["x"].iter().map(|x| x.repeat(2))));
     for update in [update, again, Form::update().subtitle(None).year(Some(2000)).set_sizes((0..3).chain([7]))]
     {
-        form = superstep::reduce(&form, [update]).unwrap();
+        form = superstep::state::reduce(&form, [update]).unwrap();
     }
     assert_eq!((form.pages, form.share, form.title.as_str(), form.text.as_str()), (30, 0.5, "a", "t"));
     assert_eq!((form.subtitle, form.year), (None, Some(2000)));

@@ -11,8 +11,8 @@ use std::{
 use futures::{StreamExt, future::BoxFuture};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use superstep::{
-    CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeOptions, Persistence, RetryPolicy,
-    RunConfig, RunError, START, State, StateGraph, Status, StreamMode, chain,
+    CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, RunError,
+    RunOptions, START, State, StateGraph, Status, StreamMode, error::chain, node::Persistence,
 };
 use tokio::runtime::Builder;
 
@@ -98,10 +98,9 @@ on_every_store! {
             graph.add_edge(START, inner);
             graph.add_edge(START, quick);
             let graph = backend.keep(graph.compile().unwrap());
-            let config = || RunConfig::thread(nth.to_string());
             let stopped = graph.thread(nth.to_string()).run(say("in")).await.unwrap();
             assert_eq!((stopped.status, stopped.state.said().as_str()), (Status::Drained, "in quick"));
-            let found = graph.thread(config().thread.unwrap()).state().await.unwrap();
+            let found = graph.thread(nth.to_string()).state().await.unwrap();
             assert_eq!((found.values, names(&found.next).as_str()), (stopped.state, "inner"));
             assert_eq!(graph.thread(nth.to_string()).resume().await.unwrap().state.said(), "in stop after quick");
         }
@@ -158,29 +157,29 @@ fn waiting_on_a_runtime_without_timers_is_an_error() {
     };
     let timeout = Some(Duration::from_secs(60));
     let quick = NodeOptions::default;
-    let step = RunConfig { step_timeout: timeout, ..RunConfig::default() };
+    let step = RunOptions::new().step_timeout(timeout);
     let runtime = Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         for (graph, config, text) in [
             (one(quick(), fine), step, SAYS.to_owned()),
             (
                 one(NodeOptions { timeout, ..quick() }, fine),
-                RunConfig::default(),
+                RunOptions::new(),
                 format!("SS101: superstep 1: node `a` failed after 1 attempt: {SAYS}"),
             ),
             (
                 one(NodeOptions { idle_timeout: timeout, ..quick() }, fine),
-                RunConfig::default(),
+                RunOptions::new(),
                 format!("SS101: superstep 1: node `a` failed after 1 attempt: {SAYS}"),
             ),
             (
                 one(NodeOptions { retry: RetryPolicy::default().into(), ..quick() }, fails),
-                RunConfig::default(),
+                RunOptions::new(),
                 SAYS.to_owned(),
             ),
             (
                 one(quick(), sleeps),
-                RunConfig::default(),
+                RunOptions::new(),
                 format!("SS101: superstep 1: node `a` failed after 1 attempt: panicked: {SAYS}"),
             ),
         ] {

@@ -6,9 +6,9 @@ use proptest::{prelude::*, test_runner::RngSeed};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use superstep::{
-    Answers, CompiledGraph, Cx, END, History, Log, MAX_DEPTH, NodeError, NodeFailure, OnUnfinished,
-    Persistence, RunError, START, State, StateGraph, Status, chain,
-    store::{MemoryStore, Namespace, Store},
+    Answers, CompiledGraph, Cx, END, History, Log, MemoryStore, NodeError, NodeFailure, OnUnfinished,
+    RunError, START, State, StateGraph, Status, Store, error::chain, node::Persistence, state::MAX_DEPTH,
+    store::Namespace,
 };
 
 use crate::support::{Backend, failed, head, text};
@@ -86,7 +86,7 @@ fn sends(way: Way, value: Value) -> CompiledGraph<Deep> {
             let update = Deep::update().steps(1);
             Ok::<_, NodeError>(match way {
                 Way::Write => update.value(value),
-                Way::Then => superstep::Update::then(update.value(1), Deep::update().value(value)),
+                Way::Then => superstep::state::Update::then(update.value(1), Deep::update().value(value)),
                 Way::Append => update.list([value]),
                 Way::Question => {
                     let _: Value = cx.interrupt("q", &value).await;
@@ -375,7 +375,11 @@ async fn values_that_change_in_storage_are_rejected_with_channel_and_place() {
         (update().log([Some(1.0), Some(f32::INFINITY)]), "log", format!("at `/1`: {}", number("inf"))),
         (update().skips(Skips { kept: 1, lost: 2 }), "skips", other.to_owned()),
         (update().words(BTreeMap::from(words)), "words", other.to_owned()),
-        (superstep::Update::then(update().unit(None::<()>), update().unit(Some(()))), "unit", some("null")),
+        (
+            superstep::state::Update::then(update().unit(None::<()>), update().unit(Some(()))),
+            "unit",
+            some("null"),
+        ),
     ];
     for (update, channel, why) in cases {
         let graph = Backend::memory().keep(writes(update.clone()));

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use superstep::{
-    Clock, Cx, END, MemoryStore, NodeError, START, State as _, StateGraph, Store, StoreError, StoreOptions,
-    TokioClock,
-    store::{Filter, Found, ListNamespaces, Namespace, Search},
+    Cx, END, MemoryStore, NodeError, START, State as _, StateGraph, Store,
+    clock::{Clock, TokioClock},
+    store::{Filter, Found, ListNamespaces, Namespace, Search, StoreError, StoreOptions},
 };
 
 use crate::support::{Plain, failed, say, text};
@@ -19,7 +19,7 @@ macro_rules! in_every_store {
 
         mod $name {
             use std::sync::Arc;
-            use superstep::{MemoryStore, StoreOptions};
+            use superstep::{MemoryStore, store::StoreOptions};
 
             #[tokio::test(start_paused = true)]
             async fn in_memory() {

@@ -7,7 +7,7 @@ use std::sync::{
 
 use futures::StreamExt;
 use superstep::{
-    CompiledGraph, Cx, END, Event, NodeError, Route, RunConfig, START, State, StateGraph, StreamMode,
+    CompiledGraph, Cx, END, Event, NodeError, Route, RunOptions, START, State, StateGraph, StreamMode,
 };
 
 use crate::support::{Plain, Stuck, head, line, names, on_every_store, say, sayer, t, told};
@@ -137,7 +137,7 @@ async fn attempts_are_reported_with_their_errors() {
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
     assert_eq!(
-        told(&graph, Plain::update(), RunConfig::default(), &[StreamMode::Tasks]).await,
+        told(&graph, Plain::update(), RunOptions::new(), &[StreamMode::Tasks]).await,
         ["start 1 a #1", "end 1 a #1: no luck", "start 1 a #2", "end 1 a #2"]
     );
 }

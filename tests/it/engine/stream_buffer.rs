@@ -6,9 +6,10 @@ use futures::{StreamExt, future::BoxFuture};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, CompiledGraph, Cx, END, Event, MemoryCheckpointer,
-    OnUnfinished, Persistence, Route, RunError, START, State, StateGraph, Status, StreamMode, Streaming,
-    ThreadId,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, END, Event, MemoryCheckpointer, OnUnfinished, Route,
+    RunError, START, State, StateGraph, Status, StreamMode, Streaming, ThreadId,
+    checkpoint::{CheckpointError, Commit},
+    node::Persistence,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 use tokio::{

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    Clock, CompiledGraph, Cx, DebugKind, END, Event, Log, NodeError, NodeOptions, RetryPolicy, RunConfig,
-    RunError, START, State, StateGraph, StreamMode, Streaming,
+    CompiledGraph, Cx, END, Event, Log, NodeError, NodeOptions, RetryPolicy, RunError, RunOptions, START,
+    State, StateGraph, StreamMode, Streaming, clock::Clock, stream::DebugKind,
 };
 
 use crate::support::{Plain, PlainUpdate, line, line_of, on_every_store, say, t, text, told};
@@ -139,7 +139,7 @@ on_every_store! {
 // Case F6.
 #[tokio::test]
 async fn updates_that_follow_each_other_are_restricted_as_well() {
-    use superstep::Update as _;
+    use superstep::state::Update as _;
     let mut graph = StateGraph::<Plain>::new("g");
     let update = || -> PlainUpdate { say("1").x(1).then(say("2")).then(Plain::update().x(2)) };
     let a = graph.add_node("a", move |_, _| async move { update() });
@@ -172,7 +172,7 @@ async fn chunks_of_a_failed_attempt_are_distinguished_and_do_not_hide_the_whole_
     graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
     graph.add_edge(START, a);
     assert_eq!(
-        told(&graph.compile().unwrap(), Plain::update(), RunConfig::default(), &[StreamMode::Messages]).await,
+        told(&graph.compile().unwrap(), Plain::update(), RunOptions::new(), &[StreamMode::Messages]).await,
         [r#"message 1 a #1 m Chunk: "He""#, r#"message 1 a #2 m Full: "Hello""#]
     );
 }
@@ -188,7 +188,7 @@ async fn a_discarded_message_may_be_sent_anew() {
     });
     graph.add_edge(START, a);
     assert_eq!(
-        told(&graph.compile().unwrap(), Plain::update(), RunConfig::default(), &[StreamMode::Messages]).await,
+        told(&graph.compile().unwrap(), Plain::update(), RunOptions::new(), &[StreamMode::Messages]).await,
         [
             r#"message 1 a #1 m Chunk: "He""#,
             "message 1 a #1 m Discarded: null",

@@ -7,13 +7,11 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    Answers, CompiledGraph, Cx, END, FailureKind, NodeError, NodeFailure, NodeOptions, Persistence, Route,
-    RunConfig, RunError, START, Seen, State, StateGraph, Status, ThreadId,
+    Answers, CompiledGraph, Cx, END, FailureKind, NodeError, NodeFailure, NodeOptions, Route, RunError,
+    START, State, StateGraph, Status, ThreadId, call::Seen, node::Persistence,
 };
 
-use crate::support::{
-    Backend, Calls, Plain, failed, head, id_at, line, names, on_every_store, places, say, t,
-};
+use crate::support::{Backend, Calls, Plain, failed, head, id_at, line, names, on_every_store, places, say};
 
 #[derive(Route, Clone, Copy)]
 enum Loop {
@@ -33,10 +31,6 @@ impl Inner {
     fn words(&self) -> Vec<String> {
         self.said.iter().cloned().collect()
     }
-}
-
-pub(super) fn answer(name: &str, value: impl serde::Serialize) -> RunConfig {
-    RunConfig { answers: Answers::new().answer(name, value), ..t() }
 }
 
 /// Adds a node that says its name and is counted.
@@ -374,7 +368,7 @@ on_every_store! {
         };
         let error = failed(make().thread("t").step_limit(5).run(Plain::update()).await);
         assert_eq!(
-            superstep::chain(&error),
+            superstep::error::chain(&error),
             "SS101: superstep 1: node `sub` failed after 1 attempt: SS105: 5 supersteps did not finish the run, `loop` \
              would be next; raise `step_limit`, or check that the graph's cycles end"
         );

@@ -3,8 +3,8 @@
 use futures::StreamExt;
 use serde_json::json;
 use superstep::{
-    Breakpoints, Command, CompiledGraph, Cx, END, Event, NodeError, Persistence, Route, RunConfig, RunError,
-    START, State, StateGraph, Status, StreamMode, Streaming,
+    Command, CompiledGraph, Cx, END, Event, NodeError, Route, RunError, START, State, StateGraph, Status,
+    StreamMode, Streaming, node::Persistence,
 };
 
 use super::subgraphs::{Inner, asking, parent};
@@ -153,7 +153,7 @@ on_every_store! {
         let graph = backend.keep(parent(&Calls::default(), &leaving(&Calls::default())));
         let error = failed(graph.thread("u").run(say("in")).await);
         assert_eq!(
-            superstep::chain(&error),
+            superstep::error::chain(&error),
             "SS101: superstep 2: node `sub` failed after 1 attempt: SS157: the graph that node `sub` calls was left with a \
              command that it does not take; use `add_routing_subgraph` or `GraphCall::or_left`, with the state and the routes of \
              the command"
@@ -163,10 +163,7 @@ on_every_store! {
     async fn a_run_stops_at_a_breakpoint_in_a_subgraph_and_passes_it(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(parent(&calls, &line(&["a", "b"])));
-        let stop = |name: &str| {
-            let breakpoints = Breakpoints { before: vec![name.to_owned()], after: Vec::new() };
-            RunConfig { breakpoints, ..t() }
-        };
+        let stop = |name: &str| t().break_before([name]);
         let unknown = failed(graph.configured(stop("sub/x")).run(say("in")).await);
         assert!(matches!(unknown, RunError::UnknownNode { .. }), "{unknown}");
         let stopped = graph.configured(stop("sub/b")).run(say("in")).await.unwrap();
@@ -176,9 +173,9 @@ on_every_store! {
         let end = graph.configured(stop("sub/b")).resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in p a b"));
         let nowhere = parent(&calls, &line(&["a", "b"]).with_persistence(Persistence::Ephemeral));
-        let config = RunConfig { thread: Some("u".into()), ..stop("sub/b") };
+        let config = stop("sub/b").thread("u");
         let error = failed(backend.keep(nowhere).configured(config).run(say("in")).await);
-        assert!(superstep::chain(&error).contains("SS154"), "{error}");
+        assert!(superstep::error::chain(&error).contains("SS154"), "{error}");
     }
 
     async fn a_cancelled_run_cancels_its_subgraph_which_goes_on_later(backend: Backend) {
@@ -200,7 +197,7 @@ on_every_store! {
             backend.keep(parent(&calls, &sub.compile().unwrap()))
         };
         let config = t();
-        let (graph, cancel) = (make(Some(stuck.clone())), config.cancel.clone());
+        let (graph, cancel) = (make(Some(stuck.clone())), config.get_cancel().clone());
         let run = graph.configured(config).run(say("in"));
         let stop = async {
             stuck.reached().await;
@@ -251,7 +248,7 @@ on_every_store! {
         };
         let error = failed(make(false).thread("t").run(say("in")).await);
         assert_eq!(
-            superstep::chain(&error),
+            superstep::error::chain(&error),
             "SS101: superstep 2: node `sub` failed after 1 attempt: SS101: superstep 2: node `b` failed after 1 attempt: no \
              luck"
         );

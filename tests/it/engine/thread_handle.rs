@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use superstep::{prelude::*, *};
+use superstep::{
+    checkpoint::{Retention, Source},
+    clock::Clock,
+    prelude::*,
+};
 
 #[derive(State, Clone, Debug, Default)]
 struct Order {

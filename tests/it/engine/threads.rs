@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use superstep::{
-    CheckpointError, CheckpointId, CheckpointMeta, CompiledGraph, Retention, RunConfig, RunError,
-    StateSnapshot, ThreadId,
+    CheckpointId, CompiledGraph, RunError, ThreadId,
+    checkpoint::{CheckpointError, CheckpointMeta, Retention},
+    thread::StateSnapshot,
 };
 
-use crate::support::{Calls, Plain, entries, failed, h, head, json, line, on_every_store, say, t, task};
+use crate::support::{Calls, Plain, entries, failed, h, head, json, line, on_every_store, say, task};
 
 /// Returns the description of a checkpoint, without the existence of its parent.
 fn seen(snapshot: &StateSnapshot<Plain>) -> String {
@@ -117,8 +118,7 @@ on_every_store! {
     async fn what_a_prune_keeps_remembers_how_it_was_asked(backend: Backend) {
         let graph = line(&["a", "b"]).with_checkpointer(backend.open());
         for who in ["first", "second"] {
-            let metadata = [("who".to_owned(), who.into())].into_iter().collect();
-            graph.configured(RunConfig { metadata, ..t() }).run(say("1")).await.unwrap();
+            graph.thread("t").metadata("who", who).run(say("1")).await.unwrap();
         }
         let who = async || {
             let history = graph.thread("t").history().checkpoints().await.unwrap();
@@ -136,7 +136,7 @@ on_every_store! {
     async fn a_prune_by_time_keeps_what_is_younger(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         for (input, now) in [("1", 1_000), ("2", 2_000), ("3", 3_000)] {
-            let clock = std::sync::Arc::new(superstep::TokioClock::starting_at(now));
+            let clock = std::sync::Arc::new(superstep::clock::TokioClock::starting_at(now));
             graph.thread("t").clock(clock).run(say(input)).await.unwrap();
         }
         assert_eq!(graph.thread("t").prune(Retention::Since(2_000)).await.unwrap(), 3);

@@ -11,7 +11,8 @@ use std::{
 use futures::StreamExt;
 use superstep::{
     CompiledGraph, Cx, END, Event, NodeError, NodeOptions, Retries, RetryPolicy, RunError, START, State,
-    StateGraph, Status, StreamMode, TimedOut, TimeoutKind,
+    StateGraph, Status, StreamMode,
+    error::{TimedOut, TimeoutKind},
 };
 use tokio::time::Instant;
 

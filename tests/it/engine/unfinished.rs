@@ -1,11 +1,11 @@
 //! C4 and C7: a new input for a thread with pending tasks.
 
-use superstep::{Cx, NodeError, OnUnfinished, RunConfig, RunError, START, State, StateGraph, StreamMode};
+use superstep::{Cx, NodeError, OnUnfinished, RunError, RunOptions, START, State, StateGraph, StreamMode};
 
 use crate::support::{Plain, entries, failed, h, head, line, names, on_every_store, say, t, told};
 
-fn one_step() -> RunConfig {
-    RunConfig { step_limit: 1, ..t() }
+fn one_step() -> RunOptions {
+    t().step_limit(1)
 }
 
 on_every_store! {
@@ -26,7 +26,7 @@ on_every_store! {
     async fn c4_a_new_input_may_discard_unfinished_work_and_tells_so(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         failed(graph.thread("t").step_limit(1).run(say("1")).await);
-        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..one_step() };
+        let discard = one_step().on_unfinished(OnUnfinished::Discard);
         assert_eq!(
             told(&graph, say("2"), discard, &[StreamMode::Values]).await,
             [
@@ -57,7 +57,7 @@ on_every_store! {
         failed(graph.thread("t").run(Plain::update()).await);
         let error = failed(graph.thread("t").run(say("2")).await);
         assert!(matches!(&error, RunError::Unfinished { next, .. } if names(next) == "bad ok"), "{error}");
-        let discard = RunConfig { on_unfinished: OnUnfinished::Discard, ..t() };
+        let discard = t().on_unfinished(OnUnfinished::Discard);
         let repaired = backend.keep(crate::engine::failures::ok_and_bad(true, &Default::default()));
         assert_eq!(
             told(&repaired, say("2"), discard, &[StreamMode::Values]).await,

@@ -1,8 +1,8 @@
 //! C13 to C15 and later: external updates of a state.
 
 use superstep::{
-    Answers, AsNode, CheckpointId, CompiledGraph, Cx, END, NodeError, NodeFailure, NodeRef, Route, RunConfig,
-    RunError, START, Source, State, StateGraph, Status,
+    Answers, CheckpointId, CompiledGraph, Cx, END, NodeError, NodeFailure, NodeRef, Route, RunError, START,
+    State, StateGraph, Status, checkpoint::Source, thread::AsNode,
 };
 
 use crate::support::{
@@ -208,16 +208,15 @@ on_every_store! {
                 graph.add_join([w], j);
                 backend.keep(graph.compile().unwrap())
             };
-            let t = || RunConfig::thread(nth.to_string());
             failed(graph(true).thread(nth.to_string()).max_concurrency(1).run(Plain::update()).await);
-            let before = graph(true).thread(t().thread.unwrap()).state().await.unwrap();
+            let before = graph(true).thread(nth.to_string()).state().await.unwrap();
             assert_eq!((names(&before.next).as_str(), before.values.said().as_str()), ("w w", "2"));
             let asked = before.tasks[0].interrupts.clone();
             assert_eq!(asked.len(), 1);
 
             let unnamed = |words: &Vec<&str>| words.iter().map(|word| (say(word), AsNode::LastRun)).collect();
             graph(true).thread(nth.to_string()).bulk_update(words.iter().map(unnamed).collect()).await.unwrap();
-            let after = graph(true).thread(t().thread.unwrap()).state().await.unwrap();
+            let after = graph(true).thread(nth.to_string()).state().await.unwrap();
             assert_eq!((names(&after.next).as_str(), &after.tasks[0].interrupts), ("w w", &asked));
             assert!(after.tasks[1].error.as_deref().is_some_and(|error| error.contains("it broke")));
             let answers = Answers::new().answer(&asked[0].id, "0");
@@ -240,11 +239,10 @@ on_every_store! {
             graph.add_fan_out(split, |_: &Plain| [1, 2], w);
             graph.add_join([NodeRef::from(w), split], j);
             let graph = backend.keep(graph.compile().unwrap());
-            let t = || RunConfig::thread(nth.to_string());
             let asked = graph.thread(nth.to_string()).run(Plain::update()).await.unwrap().interrupts;
             let unnamed = |updates| (0..updates).map(|_| (say("U"), AsNode::LastRun)).collect();
             graph.thread(nth.to_string()).bulk_update(supersteps.iter().copied().map(unnamed).collect()).await.unwrap();
-            let found = graph.thread(t().thread.unwrap()).state().await.unwrap();
+            let found = graph.thread(nth.to_string()).state().await.unwrap();
             let waiting: Vec<_> = found.tasks.into_iter().flat_map(|task| task.interrupts).collect();
             assert_eq!((names(&found.next).as_str(), waiting), ("w w", asked.clone()));
             let answers = asked.iter().fold(Answers::new(), |answers, asked| answers.answer(&asked.id, true));

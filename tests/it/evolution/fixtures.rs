@@ -14,8 +14,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{
-    CheckpointId, Checkpointer, Clock, CompiledGraph, Cx, END, Log, Route, RunConfig, START, State,
-    StateGraph, StateSnapshot, Status, Stored, TaskRecord, sqlite::SqliteCheckpointer,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, END, Log, Route, RunOptions, START, State, StateGraph,
+    Status, checkpoint::TaskRecord, clock::Clock, sqlite::SqliteCheckpointer, state::Stored,
+    thread::StateSnapshot,
 };
 use tempfile::TempDir;
 
@@ -132,12 +133,12 @@ impl<S: Program> Opened<S> {
         Self(graph.compile().unwrap().with_checkpointer(store.clone()), store)
     }
 
-    async fn invoke(&self, config: RunConfig) -> Status {
+    async fn invoke(&self, config: RunOptions) -> Status {
         self.0.configured(config).run(S::update()).await.unwrap().status
     }
 
-    async fn stop_after(&self, supersteps: u32, config: RunConfig) {
-        let stop = RunConfig { step_limit: supersteps, ..config };
+    async fn stop_after(&self, supersteps: u32, config: RunOptions) {
+        let stop = config.step_limit(supersteps);
         assert!(self.0.configured(stop).run(S::update()).await.is_err(), "the limit stops it");
     }
 
@@ -160,8 +161,8 @@ impl Clock for Still {
     }
 }
 
-fn on(thread: &str) -> RunConfig {
-    RunConfig { clock: Arc::new(Still), ..RunConfig::thread(thread) }
+fn on(thread: &str) -> RunOptions {
+    RunOptions::new().thread(thread).clock(Still)
 }
 
 /// Runs the programs up to `program` on a store, one after the other.
@@ -173,7 +174,7 @@ async fn write(path: &Path, program: usize) {
     first.invoke(on("finished")).await;
     first.stop_after(3, on("stopped")).await;
     let cancelled = on("begun");
-    cancelled.cancel.cancel();
+    cancelled.get_cancel().cancel();
     let input = First::update().lines(["in".to_owned()]).note("in").hint("in".to_owned());
     first.0.configured(cancelled).run(input).await.unwrap();
     if program > 1 {

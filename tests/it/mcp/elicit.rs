@@ -5,10 +5,11 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
 use superstep::{
-    Checkpointer, MemoryCheckpointer, RunConfig, RunError,
+    Checkpointer, MemoryCheckpointer, RunError, RunOptions,
     agent::{
-        Agent, AgentOutcome, Approval, ApprovalFuture, ApprovalRequest, Approver, ReactConfig, Reply,
-        ToolMode,
+        Agent, AgentOutcome, Approval, ReactConfig, Reply,
+        approval::{ApprovalFuture, ApprovalRequest, Approver},
+        config::ToolMode,
     },
     llm::{Message, Role},
     mcp::{Endpoint, McpConfig, McpServer},
@@ -93,8 +94,8 @@ fn agent(
     agent.config(config).checkpointer(store).build().unwrap()
 }
 
-fn t() -> RunConfig {
-    RunConfig::thread("t")
+fn t() -> RunOptions {
+    RunOptions::new().thread("t")
 }
 
 fn main_account() -> Approval {
@@ -319,7 +320,7 @@ async fn questions_without_a_user_are_declined_and_reported() {
             true => agent.checkpointer(bank.store.clone()),
             false => agent.approve_by_interrupt(),
         };
-        let (agent, config) = (agent.build().unwrap(), if stored { t() } else { RunConfig::default() });
+        let (agent, config) = (agent.build().unwrap(), if stored { t() } else { RunOptions::new() });
         let mut stream = agent.configured(config).ask_stream("go", superstep::StreamMode::Custom);
         let mut said = String::new();
         while let Some(event) = futures::StreamExt::next(&mut stream).await {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use superstep::{
     Checkpointer, MemoryCheckpointer,
-    agent::{Agent, AgentOutcome, MediaConfig, ReactConfig},
+    agent::{Agent, AgentOutcome, ReactConfig, config::MediaConfig},
     llm::{Accepts, ChatModel, Media, Message, Request, ResponseStream, Role, WireConfig},
     mcp::McpServer,
 };

@@ -34,8 +34,8 @@ fn agent(server: &Arc<McpServer>, answers: impl IntoIterator<Item = Answer>) -> 
     (agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap(), model)
 }
 
-pub(super) fn allowed() -> Vec<superstep::agent::PermissionRule> {
-    vec![superstep::agent::PermissionRule::new("*", superstep::agent::Permit::Allow)]
+pub(super) fn allowed() -> Vec<superstep::agent::config::PermissionRule> {
+    vec![superstep::agent::config::PermissionRule::new("*", superstep::agent::config::Permit::Allow)]
 }
 
 #[tokio::test]

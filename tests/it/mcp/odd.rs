@@ -4,9 +4,13 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    At, Checkpointer, MemoryCheckpointer, Replayed,
-    agent::{Agent, AgentBuilder, ReactConfig, ReplayTools, ToolDifference},
+    Checkpointer, MemoryCheckpointer,
+    agent::{
+        Agent, AgentBuilder, ReactConfig,
+        replay::{ReplayTools, ToolDifference},
+    },
     mcp::{Endpoint, McpConfig, McpServer},
+    replay::{At, Replayed},
 };
 use superstep_testing::{
     script::{Script, call as call_of, txt},

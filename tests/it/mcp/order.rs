@@ -5,7 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use superstep::{
     MemoryCheckpointer,
-    agent::{Agent, Approval, PermissionRule, Permit, ReactConfig, ToolMode},
+    agent::{
+        Agent, Approval, ReactConfig,
+        config::{PermissionRule, Permit, ToolMode},
+    },
     llm::{ChatModel, Sequence, Tool, ToolCx, ToolFuture, ToolSpec},
     mcp::{McpConfig, McpServer},
 };

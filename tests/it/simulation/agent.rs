@@ -10,7 +10,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use superstep::{
     CompiledGraph, State,
-    agent::{AgentDeps, AgentState, AgentStateUpdate, ReactConfig, ToolMode, react_graph},
+    agent::{
+        AgentState, ReactConfig, config::ToolMode, deps::AgentDeps, graph::react_graph,
+        state::AgentStateUpdate,
+    },
     llm::{
         Behaviour, ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, ToolCx,
         ToolRegistry, ToolSpec, Usage, tool_fn,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use superstep_graph::{CheckpointId, CompiledGraph, Interrupt, Outcome, State, Status};
 use superstep_llm::{Message, Usage};
 
-use crate::{AgentOutcome, AgentState, ApprovalRequest, HasAgent, Metadata, ReactConfig};
+use crate::{AgentOutcome, AgentState, HasAgent, ReactConfig, approval::ApprovalRequest, state::Metadata};
 
 /// A model with tools that replies to messages, thread by thread.
 ///

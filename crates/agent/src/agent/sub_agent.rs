@@ -7,7 +7,7 @@ use serde::Deserialize;
 use superstep_llm::ToolSpec;
 
 use super::handle::Agent;
-use crate::SubAgent;
+use crate::deps::SubAgent;
 
 impl SubAgent {
     /// Creates the tool of an agent; the description is for the model. A call may use half of the

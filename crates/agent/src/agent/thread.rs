@@ -2,12 +2,16 @@
 //!
 //! Start at [`AgentThread`].
 
-use std::ops::Deref;
+use std::{ops::Deref, time::Duration};
 
 use futures::TryFutureExt;
+use serde::Serialize;
+use serde_json::Value;
 use superstep_graph::{
-    CheckpointId, Outcome, RunConfig, RunError, RunStream, Streaming, Thread, ThreadId, run_options,
+    Answers, CheckpointId, Durability, OnUnfinished, Outcome, RunError, RunOptions, RunStream, Streaming,
+    Thread, ThreadId, clock::Clock, convert::IntoShared, thread::Drain,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::steer::{SteerError, steer};
 use crate::{Agent, AgentOutcome, AgentState, HasAgent, Reply};
@@ -36,19 +40,19 @@ impl<S: HasAgent> Agent<S> {
     /// Returns a handle to the thread with this id, which need not exist yet. The agent requires a checkpointer.
     #[must_use = "a handle does nothing until one of its operations runs"]
     pub fn thread(&self, id: impl Into<ThreadId>) -> AgentThread<S> {
-        self.configured(RunConfig::thread(id))
+        self.configured(RunOptions::new().thread(id))
     }
 
     /// Returns a handle to turns that belong to no thread and are not stored, to set their options.
     #[must_use = "a handle does nothing until one of its operations runs"]
     pub fn without_thread(&self) -> AgentThread<S> {
-        self.configured(RunConfig::default())
+        self.configured(RunOptions::new())
     }
 
     /// Returns a handle with these options, to the thread that they name, if any.
     #[must_use = "a handle does nothing until one of its operations runs"]
-    pub fn configured(&self, config: RunConfig) -> AgentThread<S> {
-        AgentThread { agent: self.clone(), thread: self.graph().configured(config) }
+    pub fn configured(&self, options: RunOptions) -> AgentThread<S> {
+        AgentThread { agent: self.clone(), thread: self.graph().configured(options) }
     }
 
     /// Runs a turn for a message, without a thread and with the default options.
@@ -59,8 +63,41 @@ impl<S: HasAgent> Agent<S> {
     }
 }
 
+/// Defines options of turns as those of the graph's thread.
+macro_rules! options_of_thread {
+    ($($name:ident $(<$generic:ident: $bound:path>)? ($($argument:ident: $type:ty),*);)*) => {
+        $(
+            #[doc = concat!("Does the same as [`Thread::", stringify!($name), "`].")]
+            #[must_use = "a handle does nothing until one of its operations runs"]
+            pub fn $name $(<$generic: $bound>)? (self, $($argument: $type),*) -> Self {
+                Self { thread: self.thread.$name($($argument),*), ..self }
+            }
+        )*
+    };
+}
+
 impl<S: HasAgent> AgentThread<S> {
-    run_options!(self, self.thread.config_mut());
+    options_of_thread! {
+        at(checkpoint: impl Into<Option<CheckpointId>>);
+        answer(interrupt: impl Into<String>, value: impl Serialize);
+        answers(answers: Answers);
+        step_limit(supersteps: u32);
+        depth_limit(graphs: usize);
+        max_concurrency(tasks: impl Into<Option<usize>>);
+        step_timeout(timeout: impl Into<Option<Duration>>);
+        on_unfinished(what: OnUnfinished);
+        break_before<N: Into<String>>(nodes: impl IntoIterator<Item = N>);
+        break_after<N: Into<String>>(nodes: impl IntoIterator<Item = N>);
+        drain(drain: Drain);
+        cancel(token: CancellationToken);
+        clock(clock: impl IntoShared<dyn Clock>);
+        context(context: impl Serialize);
+        seed(seed: u64);
+        snapshot_every(supersteps: impl Into<Option<usize>>);
+        durability(durability: Durability);
+        recording(on: bool);
+        metadata(name: impl Into<String>, value: impl Into<Value>);
+    }
 
     /// Runs a turn for a message.
     ///

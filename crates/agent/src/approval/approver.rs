@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_llm::ToolQuestion;
 
-use crate::{PermissionRule, Permit};
+use crate::config::{PermissionRule, Permit};
 
 /// The source of decisions on calls that require approval.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub enum Approvals {
     Ask(Arc<dyn Approver>),
     /// The answers to the run's interrupts, from any process at any time. The turn stops until all calls of
     /// the round are decided. Calls that need no approval and may run before them have run by then, and do
-    /// not run again; with [`hold_batch`](crate::ApprovalConfig::hold_batch) all of them wait.
+    /// not run again; with [`hold_batch`](crate::config::ApprovalConfig::hold_batch) all of them wait.
     Interrupt,
 }
 

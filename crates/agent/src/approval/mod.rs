@@ -4,3 +4,8 @@
 
 pub(crate) mod approver;
 pub(crate) mod trust;
+
+pub use self::{
+    approver::{ApprovalFuture, ApprovalRequest, Approvals, Approver},
+    trust::Trust,
+};

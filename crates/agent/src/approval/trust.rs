@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use superstep_graph::ThreadId;
 
 use super::approver::{Approval, ApprovalRequest};
-use crate::PermissionRule;
+use crate::config::PermissionRule;
 
 /// Decides which stored decisions of a thread are valid.
 ///

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct ApprovalConfig {
     /// Blocks all calls of a response until every approval is decided. Otherwise only dependent calls wait:
-    /// in [`Sequential`](crate::ToolMode::Sequential) mode the later ones, in parallel mode those on the
+    /// in [`Sequential`](crate::config::ToolMode::Sequential) mode the later ones, in parallel mode those on the
     /// other side of an [exclusive](superstep_llm::Behaviour::exclusive) call.
     pub hold_batch: bool,
     /// Ends the turn with the outcome [`Denied`](crate::AgentOutcome::Denied) after the round in which the

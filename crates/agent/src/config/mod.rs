@@ -18,3 +18,19 @@ pub(crate) mod react_config;
 pub(crate) mod retrieve;
 pub(crate) mod tools;
 pub(crate) mod truncate;
+
+pub use self::{
+    answers::{AfterEmpty, EmptyPolicy, Exhausted, LengthPolicy},
+    approval::ApprovalConfig,
+    budget::{Budget, Cost},
+    context::{Breaker, ContextBudget, ContextConfig, ContextLayer},
+    finish::{Finish, FinishBy, OutputMode},
+    limit::{AtLimit, Limit, LimitUnit},
+    loops::{LoopAction, LoopRule, Repeat},
+    media::MediaConfig,
+    permissions::{PermissionRule, Permit},
+    react_config::ConfigError,
+    retrieve::Retrieve,
+    tools::{ResultOrder, ToolErrors, ToolMode},
+    truncate::{Truncate, TruncateSide},
+};

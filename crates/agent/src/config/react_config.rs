@@ -29,7 +29,7 @@ use super::{
 /// reads a partial configuration.
 ///
 /// ```
-/// # use superstep_agent::{Limit, ReactConfig, ToolMode};
+/// # use superstep_agent::{ReactConfig, config::{Limit, ToolMode}};
 /// let config = ReactConfig { tool_mode: ToolMode::Parallel { max: 8 }, ..ReactConfig::graph(25) };
 /// assert_eq!(config.limit.max, 25);
 /// ```
@@ -97,7 +97,7 @@ pub struct ReactConfig {
     pub synthetic_after_tools: Option<String>,
     /// The assistant's reply when a turn is cancelled; `None` for none.
     pub halt: Option<String>,
-    /// Records the parts of each response in the state; see [`Part`](crate::Part).
+    /// Records the parts of each response in the state; see [`Part`](crate::state::Part).
     pub parts: bool,
     /// The retrieval before the first model call of a turn.
     pub retrieve: Option<Retrieve>,

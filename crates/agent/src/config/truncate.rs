@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// splits a character.
 ///
 /// ```
-/// # use superstep_agent::{TruncateSide, Truncate};
+/// # use superstep_agent::config::{Truncate, TruncateSide};
 /// let short = Truncate { keep: TruncateSide::HeadTail, ..Truncate::chars(4, "[{omitted} of {total}]") };
 /// assert_eq!(short.apply("abcdefgh".into()), "ab[4 of 8]gh");
 /// assert_eq!(short.apply("abcd".into()), "abcd");

@@ -10,7 +10,7 @@ use super::{
     shown::Shown,
     summary::{closed, message},
 };
-use crate::{Truncate, TruncateSide};
+use crate::config::{Truncate, TruncateSide};
 
 /// Maximum number of characters of a message in a summary request.
 const LONGEST: usize = 8_000;

@@ -5,8 +5,10 @@ use serde_json::{Map, Value, json};
 use superstep_llm::{ArgumentCheck, Message, ToolSpec};
 
 use crate::{
-    AgentOutcome, AgentState, AgentStateUpdate, Finish, FinishBy, LastAnswer, OutputMode, ReactConfig,
-    StopReason, config::prompts, transcript::repaired_call,
+    AgentOutcome, AgentState, ReactConfig,
+    config::{Finish, FinishBy, OutputMode, prompts},
+    state::{AgentStateUpdate, LastAnswer, StopReason},
+    transcript::repaired_call,
 };
 
 /// The finish tool's arguments: the text for the user, and the value if it is not an object.

@@ -5,7 +5,11 @@
 use superstep_llm::{Message, Role, ToolSpec};
 
 use super::finish::Finishing;
-use crate::{AgentDeps, AgentState, OutputMode, config::prompts};
+use crate::{
+    AgentState,
+    config::{OutputMode, prompts},
+    deps::AgentDeps,
+};
 
 /// The parts of a request around the conversation.
 pub(crate) struct Frame {

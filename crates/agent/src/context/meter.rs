@@ -8,8 +8,10 @@ use super::{
     summary,
 };
 use crate::{
-    AgentDeps, AgentState, ContextConfig, ContextView, RequestSize, config::context::share,
-    state::view::Change,
+    AgentState,
+    config::{ContextConfig, context::share},
+    deps::AgentDeps,
+    state::{ContextView, RequestSize, view::Change},
 };
 
 /// Counts the tokens of one agent's requests.

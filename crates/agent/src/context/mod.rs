@@ -1,6 +1,6 @@
 //! The context of a request: its frame, its size, and a view of the conversation that is extended from request to request.
 //!
-//! The conversation itself is never changed. [`ContextView`](crate::ContextView) determines which part of it is sent and the
+//! The conversation itself is never changed. [`ContextView`](crate::state::ContextView) determines which part of it is sent and the
 //! summary of the rest; [`plan`] decides on a new view, and [`summary`] formats the summary request.
 //! Start at [`plan::plan`].
 

@@ -9,7 +9,11 @@ use super::{
     meter::Meter,
     shown::{Shown, is_of_user},
 };
-use crate::{AgentState, ContextLayer, ContextView, config::context::share, state::view::Change};
+use crate::{
+    AgentState,
+    config::{ContextLayer, context::share},
+    state::{ContextView, view::Change},
+};
 
 /// The next step before the model call.
 #[derive(Debug)]

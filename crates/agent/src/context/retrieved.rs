@@ -3,8 +3,8 @@
 use superstep_llm::Message;
 
 use crate::{
-    Passage, Truncate,
-    config::{delimiters::defused, prompts},
+    config::{Truncate, delimiters::defused, prompts},
+    deps::Passage,
 };
 
 /// The delimiters of retrieved texts.

@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use superstep_llm::{Message, Role};
 
 use super::summary;
-use crate::{ContextView, Messages, Truncate, config::prompts};
+use crate::{
+    config::{Truncate, prompts},
+    state::{ContextView, Messages},
+};
 
 /// A conversation under a view. Messages are referenced by their positions.
 pub(crate) struct Shown<'a> {

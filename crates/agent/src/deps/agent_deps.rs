@@ -10,8 +10,13 @@ use superstep_llm::{
 
 use super::{knowledge::Knowledge, models::Models, replay_tools::ReplayTools, sub_agent::SubAgent};
 use crate::{
-    Approvals, Hooks, MemoryTrigger, ReactConfig, Steps, Trust, TurnHistory,
-    hooks::tool_check::{OnToolCheck, OnToolError},
+    ReactConfig,
+    approval::{Approvals, Trust},
+    deps::{MemoryTrigger, TurnHistory},
+    hooks::{
+        Hooks, Steps,
+        tool_check::{OnToolCheck, OnToolError},
+    },
 };
 
 /// The dependencies of the nodes. Cheap to clone.

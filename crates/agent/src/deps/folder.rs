@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use superstep_graph::{Cx, NodeError, chain};
+use superstep_graph::{Cx, NodeError, error::chain};
 
 use super::agent_deps::AgentDeps;
 use crate::AgentState;

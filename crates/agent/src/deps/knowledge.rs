@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::MemoryFuture;
+use crate::deps::MemoryFuture;
 
 /// A searchable collection of texts: documents, a wiki, a vector database.
 ///
-/// The node `retrieve` searches it for each new user message; see [`Retrieve`](crate::Retrieve). The results
+/// The node `retrieve` searches it for each new user message; see [`Retrieve`](crate::config::Retrieve). The results
 /// are data for the model, and delimited as such.
 pub trait Knowledge: Send + Sync {
     /// Returns its name, for events.

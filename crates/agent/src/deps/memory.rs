@@ -94,7 +94,7 @@ pub struct MemoryError(pub String);
 /// The memory of an agent, and the condition under which messages are stored in it.
 #[derive(Clone)]
 pub struct MemoryTrigger {
-    /// The memory that stores them, and that [`Retrieve`](crate::Retrieve) searches.
+    /// The memory that stores them, and that [`Retrieve`](crate::config::Retrieve) searches.
     pub store: Arc<dyn LongTermMemory>,
     /// Returns whether a user's text is a memory request.
     pub asks: Arc<dyn Fn(&str) -> bool + Send + Sync>,

@@ -11,3 +11,12 @@ pub(crate) mod models;
 pub(crate) mod replay_tools;
 pub(crate) mod sub_agent;
 pub(crate) mod tool_sources;
+
+pub use self::{
+    agent_deps::AgentDeps,
+    history::{HistoryFuture, TurnHistory, TurnRecord},
+    knowledge::{Knowledge, Passage},
+    memory::{LongTermMemory, MEMORY_PHRASES, MemoryEntry, MemoryError, MemoryFuture, MemoryTrigger},
+    models::Models,
+    sub_agent::SubAgent,
+};

@@ -10,7 +10,7 @@ use superstep_llm::ChatModel;
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use superstep_agent::Models;
+/// # use superstep_agent::deps::Models;
 /// # use superstep_llm::ChatModel;
 /// # fn example(large: Arc<dyn ChatModel>, small: Arc<dyn ChatModel>) -> Models {
 /// Models { compaction: Some(small), ..Models::from(large) }

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_graph::{CustomEvent, Cx, Event, State, SubgraphPath};
+use superstep_graph::{Cx, Event, State, checkpoint::SubgraphPath, stream::CustomEvent};
 use superstep_llm::{FileChanges, ToolQuestion};
 
-use crate::{BudgetLimit, Part, ToolStatus};
+use crate::state::{BudgetLimit, Part, ToolStatus};
 
 /// An event of the agent.
 ///
@@ -205,7 +205,7 @@ pub enum AgentEvent {
         /// The tool.
         tool: String,
     },
-    /// A call waits for a decision; its [`ApprovalRequest`](crate::ApprovalRequest) is the question of an interrupt.
+    /// A call waits for a decision; its [`ApprovalRequest`](crate::approval::ApprovalRequest) is the question of an interrupt.
     ApprovalRequested {
         /// The id of the call.
         id: String,

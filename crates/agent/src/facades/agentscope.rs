@@ -4,13 +4,15 @@
 
 use std::sync::Arc;
 
-use superstep_graph::{AsNode, MemoryCheckpointer, RunConfig, RunError, State, ThreadId};
+use superstep_graph::{MemoryCheckpointer, RunError, RunOptions, State, ThreadId, thread::AsNode};
 use superstep_llm::{Message, Role};
 
 use super::facade::{Facade, FacadeError};
 use crate::{
-    Agent, AgentBuilder, AgentError, AgentEvent, AgentState, AgentStateUpdate, Hooks, Msg, Printed,
-    ReactConfig,
+    Agent, AgentBuilder, AgentError, AgentEvent, AgentState, ReactConfig,
+    hooks::{Hooks, Printed},
+    state::AgentStateUpdate,
+    transcript::msg::Msg,
 };
 
 /// An agent with a name and its own memory: the thread of that name.
@@ -20,7 +22,7 @@ use crate::{
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use superstep_agent::{Agent, Hooks, Msg, agentscope::ReActAgent};
+/// # use superstep_agent::{Agent, facades::agentscope::ReActAgent, hooks::{Hooks, Msg}};
 /// # use superstep_llm::ChatModel;
 /// # async fn example(model: Arc<dyn ChatModel>) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut hooks = Hooks::default();
@@ -79,16 +81,15 @@ impl ReActAgent {
     /// # Errors    [`FacadeError`], also for an unavailable model and a failing hook. The messages until then
     /// are stored, every tool call with a result.
     pub async fn reply(&self, msg: impl Into<Msg>) -> Result<Msg, FacadeError> {
-        self.reply_with(msg, RunConfig::default()).await
+        self.reply_with(msg, RunOptions::new()).await
     }
 
-    /// Does the same with a run configuration, for example to cancel it; the thread is this agent's.
+    /// Does the same with the options of the run, for example to cancel it; the thread is this agent's.
     ///
     /// # Errors    Those of [`reply`](Self::reply).
-    pub async fn reply_with(&self, msg: impl Into<Msg>, config: RunConfig) -> Result<Msg, FacadeError> {
+    pub async fn reply_with(&self, msg: impl Into<Msg>, options: RunOptions) -> Result<Msg, FacadeError> {
         let msg = self.hooks.reply.before("reply", msg.into()).await?;
-        let config = RunConfig { thread: Some(self.thread()), ..config };
-        let mut turn = self.facade.begin(input(&msg), config);
+        let mut turn = self.facade.begin(input(&msg), options.thread(self.thread()));
         let mut said = String::new();
         while let Some((name, data)) = turn.next().await {
             match AgentEvent::read(name, &data) {

@@ -5,17 +5,17 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use superstep_graph::{RunConfig, State};
+use superstep_graph::{RunOptions, State};
 use superstep_llm::Message;
 
 use super::facade::{Facade, FacadeError};
-use crate::{AfterTurn, Agent, AgentBuilder, AgentError, AgentState, ReactConfig};
+use crate::{Agent, AgentBuilder, AgentError, AgentState, ReactConfig, hooks::AfterTurn};
 
 /// Replies to prompts, each of them a separate conversation.
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use superstep_agent::{Agent, cococat::AgentLoop};
+/// # use superstep_agent::{Agent, facades::cococat::AgentLoop};
 /// # use superstep_llm::ChatModel;
 /// # async fn example(model: Arc<dyn ChatModel>) -> Result<(), Box<dyn std::error::Error>> {
 /// let agent = AgentLoop::new(Agent::builder(model))?;
@@ -65,10 +65,10 @@ impl AgentLoop {
     /// # Errors    [`FacadeError`]; not for an unavailable model, unless the configuration changes the
     /// preset's handling.
     pub async fn run(&self, prompt: &str, user_id: &str) -> Result<CococatReply, FacadeError> {
-        self.run_with(prompt, user_id, RunConfig::default()).await
+        self.run_with(prompt, user_id, RunOptions::new()).await
     }
 
-    /// Does the same with a run configuration: on a thread, where the conversation continues, or to cancel
+    /// Does the same with the options of the run: on a thread, where the conversation continues, or to cancel
     /// it.
     ///
     /// # Errors    Those of [`run`](Self::run).
@@ -76,12 +76,12 @@ impl AgentLoop {
         &self,
         prompt: &str,
         user_id: &str,
-        config: RunConfig,
+        options: RunOptions,
     ) -> Result<CococatReply, FacadeError> {
         let input = AgentState::update().messages([Message::user(prompt)]).user_id(user_id).cwd(None);
-        let given = config.clone();
-        let state = self.facade.run(input, config).await?;
-        if let (Some(after), Some(user)) = (&self.after, state.memory_owner(given.thread.as_ref())) {
+        let given = options.clone();
+        let state = self.facade.run(input, options).await?;
+        if let (Some(after), Some(user)) = (&self.after, state.memory_owner(given.get_thread())) {
             after.after_turn(&user, given).await;
         }
         Ok(CococatReply { content: state.final_reply, iterations: state.metadata.steps_taken })

@@ -7,14 +7,16 @@ use std::{io, path::PathBuf, time::Duration};
 use futures::StreamExt;
 use serde_json::Value;
 use superstep_graph::{
-    Event, Interrupt, Outcome, RunConfig, RunError, RunStream, Status, StreamMode, Streaming,
+    Event, Interrupt, Outcome, RunError, RunOptions, RunStream, Status, StreamMode, Streaming,
 };
 use superstep_llm::ModelError;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Agent, AgentBuilder, AgentError, AgentOutcome, AgentState, AgentStateUpdate, Exhausted, HookFailure,
-    ModelFailure, ReactConfig, deps::folder::FolderError,
+    Agent, AgentBuilder, AgentError, AgentOutcome, AgentState, ReactConfig,
+    config::Exhausted,
+    deps::folder::FolderError,
+    state::{AgentStateUpdate, HookFailure, ModelFailure},
 };
 
 /// The error of a facade.
@@ -35,7 +37,7 @@ pub enum FacadeError {
     /// A hook failed, or panicked.
     #[error("a hook of the program failed")]
     Hook(#[from] HookFailure),
-    /// A tool failed, and the configuration has [`ToolErrors::Fail`](crate::ToolErrors::Fail).
+    /// A tool failed, and the configuration has [`ToolErrors::Fail`](crate::config::ToolErrors::Fail).
     #[error("{0}")]
     Tool(String),
     /// The folder of the turn is not usable. Nothing has begun.
@@ -52,7 +54,7 @@ pub enum FacadeError {
         /// Its name.
         name: &'static str,
         /// The cause.
-        source: crate::HookError,
+        source: crate::hooks::HookError,
     },
     /// The turn has not ended: calls require approval, or the run was drained.
     #[error("the turn is not over, {} of its calls wait to be approved; resume its thread", .interrupts.len())]
@@ -87,16 +89,16 @@ impl Facade {
     pub(crate) async fn run(
         &self,
         input: AgentStateUpdate,
-        config: RunConfig,
+        options: RunOptions,
     ) -> Result<AgentState, FacadeError> {
-        ended(self.agent.configured(config).run(input).await?, self.fails)
+        ended(self.agent.configured(options).run(input).await?, self.fails)
     }
 
     /// Starts a turn with an event stream.
-    pub(crate) fn begin(&self, input: AgentStateUpdate, config: RunConfig) -> Turn {
+    pub(crate) fn begin(&self, input: AgentStateUpdate, options: RunOptions) -> Turn {
         let streaming = Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() };
-        let cancel = config.cancel.clone();
-        let stream = self.agent.configured(config).stream(input, streaming);
+        let cancel = options.get_cancel().clone();
+        let stream = self.agent.configured(options).stream(input, streaming);
         Turn { fails: self.fails, stream, cancel }
     }
 }

@@ -7,13 +7,17 @@ use std::{error::Error, future::Future, io, path::Path, sync::Arc};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use superstep_graph::{Merge, Merges, RunConfig, State};
+use superstep_graph::{
+    RunOptions, State,
+    state::{Merge, Merges},
+};
 use superstep_llm::Message;
 
 use super::facade::{Facade, FacadeError};
 use crate::{
-    Agent, AgentBuilder, AgentError, AgentState, HookError, ReactConfig, ToolCheck, deps::folder,
-    hooks::around::caught,
+    Agent, AgentBuilder, AgentError, AgentState, ReactConfig,
+    deps::folder,
+    hooks::{HookError, ToolCheck, around::caught},
 };
 
 /// Maximum number of characters of a tool result sent to the model.
@@ -26,7 +30,7 @@ pub const TOOL_RESULT_MAX_CHARS: usize = 16_000;
 ///
 /// ```
 /// # use std::{future::ready, sync::Arc};
-/// # use superstep_agent::{Agent, ToolCheck, harness::AgentLoop};
+/// # use superstep_agent::{Agent, facades::harness::AgentLoop, hooks::ToolCheck};
 /// # use superstep_llm::ChatModel;
 /// use serde_json::{Value, json};
 ///
@@ -74,7 +78,7 @@ impl<E: EventEmitter + ?Sized> EventEmitter for Arc<E> {
 /// The result of [`AgentLoop::run`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TurnResult {
-    /// The model's last text, or [the fixed one](crate::AtLimit::Fixed) at the limit.
+    /// The model's last text, or [the fixed one](crate::config::AtLimit::Fixed) at the limit.
     pub final_content: Option<String>,
     /// The executed tools, in call order, with repetitions.
     pub tools_used: Vec<String>,
@@ -92,7 +96,7 @@ impl<M> AgentLoop<M> {
     /// - `on_tool_check` decides whether a call may run; the model receives the reason of an `Err`. A call
     ///   that it denies needs no approval.
     /// - `on_error` receives every error that [`run`](Self::run) returns, once, with its origin: `"llm"`,
-    ///   `"context"`, `"hook"` or `"run"`. It also receives every tool failure, as a [`ToolFailure`](crate::ToolFailure) from
+    ///   `"context"`, `"hook"` or `"run"`. It also receives every tool failure, as a [`ToolFailure`](crate::hooks::ToolFailure) from
     ///   `"tool"`, even if the model receives it instead and the turn continues, see
     ///   [`ReactConfig::tool_errors`].
     ///
@@ -166,11 +170,10 @@ impl<M> AgentLoop<M> {
             }
             None => Value::Null,
         };
-        let config = RunConfig { context, ..RunConfig::default() };
-        self.run_with(msg, history, config).await
+        self.run_with(msg, history, RunOptions::new().context(context)).await
     }
 
-    /// Does the same with a run configuration: on a thread, or to cancel it. The thread's conversation is
+    /// Does the same with the options of the run: on a thread, or to cancel it. The thread's conversation is
     /// replaced by the built one. The tools work in the folder that the context of the run has as `cwd`.
     ///
     /// # Errors    Those of [`run`](Self::run).
@@ -178,9 +181,9 @@ impl<M> AgentLoop<M> {
         &self,
         msg: &M,
         history: &[Value],
-        config: RunConfig,
+        options: RunOptions,
     ) -> Result<TurnResult, FacadeError> {
-        let turn = self.turn(msg, history, config).await;
+        let turn = self.turn(msg, history, options).await;
         if let Err(error) = &turn {
             match error {
                 FacadeError::Model(error) => (self.on_error)(error, "llm"),
@@ -194,14 +197,14 @@ impl<M> AgentLoop<M> {
         turn
     }
 
-    async fn turn(&self, msg: &M, history: &[Value], config: RunConfig) -> Result<TurnResult, FacadeError> {
-        let cwd = folder::named(&config.context).map(folder::real).transpose()?;
+    async fn turn(&self, msg: &M, history: &[Value], options: RunOptions) -> Result<TurnResult, FacadeError> {
+        let cwd = folder::named(options.get_context()).map(folder::real).transpose()?;
         let (mut messages, conversation) = self.context(msg, history).await?;
         let new_messages_start = messages.len();
         let given = conversation.into_iter().map(Merge::Put);
         let replaced = [Merge::remove_all()].into_iter().chain(given).collect();
         let input = AgentState::update().messages(Merges(replaced)).cwd(cwd);
-        let mut turn = self.facade.begin(input, config);
+        let mut turn = self.facade.begin(input, options);
         while let Some((event, payload)) = turn.next().await {
             match (&self.emitter, &self.on_event) {
                 (Some(emitter), _) => emitter.emit(event, &payload),

@@ -8,3 +8,5 @@ pub mod cococat;
 pub(crate) mod facade;
 pub mod harness;
 pub mod opencode;
+
+pub use self::facade::FacadeError;

@@ -6,17 +6,20 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 use serde_json::Value;
-use superstep_graph::{RunConfig, State};
+use superstep_graph::{RunOptions, State};
 use superstep_llm::Message;
 
 use super::facade::{Facade, FacadeError, Turn};
-use crate::{AgentBuilder, AgentEvent, AgentState, AgentStateUpdate, Part, ReactConfig, ToolStatus};
+use crate::{
+    AgentBuilder, AgentEvent, AgentState, ReactConfig,
+    state::{AgentStateUpdate, Part, ToolStatus},
+};
 
 /// A model with tools for a single round: it may call tools in parallel, and then replies.
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use superstep_agent::{Agent, opencode::{AiClient, ReactLoop}};
+/// # use superstep_agent::{Agent, facades::opencode::{AiClient, ReactLoop}};
 /// # use superstep_llm::ChatModel;
 /// # async fn example(model: Arc<dyn ChatModel>) -> Result<(), Box<dyn std::error::Error>> {
 /// let client = AiClient::new(Agent::builder(model));
@@ -168,7 +171,7 @@ impl AiClient {
     ///
     /// # Errors    [`FacadeError`], also for an unavailable model.
     pub async fn chat(&self, query: &str) -> Result<String, FacadeError> {
-        Ok(self.turn(query, RunConfig::default(), ReactConfig::single_round).await?.final_reply)
+        Ok(self.turn(query, RunOptions::new(), ReactConfig::single_round).await?.final_reply)
     }
 
     /// Does the same and streams events.
@@ -176,16 +179,16 @@ impl AiClient {
     /// # Errors    [`FacadeError::Build`]; all others are returned by [`end`](Running::end).
     pub fn chat_stream(&self, query: &str) -> Result<Running<'static>, FacadeError> {
         let facade = self.facade(ReactConfig::single_round)?;
-        Ok(running(&facade, query, RunConfig::default(), None))
+        Ok(running(&facade, query, RunOptions::new(), None))
     }
 
     async fn turn(
         &self,
         query: &str,
-        config: RunConfig,
+        options: RunOptions,
         change: impl FnOnce(ReactConfig) -> ReactConfig,
     ) -> Result<AgentState, FacadeError> {
-        self.facade(change)?.run(input(query), config).await
+        self.facade(change)?.run(input(query), options).await
     }
 
     fn facade(&self, change: impl FnOnce(ReactConfig) -> ReactConfig) -> Result<Facade, FacadeError> {
@@ -206,15 +209,15 @@ impl ReactLoop {
     ///
     /// # Errors    [`FacadeError`], also for an unavailable model after its retries.
     pub async fn run(&mut self, query: &str) -> Result<String, FacadeError> {
-        self.run_with(query, RunConfig::default()).await
+        self.run_with(query, RunOptions::new()).await
     }
 
-    /// Does the same with a run configuration: on a thread, where the conversation continues, or to cancel
+    /// Does the same with the options of the run: on a thread, where the conversation continues, or to cancel
     /// it.
     ///
     /// # Errors    Those of [`run`](Self::run).
-    pub async fn run_with(&mut self, query: &str, config: RunConfig) -> Result<String, FacadeError> {
-        let state = self.client.turn(query, config, self.change()).await?;
+    pub async fn run_with(&mut self, query: &str, options: RunOptions) -> Result<String, FacadeError> {
+        let state = self.client.turn(query, options, self.change()).await?;
         self.parts = state.parts.iter().cloned().collect();
         Ok(state.final_reply)
     }
@@ -222,9 +225,9 @@ impl ReactLoop {
     /// Does the same and streams events; [`parts`](Self::parts) are set by [`end`](Running::end).
     ///
     /// # Errors    [`FacadeError::Build`]; all others are returned by `end`.
-    pub fn run_stream(&mut self, query: &str, config: RunConfig) -> Result<Running<'_>, FacadeError> {
+    pub fn run_stream(&mut self, query: &str, options: RunOptions) -> Result<Running<'_>, FacadeError> {
         let facade = self.client.facade(self.change())?;
-        Ok(running(&facade, query, config, Some(&mut self.parts)))
+        Ok(running(&facade, query, options, Some(&mut self.parts)))
     }
 
     fn change(&self) -> impl FnOnce(ReactConfig) -> ReactConfig + use<> {
@@ -253,10 +256,10 @@ fn input(query: &str) -> AgentStateUpdate {
 fn running<'a>(
     facade: &Facade,
     query: &str,
-    config: RunConfig,
+    options: RunOptions,
     parts: Option<&'a mut Vec<Part>>,
 ) -> Running<'a> {
-    Running { turn: facade.begin(input(query), config), told: VecDeque::new(), is_in_step: false, parts }
+    Running { turn: facade.begin(input(query), options), told: VecDeque::new(), is_in_step: false, parts }
 }
 
 /// Returns the default system prompt of [`ReactLoop`]: think, act and observe in turn.

@@ -3,3 +3,8 @@
 //! Start at [`react_graph::react_graph`].
 
 pub(crate) mod react_graph;
+
+pub use self::react_graph::{
+    Next, ReactNodes, add_agent, add_compact, add_finalize, add_init_state, add_memory_trigger, add_record,
+    add_retrieve, add_tools, react_graph, react_graph_as, should_continue,
+};

@@ -4,7 +4,8 @@ use superstep_graph::{END, NodeRef, Route, START, StateGraph};
 use superstep_llm::Role;
 
 use crate::{
-    AgentDeps, AgentState, HasAgent,
+    AgentState, HasAgent,
+    deps::AgentDeps,
     nodes::{
         agent::agent,
         compact::compact,

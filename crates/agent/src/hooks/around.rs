@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_llm::{ChatModel, Message, Request, ResponseStream, Tool, ToolCx, ToolFuture};
 
-use crate::{HookFailure, Msg, config::prompts};
+use crate::{config::prompts, state::HookFailure, transcript::msg::Msg};
 
 /// The hooks before and after each step.
 ///
 /// `reasoning` is a model call and `acting` a tool call: their hooks run inside of the nodes `agent` and
 /// `tools`, in every graph with these nodes. `reply`, `observe` and `print` are the operations of
-/// [`ReActAgent`](crate::agentscope::ReActAgent).
+/// [`ReActAgent`](crate::facades::agentscope::ReActAgent).
 ///
 /// # Order    In the order of registration; each hook receives the result of the one before. A post hook also
 /// receives the final input of its step. [`Hooks::then`] appends shared hooks to those of one agent.
@@ -31,7 +31,7 @@ use crate::{HookFailure, Msg, config::prompts};
 /// # Example: inspect tool results before the model does
 /// ```
 /// use std::future::ready;
-/// use superstep_agent::{Acting, Hooks};
+/// use superstep_agent::hooks::{Acting, Hooks};
 ///
 /// let mut hooks = Hooks::default();
 /// hooks.acting.pre(|mut acting: Acting| async move {
@@ -63,7 +63,7 @@ pub struct Hooks {
 /// the normal behaviour.
 ///
 /// ```
-/// # use superstep_agent::Steps;
+/// # use superstep_agent::hooks::Steps;
 /// # use superstep_llm::{ChatModel, Request, ResponseStream};
 /// /// A model call with temperature 0.
 /// struct Cold;

@@ -5,3 +5,10 @@
 pub(crate) mod after_turn;
 pub(crate) mod around;
 pub(crate) mod tool_check;
+
+pub use self::{
+    after_turn::AfterTurn,
+    around::{Acting, Around, HookError, Hooked, Hooks, Printed, Steps, ToolFailure},
+    tool_check::{OnToolCheck, OnToolError, ToolCheck},
+};
+pub use crate::transcript::msg::Msg;

@@ -6,11 +6,11 @@ use superstep_llm::{FinishReason, Message, Response, ToolCall};
 
 use super::{budget::Spent, next_call::NextCall};
 use crate::{
-    AfterEmpty, AgentEvent, AgentOutcome, AgentState, AgentStateUpdate, EmptyPolicy, LastAnswer,
-    LengthPolicy, ReactConfig, Refusal, StopReason, ToolCallRecord,
-    config::prompts,
+    AgentEvent, AgentOutcome, AgentState, ReactConfig,
+    config::{AfterEmpty, EmptyPolicy, LengthPolicy, prompts},
     context::finish::{Finishing, TextMeaning},
     events::emit,
+    state::{AgentStateUpdate, LastAnswer, Refusal, StopReason, ToolCallRecord},
 };
 
 /// A response and its changes beside the conversation.

@@ -15,7 +15,8 @@ use super::{
     steering_input::{Steered, steered},
 };
 use crate::{
-    AgentDeps, AgentEvent, AgentOutcome, AgentState, AgentStateUpdate, config::prompts, events::emit,
+    AgentEvent, AgentOutcome, AgentState, config::prompts, deps::AgentDeps, events::emit,
+    state::AgentStateUpdate,
 };
 
 /// Calls the model, unless the turn is over: the checks come first, then the call, streamed token by token.

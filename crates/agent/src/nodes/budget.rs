@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use superstep_llm::Usage;
 
-use crate::{AgentState, Budget, BudgetLimit, Cost, ReactConfig};
+use crate::{
+    AgentState, ReactConfig,
+    config::{Budget, Cost},
+    state::BudgetLimit,
+};
 
 /// Returns the configuration of this turn: the budget of a sub-agent is limited to its grant.
 pub(super) fn of_turn(config: Arc<ReactConfig>, state: &AgentState) -> Arc<ReactConfig> {

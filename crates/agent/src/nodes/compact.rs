@@ -15,13 +15,14 @@ use super::{
     recorded_response::Print,
 };
 use crate::{
-    AgentDeps, AgentEvent, AgentState, AgentStateUpdate, ContextView, RequestSize,
+    AgentEvent, AgentState,
     context::{
         meter::Meter,
         plan::{Step, plan},
     },
+    deps::AgentDeps,
     events::emit,
-    state::view::Change,
+    state::{AgentStateUpdate, ContextView, RequestSize, view::Change},
 };
 
 /// Reduces the next request. A failed summary is not an error: then the remaining layers apply.
@@ -212,7 +213,7 @@ impl RecordedSummary {
             let input = sent.iter().map(|message| deps.counter.message(message));
             let input_tokens = input.fold(0, u64::saturating_add);
             usage = usage + Usage { input_tokens, output_tokens: deps.counter.message(message) };
-            update = update.answer(crate::LastAnswer { estimated: true, ..state.answer });
+            update = update.answer(crate::state::LastAnswer { estimated: true, ..state.answer });
         }
         let (main, model) = (deps.models.main.name(), deps.models.for_compaction().name().to_owned());
         let by_model = by_model(state, main, vec![(model, usage)]);

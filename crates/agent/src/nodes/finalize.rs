@@ -5,10 +5,11 @@ use superstep_llm::{Message, Role};
 
 use super::memory_trigger::make_sure;
 use crate::{
-    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, AtLimit, BudgetLimit, Exhausted, Metadata,
-    StopReason,
-    config::prompts,
+    AgentOutcome, AgentState,
+    config::{AtLimit, Exhausted, prompts},
     context::finish::{Finishing, response},
+    deps::AgentDeps,
+    state::{AgentStateUpdate, BudgetLimit, Metadata, StopReason},
 };
 
 /// Takes the reply from the model's last message in this turn, or from the configuration for other ends, and

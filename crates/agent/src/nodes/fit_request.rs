@@ -9,14 +9,15 @@ use super::{
     next_call::{NextCall, Plan},
 };
 use crate::{
-    AgentDeps, AgentEvent, AgentState, AgentStateUpdate, ContextView, ModelFailure, RequestSize,
+    AgentEvent, AgentState,
     context::{
         meter::Meter,
         plan::{Step, plan},
         shown::Shown,
     },
+    deps::AgentDeps,
     events::emit,
-    state::view::Change,
+    state::{AgentStateUpdate, ContextView, ModelFailure, RequestSize, view::Change},
 };
 
 /// Returns the update that routes to the node `compact`, if a summary is due.

@@ -2,12 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use superstep_graph::{Cx, NodeError, State, chain};
+use superstep_graph::{Cx, NodeError, State, error::chain};
 
 use super::budget::of_turn;
 use crate::{
-    AgentState, AgentStateUpdate, Breaker, ContextView, LastAnswer, Metadata, ReactConfig, StopReason,
-    context::finish::problem, deps::folder,
+    AgentState, ReactConfig,
+    config::Breaker,
+    context::finish::problem,
+    deps::folder,
+    state::{AgentStateUpdate, ContextView, LastAnswer, Metadata, StopReason},
 };
 
 /// Resets the channels of one turn; the conversation stays.

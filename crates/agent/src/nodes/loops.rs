@@ -6,7 +6,10 @@ use serde_json::Value;
 use superstep_llm::Role;
 
 use crate::{
-    AgentDeps, AgentEvent, AgentState, LoopAction, LoopRule, Repeat, ToolCallRecord, config::prompts,
+    AgentEvent, AgentState,
+    config::{LoopAction, LoopRule, Repeat, prompts},
+    deps::AgentDeps,
+    state::ToolCallRecord,
     transcript::repaired_call,
 };
 

@@ -8,9 +8,10 @@ use superstep_llm::Message;
 use tokio::time::sleep;
 
 use crate::{
-    AgentDeps, AgentEvent, AgentState, MemoryTrigger, ReactConfig,
+    AgentEvent, AgentState, ReactConfig,
     config::prompts,
     deps::{
+        AgentDeps, MemoryTrigger,
         history::user_messages_of_turn,
         memory::{BegunRequest, NO_OWNER},
     },

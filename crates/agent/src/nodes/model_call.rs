@@ -12,7 +12,7 @@ use super::{
     progress::Progress,
     recorded_response::{End, RecordedResponse},
 };
-use crate::{AgentDeps, AgentEvent, AgentState, events::emit};
+use crate::{AgentEvent, AgentState, deps::AgentDeps, events::emit};
 
 /// A call of the models, and its progress.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use superstep_graph::{CheckpointError, Cx, State};
+use superstep_graph::{Cx, State, checkpoint::CheckpointError};
 use superstep_llm::{Message, Request, Response, Usage};
 
 use super::{
@@ -19,8 +19,11 @@ use super::{
     steering_input::is_waiting,
 };
 use crate::{
-    AgentDeps, AgentEvent, AgentOutcome, AgentState, AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer,
-    StopReason, config::limit::MOST_STEERED, events::emit,
+    AgentEvent, AgentOutcome, AgentState,
+    config::limit::MOST_STEERED,
+    deps::AgentDeps,
+    events::emit,
+    state::{AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, StopReason},
 };
 
 /// The fraction of a turn's time available to a reserved call after that time is over.

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 
 use super::budget::Spent;
 use crate::{
-    AgentOutcome, AgentState, AtLimit, EmptyPolicy, LengthPolicy, ReactConfig, StopReason,
+    AgentOutcome, AgentState, ReactConfig,
+    config::{AtLimit, EmptyPolicy, LengthPolicy},
     context::finish::Finishing,
+    state::StopReason,
 };
 
 /// The next step of the agent node.

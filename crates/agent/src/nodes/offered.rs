@@ -4,12 +4,15 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_graph::{Cx, Log, fingerprint};
+use superstep_graph::{Cx, Log, state::fingerprint};
 use superstep_llm::{
     Behaviour, Request, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolRegistry, ToolSpec,
 };
 
-use crate::{AgentDeps, AgentState, ReplayTools};
+use crate::{
+    AgentState,
+    deps::{AgentDeps, replay_tools::ReplayTools},
+};
 
 /// Name of the recorded tools of older threads, and of all in comparisons.
 const TOOLS: &str = "tools";

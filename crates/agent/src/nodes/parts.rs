@@ -4,7 +4,11 @@ use serde_json::Value;
 use superstep_graph::Cx;
 use superstep_llm::{Message, Role, ToolCall};
 
-use crate::{AgentState, IllegalTransition, Part, PartKind, ToolEvent, ToolState, config::prompts};
+use crate::{
+    AgentState,
+    config::prompts,
+    state::{IllegalTransition, Part, PartKind, ToolEvent, ToolState},
+};
 
 /// Returns the parts of a model's message in order. Calls that were `cut_off` stay pending, because their
 /// arguments are incomplete. Those of an interrupted message are complete, and have failed.

@@ -5,7 +5,7 @@ use superstep_graph::Cx;
 use superstep_llm::{Assembler, Delta, partial_json};
 
 use super::parts;
-use crate::{AgentDeps, AgentEvent, AgentState, context::finish::Finishing, events::emit};
+use crate::{AgentEvent, AgentState, context::finish::Finishing, deps::AgentDeps, events::emit};
 
 /// A growing response.
 pub(super) struct Progress<'a> {

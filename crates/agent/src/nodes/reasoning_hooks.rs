@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use superstep_graph::Cx;
 use superstep_llm::{Message, Request, Response};
 
-use crate::{AgentDeps, AgentEvent, HookFailure, events::emit, transcript::repair::repaired};
+use crate::{AgentEvent, deps::AgentDeps, events::emit, state::HookFailure, transcript::repair::repaired};
 
 /// Runs the hooks on the request and repairs the result. A cancellation leaves it unchanged.
 pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Result<Request, HookFailure> {

@@ -4,7 +4,9 @@
 use superstep_graph::{Cx, NodeError};
 
 use crate::{
-    AgentDeps, AgentEvent, AgentState, TurnHistory, TurnRecord, deps::memory::NO_OWNER, events::emit,
+    AgentEvent, AgentState,
+    deps::{AgentDeps, TurnHistory, TurnRecord, memory::NO_OWNER},
+    events::emit,
 };
 
 /// Stores the turn once. The state is unchanged, and no failure reaches the run.

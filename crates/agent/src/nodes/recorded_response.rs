@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use superstep_graph::{Cx, fingerprint};
+use superstep_graph::{Cx, state::fingerprint};
 use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Role, Usage};
 
-use crate::{HookFailure, ModelFailure};
+use crate::state::{HookFailure, ModelFailure};
 
 /// The result of one call of the models.
 #[derive(Clone, Debug, Serialize, Deserialize)]

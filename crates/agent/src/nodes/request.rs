@@ -7,13 +7,15 @@ use superstep_llm::{Accepts, Media, Message, Request};
 
 use super::next_call::NextCall;
 use crate::{
-    AgentDeps, AgentState, ContextView, MediaConfig, OutputMode,
-    config::prompts,
+    AgentState,
+    config::{MediaConfig, OutputMode, prompts},
     context::{
         finish::Finishing,
         frame::{Frame, synthetic_text},
         shown::{Shown, without_first_media},
     },
+    deps::AgentDeps,
+    state::ContextView,
     transcript::repair::repaired,
 };
 

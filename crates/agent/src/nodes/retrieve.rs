@@ -5,13 +5,17 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures::{FutureExt, future::join_all};
 use serde::{Serialize, de::DeserializeOwned};
-use superstep_graph::{Cx, State, fingerprint};
+use superstep_graph::{Cx, State, state::fingerprint};
 use superstep_llm::{Message, Role};
 use tokio::time::timeout;
 
 use crate::{
-    AgentDeps, AgentEvent, AgentState, AgentStateUpdate, MemoryFuture, Passage, Retrieve, config::prompts,
-    context::retrieved, deps::memory::NO_OWNER, events::emit,
+    AgentEvent, AgentState,
+    config::{Retrieve, prompts},
+    context::retrieved,
+    deps::{AgentDeps, MemoryFuture, Passage, memory::NO_OWNER},
+    events::emit,
+    state::AgentStateUpdate,
 };
 
 /// Maximum number of characters of a query.

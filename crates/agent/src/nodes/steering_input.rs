@@ -1,6 +1,6 @@
 //! User messages sent since the last model call.
 
-use superstep_graph::{CheckpointError, Cx};
+use superstep_graph::{Cx, checkpoint::CheckpointError};
 use superstep_llm::Message;
 
 use crate::{AgentEvent, AgentState, events::emit, transcript::steering::STEERED};

@@ -23,7 +23,7 @@ mod tool_updates;
 use std::sync::{Mutex, OnceLock};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use superstep_graph::{Cx, NodeError, State, Update};
+use superstep_graph::{Cx, NodeError, State, state::Update};
 use superstep_llm::{Role, Usage};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -42,8 +42,11 @@ use super::{
     steering_input::is_waiting,
 };
 use crate::{
-    AgentDeps, AgentOutcome, AgentState, AgentStateUpdate, HasAgent, ResultOrder, ToolErrors,
-    context::finish::settle, state::has_agent::timers,
+    AgentOutcome, AgentState, HasAgent,
+    config::{ResultOrder, ToolErrors},
+    context::finish::settle,
+    deps::AgentDeps,
+    state::{AgentStateUpdate, has_agent::timers},
 };
 
 /// Executes the calls of the last message and answers each one. Updates of tools are folded in call order,

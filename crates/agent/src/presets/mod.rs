@@ -5,3 +5,5 @@
 pub(crate) mod named;
 pub(crate) mod read;
 pub(crate) mod single_round;
+
+pub use self::named::{PRESETS, Preset};

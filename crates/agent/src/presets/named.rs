@@ -5,10 +5,12 @@ use std::time::Duration;
 use superstep_llm::{Jitter, ModelRetry, RetryClass};
 
 use crate::{
-    AfterEmpty, ApprovalConfig, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer, EmptyPolicy,
-    Exhausted, Finish, FinishBy, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, MediaConfig,
-    ReactConfig, Repeat, ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate, TruncateSide,
-    config::prompts,
+    ReactConfig,
+    config::{
+        AfterEmpty, ApprovalConfig, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer, EmptyPolicy,
+        Exhausted, Finish, FinishBy, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, MediaConfig,
+        Repeat, ResultOrder, Retrieve, ToolErrors, ToolMode, Truncate, TruncateSide, prompts,
+    },
 };
 
 /// A named configuration.

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::named::PRESETS;
-use crate::{ConfigError, ReactConfig};
+use crate::{ReactConfig, config::ConfigError};
 
 impl ReactConfig {
     /// Reads a partial configuration. Missing fields are those of the preset that the entry `preset` names,
@@ -17,7 +17,7 @@ impl ReactConfig {
     /// let given = serde_json::json!({ "preset": "harness", "limit": { "max": 5 }, "truncate": false });
     /// let config = ReactConfig::read(given)?;
     /// assert_eq!((config.limit.max, config.truncate), (5, None));
-    /// # Ok::<(), superstep_agent::ConfigError>(())
+    /// # Ok::<(), superstep_agent::config::ConfigError>(())
     /// ```
     ///
     /// # Errors    [`ConfigError`] if there is no such preset or field, or a value is not valid.

@@ -2,7 +2,10 @@
 
 use superstep_llm::ModelRetry;
 
-use crate::{AtLimit, ContextLayer, EmptyPolicy, LengthPolicy, Limit, LimitUnit, ReactConfig, ToolMode};
+use crate::{
+    ReactConfig,
+    config::{AtLimit, ContextLayer, EmptyPolicy, LengthPolicy, Limit, LimitUnit, ToolMode},
+};
 
 impl ReactConfig {
     /// Limits this design to a single round: one model call, its tools in parallel, and one more call without

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_graph::{ById, IdOf, Log, State, ThreadId};
+use superstep_graph::{
+    Log, State, ThreadId,
+    state::{ById, IdOf},
+};
 use superstep_llm::{FileChanges, Message, ModelErrorKind, ToolCall, Usage};
 
 use super::{
@@ -13,7 +16,7 @@ use super::{
     parts::Parts,
     view::{ContextView, RequestSize},
 };
-use crate::{Budget, PermissionRule};
+use crate::config::{Budget, PermissionRule};
 
 /// Selects the id of a [`Message`].
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +58,7 @@ pub struct AgentState {
     /// The number of the last message in the conversation that was sent while a turn ran, see
     /// [`steer`](crate::steer()).
     pub steered: u64,
-    /// The user whose memory is used, see [`LongTermMemory`](crate::LongTermMemory); empty for the thread's
+    /// The user whose memory is used, see [`LongTermMemory`](crate::deps::LongTermMemory); empty for the thread's
     /// own. It stays until another input writes it.
     pub user_id: String,
     /// The tools' folder, if it differs from the one they were made for: given with the input of a turn, and
@@ -106,7 +109,7 @@ pub struct AgentState {
     /// apply.
     pub permitted_in: Option<PathBuf>,
     /// The source tools as recorded by the last superstep in which they changed: a JSON text each, with the
-    /// specification. A replay offers them again, see [`ReplayTools`](crate::ReplayTools).
+    /// specification. A replay offers them again, see [`ReplayTools`](crate::replay::ReplayTools).
     pub offered: Log<String>,
     /// The turn ends now.
     pub stop: bool,

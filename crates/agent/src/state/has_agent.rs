@@ -3,7 +3,10 @@
 //! Start at [`HasAgent`].
 
 use superstep_graph::{
-    Cx, Flattens, IntoUpdate as _, NodeError, NodeOptions, NodeOutput, NodeRef, OnCancel, State, StateGraph,
+    Cx, NodeError, NodeOptions, NodeRef, State, StateGraph,
+    convert::IntoUpdate as _,
+    node::{NodeOutput, OnCancel},
+    state::Flattens,
 };
 use superstep_llm::check_timers;
 

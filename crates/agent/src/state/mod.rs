@@ -8,3 +8,13 @@ pub(crate) mod hook_failure;
 pub(crate) mod outcome;
 pub(crate) mod parts;
 pub(crate) mod view;
+
+pub use self::{
+    agent_state::{
+        AgentStateUpdate, LastAnswer, MessageIds, Messages, Metadata, ModelFailure, Refusal, ToolCallRecord,
+    },
+    hook_failure::HookFailure,
+    outcome::{BudgetLimit, StopReason},
+    parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus},
+    view::{ContextView, RequestSize},
+};

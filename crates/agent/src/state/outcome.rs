@@ -57,7 +57,7 @@ pub enum AgentOutcome {
 /// a newer version is read and written back as it is.
 ///
 /// ```
-/// # use superstep_agent::{AgentOutcome, BudgetLimit, StopReason};
+/// # use superstep_agent::{AgentOutcome, state::{BudgetLimit, StopReason}};
 /// let reason: StopReason = serde_json::from_str(r#""budget_tokens""#)?;
 /// assert_eq!((&reason, reason.outcome()), (&StopReason::Budget(BudgetLimit::Tokens), AgentOutcome::Budget));
 /// assert_eq!(StopReason::from(AgentOutcome::Denied).as_str(), "denied");
@@ -78,20 +78,20 @@ pub enum StopReason {
     Custom(String),
 }
 
-/// A limit of the [`Budget`](crate::Budget).
+/// A limit of the [`Budget`](crate::config::Budget).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum BudgetLimit {
-    /// [`Budget::tokens`](crate::Budget::tokens).
+    /// [`Budget::tokens`](crate::config::Budget::tokens).
     #[serde(rename = "budget_tokens")]
     Tokens,
-    /// [`Budget::tool_calls`](crate::Budget::tool_calls).
+    /// [`Budget::tool_calls`](crate::config::Budget::tool_calls).
     #[serde(rename = "budget_tool_calls")]
     ToolCalls,
-    /// [`Budget::wall`](crate::Budget::wall).
+    /// [`Budget::wall`](crate::config::Budget::wall).
     #[serde(rename = "budget_wall")]
     Wall,
-    /// [`Budget::cost`](crate::Budget::cost).
+    /// [`Budget::cost`](crate::config::Budget::cost).
     #[serde(rename = "budget_cost")]
     Cost,
 }

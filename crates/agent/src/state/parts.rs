@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_graph::{ById, HasId};
+use superstep_graph::state::{ById, HasId};
 
 /// A part of a model's response. Its text is that of the message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,12 +124,12 @@ impl ToolState {
     /// Returns the state after an event.
     ///
     /// ```
-    /// # use superstep_agent::{ToolEvent, ToolState, ToolStatus};
+    /// # use superstep_agent::state::{ToolEvent, ToolState, ToolStatus};
     /// let running = ToolState::default().after(ToolEvent::Called("{}".into()))?;
     /// let done = running.after(ToolEvent::Returned("5".into()))?;
     /// assert_eq!(done.status, ToolStatus::Completed);
     /// assert!(done.after(ToolEvent::Called("{}".into())).is_err());
-    /// # Ok::<(), superstep_agent::IllegalTransition>(())
+    /// # Ok::<(), superstep_agent::state::IllegalTransition>(())
     /// ```
     ///
     /// # Errors    [`IllegalTransition`] if the event is not allowed.

@@ -7,7 +7,7 @@ use std::{
 
 use superstep_llm::{Message, Role};
 
-use crate::{ResultOrder, config::prompts};
+use crate::config::{ResultOrder, prompts};
 
 /// Copies a conversation so that each call has a unique id and exactly one result directly after it, in the
 /// order of the calls or of the stored results.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use serde::{Deserialize, Serialize};
-use superstep::{agent::PRESETS, llm::ApiKey};
+use superstep::{agent::presets::PRESETS, llm::ApiKey};
 
 use super::values::thread_name;
 

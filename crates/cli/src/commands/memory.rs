@@ -8,8 +8,8 @@ use std::{
 use rand::RngExt;
 use serde_json::json;
 use superstep::{
-    Clock, SystemClock,
-    agent::{LongTermMemory, MemoryEntry, MemoryError},
+    agent::deps::{LongTermMemory, MemoryEntry, MemoryError},
+    clock::{Clock, SystemClock},
     llm::Message,
     memory::LONGEST_MEMORY,
 };

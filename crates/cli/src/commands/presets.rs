@@ -1,6 +1,6 @@
 //! `superstep presets`: the designs that the agent can follow.
 
-use superstep::agent::{ConfigError, PRESETS, ReactConfig};
+use superstep::agent::{ReactConfig, config::ConfigError, presets::PRESETS};
 
 use crate::{
     args::command_line::PresetsArgs,

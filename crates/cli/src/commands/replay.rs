@@ -2,8 +2,10 @@
 
 use serde_json::json;
 use superstep::{
-    CheckpointId, Checkpointer, History, ReplayError, Replayed, Source, ThreadId,
-    agent::{ReplayTools, ToolDifference},
+    CheckpointId, Checkpointer, History, ThreadId,
+    agent::replay::{ReplayTools, ToolDifference},
+    checkpoint::Source,
+    replay::{ReplayError, Replayed},
 };
 
 use crate::{

@@ -8,8 +8,8 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    AsNode, CheckpointId, CheckpointMeta, Checkpointer, CompiledGraph, RunConfig, State, ThreadId,
-    agent::AgentState, llm::FileChanges, tools::RestoreError,
+    CheckpointId, Checkpointer, CompiledGraph, State, ThreadId, agent::AgentState,
+    checkpoint::CheckpointMeta, llm::FileChanges, thread::AsNode, tools::RestoreError,
 };
 
 use crate::{
@@ -98,11 +98,11 @@ pub(crate) async fn revert(args: RevertArgs) -> Result<Exit, Failure> {
         let hint =
             format!("The user put these files back to what they were:\n{}", listed(&changes).join("\n"));
         let update = AgentState::update().files(changes.clone()).hints([hint]);
-        let metadata = cwd.to_str().map(|cwd| (CWD.to_owned(), cwd.into())).into_iter().collect();
-        graph
-            .configured(RunConfig { metadata, ..RunConfig::thread(name) })
-            .update_as(AsNode::End, update)
-            .await?;
+        let mut thread = graph.thread(name);
+        if let Some(cwd) = cwd.to_str() {
+            thread = thread.metadata(CWD, cwd);
+        }
+        thread.update_as(AsNode::End, update).await?;
     }
     files.recorded(name).map_err(|cause| Failure::caused(Exit::Failed, &cause))?;
     report(&args.thread.name, &changes, args.thread.database.json)

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Read};
 
-use superstep::{CheckpointError, CheckpointId, OnUnfinished, RunConfig, ThreadId, agent::AgentOutcome};
+use superstep::{CheckpointId, OnUnfinished, ThreadId, agent::AgentOutcome, checkpoint::CheckpointError};
 
 use crate::{
     args::{
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
     let mut setup = Setup::new(&location, store, thread, purpose, &turn).await?;
     setup.is_fresh = is_fresh;
     let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
-    let config = RunConfig { on_unfinished, checkpoint, ..setup.config()? };
+    let options = setup.options()?.on_unfinished(on_unfinished).at(checkpoint);
     let mut input = setup.agent.input(&prompt);
     if let Some(user) = &setup.basis.user {
         input = input.user_id(user.as_str());
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
         print_note(what);
     }
     let granted = if discard { setup.basis.decided.discard()? } else { Vec::new() };
-    let exit = setup.follow(setup.agent.configured(config).stream(input, streaming())).await;
+    let exit = setup.follow(setup.agent.configured(options).stream(input, streaming())).await;
     let kept = setup.forget_discarded(&granted).await;
     let exit = setup.close(exit).await?;
     kept.map(|()| exit)
@@ -120,8 +120,8 @@ async fn continue_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Fa
         );
         return Err(Failure::new(Exit::Thread, message));
     }
-    let config = RunConfig { checkpoint: Some(from), ..setup.config()? };
-    let stream = setup.agent.configured(config).resume_stream(streaming()).await?;
+    let options = setup.options()?.at(from);
+    let stream = setup.agent.configured(options).resume_stream(streaming()).await?;
     setup.follow(stream).await
 }
 

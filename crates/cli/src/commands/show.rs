@@ -4,10 +4,13 @@ use std::{collections::BTreeSet, io};
 
 use serde_json::{Map, Value, json};
 use superstep::{
-    CheckpointId, CheckpointMeta, History, NodeName, State, StateSnapshot, TaskSnapshot, ThreadId,
+    CheckpointId, History, State, ThreadId,
     agent::AgentState,
+    checkpoint::CheckpointMeta,
     llm::Role,
     memory::{DreamState, Dreams},
+    node::NodeName,
+    thread::{StateSnapshot, TaskSnapshot},
 };
 
 use crate::{
@@ -160,7 +163,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> 
 /// Returns the channels with their values.
 fn values(state: &AgentState) -> Result<Map<String, Value>, Failure> {
     let channels = state.channels().iter().enumerate();
-    let value = |(position, channel): (usize, &superstep::Channel)| {
+    let value = |(position, channel): (usize, &superstep::state::Channel)| {
         let json = serde_json::from_slice(&state.encode(position)?)?;
         Ok((channel.name.to_string(), json))
     };

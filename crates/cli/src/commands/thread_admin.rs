@@ -1,7 +1,12 @@
 //! `superstep delete`, `copy`, `adopt` and `prune`: administration of threads.
 
 use serde_json::json;
-use superstep::{Checkpointer, Clock, Retention, SystemClock, ThreadId, memory::Dreams};
+use superstep::{
+    Checkpointer, ThreadId,
+    checkpoint::Retention,
+    clock::{Clock, SystemClock},
+    memory::Dreams,
+};
 
 use crate::{
     args::{

@@ -4,10 +4,12 @@ use std::{cmp::Reverse, sync::Arc};
 
 use serde_json::json;
 use superstep::{
-    CheckpointError, CheckpointMeta, Checkpointer, CompiledGraph, GraphId, History, NodeName, StateSnapshot,
-    ThreadId,
+    Checkpointer, CompiledGraph, History, ThreadId,
     agent::{AgentOutcome, AgentState},
+    checkpoint::{CheckpointError, CheckpointMeta, GraphId},
     memory::Dreams,
+    node::NodeName,
+    thread::StateSnapshot,
 };
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use superstep::agent::{ConfigError, ReactConfig, opencode::react_rules};
+use superstep::agent::{ReactConfig, config::ConfigError, facades::opencode::react_rules};
 
 use crate::args::shared::Mode;
 

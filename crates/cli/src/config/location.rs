@@ -7,7 +7,8 @@ use std::{
 };
 
 use superstep::{
-    CheckpointError, CheckpointId, Checkpointer, ThreadId,
+    CheckpointId, Checkpointer, ThreadId,
+    checkpoint::CheckpointError,
     sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous},
     tools::make_private_folder,
 };

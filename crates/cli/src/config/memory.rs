@@ -11,11 +11,16 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep::{
-    agent::{AgentBuilder, LongTermMemory, MEMORY_PHRASES, MemoryTrigger, ReactConfig, Retrieve},
+    MemoryStore,
+    agent::{
+        AgentBuilder, ReactConfig,
+        config::Retrieve,
+        deps::{LongTermMemory, MEMORY_PHRASES, MemoryTrigger},
+    },
     llm::Tool,
     memory::{HistoryFiles, Mem0Form, MemoryFiles, StoreMemory, memory_tools},
     sqlite::SqliteStore,
-    store::{MemoryStore, StoreError},
+    store::StoreError,
 };
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use superstep::agent::ConfigError;
+use superstep::agent::config::ConfigError;
 
 /// A setting that cannot be used.
 #[derive(Debug)]

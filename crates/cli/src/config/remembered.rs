@@ -4,7 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use superstep::{CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Source, ThreadId};
+use superstep::{
+    CheckpointId, Checkpointer, History, ThreadId,
+    checkpoint::{CheckpointError, CheckpointMeta, Source},
+};
 
 use crate::output::exit::{Exit, Failure};
 

@@ -24,7 +24,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use superstep::{
     ThreadId,
-    agent::{Approval, ApprovalRequest, PermissionRule, Trust},
+    agent::{
+        Approval,
+        approval::{ApprovalRequest, Trust},
+        config::PermissionRule,
+    },
 };
 
 use crate::{

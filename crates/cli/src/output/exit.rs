@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use superstep::{CheckpointError, RunError, agent::AgentError, chain};
+use superstep::{RunError, agent::AgentError, checkpoint::CheckpointError, error::chain};
 
 use crate::output::text::printable;
 

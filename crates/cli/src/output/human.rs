@@ -10,8 +10,8 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use superstep::{
-    NodeName,
     agent::{AgentEvent, AgentOutcome},
+    node::NodeName,
 };
 use tokio::time::Instant;
 

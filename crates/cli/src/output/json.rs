@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::Value;
-use superstep::{NodeName, agent::Metadata, llm::Usage};
+use superstep::{agent::state::Metadata, llm::Usage, node::NodeName};
 
 use crate::output::{
     run_output::{End, Output},

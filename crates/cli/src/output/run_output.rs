@@ -6,8 +6,8 @@ use std::{io, time::Duration};
 
 use serde_json::Value;
 use superstep::{
-    NodeName,
-    agent::{AgentOutcome, AgentState, Metadata},
+    agent::{AgentOutcome, AgentState, state::Metadata},
+    node::NodeName,
 };
 
 /// Receives the events of a run in order. An error means that stdout cannot be written.

@@ -53,11 +53,11 @@ pub(crate) async fn run(
     basis: &Basis,
     cancel: &CancellationToken,
 ) -> Result<Dreamt, Failure> {
-    let config = basis.run_on(&Dreams::thread(user), cancel)?;
+    let options = basis.run_on(&Dreams::thread(user), cancel)?;
     let watch = tokio::spawn(signals::watch(cancel.clone()));
     let dreamt = match now {
-        true => dreams.dream_now(user, config).await,
-        false => dreams.dream_if_due(user, config).await,
+        true => dreams.dream_now(user, options).await,
+        false => dreams.dream_if_due(user, options).await,
     };
     watch.abort();
     dreamt.map_err(failed)

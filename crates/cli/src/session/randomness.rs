@@ -1,7 +1,10 @@
 //! Randomness from the system, and the names that are made of it.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use superstep::{Checkpointer, Clock, SystemClock, ThreadId};
+use superstep::{
+    Checkpointer, ThreadId,
+    clock::{Clock, SystemClock},
+};
 
 use crate::output::exit::{Exit, Failure};
 

@@ -47,8 +47,8 @@ impl Setup<'_> {
             match Approve::new(self.turn).decide(&waiting, &self.cancel).await {
                 None => break (outcome, waiting, written),
                 Some(answers) => {
-                    let config = self.answering(&waiting, answers)?;
-                    stream = self.agent.configured(config).resume_stream(streaming()).await?;
+                    let options = self.answering(&waiting, answers)?;
+                    stream = self.agent.configured(options).resume_stream(streaming()).await?;
                 }
             }
         };

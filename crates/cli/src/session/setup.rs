@@ -12,8 +12,8 @@ use futures::future::join_all;
 use rand::RngExt;
 use serde_json::json;
 use superstep::{
-    Answers, CheckpointId, Checkpointer, RunConfig, StreamMode, Streaming, ThreadId,
-    agent::{Agent, AgentBuilder, PermissionRule, ReactConfig, ReplayTools},
+    Answers, CheckpointId, Checkpointer, RunOptions, StreamMode, Streaming, ThreadId,
+    agent::{Agent, AgentBuilder, ReactConfig, config::PermissionRule, replay::ReplayTools},
     mcp::McpServer,
     memory::Dreams,
 };
@@ -237,8 +237,12 @@ impl Basis {
         }))
     }
 
-    /// Returns the configuration of a run, which stores these settings with the thread.
-    pub(crate) fn run_on(&self, thread: &ThreadId, cancel: &CancellationToken) -> Result<RunConfig, Failure> {
+    /// Returns the options of a run, which stores these settings with the thread.
+    pub(crate) fn run_on(
+        &self,
+        thread: &ThreadId,
+        cancel: &CancellationToken,
+    ) -> Result<RunOptions, Failure> {
         let cwd = self.cwd.to_str().map(str::to_owned);
         let Choice { name, base_url, .. } = &self.choice;
         let remembered = Remembered::new(
@@ -252,14 +256,14 @@ impl Basis {
             true => self.decided.runs_with(&remembered)?,
             false => Decided::about(&self.db, thread.as_str())?.runs_with(&remembered)?,
         }
-        Ok(RunConfig {
-            cancel: cancel.clone(),
-            seed: chance()?.random(),
-            metadata: remembered.into_metadata(),
+        let options = RunOptions::new()
+            .thread(thread.as_str())
+            .cancel(cancel.clone())
+            .seed(chance()?.random())
             // A turn that a library began in another folder is not resumed in this one.
-            context: json!({ "cwd": cwd }),
-            ..RunConfig::thread(thread.as_str())
-        })
+            .context(json!({ "cwd": cwd }));
+        let metadata = remembered.into_metadata().into_iter();
+        Ok(metadata.fold(options, |options, (name, value)| options.metadata(name, value)))
     }
 }
 
@@ -361,18 +365,18 @@ impl<'a> Setup<'a> {
         join_all(self.servers.iter().map(|server| server.close())).await;
     }
 
-    pub(crate) fn config(&self) -> Result<RunConfig, Failure> {
+    pub(crate) fn options(&self) -> Result<RunOptions, Failure> {
         self.basis.run_on(&self.basis.thread, &self.cancel)
     }
 
-    /// Returns a run with these answers of the user to waiting calls.
-    pub(crate) fn answering(&self, waiting: &[Waiting], answers: Answers) -> Result<RunConfig, Failure> {
+    /// Returns the options of a run with these answers of the user to waiting calls.
+    pub(crate) fn answering(&self, waiting: &[Waiting], answers: Answers) -> Result<RunOptions, Failure> {
         let decisions = waiting.iter().filter_map(|call| {
             let decision = answers.get(&call.interrupt).cloned()?;
             Some((&call.request, serde_json::from_value(decision).ok()?))
         });
         self.basis.decided.answered(decisions)?;
-        Ok(RunConfig { answers, ..self.config()? })
+        Ok(self.options()?.answers(answers))
     }
 
     /// Deletes grants made with calls that were discarded before they ran.

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use superstep::{
     CompiledGraph,
-    agent::{AgentDeps, AgentState, MemoryTrigger, ReactConfig, TurnHistory, react_graph},
+    agent::{
+        AgentState, ReactConfig,
+        deps::{AgentDeps, MemoryTrigger, TurnHistory},
+        graph::react_graph,
+    },
     llm::ToolRegistry,
 };
 

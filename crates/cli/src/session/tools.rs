@@ -3,7 +3,11 @@
 use std::{path::Path, sync::Arc};
 
 use serde_json::Value;
-use superstep::{Clock, SystemClock, agent::PermissionRule, llm::Tool};
+use superstep::{
+    agent::config::PermissionRule,
+    clock::{Clock, SystemClock},
+    llm::Tool,
+};
 
 use crate::{
     config::{configuration::Configuration, tools::group},

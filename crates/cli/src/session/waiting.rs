@@ -5,7 +5,7 @@
 mod shown;
 
 use serde_json::Value;
-use superstep::{Interrupt, agent::ApprovalRequest};
+use superstep::{Interrupt, agent::approval::ApprovalRequest};
 
 use self::shown::Unseen;
 use crate::output::{

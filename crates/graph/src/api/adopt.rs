@@ -5,7 +5,9 @@
 //!
 //! Start at [`Thread::adopt`].
 
-use crate::{Checkpointer, History, Prune, RunError, State, Thread, ThreadId, compiled::owner::Mark};
+use superstep_checkpoint::Prune;
+
+use crate::{Checkpointer, History, RunError, State, Thread, ThreadId, compiled::owner::Mark};
 
 impl<S: State> Thread<S> {
     /// Transfers a thread from another graph, or from this one under another name, to this graph: all of its checkpoints.
@@ -39,7 +41,7 @@ impl<S: State> Thread<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::EmptyThread`] if there is none, [`CheckpointError::Busy`](crate::CheckpointError::Busy) if someone runs it,
+    /// [`RunError::EmptyThread`] if there is none, [`CheckpointError::Busy`](crate::checkpoint::CheckpointError::Busy) if someone runs it,
     /// or what the checkpointer reports.
     pub async fn adopt(&self) -> Result<(), RunError> {
         let (checkpointer, thread) = self.stored()?;

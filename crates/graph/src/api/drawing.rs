@@ -1,8 +1,9 @@
 //! Drawings of a graph and of a thread's path.
 
+use superstep_checkpoint::Source;
 use superstep_engine::Drawing;
 
-use crate::{CheckpointId, CompiledGraph, RunError, Source, State, Thread};
+use crate::{CheckpointId, CompiledGraph, RunError, State, Thread};
 
 impl<S: State> CompiledGraph<S> {
     /// Returns a drawing of the graph, for Mermaid, DOT, text or SVG.
@@ -38,7 +39,7 @@ impl<S: State> Thread<S> {
         let (_, thread) = self.stored()?;
         let history = self.history().checkpoints().await?;
         let find = |id: CheckpointId| history.iter().find(|meta| meta.id == id);
-        let mut here = match self.config.checkpoint {
+        let mut here = match self.options.checkpoint {
             None => history.first(),
             Some(id) => {
                 let unknown = || RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint: id };

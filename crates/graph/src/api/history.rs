@@ -3,9 +3,10 @@
 //! Start at [`ThreadHistory`].
 
 use serde_json::Value;
+use superstep_checkpoint::{CheckpointMeta, Source};
 use superstep_engine::NodeName;
 
-use crate::{CheckpointId, CheckpointMeta, History, RunError, Source, State, StateSnapshot, Thread};
+use crate::{CheckpointId, History, RunError, State, Thread, api::state::StateSnapshot};
 
 impl<S: State> Thread<S> {
     /// Returns the thread's checkpoints, newest first: narrow them down with the methods of [`ThreadHistory`].

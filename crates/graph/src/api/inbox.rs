@@ -4,11 +4,12 @@
 
 use serde::Serialize;
 use serde_json::Map;
+use superstep_checkpoint::{CheckpointError, Commit, Source};
 use superstep_engine::Control;
 use superstep_state::internal::encode;
 
 use crate::{
-    CheckpointError, Commit, History, RunError, Source, State, Thread,
+    History, RunError, State, Thread,
     journal::inbox::{ATTEMPTS, ITEM, inbox_of},
 };
 
@@ -68,7 +69,7 @@ impl<S: State> Thread<S> {
                 parent: head,
                 source: Source::Input,
                 control: Control::new(0, Vec::new()),
-                created_ms: self.config.clock.now_ms(),
+                created_ms: self.options.clock.now_ms(),
                 metadata: Map::from_iter([(ITEM.to_owned(), item.clone())]),
                 applied: Vec::new(),
                 snapshot: None,

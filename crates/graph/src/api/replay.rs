@@ -5,23 +5,25 @@
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Map, Value};
-use superstep_checkpoint::internal::input_metadata;
+use superstep_checkpoint::{
+    CheckpointMeta, Clock, Commit, IntoShared, Loaded, Source, SystemClock, TaskRecord,
+    internal::input_metadata,
+};
 use superstep_engine::NodeName;
-use superstep_state::internal::ThreadDecoder;
+use superstep_state::{StoredUpdate, internal::ThreadDecoder};
 
 use crate::{
-    Breakpoints, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, CompiledGraph, Drain, Durability,
-    History, IntoShared, Loaded, OnUnfinished, RunConfig, RunError, Source, State, Store, StoredUpdate,
-    SystemClock, TaskRecord, Thread, ThreadId,
+    CheckpointId, Checkpointer, CompiledGraph, History, OnUnfinished, RunError, RunOptions, State, Store,
+    Thread, ThreadId,
     api::replay_checkpointer::ReplayCheckpointer,
     compiled::{graph::Backends, owner::Mark},
-    error::names,
     journal::{
         divergence::Divergence,
         replay_cursor::ReplayCursor,
         replay_script::{Line, Script, is_input},
     },
     run::{driver::RunInput, replay, restore::unfit_error},
+    run_error::names,
 };
 
 /// A replay of a stored thread: the same inputs, ids, times, answers and effect results, provided through
@@ -166,7 +168,7 @@ impl<S: State> Thread<S> {
             graph: self.graph.clone(),
             thread: self.id().cloned(),
             from: None,
-            to: self.config.checkpoint,
+            to: self.options.checkpoint,
             live: BTreeSet::new(),
             context: Value::Null,
             store: None,
@@ -406,18 +408,14 @@ impl<S: State> Replay<S> {
         checkpointer: Arc<dyn Checkpointer>,
         given: RunInput<S>,
     ) -> Result<bool, ReplayError> {
-        let config = RunConfig {
-            step_limit: u32::MAX,
-            on_unfinished: OnUnfinished::Discard,
-            breakpoints: Breakpoints::default(),
-            drain: Drain::new(),
-            context: self.context.clone(),
-            durability: Durability::Sync,
-            ..RunConfig::thread(self.thread().clone())
-        };
+        let options = RunOptions::new()
+            .thread(self.thread().clone())
+            .step_limit(u32::MAX)
+            .on_unfinished(OnUnfinished::Discard)
+            .context(self.context.clone());
         let backends = Backends { checkpointer: Some(checkpointer), store: self.store.clone() };
         let cursor = ReplayCursor { script: script.clone(), thread: self.thread().clone() };
-        Ok(replay::replay(self.graph.inner().clone(), backends, given, config, cursor).await?)
+        Ok(replay::replay(self.graph.inner().clone(), backends, given, options, cursor).await?)
     }
 
     /// Returns the input that a checkpoint accepted.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
+use superstep_checkpoint::{
+    CheckpointError, CheckpointMeta, Commit, Lease, Loaded, Prune, TaskKey, TaskRecord,
+};
 
 use crate::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
-    TaskKey, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, History, ThreadId,
     journal::replay_script::{Script, is_input},
 };
 

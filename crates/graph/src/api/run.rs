@@ -118,12 +118,12 @@ impl<S: State> Thread<S> {
         given: RunInput<S>,
     ) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S> {
         let CompiledGraph { inner, backends, .. } = self.graph.clone();
-        driver::run(inner, backends, given, self.config.clone(), None)
+        driver::run(inner, backends, given, self.options.clone(), None)
     }
 
     fn drive_stream(&self, given: RunInput<S>, streaming: Streaming) -> RunStream<S> {
         let CompiledGraph { inner, backends, .. } = self.graph.clone();
-        let config = self.config.clone();
+        let config = self.options.clone();
         RunStream::new(streaming, move |events| driver::run(inner, backends, given, config, Some(events)))
     }
 }

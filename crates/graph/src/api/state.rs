@@ -2,11 +2,12 @@
 //!
 //! Start at [`StateSnapshot`].
 
+use superstep_checkpoint::{CheckpointMeta, GraphId, TaskRecord};
 use superstep_engine::{ChannelSet, NodeName, Topology};
 use superstep_state::internal::fold;
 
 use crate::{
-    CheckpointMeta, GraphId, Interrupt, Question, RunError, State, TaskRecord, Thread, ThreadId,
+    Interrupt, Question, RunError, State, Thread, ThreadId,
     journal::{interrupts::into_interrupt, task_origin::Origins},
     run::{
         conflicts::set_back_refused,
@@ -120,7 +121,7 @@ impl<S: State> Thread<S> {
     /// [`RunError::NoSubgraph`] for the thread of a subgraph that can be read from its caller only.
     pub async fn state(&self) -> Result<StateSnapshot<S>, RunError> {
         let (checkpointer, thread) = self.stored()?;
-        let (graph, at) = (&self.graph.inner, self.config.checkpoint);
+        let (graph, at) = (&self.graph.inner, self.options.checkpoint);
         self.graph.refuse_seeded(thread).await?;
         match load(graph, checkpointer, thread, at, ChannelSet::EMPTY).await? {
             Some(restored) => {

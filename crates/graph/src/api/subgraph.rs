@@ -7,18 +7,23 @@
 
 use std::marker::PhantomData;
 
-use superstep_checkpoint::internal::own::{EDITED, SEEDED};
+use superstep_checkpoint::{
+    Source, TaskKey, TaskRecord,
+    internal::own::{EDITED, SEEDED},
+};
 
 use crate::{
-    AsNode, CheckpointId, Checkpointer, CompiledGraph, History, RunError, Source, State, StateSnapshot,
-    TaskKey, TaskRecord, Thread, ThreadId,
-    api::update::update_states,
+    CheckpointId, Checkpointer, CompiledGraph, History, RunError, State, Thread, ThreadId,
+    api::{state::StateSnapshot, update::update_states},
     compiled::{
         graph::Inner,
         subgraph::{At, Down},
     },
     journal::task_origin::Origins,
-    run::subgraph_lookup::{LocatedSubgraph, find},
+    run::{
+        external_update::AsNode,
+        subgraph_lookup::{LocatedSubgraph, find},
+    },
 };
 
 impl<S: State> Thread<S> {
@@ -26,7 +31,7 @@ impl<S: State> Thread<S> {
     /// of this graph on; `T` is the state of the last one.
     ///
     /// A subgraph that has a thread for each of its tasks is found while its task is pending. Use
-    /// [`TaskSnapshot::subgraphs`](crate::TaskSnapshot::subgraphs) and [`state`](Self::state) of the called graph for a
+    /// [`TaskSnapshot::subgraphs`](crate::thread::TaskSnapshot::subgraphs) and [`state`](Self::state) of the called graph for a
     /// graph that a node calls with [`Cx::call`](crate::Cx::call).
     pub fn subgraph<T: State>(
         &self,
@@ -83,8 +88,8 @@ impl<S: State, T: State> SubgraphThread<S, T> {
         let supersteps = vec![vec![(update.into(), node.into())]];
         let lease = checkpointer.lease(thread).await?;
         let LocatedSubgraph { graph, thread, at, seed } = self.find(thread).await?;
-        self.root.config.check_metadata()?;
-        let mut config = self.root.config.clone();
+        self.root.options.check_metadata()?;
+        let mut config = self.root.options.clone();
         config.checkpoint = match at {
             At::Head => None,
             At::Checkpoint { found, caller } => {

@@ -4,7 +4,10 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{CheckpointId, Checkpointer, CompiledGraph, RunConfig, RunError, State, ThreadId};
+use crate::{
+    CheckpointId, Checkpointer, CompiledGraph, RunError, RunOptions, State, ThreadId,
+    node::run_options::run_options,
+};
 
 /// One thread of a graph, with the options of runs that start from this handle.
 ///
@@ -35,53 +38,48 @@ use crate::{CheckpointId, Checkpointer, CompiledGraph, RunConfig, RunError, Stat
 #[derive(Clone)]
 pub struct Thread<S: State> {
     pub(crate) graph: CompiledGraph<S>,
-    pub(crate) config: RunConfig,
+    pub(crate) options: RunOptions,
 }
 
 impl<S: State> CompiledGraph<S> {
     /// Returns a handle to the thread with this id, which need not exist yet. The graph needs a checkpointer.
     #[must_use = "a handle does nothing until one of its operations runs"]
     pub fn thread(&self, id: impl Into<ThreadId>) -> Thread<S> {
-        Thread { graph: self.clone(), config: RunConfig::thread(id) }
+        Thread { graph: self.clone(), options: RunOptions::new().thread(id) }
     }
 
     /// Returns a handle with these options, to the thread that they name, if any.
     #[must_use = "a handle does nothing until one of its operations runs"]
-    pub fn configured(&self, config: RunConfig) -> Thread<S> {
-        Thread { graph: self.clone(), config }
+    pub fn configured(&self, options: RunOptions) -> Thread<S> {
+        Thread { graph: self.clone(), options }
     }
 
     /// Returns a handle to runs that belong to no thread and are not stored, to set their options. A run with the default
     /// options needs none: [`run`](Self::run).
     #[must_use = "a handle does nothing until one of its operations runs"]
     pub fn without_thread(&self) -> Thread<S> {
-        Thread { graph: self.clone(), config: RunConfig::default() }
+        Thread { graph: self.clone(), options: RunOptions::new() }
     }
 }
 
 impl<S: State> Thread<S> {
-    crate::run_options!(self, self.config);
+    run_options!(self, self.options);
 
     /// Raises the limit of supersteps to this number, if it is lower.
     #[must_use = "a handle does nothing until one of its operations runs"]
     pub fn step_limit_at_least(mut self, supersteps: u32) -> Self {
-        self.config.step_limit = self.config.step_limit.max(supersteps);
+        self.options.step_limit = self.options.step_limit.max(supersteps);
         self
     }
 
     /// Returns the checkpoint set by [`at`](Self::at).
     pub fn start(&self) -> Option<CheckpointId> {
-        self.config.checkpoint
-    }
-
-    #[doc(hidden)]
-    pub fn config_mut(&mut self) -> &mut RunConfig {
-        &mut self.config
+        self.options.checkpoint
     }
 
     /// Returns the thread's id; `None` for runs [without a thread](CompiledGraph::without_thread).
     pub fn id(&self) -> Option<&ThreadId> {
-        self.config.thread.as_ref()
+        self.options.thread.as_ref()
     }
 
     /// The thread and where it is stored.
@@ -99,12 +97,12 @@ impl<S: State> Thread<S> {
     /// # Errors
     /// Those of [`stored`](Self::stored), and [`RunError::ChildThread`].
     pub(crate) fn stored_root(&self) -> Result<(&Arc<dyn Checkpointer>, &ThreadId), RunError> {
-        Ok((self.graph.checkpointer()?, self.graph.thread_of(&self.config)?))
+        Ok((self.graph.checkpointer()?, self.graph.thread_of(&self.options)?))
     }
 }
 
 impl<S: State> fmt::Debug for Thread<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Thread").field("graph", &self.graph.name()).field("config", &self.config).finish()
+        f.debug_struct("Thread").field("graph", &self.graph.name()).field("options", &self.options).finish()
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use superstep_checkpoint::internal::input_metadata;
+use superstep_checkpoint::{CheckpointError, Prune, Retention, internal::input_metadata};
 use superstep_engine::ChannelSet;
 
 use crate::{
-    CheckpointError, History, Prune, Retention, RunError, State, Thread, ThreadId,
+    History, RunError, State, Thread, ThreadId,
     api::adopt::mark_all,
     journal::task_origin::Origins,
     run::{

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use superstep_checkpoint::internal::own::OUTSIDE;
+use superstep_checkpoint::{Commit, Source, TaskRecord, internal::own::OUTSIDE};
 use superstep_engine::{ChannelSet, END, NodeName, START, Topology};
 
 use crate::{
-    CheckpointId, Checkpointer, Commit, RunConfig, RunError, Source, State, TaskRecord, Thread, ThreadId,
+    CheckpointId, Checkpointer, RunError, RunOptions, State, Thread, ThreadId,
     compiled::graph::Inner,
     journal::memories::{Bound, bound, with_memories},
     run::{
@@ -24,7 +24,7 @@ pub(crate) async fn update_states<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
-    config: &RunConfig,
+    config: &RunOptions,
     supersteps: Vec<Vec<(S::Update, AsNode)>>,
     seed: Option<&S>,
 ) -> Result<CheckpointId, RunError> {
@@ -65,7 +65,7 @@ pub(crate) async fn update_states<S: State>(
             memories.extend(left_by(&**checkpointer, thread, meta, tasks).await?);
         }
     }
-    let config = RunConfig { metadata: with_memories(config.metadata.clone(), &memories), ..config.clone() };
+    let config = RunOptions { metadata: with_memories(config.metadata.clone(), &memories), ..config.clone() };
     let mut parent = restored.as_ref().map(|it| it.meta.id);
     let before = restored.map(|Restored { meta, state, tasks, .. }| (meta, state, tasks));
     let mut change = Change::after(graph, before, live)?;
@@ -94,7 +94,7 @@ pub(crate) async fn fork<S: State>(
     graph: &Inner<S>,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,
-    config: &RunConfig,
+    config: &RunOptions,
 ) -> Result<CheckpointId, RunError> {
     let _lease = checkpointer.lease(thread).await?;
     let restored = load(graph, checkpointer, thread, config.checkpoint, ChannelSet::EMPTY).await?;
@@ -238,9 +238,9 @@ impl<S: State> Thread<S> {
         supersteps: Vec<Vec<(S::Update, AsNode)>>,
     ) -> Result<CheckpointId, RunError> {
         let (checkpointer, thread) = self.stored_root()?;
-        self.config.check_metadata()?;
+        self.options.check_metadata()?;
         let _lease = checkpointer.lease(thread).await?;
-        update_states(&self.graph.inner, checkpointer, thread, &self.config, supersteps, None).await
+        update_states(&self.graph.inner, checkpointer, thread, &self.options, supersteps, None).await
     }
 
     /// Makes a copy of the checkpoint `at` the thread's new head, or a copy of the head for `None`; its tasks are pending
@@ -249,7 +249,7 @@ impl<S: State> Thread<S> {
     /// # Errors
     /// [`RunError::UnknownCheckpoint`], [`RunError::EmptyThread`], or the error of the checkpointer or the state.
     pub async fn fork(&self, at: impl Into<Option<CheckpointId>>) -> Result<CheckpointId, RunError> {
-        let config = RunConfig { checkpoint: at.into().or(self.config.checkpoint), ..self.config.clone() };
+        let config = RunOptions { checkpoint: at.into().or(self.options.checkpoint), ..self.options.clone() };
         config.check_metadata()?;
         let (checkpointer, thread) = self.stored_root()?;
         fork(&self.graph.inner, checkpointer, thread, &config).await

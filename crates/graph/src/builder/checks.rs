@@ -12,7 +12,7 @@ impl<S: State> StateGraph<S> {
     /// is a warning.
     ///
     /// ```
-    /// # use superstep_graph::{Level, Lint, State, StateGraph};
+    /// # use superstep_graph::{State, StateGraph, topology::{Level, Lint}};
     /// # #[derive(State, Clone, Debug, Default)]
     /// # struct Chat { answer: String }
     /// let mut graph = StateGraph::<Chat>::new("chat");

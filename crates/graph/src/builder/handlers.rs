@@ -4,8 +4,9 @@ use std::{future::Future, panic::Location};
 
 use super::state_graph::StateGraph;
 use crate::{
-    Cx, NodeFailure, NodeOutput, Route, RoutingOutput, State,
+    Cx, NodeFailure, Route, State,
     node::{
+        NodeOutput, RoutingOutput,
         erased::{NodeFn, erase_handler, erase_routing_handler},
         refs::{NodeRef, RoutingRef},
     },

@@ -6,8 +6,9 @@ use superstep_engine::{Edge, EdgeKind};
 
 use super::state_graph::StateGraph;
 use crate::{
-    Cx, Route, RoutingOutput, State,
+    Cx, Route, State,
     node::{
+        RoutingOutput,
         erased::erase_routing,
         refs::{NodeRef, RoutingRef, WorkerRef},
     },

@@ -21,13 +21,14 @@ use superstep_state::internal::encode;
 
 use super::{checks, stops::Stops};
 use crate::{
-    CachePolicy, CompileError, CompiledGraph, Cx, NodeOptions, NodeOutput, Route, Routes, State,
+    CompileError, CompiledGraph, Cx, NodeOptions, Route, State,
     compiled::{
         graph::Inner,
         node::{CompiledNode, FanOut, Router},
         subgraph::Subgraph,
     },
     node::{
+        CachePolicy, NodeOutput, Routes,
         cache::NodeCache,
         discarded::OnDiscard,
         erased::{NodeFn, erase, erase_worker},
@@ -93,7 +94,7 @@ impl<S: State> StateGraph<S> {
     }
 
     /// Sets the version of the graph, which is stored with each checkpoint and shown by
-    /// [`StateSnapshot::graph`](crate::StateSnapshot::graph). A thread continues in any version of its graph,
+    /// [`StateSnapshot::graph`](crate::thread::StateSnapshot::graph). A thread continues in any version of its graph,
     /// if its pending nodes exist and its state fits.
     pub fn version(&mut self, version: impl Into<String>) {
         self.version = Some(version.into());

@@ -6,13 +6,17 @@ use superstep_engine::{Endpoint, OnCancel, Problem, ProblemKind, Topology};
 
 use super::state_graph::StateGraph;
 use crate::{
-    Command, CompiledGraph, Cx, NodeError, Persistence, Returned, Route, State,
+    Command, CompiledGraph, Cx, NodeError, Route, State,
     compiled::subgraph::Subgraph,
     node::{
+        Persistence,
         erased::{NodeFn, erase, erase_routing},
         refs::{NodeRef, RoutingRef},
     },
-    run::subgraph_lookup::{Mapped, Same},
+    run::{
+        nested_run::Returned,
+        subgraph_lookup::{Mapped, Same},
+    },
 };
 
 impl<S: State> StateGraph<S> {

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use crate::{Cx, NodeOutput, NodeRef, State, StateGraph, View};
+use crate::{Cx, NodeRef, State, StateGraph, View, node::NodeOutput};
 
 impl<S: State> StateGraph<S> {
     /// Declares a node that sees a part of the state. Its writes are not restricted.

@@ -4,11 +4,14 @@
 
 use std::{fmt, sync::Arc};
 
+use superstep_checkpoint::IntoShared;
 use superstep_engine::{NodeIndex, Problem, Topology};
 
 use crate::{
-    Checkpointer, IntoShared, Persistence, RunConfig, RunError, State, Store, ThreadId,
-    compiled::node::CompiledNode, flat_drop::drop_flat, node::cache::NodeCache,
+    Checkpointer, RunError, RunOptions, State, Store, ThreadId,
+    compiled::node::CompiledNode,
+    flat_drop::drop_flat,
+    node::{Persistence, cache::NodeCache},
 };
 
 /// A validated, immutable graph. Cheap to clone; it supports concurrent runs on different threads.
@@ -94,7 +97,7 @@ impl<S: State> CompiledGraph<S> {
         &self.inner
     }
 
-    /// Clears the cached results of nodes with a [`CachePolicy`](crate::CachePolicy), so that they run again.
+    /// Clears the cached results of nodes with a [`CachePolicy`](crate::node::CachePolicy), so that they run again.
     /// Results of currently running tasks are not cached either.
     pub fn clear_cache(&self) {
         self.inner.nodes.iter().filter_map(|node| node.cache.as_ref()).for_each(NodeCache::clear);
@@ -120,7 +123,7 @@ impl<S: State> CompiledGraph<S> {
         &self.inner.topology
     }
 
-    pub(crate) fn thread_of<'a>(&self, config: &'a RunConfig) -> Result<&'a ThreadId, RunError> {
+    pub(crate) fn thread_of<'a>(&self, config: &'a RunOptions) -> Result<&'a ThreadId, RunError> {
         let missing = || RunError::NoThread { graph: self.inner.name.clone() };
         let thread = config.thread.as_ref().ok_or_else(missing)?;
         if thread.is_child() {

@@ -10,9 +10,10 @@ use std::{
 };
 
 use superstep_engine::{ChannelSet, NodeIndex, Target};
+use superstep_state::{Panicked, RawJson};
 
 use crate::{
-    Panicked, RawJson, Retries, State,
+    Retries, State,
     compiled::subgraph::Subgraph,
     node::{cache::NodeCache, discarded::OnDiscard, erased::NodeFn, options::NodeOptions, routing::Targets},
 };

@@ -3,9 +3,12 @@
 //! Start at [`Mark`].
 
 use serde_json::{Map, Value};
-use superstep_checkpoint::internal::own::{GRAPH, NONCE, VERSION};
+use superstep_checkpoint::{
+    CheckpointMeta, GraphId,
+    internal::own::{GRAPH, NONCE, VERSION},
+};
 
-use crate::{CheckpointMeta, GraphId, RunError, State, ThreadId, compiled::graph::Inner};
+use crate::{RunError, State, ThreadId, compiled::graph::Inner};
 
 /// The ownership mark that is stored with every checkpoint of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::{any::Any, sync::Arc};
 
 use futures::future::BoxFuture;
 
-use crate::{CheckpointId, Checkpointer, Persistence, RunError, State, ThreadId};
+use crate::{CheckpointId, Checkpointer, RunError, State, ThreadId, node::Persistence};
 
 /// The position of a subgraph on its thread.
 #[derive(Clone, Copy)]

@@ -3,9 +3,10 @@
 //! Start at [`Inner::gotos`].
 
 use superstep_engine::{Endpoint, EngineError, NodeIndex, Target};
+use superstep_state::RawJson;
 
 use crate::{
-    RawJson, State,
+    State,
     compiled::graph::Inner,
     node::{
         output::Goto,

@@ -6,9 +6,10 @@ use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
+use superstep_checkpoint::SubgraphPath;
 use superstep_engine::NodeName;
 
-use crate::{CheckpointId, SubgraphPath};
+use crate::CheckpointId;
 
 /// A divergence of a replay from the stored thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -12,9 +12,8 @@ use futures::task::AtomicWaker;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_engine::TaskId;
+use superstep_state::RawJson;
 use tokio::sync::oneshot;
-
-use crate::RawJson;
 
 /// The stored form of an effect's error, without its type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

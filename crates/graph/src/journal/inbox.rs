@@ -3,8 +3,9 @@
 //! Start at [`Thread::post`](crate::Thread::post).
 
 use serde_json::Value;
+use superstep_checkpoint::{CheckpointError, Segment};
 
-use crate::{CheckpointError, CheckpointId, Checkpointer, History, Segment, ThreadId};
+use crate::{CheckpointId, Checkpointer, History, ThreadId};
 
 /// An item of a thread's inbox.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,12 +14,12 @@ use std::{
 
 use serde::Serialize;
 use serde_json::Value;
-use superstep_checkpoint::internal::SEPARATOR;
+use superstep_checkpoint::{Replaced, TaskRecord, Within, internal::SEPARATOR};
 use superstep_engine::{NodeName, TaskId};
-use superstep_state::internal::encode;
+use superstep_state::{RawJson, internal::encode};
 
 use crate::{
-    Interrupt, Question, RawJson, Replaced, RunError, TaskRecord, Within,
+    Interrupt, Question, RunError,
     changed_question::ChangedQuestion,
     journal::{
         divergence::Astray,

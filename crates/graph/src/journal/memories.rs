@@ -1,4 +1,4 @@
-//! Subgraphs of [`Persistence::PerNode`](crate::Persistence::PerNode), as they were at a checkpoint of their caller.
+//! Subgraphs of [`Persistence::PerNode`](crate::node::Persistence::PerNode), as they were at a checkpoint of their caller.
 //!
 //! The thread of such a subgraph is a tree, like any other. Each checkpoint of its caller references a
 //! checkpoint of the subgraph, so that a fork of the caller starts with the memory at that time:
@@ -19,11 +19,12 @@ use std::{
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use superstep_checkpoint::internal::own::{BOUND, EDITED, MEMORIES, TASK};
-
-use crate::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, Segment, Source, ThreadId,
+use superstep_checkpoint::{
+    CheckpointError, CheckpointMeta, Segment, Source,
+    internal::own::{BOUND, EDITED, MEMORIES, TASK},
 };
+
+use crate::{CheckpointId, Checkpointer, History, ThreadId};
 
 /// The checkpoints of subgraphs, by the last segment of their threads.
 pub(crate) type Bound = BTreeMap<String, CheckpointId>;

@@ -2,7 +2,7 @@
 //!
 //! A task's update depends on its state, on its place, and on external inputs: results of effects, answers,
 //! the clock. The first two are stored anyway. The inputs are recorded while the task runs, and stored with
-//! its update, as the entry `$recorded`; a [`Replay`](crate::Replay) reads them.
+//! its update, as the entry `$recorded`; a [`Replay`](crate::replay::Replay) reads them.
 //!
 //! Start at [`Cx::recorded`](crate::Cx::recorded).
 
@@ -15,12 +15,12 @@ use std::{
 
 use serde::{Deserialize, Serialize, ser::Error as _};
 use serde_json::Value;
-use superstep_checkpoint::internal::SEPARATOR;
+use superstep_checkpoint::{RecordedTarget, internal::SEPARATOR};
 use superstep_engine::TaskId;
-use superstep_state::internal::encode;
+use superstep_state::{RawJson, StoredUpdate, internal::encode};
 
 use crate::{
-    NodeFailure, RawJson, RecordedTarget, StoredUpdate,
+    NodeFailure,
     journal::{effects::Failed, packed},
 };
 

@@ -10,13 +10,16 @@ use std::{
     },
 };
 
-use superstep_checkpoint::internal::own::{STATE, TASK};
+use superstep_checkpoint::{
+    CheckpointError, CheckpointMeta, RecordedTarget, Source, TaskRecord,
+    internal::own::{STATE, TASK},
+};
 use superstep_engine::{NodeName, START};
+use superstep_state::StoredUpdate;
 
 use super::divergence::Divergence;
 use crate::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, History, RecordedTarget, RunError, Source,
-    StoredUpdate, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, History, RunError, ThreadId,
     journal::recorder::{Recorded, ReplayMode},
 };
 

@@ -14,7 +14,7 @@ use crate::{ReduceError, Reducer, Route};
 /// others, [`add_join`](crate::StateGraph::add_join) is enough. It stays ready until it is cleared.
 ///
 /// ```
-/// use superstep_graph::{Barrier, Route, State, reduce};
+/// use superstep_graph::{Route, State, state::{Barrier, reduce}};
 ///
 /// #[derive(Route, Clone, Copy, Debug, PartialEq)]
 /// enum Reviewer {
@@ -33,7 +33,7 @@ use crate::{ReduceError, Reducer, Route};
 /// assert_eq!(half.approvals.missing().collect::<Vec<_>>(), [Reviewer::Legal]);
 /// let whole = reduce(&half, [Review::update().approvals([Reviewer::Legal, Reviewer::Security])])?;
 /// assert!(whole.approvals.is_ready());
-/// # Ok::<(), superstep_graph::FoldError>(())
+/// # Ok::<(), superstep_graph::state::FoldError>(())
 /// ```
 pub struct Barrier<R> {
     /// The arrived variants, by position in [`Route::ALL`].

@@ -12,8 +12,9 @@ use std::{
 };
 
 use moka::sync::Cache;
+use superstep_state::Panicked;
 
-use crate::{Panicked, State, node::output::Written};
+use crate::{State, node::output::Written};
 
 /// A cache policy of a node: stored results replace further runs with an equal key. A result is an update,
 /// with the targets of its command.
@@ -25,7 +26,7 @@ use crate::{Panicked, State, node::output::Written};
 /// # Example: look up each city once an hour
 /// ```
 /// # use std::time::Duration;
-/// # use superstep_graph::*;
+/// # use superstep_graph::{*, node::CachePolicy};
 /// # #[derive(State, Clone, Debug, Default)]
 /// # struct Trip { city: String, weather: String }
 /// # async fn look_up(trip: Trip, _: Cx) -> TripUpdate { Trip::update().weather(format!("rain in {}", trip.city)) }

@@ -2,9 +2,8 @@
 //!
 //! Start at [`TokioClock`].
 
+use superstep_checkpoint::Clock;
 use tokio::time::Instant;
-
-use crate::Clock;
 
 /// A clock that starts at a fixed moment and follows tokio's time, so that a paused runtime makes it exact.
 #[derive(Clone, Copy, Debug)]

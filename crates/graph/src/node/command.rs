@@ -6,10 +6,10 @@ use std::fmt;
 
 use serde::Serialize;
 use superstep_engine::NodeName;
-use superstep_state::internal::encode;
+use superstep_state::{Update, internal::encode};
 
 use crate::{
-    NodeError, Route, State, Update, WorkerRef,
+    NodeError, Route, State, WorkerRef,
     node::output::{Goto, Written},
 };
 

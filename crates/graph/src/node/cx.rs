@@ -21,13 +21,14 @@ use rand::{SeedableRng, rngs::StdRng};
 use schemars::{JsonSchema, schema_for};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use superstep_checkpoint::{Clock, NoStore, SubgraphPath};
 use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
-use superstep_state::internal::encode;
+use superstep_state::{RawJson, fingerprint, internal::encode};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CheckpointId, Checkpointer, Clock, Drain, Durability, NoStore, NodeFailure, Question, RawJson, RunConfig,
-    RunError, Store, StreamMode, SubgraphPath, ThreadId, fingerprint,
+    CheckpointId, Checkpointer, Durability, NodeFailure, Question, RunError, RunOptions, Store, StreamMode,
+    ThreadId,
     journal::{
         divergence::Astray,
         effects::EffectLog,
@@ -39,6 +40,7 @@ use crate::{
     },
     node::{
         commit_barrier::CommitBarrier,
+        drain::Drain,
         nested_calls::{Calls, mix},
         parent_recorder::ParentRecorder,
         spawned_work::Background,
@@ -102,7 +104,7 @@ pub(crate) struct RunCx {
 /// The position of a run among nested runs.
 pub(crate) struct RunScope {
     /// The settings that nested runs inherit.
-    pub(crate) config: Arc<RunConfig>,
+    pub(crate) config: Arc<RunOptions>,
     /// The storage of nested runs: threads below this run's own.
     pub(crate) place: Option<(Arc<dyn Checkpointer>, ThreadId)>,
     pub(crate) store: Option<Arc<dyn Store>>,
@@ -124,7 +126,7 @@ pub(crate) struct RunScope {
 impl RunScope {
     /// The scope of a run that no graph called.
     pub(crate) fn root(
-        config: Arc<RunConfig>,
+        config: Arc<RunOptions>,
         place: Option<(Arc<dyn Checkpointer>, ThreadId)>,
         store: Option<Arc<dyn Store>>,
     ) -> Self {
@@ -326,7 +328,7 @@ impl Cx {
     }
 
     /// Returns the token that fires when the run is cancelled. Only nodes with
-    /// [`OnCancel::Finish`](crate::OnCancel::Finish) can observe it.
+    /// [`OnCancel::Finish`](crate::node::OnCancel::Finish) can observe it.
     pub fn cancel(&self) -> &CancellationToken {
         &self.run.cancel
     }
@@ -350,7 +352,7 @@ impl Cx {
     /// An answer of another type than `A` is rejected, and the question remains pending, without an effect on
     /// the node. The same applies to an answer to a changed question. The question must therefore be the same
     /// when the node runs again: build it from the state, and take times and random numbers from
-    /// [`once`](Self::once). The answer is stored with the update, for a [`Replay`](crate::Replay), unless
+    /// [`once`](Self::once). The answer is stored with the update, for a [`Replay`](crate::replay::Replay), unless
     /// the run does not record. A question that cannot be stored as JSON fails the task.
     pub async fn interrupt<A: DeserializeOwned>(&self, key: &str, question: impl Serialize) -> A {
         self.question(key, question, None).await

@@ -5,8 +5,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
+use superstep_state::RawJson;
 
-use crate::{RawJson, State};
+use crate::State;
 
 /// A task that will not run again, because a new input [discards](crate::OnUnfinished::Discard) it.
 pub struct Discarded<'a> {

@@ -14,7 +14,7 @@ use std::{
 /// revoked, so the run that continues needs a new one.
 ///
 /// ```
-/// # use superstep_graph::{CompiledGraph, Drain, RunError, State};
+/// # use superstep_graph::{CompiledGraph, RunError, State, thread::Drain};
 /// # async fn example<S: State>(graph: CompiledGraph<S>, input: S::Update) -> Result<(), RunError> {
 /// let drain = Drain::new();
 /// let run = graph.thread("report-3").drain(drain.clone()).run(input);

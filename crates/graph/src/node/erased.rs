@@ -6,9 +6,11 @@ use std::{future::Future, sync::Arc};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use serde::de::DeserializeOwned;
+use superstep_state::IntoUpdate as _;
 
 use crate::{
-    Cx, IntoUpdate as _, NodeError, NodeFailure, NodeOutput, RoutingOutput, State, node::output::Written,
+    Cx, NodeError, NodeFailure, State,
+    node::{NodeOutput, RoutingOutput, output::Written},
 };
 
 pub(crate) type NodeFn<S> =

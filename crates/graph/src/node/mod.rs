@@ -20,6 +20,14 @@ pub(crate) mod refs;
 pub(crate) mod retries;
 pub(crate) mod route;
 pub(crate) mod routing;
-pub(crate) mod run_config;
+pub(crate) mod run_options;
 pub(crate) mod spawned_work;
 pub(crate) mod timeout;
+
+pub use superstep_engine::{NodeName, OnCancel};
+
+pub use self::{
+    cache::CachePolicy, command::RoutingOutput, discarded::Discarded, options::Persistence,
+    output::NodeOutput, routing::Routes,
+};
+pub use crate::journal::inbox::Posted;

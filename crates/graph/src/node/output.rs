@@ -1,9 +1,9 @@
 //! The result of a node, after its type is erased.
 
-use superstep_state::internal::Refuses;
+use superstep_state::{BadUpdate, IntoUpdate, RawJson, internal::Refuses};
 
 use super::routing::{Routes, Targets};
-use crate::{BadUpdate, IntoUpdate, NodeError, NodeRef, RawJson, Route, State};
+use crate::{NodeError, NodeRef, Route, State};
 
 /// A return type of a node: an update, nothing, or a `Result` of either.
 #[diagnostic::on_unimplemented(

@@ -3,8 +3,9 @@
 //! Start at [`Routes`].
 
 use superstep_engine::Target;
+use superstep_state::RawJson;
 
-use crate::{RawJson, Route};
+use crate::Route;
 
 /// A return type of a router: a route, or several.
 pub trait Routes {

@@ -14,7 +14,7 @@ use std::{
 
 use tokio::time::{Instant, Sleep};
 
-use crate::{NoTimers, timers::sleep_until};
+use crate::timers::{NoTimers, sleep_until};
 
 /// The error of an attempt that exceeded a time limit of its node: the cause of a
 /// [`NodeError`](crate::NodeError) that may be retried.

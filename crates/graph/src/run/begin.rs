@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use superstep_checkpoint::{Lease, Source, TaskRecord};
 use superstep_engine::{ChannelSet, Control, NodeName, Report, RestoreError, START, TaskId};
+use superstep_state::Update;
 
 use super::{
     done::FinishedTask,
@@ -12,8 +14,7 @@ use super::{
     stop::Stop,
 };
 use crate::{
-    Answers, Checkpointer, Event, Lease, OnUnfinished, RunConfig, RunError, Source, State, TaskRecord,
-    ThreadId, Update,
+    Answers, Checkpointer, Event, OnUnfinished, RunError, RunOptions, State, ThreadId,
     journal::{memories::Bound, task_origin::Origins},
     node::routing::Targets,
     run::{
@@ -28,7 +29,7 @@ impl<S: State> Driver<S> {
     pub(super) fn begin_without_store(
         &mut self,
         given: RunInput<S>,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Begin, RunError> {
         match given {
             RunInput::Input(input) if config.checkpoint.is_none() => {
@@ -43,7 +44,7 @@ impl<S: State> Driver<S> {
         &mut self,
         checkpointer: Arc<dyn Checkpointer>,
         given: RunInput<S>,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Begin, Stop> {
         if matches!(given, RunInput::Input(_)) && !config.answers.is_empty() {
             return Err(RunError::InputAndAnswers.into());
@@ -61,7 +62,7 @@ impl<S: State> Driver<S> {
         thread: ThreadId,
         lease: Option<Lease>,
         given: RunInput<S>,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Begin, Stop> {
         let is_stored = matches!(given, RunInput::Stored(_));
         let (input, command) = match given {
@@ -89,7 +90,7 @@ impl<S: State> Driver<S> {
         self.show_nonce();
         // The head's id with answers or a command stands for its tasks, which remain on this branch.
         let named = (config.checkpoint == Some(head) && (command.is_some() || !config.answers.is_empty()))
-            .then(|| RunConfig { checkpoint: None, ..config.clone() });
+            .then(|| RunOptions { checkpoint: None, ..config.clone() });
         let config = named.as_ref().unwrap_or(config);
         let left = match config.checkpoint.is_none() {
             true => left_by(&*checkpointer, &thread, &meta, &tasks).await?,
@@ -139,7 +140,7 @@ impl<S: State> Driver<S> {
         &mut self,
         input: S::Update,
         last: Option<i64>,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Begin, Stop> {
         let begin = self.accept(input, Control::input(last))?;
         let records =
@@ -157,7 +158,7 @@ impl<S: State> Driver<S> {
         &mut self,
         mut control: Control,
         mut tasks: Vec<RestoredTask<S>>,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Begin, RunError> {
         let fork = config.checkpoint.is_some().then(|| {
             // A fork runs its tasks afresh, except an input, which cannot run again.

@@ -4,12 +4,12 @@
 
 use superstep_engine::{Breakpoints, NodeIndex, Topology};
 
-use crate::{RunError, State, compiled::graph::Inner, node::run_config};
+use crate::{RunError, State, compiled::graph::Inner, node::run_options};
 
 /// Returns the nodes at which the run stops: those of the graph, and those of the caller.
 pub(super) fn breakpoints<S: State>(
     graph: &Inner<S>,
-    wanted: &run_config::Breakpoints,
+    wanted: &run_options::Breakpoints,
 ) -> Result<Breakpoints, RunError> {
     let topology = &graph.topology;
     let find = |names: &[String]| -> Result<Vec<NodeIndex>, RunError> {

@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::Map;
+use superstep_checkpoint::{AppliedTask, CheckpointMeta, Source};
 use superstep_engine::{Control, Run};
 
 use super::{done::FinishedTask, driver::Driver, finish::snapshot, stop::Stop};
 use crate::{
-    AppliedTask, CheckpointMeta, RunError, Source, State, StreamMode,
+    RunError, State, StreamMode,
     journal::memories::with_memories,
     run::thread_writer::{NewCheckpoint, ThreadWriter},
 };

@@ -1,9 +1,10 @@
 //! Writes of finished tasks that their superstep cannot fold, detected before its end.
 
+use superstep_checkpoint::{TaskRecord, chain};
 use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
-use superstep_state::internal::fold;
+use superstep_state::{FoldError, internal::fold};
 
-use crate::{FoldError, RunError, State, TaskRecord, chain, run::restore::RestoredTask};
+use crate::{RunError, State, run::restore::RestoredTask};
 
 /// Marks finished tasks of the head as failed if their superstep would reject them: all writers of a channel
 /// that accepts one write, and tasks whose write a reducer rejects. `state` is that of the checkpoint.

@@ -3,8 +3,9 @@
 //! Start at [`FinishedTask`].
 
 use superstep_engine::NodeIndex;
+use superstep_state::{RawJson, StoredUpdate};
 
-use crate::{RawJson, State, StoredUpdate};
+use crate::State;
 
 /// A finished task of an incomplete superstep.
 pub(super) struct FinishedTask<S: State> {

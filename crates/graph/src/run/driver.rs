@@ -14,6 +14,7 @@ use std::{
     task::Poll,
 };
 
+use superstep_checkpoint::{CheckpointMeta, TaskRecord, chain};
 use superstep_engine::{
     ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
 };
@@ -28,8 +29,7 @@ use super::{
     stop::{Refused, Stop},
 };
 use crate::{
-    CheckpointMeta, Command, Cx, NodeError, NodeFailure, Outcome, Question, RunConfig, RunError, State,
-    Status, TaskRecord, ThreadId, chain,
+    Command, Cx, NodeError, NodeFailure, Outcome, Question, RunError, RunOptions, State, Status, ThreadId,
     compiled::graph::{Backends, Inner},
     journal::{
         effects::{EffectLog, Request},
@@ -71,7 +71,7 @@ pub(crate) async fn run<S: State>(
     graph: Arc<Inner<S>>,
     backends: Backends,
     given: RunInput<S>,
-    config: RunConfig,
+    config: RunOptions,
     events: Option<Events<S>>,
 ) -> Result<Outcome<S>, RunError> {
     config.check_metadata()?;
@@ -97,7 +97,7 @@ pub(crate) async fn run<S: State>(
 }
 
 /// The limits of a run.
-pub(super) fn limits<S: State>(graph: &Inner<S>, config: &RunConfig) -> Result<RunLimits, RunError> {
+pub(super) fn limits<S: State>(graph: &Inner<S>, config: &RunOptions) -> Result<RunLimits, RunError> {
     if config.step_limit == 0 {
         return Err(RunError::ZeroStepLimit);
     }
@@ -257,7 +257,7 @@ impl<S: State> Driver<S> {
         &mut self,
         begin: Begin,
         mut limits: RunLimits,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Status, Stop> {
         let Begin { control, first, records, answered } = begin;
         if let Some(wait) = self.observer.begin(self.view(None), &mut limits) {
@@ -306,7 +306,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn outcome(mut self, status: Status, config: &RunConfig) -> Outcome<S> {
+    fn outcome(mut self, status: Status, config: &RunOptions) -> Outcome<S> {
         if status != Status::Completed {
             self.fold_early();
         }
@@ -321,7 +321,7 @@ impl<S: State> Driver<S> {
         &mut self,
         run: &mut Run,
         tasks: &mut Tasks<S>,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Status, Stop> {
         let mut told = false;
         let mut cancelled = pin!(config.cancel.cancelled());

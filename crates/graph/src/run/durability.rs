@@ -10,12 +10,10 @@ use std::{
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
+use superstep_checkpoint::{AppliedTask, CheckpointError, CheckpointMeta, Commit, TaskKey, TaskRecord};
 use superstep_engine::Control;
 
-use crate::{
-    AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, TaskKey, TaskRecord,
-    ThreadId,
-};
+use crate::{CheckpointId, Checkpointer, ThreadId};
 
 /// The destination of a run's writes.
 pub(crate) enum Writes {

@@ -4,11 +4,15 @@ use std::error::Error;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use superstep_checkpoint::{CheckpointMeta, chain};
 use superstep_engine::Task;
 use superstep_state::internal::unpanicked;
 
 use super::driver::Driver;
-use crate::{CheckpointMeta, DebugKind, Event, Interrupt, State, StreamMode, chain, stream::event::Channels};
+use crate::{
+    Event, Interrupt, State, StreamMode,
+    stream::{DebugKind, event::Channels},
+};
 
 impl<S: State> Driver<S> {
     pub(super) fn wants(&self, mode: StreamMode) -> bool {

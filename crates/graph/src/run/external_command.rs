@@ -1,6 +1,6 @@
 //! External commands: an update and target nodes, in addition to the thread's pending tasks.
 
-use superstep_checkpoint::internal::own::OUTSIDE;
+use superstep_checkpoint::{CheckpointMeta, Source, TaskRecord, internal::own::OUTSIDE};
 use superstep_engine::{Control, END, NodeName, RestoreError, Target, Topology};
 
 use super::{
@@ -8,7 +8,7 @@ use super::{
     targets::recorded_targets,
 };
 use crate::{
-    Answers, CheckpointMeta, Command, Question, RunConfig, RunError, Source, State, TaskRecord,
+    Answers, Command, Question, RunError, RunOptions, State,
     journal::{
         interrupts::{Occasion, PendingQuestion, into_asking},
         task_origin::{Origins, with_origins},
@@ -29,7 +29,7 @@ impl<S: State> Driver<S> {
         command: Command<S, NodeName>,
         meta: CheckpointMeta,
         mut tasks: Vec<RestoredTask<S>>,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Begin, RunError> {
         let graph = self.graph.clone();
         let fits = graph.topology.fits(&meta.control);

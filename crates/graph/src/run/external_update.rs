@@ -2,12 +2,12 @@
 //!
 //! Start at [`Change`].
 
+use superstep_checkpoint::{AppliedTask, CheckpointMeta, Commit, Source, TaskRecord};
 use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, START, Target};
-use superstep_state::internal::fold;
+use superstep_state::{RawJson, internal::fold};
 
 use crate::{
-    AppliedTask, CheckpointId, CheckpointMeta, Commit, Question, RawJson, RunConfig, RunError, Source, State,
-    TaskRecord, ThreadId,
+    CheckpointId, Question, RunError, RunOptions, State, ThreadId,
     compiled::graph::Inner,
     journal::{
         interrupts::into_interrupt,
@@ -299,7 +299,7 @@ impl<S: State> Change<S> {
         self,
         graph: &Inner<S>,
         (parent, id): (Option<CheckpointId>, CheckpointId),
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> (Commit, Self) {
         let nonce = self.origins.as_ref().and_then(|origins| origins.nonce.clone());
         let changed = self.into_changed(graph, Targets::default());

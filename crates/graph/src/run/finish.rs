@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use serde::ser::Error as _;
 use superstep_engine::{Commit as Plan, Finished, Input, NodeIndex, NodeName, Report, Run, Task, TaskId};
-use superstep_state::internal::{Unencoded, encode, fold};
+use superstep_state::{
+    ChannelValue, Panicked, StoredUpdate, WriteError,
+    internal::{Unencoded, encode, fold},
+    reduce,
+};
 
 use super::{
     done::FinishedTask,
@@ -13,10 +17,9 @@ use super::{
     stop::Refused,
 };
 use crate::{
-    ChannelValue, Panicked, RunError, State, StoredUpdate, WriteError,
+    RunError, State,
     compiled::node::CompiledNode,
     node::{cache::Lookup, output::Written, routing::Targets},
-    reduce,
     run::targets::{items, named, targets},
 };
 

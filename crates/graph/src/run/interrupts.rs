@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use superstep_engine::{Control, Input, NodeName, Run, Task, TaskId};
+use superstep_state::RawJson;
 
 use super::{
     driver::{Begin, Driver},
     stop::Refused,
 };
 use crate::{
-    Answers, ChangedQuestion, CheckpointId, Event, Interrupt, NodeError, Question, RawJson, RunError, State,
+    Answers, CheckpointId, Event, Interrupt, NodeError, Question, RunError, State,
+    changed_question::ChangedQuestion,
     journal::{
         interrupts::{
             AskedTwice, Occasion, PendingQuestion, Refusal, Resolved, StoredAnswer, WaitReason, answer_key,

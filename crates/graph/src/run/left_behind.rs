@@ -7,11 +7,12 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use superstep_checkpoint::TaskRecord;
 use superstep_engine::Control;
+use superstep_state::{FoldError, Panicked, Update};
 
 use crate::{
-    FoldError, Panicked, RunError, State, TaskRecord, Update, compiled::graph::Inner,
-    node::discarded::Discarded, run::restore::RestoredTask,
+    RunError, State, compiled::graph::Inner, node::discarded::Discarded, run::restore::RestoredTask,
 };
 
 /// Returns the remaining updates of a superstep's unfinished tasks, in slot order; `None` if there are none.

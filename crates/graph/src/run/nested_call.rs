@@ -4,10 +4,14 @@
 
 use std::{any::Any, sync::Arc};
 
-use superstep_state::internal::{Made, clear_ephemeral};
+use superstep_checkpoint::SubgraphPath;
+use superstep_state::{
+    FoldError,
+    internal::{Made, clear_ephemeral},
+};
 
 use crate::{
-    FoldError, RunError, State, SubgraphPath,
+    RunError, State,
     compiled::graph::Inner,
     journal::{
         interrupts::{PendingAnswer, PendingQuestion, Refusal},
@@ -17,7 +21,7 @@ use crate::{
     stream::emitter::Below,
 };
 
-/// A progress report of a called graph, see [`GraphCall::watch`](crate::GraphCall::watch).
+/// A progress report of a called graph, see [`GraphCall::watch`](crate::call::GraphCall::watch).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Seen<'a, T> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep_checkpoint::internal::own::TASK;
+use superstep_checkpoint::{CheckpointMeta, internal::own::TASK};
 use superstep_engine::Control;
 use superstep_state::internal::Made;
 
@@ -12,8 +12,7 @@ use super::{
     stop::Stop,
 };
 use crate::{
-    CheckpointId, CheckpointMeta, Checkpointer, Event, Question, RunConfig, RunError, State, Status,
-    ThreadId,
+    CheckpointId, Checkpointer, Event, Question, RunError, RunOptions, State, Status, ThreadId,
     journal::{
         interrupts::{PendingQuestion, Refusal, Resolved, StoredAnswer},
         memories::{self, Bound, SubgraphPosition, last_input},
@@ -60,7 +59,7 @@ impl<S: State> Driver<S> {
         own: Option<OwnThread>,
         input: S::Update,
         seed: Option<S>,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Begin, Stop> {
         let given = self.state.written(&input);
         if let Some(OwnThread::At(place)) = own {
@@ -105,7 +104,7 @@ impl<S: State> Driver<S> {
         thread: ThreadId,
         place: SubgraphPosition,
         input: S::Update,
-        config: &RunConfig,
+        config: &RunOptions,
     ) -> Result<Begin, Stop> {
         let given = self.state.written(&input);
         let mut hold = ThreadWriter::new(

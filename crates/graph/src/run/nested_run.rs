@@ -24,13 +24,17 @@ use futures::{
     task::AtomicWaker,
 };
 use serde_json::{Map, Value};
-use superstep_checkpoint::internal::own::{BOUND, SEEDED, TASK};
+use superstep_checkpoint::{
+    Segment, Within,
+    internal::own::{BOUND, SEEDED, TASK},
+};
 use superstep_engine::{NodeIndex, NodeName, TaskId};
+use superstep_state::Update;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
-    Answers, Breakpoints, CheckpointId, Command, CompiledGraph, Cx, Drain, Durability, NodeError,
-    OnUnfinished, Route, RunConfig, RunError, Segment, State, Update, Within,
+    Answers, CheckpointId, Command, CompiledGraph, Cx, Durability, NodeError, OnUnfinished, Route, RunError,
+    RunOptions, State,
     journal::{
         divergence::Astray,
         interrupts::{WaitReason, question_within},
@@ -39,8 +43,10 @@ use crate::{
     },
     node::{
         cx::RunScope,
+        drain::Drain,
         nested_calls::{Book, Calls, TaskCalls, mix},
         options::Persistence,
+        run_options::Breakpoints,
     },
     own_task::OwnTask,
     run::{
@@ -149,7 +155,7 @@ impl Cx {
     /// [`CompiledGraph::with_persistence`]; its own checkpointer is only used in direct runs. If this task
     /// runs again, the graph continues at its last checkpoint, and a completed graph does not run again. It
     /// shares this run's clock, cancel token and settings; its step limit and its concurrency limit count
-    /// separately. [`RunConfig::depth_limit`] bounds the nesting of calls; the stack does not grow with it.
+    /// separately. [`RunOptions::depth_limit`] bounds the nesting of calls; the stack does not grow with it.
     /// [`GraphCall::key`] distinguishes the calls of one task.
     ///
     /// Its questions become questions of this task: the run ends with
@@ -265,7 +271,7 @@ impl Cx {
             Durability::Exit if seed.is_some() => Durability::Sync,
             durability => durability,
         };
-        let config = RunConfig {
+        let config = RunOptions {
             durability,
             drain,
             checkpoint: None,

@@ -5,7 +5,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
+use superstep_checkpoint::RecordedTarget;
 use superstep_engine::{ChannelSet, Run, RunLimits, Task};
+use superstep_state::StoredUpdate;
 
 use super::{
     done::FinishedTask,
@@ -14,7 +16,7 @@ use super::{
     thread_writer::NewCheckpoint,
 };
 use crate::{
-    NodeError, NodeFailure, RecordedTarget, RunError, State, StoredUpdate,
+    NodeError, NodeFailure, RunError, State,
     compiled::graph::Inner,
     node::{cache::Lookup, cx::RunCx, output::Written},
 };

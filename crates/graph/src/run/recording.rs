@@ -3,15 +3,18 @@
 //! Start at [`Recording`].
 
 use serde_json::{Map, Value};
-use superstep_checkpoint::internal::own::STATE;
+use superstep_checkpoint::{RecordedTarget, Source, internal::own::STATE};
 use superstep_engine::Task;
-use superstep_state::internal::{outline, unpanicked};
+use superstep_state::{
+    StoredUpdate,
+    internal::{outline, unpanicked},
+};
 
 use super::{
     observer::{RunObserver, RunView, TaskStart, Wait},
     thread_writer::NewCheckpoint,
 };
-use crate::{RecordedTarget, RunError, Source, State, StoredUpdate, journal::recorder::ReplayMode};
+use crate::{RunError, State, journal::recorder::ReplayMode};
 
 /// The number of bytes of a channel that its fingerprint covers, so that its cost does not grow with the
 /// channel.

@@ -9,7 +9,7 @@ use super::{
     stop::Stop,
 };
 use crate::{
-    RunConfig, RunError, State,
+    RunError, RunOptions, State,
     compiled::graph::{Backends, Inner},
     journal::replay_cursor::ReplayCursor,
     node::cx::RunScope,
@@ -24,7 +24,7 @@ pub(crate) async fn replay<S: State>(
     graph: Arc<Inner<S>>,
     backends: Backends,
     given: RunInput<S>,
-    config: RunConfig,
+    config: RunOptions,
     cursor: ReplayCursor,
 ) -> Result<bool, RunError> {
     let script = cursor.script.clone();
@@ -41,7 +41,7 @@ async fn run<S: State>(
     graph: Arc<Inner<S>>,
     backends: Backends,
     given: RunInput<S>,
-    config: RunConfig,
+    config: RunOptions,
     cursor: ReplayCursor,
 ) -> Result<(), Stop> {
     let (limits, config) = (limits(&graph, &config)?, Arc::new(config));

@@ -12,7 +12,9 @@ use std::{
 
 use futures::FutureExt as _;
 use serde_json::Value;
+use superstep_checkpoint::{RecordedTarget, Source, chain};
 use superstep_engine::{Breakpoints, RunLimits, START, Task};
+use superstep_state::StoredUpdate;
 
 pub(super) use self::nested::{recorded_of, seek};
 use super::{
@@ -22,7 +24,7 @@ use super::{
     targets::recorded_targets,
 };
 use crate::{
-    NodeError, RecordedTarget, RunError, Source, State, StoredUpdate, chain,
+    NodeError, RunError, State,
     journal::{
         divergence::{At, Divergence},
         interrupts::WaitReason,

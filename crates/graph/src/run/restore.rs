@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use superstep_checkpoint::{CheckpointError, CheckpointMeta, Loaded, TaskRecord};
 use superstep_engine::{ChannelSet, NodeName, START};
-use superstep_state::internal::{Made, ThreadDecoder, UnknownChannels, Unreadable};
+use superstep_state::{
+    ChannelValue,
+    internal::{Made, ThreadDecoder, UnknownChannels, Unreadable},
+};
 
 use crate::{
-    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Loaded, RunError, State,
-    TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, RunError, State, ThreadId,
     compiled::graph::Inner,
     journal::{
         memories::{Bound, caller, head, last_input},

@@ -2,7 +2,9 @@
 //!
 //! Start at [`Stop`].
 
-use crate::{CheckpointError, RunError};
+use superstep_checkpoint::CheckpointError;
+
+use crate::RunError;
 
 /// A superstep that cannot be committed, and the tasks at fault, by slot.
 pub(super) struct Refused {

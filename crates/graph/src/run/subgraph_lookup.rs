@@ -5,15 +5,17 @@
 use std::{any::Any, sync::Arc};
 
 use futures::future::BoxFuture;
+use superstep_checkpoint::{CheckpointMeta, Segment};
 use superstep_engine::ChannelSet;
 
 use crate::{
-    CheckpointMeta, Checkpointer, CompiledGraph, Persistence, RunError, Segment, State, ThreadId,
+    Checkpointer, CompiledGraph, RunError, State, ThreadId,
     compiled::subgraph::{At, Down, Subgraph},
     journal::{
         memories::{self, SubgraphPosition},
         task_origin::Origins,
     },
+    node::Persistence,
     run::restore::{Restored, load, load_seeded},
 };
 

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use superstep_checkpoint::RecordedTarget;
 use superstep_engine::{END, NodeIndex, NodeName, Target, Topology};
+use superstep_state::RawJson;
 
-use crate::{RawJson, RecordedTarget, RunError, State, compiled::node::CompiledNode, node::routing::Targets};
+use crate::{RunError, State, compiled::node::CompiledNode, node::routing::Targets};
 
 /// Returns the stored targets that the graph still has, and the names of the missing ones.
 pub(crate) fn recorded_targets(

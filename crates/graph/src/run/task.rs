@@ -14,18 +14,19 @@ use std::{
 
 use futures::{future::BoxFuture, task::AtomicWaker};
 use superstep_engine::{NodeIndex, Task, TaskId};
+use superstep_state::Panicked;
 use tokio::{
     task::{AbortHandle, JoinSet},
     time::Sleep,
 };
 
 use crate::{
-    Cx, NoTimers, NodeError, Panicked, State,
+    Cx, NodeError, State,
     compiled::node::CompiledNode,
     journal::interrupts::WaitReason,
     node::{cache::Lookup, cx::RunCx, output::Written, timeout::Deadlines},
     stream::patience::Patience,
-    timers,
+    timers::{self, NoTimers},
 };
 
 /// The end of a task's attempt.

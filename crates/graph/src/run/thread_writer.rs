@@ -9,13 +9,14 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use superstep_checkpoint::internal::own::MEMORIES;
+use superstep_checkpoint::{
+    AppliedTask, CheckpointMeta, Clock, Commit, Lease, Source, TaskKey, TaskRecord, internal::own::MEMORIES,
+};
 use superstep_engine::Control;
-use superstep_state::internal::UnknownChannels;
+use superstep_state::{ChannelValue, RawJson, internal::UnknownChannels};
 
 use crate::{
-    AppliedTask, ChannelValue, CheckpointId, CheckpointMeta, Checkpointer, Clock, Commit, Durability, Lease,
-    RawJson, RunError, Source, TaskKey, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, Durability, RunError, ThreadId,
     compiled::owner::Mark,
     run::{
         durability::{Queue, UnstoredSuperstep, UnstoredSupersteps, Write, Writes},

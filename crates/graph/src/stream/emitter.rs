@@ -7,14 +7,15 @@ use std::{
 };
 
 use serde_json::Value;
+use superstep_checkpoint::SubgraphPath;
 use superstep_engine::{ChannelSet, NodeName};
-use superstep_state::internal::unpanicked;
+use superstep_state::{Channel, internal::unpanicked};
 
 use super::{
     message_events::{MessageEvent, Sent},
     patience::Patience,
 };
-use crate::{Channel, Event, RunError, State, StreamMode, Streaming, SubgraphPath};
+use crate::{Event, RunError, State, StreamMode, Streaming};
 
 /// A sink of events.
 pub(crate) trait Sink<S: State>: Send + Sync {

@@ -11,9 +11,11 @@ use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
 };
+use superstep_checkpoint::{CheckpointMeta, SubgraphPath};
 use superstep_engine::{ChannelSet, NodeName};
+use superstep_state::Update;
 
-use crate::{CheckpointId, CheckpointMeta, Interrupt, MessageKind, State, SubgraphPath, Update};
+use crate::{CheckpointId, Interrupt, State, stream::MessageKind};
 
 /// An event of a run.
 ///

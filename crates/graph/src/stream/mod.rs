@@ -10,3 +10,8 @@ pub(crate) mod modes;
 pub(crate) mod outcome;
 pub(crate) mod patience;
 pub(crate) mod run_stream;
+
+pub use self::{
+    event::{CustomEvent, DebugKind},
+    message_events::MessageKind,
+};

@@ -8,7 +8,7 @@ use crate::{CheckpointId, Interrupt, State, View};
 #[derive(Clone, Debug)]
 pub struct Outcome<S> {
     /// The state after the last superstep. If the run stopped in the middle of one, it includes the writes of
-    /// finished tasks, like [`StateSnapshot::values`](crate::StateSnapshot::values).
+    /// finished tasks, like [`StateSnapshot::values`](crate::thread::StateSnapshot::values).
     pub state: S,
     /// The status of the run.
     pub status: Status,

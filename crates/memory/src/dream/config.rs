@@ -5,8 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use superstep_agent::{
-    AtLimit, Budget, ContextConfig, ContextLayer, Limit, LimitUnit, PermissionRule, Permit, ReactConfig,
-    ToolMode,
+    ReactConfig,
+    config::{
+        AtLimit, Budget, ContextConfig, ContextLayer, Limit, LimitUnit, PermissionRule, Permit, ToolMode,
+    },
 };
 
 use super::{cursor::DreamCursor, prompt::DREAM};
@@ -140,7 +142,7 @@ mod millis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use superstep_agent::{AgentOutcome, TurnRecord};
+    use superstep_agent::{AgentOutcome, deps::TurnRecord};
 
     use crate::{HistoryPlace, dream::cursor::LastDream};
 

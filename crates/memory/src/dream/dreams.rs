@@ -16,13 +16,15 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use serde::Serialize;
 use superstep_agent::{
-    AfterTurn, Agent, AgentBuilder, AgentDeps, AgentError, AgentOutcome, AgentState, Next, ReactConfig,
-    add_agent, add_finalize, add_init_state, add_tools, should_continue,
+    Agent, AgentBuilder, AgentError, AgentOutcome, AgentState, ReactConfig,
+    deps::AgentDeps,
+    graph::{Next, add_agent, add_finalize, add_init_state, add_tools, should_continue},
+    hooks::AfterTurn,
 };
 use superstep_graph::{
-    Answers, Breakpoints, CheckpointError, CheckpointId, CompiledGraph, END, NodeError, NodeOptions, NodeRef,
-    OnCancel, OnUnfinished, Outcome, RunConfig, RunError, START, State, StateGraph, Status, StreamMode,
-    Streaming, ThreadId, chain,
+    CheckpointId, CompiledGraph, END, NodeError, NodeOptions, NodeRef, OnUnfinished, Outcome, RunError,
+    RunOptions, START, State, StateGraph, Status, StreamMode, Streaming, ThreadId,
+    checkpoint::CheckpointError, error::chain, node::OnCancel,
 };
 use superstep_llm::{Tool, Usage};
 use superstep_tools::{
@@ -60,7 +62,7 @@ const LONGEST_REASON: usize = 500;
 /// # use std::sync::Arc;
 /// # use superstep_agent::Agent;
 /// # use superstep_memory::{DreamConfig, DreamError, Dreams, HistoryFiles, MemoryFiles};
-/// # use superstep_graph::{MemoryCheckpointer, RunConfig};
+/// # use superstep_graph::{MemoryCheckpointer, RunOptions};
 /// # use superstep_llm::ChatModel;
 /// # async fn example(model: Arc<dyn ChatModel>) -> Result<(), Box<dyn std::error::Error>> {
 /// let root = ".".as_ref();
@@ -71,7 +73,7 @@ const LONGEST_REASON: usize = 500;
 ///
 /// let agent = builder.build()?;
 /// agent.thread("ada").ask("I moved to Lisbon.").await?;
-/// let dreamt = dreams.dream_if_due("ada", RunConfig::default()).await?;
+/// let dreamt = dreams.dream_if_due("ada", RunOptions::new()).await?;
 /// println!("{}", serde_json::to_string(&dreamt)?);
 /// # Ok(())
 /// # }
@@ -227,38 +229,38 @@ impl Dreams {
     }
 
     /// Dreams if a dream is due for the turns of `user`, or, for turns without a user, of the thread with
-    /// that name. The thread and checkpoint of `config` are ignored, because dreams have their own thread;
+    /// that name. The thread, checkpoint, answers and breakpoints of `options` are ignored, because dreams have their own thread;
     /// its clock gives the time.
     ///
     /// A stopped dream is resumed.
     ///
     /// # Errors    [`DreamError`]. An unavailable model is not an error: [`Dream::outcome`] reports it.
-    pub async fn dream_if_due(&self, user: &str, config: RunConfig) -> Result<Dreamt, DreamError> {
-        self.dream(user, false, config).await
+    pub async fn dream_if_due(&self, user: &str, options: RunOptions) -> Result<Dreamt, DreamError> {
+        self.dream(user, false, options).await
     }
 
     /// Dreams if there are any unread turns.
     ///
     /// # Errors    Those of [`dream_if_due`](Self::dream_if_due).
-    pub async fn dream_now(&self, user: &str, config: RunConfig) -> Result<Dreamt, DreamError> {
-        self.dream(user, true, config).await
+    pub async fn dream_now(&self, user: &str, options: RunOptions) -> Result<Dreamt, DreamError> {
+        self.dream(user, true, options).await
     }
 
-    async fn dream(&self, user: &str, asked: bool, config: RunConfig) -> Result<Dreamt, DreamError> {
-        let clock = config.clock.clone();
-        let dreamt = self.begin(user, asked, config).await;
+    async fn dream(&self, user: &str, asked: bool, options: RunOptions) -> Result<Dreamt, DreamError> {
+        let dreamt = self.begin(user, asked, options.clone()).await;
         if let Err(error) = &dreamt {
             let reason = reason(error);
             if let Some(listen) = &self.listen {
                 listen(DreamEvent::DreamFailed { user: user.to_owned(), reason: reason.clone() });
             }
             // Of two errors the first one is returned.
-            let _ = self.files_of(user).and_then(|kept| kept.note_failure(clock.now_ms(), &reason));
+            let _ =
+                self.files_of(user).and_then(|kept| kept.note_failure(options.get_clock().now_ms(), &reason));
         }
         dreamt
     }
 
-    async fn begin(&self, user: &str, asked: bool, config: RunConfig) -> Result<Dreamt, DreamError> {
+    async fn begin(&self, user: &str, asked: bool, options: RunOptions) -> Result<Dreamt, DreamError> {
         let files = |source| DreamError::Files { user: user.to_owned(), source };
         // Without a history no folders are created.
         let first = self.inner.history.read(user, HistoryPlace::default(), 1, 0).await.map_err(files)?;
@@ -268,7 +270,7 @@ impl Dreams {
         let alone = self.files_of(user).and_then(|kept| kept.lock()).map_err(files)?;
         let Some(alone) = alone else { return Ok(Dreamt::Busy) };
         let agent = self.agent(user, Some(Arc::new(alone)))?;
-        match self.alone(user, asked, &agent, config).await {
+        match self.alone(user, asked, &agent, options).await {
             Err(DreamError::Run(RunError::Checkpoint(CheckpointError::Busy { .. }))) => Ok(Dreamt::Busy),
             dreamt => dreamt,
         }
@@ -280,42 +282,36 @@ impl Dreams {
         user: &str,
         asked: bool,
         agent: &Agent<DreamState>,
-        config: RunConfig,
+        options: RunOptions,
     ) -> Result<Dreamt, DreamError> {
         let files = |source| DreamError::Files { user: user.to_owned(), source };
         let Inner { history, config: settings, agent: builder, .. } = &*self.inner;
         let cursor = self.files_of(user).and_then(|kept| kept.cursor()).map_err(files)?;
-        let now_ms = config.clock.now_ms();
+        let now_ms = options.get_clock().now_ms();
         let thread = builder.current_checkpointer().is_some().then(|| Self::thread(user));
-        let mut config = RunConfig {
-            thread: thread.clone(),
-            checkpoint: None,
-            answers: Answers::new(),
-            breakpoints: Breakpoints::default(),
-            ..config
-        };
+        let mut options = options.for_other_thread(thread.clone());
         if let Some(thread) = &thread {
             let head = agent.graph().thread(thread).state().await?;
             let has_stopped = !head.next.is_empty() && head.values.has_begun(&head.next);
             if has_stopped && self.is_about(user, &head.values, &cursor.read).await.map_err(files)? {
                 let rests = settings.rests(&cursor, now_ms) && !asked;
-                if rests || config.cancel.is_cancelled() {
+                if rests || options.get_cancel().is_cancelled() {
                     return Ok(Dreamt::NotDue { waiting: head.values.entries.len() });
                 }
-                return self.run(agent, None, config).await;
+                return self.run(agent, None, options).await;
             }
             // Turns that were handled meanwhile are not handled again, and those of another history not here.
-            config.on_unfinished = OnUnfinished::Discard;
+            options = options.on_unfinished(OnUnfinished::Discard);
         }
         let (most, bytes) = (settings.most_turns(), settings.most_bytes);
         let unread = history.read(user, cursor.read.clone(), most, bytes).await.map_err(files)?;
         let waiting = unread.turns.len();
         let is_due = waiting > 0 && (asked || settings.due(&unread, &cursor, now_ms).is_some());
-        if !is_due || config.cancel.is_cancelled() {
+        if !is_due || options.get_cancel().is_cancelled() {
             return Ok(Dreamt::NotDue { waiting });
         }
         let input = DreamState::update().asked(asked).agent(AgentState::update().user_id(user));
-        self.run(agent, Some(input), config).await
+        self.run(agent, Some(input), options).await
     }
 
     /// Returns whether a stopped dream covers the next turns of this history, or turns recorded as read
@@ -337,9 +333,9 @@ impl Dreams {
         &self,
         agent: &Agent<DreamState>,
         input: Option<DreamStateUpdate>,
-        config: RunConfig,
+        options: RunOptions,
     ) -> Result<Dreamt, DreamError> {
-        let thread = agent.configured(config).with_room();
+        let thread = agent.configured(options).with_room();
         let end = match (&self.listen, input) {
             (None, Some(input)) => thread.run(input).await?,
             (None, None) => thread.resume().await?,
@@ -435,10 +431,10 @@ fn wire(
 struct NotToRun;
 
 impl AfterTurn for Dreams {
-    fn after_turn<'a>(&'a self, user: &'a str, config: RunConfig) -> BoxFuture<'a, ()> {
+    fn after_turn<'a>(&'a self, user: &'a str, options: RunOptions) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             // The listener and the cursor report a failure.
-            let _ = self.dream_if_due(user, config).await;
+            let _ = self.dream_if_due(user, options).await;
         })
     }
 }

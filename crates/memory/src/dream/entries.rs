@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use superstep_agent::{AgentOutcome, TurnRecord};
+use superstep_agent::{AgentOutcome, deps::TurnRecord};
 
 /// A turn, reduced to the fields useful for a memory.
 #[derive(Serialize)]

@@ -3,7 +3,10 @@
 use std::{fs::File, future::Future, sync::Arc};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use superstep_agent::{AgentOutcome, AgentState, ContextView, RequestSize};
+use superstep_agent::{
+    AgentOutcome, AgentState,
+    state::{ContextView, RequestSize},
+};
 use superstep_graph::{Cx, NodeError, Route, State};
 use superstep_llm::Message;
 use superstep_tools::internal::{EditJournal, PATIENCE, blocking, patiently};

@@ -1,7 +1,7 @@
 //! The state of a dream.
 
 use superstep_agent::AgentState;
-use superstep_graph::{NodeName, State};
+use superstep_graph::{State, node::NodeName};
 
 use super::config::Due;
 use crate::HistoryPlace;

@@ -10,7 +10,7 @@ use superstep_graph::store::{Scope, Words, bm25, having, terms};
 use superstep_llm::Message;
 use superstep_tools::internal::{PATIENCE, ThreadFolders, hash_of, keep_names, lock, patiently, private};
 
-use superstep_agent::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
+use superstep_agent::deps::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 
 use super::bullets::{Bullet, Bullets, plain};
 use crate::entry_texts::entry_texts;

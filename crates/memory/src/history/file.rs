@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use superstep_agent::TurnRecord;
+use superstep_agent::deps::TurnRecord;
 use superstep_tools::internal::{ThreadFolders, lock, locked, private};
 
 /// Name of the lock file of dreams, beside the history.

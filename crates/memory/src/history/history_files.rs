@@ -4,7 +4,7 @@
 
 use std::{io, path::Path, time::Duration};
 
-use superstep_agent::{HistoryFuture, TurnHistory, TurnRecord};
+use superstep_agent::deps::{HistoryFuture, TurnHistory, TurnRecord};
 use superstep_tools::internal::{PATIENCE, ThreadFolders, blocking, patiently};
 
 use super::file::{HistoryFile, HistoryPlace, Unread};

@@ -4,7 +4,7 @@ use serde_json::Value;
 use superstep_llm::excerpt;
 
 use super::wire::{KEY, is_id};
-use superstep_agent::MemoryEntry;
+use superstep_agent::deps::MemoryEntry;
 
 /// The immediate result of adding messages.
 pub(super) struct Added {

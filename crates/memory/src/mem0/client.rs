@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fmt, time::Duration};
 
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url, header};
 use serde_json::{Value, json};
-use superstep_agent::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
+use superstep_agent::deps::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 use superstep_llm::{
     Message, Role, check_timers, excerpt,
     http::{base_url, client, root_cause},

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use superstep_graph::{
-    ChannelValue, CheckpointId, Checkpointer, Commit, Control, History, Question, Source, TaskKey,
-    TaskRecord, ThreadId,
-    store::{Namespace, PutOptions, Search, Store, StoreOptions, Ttl},
+    CheckpointId, Checkpointer, History, Question, Store, ThreadId,
+    checkpoint::{Commit, Source, TaskKey, TaskRecord},
+    state::ChannelValue,
+    store::{Namespace, PutOptions, Search, StoreOptions, Ttl},
+    topology::Control,
 };
 use superstep_sqlite::{SqliteCheckpointer, SqliteStore};
 
@@ -58,10 +60,12 @@ async fn threads(folder: &Folder) {
             store.record(&task, record).await.unwrap();
         }
     }
-    let prune =
-        superstep_graph::Prune { keep: [CheckpointId(3), CheckpointId(4)].into(), ..Default::default() };
+    let prune = superstep_graph::checkpoint::Prune {
+        keep: [CheckpointId(3), CheckpointId(4)].into(),
+        ..Default::default()
+    };
     let full = vec![ChannelValue { channel: "log".into(), json: r#"["all"]"#.into() }];
-    let prune = superstep_graph::Prune { snapshots: [(CheckpointId(4), full)].into(), ..prune };
+    let prune = superstep_graph::checkpoint::Prune { snapshots: [(CheckpointId(4), full)].into(), ..prune };
     assert_eq!(store.prune(&"other".into(), CheckpointId(4), prune).await.unwrap(), 2);
 }
 

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, Checkpointer, Prune, TaskKey, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, ThreadId,
+    checkpoint::{CheckpointError, Prune, TaskKey, TaskRecord},
+    state::ChannelValue,
 };
 use superstep_sqlite::SqliteCheckpointer;
 use superstep_testing::conformance::{check, check_operations};

@@ -8,7 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use superstep_graph::{CheckpointError, CheckpointId, Checkpointer, TaskKey, TaskRecord, ThreadId};
+use superstep_graph::{
+    CheckpointId, Checkpointer, ThreadId,
+    checkpoint::{CheckpointError, TaskKey, TaskRecord},
+};
 
 use crate::support::{Folder, line, load, superstep, updates};
 

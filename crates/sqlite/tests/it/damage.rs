@@ -1,7 +1,8 @@
 //! Files with foreign data.
 
 use superstep_graph::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, History, TaskKey, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, History, ThreadId,
+    checkpoint::{CheckpointError, Commit, TaskKey, TaskRecord},
 };
 
 use crate::{
@@ -222,7 +223,7 @@ async fn invalid_json_is_rejected_and_not_stored() {
         let text = folder.text(&store.record(&key, record).await.unwrap_err());
         let expected = "SS303: cannot store the recorded update of task 2 of thread `t`: it is not JSON";
         assert!(text.starts_with(expected), "{text}");
-        let channel = superstep_graph::ChannelValue { channel: "log".into(), json: update.into() };
+        let channel = superstep_graph::state::ChannelValue { channel: "log".into(), json: update.into() };
         let full = Commit { snapshot: Some(vec![channel]), ..superstep(head, "2") };
         let text = folder.text(&store.commit(&thread, head, full).await.unwrap_err());
         let expected = "SS303: cannot store channel `log` of thread `t`: it is not JSON";

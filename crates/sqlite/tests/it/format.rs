@@ -9,8 +9,9 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde_json::json;
 use superstep_graph::{
-    AppliedTask, ChannelValue, CheckpointError, CheckpointId, Checkpointer, Commit, History, RecordedTarget,
-    Source, TaskKey, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, History, ThreadId,
+    checkpoint::{AppliedTask, CheckpointError, Commit, RecordedTarget, Source, TaskKey, TaskRecord},
+    state::ChannelValue,
 };
 use superstep_sqlite::{SCHEMA, SqliteCheckpointer};
 

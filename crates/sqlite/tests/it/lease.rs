@@ -1,6 +1,9 @@
 //! Two processes with the same open file.
 
-use superstep_graph::{CheckpointError, CheckpointId, Checkpointer, Lease, ThreadId};
+use superstep_graph::{
+    CheckpointId, Checkpointer, ThreadId,
+    checkpoint::{CheckpointError, Lease},
+};
 
 use crate::support::{Folder, line, load, superstep, updates};
 

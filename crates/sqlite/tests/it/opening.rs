@@ -318,7 +318,8 @@ async fn a_full_disk_rejects_a_commit_and_retains_the_last_one() {
         );
     }
     let mut first = superstep(None, &large);
-    first.records = vec![(0, superstep_graph::TaskRecord::Cancelled { once: Default::default() })];
+    first.records =
+        vec![(0, superstep_graph::checkpoint::TaskRecord::Cancelled { once: Default::default() })];
     store.commit(&"new".into(), None, first).await.unwrap_err();
     assert_eq!(store.threads().await.unwrap().len(), 1);
     assert_eq!(updates(&load(&store, &thread).await), ["1", "2"]);

@@ -7,8 +7,9 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde_json::json;
 use superstep_graph::{
-    CheckpointId, Checkpointer, Commit, NodeFailure, Question, RawJson, RecordedTarget, Source, TaskKey,
-    TaskRecord, ThreadId, Within,
+    CheckpointId, Checkpointer, NodeFailure, Question, ThreadId,
+    checkpoint::{Commit, RecordedTarget, Source, TaskKey, TaskRecord, Within},
+    state::RawJson,
 };
 use superstep_sqlite::SqliteCheckpointer;
 

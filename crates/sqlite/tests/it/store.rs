@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use futures::future::join_all;
 use serde_json::json;
 use superstep_graph::{
-    Checkpointer,
-    store::{Namespace, Operation, PutOptions, Search, Store, StoreError, StoreOptions},
+    Checkpointer, Store,
+    store::{Namespace, Operation, PutOptions, Search, StoreError, StoreOptions},
 };
 use superstep_sqlite::{SqliteOptions, SqliteStore};
 use superstep_testing::conformance::{check_store, check_store_operations};
@@ -224,7 +224,7 @@ async fn a_search_does_not_read_every_item_of_a_large_store() {
 
 struct Then;
 
-impl superstep_graph::Clock for Then {
+impl superstep_graph::clock::Clock for Then {
     fn now_ms(&self) -> i64 {
         1000
     }

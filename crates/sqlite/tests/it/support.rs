@@ -6,7 +6,9 @@ use std::{
 };
 
 use superstep_graph::{
-    AppliedTask, CheckpointError, CheckpointId, Checkpointer, Commit, Control, Loaded, Source, ThreadId,
+    CheckpointId, Checkpointer, ThreadId,
+    checkpoint::{AppliedTask, CheckpointError, Commit, Loaded, Source},
+    topology::Control,
 };
 use superstep_sqlite::SqliteCheckpointer;
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use superstep::{
     State as _,
-    agent::{AgentDeps, AgentState, ReactConfig, react_graph},
+    agent::{AgentState, ReactConfig, deps::AgentDeps, graph::react_graph},
     llm::{
         ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, ToolCx, ToolRegistry,
         ToolSpec, tool_fn,

@@ -1,7 +1,10 @@
 //! Supersteps that do nothing, and supersteps that add one.
 
 use serde::{Deserialize, Serialize};
-use superstep::{ById, Cx, END, HasId, NodeRef, Route, START, State, StateGraph};
+use superstep::{
+    Cx, END, NodeRef, Route, START, State, StateGraph,
+    state::{ById, HasId},
+};
 
 use crate::{Run, Saver, streamed};
 

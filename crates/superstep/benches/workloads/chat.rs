@@ -25,12 +25,12 @@ pub(crate) fn run(turns: usize, saver: Saver) -> Run {
     let kept = if saver.checkpointer.is_some() { 2 * turns } else { 2 };
     let graph = saver.keep(graph);
     Arc::new(move |thread| {
-        let (graph, config) = (graph.clone(), saver.config(thread));
+        let (graph, options) = (graph.clone(), saver.options(thread));
         Box::pin(async move {
             let mut messages = 0;
             for turn in 0..turns {
                 let said = message(&turn.to_string(), "human", "h");
-                let outcome = graph.configured(config.clone()).run(said).await;
+                let outcome = graph.configured(options.clone()).run(said).await;
                 messages = outcome.expect("the run does not fail").state.messages.len();
             }
             assert_eq!(messages, kept);

@@ -21,7 +21,7 @@ use futures::{StreamExt as _, future::BoxFuture};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use superstep::{
-    Checkpointer, CompiledGraph, Durability, MemoryCheckpointer, RunConfig, State, Status, StreamMode,
+    Checkpointer, CompiledGraph, Durability, MemoryCheckpointer, RunOptions, State, Status, StreamMode,
     ThreadId,
 };
 use tempfile::TempDir;
@@ -77,8 +77,8 @@ impl Saver {
         }
     }
 
-    fn config(&self, thread: ThreadId) -> RunConfig {
-        RunConfig { step_limit: 10_000, durability: self.durability, ..RunConfig::thread(thread) }
+    fn options(&self, thread: ThreadId) -> RunOptions {
+        RunOptions::new().thread(thread).step_limit(10_000).durability(self.durability)
     }
 }
 
@@ -113,9 +113,9 @@ impl Opened {
 fn streamed<S: State>(graph: CompiledGraph<S>, saver: Saver, input: S::Update, check: fn(&S) -> bool) -> Run {
     let graph = saver.keep(graph);
     Arc::new(move |thread| {
-        let (graph, input, config) = (graph.clone(), input.clone(), saver.config(thread));
+        let (graph, input, options) = (graph.clone(), input.clone(), saver.options(thread));
         Box::pin(async move {
-            let mut events = graph.configured(config).stream(input, [StreamMode::Updates]);
+            let mut events = graph.configured(options).stream(input, [StreamMode::Updates]);
             while events.next().await.is_some() {}
             let outcome = events.outcome().await.expect("the run does not fail");
             assert!(outcome.status == Status::Completed && check(&outcome.state), "the run did its work");

@@ -1,6 +1,9 @@
 //! Threads with several branches.
 
-use superstep_graph::{CheckpointId, Commit, Source, ThreadId};
+use superstep_graph::{
+    CheckpointId, ThreadId,
+    checkpoint::{Commit, Source},
+};
 
 use super::{
     cases,

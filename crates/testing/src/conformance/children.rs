@@ -1,6 +1,6 @@
 //! The threads of subgraphs.
 
-use superstep_graph::{CheckpointId, Segment, ThreadId};
+use superstep_graph::{CheckpointId, ThreadId, checkpoint::Segment};
 
 use super::{
     cases,

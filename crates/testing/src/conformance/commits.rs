@@ -2,8 +2,11 @@
 
 use serde_json::json;
 use superstep_graph::{
-    CheckpointError, CheckpointId, CheckpointMeta, Commit, Control, Loaded, Question, RecordedTarget,
-    Replaced, Source, TaskRecord, ThreadId,
+    CheckpointId, Question, ThreadId,
+    checkpoint::{
+        CheckpointError, CheckpointMeta, Commit, Loaded, RecordedTarget, Replaced, Source, TaskRecord,
+    },
+    topology::Control,
 };
 
 use super::{

@@ -4,8 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Map;
 use superstep_graph::{
-    AppliedTask, ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Control,
-    History, Loaded, NodeFailure, RawJson, Source, TaskKey, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, History, NodeFailure, ThreadId,
+    checkpoint::{AppliedTask, CheckpointError, CheckpointMeta, Commit, Loaded, Source, TaskKey, TaskRecord},
+    state::{ChannelValue, RawJson},
+    topology::Control,
 };
 
 pub(super) type Store = Arc<dyn Checkpointer>;

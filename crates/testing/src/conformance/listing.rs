@@ -1,6 +1,10 @@
 //! Histories, lists of threads, and deleted threads.
 
-use superstep_graph::{CheckpointId, Commit, Control, History, Source, ThreadId};
+use superstep_graph::{
+    CheckpointId, History, ThreadId,
+    checkpoint::{Commit, Source},
+    topology::Control,
+};
 
 use super::{
     cases,

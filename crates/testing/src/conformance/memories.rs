@@ -8,7 +8,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
-use superstep_agent::{LongTermMemory, MemoryEntry};
+use superstep_agent::deps::{LongTermMemory, MemoryEntry};
 use superstep_llm::Message;
 
 use super::message;
@@ -26,7 +26,7 @@ use super::message;
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use std::sync::Arc;
 /// use superstep_memory::StoreMemory;
-/// use superstep_graph::store::MemoryStore;
+/// use superstep_graph::MemoryStore;
 ///
 /// let memory = async || Arc::new(StoreMemory::new(Arc::new(MemoryStore::new()))) as _;
 /// superstep_testing::conformance::check_memory(memory).await;

@@ -13,8 +13,10 @@ use proptest::{
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
 use superstep_graph::{
-    ChannelValue, CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, Loaded, NodeName,
-    Prune, Source, StoredUpdate, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, ThreadId,
+    checkpoint::{CheckpointError, CheckpointMeta, Commit, Loaded, Prune, Source, TaskRecord},
+    node::NodeName,
+    state::{ChannelValue, StoredUpdate},
 };
 
 use super::fixture::{

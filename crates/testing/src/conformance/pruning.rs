@@ -1,6 +1,9 @@
 //! Copied threads, and pruned threads.
 
-use superstep_graph::{CheckpointError, CheckpointId, Commit, Loaded, Prune, Segment, Source, ThreadId};
+use superstep_graph::{
+    CheckpointId, ThreadId,
+    checkpoint::{CheckpointError, Commit, Loaded, Prune, Segment, Source},
+};
 
 use super::{
     cases,

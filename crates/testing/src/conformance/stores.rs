@@ -11,7 +11,7 @@ mod search;
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
-use superstep_graph::store::{Store, StoreOptions};
+use superstep_graph::{Store, store::StoreOptions};
 
 use super::message;
 use kit::{TestClock, Topics};
@@ -29,7 +29,7 @@ pub use operations::check_store_operations;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use std::sync::Arc;
-/// use superstep_graph::store::MemoryStore;
+/// use superstep_graph::MemoryStore;
 ///
 /// superstep_testing::conformance::check_store(async |options| Arc::new(MemoryStore::with(options)) as _).await;
 /// # });
@@ -81,7 +81,7 @@ use cases;
 
 #[cfg(test)]
 mod tests {
-    use superstep_graph::store::MemoryStore;
+    use superstep_graph::MemoryStore;
 
     use super::*;
 

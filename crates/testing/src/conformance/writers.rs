@@ -1,6 +1,9 @@
 //! Competing writers.
 
-use superstep_graph::{CheckpointError, CheckpointId, Lease, ThreadId};
+use superstep_graph::{
+    CheckpointId, ThreadId,
+    checkpoint::{CheckpointError, Lease},
+};
 
 use super::{
     cases,

@@ -1,8 +1,12 @@
 //! The course of a thread, as far as it must not depend on the seed.
 
 use superstep_graph::{
-    Channel, CheckpointMeta, Checkpointer, CompiledGraph, Control, History, Loaded, NodeName, RunError,
-    Source, State, StoredUpdate, ThreadId, chain,
+    Checkpointer, CompiledGraph, History, RunError, State, ThreadId,
+    checkpoint::{CheckpointMeta, Loaded, Source},
+    error::chain,
+    node::NodeName,
+    state::{Channel, StoredUpdate},
+    topology::Control,
 };
 
 use super::store::at_once;

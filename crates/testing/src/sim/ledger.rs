@@ -3,7 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::life::NOW_MS;
-use superstep_graph::{CheckpointId, Control, Event, NodeName, State, TaskKey, TaskRecord, ThreadId};
+use superstep_graph::{
+    CheckpointId, Event, State, ThreadId,
+    checkpoint::{TaskKey, TaskRecord},
+    node::NodeName,
+    topology::Control,
+};
 
 /// Counts by namespace, superstep and node.
 type Counts = BTreeMap<(String, i64, NodeName), u64>;

@@ -4,8 +4,11 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use futures::StreamExt;
 use superstep_graph::{
-    Answers, CheckpointMeta, Checkpointer, Clock, CompiledGraph, Durability, History, Outcome, RunConfig,
-    RunStream, Source, State, Status, StreamMode, Streaming, ThreadId, chain,
+    Answers, Checkpointer, CompiledGraph, Durability, History, Outcome, RunStream, State, Status, StreamMode,
+    Streaming, ThreadId,
+    checkpoint::{CheckpointMeta, Source},
+    clock::Clock,
+    error::chain,
 };
 use tokio::{runtime::Builder, task::coop::unconstrained, time::timeout};
 
@@ -109,7 +112,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             let ended = timeout(FOR_EVER, drive(sim, run)).await;
             let ended = ended.map_err(|_| "a run waits for something that never happens".to_owned())?;
             // Otherwise tasks run before the checkpoint that plans them is stored.
-            let known = self.options.config.durability == Durability::Sync;
+            let known = self.options.run.get_durability() == Durability::Sync;
             if let Some(overrun) = sim.fate().ledger.overrun().filter(|_| known) {
                 return Err(overrun);
             }
@@ -142,11 +145,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             let range = History { source, limit, ..History::default() };
             at_once(store.history(thread, range)).map_err(|error| chain(&error))
         };
-        let config = RunConfig {
-            thread: Some(thread.clone()),
-            clock: Arc::new(Stopped),
-            ..self.options.config.clone()
-        };
+        let options = self.options.run.clone().thread(thread.clone()).clock(Stopped);
         // Every execution counts, for any number of them between two reads.
         let tasks = || Streaming { buffer: usize::MAX, ..StreamMode::Tasks.into() };
         let unfinished = |head: &CheckpointMeta| !head.control.is_finished();
@@ -163,10 +162,10 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
                     answer.ok_or_else(|| format!("no answer to `{}`; use `Options::answer`", asked.id))?;
                 answers = answers.answer(asked.id, answer);
             }
-            return Ok(Some(graph.configured(RunConfig { answers, ..config }).resume_stream(tasks())));
+            return Ok(Some(graph.configured(options.answers(answers)).resume_stream(tasks())));
         }
         let accepted = history(Some(Source::Input), None)?.len();
-        Ok(self.inputs.get(accepted).map(|input| graph.configured(config).stream(input.clone(), tasks())))
+        Ok(self.inputs.get(accepted).map(|input| graph.configured(options).stream(input.clone(), tasks())))
     }
 }
 

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, future::Future, sync::Arc};
 
 use futures::{executor::block_on, future::BoxFuture};
 use superstep_graph::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, RawJson,
-    TaskKey, TaskRecord, ThreadId,
+    CheckpointId, Checkpointer, History, ThreadId,
+    checkpoint::{CheckpointError, CheckpointMeta, Commit, Lease, Loaded, TaskKey, TaskRecord},
+    state::RawJson,
 };
 use tokio::task::unconstrained;
 

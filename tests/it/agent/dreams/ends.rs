@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use superstep::{
     Checkpointer, MemoryCheckpointer, ThreadId,
-    agent::{AgentOutcome, Budget},
+    agent::{AgentOutcome, config::Budget},
     memory::{DreamConfig, Dreamt},
 };
 use superstep_testing::script::{Answer, call, http, txt};

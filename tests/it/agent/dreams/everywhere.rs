@@ -8,7 +8,7 @@ use std::{
 };
 
 use superstep::{
-    Checkpointer, RunConfig,
+    Checkpointer, RunOptions,
     agent::AgentOutcome,
     memory::{DreamConfig, Dreamt},
 };
@@ -156,8 +156,8 @@ async fn a_cancel_at_any_write_leaves_a_dream_that_another_one_completes() {
         let bed = bed().await;
         let (tells, now): (Arc<dyn Checkpointer>, _) = watched(bed.store.clone(), At::Tells, n);
         let dreams = bed.dreams_on(tells, Dreamer::default(), DreamConfig::default());
-        let config: RunConfig = at(1);
-        let cancel = config.cancel.clone();
+        let config: RunOptions = at(1);
+        let cancel = config.get_cancel().clone();
         let run = dreams.dream_if_due("ada", config);
         tokio::pin!(run);
         let told = tokio::select! {

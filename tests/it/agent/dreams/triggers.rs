@@ -7,8 +7,8 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    RunConfig,
-    agent::{Agent, AgentOutcome, cococat::AgentLoop},
+    RunOptions,
+    agent::{Agent, AgentOutcome, facades::cococat::AgentLoop},
     llm::{ApiKey, OpenAiConfig, OpenAiModel},
     memory::{DreamConfig, DreamEvent, Dreams, Dreamt, HistoryPlace},
 };
@@ -144,8 +144,8 @@ async fn a_dream_that_fails_does_not_reach_the_reply() {
 async fn a_cancelled_caller_begins_no_dream() {
     let (bed, model) = (Bed::new(), Dreamer::default());
     bed.say("ada", 0, &["one", "two", "three"]).await;
-    let config = RunConfig { ..at(1) };
-    config.cancel.cancel();
+    let config = at(1);
+    config.get_cancel().cancel();
     let end = bed.dreams(model.clone()).dream_if_due("ada", config).await.unwrap();
     assert_eq!((end, model.requests().len()), (Dreamt::NotDue { waiting: 3 }, 0));
 }
@@ -186,7 +186,7 @@ fn a_cococat_loop_dreams_over_the_wire() {
         let agent = agent.history(dreams.history().clone());
         let agent = AgentLoop::new(agent).unwrap().after_turn(Arc::new(dreams));
         for (thread, content) in [("one", "a"), ("two", "b"), ("three", "c")] {
-            let reply = agent.run_with("I like tea", "ada", RunConfig::thread(thread)).await.unwrap();
+            let reply = agent.run_with("I like tea", "ada", RunOptions::new().thread(thread)).await.unwrap();
             assert_eq!((reply.content.as_str(), reply.iterations), (content, 0));
         }
         server.check().unwrap();

@@ -9,10 +9,12 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use superstep::{
-    RunConfig,
+    RunOptions,
     agent::{
-        Acting, AgentBuilder, FacadeError, Finish, Hooks, Msg, Printed, ReactConfig, Steps,
-        agentscope::ReActAgent,
+        AgentBuilder, ReactConfig,
+        config::Finish,
+        facades::{FacadeError, agentscope::ReActAgent},
+        hooks::{Acting, Hooks, Msg, Printed, Steps},
     },
     llm::{ChatModel, Delta, FinishReason, Request, ResponseStream, Role, Tool, ToolCx, ToolFuture},
 };
@@ -331,8 +333,8 @@ fn an_interrupted_reply_has_a_fixed_text() {
     let batch = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "hang", "{}")]);
     let ((made, memory), _) = both(&[batch], async |asked: Asked| {
         let agent = friday(asked.agent);
-        let config = RunConfig::default();
-        let cancel = config.cancel.clone();
+        let config = RunOptions::new();
+        let cancel = config.get_cancel().clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
             cancel.cancel();

@@ -3,7 +3,7 @@
 use serde_json::json;
 use superstep::agent::{
     ReactConfig,
-    cococat::{AgentLoop, CococatReply},
+    facades::cococat::{AgentLoop, CococatReply},
 };
 use superstep_testing::script::{Answer, http, txt};
 

@@ -9,8 +9,14 @@ use serde_json::{Value, json};
 use superstep::{
     MemoryCheckpointer,
     agent::{
-        Agent, AgentBuilder, AgentOutcome, FacadeError, ReactConfig, SubAgent, ToolCheck, ToolErrors,
-        harness::{AgentLoop, EventEmitter, TOOL_RESULT_MAX_CHARS, TurnResult},
+        Agent, AgentBuilder, AgentOutcome, ReactConfig,
+        config::ToolErrors,
+        deps::SubAgent,
+        facades::{
+            FacadeError,
+            harness::{AgentLoop, EventEmitter, TOOL_RESULT_MAX_CHARS, TurnResult},
+        },
+        hooks::ToolCheck,
     },
     llm::{RefreshFuture, Tool, ToolCx, ToolRegistry, ToolSource, ToolSpec, tool_fn},
 };

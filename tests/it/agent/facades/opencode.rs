@@ -5,8 +5,12 @@ use std::{error::Error, sync::Arc};
 use superstep::{
     MemoryCheckpointer,
     agent::{
-        FacadeError, Part, PartKind, ReactConfig, ToolStatus,
-        opencode::{AiClient, ReactLoop, Running, react_system_prompt},
+        ReactConfig,
+        facades::{
+            FacadeError,
+            opencode::{AiClient, ReactLoop, Running, react_system_prompt},
+        },
+        state::{Part, PartKind, ToolStatus},
     },
     llm::ModelError,
 };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use superstep::{
-    agent::{LongTermMemory, MemoryEntry},
+    agent::deps::{LongTermMemory, MemoryEntry},
     memory::{Mem0, Mem0Config},
 };
 use superstep_testing::{

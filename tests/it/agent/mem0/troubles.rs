@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use superstep::{agent::LongTermMemory, memory::Mem0Config};
+use superstep::{agent::deps::LongTermMemory, memory::Mem0Config};
 use superstep_testing::{
     mem0::Mem0Kind,
     script::{Answer, http},

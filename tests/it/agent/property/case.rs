@@ -6,9 +6,14 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::json;
 use superstep::{
     agent::{
-        AfterEmpty, Approval, ApprovalRequest, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer,
-        EmptyPolicy, FinishBy, LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, OutputMode, PRESETS,
-        PermissionRule, Permit, ReactConfig, Repeat, ToolMode, Truncate,
+        Approval, ReactConfig,
+        approval::ApprovalRequest,
+        config::{
+            AfterEmpty, AtLimit, Budget, ContextBudget, ContextConfig, ContextLayer, EmptyPolicy, FinishBy,
+            LengthPolicy, Limit, LimitUnit, LoopAction, LoopRule, OutputMode, PermissionRule, Permit, Repeat,
+            ToolMode, Truncate,
+        },
+        presets::PRESETS,
     },
     llm::{Jitter, Message, ModelRetry, WirePolicy},
 };

@@ -4,7 +4,7 @@ use std::{future::ready, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    agent::{Acting, Hooks},
+    agent::hooks::{Acting, Hooks},
     llm::Message,
 };
 

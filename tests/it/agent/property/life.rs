@@ -11,9 +11,11 @@ use std::{
 
 use futures::{StreamExt, future::BoxFuture};
 use superstep::{
-    Answers, CheckpointError, CheckpointId, Checkpointer, Commit, Event, MemoryCheckpointer, RunConfig,
-    RunError, Status, StreamMode, TaskKey, TaskRecord, ThreadId, TokioClock,
-    agent::{Agent, AgentState, AgentStateUpdate, ApprovalRequest, SteerError},
+    Answers, CheckpointId, Checkpointer, Event, MemoryCheckpointer, RunError, RunOptions, Status, StreamMode,
+    ThreadId,
+    agent::{Agent, AgentState, SteerError, approval::ApprovalRequest, state::AgentStateUpdate},
+    checkpoint::{CheckpointError, Commit, TaskKey, TaskRecord},
+    clock::TokioClock,
 };
 use superstep_testing::{
     scripted::ScriptedModel,
@@ -141,8 +143,8 @@ fn program(case: &Case, model: &ScriptedModel, kit: &Kit, store: Arc<dyn Checkpo
     if case.outside { agent.approve_by_interrupt() } else { agent }.build().unwrap()
 }
 
-fn config() -> RunConfig {
-    RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..t() }
+fn config() -> RunOptions {
+    t().clock(TokioClock::starting_at(0))
 }
 
 impl Life<'_> {
@@ -160,7 +162,7 @@ impl Life<'_> {
                     self.agent = program(self.case, &self.model, &self.kit, self.store.clone());
                     Some(self.go_on(at, text).await)
                 }
-                Some(Err(error)) => return End::Failed(superstep::chain(&error)),
+                Some(Err(error)) => return End::Failed(superstep::error::chain(&error)),
                 Some(Ok((Status::Interrupted, questions))) => {
                     whole = false;
                     let decide = self.case.scenario.decide.expect("a case has somebody to ask");
@@ -168,7 +170,7 @@ impl Life<'_> {
                         let request: ApprovalRequest = serde_json::from_value(question).unwrap();
                         answers.answer(&key, decide(&request).expect("they always decide"))
                     });
-                    crashes(&self.stuck, self.resumed(RunConfig { answers, ..config() })).await
+                    crashes(&self.stuck, self.resumed(config().answers(answers))).await
                 }
                 Some(Ok((status, _))) => {
                     assert_eq!(status, Status::Completed);
@@ -194,7 +196,7 @@ impl Life<'_> {
         Ok((outcome.status, questions(outcome.interrupts)))
     }
 
-    async fn resumed(&self, config: RunConfig) -> Ended {
+    async fn resumed(&self, config: RunOptions) -> Ended {
         let stream = self.agent.graph().configured(config).resume_stream([StreamMode::Custom]);
         let outcome = stream.outcome().await?;
         Ok((outcome.status, questions(outcome.interrupts)))
@@ -225,7 +227,7 @@ async fn first(
     events: &mut Vec<Event<AgentState>>,
 ) -> Ended {
     let (config, began) = (config(), Instant::now());
-    let token = config.cancel.clone();
+    let token = config.get_cancel().clone();
     if let Cancel::At(ms) = cancel {
         let token = token.clone();
         tokio::spawn(async move {

@@ -9,9 +9,10 @@ use std::{
 use proptest::{collection::vec, option, prelude::*, sample::select, test_runner::Config};
 use serde_json::json;
 use superstep::{
-    Answers, Checkpointer, MemoryCheckpointer, RunConfig,
+    Answers, Checkpointer, MemoryCheckpointer, RunOptions,
     agent::{
-        Agent, AgentOutcome, Approval, ApprovalConfig, PermissionRule, Permit, ReactConfig, Reply, ToolMode,
+        Agent, AgentOutcome, Approval, ReactConfig, Reply,
+        config::{ApprovalConfig, PermissionRule, Permit, ToolMode},
     },
 };
 use superstep_testing::{
@@ -181,7 +182,7 @@ async fn live(case: &Case) -> (Reply, Kit, bool) {
     order.sort_by_key(|call| case.order[*call]);
     let decision: BTreeMap<&str, Approval> =
         case.calls.iter().zip(IDS).map(|((_, decision), id)| (id, decision.clone())).collect();
-    let (mut crashed, mut config) = (false, None::<RunConfig>);
+    let (mut crashed, mut config) = (false, None::<RunOptions>);
     loop {
         let run = async {
             match config.take() {
@@ -209,7 +210,7 @@ async fn live(case: &Case) -> (Reply, Kit, bool) {
         nothing_runs_past(case, &kit, &waiting);
         let now = order.iter().map(|call| IDS[*call]).filter(|id| waits(id)).take(case.at_a_time);
         let answers = now.fold(Answers::new(), |answers, id| answers.answer(id, decision[id].clone()));
-        config = Some(RunConfig { answers, ..t() });
+        config = Some(t().answers(answers));
     }
 }
 

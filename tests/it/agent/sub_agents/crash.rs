@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use superstep::{
     Checkpointer, CompiledGraph, MemoryCheckpointer, ThreadId,
-    agent::{Agent, AgentBuilder, AgentOutcome, AgentState, SubAgent},
+    agent::{Agent, AgentBuilder, AgentOutcome, AgentState, deps::SubAgent},
     llm::{ChatModel, Role},
 };
 use superstep_testing::{

@@ -1,8 +1,8 @@
 //! The usage of sub-agents, and their time limits.
 
 use superstep::{
-    TokioClock,
-    agent::{AtLimit, Limit},
+    agent::config::{AtLimit, Limit},
+    clock::TokioClock,
 };
 
 use super::*;
@@ -14,8 +14,8 @@ fn of(requests: usize) -> Usage {
 }
 
 /// Creates a run on the clock of the test.
-fn timed() -> RunConfig {
-    RunConfig { clock: Arc::new(TokioClock::starting_at(0)), ..t() }
+fn timed() -> RunOptions {
+    t().clock(TokioClock::starting_at(0))
 }
 
 fn patient() -> ReactConfig {
@@ -45,7 +45,7 @@ async fn usage_of_a_sub_agent_counts_for_every_end() {
         let agent = agent(&boss, &kit, &[]).config(config).sub_agent(own);
         let agent = agent.checkpointer(Arc::new(MemoryCheckpointer::new())).build().unwrap();
         let run = timed();
-        let token = run.cancel.clone();
+        let token = run.get_cancel().clone();
         let cancel = async {
             tokio::time::sleep(ms(80)).await;
             token.cancel();

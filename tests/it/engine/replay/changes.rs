@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use superstep::{
-    At, Checkpointer, Command, CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, ReduceError,
-    Reducer, START, State, StateGraph,
+    Checkpointer, Command, CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeError, ReduceError, Reducer,
+    START, State, StateGraph, replay::At,
 };
 
 use super::found;

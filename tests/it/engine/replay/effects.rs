@@ -7,7 +7,7 @@ use std::{
 };
 
 use rand::RngExt;
-use superstep::{CompiledGraph, Cx, NodeError, RunConfig, START, StateGraph};
+use superstep::{CompiledGraph, Cx, NodeError, START, StateGraph};
 use tokio::{sync::Notify, task::yield_now};
 
 use super::{Outside, Ticks, kept, one, replayed};
@@ -54,8 +54,8 @@ async fn an_unrecorded_effect_adopts_the_stored_update() {
                 _ => cx.noted("seen", 7).to_string(),
             }))
         });
-        let config = RunConfig { clock: Arc::new(Ticks::default()), seed: 3, step_limit: 9, ..t() };
-        let config = RunConfig { recording: false, ..config };
+        let config = t().clock(Ticks::default()).seed(3).step_limit(9);
+        let config = config.recording(false);
         graph.configured(config.clone()).run(say("in")).await.unwrap();
         graph.thread("t").post("hello").await.unwrap();
         graph.configured(config).run(say("again")).await.unwrap();

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use superstep::{
-    At, Checkpointer, CompiledGraph, Cx, MemoryCheckpointer, NodeError, Persistence, START, StateGraph,
-    Status,
+    Checkpointer, CompiledGraph, Cx, MemoryCheckpointer, NodeError, START, StateGraph, Status,
+    node::Persistence, replay::At,
 };
 use tokio::time;
 

@@ -6,10 +6,10 @@ use std::sync::{
 };
 
 use futures::future::BoxFuture;
-use serde_json::{Map, json};
 use superstep::{
-    CheckpointError, Checkpointer, CompiledGraph, Cx, Lease, MemoryCheckpointer, MemoryStore, Persistence,
-    RunConfig, START, StateGraph, Status, ThreadId,
+    Checkpointer, CompiledGraph, Cx, MemoryCheckpointer, MemoryStore, START, StateGraph, Status, ThreadId,
+    checkpoint::{CheckpointError, Lease},
+    node::Persistence,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
 
@@ -18,7 +18,7 @@ use super::{
     ends::{calls, stopping},
     kept, one, replayed,
 };
-use crate::support::{Plain, say, sayer, t};
+use crate::support::{Plain, say, sayer};
 
 /// `START → ask → END`, which says the number of its questions.
 fn asking(outside: &Outside) -> CompiledGraph<Plain> {
@@ -47,8 +47,7 @@ async fn after_a_live_replay_a_thread_stands_where_it_stood() {
 async fn after_a_live_replay_a_thread_retains_its_settings() {
     let graph = asking(&Outside::default());
     for who in ["first", "second"] {
-        let metadata = Map::from_iter([("who".to_owned(), json!(who))]);
-        graph.configured(RunConfig { metadata, ..t() }).run(say("in")).await.unwrap();
+        graph.thread("t").metadata("who", who).run(say("in")).await.unwrap();
     }
     let live = graph.thread("t").replay().live(["a"]).run().await.unwrap();
     let history = graph.thread("t").history().checkpoints().await.unwrap();

@@ -8,7 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_llm::{Media, Message, ToolAnswer, ToolQuestion, Usage};
 
-use crate::{HookFailure, Part, PermissionRule, context::finish::Finished};
+use crate::{
+    config::PermissionRule,
+    context::finish::Finished,
+    state::{HookFailure, Part},
+};
 
 /// The result of a call for the model.
 pub(super) struct Answer {

@@ -25,8 +25,14 @@ use super::{
     shorten::shorten,
 };
 use crate::{
-    AgentEvent, Part, ToolErrors, ToolEvent, ToolFailure, ToolStatus, config::prompts,
-    context::finish::Finishing, deps::folder, events::emit, nodes::parts,
+    AgentEvent,
+    config::{ToolErrors, prompts},
+    context::finish::Finishing,
+    deps::folder,
+    events::emit,
+    hooks::ToolFailure,
+    nodes::parts,
+    state::{Part, ToolEvent, ToolStatus},
 };
 
 impl Executor {

@@ -10,7 +10,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{at_work::AtWork, order::Order, pending::Pending, tool_updates::Outer};
-use crate::{AgentDeps, AgentState, HookFailure, PermissionRule, ToolMode};
+use crate::{
+    AgentState,
+    config::{PermissionRule, ToolMode},
+    deps::AgentDeps,
+    state::HookFailure,
+};
 
 /// A round of tool calls; all calls share it.
 pub(super) struct Executor {

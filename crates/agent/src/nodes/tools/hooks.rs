@@ -4,7 +4,11 @@ use serde_json::Value;
 use superstep_graph::NodeError;
 
 use super::{answer::CallResult, executor::Executor, pending::Pending};
-use crate::{Acting, HookFailure, ToolCheck, config::prompts, hooks::around::caught};
+use crate::{
+    config::prompts,
+    hooks::{Acting, ToolCheck, around::caught},
+    state::HookFailure,
+};
 
 impl Executor {
     /// Runs the pre hooks on a call; refuses it if one of them fails. The result is stored: if the node runs

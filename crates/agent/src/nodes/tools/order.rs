@@ -4,7 +4,7 @@ use superstep_llm::Sequence;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::pending::Pending;
-use crate::AgentDeps;
+use crate::deps::AgentDeps;
 
 /// The positions of a response's calls in the sequences of their tools.
 pub(super) struct Order {

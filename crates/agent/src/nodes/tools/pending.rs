@@ -5,8 +5,15 @@ use superstep_graph::Cx;
 use superstep_llm::{ToolCall, ToolCallError};
 
 use crate::{
-    Acting, AgentDeps, AgentEvent, AgentState, Approval, Refusal, ToolCallRecord, config::prompts,
-    context::finish::Finishing, events::emit, nodes::loops, transcript::repaired_call,
+    AgentEvent, AgentState, Approval,
+    config::prompts,
+    context::finish::Finishing,
+    deps::AgentDeps,
+    events::emit,
+    hooks::Acting,
+    nodes::loops,
+    state::{Refusal, ToolCallRecord},
+    transcript::repaired_call,
 };
 
 /// A call that must be answered.

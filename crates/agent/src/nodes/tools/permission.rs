@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::PermissionRule;
+use crate::config::PermissionRule;
 
 /// The result of a permission check.
 pub(super) enum Permission {

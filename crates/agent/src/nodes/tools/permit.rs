@@ -17,13 +17,16 @@ use super::{
     questions,
 };
 use crate::{
-    AgentDeps, AgentEvent, AgentState, AgentStateUpdate, Approval, ApprovalRequest, Approvals,
-    PermissionRule, Permit, Trust,
+    AgentEvent, AgentState, Approval,
+    approval::{ApprovalRequest, Approvals, Trust},
     config::{
+        PermissionRule, Permit,
         permissions::{decided, denying},
         prompts,
     },
+    deps::AgentDeps,
     events::emit,
+    state::AgentStateUpdate,
 };
 
 /// The prefix of the turn's folder in a question.

@@ -21,7 +21,11 @@ use super::{
     executor::Executor,
     pending::Pending,
 };
-use crate::{Approval, ApprovalRequest, Approvals, config::prompts};
+use crate::{
+    Approval,
+    approval::{ApprovalRequest, Approvals},
+    config::prompts,
+};
 
 /// Maximum number of questions of one call, whose tool is called once more for each.
 const MOST: usize = 16;

@@ -3,7 +3,7 @@
 use superstep_graph::Cx;
 use superstep_llm::SpillText;
 
-use crate::{AgentDeps, AgentEvent, events::emit};
+use crate::{AgentEvent, deps::AgentDeps, events::emit};
 
 /// Returns a tool result for the model: truncated if too long, with the full text stored if configured; and
 /// its location.

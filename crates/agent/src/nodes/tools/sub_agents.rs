@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
-use superstep_graph::{Seen, State, chain};
+use superstep_graph::{State, call::Seen, error::chain};
 use superstep_llm::{Message, Usage};
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
     executor::Executor,
     pending::Pending,
 };
-use crate::{AgentOutcome, AgentState, SubAgent, config::prompts, nodes::budget::Spent};
+use crate::{AgentOutcome, AgentState, config::prompts, deps::SubAgent, nodes::budget::Spent};
 
 impl Executor {
     /// Returns whether a call is one of a sub-agent.

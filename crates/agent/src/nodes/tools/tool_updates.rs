@@ -1,7 +1,7 @@
 //! State updates of tools.
 
 use serde_json::Value;
-use superstep_graph::{State, reduce};
+use superstep_graph::{State, state::reduce};
 use superstep_llm::ToolCx;
 
 use crate::{AgentState, HasAgent};

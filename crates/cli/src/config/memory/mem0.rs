@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use superstep::{
-    agent::LongTermMemory,
+    agent::deps::LongTermMemory,
     memory::{Mem0, Mem0Config, Mem0Form},
 };
 

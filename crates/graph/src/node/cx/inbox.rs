@@ -1,8 +1,10 @@
 //! The inbox of a thread, for its tasks.
 
+use superstep_checkpoint::CheckpointError;
+
 use crate::{
-    CheckpointError, Cx, Posted,
-    journal::inbox::{inbox_of, read},
+    Cx,
+    journal::inbox::{Posted, inbox_of, read},
 };
 
 impl Cx {

@@ -4,7 +4,10 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use crate::{CheckpointId, Cx, MessageKind, StreamMode, stream::message_events::MessageEvent};
+use crate::{
+    CheckpointId, Cx, StreamMode,
+    stream::{MessageKind, message_events::MessageEvent},
+};
 
 impl Cx {
     /// Emits the next piece of a message to streams with [`StreamMode::Messages`]. Does nothing, at no cost,

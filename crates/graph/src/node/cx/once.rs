@@ -41,7 +41,7 @@ impl Cx {
     /// `name` distinguishes the effects of one task; two concurrent calls under one name run it once.
     /// `effect` receives a unique key that is the same for every repetition: pass it to services with
     /// idempotency keys. It is needed, because a crash between the effect and the storage of its result looks
-    /// like a crash before the effect. The result is stored with the update, for a [`Replay`](crate::Replay),
+    /// like a crash before the effect. The result is stored with the update, for a [`Replay`](crate::replay::Replay),
     /// unless the run does not record.
     ///
     /// An error of `effect` is not stored as a result. If the node continued after it, a replay returns an
@@ -129,7 +129,7 @@ impl Cx {
     /// an effect that must not be repeated silently and whose start the thread has recorded.
     ///
     /// It takes the time of a disk sync; concurrent waits share one sync. It returns immediately without a
-    /// checkpointer, if every write is synced anyway, and in a [`Replay`](crate::Replay).
+    /// checkpointer, if every write is synced anyway, and in a [`Replay`](crate::replay::Replay).
     pub async fn durable(&self) {
         if let ReplayMode::Nothing | ReplayMode::Live(_) = self.run.recorder.given(self.task) {
             // Work that outlives its task has no stored data to wait for.

@@ -20,7 +20,7 @@ impl Cx {
         &self.run.recorder
     }
 
-    /// Runs an effect and records its result with the update: a [`Replay`](crate::Replay) returns the result
+    /// Runs an effect and records its result with the update: a [`Replay`](crate::replay::Replay) returns the result
     /// instead of running it. `name` distinguishes the effects of one task; repeated uses of a name, as in a
     /// loop, are matched in the order of their starts. Do not use a name of [`once`](Self::once) here.
     ///
@@ -105,7 +105,7 @@ impl Cx {
     }
 
     /// Records a planned action: a replay with a different action diverges there, and the node does not
-    /// continue. `what` returns the identifying data, with [fingerprints](crate::fingerprint) of large parts;
+    /// continue. `what` returns the identifying data, with [fingerprints](crate::state::fingerprint) of large parts;
     /// it is not called without recording. Data that cannot be stored as JSON fails the task.
     pub async fn compared<T: Serialize>(&self, name: &str, what: impl FnOnce() -> T) {
         if !self.recorder().is_on() {

@@ -3,13 +3,16 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use serde_json::{Map, Value, json};
-use superstep_checkpoint::internal::own::STATE;
+use superstep_checkpoint::{AppliedTask, RecordedTarget, TaskRecord, internal::own::STATE};
 use superstep_engine::{Control, NodeName, START};
-use superstep_state::internal::{ThreadDecoder, keys};
+use superstep_state::{
+    RawJson, StoredUpdate,
+    internal::{ThreadDecoder, keys},
+};
 
 use super::{Progress, Replaying};
 use crate::{
-    AppliedTask, CheckpointId, RawJson, RecordedTarget, RunError, State, StoredUpdate, TaskRecord,
+    CheckpointId, RunError, State,
     journal::{
         divergence::{Astray, At, Divergence},
         replay_script::ExpectedTask,

@@ -2,9 +2,10 @@
 
 use futures::{FutureExt as _, future::BoxFuture};
 use serde_json::Value;
+use superstep_checkpoint::Segment;
 
 use crate::{
-    CheckpointId, Cx, NodeError, Segment,
+    CheckpointId, Cx, NodeError,
     journal::{divergence::Astray, recorder::in_effect, replay_cursor::ReplayCursor, replay_script},
     node::{cx::RunScope, parent_recorder::ParentRecorder},
 };

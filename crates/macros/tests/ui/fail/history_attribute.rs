@@ -1,5 +1,5 @@
 use serde_json::Value;
-use superstep_graph::{State, Stored};
+use superstep_graph::{State, state::Stored};
 
 fn same(json: Value, _from: u32, _stored: Stored) -> Result<Value, String> {
     Ok(json)

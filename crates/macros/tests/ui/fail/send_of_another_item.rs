@@ -1,6 +1,6 @@
 //! The items of a command's sends must have the worker's item type.
 
-use superstep_graph::{Command, Cx, NoRoute, State, StateGraph, WorkerRef};
+use superstep_graph::{Command, Cx, State, StateGraph, WorkerRef, error::NoRoute};
 
 #[derive(State, Clone, Debug, Default)]
 struct Chat {

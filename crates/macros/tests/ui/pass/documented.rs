@@ -39,7 +39,7 @@ fn main() {
     }
 
     assert_eq!(chat::typed(), 3);
-    let chat = superstep_graph::reduce(&Chat::default(), [Chat::update().messages([String::new()])]);
+    let chat = superstep_graph::state::reduce(&Chat::default(), [Chat::update().messages([String::new()])]);
     assert!(chat.is_ok_and(|chat| chat.messages.len() == 1 && chat.answer.is_none()));
     assert_eq!(Local::update().count(2).count, Some(2));
     assert_eq!(Next::End.index(), 0);

@@ -8,8 +8,9 @@ use std::sync::{
 use futures::future::{BoxFuture, ready};
 use serde_json::Value;
 use superstep_graph::{
-    Clock,
-    store::{Embed, EmbedError, Found, Item, Namespace, Search, Store},
+    Store,
+    clock::Clock,
+    store::{Embed, EmbedError, Found, Item, Namespace, Search},
 };
 
 /// A clock that advances only on request.

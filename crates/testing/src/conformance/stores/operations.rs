@@ -10,11 +10,9 @@ use proptest::{
 };
 use serde_json::{Value, json};
 use superstep_graph::{
-    Clock as _,
-    store::{
-        Filter, Item, ListNamespaces, MemoryStore, Namespace, PutOptions, Search, Store, StoreOptions, Ttl,
-        words,
-    },
+    MemoryStore, Store,
+    clock::Clock as _,
+    store::{Filter, Item, ListNamespaces, Namespace, PutOptions, Search, StoreOptions, Ttl, words},
 };
 
 use super::kit::{TestClock, ns};
@@ -34,7 +32,7 @@ use super::kit::{TestClock, ns};
 /// # Example
 /// ```
 /// use std::sync::Arc;
-/// use superstep_graph::store::MemoryStore;
+/// use superstep_graph::MemoryStore;
 ///
 /// superstep_testing::conformance::check_store_operations(
 ///     async |options| (Arc::new(MemoryStore::with(options)) as _, ()),

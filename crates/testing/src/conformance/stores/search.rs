@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
-use superstep_graph::store::{Filter, Index, LOOKED_AT, Operation, PutOptions, Search, Store, Ttl};
+use superstep_graph::{
+    Store,
+    store::{Filter, Index, LOOKED_AT, Operation, PutOptions, Search, Ttl},
+};
 
 use super::{
     Kit, cases,

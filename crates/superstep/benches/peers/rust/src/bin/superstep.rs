@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use peers::{HISTORY, Scenario, msg_text, runtime};
 use serde::{Deserialize, Serialize};
-use superstep::{CompiledGraph, MemoryCheckpointer, Outcome, RunConfig, State as _};
+use superstep::{CompiledGraph, MemoryCheckpointer, Outcome, State as _};
 
 const E: &str = "superstep";
 
@@ -47,8 +47,8 @@ fn main() {
             }
         };
         let run = |(graph, kept, messages): Given| async move {
-            let config = RunConfig { step_limit: 2_000, ..RunConfig::thread("t") };
-            let outcome = graph.invoke(ours::Work::update().messages(messages), config).await.unwrap();
+            let thread = graph.thread("t").step_limit(2_000);
+            let outcome = thread.run(ours::Work::update().messages(messages)).await.unwrap();
             (kept, outcome)
         };
         let scenario = |name, size, steps| Scenario { engine: E, name, saver, size, steps };

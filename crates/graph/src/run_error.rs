@@ -4,11 +4,11 @@
 
 use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
+use superstep_checkpoint::{CheckpointError, GraphId};
 use superstep_engine::{EngineError, NodeName, RestoreError};
+use superstep_state::FoldError;
 
-use crate::{
-    CheckpointError, CheckpointId, FoldError, GraphId, NoTimers, ThreadId, changed_question::ChangedQuestion,
-};
+use crate::{CheckpointId, ThreadId, changed_question::ChangedQuestion, timers::NoTimers};
 
 /// The error of a run that did not complete. The last commit of the thread remains valid.
 #[derive(thiserror::Error)]

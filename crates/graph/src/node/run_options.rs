@@ -1,0 +1,340 @@
+//! The options of a run.
+//!
+//! Start at [`RunOptions`].
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use serde::ser::Error as _;
+use serde_json::{Map, Value};
+use superstep_checkpoint::{Clock, SystemClock, internal::own};
+use superstep_state::internal::encode;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Answers, CheckpointId, RunError, ThreadId, node::drain::Drain};
+
+/// Defines the options of a run as methods of a type that holds a [`RunOptions`]: `$options` is the place of it in `$self`.
+macro_rules! run_options {
+    ($self:ident, $options:expr) => {
+        /// Starts from this checkpoint, on a branch of its own, instead of from the head; its tasks run afresh. `None` is
+        /// the head.
+        ///
+        /// The head's own checkpoint starts a branch only without answers and commands: those, and external updates, are for
+        /// the tasks that wait there.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn at(mut $self, checkpoint: impl Into<Option<crate::CheckpointId>>) -> Self {
+            $options.checkpoint = checkpoint.into();
+            $self
+        }
+
+        /// Adds the answer to an interrupt, by the interrupt's id, or by its key if that is unique. Any
+        /// serializable value is an answer; one that cannot be serialized is reported when the run starts.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn answer(mut $self, interrupt: impl Into<String>, value: impl serde::Serialize) -> Self {
+            $options.answers.add(interrupt, value);
+            $self
+        }
+
+        /// Adds several answers.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn answers(mut $self, answers: crate::Answers) -> Self {
+            $options.answers.extend(answers);
+            $self
+        }
+
+        /// Limits how many supersteps run nodes; at least 1.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn step_limit(mut $self, supersteps: u32) -> Self {
+            $options.step_limit = supersteps;
+            $self
+        }
+
+        /// Limits how deep graphs call each other; at 0 no graph calls another.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn depth_limit(mut $self, graphs: usize) -> Self {
+            $options.depth_limit = graphs;
+            $self
+        }
+
+        /// Limits how many tasks of a graph run at the same time; 0 counts as 1, `None` is no limit. Each graph that a task
+        /// calls counts its own.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn max_concurrency(mut $self, tasks: impl Into<Option<usize>>) -> Self {
+            $options.max_concurrency = tasks.into();
+            $self
+        }
+
+        /// Limits how long a superstep takes, with the waits between attempts; `None` is no limit. The run fails with
+        /// `RunError::StepTimeout` then, and its unfinished tasks run again when it is
+        /// resumed.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn step_timeout(mut $self, timeout: impl Into<Option<std::time::Duration>>) -> Self {
+            $options.step_timeout = timeout.into();
+            $self
+        }
+
+        /// Decides about a new input while the thread has pending tasks.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn on_unfinished(mut $self, what: crate::OnUnfinished) -> Self {
+            $options.on_unfinished = what;
+            $self
+        }
+
+        /// Stops before any of these nodes runs; `*` is every node. An error handler is never planned, so it cannot be among them.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn break_before<N: Into<String>>(mut $self, nodes: impl IntoIterator<Item = N>) -> Self {
+            $options.breakpoints.before.extend(nodes.into_iter().map(Into::into));
+            $self
+        }
+
+        /// Stops after any of these nodes has run; `*` is every node.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn break_after<N: Into<String>>(mut $self, nodes: impl IntoIterator<Item = N>) -> Self {
+            $options.breakpoints.after.extend(nodes.into_iter().map(Into::into));
+            $self
+        }
+
+        /// Ends the run after its current superstep once `drain` is triggered.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn drain(mut $self, drain: crate::node::drain::Drain) -> Self {
+            $options.drain = drain;
+            $self
+        }
+
+        /// Cancels the run once `token` is cancelled.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn cancel(mut $self, token: tokio_util::sync::CancellationToken) -> Self {
+            $options.cancel = token;
+            $self
+        }
+
+        /// Sets the clock of checkpoints and `Cx::now_ms`.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn clock(mut $self, clock: impl superstep_checkpoint::IntoShared<dyn superstep_checkpoint::Clock>) -> Self {
+            $options.clock = clock.into_shared();
+            $self
+        }
+
+        /// Sets the value that nodes read with `Cx::context`, of the type that they expect, or a map like it. It is not
+        /// stored.
+        ///
+        /// # Panics
+        /// If `context` has no JSON form.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn context(mut $self, context: impl serde::Serialize) -> Self {
+            $options.context =
+                serde_json::to_value(context).expect("a context has a JSON form");
+            $self
+        }
+
+        /// Sets the base RNG seed of retries and `Cx::rng`, which is mixed with the thread id.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn seed(mut $self, seed: u64) -> Self {
+            $options.seed = seed;
+            $self
+        }
+
+        /// Stores the full state with every so many supersteps; 0 counts as 1. By default, or for `None`, the more rarely the
+        /// larger the state is. A checkpoint is loaded from the last full state before it.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn snapshot_every(mut $self, supersteps: impl Into<Option<usize>>) -> Self {
+            $options.snapshot_every = supersteps.into();
+            $self
+        }
+
+        /// Decides when the run's supersteps are stored.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn durability(mut $self, durability: crate::Durability) -> Self {
+            $options.durability = durability;
+            $self
+        }
+
+        /// Stores the inputs that nodes read from outside, for a `Replay`; on by default.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn recording(mut $self, on: bool) -> Self {
+            $options.recording = on;
+            $self
+        }
+
+        /// Adds an entry to the metadata of the input's checkpoint.
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn metadata(mut $self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+            $options.metadata.insert(name.into(), value.into());
+            $self
+        }
+    };
+}
+
+pub(crate) use run_options;
+
+/// The options of runs that a facade, a dream or a simulator starts, on a thread or without one.
+///
+/// A program that starts the run itself sets the same options on the handle of its [thread](crate::Thread).
+/// A clone shares [`drain`](Self::drain) and [`cancel`](Self::cancel) with its original.
+///
+/// ```
+/// # use superstep_graph::{CompiledGraph, Outcome, RunError, RunOptions, State};
+/// # async fn example<S: State>(graph: CompiledGraph<S>, input: S::Update) -> Result<Outcome<S>, RunError> {
+/// let options = RunOptions::new().thread("support-17").step_limit(50);
+/// graph.configured(options).run(input).await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RunOptions {
+    pub(crate) thread: Option<ThreadId>,
+    pub(crate) checkpoint: Option<CheckpointId>,
+    pub(crate) step_limit: u32,
+    pub(crate) depth_limit: usize,
+    pub(crate) max_concurrency: Option<usize>,
+    pub(crate) step_timeout: Option<Duration>,
+    pub(crate) on_unfinished: OnUnfinished,
+    pub(crate) answers: Answers,
+    pub(crate) breakpoints: Breakpoints,
+    pub(crate) drain: Drain,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) context: Value,
+    pub(crate) seed: u64,
+    pub(crate) snapshot_every: Option<usize>,
+    pub(crate) durability: Durability,
+    pub(crate) recording: bool,
+    pub(crate) metadata: Map<String, Value>,
+}
+
+/// The treatment of a new input on a thread with pending tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnUnfinished {
+    /// Reject it with [`RunError::Unfinished`](crate::RunError::Unfinished).
+    #[default]
+    Refuse,
+    /// Drop the tasks, emit [`Event::Discarded`](crate::Event::Discarded), and start at `START`.
+    Discard,
+}
+
+/// Nodes at which a run stops, by name; `*` is every node. A run that starts at a breakpoint passes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Breakpoints {
+    pub(crate) before: Vec<String>,
+    pub(crate) after: Vec<String>,
+}
+
+impl RunOptions {
+    /// Creates the default options, without a thread: 1,000 supersteps, 1,000 nested graphs, unlimited concurrency and the
+    /// machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the thread of the run; required if the graph has a checkpointer.
+    #[must_use = "the options take effect when something runs with them"]
+    pub fn thread(self, id: impl Into<ThreadId>) -> Self {
+        Self { thread: Some(id.into()), ..self }
+    }
+
+    run_options!(self, self);
+
+    /// Returns the options for another thread, or for none: without the start checkpoint, answers and breakpoints, which
+    /// belong to the former one.
+    #[must_use]
+    pub fn for_other_thread(self, thread: Option<ThreadId>) -> Self {
+        let (answers, breakpoints) = (Answers::new(), Breakpoints::default());
+        Self { thread, checkpoint: None, answers, breakpoints, ..self }
+    }
+
+    /// Returns the thread of the run.
+    pub fn get_thread(&self) -> Option<&ThreadId> {
+        self.thread.as_ref()
+    }
+
+    /// Returns the clock of the run.
+    pub fn get_clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// Returns the token that cancels the run.
+    pub fn get_cancel(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    /// Returns the value that nodes read with `Cx::context`; by default `null`.
+    pub fn get_context(&self) -> &Value {
+        &self.context
+    }
+
+    /// Returns the time at which the run's supersteps are stored.
+    pub fn get_durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Rejects metadata that could be stored but not read back.
+    pub(crate) fn check_metadata(&self) -> Result<(), RunError> {
+        let unstorable = |name: &str| {
+            format!(
+                "the entry `{name}` of the metadata of thread `{}`",
+                self.thread.as_ref().map_or("", |it| it.as_str())
+            )
+        };
+        for (name, value) in &self.metadata {
+            if own::ALL.contains(&name.as_str()) {
+                let source = serde_json::Error::custom("entries of this name are the engine's own");
+                return Err(RunError::Unstorable { what: unstorable(name), source });
+            }
+            encode::check_depth(value)
+                .map_err(|source| RunError::Unstorable { what: unstorable(name), source })?;
+        }
+        Ok(())
+    }
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            thread: None,
+            checkpoint: None,
+            step_limit: 1_000,
+            depth_limit: 1_000,
+            max_concurrency: None,
+            step_timeout: None,
+            on_unfinished: OnUnfinished::default(),
+            answers: Answers::new(),
+            breakpoints: Breakpoints::default(),
+            drain: Drain::new(),
+            cancel: CancellationToken::new(),
+            clock: Arc::new(SystemClock),
+            context: Value::Null,
+            seed: 0,
+            snapshot_every: None,
+            durability: Durability::Sync,
+            recording: true,
+            metadata: Map::new(),
+        }
+    }
+}
+
+impl fmt::Debug for RunOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunOptions")
+            .field("thread", &self.thread)
+            .field("checkpoint", &self.checkpoint)
+            .field("step_limit", &self.step_limit)
+            .field("max_concurrency", &self.max_concurrency)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The time at which a run stores its results. In every mode the input, a fork and answers are stored before
+/// the first node runs, and all results are stored when a run has ended, successfully or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Each superstep is stored before the next one starts, and each task as it ends. A crash loses only
+    /// running tasks.
+    #[default]
+    Sync,
+    /// The same writes in the same order, while the run continues. A crash loses unfinished writes, whose
+    /// tasks run again; a failed write ends the run.
+    Async,
+    /// One checkpoint with the full state when the run ends: completed, paused, cancelled or failed. A crash,
+    /// or a dropped run, loses the run, which starts again from its input.
+    Exit,
+}
