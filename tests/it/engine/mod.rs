@@ -11,6 +11,7 @@ mod commands;
 mod context;
 mod control_flow;
 mod crashes;
+mod dependencies;
 mod drain;
 mod drawings;
 mod durability;

@@ -85,6 +85,26 @@ impl<S: State> StateGraph<S> {
         RoutingRef::new(handler)
     }
 
+    /// Declares an error handler that chooses the next nodes, with dependencies; each task gets a clone of them.
+    #[track_caller]
+    pub fn add_routing_error_handler_with<D, F, Fut>(
+        &mut self,
+        node: impl Into<NodeRef>,
+        name: &str,
+        deps: D,
+        handler: F,
+    ) -> RoutingRef<<Fut::Output as RoutingOutput<S>>::Route>
+    where
+        D: Clone + Send + Sync + 'static,
+        F: Fn(D, NodeFailure, S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: RoutingOutput<S>,
+    {
+        self.add_routing_error_handler(node, name, move |failure, state, cx| {
+            handler(deps.clone(), failure, state, cx)
+        })
+    }
+
     #[track_caller]
     fn handle(&mut self, node: NodeRef, name: &str, run: NodeFn<S>) -> NodeRef {
         let (handler, of) = (self.declare(name, run, false), self.endpoint(node));

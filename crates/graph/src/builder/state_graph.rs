@@ -156,6 +156,19 @@ impl<S: State> StateGraph<S> {
         self.add_node(name, move |state, cx| node(deps.clone(), state, cx))
     }
 
+    /// Declares a worker with dependencies; each task gets a clone of them.
+    #[track_caller]
+    pub fn add_worker_with<D, I, F, Fut>(&mut self, name: &str, deps: D, worker: F) -> WorkerRef<I>
+    where
+        D: Clone + Send + Sync + 'static,
+        I: DeserializeOwned + 'static,
+        F: Fn(D, I, S, Cx) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: NodeOutput<S>,
+    {
+        self.add_worker(name, move |item, state, cx| worker(deps.clone(), item, state, cx))
+    }
+
     /// Sets the options of a node. A subgraph is always notified of a cancellation: its own nodes decide how
     /// they react.
     ///
