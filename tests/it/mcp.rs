@@ -280,7 +280,7 @@ async fn a_secret_is_hidden_in_every_form_in_which_a_server_prints_it() {
         r#"export -p; exit 3"#,
     ] {
         let error = McpServer::connect("x", with_secret(script)).await.unwrap_err();
-        let (shown, debug) = (error.to_string(), superstep::chain(&error));
+        let (shown, debug) = (error.to_string(), superstep::error::chain(&error));
         assert!(!shows(&shown) && !shows(&debug), "{script}: {shown}");
     }
     // A server that works nevertheless: lines on its stdout that are no messages are reported.

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use superstep::{
     Checkpointer, MemoryCheckpointer,
     agent::{
-        Agent, AgentBuilder, ContextLayer, HistoryFuture, ReactConfig, ReplayTools, TurnHistory, TurnRecord,
+        Agent, AgentBuilder, ReactConfig,
+        config::ContextLayer,
+        deps::{HistoryFuture, TurnHistory, TurnRecord},
+        replay::ReplayTools,
     },
     llm::{
         Accepts, Estimate, Media, RefreshFuture, Role, Tool, ToolCx, ToolRegistry, ToolReply, ToolSource,
@@ -173,7 +176,7 @@ async fn a_message_to_a_thread_reaches_each_branch_once() {
     let refused = agent(vec![]).thread("t").at(at).steer("now").await.unwrap_err();
     assert!(refused.to_string().contains("has no turn in progress"), "{refused}");
     // A branch that waits for a resume takes it.
-    let drain = superstep::Drain::new();
+    let drain = superstep::thread::Drain::new();
     drain.request("later");
     agent(vec![]).thread("t").at(at).drain(drain).resume().await.unwrap();
     agent(vec![]).thread("t").at(at).steer("in French").await.unwrap();

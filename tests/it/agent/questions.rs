@@ -7,10 +7,12 @@ use std::sync::{
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, Checkpointer, MemoryCheckpointer, OnUnfinished, RunConfig, RunError, ThreadId,
+    Answers, Checkpointer, MemoryCheckpointer, OnUnfinished, RunError, RunOptions, ThreadId,
     agent::{
-        Agent, AgentBuilder, AgentOutcome, Approval, ApprovalRequest, PermissionRule, ReactConfig, SubAgent,
-        ToolMode, Trust,
+        Agent, AgentBuilder, AgentOutcome, Approval, ReactConfig,
+        approval::{ApprovalRequest, Trust},
+        config::{PermissionRule, ToolMode},
+        deps::SubAgent,
     },
     llm::{Role, Tool, ToolAnswer, ToolCx, ToolFuture, ToolQuestion, ToolReply, ToolSpec},
 };
@@ -187,8 +189,7 @@ async fn an_answer_that_is_not_known_to_be_the_users_reaches_no_tool() {
     );
     assert_eq!(shared.counts().0, 1);
     // A denial permits nothing, and needs no trust.
-    let denied =
-        RunConfig { answers: Answers::new().answer(&question.id, Approval::Deny(String::new())), ..t() };
+    let denied = t().answers(Answers::new().answer(&question.id, Approval::Deny(String::new())));
     let agent = wary(vec![txt("ok")]);
     agent.configured(denied).resume().await.unwrap();
     assert_eq!(results(&agent).await, [format!("{TWICE}Decline")]);

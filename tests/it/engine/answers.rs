@@ -7,8 +7,8 @@ use std::sync::{
 
 use serde_json::{Map, Value, json};
 use superstep::{
-    Answers, Command, CompiledGraph, Cx, Drain, END, NodeError, Returned, Route, RunError, START, State,
-    StateGraph, Status,
+    Answers, Command, CompiledGraph, Cx, END, NodeError, Route, RunError, START, State, StateGraph, Status,
+    call::Returned, thread::Drain,
 };
 
 use crate::support::{Calls, Plain, PlainUpdate, failed, head, names, on_every_store, say};
@@ -52,7 +52,7 @@ on_every_store! {
             // Not even a second time, and without an answer.
             for answers in [Answers::new().answer(id, "no"), Answers::new().answer(id, "yes"), Answers::new()] {
                 let error = failed(on(true, "there").answers(answers).resume().await);
-                assert!(superstep::chain(&error).contains("work elsewhere"), "{error}");
+                assert!(superstep::error::chain(&error).contains("work elsewhere"), "{error}");
                 let waiting = on(true, "there").state().await.unwrap();
                 assert_eq!(waiting.tasks[0].interrupts, asked.interrupts);
                 assert!(waiting.tasks[0].error.as_deref().unwrap().contains("work elsewhere"));

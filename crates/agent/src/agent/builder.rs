@@ -11,12 +11,18 @@ use superstep_llm::{
 };
 
 use crate::{
-    Agent, AgentDeps, Approvals, Approver, HasAgent, Hooks, Knowledge, MemoryTrigger, Models, ReactConfig,
-    ReplayTools, Steps, SubAgent, Trust, TurnHistory,
+    Agent, HasAgent, ReactConfig,
+    approval::{Approvals, Approver, Trust},
     context::finish,
-    deps::tool_sources::ToolSources,
-    hooks::tool_check::{OnToolCheck, OnToolError},
-    react_graph_as,
+    deps::{
+        AgentDeps, Knowledge, MemoryTrigger, Models, SubAgent, TurnHistory, replay_tools::ReplayTools,
+        tool_sources::ToolSources,
+    },
+    graph::react_graph_as,
+    hooks::{
+        Hooks, Steps,
+        tool_check::{OnToolCheck, OnToolError},
+    },
 };
 
 /// Builds an [`Agent`].
@@ -79,7 +85,7 @@ pub enum AgentError {
         /// Their name.
         name: String,
     },
-    /// [`Finish::schema`](crate::Finish::schema) cannot be used.
+    /// [`Finish::schema`](crate::config::Finish::schema) cannot be used.
     #[error("invalid schema in `finish.schema`: it {problem}")]
     ReplySchema {
         /// The problem.
@@ -195,7 +201,7 @@ impl AgentBuilder {
     }
 
     /// Sets the storage for the full text of truncated tool results; see
-    /// [`Truncate::spill`](crate::Truncate::spill).
+    /// [`Truncate::spill`](crate::config::Truncate::spill).
     #[must_use]
     pub fn spill(self, spill: impl IntoShared<dyn Spill>) -> Self {
         Self { spill: Some(spill.into_shared()), ..self }
@@ -241,14 +247,17 @@ impl AgentBuilder {
 
     /// Sets the checkpointer that stores threads.
     #[must_use]
-    pub fn checkpointer(self, checkpointer: impl superstep_graph::IntoShared<dyn Checkpointer>) -> Self {
+    pub fn checkpointer(
+        self,
+        checkpointer: impl superstep_graph::convert::IntoShared<dyn Checkpointer>,
+    ) -> Self {
         Self { checkpointer: Some(checkpointer.into_shared()), ..self }
     }
 
     /// Sets the store that tools access with [`ToolCx::given`](superstep_llm::ToolCx::given) as an `Arc<dyn
     /// Store>`, and your own nodes with [`Cx::store`](superstep_graph::Cx::store).
     #[must_use]
-    pub fn store(self, store: impl superstep_graph::IntoShared<dyn Store>) -> Self {
+    pub fn store(self, store: impl superstep_graph::convert::IntoShared<dyn Store>) -> Self {
         Self { store: Some(store.into_shared()), ..self }
     }
 

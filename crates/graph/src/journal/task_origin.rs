@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use superstep_checkpoint::internal::own::ORIGINS;
+use superstep_checkpoint::{CheckpointMeta, internal::own::ORIGINS};
 
-use crate::{CheckpointId, CheckpointMeta, journal::interrupts::Occasion};
+use crate::{CheckpointId, journal::interrupts::Occasion};
 
 /// The first place of a task, which its key, its questions and the threads of its called graphs are named
 /// after.

@@ -5,11 +5,12 @@ use std::{collections::BTreeSet, error::Error};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 use superstep_engine::{Failure, Input, NodeIndex, NodeName, RestoreError, Run, Task, TaskId};
+use superstep_state::Panicked;
 
 use super::{done::FinishedTask, driver::Driver, stop::Refused};
 use crate::{
-    FailureKind, NodeError, NodeFailure, Panicked, RunConfig, RunError, State, TimedOut,
-    journal::interrupts::answer_key, run::task::Tasks,
+    FailureKind, NodeError, NodeFailure, RunError, RunOptions, State, journal::interrupts::answer_key,
+    node::timeout::TimedOut, run::task::Tasks,
 };
 
 /// Creates the failure of a node for its error handler.
@@ -72,7 +73,7 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    pub(super) fn failed(&mut self, failure: Failure, config: &RunConfig) -> Refused {
+    pub(super) fn failed(&mut self, failure: Failure, config: &RunOptions) -> Refused {
         match failure {
             Failure::Task(id) => {
                 let (task, source) = self.failure.take().expect("the engine gives up only after a failure");
@@ -107,7 +108,7 @@ impl<S: State> Driver<S> {
         }
     }
 
-    pub(super) fn too_long(&self, run: &Run, tasks: &Tasks<S>, config: &RunConfig) -> RunError {
+    pub(super) fn too_long(&self, run: &Run, tasks: &Tasks<S>, config: &RunOptions) -> RunError {
         let unfinished: BTreeSet<NodeIndex> = tasks.at_work().map(|task| task.node).collect();
         let name = |node| self.graph.topology.name(node).clone();
         RunError::StepTimeout {

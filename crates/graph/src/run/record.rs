@@ -3,17 +3,18 @@
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
 use serde_json::Value;
+use superstep_checkpoint::{TaskRecord, chain};
 use superstep_engine::{Control, Report, Run, Task, TaskId};
+use superstep_state::{RawJson, StoredUpdate, reduce};
 
 use super::{done::FinishedTask, driver::Driver, fail::node_failure};
 use crate::{
-    NodeFailure, Question, RawJson, RunError, State, StoredUpdate, TaskRecord, chain,
+    NodeFailure, Question, RunError, State,
     journal::{
         effects::Request,
         interrupts::{StoredAnswer, answer_key, asking_record},
     },
     node::{output::Written, routing::Targets},
-    reduce,
     run::{
         conflicts::set_back_refused,
         restore::RestoredTask,

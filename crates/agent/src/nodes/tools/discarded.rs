@@ -1,10 +1,10 @@
 //! The results retained of a round that a new user message discards.
 
-use superstep_graph::{Discarded, State, Update};
+use superstep_graph::{State, node::Discarded, state::Update};
 use superstep_llm::{Message, Role, ToolQuestion};
 
 use super::{answer::CallResult, execute::begun, permit::granting, questions::asks, tool_updates};
-use crate::{AgentState, HasAgent, ToolEvent, config::prompts};
+use crate::{AgentState, HasAgent, config::prompts, state::ToolEvent};
 
 /// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
 /// other calls are answered as interrupted, in doubt if they had begun, or unanswered if their tools had questions.

@@ -8,10 +8,11 @@
 //! Start at [`marked`].
 
 use serde_json::Value;
+use superstep_checkpoint::Within;
 use superstep_engine::NodeName;
 
 use crate::{
-    Question, Within,
+    Question,
     journal::{interrupts::Occasion, task_origin::Origin},
 };
 
