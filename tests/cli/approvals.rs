@@ -121,11 +121,11 @@ async fn several_calls_are_decided_in_any_order_and_nonsense_changes_nothing() {
     for (flags, wrong) in [
         (
             &["--approve", "c9"][..],
-            "no call `c9` waits on thread `t`; there are: `c1`, `c2`; for all of them: `--approve`, `--always` or `--deny-all REASON`",
+            "no call `c9` waits on thread `t`; waiting calls: `c1`, `c2`; for all of them: `--approve`, `--always` or `--deny-all REASON`",
         ),
         (
             &["--deny", "c9=no"],
-            "no call `c9` waits on thread `t`; there are: `c1`, `c2`; for all of them: `--approve`, `--always` or `--deny-all REASON`",
+            "no call `c9` waits on thread `t`; waiting calls: `c1`, `c2`; for all of them: `--approve`, `--always` or `--deny-all REASON`",
         ),
         (&["--approve", "c1", "--deny", "c1=no"], "call `c1` is decided twice"),
         (&["--edit", "c1"], "`--edit` needs a value for the call `c1`: `--edit c1=JSON`"),
@@ -141,7 +141,7 @@ async fn several_calls_are_decided_in_any_order_and_nonsense_changes_nothing() {
     place
         .run(&["resume", "t", "--approve", "c2"])
         .await
-        .refused(2, "no call `c2` waits on thread `t`; there are: `c1`; for all of them: `--approve`, `--always` or `--deny-all REASON`");
+        .refused(2, "no call `c2` waits on thread `t`; waiting calls: `c1`; for all of them: `--approve`, `--always` or `--deny-all REASON`");
     place.run(&["resume", "t", "--deny-all", "no"]).await.ok();
     assert!(place.work().join("new.txt").exists() && notes(&place).contains("needle"));
     let late = place.run(&["resume", "t", "--approve"]).await;

@@ -208,7 +208,7 @@ async fn foreign_turns_are_not_consolidated() {
                 folder now: move the folders of its users there if you wrote them, or remove it";
     assert!(ran.stderr.contains(note) && !ran.stderr.contains("dreamt"), "{}", ran.stderr);
     let ran = place.run(&with(&run, &flags)).await.ok();
-    assert!(ran.stderr.contains("dreamt of 2 turns of `me`"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("consolidated 2 turns of `me`"), "{}", ran.stderr);
     assert!(server.requests().iter().all(|request| !request.to_string().contains("mallory")));
     assert_eq!(fs::read_to_string(forged.join("history.jsonl")).unwrap(), lines);
     assert_eq!(history(&place, "me").len(), 2);

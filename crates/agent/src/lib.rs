@@ -9,7 +9,7 @@
 //! Each node does one step: `agent` makes one model call and executes nothing, `tools` executes and calls no
 //! model, `finalize` makes the reply. Optional nodes exist if configured: `retrieve` searches entries before
 //! `memory_trigger`, `compact` summarizes long conversations before `agent`, and `record` stores turns in a
-//! history after `finalize`. Start at [`Agent`], or at [`react_graph`] for the graph alone.
+//! history after `finalize`. Start at [`Agent`], or at [`graph::react_graph`] for the graph alone.
 
 mod agent;
 pub mod approval;

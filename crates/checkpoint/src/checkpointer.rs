@@ -11,6 +11,7 @@ use superstep_state::RawJson;
 use crate::{
     CheckpointError, History, Prune,
     commit::{CheckpointMeta, Commit, Loaded},
+    head_state::{HeadState, LoadedHead},
     ids::{CheckpointId, ThreadId},
     record::{TaskKey, TaskRecord},
 };
@@ -46,6 +47,26 @@ pub trait Checkpointer: Send + Sync + 'static {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>>;
+
+    /// Loads the head. If a state was [remembered](Self::remember) for exactly this checkpoint, returns it, and may leave
+    /// out [`Loaded::snapshot`] and [`Loaded::commits`].
+    ///
+    /// A state that is no longer known for certain to be that of the head is not returned, for example because the
+    /// thread was deleted or pruned, or another process has written. The default implementation calls
+    /// [`load`](Self::load).
+    fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
+        let loaded = self.load(thread, None);
+        Box::pin(async { Ok(loaded.await?.map(|loaded| LoadedHead { loaded, state: None })) })
+    }
+
+    /// Accepts the state of the checkpoint `head` for the next [`load_head`](Self::load_head), from the writer of the
+    /// thread. The default implementation drops it, which costs the next run a fold of the thread.
+    ///
+    /// An implementation limits the total [size](HeadState::bytes) of the states that it retains, unless they are part of
+    /// the threads that it has in memory.
+    fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
+        let _ = (thread, head, state);
+    }
 
     /// Stores the record of a task of the head before its superstep ends. Replaces an earlier record of the
     /// task.

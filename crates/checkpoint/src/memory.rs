@@ -19,8 +19,8 @@ use superstep_state::RawJson;
 
 use self::thread::{CheckpointPath, Thread, conflict};
 use crate::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
-    TaskKey, TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
+    LoadedHead, Prune, TaskKey, TaskRecord, ThreadId,
 };
 
 /// A checkpointer in memory; its threads end with the process.
@@ -75,6 +75,20 @@ impl Checkpointer for MemoryCheckpointer {
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
         let way = self.look(thread, |stored| stored.way(at)).flatten();
         Box::pin(ready(Ok(way.map(CheckpointPath::read))))
+    }
+
+    fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
+        let found = self.look(thread, |stored| match stored.head_state() {
+            Some(state) => Some((stored.tip()?, Some(state))),
+            None => Some((stored.way(None)?, None)),
+        });
+        Box::pin(ready(Ok(found.flatten().map(|(way, state)| LoadedHead { loaded: way.read(), state }))))
+    }
+
+    fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
+        if let Some(mut family) = self.change(thread) {
+            family.thread_mut(thread).remember(head, state);
+        }
     }
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {

@@ -67,8 +67,9 @@ pub mod call {
 /// The contract of checkpointers: commits, records of tasks, and the pruning of threads.
 pub mod checkpoint {
     pub use superstep_checkpoint::{
-        AppliedTask, CheckpointError, CheckpointMeta, Commit, GraphId, Lease, Loaded, Prune, RecordedTarget,
-        Replaced, Retention, Segment, Source, SubgraphPath, TaskKey, TaskRecord, Within,
+        AppliedTask, CheckpointError, CheckpointMeta, Commit, GraphId, HeadState, Lease, Loaded, LoadedHead,
+        Prune, RecordedTarget, Replaced, Retention, Segment, Source, SubgraphPath, TaskKey, TaskRecord,
+        Within,
     };
 }
 

@@ -129,7 +129,7 @@ mod tests {
         ]);
         let wanted = "one\n[image: image/png, 3 bytes, not shown: its data is not image/png]\n[image: image/gif, 6 bytes]\n\
                       [image: image/svg+xml, 6 bytes, not shown: not of a type that models take]\n\
-                      [audio: audio/mpeg, 3 bytes]\n[audio: audio/mpeg, 3 bytes, not shown: its data is not base64]\n\
+                      [audio: audio/mpeg, 3 bytes]\n[audio: audio/mpeg, 3 bytes, not shown: its data is not valid base64]\n\
                       [resource file:///a]\ntwo\n\
                       [resource file:///b: unknown type, 4 bytes, not shown: not of a type that models take]\n\
                       [resource file:///d: image/gif, 6 bytes]\n[resource file:///c: c]";

@@ -7,6 +7,7 @@ mod checksum;
 mod database;
 mod error;
 mod foreign;
+mod heads;
 mod location;
 mod locks;
 mod open;

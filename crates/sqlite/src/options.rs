@@ -13,6 +13,9 @@ pub struct SqliteOptions {
     pub max_bytes: Option<u64>,
     /// The time at which commits are written to the disk.
     pub synchronous: Synchronous,
+    /// The maximum size of the states that are retained in memory between the runs of a thread, so that a run need not fold its
+    /// thread again; measured by their stored updates. 64 MiB by default; 0 retains none.
+    pub head_states_bytes: usize,
 }
 
 /// The time at which commits are synced to the disk, so that they survive a power failure. They survive the
@@ -30,6 +33,11 @@ pub enum Synchronous {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { busy_timeout: Duration::from_secs(5), max_bytes: None, synchronous: Synchronous::default() }
+        Self {
+            busy_timeout: Duration::from_secs(5),
+            max_bytes: None,
+            synchronous: Synchronous::default(),
+            head_states_bytes: 64 << 20,
+        }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use std::sync::{Mutex, PoisonError};
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use superstep_checkpoint::{
-    CheckpointError, CheckpointId, CheckpointMeta, History, Loaded, TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, History, Loaded, LoadedHead, TaskRecord, ThreadId,
 };
 use superstep_engine::{Control, NodeName};
 use superstep_state::{ChannelValue, RawJson, StoredUpdate};
@@ -13,6 +15,7 @@ use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
     database::{Database, ThreadKey, ThreadRow, id_of},
     error,
+    heads::Heads,
     location::Location,
     stored::{self, EffectSlots},
 };
@@ -93,6 +96,29 @@ impl Database {
             return Ok(None);
         };
         Reader { connection: &transaction, place: &place, thread, row }.load(at)
+    }
+
+    /// Loads the head, without the path to its state if that is remembered.
+    pub(crate) fn load_head(
+        &mut self,
+        thread: &ThreadId,
+        heads: &Mutex<Heads>,
+    ) -> Result<Option<LoadedHead>, CheckpointError> {
+        let place = self.place.clone();
+        let refused = |cause| error::database(&place, &format!("load thread `{thread}`"), cause);
+        let transaction = self.connection.transaction().map_err(refused)?;
+        let row = ThreadRow::find(&transaction, &place, thread)?;
+        // Read after the first row, which begins the transaction.
+        let version = transaction.prepare_cached("PRAGMA data_version");
+        let version = version.and_then(|mut version| version.query_row([], |row| row.get(0)));
+        let mut heads = heads.lock().unwrap_or_else(PoisonError::into_inner);
+        heads.see(version.map_err(refused)?);
+        let Some(row) = row else { return Ok(None) };
+        let state = heads.get(thread, row.head);
+        drop(heads);
+        let reader = Reader { connection: &transaction, place: &place, thread, row };
+        let loaded = if state.is_some() { reader.tip()? } else { reader.load(None)? };
+        Ok(loaded.map(|loaded| LoadedHead { loaded, state }))
     }
 
     pub(crate) fn history(
@@ -190,6 +216,33 @@ impl Reader<'_> {
         let LoadedParts { applied, snapshot, commits } = self.way_back(id)?;
         let tasks = self.tasks(id, key.checkpoint(id).expect("ids up to the head are small"))?;
         Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks }))
+    }
+
+    /// Loads the head without the path to its state.
+    fn tip(&self) -> Result<Option<Loaded>, CheckpointError> {
+        let head = self.row.head;
+        let missing = || error::missing(self.place, self.thread, head, "its row");
+        let meta = self.meta(head)?.ok_or_else(missing)?;
+        let key = self.row.key.checkpoint(head).ok_or_else(missing)?;
+        let mut statement = self.prepare(&way_back())?;
+        let mut rows = statement.query([key, key]).map_err(|cause| self.refused(cause))?;
+        let row = rows.next().map_err(|cause| self.refused(cause))?.ok_or_else(missing)?;
+        let applied = named(&self.applied(head, row)?);
+        let tasks = self.tasks(head, key)?;
+        Ok(Some(Loaded { meta, head, applied, snapshot: None, commits: Vec::new(), tasks }))
+    }
+
+    /// Returns the list of applied tasks in a row of [`way_back`].
+    fn applied<'row>(
+        &self,
+        id: CheckpointId,
+        row: &'row Row<'_>,
+    ) -> Result<Vec<stored::Applied<'row>>, CheckpointError> {
+        if !is_intact(row, 4) {
+            return Err(error::changed(self.place, self.thread, id, "its row"));
+        }
+        let applied = text(row, 2).map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
+        stored::applied(applied).map_err(|cause| self.damaged(id, "list of applied tasks", cause))
     }
 
     /// Returns the metadata of one checkpoint; `None` if it does not exist.
@@ -291,20 +344,14 @@ impl Reader<'_> {
                 if next != Some(id) {
                     break;
                 }
-                if !is_intact(row, 4) {
-                    return Err(error::changed(self.place, self.thread, id, "its row"));
-                }
+                let applied = self.applied(id, row)?;
                 let parent = row.get::<_, Option<i64>>(1).map_err(|cause| self.refused(cause))?;
                 let parent = parent.map(|parent| CheckpointId(parent.unsigned_abs()));
                 if parent.is_some_and(|parent| parent >= id) {
                     return Err(self.damaged(id, "parent", "it is not older"));
                 }
-                let applied =
-                    text(row, 2).map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
-                let applied = stored::applied(applied)
-                    .map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
                 if id == from {
-                    way.applied = applied.iter().map(|task| (task.slot, task.node.as_ref().into())).collect();
+                    way.applied = named(&applied);
                 }
                 let stored = row.get_ref(3).map_err(|cause| self.refused(cause))?;
                 if let Some(stored) =
@@ -507,6 +554,11 @@ fn meta(place: &Location, thread: &ThreadId, row: &Row<'_>) -> Result<Checkpoint
             .map_or_else(|| Ok(Default::default()), serde_json::from_slice)
             .map_err(|cause| damaged("metadata", cause))?,
     })
+}
+
+/// Returns the slots and nodes of applied tasks.
+fn named(applied: &[stored::Applied<'_>]) -> Vec<(u32, NodeName)> {
+    applied.iter().map(|task| (task.slot, task.node.as_ref().into())).collect()
 }
 
 /// Returns whether a row is intact, by a column that compares its checksum.

@@ -5,7 +5,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -14,8 +14,8 @@ use std::{
 use futures::future::BoxFuture;
 use rusqlite::Connection;
 use superstep_checkpoint::{
-    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, History, Lease, Loaded, Prune,
-    TaskKey, TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
+    LoadedHead, Prune, TaskKey, TaskRecord, ThreadId,
 };
 use superstep_state::RawJson;
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +24,7 @@ use crate::{
     SqliteOptions,
     database::Database,
     error,
+    heads::Heads,
     location::Location,
     locks::Locks,
     open,
@@ -76,6 +77,7 @@ pub struct SqliteCheckpointer {
     place: Arc<Location>,
     locks: Arc<Locks>,
     shared: Arc<Shared>,
+    heads: Arc<Mutex<Heads>>,
     jobs: Option<mpsc::Sender<Job>>,
     worker: Option<JoinHandle<()>>,
 }
@@ -160,6 +162,7 @@ impl SqliteCheckpointer {
         Ok(Self {
             locks: Arc::new(Locks::new(place.clone())),
             shared,
+            heads: Arc::new(Mutex::new(Heads::new(options.head_states_bytes))),
             jobs: Some(jobs),
             worker: Some(worker.map_err(|cause| error::no_worker(&place, cause))?),
             place,
@@ -227,6 +230,10 @@ impl SqliteCheckpointer {
         }
     }
 
+    fn heads(&self) -> MutexGuard<'_, Heads> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn jobs(&self) -> &mpsc::Sender<Job> {
         self.jobs.as_ref().expect("the queue lasts until the checkpointer is dropped")
     }
@@ -246,6 +253,15 @@ impl Checkpointer for SqliteCheckpointer {
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
         let thread = thread.clone();
         Box::pin(self.run(move |database| database.load(&thread, at)))
+    }
+
+    fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
+        let (thread, heads) = (thread.clone(), self.heads.clone());
+        Box::pin(self.run(move |database| database.load_head(&thread, &heads)))
+    }
+
+    fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
+        self.heads().insert(thread.clone(), head, state);
     }
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
@@ -324,8 +340,12 @@ impl Checkpointer for SqliteCheckpointer {
     }
 
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let thread = thread.clone();
-        Box::pin(self.run(move |database| database.delete(&thread)))
+        let (thread, heads) = (thread.clone(), self.heads.clone());
+        Box::pin(self.run(move |database| {
+            // Ids start again in a new thread of this name.
+            heads.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);
+            database.delete(&thread)
+        }))
     }
 
     fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
@@ -339,8 +359,12 @@ impl Checkpointer for SqliteCheckpointer {
         head: CheckpointId,
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
-        let thread = thread.clone();
-        Box::pin(self.run(move |database| database.prune(&thread, head, &prune)))
+        let (thread, heads) = (thread.clone(), self.heads.clone());
+        Box::pin(self.run(move |database| {
+            // Snapshots are due elsewhere afterwards.
+            heads.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);
+            database.prune(&thread, head, &prune)
+        }))
     }
 }
 

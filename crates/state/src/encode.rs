@@ -192,6 +192,15 @@ pub fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChann
     channels.chain(versions(state.channels()).map(Ok)).collect()
 }
 
+/// Returns the first stored channel with different values in two states.
+#[cfg(debug_assertions)]
+pub fn differing<S: State>(one: &S, other: &S) -> Option<Cow<'static, str>> {
+    let print = |state: &S, position| exact(|printer| state.serialize_channel(position, printer));
+    let mut stored = one.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
+    let found = stored.find(|(position, _)| print(one, *position) != print(other, *position));
+    found.map(|(_, channel)| channel.name.clone())
+}
+
 /// Returns the stored form of a channel's value.
 fn encode_channel<S: State>(state: &S, channel: usize) -> Result<Vec<u8>, serde_json::Error> {
     let value = |state: &S, mode, json: &mut Vec<u8>| {

@@ -64,6 +64,8 @@ pub mod internal {
     };
 
     pub mod encode {
+        #[cfg(debug_assertions)]
+        pub use crate::encode::differing;
         pub use crate::encode::{
             READABLE, check_depth, encode, is_deeper, read_back, snapshot, to_string, to_value, to_value_of,
         };

@@ -315,6 +315,11 @@ pub struct UnknownChannels {
 }
 
 impl UnknownChannels {
+    /// Returns whether there is no such data.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.updates.is_empty() && self.tasks.is_empty()
+    }
+
     /// Returns the names of the channels.
     pub fn channels(&self) -> Vec<String> {
         let objects = [&self.values].into_iter().chain(&self.updates).chain(self.tasks.values());

@@ -7,7 +7,7 @@ use std::sync::{
 
 use serde_json::{Value, json};
 use superstep::{
-    Answers, Checkpointer, MemoryCheckpointer, OnUnfinished, RunError, RunOptions, ThreadId,
+    Answers, Checkpointer, MemoryCheckpointer, OnUnfinished, RunError, ThreadId,
     agent::{
         Agent, AgentBuilder, AgentOutcome, Approval, ReactConfig,
         approval::{ApprovalRequest, Trust},

@@ -139,9 +139,10 @@ fn a_write_that_does_not_fit_is_a_result_and_nothing_is_written() {
     let all = calls(names.map(|name| (name, name, r#"{"x":""}"#)));
     let state = paused(research(vec![all, txt("ok")], tools));
     let results: Vec<_> = state.agent.tool_result_history.iter().map(String::as_str).collect();
-    let start = |name: &str| format!("Error executing '{name}': the tool writes ");
-    for (name, result) in names.iter().zip(&results).take(4) {
-        assert!(result.starts_with(&start(name)), "{result}");
+    let invalid = "the tool's state update is invalid: ";
+    let starts = [invalid, invalid, "the tool writes ", "the tool writes "];
+    for ((name, start), result) in names.iter().zip(starts).zip(&results) {
+        assert!(result.starts_with(&format!("Error executing '{name}': {start}")), "{result}");
     }
     assert!(results[0].contains("sauces"), "{}", results[0]);
     assert!(results[2].ends_with("channel `messages`, which is the agent's own"), "{}", results[2]);

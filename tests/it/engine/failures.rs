@@ -137,7 +137,7 @@ on_every_store! {
         let error = failed(graph.thread("t").run(Odd::update()).await);
         assert_eq!(
             error.to_string(),
-            "SS106: superstep 1: what node `a` wrote to `map` cannot be stored as JSON and read back \
+            "SS106: superstep 1: the write of node `a` to `map` cannot be stored as JSON and read back \
              unchanged"
         );
         let head = head(&graph).await;

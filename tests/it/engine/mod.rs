@@ -23,6 +23,7 @@ mod flatten;
 mod forks;
 mod functional;
 mod handlers;
+mod head_states;
 mod interrupts;
 mod joins;
 mod json_state;

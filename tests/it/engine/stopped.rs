@@ -247,7 +247,7 @@ async fn a_panic_while_a_value_is_serialized_or_read_is_an_error_with_the_channe
     assert!(matches!(&error, RunError::Encode { .. }), "{error:?}");
     assert_eq!(
         chain(&error),
-        "SS106: superstep 1: what node `a` wrote to `bomb` cannot be stored as JSON and read back \
+        "SS106: superstep 1: the write of node `a` to `bomb` cannot be stored as JSON and read back \
          unchanged: its `Serialize` panicked: it cannot be written"
     );
     // It breaks nothing.

@@ -295,7 +295,7 @@ async fn a_type_that_contains_itself_ends_no_process() {
     let error = failed(graph.thread("t").run(Chained::update()).await);
     assert_eq!(
         text(&error),
-        "SS106: superstep 1: what node `a` wrote to `chain` cannot be stored as JSON and read back \
+        "SS106: superstep 1: the write of node `a` to `chain` cannot be stored as JSON and read back \
          unchanged\n  cause: it is nested deeper than 100 levels, and so deep nothing is stored"
     );
 }
@@ -386,7 +386,7 @@ async fn values_that_change_in_storage_are_rejected_with_channel_and_place() {
         let error = failed(graph.thread("t").run(Lossy::update()).await);
         let expected = |step: i64, node: &str| {
             format!(
-                "SS106: superstep {step}: what node `{node}` wrote to `{channel}` cannot be stored as JSON \
+                "SS106: superstep {step}: the write of node `{node}` to `{channel}` cannot be stored as JSON \
                  and read back unchanged\n  cause: {why}"
             )
         };

@@ -217,7 +217,7 @@ async fn hostile_media_are_limited_and_described() {
     agent.ask("Look.").await.unwrap();
     let requests = model.requests();
     let text = &results(&requests[1])[0].content;
-    let tail = "[image: image/gif, 3 bytes, not shown: its data is not base64]\n\
+    let tail = "[image: image/gif, 3 bytes, not shown: its data is not valid base64]\n\
                 [image: image/png, 42 bytes, not shown: its data is not image/png]\n\
                 [image: text/html, 42 bytes, not shown: not of a type that models take]\n\
                 [92 of 100 images or audio clips left out: a result may have 8 with 5242880 bytes]";

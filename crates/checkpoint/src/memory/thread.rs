@@ -8,14 +8,16 @@ use std::{
 use superstep_state::{ChannelValue, RawJson};
 
 use crate::{
-    AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, History, Loaded, Prune, Source,
-    TaskKey, TaskRecord, ThreadId,
+    AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, HeadState, History, Loaded, Prune,
+    Source, TaskKey, TaskRecord, ThreadId,
 };
 
 /// The checkpoints of a thread by id. Ids count up from 1 without gaps, unless checkpoints were pruned.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
     checkpoints: Vec<Stored>,
+    /// The state of the head, until the next commit.
+    head_state: Option<HeadState>,
 }
 
 /// A checkpoint and the records of its tasks.
@@ -53,6 +55,17 @@ impl Thread {
 
     pub(super) fn head(&self) -> Option<CheckpointId> {
         self.checkpoints.last().map(|head| head.id)
+    }
+
+    pub(super) fn remember(&mut self, head: CheckpointId, state: HeadState) {
+        if self.head() == Some(head) {
+            self.head_state = Some(state);
+        }
+    }
+
+    /// Returns the state of the head, if it is remembered.
+    pub(super) fn head_state(&self) -> Option<HeadState> {
+        self.head_state.clone()
     }
 
     /// Returns the checkpoints there are.
@@ -94,6 +107,7 @@ impl Thread {
         if let (Source::Loop, Some(parent)) = (next.source, parent) {
             self.checkpoints[parent].applied_by = Some(id);
         }
+        self.head_state = None;
         self.checkpoints.push(Stored { id, commit: Arc::new(next), records, applied_by: None });
         Ok(id)
     }
@@ -151,6 +165,8 @@ impl Thread {
                 Arc::make_mut(&mut stored.commit).metadata = metadata;
             }
         }
+        // Snapshots are due elsewhere afterwards.
+        self.head_state = None;
         let before = std::mem::replace(&mut self.checkpoints, kept).len();
         Ok(before - self.checkpoints.len())
     }
@@ -176,6 +192,20 @@ impl Thread {
         metas.filter(|meta| range.has(meta)).take(range.limit.unwrap_or(usize::MAX)).collect()
     }
 
+    /// Returns the parts of a load of the head without the path to its state.
+    pub(super) fn tip(&self) -> Option<CheckpointPath> {
+        let head = self.checkpoints.last()?;
+        let (commits, records) = (vec![head.commit.clone()], head.records.clone());
+        Some(CheckpointPath {
+            meta: self.meta(head.id)?,
+            head: head.id,
+            commits,
+            records,
+            applied: None,
+            folds: false,
+        })
+    }
+
     /// Returns the parts of a load without their values, which are copied after the lock on the thread is
     /// released.
     pub(super) fn way(&self, at: Option<CheckpointId>) -> Option<CheckpointPath> {
@@ -190,7 +220,7 @@ impl Thread {
             next = if step.commit.snapshot.is_some() { None } else { step.commit.parent };
         }
         let applied = stored.applied_by.and_then(|child| self.get(child)).map(|child| child.commit.clone());
-        Some(CheckpointPath { meta, head, commits, records: stored.records.clone(), applied })
+        Some(CheckpointPath { meta, head, commits, records: stored.records.clone(), applied, folds: true })
     }
 }
 
@@ -203,14 +233,15 @@ pub(super) struct CheckpointPath {
     records: Vec<(u32, TaskRecord)>,
     /// The superstep that folded the checkpoint's own tasks.
     applied: Option<Arc<Commit>>,
+    /// `false` if the state is remembered, so that no commit is folded.
+    folds: bool,
 }
 
 impl CheckpointPath {
     pub(super) fn read(self) -> Loaded {
-        let snapshot: Option<Vec<ChannelValue>> =
-            self.commits.last().and_then(|oldest| oldest.snapshot.clone());
-        let commits = self
-            .commits
+        let folded = if self.folds { &*self.commits } else { &[] };
+        let snapshot: Option<Vec<ChannelValue>> = folded.last().and_then(|oldest| oldest.snapshot.clone());
+        let commits = folded
             .iter()
             .rev()
             .skip(usize::from(snapshot.is_some()))

@@ -213,7 +213,7 @@ pub(super) mod tests {
 
     #[test]
     fn decisions_that_make_no_sense_are_refused() {
-        let no_call = "no call `c9` waits on thread `t`; there are: `c1`; for all of them: `--approve`, `--always` or \
+        let no_call = "no call `c9` waits on thread `t`; waiting calls: `c1`; for all of them: `--approve`, `--always` or \
                        `--deny-all REASON`";
         for (flags, wrong) in [
             (&["--approve", "c9"][..], no_call),

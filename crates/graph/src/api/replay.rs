@@ -84,7 +84,7 @@ pub struct Replayed {
     /// Of how many tasks the stored update was taken as it is, because it is not known what they learned: it was stored
     /// without [`Thread::recording`](crate::Thread::recording), by an older program, or beside the graph.
     pub taken: usize,
-    /// The number of skipped supersteps, which were stored as one checkpoint with [`Durability::Exit`].
+    /// The number of skipped supersteps, which were stored as one checkpoint with [`Durability::Exit`](crate::Durability::Exit).
     pub skipped: usize,
     /// The number of supersteps of the branch that a live replay did not reach. It ends before a checkpoint
     /// that is not a superstep, and at the first divergence.

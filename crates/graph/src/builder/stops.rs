@@ -15,7 +15,7 @@ pub(super) struct Stops {
 }
 
 impl<S: State> StateGraph<S> {
-    /// Stops every run before this node, in addition to the run's own [`Breakpoints`](crate::thread::Breakpoints). A
+    /// Stops every run before this node, in addition to the run's own [`Thread::break_before`](crate::Thread::break_before). A
     /// run that starts there passes it. A stop before an error handler is not possible, because it is never
     /// planned.
     ///

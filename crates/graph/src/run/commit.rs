@@ -50,6 +50,7 @@ impl<S: State> Driver<S> {
         let may_snapshot = source == Source::Loop && !seeded;
         let stored = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;
         self.held = hold.holds().then(|| self.state.clone());
+        self.is_head = true;
         self.show_place();
         self.emit_checkpoints(stored);
         match self.observer.after_commit(self.view(plan)) {

@@ -127,6 +127,8 @@ pub(super) struct Driver<S: State> {
     /// The state of the last superstep, if its storage is delayed to the end of the run. It differs from
     /// `state`, which an incomplete superstep may have begun to change.
     pub(super) held: Option<S>,
+    /// `true` while `state` is that of the thread's head.
+    pub(super) is_head: bool,
     /// The finished tasks of this superstep, by slot.
     pub(super) done: Vec<Option<FinishedTask<S>>>,
     /// Cache entries to insert after the superstep commits.
@@ -217,6 +219,7 @@ impl<S: State> Driver<S> {
             hold: None,
             state,
             held: None,
+            is_head: false,
             done: Vec::new(),
             to_keep: Vec::new(),
             scratch: Vec::new(),
@@ -307,6 +310,9 @@ impl<S: State> Driver<S> {
     }
 
     fn outcome(mut self, status: Status, config: &RunOptions) -> Outcome<S> {
+        if let (Some(hold), true) = (&self.hold, self.is_head) {
+            hold.remember(&self.graph, &self.state);
+        }
         if status != Status::Completed {
             self.fold_early();
         }

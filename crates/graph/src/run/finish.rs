@@ -103,6 +103,7 @@ impl<S: State> Driver<S> {
         }
         let refuse = |source| RunError::Fold { node: name.clone(), step: task.step, source };
         let (update, targets) = if alone {
+            self.is_head = false;
             begin_fold(&mut self.state, self.inside.as_mut()).map_err(refuse)?;
             note(self.inside.as_mut(), &update);
             fold(&mut self.state, update).map_err(refuse)?;
@@ -127,6 +128,7 @@ impl<S: State> Driver<S> {
             let last = self.done.iter().flatten().next_back().expect("there is one");
             let node = self.graph.topology.name(last.node).clone();
             let refuse = |source| RunError::Fold { node, step: plan.step, source };
+            self.is_head = false;
             begin_fold(&mut self.state, self.inside.as_mut()).map_err(refuse)?;
         }
         for (task, done) in plan.order().zip(&mut self.done) {

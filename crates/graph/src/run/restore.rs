@@ -1,8 +1,8 @@
 //! Restoring a typed state from stored data, by the same folds that made it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use superstep_checkpoint::{CheckpointError, CheckpointMeta, Loaded, TaskRecord};
+use superstep_checkpoint::{CheckpointError, CheckpointMeta, HeadState, Loaded, LoadedHead, TaskRecord};
 use superstep_engine::{ChannelSet, NodeName, START};
 use superstep_state::{
     ChannelValue,
@@ -107,6 +107,11 @@ impl SinceSnapshot {
         self.bytes + self.commits * Self::COMMIT_BYTES
     }
 
+    /// Returns an upper bound of the size of the state as JSON.
+    fn state_bytes(self) -> usize {
+        self.bytes + self.snapshot_bytes
+    }
+
     pub(crate) fn taken(channels: &[ChannelValue]) -> Self {
         Self { snapshot_bytes: bytes(channels), ..Self::default() }
     }
@@ -138,6 +143,71 @@ pub(crate) async fn load<S: State>(
         (None, None) => Ok(None),
         (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
     }
+}
+
+/// The head of a thread, as the last run left it; see [`Checkpointer::remember`].
+struct Remembered<S: State> {
+    /// The graph that ran.
+    graph: Weak<Inner<S>>,
+    nonce: Option<String>,
+    state: S,
+    since_snapshot: SinceSnapshot,
+}
+
+/// Remembers the state of a thread's head for the next run of the same graph.
+pub(crate) fn remember<S: State>(
+    graph: &Arc<Inner<S>>,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    head: CheckpointId,
+    nonce: Option<&str>,
+    state: &S,
+    since_snapshot: SinceSnapshot,
+) {
+    // A run does not pass these values on.
+    if state.channels().iter().any(|channel| channel.untracked) {
+        return;
+    }
+    let (graph, nonce, state) = (Arc::downgrade(graph), nonce.map(str::to_owned), state.clone());
+    let remembered = Remembered { graph, nonce, state, since_snapshot };
+    checkpointer.remember(thread, head, HeadState::new(remembered, since_snapshot.state_bytes()));
+}
+
+/// Loads the head of a thread to continue it, from the state that the last run left if there is one.
+///
+/// # Errors
+/// See [`load`].
+pub(crate) async fn load_head<S: State>(
+    graph: &Arc<Inner<S>>,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    given: ChannelSet,
+) -> Result<Option<Restored<S>>, RunError> {
+    let Some(LoadedHead { loaded, state }) = checkpointer.load_head(thread).await? else { return Ok(None) };
+    graph.owns(thread, &loaded.meta)?;
+    let Some(remembered) = state else {
+        return restore(ThreadDecoder::new(graph.initial.clone()), thread, loaded, given).map(Some);
+    };
+    let known = remembered.get::<Remembered<S>>().filter(|known| {
+        known.graph.as_ptr() == Arc::as_ptr(graph) && known.nonce.as_deref() == loaded.meta.nonce()
+    });
+    let Some(Remembered { state, since_snapshot, .. }) = known else {
+        return load(graph, checkpointer, thread, None, given).await;
+    };
+    let mut reader = ThreadDecoder::new(state.clone());
+    reader.present = (0..state.channels().len()).collect();
+    let mut restored = restore(reader, thread, loaded, given)?;
+    restored.since_snapshot = *since_snapshot;
+    #[cfg(debug_assertions)]
+    if let Some(folded) = load(graph, checkpointer, thread, Some(restored.head), given).await? {
+        let differing = superstep_state::internal::encode::differing(&restored.state, &folded.state);
+        assert!(
+            differing.is_none(),
+            "channel {differing:?} of the remembered head of thread `{thread}` differs"
+        );
+        assert_eq!(restored.since_snapshot, folded.since_snapshot, "of thread `{thread}`");
+    }
+    Ok(Some(restored))
 }
 
 /// Loads the head of a graph that started with the state of its caller, with its updates.

@@ -16,11 +16,11 @@ use superstep_engine::Control;
 use superstep_state::{ChannelValue, RawJson, internal::UnknownChannels};
 
 use crate::{
-    CheckpointId, Checkpointer, Durability, RunError, ThreadId,
-    compiled::owner::Mark,
+    CheckpointId, Checkpointer, Durability, RunError, State, ThreadId,
+    compiled::{graph::Inner, owner::Mark},
     run::{
         durability::{Queue, UnstoredSuperstep, UnstoredSupersteps, Write, Writes},
-        restore::SinceSnapshot,
+        restore::{self, SinceSnapshot},
     },
 };
 
@@ -29,7 +29,7 @@ pub(crate) struct ThreadWriter {
     checkpointer: Arc<dyn Checkpointer>,
     thread: ThreadId,
     /// `None` for a nested run and for a replay: the lease of the root's thread belongs to the caller.
-    _lease: Option<Lease>,
+    lease: Option<Lease>,
     clock: Arc<dyn Clock>,
     /// The destination of writes; the checkpointer until [`ThreadWriter::begin`].
     writes: Writes,
@@ -78,7 +78,7 @@ impl ThreadWriter {
         Self {
             checkpointer,
             thread,
-            _lease: lease,
+            lease,
             clock,
             writes: Writes::Now,
             head: None,
@@ -148,6 +148,20 @@ impl ThreadWriter {
     /// Starts before any checkpoint of an existing thread, on a new branch.
     pub(crate) fn stand_before(&mut self, head: CheckpointId) {
         self.head = Some(head);
+    }
+
+    /// Remembers the state of the head for the next run, if it can be known without the stored data.
+    pub(crate) fn remember<S: State>(&self, graph: &Arc<Inner<S>>, state: &S) {
+        let (Some(head), Some(_), true) = (self.head, &self.lease, self.kept.is_empty()) else { return };
+        restore::remember(
+            graph,
+            &self.checkpointer,
+            &self.thread,
+            head,
+            self.nonce(),
+            state,
+            self.since_snapshot,
+        );
     }
 
     /// Appends a checkpoint. `snapshot` makes the full state, and is called if one is due. Returns the stored

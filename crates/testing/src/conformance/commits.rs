@@ -4,7 +4,8 @@ use serde_json::json;
 use superstep_graph::{
     CheckpointId, Question, ThreadId,
     checkpoint::{
-        CheckpointError, CheckpointMeta, Commit, Loaded, RecordedTarget, Replaced, Source, TaskRecord,
+        CheckpointError, CheckpointMeta, Commit, HeadState, Loaded, LoadedHead, Prune, RecordedTarget,
+        Replaced, Source, TaskRecord,
     },
     topology::Control,
 };
@@ -41,6 +42,7 @@ cases![
     a_long_thread_is_loaded_in_order,
     a_checkpoint_names_the_tasks_that_made_it,
     several_commits_are_all_stored_or_none,
+    the_head_is_loaded_with_its_own_remembered_state_only,
 ];
 
 async fn an_unknown_thread_is_empty(store: Store) {
@@ -471,4 +473,54 @@ async fn several_commits_are_all_stored_or_none(store: Store) {
     store.commit_all(&thread, Some(TWO), stale).await.expect("the head is as expected");
     let loaded = load(&store, &thread, None).await;
     assert_eq!((loaded.head, updates(&loaded)), (CheckpointId(4), vec![vec!["1"], vec!["3"], vec!["4"]]));
+}
+
+async fn the_head_is_loaded_with_its_own_remembered_state_only(store: Store) {
+    let [thread, other] = ["t", "other"].map(ThreadId::from);
+    assert_eq!(store.load_head(&thread).await.expect("load").map(|head| head.loaded), None);
+    let remember = |thread: &ThreadId, head, text: &str| {
+        store.remember(thread, head, HeadState::new(text.to_owned(), text.len()));
+    };
+    // Returns the remembered text, after checking everything but the path to the state.
+    let text = async |thread: &ThreadId| {
+        let head = store.load_head(thread).await.expect("load").expect("the thread exists");
+        let LoadedHead { loaded: head, state } = head;
+        let loaded = load(&store, thread, None).await;
+        match state {
+            Some(state) => {
+                assert_eq!((head.meta, head.head), (loaded.meta, loaded.head));
+                assert_eq!((head.applied, head.tasks), (loaded.applied, loaded.tasks));
+                Some(state.get::<String>().expect("the type that was remembered").clone())
+            }
+            None => {
+                assert_eq!(head, loaded);
+                None
+            }
+        }
+    };
+    // A store need not remember anything.
+    let is_or_none = |found: Option<String>, expected| assert!(found.is_none_or(|found| found == expected));
+    commit(&store, &thread, None, superstep(None, &[r#"{"x":1}"#])).await;
+    assert_eq!(text(&thread).await, None);
+    remember(&thread, ONE, "one");
+    is_or_none(text(&thread).await, "one");
+    record(&store, &task(&thread, ONE, 0), finished(r#"{"x":2}"#, &[])).await;
+    is_or_none(text(&thread).await, "one");
+    commit(&store, &thread, Some(ONE), superstep(Some(ONE), &[r#"{"x":2}"#, r#"{"x":3}"#])).await;
+    assert_eq!(text(&thread).await, None);
+    remember(&thread, ONE, "late");
+    assert_eq!(text(&thread).await, None);
+    remember(&thread, TWO, "two");
+    is_or_none(text(&thread).await, "two");
+    commit(&store, &other, None, superstep(None, &[r#"{"x":7}"#])).await;
+    commit(&store, &other, Some(ONE), superstep(Some(ONE), &[r#"{"x":8}"#])).await;
+    assert_eq!(text(&other).await, None);
+    let keep =
+        Prune { keep: [TWO].into(), snapshots: [(TWO, vec![channel("x", "3")])].into(), ..Prune::default() };
+    store.prune(&thread, TWO, keep).await.expect("prune");
+    assert_eq!(text(&thread).await, None, "of a pruned thread");
+    remember(&thread, TWO, "two");
+    store.delete(&thread).await.expect("delete");
+    store.copy(&other, &thread).await.expect("copy");
+    assert_eq!(text(&thread).await, None, "of a copy in place of a deleted thread");
 }

@@ -1,0 +1,95 @@
+//! The states of threads' heads that runs left for the next ones.
+//!
+//! Start at [`Heads`].
+
+use hashlink::LinkedHashMap;
+use superstep_checkpoint::{CheckpointId, HeadState, ThreadId};
+
+/// The remembered states, least recently used first, up to a total size.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    states: LinkedHashMap<ThreadId, (CheckpointId, HeadState)>,
+    bytes: usize,
+    max_bytes: usize,
+    /// The version of the database's content in which the states are known to be valid. Only another connection changes it.
+    version: i64,
+}
+
+impl Heads {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self { states: LinkedHashMap::new(), bytes: 0, max_bytes, version: 0 }
+    }
+
+    /// Inserts a state, in place of the least recently used ones.
+    pub(crate) fn insert(&mut self, thread: ThreadId, head: CheckpointId, state: HeadState) {
+        self.remove(&thread);
+        if state.bytes() > self.max_bytes {
+            return;
+        }
+        self.bytes += state.bytes();
+        self.states.insert(thread, (head, state));
+        while self.bytes > self.max_bytes {
+            let (_, (_, oldest)) = self.states.pop_front().expect("states have a size");
+            self.bytes -= oldest.bytes();
+        }
+    }
+
+    /// Drops all states if another connection has written since the last call, because it may have replaced their threads.
+    pub(crate) fn see(&mut self, version: i64) {
+        if self.version != version {
+            *self = Self { version, ..Self::new(self.max_bytes) };
+        }
+    }
+
+    /// Returns the state of this head.
+    pub(crate) fn get(&mut self, thread: &ThreadId, head: CheckpointId) -> Option<HeadState> {
+        let (known, state) = self.states.to_back(thread)?;
+        (*known == head).then(|| state.clone())
+    }
+
+    /// Drops the state of a thread.
+    pub(crate) fn remove(&mut self, thread: &ThreadId) {
+        if let Some((_, state)) = self.states.remove(thread) {
+            self.bytes -= state.bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(bytes: usize) -> HeadState {
+        HeadState::new((), bytes)
+    }
+
+    #[test]
+    fn the_least_recently_used_states_are_dropped_when_the_size_is_exceeded() {
+        let mut heads = Heads::new(10);
+        for (name, bytes) in [("a", 4), ("b", 4), ("huge", 11)] {
+            heads.insert(name.into(), CheckpointId(1), state(bytes));
+        }
+        assert!(heads.get(&"huge".into(), CheckpointId(1)).is_none());
+        assert!(heads.get(&"a".into(), CheckpointId(1)).is_some());
+        heads.insert("c".into(), CheckpointId(1), state(4));
+        assert!(heads.get(&"b".into(), CheckpointId(1)).is_none());
+        assert!(heads.get(&"a".into(), CheckpointId(1)).is_some());
+        assert_eq!(heads.bytes, 8);
+    }
+
+    #[test]
+    fn a_state_is_that_of_one_head_and_of_one_version_of_the_database() {
+        let mut heads = Heads::new(10);
+        heads.insert("a".into(), CheckpointId(1), state(4));
+        assert!(heads.get(&"a".into(), CheckpointId(2)).is_none());
+        heads.see(0);
+        assert!(heads.get(&"a".into(), CheckpointId(1)).is_some());
+        heads.see(1);
+        assert!(heads.get(&"a".into(), CheckpointId(1)).is_none());
+        heads.insert("a".into(), CheckpointId(1), state(4));
+        heads.see(1);
+        assert!(heads.get(&"a".into(), CheckpointId(1)).is_some());
+        heads.remove(&"a".into());
+        assert_eq!(heads.bytes, 0);
+    }
+}
