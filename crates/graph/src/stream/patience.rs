@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 use crate::timers;
 
 /// The time without a read after which a consumer counts as one that does not read.
-const LIMIT: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The number of times that the consumer goes first on a runtime without timers.
 const TURNS: u32 = 1_000;

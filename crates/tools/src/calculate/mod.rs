@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{REPEATABLE, cancelled, crashed, grouped, stop_signal};
 
-const MAX_TIME: Duration = Duration::from_secs(1);
+const MAX_TIME: Duration = Duration::from_secs(5);
 const MAX_EXPRESSION_BYTES: usize = 1_000;
 const MAX_RESULT_BYTES: usize = 4_000;
 /// The prefix of a rounded result.
@@ -30,7 +30,7 @@ struct Calculate {
 
 /// The tool `calculate{expression}`: exact arithmetic, functions and units.
 ///
-/// It knows no exchange rates, no random numbers and no date, and stops after a second. It rejects fend's
+/// It knows no exchange rates, no random numbers and no date, and stops after five seconds. It rejects fend's
 /// user-defined functions, text, bit shifts and dice, because these can run without end and cannot be
 /// interrupted.
 /// # Limits    fend computes `floor`, `ceil`, `round`, `sinh` and `cosh` in binary floating point and
@@ -365,12 +365,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_calculation_without_end_is_stopped() {
-        for expression in ["9^9^9^9", "10000000!", "10000000 choose 5000000"] {
-            assert_eq!(
-                refusal(expression).await,
-                "the calculation was stopped after 1 s; make it smaller",
-                "{expression}"
-            );
+        let endless = ["9^9^9^9", "10000000!", "10000000 choose 5000000"];
+        for refused in futures::future::join_all(endless.map(refusal)).await {
+            assert_eq!(refused, "the calculation was stopped after 5 s; make it smaller");
         }
     }
 
