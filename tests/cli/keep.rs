@@ -216,3 +216,15 @@ async fn folders_that_only_the_database_names_are_left_alone() {
     ada(&["delete", "t", "--yes"]).await.ok();
     assert!(has_files(&a, "t") && has_files(&b, "t"));
 }
+
+#[tokio::test]
+async fn the_files_of_a_folder_with_a_database_of_its_own_are_left_to_that_database() {
+    let place = Place::new();
+    let [a, b] = in_two_folders(&place, "ada").await;
+    let server = serve([txt("ok")]).await;
+    let url = server.base_url();
+    let args = ["run", "go", "--thread", "t", "--base-url", &url, "--model", "m", "--no-memory", "--cwd"];
+    ended(&mut place.command_of("ada", &[&args[..], &[a.to_str().unwrap()]].concat())).await.ok();
+    ended(&mut place.command_of("ada", &["delete", "t", "--yes", "--db", "all.db"])).await.ok();
+    assert!(has_files(&a, "t") && !has_files(&b, "t"));
+}

@@ -204,7 +204,7 @@ async fn a_discarded_question_gets_no_answer_any_more_and_the_model_reads_that_n
     // The next turn has a call with the same id that asks the same.
     let next = shared.agent([call("c1", "asks", "{}"), txt("ok")]).build().unwrap();
     let again = next.thread("t").on_unfinished(OnUnfinished::Discard).ask("no, this").await.unwrap();
-    let unanswered = "Error: the tool asked the user a question, which was not answered, and its call was stopped. What \
+    let unanswered = "Error: the tool asked the user a question, and its call was stopped before it continued. What \
                       it did before it asked may have been done. Check before repeating it.";
     assert_eq!(results(&next).await, [unanswered]);
     let [question] = &again.interrupts[..] else { panic!("{:?}", again.interrupts) };

@@ -62,8 +62,8 @@ pub(crate) const IN_DOUBT: &str = "Error: the outcome of this call is unknown, t
     repeating it.";
 
 /// The result of a call whose tool waited for an answer when its round was discarded.
-pub(crate) const UNANSWERED: &str = "Error: the tool asked the user a question, which was not answered, and its call was \
-    stopped. What it did before it asked may have been done. Check before repeating it.";
+pub(crate) const UNANSWERED: &str = "Error: the tool asked the user a question, and its call was stopped before it \
+    continued. What it did before it asked may have been done. Check before repeating it.";
 
 /// The problem with a decision about a call in place of an answer to its question.
 pub(crate) const NOT_AN_ANSWER: &str =

@@ -148,7 +148,7 @@ impl fmt::Display for BudgetLimit {
 impl StopReason {
     /// Returns whether the model was done.
     pub fn is_done(&self) -> bool {
-        *self == Self::Done
+        matches!(self, Self::Done | Self::Outcome(AgentOutcome::Completed))
     }
 
     /// Returns the outcome of a turn that ended for this reason.

@@ -74,6 +74,12 @@ impl Location {
         }
     }
 
+    /// Returns whether a folder has a database of its own that is not this one.
+    fn is_of_other(&self, folder: &Path) -> bool {
+        let own = folder.join(DATABASE);
+        own.exists() && own.canonicalize().ok() != self.db.canonicalize().ok()
+    }
+
     /// Returns all folders in which the user ran a thread and that still exist, beginning with that of its
     /// tools, and whether there are others: missing ones, and those that only the database names.
     ///
@@ -103,7 +109,10 @@ impl Location {
             match folder(cwd.as_ref()) {
                 Ok(real) if folders.contains(&real) => {}
                 // A link in its path would lead to another folder.
-                Ok(real) if is_known && real.as_os_str() == cwd.as_str() => folders.push(real),
+                // The files of a folder with a database of its own may be those of that database's threads.
+                Ok(real) if is_known && real.as_os_str() == cwd.as_str() && !self.is_of_other(&real) => {
+                    folders.push(real);
+                }
                 _ => others = true,
             }
         }

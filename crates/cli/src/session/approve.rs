@@ -111,6 +111,10 @@ fn ask_approval(
             }
             ("y" | "yes", "") => Approval::Approve,
             ("c" | "cancel", "") if is_form => Approval::Cancel,
+            ("a" | "answer", "") if form.is_some_and(form::is_empty) => {
+                writeln!(output, "the form has no fields")?;
+                continue;
+            }
             ("a" | "answer", "") if is_form => match form.map(|form| form::fill(form, input, output)) {
                 Some(Ok(Some(values))) => Approval::Answer(values),
                 Some(Err(error)) => return Err(error),

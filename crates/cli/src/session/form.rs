@@ -9,8 +9,16 @@ use superstep::llm::{ArgumentCheck, ToolQuestion, ToolSpec};
 
 use crate::{
     output::text::printable_line,
-    session::approve::{Keys, answer},
+    session::{
+        approve::{Keys, answer},
+        waiting::exact,
+    },
 };
+
+/// Returns whether a form has no fields.
+pub(super) fn is_empty(form: &ToolQuestion) -> bool {
+    form.schema["properties"].as_object().is_none_or(Map::is_empty)
+}
 
 /// Asks for the value of each field, then whether to send them; `None` if not, or if the form has no fields.
 ///
@@ -38,7 +46,7 @@ pub(super) fn fill(
         values.extend(value.map(|value| (name.clone(), value)));
     }
     let values = Value::Object(values);
-    let question = format!("Send {}? [y/n]", printable_line(&values.to_string()));
+    let question = format!("Send {}? [y/n]", exact(&values.to_string()));
     loop {
         match answer(&question, input, output)?.map(|answer| answer.to_lowercase()).as_deref() {
             Some("y" | "yes") => return Ok(Some(values)),
@@ -82,15 +90,21 @@ impl Field<'_> {
             }
         }
         hints.push(match (self.schema.get("default"), self.required) {
-            (Some(default), _) => format!("Enter for {default}"),
+            (Some(default), _) => format!("Enter for {}", exact(&default.to_string())),
             (None, true) => "required".to_owned(),
             (None, false) => "Enter to omit".to_owned(),
         });
         printable_line(&format!("{}{said} [{}]:", self.name, hints.join("; ")))
     }
 
+    /// Returns the type; of several, as those of an optional value, the first that is not null.
     fn kind(&self) -> &str {
-        self.schema["type"].as_str().unwrap_or("JSON")
+        let alternatives = self.schema["anyOf"].as_array().into_iter().flatten();
+        let types = [self.schema].into_iter().chain(alternatives).flat_map(|schema| match &schema["type"] {
+            Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
+            kind => kind.as_str().into_iter().collect::<Vec<_>>(),
+        });
+        types.into_iter().find(|kind| *kind != "null").unwrap_or("JSON")
     }
 
     fn choices(&self) -> Vec<Choice<'_>> {
@@ -184,6 +198,23 @@ mod tests {
         let mut output = Vec::new();
         let values = fill(&form, &mut typed.as_bytes(), &mut output).unwrap();
         (values, String::from_utf8(output).unwrap())
+    }
+
+    #[test]
+    fn an_optional_value_is_typed_like_a_required_one() {
+        for schema in
+            [json!({"type": ["string", "null"]}), json!({"anyOf": [{"type": "string"}, {"type": "null"}]})]
+        {
+            let (values, output) = filled(json!({"name": schema}), json!([]), "ada\ny\n");
+            assert_eq!(values, Some(json!({"name": "ada"})), "{output}");
+        }
+    }
+
+    #[test]
+    fn a_default_that_looks_blank_is_shown_escaped() {
+        let (_, output) =
+            filled(json!({"x": {"type": "string", "default": "rm\u{a0}-rf"}}), json!([]), "\ny\n");
+        assert!(!output.contains('\u{a0}'), "{output}");
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Waiting {
 
 /// Escapes like [`printable`], and also what looks like a space or like nothing: two values that differ must not look
 /// alike to the user who decides about one of them.
-fn exact(text: &str) -> String {
+pub(super) fn exact(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut before = ' ';
     for c in printable(text).chars() {

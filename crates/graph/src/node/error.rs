@@ -35,6 +35,9 @@ impl NodeError {
     /// [context](crate::Thread::context): the answers that this run gave to the task are not accepted, and
     /// their questions remain pending for the next run. Forbids retries, too.
     ///
+    /// An error handler of the node receives a refusal like any other failure, and the answers are then accepted. They are too if
+    /// the process ends before the node has refused.
+    ///
     /// After any other failure the answers are retained, and the task gets them when it runs again.
     #[must_use]
     pub fn refusal(self) -> Self {

@@ -64,9 +64,15 @@ impl Field {
             return Some(format!("expected {}, got {}", self.types.join(" or "), type_name(value)));
         }
         let options = self.options.as_ref()?;
-        let is_known = options.as_array().is_some_and(|options| options.contains(value));
+        let is_known =
+            options.as_array().is_some_and(|options| options.iter().any(|option| is_equal(option, value)));
         (!is_known).then(|| format!("expected one of {options}"))
     }
+}
+
+/// Returns whether two values are equal by JSON Schema, for which `1` and `1.0` are the same number.
+fn is_equal(one: &Value, other: &Value) -> bool {
+    one == other || one.is_number() && other.is_number() && one.as_f64() == other.as_f64()
 }
 
 /// Returns whether a value has this type; an unknown type allows all.

@@ -17,6 +17,9 @@ const RESERVED: [&str; 19] = [
     "function", "select", "time", "!", "[[", "coproc",
 ];
 
+/// The reserved words before a command. Behind the others is data, and behind `time` its options.
+const LEADING: [&str; 9] = ["if", "then", "else", "elif", "do", "while", "until", "!", "coproc"];
+
 /// Programs that execute text of unknown origin.
 const SHELLS: [&str; 10] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "eval", "source", "."];
 
@@ -26,6 +29,9 @@ const RUNNERS: [&str; 31] = [
     "ionice", "nice", "nohup", "parallel", "prlimit", "runuser", "script", "setarch", "setpriv", "setsid",
     "ssh", "stdbuf", "strace", "su", "sudo", "time", "timeout", "toybox", "watch", "xargs",
 ];
+
+/// The options of `find` that execute a program.
+const EXECUTES: [&str; 4] = ["-exec", "-execdir", "-ok", "-okdir"];
 
 /// Matches a pattern against a command line.
 ///
@@ -232,7 +238,7 @@ fn mentions(pattern: &str, command: &str) -> bool {
     if fits_text(&wanted, command) {
         return true;
     }
-    let substituted = bare(&substitutions(command));
+    let readings = [bare(&substitutions(command)), bare(&substitutions(&joined(command)))];
     let command = bare(command);
     if wanted.contains([';', '&', '|', '<', '>', '(', '`', '$']) {
         let wanted: String = wanted
@@ -242,10 +248,29 @@ fn mentions(pattern: &str, command: &str) -> bool {
         let wanted = wanted.split_whitespace().collect::<Vec<_>>().join(" ");
         return fits_text(&format!("*{wanted}*"), &spaced(&command));
     }
-    let named = wanted.split(' ').next().unwrap_or_default().to_lowercase();
+    let named = base(wanted.split(' ').next().unwrap_or_default());
+    let named = named.trim_end_matches('*').to_owned();
     let Ok(wanted) = Glob::text(&wanted) else { return true };
-    simple_commands(&substituted).iter().any(|words| runs_unknown(&named, words))
+    readings.iter().flat_map(|text| simple_commands(text)).any(|words| runs_unknown(&named, &words))
         || command.split(is_sign).any(|part| part_mentions(&wanted, part))
+}
+
+/// Joins the words that quotes make one, and drops the backticks that single quotes make plain text.
+fn joined(command: &str) -> String {
+    let mut quote = None;
+    let mut text = String::with_capacity(command.len());
+    let mut chars = command.chars();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (None | Some('"'), '\\') => text.extend([c].into_iter().chain(chars.next())),
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), _) if c == open => quote = None,
+            (Some(_), _) if c.is_whitespace() => text.push('_'),
+            (Some('\''), '`') => {}
+            _ => text.push(c),
+        }
+    }
+    text
 }
 
 /// Writes a substitution in backticks like one in `$(`.
@@ -283,7 +308,7 @@ fn without_redirections(part: &str) -> Vec<&str> {
         rest = behind.find(|c: char| c.is_whitespace() || "<>".contains(c)).map_or("", |end| &behind[end..]);
     }
     words.extend(rest.split_whitespace());
-    let is_before = |word: &&str| is_assignment(word) || RESERVED.contains(word);
+    let is_before = |word: &&str| is_assignment(word) || LEADING.contains(word);
     words.into_iter().skip_while(is_before).collect()
 }
 
@@ -297,10 +322,16 @@ fn runs_unknown(named: &str, words: &[String]) -> bool {
         name.chars().any(char::is_alphanumeric) && is_filled(&name) && fits_text(&name, named)
     };
     let program = base(&words[0]);
+    // The other words with wildcards of `find` are patterns of files, not programs.
+    let begin = match &*program {
+        "find" => words.iter().position(|word| EXECUTES.contains(&&**word)).unwrap_or(words.len()),
+        _ => 1,
+    };
     SHELLS.contains(&&*program)
-        || is_filled(&words[0])
+        || is_filled(&words[0]) && !matches!(&*words[0], "[" | "[[")
         || RUNNERS.contains(&&*program)
-            && words[1..].iter().any(|word| word.contains('$') || is_shell(word) || finds(word))
+            && (words[1..].iter().any(|word| word.contains('$') || is_shell(word))
+                || words[begin..].iter().any(|word| finds(word)))
 }
 
 /// Returns whether a shell may expand one word to several, as `bash` does with `{rm,-rf,x}`.
