@@ -60,7 +60,8 @@ pub trait Checkpointer: Send + Sync + 'static {
     }
 
     /// Accepts the state of the checkpoint `head` for the next [`load_head`](Self::load_head), from the writer of the
-    /// thread. The default implementation drops it, which costs the next run a fold of the thread.
+    /// thread, which has its lease: nothing deletes, copies or prunes the thread meanwhile. The default implementation drops
+    /// it, which costs the next run a fold of the thread.
     ///
     /// An implementation limits the total [size](HeadState::bytes) of the states that it retains, unless they are part of
     /// the threads that it has in memory.

@@ -43,8 +43,13 @@ impl Heads {
 
     /// Returns the state of this head.
     pub(crate) fn get(&mut self, thread: &ThreadId, head: CheckpointId) -> Option<HeadState> {
-        let (known, state) = self.states.to_back(thread)?;
-        (*known == head).then(|| state.clone())
+        match self.states.to_back(thread)? {
+            (known, state) if *known == head => Some(state.clone()),
+            _ => {
+                self.remove(thread);
+                None
+            }
+        }
     }
 
     /// Drops the state of a thread.
@@ -82,6 +87,8 @@ mod tests {
         let mut heads = Heads::new(10);
         heads.insert("a".into(), CheckpointId(1), state(4));
         assert!(heads.get(&"a".into(), CheckpointId(2)).is_none());
+        assert_eq!(heads.bytes, 0);
+        heads.insert("a".into(), CheckpointId(1), state(4));
         heads.see(0);
         assert!(heads.get(&"a".into(), CheckpointId(1)).is_some());
         heads.see(1);

@@ -14,7 +14,8 @@ pub struct SqliteOptions {
     /// The time at which commits are written to the disk.
     pub synchronous: Synchronous,
     /// The maximum size of the states that are retained in memory between the runs of a thread, so that a run need not fold its
-    /// thread again; measured by their stored updates. 64 MiB by default; 0 retains none.
+    /// thread again; measured by their stored updates. 64 MiB by default; 0 retains none. A write through
+    /// another connection, such as that of a store in the same file, drops them.
     pub head_states_bytes: usize,
 }
 

@@ -39,7 +39,7 @@ DELETE FROM tasks WHERE checkpoint = ?1 AND slot BETWEEN ?2 AND ?3 RETURNING (ch
 
 /// The slots of finished tasks. A record begins with the kind of its task's end.
 const FINISHED: &str = r#"
-SELECT slot FROM tasks WHERE checkpoint = ?1 AND substr(record, 1, 17) = '{"end":"finished"' ORDER BY slot"#;
+SELECT slot FROM tasks WHERE checkpoint = ?1 AND slot >= 0 AND substr(record, 1, 17) = '{"end":"finished"' ORDER BY slot"#;
 
 impl Database {
     pub(crate) fn commit(&mut self, new: &NewCheckpoint) -> Result<CheckpointId, CheckpointError> {

@@ -236,6 +236,24 @@ mod tests {
     }
 
     #[test]
+    fn a_map_whose_keys_and_values_do_not_pair_is_rejected() {
+        struct Keys(&'static [bool]);
+        impl serde::Serialize for Keys {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeMap as _;
+                let mut map = serializer.serialize_map(None)?;
+                for is_key in self.0 {
+                    if *is_key { map.serialize_key("k")? } else { map.serialize_value(&1)? }
+                }
+                map.end()
+            }
+        }
+        let is_written = |parts| checked::write(&Keys(parts), Mode::Lenient, &mut Vec::new()).is_ok();
+        assert!(is_written(&[true, false, true, false]) && is_written(&[]));
+        assert!(!is_written(&[true]) && !is_written(&[false]) && !is_written(&[true, true, false]));
+    }
+
+    #[test]
     fn a_float_is_read_as_it_was_written() {
         // Digits that a fast, inexact parser reads one off.
         let written = 0.10003720659228472_f64;

@@ -51,6 +51,8 @@ impl RawJson {
 
     /// Adds an entry to an object.
     pub(crate) fn add_entry(&mut self, name: &str, value: &Value) {
+        // A text that is not an object becomes invalid, and is then refused when it is stored.
+        self.is_json &= self.text.starts_with('{') && self.text.ends_with('}');
         self.text.pop();
         let comma = if self.text.len() > 1 { "," } else { "" };
         self.text.push_str(&format!("{comma}\"{name}\":{value}}}"));

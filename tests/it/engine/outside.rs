@@ -9,6 +9,13 @@ use crate::support::{
     Calls, Plain, entries, failed, h, head, id_at, line, line_of, names, on_every_store, places, say, sayer,
 };
 
+#[derive(State, Clone, Debug, Default)]
+struct Noted {
+    #[channel(ephemeral)]
+    note: String,
+    read: String,
+}
+
 /// `START → a → b → c`, stopped before `b`.
 async fn stopped(graph: CompiledGraph<Plain>) -> CompiledGraph<Plain> {
     let stopped = graph.thread("t").break_before(["b"]).run(Plain::update()).await.unwrap();
@@ -42,6 +49,31 @@ on_every_store! {
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c U c V"));
         let end = graph.thread("t").resume_with(Command::new().goto("__end__")).await.unwrap();
         assert_eq!(end.state.said(), "a b c U c V");
+    }
+
+    async fn a_command_without_an_update_leaves_ephemeral_values_to_the_next_superstep(backend: Backend) {
+        let build = || {
+            let mut graph = StateGraph::<Noted>::new("noted");
+            let a = graph.add_node("a", async |_: Noted, _: Cx| Noted::update().note("from a"));
+            let b = graph.add_node("b", async |_: Noted, _: Cx| ());
+            let c = graph.add_node("c", async |noted: Noted, cx: Cx| {
+                cx.interrupt::<bool>("ok", "?").await;
+                Noted::update().read(noted.note)
+            });
+            graph.add_edge(START, a);
+            graph.add_edge(a, b);
+            graph.add_edge(b, END);
+            graph.add_edge(c, END);
+            backend.keep(graph.compile().unwrap())
+        };
+        let graph = build();
+        graph.thread("t").break_before(["b"]).run(Noted::update()).await.unwrap();
+        let end = graph.thread("t").resume_with(Command::new().goto("c")).await.unwrap();
+        assert_eq!(end.status, Status::Interrupted);
+        let stored = build().thread("t").state().await.unwrap().values;
+        assert_eq!((&end.state.note, &end.state.read), (&stored.note, &stored.read));
+        let end = build().thread("t").answer("ok", true).resume().await.unwrap();
+        assert_eq!(end.state.read, "from a");
     }
 
     async fn a_command_on_an_older_checkpoint_begins_a_branch(backend: Backend) {

@@ -233,8 +233,8 @@ impl RunOptions {
 
     run_options!(self, self);
 
-    /// Returns the options for another thread, or for none: without the start checkpoint, answers and breakpoints, which
-    /// belong to the former one.
+    /// Returns the options for another thread, or for none: without the start checkpoint, answers and breakpoints,
+    /// which belong to the former one. The metadata remains.
     #[must_use]
     pub fn for_other_thread(self, thread: Option<ThreadId>) -> Self {
         let (answers, breakpoints) = (Answers::new(), Breakpoints::default());

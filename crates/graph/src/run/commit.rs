@@ -50,7 +50,8 @@ impl<S: State> Driver<S> {
         let may_snapshot = source == Source::Loop && !seeded;
         let stored = hold.commit(new, may_snapshot.then_some(snapshot), describe).await?;
         self.held = hold.holds().then(|| self.state.clone());
-        self.is_head = true;
+        // The task of `START` is folded before the superstep that it belongs to.
+        self.is_head = source == Source::Loop;
         self.show_place();
         self.emit_checkpoints(stored);
         match self.observer.after_commit(self.view(plan)) {

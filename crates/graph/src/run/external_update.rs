@@ -105,6 +105,8 @@ pub(crate) struct Change<S: State> {
     led: Vec<Target>,
     /// `true` if no tasks are pending after it.
     ends: bool,
+    /// `true` once an update was folded, which ends the ephemeral values of the superstep before.
+    has_folded: bool,
 }
 
 impl<S: State> Change<S> {
@@ -112,7 +114,8 @@ impl<S: State> Change<S> {
         let step = before.as_ref().map_or(0, |before| before.step + 1);
         let (done, pending, applied) = (Vec::new(), Vec::new(), Vec::new());
         let (finished, items, led) = (Vec::new(), Vec::new(), Vec::new());
-        Self { state, step, before, origins: None, done, pending, applied, finished, items, led, ends: false }
+        let (origins, ends, has_folded) = (None, false, false);
+        Self { state, step, before, origins, done, pending, applied, finished, items, led, ends, has_folded }
     }
 
     /// Creates the change. With `live`, it includes the writes of finished tasks of the head, and the records
@@ -123,10 +126,9 @@ impl<S: State> Change<S> {
         before: Option<(CheckpointMeta, S, Vec<RestoredTask<S>>)>,
         live: bool,
     ) -> Result<Self, RunError> {
-        let Some((meta, mut state, tasks)) = before else {
+        let Some((meta, state, tasks)) = before else {
             return Ok(Self::new(graph.initial.clone(), None));
         };
-        state.clear_ephemeral();
         let names = meta.control.next.clone();
         let origins = live.then(|| Origins::of(&meta));
         let mut change = Self { origins, ..Self::new(state, Some(meta.control)) };
@@ -230,6 +232,10 @@ impl<S: State> Change<S> {
     /// Folds the updates in order. Each node's routers see the state after its own update, without those of
     /// the others.
     pub(crate) fn add(&mut self, graph: &Inner<S>, updates: Vec<(S::Update, As)>) -> Result<(), RunError> {
+        if updates.is_empty() {
+            return Ok(());
+        }
+        self.begin_fold();
         // No task of the parent has this slot.
         let slot = self.before.as_ref().map_or(0, |before| before.next.len());
         let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
@@ -289,7 +295,15 @@ impl<S: State> Change<S> {
         self.add(graph, vec![(update, As::Nobody)])
     }
 
+    /// Resets the ephemeral channels before the first fold, like a load does.
+    fn begin_fold(&mut self) {
+        if !std::mem::replace(&mut self.has_folded, true) {
+            self.state.clear_ephemeral();
+        }
+    }
+
     fn fold(&mut self, node: &NodeName, update: S::Update) -> Result<(), RunError> {
+        self.begin_fold();
         let refused = |source| RunError::Fold { node: node.clone(), step: self.step, source };
         fold(&mut self.state, update).map_err(refused)
     }
@@ -308,7 +322,6 @@ impl<S: State> Change<S> {
         let (created_ms, metadata) = (config.clock.now_ms(), with_origins(config.metadata.clone(), &origins));
         let mut next = Self::new(state, Some(control.clone()));
         next.origins = Some(Origins::new(id, created_ms, control.step, origins).with_nonce(nonce));
-        next.state.clear_ephemeral();
         next.pending = carried.into_iter().map(|(_, task)| task).collect();
         let commit = Commit {
             parent,
@@ -325,7 +338,8 @@ impl<S: State> Change<S> {
 
     /// Returns the thread after the change, with the tasks of `also` as additional pending tasks.
     pub(crate) fn into_changed(self, graph: &Inner<S>, mut also: Targets) -> Changed<S> {
-        let Self { state, step, before, origins, done, pending, applied, finished, items, led, ends } = self;
+        let Self { state, step, before, origins, done, pending, applied, finished, items, led, ends, .. } =
+            self;
         also.ends.extend(led);
         if ends {
             let control = Control::new(step, Vec::new());

@@ -542,15 +542,31 @@ lists! {
 
 structs! { SerializeStruct SerializeStructVariant }
 
+impl<C: SerializeMap> Compound<'_, C> {
+    /// Rejects a key without a value and a value without a key, which the writer does not notice. `next` is the number of
+    /// keys, 0 or 1, that wait for their value.
+    fn pair(&mut self, waiting: usize) -> Result<(), C::Error> {
+        if self.next != waiting {
+            return Err(C::Error::custom(
+                "its `Serialize` writes a key without a value, or a value without a key",
+            ));
+        }
+        self.next = 1 - waiting;
+        Ok(())
+    }
+}
+
 impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
     type Ok = C::Ok;
     type Error = C::Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
+        self.pair(0)?;
         self.inner.serialize_key(key)
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+        self.pair(1)?;
         let nested = self.nested(value);
         self.notes.at(self.inner.serialize_value(&nested), || "?".to_owned())
     }
@@ -568,7 +584,8 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
         })
     }
 
-    fn end(self) -> Result<C::Ok, C::Error> {
+    fn end(mut self) -> Result<C::Ok, C::Error> {
+        self.pair(0)?;
         self.inner.end()
     }
 }
