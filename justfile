@@ -22,6 +22,10 @@ peers *args:
 bench:
     cargo bench -p superstep --bench supersteps
 
+# Counts instructions under valgrind, and fails if a case needs 3 % more than stored; `--save` stores, `--only WORD` selects.
+instructions *args:
+    python3 crates/superstep/benches/instructions.py {{args}}
+
 # Needs `cargo install cargo-deny`; a test checks licences, bans and sources without it.
 deny:
     cargo deny check

@@ -8,9 +8,9 @@ use tokio::runtime::Runtime;
 #[cfg(feature = "sqlite")]
 use crate::sqlite;
 use crate::{
-    Message, Stopwatch,
     floor::{self, Graph, Memory},
-    on_worker, ours,
+    ours,
+    stopwatch::{Message, Stopwatch, on_worker},
 };
 
 /// One run, which returns its duration.
@@ -205,6 +205,6 @@ fn sqlite_floor(runtime: &Arc<Runtime>, work: Work) -> Run {
     let runtime = runtime.clone();
     Box::new(move || {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        sqlite::time(&runtime, &rows, &folder.path().join("floor.db"))
+        sqlite::time(&runtime, &rows, &folder.path().join("floor.db"), &stopwatch)
     })
 }

@@ -5,7 +5,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use rusqlite::{Connection, OpenFlags};
 use superstep::{Checkpointer, sqlite::SqliteCheckpointer};
-use tokio::{runtime::Runtime, time::Instant};
+use tokio::runtime::Runtime;
+
+use crate::stopwatch::Stopwatch;
 
 /// The data that a run stored, in order: one text for each transaction.
 pub(crate) struct Rows(Vec<String>);
@@ -31,17 +33,17 @@ impl Rows {
     }
 
     /// Inserts the rows in a new database at `path`; returns the duration.
-    pub(crate) fn insert(&self, path: &Path) -> rusqlite::Result<Duration> {
+    fn insert(&self, path: &Path, stopwatch: &Stopwatch) -> rusqlite::Result<Duration> {
         let connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.execute_batch("CREATE TABLE rows (key INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT")?;
         let mut insert = connection.prepare("INSERT INTO rows (text) VALUES (?1)")?;
-        let start = Instant::now();
+        stopwatch.start();
         for row in &self.0 {
             insert.execute([row])?;
         }
-        Ok(start.elapsed())
+        Ok(stopwatch.elapsed())
     }
 }
 
@@ -51,8 +53,8 @@ pub(crate) fn open(path: &Path) -> Arc<dyn Checkpointer> {
 }
 
 /// Runs the inserts on a worker thread, like the other measurements.
-pub(crate) fn time(runtime: &Runtime, rows: &Arc<Rows>, path: &Path) -> Duration {
-    let (rows, path) = (rows.clone(), path.to_path_buf());
-    let inserts = async move { rows.insert(&path).expect("the rows fit") };
+pub(crate) fn time(runtime: &Runtime, rows: &Arc<Rows>, path: &Path, stopwatch: &Stopwatch) -> Duration {
+    let (rows, path, stopwatch) = (rows.clone(), path.to_path_buf(), stopwatch.clone());
+    let inserts = async move { rows.insert(&path, &stopwatch).expect("the rows fit") };
     runtime.block_on(async { tokio::spawn(inserts).await.expect("the work does not panic") })
 }

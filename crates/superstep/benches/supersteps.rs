@@ -11,71 +11,20 @@ mod floor;
 mod ours;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod stopwatch;
 mod table;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use criterion::{Criterion, Throughput};
-use serde::{Deserialize, Serialize};
-use tokio::{
-    runtime::{Builder, Runtime},
-    time::Instant,
-};
+use tokio::runtime::{Builder, Runtime};
 
 use cases::cases;
-
-/// A message of a conversation; about 190 bytes as JSON.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Message {
-    role: String,
-    content: String,
-}
-
-impl Message {
-    fn numbered(number: i64) -> Self {
-        const WORDS: &str = "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt \
-                             ut labore et dolore magna aliqua ut enim ad minim";
-        Self { role: "assistant".into(), content: format!("message {number:06} {WORDS}") }
-    }
-}
-
-/// Started with a run, and restarted by a node if the part before it is not measured.
-#[derive(Clone, Debug, Default)]
-struct Stopwatch(Arc<Mutex<Option<Instant>>>);
-
-impl Stopwatch {
-    fn start(&self) {
-        *self.0.lock().expect("nobody panics while it is locked") = Some(Instant::now());
-    }
-
-    fn elapsed(&self) -> Duration {
-        let started = self.0.lock().expect("nobody panics while it is locked");
-        started.expect("it was started").elapsed()
-    }
-}
+use stopwatch::{Message, Stopwatch};
 
 /// Builds the runtime of both sides.
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime can be built")
-}
-
-/// Runs `work` on a worker thread, as a server would. Returns its result with its duration, or the duration
-/// since it started the stopwatch.
-fn on_worker<T: Send + 'static>(
-    runtime: &Runtime,
-    work: impl Future<Output = T> + Send + 'static,
-    stopwatch: &Stopwatch,
-) -> (Duration, T) {
-    let stopwatch = stopwatch.clone();
-    let timed = async move {
-        stopwatch.start();
-        let made = work.await;
-        (stopwatch.elapsed(), made)
-    };
-    runtime.block_on(async { tokio::spawn(timed).await.expect("the work does not panic") })
 }
 
 fn main() {

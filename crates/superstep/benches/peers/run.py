@@ -63,7 +63,7 @@ def lines(output):
 
 def ours(only):
     say("superstep: measuring")
-    return lines(run([*BENCH, "workloads"], SUPERSTEP_BENCH_ONLY=only))
+    return lines(run([*BENCH, "reference"], SUPERSTEP_BENCH_ONLY=only))
 
 
 def floor(only):
@@ -198,7 +198,7 @@ def main():
     missing, results, versus = [], [], []
     # First everything is built, so that nothing else goes on while something is measured.
     say("superstep: building")
-    built = run([*BENCH, "workloads", "--bench", "supersteps", "--no-run"]) is not None
+    built = run([*BENCH, "reference", "--bench", "supersteps", "--no-run"]) is not None
     if not built:
         missing.append("superstep's own benchmarks: they could not be built")
     python = None if "reference" in chosen.without else install_reference(missing)

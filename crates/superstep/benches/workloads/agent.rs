@@ -13,7 +13,7 @@ use superstep::{
     },
 };
 
-use crate::{Run, Saver, streamed};
+use super::{Run, Saver, streamed};
 
 /// Calls its tool a number of times, then answers.
 struct Scripted {

@@ -6,7 +6,7 @@ use superstep::{
     state::{ById, HasId},
 };
 
-use crate::{Run, Saver, streamed};
+use super::{Run, Saver, streamed};
 
 /// A message with an id.
 #[derive(Clone, Debug, Serialize, Deserialize)]

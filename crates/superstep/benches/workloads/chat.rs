@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use superstep::{Cx, END, START, State, StateGraph};
 
-use crate::{
+use super::{
     Run, Saver,
     chain::{Message, Messages, MessagesUpdate},
 };

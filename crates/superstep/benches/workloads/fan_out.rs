@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use superstep::{Cx, END, Log, START, State, StateGraph};
 
-use crate::{Run, Saver, streamed};
+use super::{Run, Saver, streamed};
 
 #[derive(State, Clone, Debug, Default)]
 struct Doubled {

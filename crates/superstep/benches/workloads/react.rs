@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use superstep::{Cx, END, Log, Route, START, State, StateGraph};
 
-use crate::{Run, Saver, streamed};
+use super::{Run, Saver, streamed};
 
 /// Shared by all owners, like Python's strings.
 type Text = Arc<String>;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use superstep::{CompiledGraph, Cx, END, Log, NodeError, Route, START, State, StateGraph};
 
-use crate::{Run, Saver, streamed};
+use super::{Run, Saver, streamed};
 
 #[derive(State, Clone, Debug, Default)]
 struct Overall {

@@ -9,7 +9,7 @@ use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 use serde_json::{Map, Value, json};
 use superstep::{Cx, END, Log, ReduceError, Reducer, Route, START, State, StateGraph};
 
-use crate::{Run, Saver, streamed};
+use super::{Run, Saver, streamed};
 
 /// An object of values of any shape, which are shared, like Python's.
 type Dict = BTreeMap<String, Arc<Value>>;
