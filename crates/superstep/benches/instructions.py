@@ -2,7 +2,7 @@
 """Counts the instructions of the benchmarks under callgrind, and compares them with the stored counts.
 
 usage: instructions.py [--only WORD]... [--save] [--jobs N]
-       instructions.py --profile CASE
+       instructions.py --profile CASE [--side floor]
 
 The counts are in `instructions.json` beside this script, by case and side: instructions and allocations per unit
 (superstep, round, turn, run). A case that needs more than 3 % more instructions than stored makes the script fail.
@@ -37,16 +37,16 @@ def build():
 
 
 def callgrind(binary, case, side, folder):
-    """The path of the profile of the measured part: from the start of the stopwatch to its reading."""
+    """The profile of the measured part, from the start of the stopwatch to its reading, and the number of units."""
     out = Path(folder) / f"{case.replace('/', '-')}-{side}"
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--compress-pos=no"]
-    command += ["--zero-before=*Stopwatch*start*", "--dump-before=*Stopwatch*elapsed*", binary, case, side]
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command += ["--zero-before=*Stopwatch::start*", "--dump-before=*Stopwatch::elapsed*", binary, case, side]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{case} {side} failed:\n{done.stderr}")
     # A numbered profile for each turn, and one of the rest of the program.
     turns = sorted(out.parent.glob(f"{out.name}.*"), key=lambda path: int(path.suffix[1:]))
-    return max((path for path in turns if "--dump-before" in path.read_text()), key=turns.index)
+    return [path for path in turns if "--dump-before" in path.read_text()][-1], int(done.stdout)
 
 
 def counts(profile, units):
@@ -65,9 +65,9 @@ def counts(profile, units):
     return {"instructions": round(instructions / units), "allocations": round(allocations / units, 1)}
 
 
-def measure(binary, case, side, units):
+def measure(binary, case, side):
     with tempfile.TemporaryDirectory() as folder:
-        found = counts(callgrind(binary, case, side, folder), units)
+        found = counts(*callgrind(binary, case, side, folder))
     print(f"{case} {side}: {found['instructions']:,}", file=sys.stderr, flush=True)
     return found
 
@@ -106,7 +106,7 @@ def main():
     if chosen.profile:
         folder = TOP / "target/instructions"
         folder.mkdir(parents=True, exist_ok=True)
-        profile = callgrind(binary, chosen.profile, chosen.side, folder)
+        profile, _ = callgrind(binary, chosen.profile, chosen.side, folder)
         print(f"# {profile}", flush=True)
         sys.exit(subprocess.run(["callgrind_annotate", "--inclusive=yes", profile]).returncode)
     listed = subprocess.run([binary], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -115,7 +115,7 @@ def main():
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
     found = {case["case"]: {} for case in cases}
     with concurrent.futures.ThreadPoolExecutor(chosen.jobs) as pool:
-        runs = [(c["case"], side, pool.submit(measure, binary, c["case"], side, c["units"]))
+        runs = [(c["case"], side, pool.submit(measure, binary, c["case"], side))
                 for c in cases for side in c["sides"]]
         for name, side, run in runs:
             found[name][side] = run.result()

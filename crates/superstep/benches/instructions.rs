@@ -21,11 +21,17 @@ use cases::{Case, cases};
 use stopwatch::{Message, Stopwatch, on_worker};
 use workloads::{Opened, WORKLOADS};
 
-/// Works that have a floor.
-const BESIDE_FLOOR: &[&str] = &["loop/1000", "chain/10", "appends/1000", "appends/10000", "fan-out/100"];
+/// Works that have a floor, each with the part of a run that the counts are of.
+const BESIDE_FLOOR: &[(&str, &str)] = &[
+    ("loop/1000", "superstep"),
+    ("chain/10", "superstep"),
+    ("appends/1000", "superstep"),
+    ("appends/10000", "superstep"),
+    ("fan-out/100", "run"),
+];
 
-/// Workloads of the reference, each with a part of it and the number of these parts in a run.
-const OF_REFERENCE: &[(&str, &str, usize)] = &[
+/// Workloads of the reference, each with a part of a run and the number of these parts.
+const OF_REFERENCE: &[(&str, &str, u64)] = &[
     ("react_plain_100x", "round", 100),
     ("wide_state_25x300", "run", 1),
     ("send_flat_1000", "task", 1_000),
@@ -35,54 +41,59 @@ const OF_REFERENCE: &[(&str, &str, usize)] = &[
     ("agent_text_100x", "round", 100),
 ];
 
-/// The counter needs no other thread, so that all counts are of one thread as far as the saver has none.
-fn runtime() -> Arc<Runtime> {
-    Arc::new(Builder::new_current_thread().enable_all().build().expect("a runtime can be built"))
-}
+const SAVERS: &[&str] = &["none", "memory", "sqlite"];
 
-/// Runs the case and the side that the arguments name, or lists all cases.
+/// The first turn warms up. The counts are those of the last.
+const TURNS: usize = 2;
+
+/// Runs the case and the side that the arguments name and prints the number of its parts, or lists all cases.
+#[expect(clippy::print_stdout, reason = "the numbers are what was asked for")]
 fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let (Some(case), Some(side)) = (arguments.next(), arguments.next()) else { return list() };
-    // The first turn warms up. The counts are those of the last.
-    let turns = 2;
-    if let Some(Case { mut floor, mut superstep, .. }) = beside_floor(&case).pop() {
-        let run = if side == "floor" { &mut floor } else { &mut superstep };
-        (0..turns).for_each(|_| drop(run()));
-    } else {
-        of_reference(&case, turns);
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
+    let runtime = Arc::new(runtime);
+    let (name, saver) = case.rsplit_once('/').expect("a case is a work and a saver");
+    let units = match OF_REFERENCE.iter().find(|(known, ..)| *known == name) {
+        Some((.., units)) => {
+            of_reference(&runtime, name, saver);
+            *units
+        }
+        None => beside_floor(&runtime, &case, &side),
+    };
+    println!("{units}");
+}
+
+/// Runs a case with a floor; returns the number of its parts.
+fn beside_floor(runtime: &Arc<Runtime>, case: &str, side: &str) -> u64 {
+    let named = cases(runtime, case).into_iter().find(|known| known.name == case);
+    let Case { steps, floor, superstep, .. } = named.expect("the case is known");
+    let mut run = if side == "floor" { floor } else { superstep };
+    for _ in 0..TURNS {
+        run();
     }
+    steps
 }
 
-/// Returns the cases with a floor whose name contains `only`.
-fn beside_floor(only: &str) -> Vec<Case> {
-    let mut all = cases(&runtime(), only);
-    all.retain(|case| case.name.rsplit_once('/').is_some_and(|(work, _)| BESIDE_FLOOR.contains(&work)));
-    all
-}
-
-/// Runs a workload of the reference, each turn on its own thread of the saver.
-fn of_reference(case: &str, turns: usize) {
-    let (name, saver) = case.split_once('/').expect("a case is a workload and a saver");
+/// Runs a workload of the reference, each turn on a new thread of the saver.
+fn of_reference(runtime: &Runtime, name: &str, saver: &str) {
     let (_, workload) = WORKLOADS.iter().find(|(known, _)| *known == name).expect("the workload is known");
     let saver = Opened::NAMES.iter().find(|known| **known == saver).expect("the saver is known");
-    let opened = Opened::open(saver).expect("the saver can be opened");
-    let (runtime, run, stopwatch) = (runtime(), workload(opened.saver.clone()), Stopwatch::default());
-    for turn in 0..turns {
-        on_worker(&runtime, run(format!("thread-{turn:08}").into()), &stopwatch);
+    let Opened { name, saver, folder } = Opened::open(saver).expect("the saver can be opened");
+    let (run, stopwatch) = (workload(saver), Stopwatch::default());
+    for turn in 0..TURNS {
+        on_worker(runtime, run(format!("{name}-{turn:08}").into()), &stopwatch);
     }
+    drop((run, folder));
 }
 
 #[expect(clippy::print_stdout, reason = "the list is what was asked for")]
 fn list() {
-    for Case { name, steps, .. } in beside_floor("") {
-        let unit = if name.starts_with("fan-out") { "run" } else { "superstep" };
-        println!("{}", json!({"case": name, "unit": unit, "units": steps, "sides": ["floor", "superstep"]}));
-    }
-    for (name, unit, units) in OF_REFERENCE {
-        for saver in ["none", "memory", "sqlite"] {
-            let case = format!("{name}/{saver}");
-            println!("{}", json!({"case": case, "unit": unit, "units": units, "sides": ["superstep"]}));
+    let beside = BESIDE_FLOOR.iter().map(|(name, unit)| (name, unit, &["floor", "superstep"][..]));
+    let reference = OF_REFERENCE.iter().map(|(name, unit, _)| (name, unit, &["superstep"][..]));
+    for (name, unit, sides) in beside.chain(reference) {
+        for saver in SAVERS {
+            println!("{}", json!({"case": format!("{name}/{saver}"), "unit": unit, "sides": sides}));
         }
     }
 }
