@@ -76,6 +76,28 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// [`CheckpointError::Conflict`] if the task's checkpoint is not the head.
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
+    /// Stores the records of several tasks of one checkpoint, by slot, as [`record`](Self::record) does. The driver calls
+    /// it for tasks that end together.
+    ///
+    /// The default implementation calls `record` for each, in order. A backend with transactions stores them in one.
+    ///
+    /// # Errors
+    /// Those of [`record`](Self::record). Earlier records of the list may then be stored.
+    fn record_all(
+        &self,
+        thread: &ThreadId,
+        checkpoint: CheckpointId,
+        records: Vec<(u32, TaskRecord)>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            for (slot, record) in records {
+                self.record(&TaskKey { thread: thread.clone(), checkpoint, slot }, record).await?;
+            }
+            Ok(())
+        })
+    }
+
     /// Adds results of effects to the record of an unfinished task of the head, as if the record with all its results
     /// replaced the earlier one. Returns `false` without an effect if the task has no such record, or if the backend
     /// stores whole records only, which is the default; the caller then stores the record.

@@ -28,7 +28,7 @@ use crate::{
     location::Location,
     locks::Locks,
     open,
-    stored::{Bytes, NewCheckpoint, NewRecord},
+    stored::{Bytes, NewCheckpoint, NewRecord, NewRecords},
 };
 
 /// The maximum number of requests that wait for the database; further ones wait for space in the queue.
@@ -269,6 +269,22 @@ impl Checkpointer for SqliteCheckpointer {
         Box::pin(async move {
             let new = NewRecord::new(task, &record)?;
             self.write(new, Database::record).await
+        })
+    }
+
+    fn record_all(
+        &self,
+        thread: &ThreadId,
+        checkpoint: CheckpointId,
+        records: Vec<(u32, TaskRecord)>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            if records.is_empty() {
+                return Ok(());
+            }
+            let new = NewRecords::new(thread, checkpoint, &records)?;
+            self.write(new, Database::record_all).await
         })
     }
 

@@ -85,6 +85,25 @@ impl NewRecord {
     }
 }
 
+/// The stored form of the records of several tasks of a checkpoint.
+pub(crate) struct NewRecords {
+    pub(crate) thread: ThreadId,
+    pub(crate) checkpoint: CheckpointId,
+    pub(crate) texts: Vec<(u32, String)>,
+}
+
+impl NewRecords {
+    pub(crate) fn new(
+        thread: ThreadId,
+        checkpoint: CheckpointId,
+        records: &[(u32, TaskRecord)],
+    ) -> Result<Self, CheckpointError> {
+        let text = |(slot, record): &(u32, TaskRecord)| Ok((*slot, record_text(&thread, *slot, record)?));
+        let texts = records.iter().map(text).collect::<Result<_, CheckpointError>>()?;
+        Ok(Self { thread, checkpoint, texts })
+    }
+}
+
 /// The slots of the rows with further results of the effects of a task, which come before those of the tasks.
 pub(crate) struct EffectSlots {
     pub(crate) first: i64,
@@ -126,6 +145,12 @@ impl Bytes for NewCheckpoint {
 impl Bytes for Vec<NewCheckpoint> {
     fn bytes(&self) -> usize {
         self.iter().map(Bytes::bytes).sum()
+    }
+}
+
+impl Bytes for NewRecords {
+    fn bytes(&self) -> usize {
+        self.texts.iter().map(|(_, text)| text.len()).sum()
     }
 }
 

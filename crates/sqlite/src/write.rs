@@ -8,7 +8,7 @@ use crate::{
     database::{Database, ThreadKey, ThreadRow},
     error,
     location::Location,
-    stored::{Bytes, EffectSlots, NewCheckpoint, NewRecord},
+    stored::{Bytes, EffectSlots, NewCheckpoint, NewRecord, NewRecords},
 };
 
 const INSERT_CHECKPOINT: &str = "
@@ -81,39 +81,48 @@ impl Database {
 
     /// Stores a record and replaces an earlier one of the same task.
     pub(crate) fn record(&mut self, new: &NewRecord) -> Result<(), CheckpointError> {
-        self.at_head(new, |transaction, key| upsert(transaction, key, new.task.slot, &new.text))
+        let NewRecord { task, text } = new;
+        self.at_head(&task.thread, task.checkpoint, text.len(), |transaction, key| {
+            upsert(transaction, key, task.slot, text)
+        })
+    }
+
+    /// Stores the records of several tasks.
+    pub(crate) fn record_all(&mut self, new: &NewRecords) -> Result<(), CheckpointError> {
+        self.at_head(&new.thread, new.checkpoint, new.bytes(), |transaction, key| {
+            new.texts.iter().try_for_each(|(slot, text)| upsert(transaction, key, *slot, text))
+        })
     }
 
     /// Adds results of effects to the record of an unfinished task; `false` if there is none.
     pub(crate) fn add_effects(&mut self, new: &NewRecord) -> Result<bool, CheckpointError> {
-        self.at_head(new, |transaction, key| add_effects(transaction, key, new.task.slot, &new.text))
+        let NewRecord { task, text } = new;
+        self.at_head(&task.thread, task.checkpoint, text.len(), |transaction, key| {
+            add_effects(transaction, key, task.slot, text)
+        })
     }
 
-    /// Runs a write to a task of the head in a transaction. It receives the key of the checkpoint.
+    /// Runs a write to tasks of the head in a transaction. It receives the key of the checkpoint.
     fn at_head<T>(
         &mut self,
-        new: &NewRecord,
+        thread: &ThreadId,
+        checkpoint: CheckpointId,
+        bytes: usize,
         write: impl FnOnce(&Connection, i64) -> rusqlite::Result<T>,
     ) -> Result<T, CheckpointError> {
         self.writable()?;
-        let (task, place) = (&new.task, self.place.clone());
-        let refused = |cause| {
-            let action = format!("record task {} of thread `{}`", task.slot, task.thread);
-            error::database(&place, &action, cause)
-        };
+        let place = self.place.clone();
+        let refused = |cause| error::database(&place, &format!("record tasks of thread `{thread}`"), cause);
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        let row = ThreadRow::find(&transaction, &place, &task.thread)?;
-        let key = row.filter(|row| row.head == task.checkpoint).and_then(|row| row.key.checkpoint(row.head));
+        let row = ThreadRow::find(&transaction, &place, thread)?;
+        let key = row.filter(|row| row.head == checkpoint).and_then(|row| row.key.checkpoint(row.head));
         let Some(key) = key else {
-            return Err(CheckpointError::Conflict {
-                thread: task.thread.clone(),
-                expected: Some(task.checkpoint),
-            });
+            return Err(CheckpointError::Conflict { thread: thread.clone(), expected: Some(checkpoint) });
         };
         let written = write(&transaction, key).map_err(refused)?;
         transaction.commit().map_err(refused)?;
-        self.wrote(new.bytes());
+        self.wrote(bytes);
         Ok(written)
     }
 

@@ -62,7 +62,7 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().load(thread, at)
     }
 
-    /// See [`Checkpointer::record`].
+    /// See [`Checkpointer::record`]. It also receives each record of [`Checkpointer::record_all`].
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.store().record(task, record)
     }

@@ -12,13 +12,18 @@ use std::{
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
     task::Poll,
+    time::Duration,
 };
 
 use superstep_checkpoint::{CheckpointMeta, TaskRecord, chain};
 use superstep_engine::{
     ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
 };
-use tokio::{sync::oneshot, time::Sleep};
+use tokio::{
+    sync::oneshot,
+    task::yield_now,
+    time::{Instant, Sleep},
+};
 
 use super::{
     breakpoints::breakpoints,
@@ -53,6 +58,9 @@ use crate::{
     stream::emitter::{Events, NodeEvents},
     timers,
 };
+
+/// The time after the start of parallel tasks in which their ends are expected to come together.
+const QUICK: Duration = Duration::from_millis(1);
 
 /// The input of a run.
 pub(crate) enum RunInput<S: State> {
@@ -131,6 +139,8 @@ pub(super) struct Driver<S: State> {
     pub(super) is_head: bool,
     /// The finished tasks of this superstep, by slot.
     pub(super) done: Vec<Option<FinishedTask<S>>>,
+    /// The slots of those whose records are due, if their superstep does not end first.
+    pub(super) ended: Vec<u32>,
     /// Cache entries to insert after the superstep commits.
     pub(super) to_keep: Vec<(NodeIndex, Missing, Written<S>)>,
     /// The encoding buffer of updates.
@@ -221,6 +231,7 @@ impl<S: State> Driver<S> {
             held: None,
             is_head: false,
             done: Vec::new(),
+            ended: Vec::new(),
             to_keep: Vec::new(),
             scratch: Vec::new(),
             failure: None,
@@ -272,8 +283,8 @@ impl<S: State> Driver<S> {
         if let Some(first) = first {
             self.checkpoint(first, None).await?;
         }
-        for (slot, record) in answered {
-            self.store_record(slot, record).await?;
+        if !answered.is_empty() {
+            self.store_records(answered).await?;
         }
         if let Some(hold) = &mut self.hold {
             hold.begin(config.durability);
@@ -332,6 +343,7 @@ impl<S: State> Driver<S> {
         let mut told = false;
         let mut cancelled = pin!(config.cancel.cancelled());
         let mut too_long: Option<Pin<Box<Sleep>>> = None;
+        let mut begun = None;
         loop {
             while let Some(output) = run.poll() {
                 match output {
@@ -350,7 +362,8 @@ impl<S: State> Driver<S> {
                         }
                         self.written = ChannelSet::EMPTY;
                         self.done.clear();
-                        too_long = None;
+                        self.ended.clear();
+                        (too_long, begun) = (None, None);
                         if config.drain.requested().is_some() {
                             run.handle(Input::Drain).expect("the run is not over");
                         }
@@ -364,10 +377,12 @@ impl<S: State> Driver<S> {
                     Output::Fail(failure) => return Err(self.failed(failure, config).into()),
                 }
             }
-            self.release();
-            // Nodes that are always ready must not block the runtime's other work.
-            tokio::task::coop::consume_budget().await;
-            self.give_way().await;
+            if self.ended.is_empty() {
+                self.release();
+                // Nodes that are always ready must not block the runtime's other work.
+                tokio::task::coop::consume_budget().await;
+                self.give_way().await;
+            }
             if !told && config.cancel.is_cancelled() {
                 told = true;
                 run.handle(Input::Cancel).expect("the run is not over");
@@ -380,6 +395,9 @@ impl<S: State> Driver<S> {
             if let (Some(limit), None) = (config.step_timeout, &too_long) {
                 too_long = Some(Box::pin(timers::sleep(limit).map_err(RunError::from)?));
             }
+            if begun.is_none() && self.hold.is_some() && run.width() > 1 {
+                begun = Some(Instant::now());
+            }
             let mut end = None;
             let woken = poll_fn(|context| {
                 if let Some(hold) = &mut self.hold {
@@ -387,12 +405,20 @@ impl<S: State> Driver<S> {
                     if !asked.is_empty() {
                         return Poll::Ready(DriverEvent::Settle(asked));
                     }
-                    if let Poll::Ready(stored) = hold.poll(context) {
+                    if let Poll::Ready(stored) = hold.poll(context, false) {
                         return Poll::Ready(DriverEvent::Stored(stored));
                     }
                 }
                 if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
                     return Poll::Ready(DriverEvent::Again);
+                }
+                if !self.ended.is_empty() {
+                    return Poll::Ready(DriverEvent::Ended);
+                }
+                if let Some(hold) = &mut self.hold
+                    && let Poll::Ready(stored) = hold.poll(context, true)
+                {
+                    return Poll::Ready(DriverEvent::Stored(stored));
                 }
                 let requests = self.cx.effects.requests(context);
                 if !requests.is_empty() {
@@ -410,6 +436,7 @@ impl<S: State> Driver<S> {
             self.stage();
             match woken {
                 DriverEvent::Again => {}
+                DriverEvent::Ended => self.record_ended(run).await?,
                 DriverEvent::EffectRequests(requests) => self.record_started(run, requests).await?,
                 DriverEvent::Stored(stored) => self.emit_checkpoints(stored?),
                 DriverEvent::Settle(asked) => {
@@ -431,8 +458,16 @@ impl<S: State> Driver<S> {
                 TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
                 TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
             }
-            if run.unfinished() > 0 && self.hold.is_some() {
-                self.record(run, slot).await?;
+            if run.unfinished() > 0 && self.hold.is_some() && run.report(slot).is_some() {
+                self.ended.push(slot);
+                if self.ended.len() >= batch {
+                    self.record_ended(run).await?;
+                } else if self.ended.len() == 1 && begun.is_some_and(|begun: Instant| begun.elapsed() < QUICK)
+                {
+                    // A runtime polls the driver right after the first of many tasks. Those that end as fast share its
+                    // transaction.
+                    yield_now().await;
+                }
             }
         }
     }
@@ -483,8 +518,10 @@ enum DriverEvent {
     EffectRequests(Vec<Request>),
     /// A task has ended or may start, or the run is cancelled.
     Again,
-    /// A queued write has completed.
-    Stored(Result<Option<CheckpointMeta>, RunError>),
+    /// No other task has ended since those whose records are due.
+    Ended,
+    /// Queued writes have been stored.
+    Stored(Result<Vec<CheckpointMeta>, RunError>),
     /// Tasks wait for their checkpoint to be stored.
     Settle(Vec<oneshot::Sender<()>>),
     /// The superstep exceeds its time limit.

@@ -33,30 +33,76 @@ pub(crate) struct Queue {
     at_work: Mutex<Option<BoxFuture<'static, Written>>>,
 }
 
-/// The result of a write: the checkpoint, if its event is to be emitted.
-type Written = Result<Option<CheckpointMeta>, CheckpointError>;
+/// The result of a transaction: the checkpoints whose events are to be emitted.
+type Written = Result<Vec<CheckpointMeta>, CheckpointError>;
 
 pub(crate) enum Write {
-    Commit { expected: Option<CheckpointId>, commit: Box<Commit>, told: Option<CheckpointMeta> },
-    Record(TaskKey, TaskRecord),
+    Commit {
+        expected: Option<CheckpointId>,
+        commit: Box<Commit>,
+        told: Option<CheckpointMeta>,
+    },
+    /// Records of tasks of one checkpoint.
+    Records {
+        checkpoint: CheckpointId,
+        records: Vec<(u32, TaskRecord)>,
+    },
 }
 
-impl Write {
+/// Writes that share a transaction: commits, each with the records that followed it, or records of the head.
+enum Transaction {
+    Commits { expected: Option<CheckpointId>, commits: Vec<Commit>, told: Vec<CheckpointMeta> },
+    Records { checkpoint: CheckpointId, records: Vec<(u32, TaskRecord)> },
+}
+
+impl Transaction {
     fn begin(self, checkpointer: Arc<dyn Checkpointer>, thread: ThreadId) -> BoxFuture<'static, Written> {
         Box::pin(async move {
             match self {
-                Self::Commit { expected, commit, told } => {
-                    checkpointer.commit(&thread, expected, *commit).await.map(|_| told)
+                Self::Commits { expected, mut commits, told } => {
+                    match (commits.pop(), commits.is_empty()) {
+                        (Some(alone), true) => drop(checkpointer.commit(&thread, expected, alone).await?),
+                        (last, _) => {
+                            commits.extend(last);
+                            checkpointer.commit_all(&thread, expected, commits).await?;
+                        }
+                    }
+                    Ok(told)
                 }
-                Self::Record(task, record) => checkpointer.record(&task, record).await.map(|()| None),
+                Self::Records { checkpoint, records } => {
+                    store_records(&*checkpointer, &thread, checkpoint, records).await?;
+                    Ok(Vec::new())
+                }
             }
         })
+    }
+}
+
+/// Stores the records of tasks of a checkpoint.
+pub(super) async fn store_records(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    checkpoint: CheckpointId,
+    mut records: Vec<(u32, TaskRecord)>,
+) -> Result<(), CheckpointError> {
+    match (records.pop(), records.is_empty()) {
+        (None, _) => Ok(()),
+        (Some((slot, record)), true) => {
+            checkpointer.record(&TaskKey { thread: thread.clone(), checkpoint, slot }, record).await
+        }
+        (last, _) => {
+            records.extend(last);
+            checkpointer.record_all(thread, checkpoint, records).await
+        }
     }
 }
 
 impl Queue {
     /// The maximum number of waiting writes before the run waits for them.
     const ROOM: usize = 64;
+
+    /// The number of waiting writes that are stored although the run has other work.
+    const BATCH: usize = 32;
 
     pub(crate) fn push(&mut self, write: Write) {
         self.waiting.push_back(write);
@@ -67,31 +113,67 @@ impl Queue {
     }
 
     pub(crate) fn is_idle(&mut self) -> bool {
-        self.waiting.is_empty() && self.at_work.get_mut().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.waiting.is_empty() && self.at_work().is_none()
     }
 
-    /// Polls the writes: ready after each write, never without any. After a failure the others are dropped,
-    /// because they depend on the failed one.
+    /// Returns whether writes are being stored, or enough of them wait for a transaction.
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.waiting.len() >= Self::BATCH || self.at_work().is_some()
+    }
+
+    fn at_work(&mut self) -> &mut Option<BoxFuture<'static, Written>> {
+        self.at_work.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores the waiting writes: ready after each transaction, never without any. After a failure the others are
+    /// dropped, because they depend on the failed one.
     pub(crate) fn poll(
         &mut self,
         checkpointer: &Arc<dyn Checkpointer>,
         thread: &ThreadId,
         context: &mut Context<'_>,
     ) -> Poll<Written> {
-        let at_work = self.at_work.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let write = match at_work {
-            Some(write) => write,
-            None => {
-                let Some(write) = self.waiting.pop_front() else { return Poll::Pending };
-                at_work.insert(write.begin(checkpointer.clone(), thread.clone()))
-            }
-        };
-        let written = ready!(write.as_mut().poll(context));
-        *at_work = None;
+        if self.at_work().is_none() {
+            let Some(transaction) = self.next() else { return Poll::Pending };
+            *self.at_work() = Some(transaction.begin(checkpointer.clone(), thread.clone()));
+        }
+        let Some(transaction) = self.at_work() else { return Poll::Pending };
+        let written = ready!(transaction.as_mut().poll(context));
+        *self.at_work() = None;
         if written.is_err() {
             self.waiting.clear();
         }
         Poll::Ready(written)
+    }
+
+    /// Takes the next writes that fit into one transaction.
+    fn next(&mut self) -> Option<Transaction> {
+        let mut next = match self.waiting.pop_front()? {
+            Write::Commit { expected, commit, told } => {
+                Transaction::Commits { expected, commits: vec![*commit], told: Vec::from_iter(told) }
+            }
+            Write::Records { checkpoint, records } => Transaction::Records { checkpoint, records },
+        };
+        // All writes are to the head, as it is after the writes before.
+        while let Some(write) = self.waiting.pop_front() {
+            match (&mut next, write) {
+                (Transaction::Commits { commits, told: all, .. }, Write::Commit { commit, told, .. }) => {
+                    commits.push(*commit);
+                    all.extend(told);
+                }
+                (Transaction::Commits { commits, .. }, Write::Records { records, .. }) => {
+                    commits.last_mut().expect("there is one").records.extend(records);
+                }
+                (Transaction::Records { records: all, .. }, Write::Records { records, .. }) => {
+                    all.extend(records);
+                }
+                (Transaction::Records { .. }, commit @ Write::Commit { .. }) => {
+                    self.waiting.push_front(commit);
+                    break;
+                }
+            }
+        }
+        Some(next)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The records of tasks of an incomplete superstep, so that they need not run again.
 
-use std::{collections::BTreeMap, error::Error, sync::Arc};
+use std::{collections::BTreeMap, error::Error, mem, sync::Arc};
 
 use serde_json::Value;
 use superstep_checkpoint::{TaskRecord, chain};
@@ -74,14 +74,10 @@ impl<S: State> Driver<S> {
         for task in dropped.iter().filter(|task| !blamed.contains(&task.id.slot)) {
             self.record_stopped(*task).await?;
         }
-        for slot in 0..self.done.len() {
-            let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
-            let fresh = self.done[slot as usize].as_ref().is_some_and(|done| !done.recorded);
-            if fresh && !blamed.contains(&slot) {
-                self.record(run, slot).await?;
-            }
-        }
-        Ok(())
+        let fresh =
+            (0..).zip(&self.done).filter(|(_, done)| done.as_ref().is_some_and(|done| !done.recorded));
+        self.ended = fresh.map(|(slot, _)| slot).filter(|slot| !blamed.contains(slot)).collect();
+        self.record_ended(run).await
     }
 
     /// Stores the writes of tasks that finished when the run was stopped, before their events. Returns those
@@ -159,14 +155,20 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Stores the writes of a finished task before its superstep ends, so that the task does not run again
-    /// after a failure or a crash.
-    pub(super) async fn record(&mut self, run: &Run, slot: u32) -> Result<(), RunError> {
-        if let Some(report) = run.report(slot).filter(|_| self.hold.is_some()) {
-            let record = self.record_of(slot, report);
-            self.store_record(slot, record).await?;
-            self.mark_recorded(slot);
+    /// Stores the writes of the tasks that have finished since the last call before their superstep ends, so that they do
+    /// not run again after a failure or a crash.
+    pub(super) async fn record_ended(&mut self, run: &Run) -> Result<(), RunError> {
+        let ended = mem::take(&mut self.ended);
+        if self.hold.is_none() {
+            return Ok(());
         }
+        let reports = ended.iter().filter_map(|slot| Some((*slot, run.report(*slot)?)));
+        let records: Vec<_> = reports.map(|(slot, report)| (slot, self.record_of(slot, report))).collect();
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.store_records(records).await?;
+        ended.into_iter().for_each(|slot| self.mark_recorded(slot));
         Ok(())
     }
 
@@ -257,9 +259,13 @@ impl<S: State> Driver<S> {
     }
 
     pub(super) async fn store_record(&mut self, slot: u32, record: TaskRecord) -> Result<(), RunError> {
-        self.started.remove(&slot);
+        self.store_records(vec![(slot, record)]).await
+    }
+
+    pub(super) async fn store_records(&mut self, records: Vec<(u32, TaskRecord)>) -> Result<(), RunError> {
+        records.iter().for_each(|(slot, _)| drop(self.started.remove(slot)));
         if let Some(hold) = &mut self.hold {
-            let stored = hold.record(slot, record).await?;
+            let stored = hold.record(records).await?;
             self.emit_checkpoints(stored);
         }
         Ok(())

@@ -19,7 +19,7 @@ use crate::{
     CheckpointId, Checkpointer, Durability, RunError, State, ThreadId,
     compiled::{graph::Inner, owner::Mark},
     run::{
-        durability::{Queue, UnstoredSuperstep, UnstoredSupersteps, Write, Writes},
+        durability::{Queue, UnstoredSuperstep, UnstoredSupersteps, Write, Writes, store_records},
         restore::{self, SinceSnapshot},
     },
 };
@@ -217,27 +217,23 @@ impl ThreadWriter {
         Ok(stored)
     }
 
-    /// Stores the end of a task of the current checkpoint. Returns the stored checkpoints, if they are to be
+    /// Stores the ends of tasks of the current checkpoint. Returns the stored checkpoints, if they are to be
     /// described.
     pub(crate) async fn record(
         &mut self,
-        slot: u32,
-        record: TaskRecord,
+        records: Vec<(u32, TaskRecord)>,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
         let mut stored = Vec::new();
         let checkpoint = self.at().expect("tasks run only after the input is committed");
-        let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
         match &mut self.writes {
-            Writes::Now => self.checkpointer.record(&key, record).await?,
+            Writes::Now => store_records(&*self.checkpointer, &self.thread, checkpoint, records).await?,
             Writes::Queued(queue) => {
-                queue.push(Write::Record(key, record));
+                queue.push(Write::Records { checkpoint, records });
                 while queue.is_full() {
                     stored.extend(poll_fn(|cx| queue.poll(&self.checkpointer, &self.thread, cx)).await?);
                 }
             }
-            Writes::AtExit(held) => {
-                held.records.insert(slot, record);
-            }
+            Writes::AtExit(held) => held.records.extend(records),
         }
         Ok(stored)
     }
@@ -259,15 +255,18 @@ impl ThreadWriter {
         Ok(self.checkpointer.sync().await?)
     }
 
-    /// Continues queued writes while the run continues. Ready after each stored write, with the checkpoint if
-    /// its event is to be emitted.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<CheckpointMeta>, RunError>> {
-        match &mut self.writes {
-            Writes::Queued(queue) => {
-                queue.poll(&self.checkpointer, &self.thread, cx).map(|written| Ok(written?))
-            }
-            Writes::Now | Writes::AtExit(_) => Poll::Pending,
+    /// Stores queued writes while the run continues: if the run is `idle`, or if many wait, since they share a
+    /// transaction. Ready after each transaction, with the checkpoints whose events are to be emitted.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        idle: bool,
+    ) -> Poll<Result<Vec<CheckpointMeta>, RunError>> {
+        let Writes::Queued(queue) = &mut self.writes else { return Poll::Pending };
+        if !idle && !queue.is_due() {
+            return Poll::Pending;
         }
+        queue.poll(&self.checkpointer, &self.thread, cx).map(|written| Ok(written?))
     }
 
     /// Stores all remaining data. `snapshot` makes the full state of the last delayed superstep. Returns the
@@ -292,10 +291,8 @@ impl ThreadWriter {
             held.superstep
         else {
             let checkpoint = self.at().expect("tasks run only after the input is committed");
-            for (slot, record) in held.records {
-                let key = TaskKey { thread: self.thread.clone(), checkpoint, slot };
-                self.checkpointer.record(&key, record).await?;
-            }
+            let records = held.records.into_iter().collect();
+            store_records(&*self.checkpointer, &self.thread, checkpoint, records).await?;
             return Ok(stored);
         };
         let channels = snapshot(control.step)?.into_iter().chain(self.kept.entry()).collect::<Vec<_>>();

@@ -42,6 +42,7 @@ cases![
     a_long_thread_is_loaded_in_order,
     a_checkpoint_names_the_tasks_that_made_it,
     several_commits_are_all_stored_or_none,
+    several_records_are_stored_as_one_after_the_other,
     the_head_is_loaded_with_its_own_remembered_state_only,
 ];
 
@@ -286,6 +287,24 @@ async fn a_record_belongs_to_the_head(store: Store) {
         assert_conflict(store.record(&task(&thread, id, 0), failed(1)).await, &thread, Some(id));
     }
     assert_eq!(known(&store, &[&thread]).await, before);
+}
+
+async fn several_records_are_stored_as_one_after_the_other(store: Store) {
+    let thread = ThreadId::from("t");
+    line(&store, &thread, &["1", "2"]).await;
+    record(&store, &task(&thread, TWO, 1), started(0, 2)).await;
+    let before = known(&store, &[&thread]).await;
+    let records = vec![(2, finished("{}", &["a"])), (1, finished("[]", &[])), (0, failed(1)), (0, failed(2))];
+    for id in [0, 1, 3, u64::MAX].map(CheckpointId) {
+        assert_conflict(store.record_all(&thread, id, records.clone()).await, &thread, Some(id));
+    }
+    let missing = ThreadId::from("missing");
+    assert_conflict(store.record_all(&missing, ONE, records.clone()).await, &missing, Some(ONE));
+    assert_eq!(known(&store, &[&thread]).await, before);
+    store.record_all(&thread, TWO, records).await.expect("tasks of the head can be recorded");
+    store.record_all(&thread, TWO, Vec::new()).await.expect("there is nothing to store");
+    let expected = [(0, failed(2)), (1, finished("[]", &[])), (2, finished("{}", &["a"]))];
+    assert_eq!(load(&store, &thread, None).await.tasks, expected);
 }
 
 async fn records_are_stored_with_a_commit(store: Store) {

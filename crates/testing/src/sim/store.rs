@@ -100,6 +100,32 @@ impl Wrapper for CrashingCheckpointer {
         })
     }
 
+    /// Crashes before the first or after the last checkpoint, since they are stored at once.
+    fn commit_all(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Vec<Commit>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let head = expected.map_or(0, |head| head.0);
+            let stored: Vec<_> = (head + 1..)
+                .zip(&next)
+                .map(|(id, next)| (CheckpointId(id), next.control.clone(), next.records.clone()))
+                .collect();
+            let (Some(first), Some(last)) = (stored.first(), stored.last()) else { return Ok(()) };
+            let (first, last) = (first.1.step, last.1.step);
+            self.sim.pass(CrashPoint::BeforeCommit { step: first }.on(&thread)).await;
+            at_once(self.store.commit_all(&thread, expected, next))?;
+            for (id, control, records) in stored {
+                self.sim.fate().ledger.committed(&thread, id, control, &records);
+            }
+            self.sim.pass(CrashPoint::AfterCommit { step: last }.on(&thread)).await;
+            Ok(())
+        })
+    }
+
     fn history(
         &self,
         thread: &ThreadId,
