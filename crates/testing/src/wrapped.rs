@@ -11,9 +11,8 @@ use superstep_graph::{
     state::RawJson,
 };
 
-/// A layer around a [`Checkpointer`] that delegates all methods by default, but for
-/// [`add_effects`](Self::add_effects). [`Wrapped`] turns it into a
-/// checkpointer.
+/// A layer around a [`Checkpointer`] that delegates all methods by default, so that [`record`](Self::record) receives all
+/// records and [`commit`](Self::commit) all commits. [`Wrapped`] turns it into a checkpointer.
 ///
 /// Use it for stores that fail, wait, lose data or observe: only the differing methods are implemented.
 ///
@@ -122,14 +121,22 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().delete(thread)
     }
 
-    /// See [`Checkpointer::commit_all`].
+    /// See [`Checkpointer::commit_all`]. Calls [`commit`](Self::commit) for each, so that it receives all commits. Delegate
+    /// it if they must be stored atomically.
     fn commit_all(
         &self,
         thread: &ThreadId,
         expected: Option<CheckpointId>,
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.store().commit_all(thread, expected, next)
+        let thread = thread.clone();
+        Box::pin(async move {
+            let mut expected = expected;
+            for next in next {
+                expected = Some(self.commit(&thread, expected, next).await?);
+            }
+            Ok(())
+        })
     }
 
     /// See [`Checkpointer::copy`].
