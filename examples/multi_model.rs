@@ -52,7 +52,7 @@ async fn answer(agent: Agent, state: Titled, _: Cx) -> Result<TitledUpdate, Node
 async fn title(model: Arc<dyn ChatModel>, state: Titled, _: Cx) -> Result<TitledUpdate, NodeError> {
     let messages = vec![Message::user(format!("A title of three words for: {}", state.answer))];
     let response = complete(&model, Request { messages, ..Request::default() }).await?;
-    Ok(Titled::update().title(response.message.content))
+    Ok(Titled::update().title(response.message.into_data().content))
 }
 
 #[tokio::main(flavor = "current_thread")]

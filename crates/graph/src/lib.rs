@@ -47,10 +47,10 @@ pub use superstep_state::{JsonChannels, JsonState, JsonUpdate, Log, ReduceError,
 pub mod state {
     pub use superstep_engine::ChannelSet;
     pub use superstep_state::{
-        Always, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral, Flattens, FoldError,
-        HasId, IdOf, JsonChannel, JsonReducer, LastValue, MAX_DEPTH, Max, Merge, MergeById, Merges, Migrate,
-        OwnId, RawJson, Stored, StoredUpdate, Sum, Topic, Union, UnknownId, Update, WriteError, fingerprint,
-        reduce,
+        Always, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral, Fingerprint,
+        Flattens, FoldError, HasId, IdOf, JsonChannel, JsonReducer, LastValue, MAX_DEPTH, Max, Merge,
+        MergeById, Merges, Migrate, OwnId, RawJson, Stored, StoredUpdate, Sum, Topic, Union, UnknownId,
+        Update, WriteError, fingerprint, reduce,
     };
 
     pub use crate::node::barrier::{Arrive, Arrived, Barrier};

@@ -1,6 +1,9 @@
 //! Folding of a streamed answer's pieces into one message.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem::take,
+};
 
 use futures::StreamExt;
 use serde::de::IgnoredAny;
@@ -211,10 +214,8 @@ impl Assembler {
             name: call.name.clone().unwrap_or_default(),
             arguments: call.arguments.clone(),
         });
-        Message {
-            reasoning: self.reasoning.clone(),
-            ..Message::assistant(self.content.clone()).with_tool_calls(calls)
-        }
+        let message = Message::assistant(self.content.clone()).with_tool_calls(calls);
+        message.with(|message| message.reasoning.clone_from(&self.reasoning))
     }
 
     /// Returns the complete answer.
@@ -224,11 +225,14 @@ impl Assembler {
     ///
     /// # Errors
     /// [`ModelErrorKind::TruncatedStream`] if no finish reason has arrived.
-    pub fn finish(self) -> Result<Response, ModelError> {
-        let message = self.partial();
-        let Some(finish) = self.finish else {
+    pub fn finish(mut self) -> Result<Response, ModelError> {
+        let Some(finish) = self.finish.take() else {
             return Err(truncated());
         };
+        let (content, reasoning) = (take(&mut self.content), take(&mut self.reasoning));
+        let message = self.partial().with(|message| {
+            (message.content, message.reasoning) = (content, reasoning);
+        });
         let usage = sum(self.discarded, self.usage);
         Ok(Response { message, finish, usage, attempts: self.retries.saturating_add(1) })
     }
@@ -316,7 +320,7 @@ mod tests {
         answer.push(&Delta::Finish(FinishReason::ToolCalls));
         let seen: Vec<_> =
             answer.calls().map(|(name, arguments)| (name.to_owned(), arguments.to_owned())).collect();
-        let calls = answer.finish().unwrap().message.tool_calls;
+        let calls = answer.finish().unwrap().message.into_data().tool_calls;
         let whole: Vec<_> = calls.iter().map(|call| (call.name.clone(), call.arguments.clone())).collect();
         assert_eq!(seen, whole);
         calls.into_iter().map(|call| (call.id, call.name, call.arguments)).collect()

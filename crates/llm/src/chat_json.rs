@@ -107,10 +107,11 @@ impl Message {
             };
             ToolCall::new(id, function.name, arguments)
         });
-        let mut message = Self { role, ..Self::user(content) }.with_tool_calls(calls);
-        message.reasoning = reasoning_content.unwrap_or_default();
-        message.tool_call_id = tool_call_id.unwrap_or_default();
-        Ok(message)
+        Ok(Self::user(content).with_tool_calls(calls).with(|message| {
+            message.role = role;
+            message.reasoning = reasoning_content.unwrap_or_default();
+            message.tool_call_id = tool_call_id.unwrap_or_default();
+        }))
     }
 }
 
@@ -120,8 +121,8 @@ mod tests {
 
     #[test]
     fn messages_are_written_and_read_losslessly() {
-        let mut thought = Message::assistant("").with_tool_calls([ToolCall::new("c1", "add", "{\"a\": 2}")]);
-        thought.reasoning = "sum".to_owned();
+        let thought = Message::assistant("").with_tool_calls([ToolCall::new("c1", "add", "{\"a\": 2}")]);
+        let thought = thought.with(|message| message.reasoning = "sum".to_owned());
         for message in [
             Message::system("s"),
             Message::user("u"),

@@ -11,6 +11,7 @@ mod arguments;
 mod assemble;
 mod chat_json;
 mod chunk;
+mod derived;
 mod error;
 #[cfg(feature = "openai")]
 mod events;
@@ -44,6 +45,7 @@ mod tool;
 mod tool_cx;
 mod tool_macro;
 mod tool_source;
+mod wire_message;
 mod wire_request;
 
 pub use api_key::ApiKey;
@@ -51,12 +53,13 @@ pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
 pub use assemble::{Assembler, complete};
 pub use chat_json::ChatJsonError;
 pub use chunk::{Chunk, ChunkReader};
+pub use derived::DerivedFrom;
 pub use error::{ModelError, ModelErrorKind};
 pub use fn_tool::{FnTool, tool_fn};
 pub use http_error::{excerpt, retry_after};
 pub use limits::{AnswerLimits, bounded};
 pub use media::{Accepts, Media, MediaError, MediaType};
-pub use message::{Message, Role, ToolCall};
+pub use message::{Message, MessageData, Role, ToolCall};
 pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage};
 #[cfg(feature = "openai")]
 pub use openai::OpenAiModel;
@@ -80,7 +83,7 @@ pub use tokens::{Estimate, TokenCounter, default_counter};
 pub use tool::{
     Behaviour, FileChange, FileChangeKind, FileChanges, ReconcileFuture, Sequence, SnapshotError,
     SnapshotFuture, Snapshots, Spill, SpillError, SpillFuture, SpillText, Tool, ToolError, ToolFuture,
-    ToolReply, ToolSpec,
+    ToolReply, ToolSpec, ToolSpecs,
 };
 pub use tool_cx::{AnswerFuture, ToolAnswer, ToolCx, ToolQuestion};
 pub use tool_source::{RefreshFuture, ToolSource};

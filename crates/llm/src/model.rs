@@ -4,15 +4,15 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Accepts, Message, ModelError, ToolSpec};
+use crate::{Accepts, Message, ModelError, ToolSpecs};
 
-/// A request to a model, of the chat-completions kind.
+/// A request to a model, of the chat-completions kind. A clone shares the messages and the tools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
     /// The conversation, system message first.
     pub messages: Vec<Message>,
     /// The tools it may call; an empty list forbids calls.
-    pub tools: Vec<ToolSpec>,
+    pub tools: ToolSpecs,
     /// The JSON Schema of the answer's text, for providers that can enforce it; `None` for any text.
     pub output_schema: Option<Value>,
     /// Sampling temperature; `None` leaves it to the provider.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use futures::{StreamExt, stream};
 
 use crate::{
-    Accepts, ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, TextCalls, ToolSpec,
+    Accepts, ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, TextCalls, ToolSpecs,
     text_calls,
 };
 
@@ -47,7 +47,7 @@ impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
 
 struct Reader<'a> {
     deltas: ResponseStream<'a>,
-    offered: Vec<ToolSpec>,
+    offered: ToolSpecs,
     /// The text of the current attempt.
     text: String,
     has_calls: bool,

@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    IntoShared, Tool, ToolCallError, ToolSpec,
+    IntoShared, Tool, ToolCallError, ToolSpecs,
     arguments::ArgumentCheck,
     tool::{LONGEST_TOOL_NAME, is_tool_name},
 };
@@ -19,6 +19,8 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct ToolRegistry {
     tools: BTreeMap<String, Registered>,
+    /// The specifications, once they were needed.
+    specs: OnceLock<ToolSpecs>,
 }
 
 #[derive(Clone)]
@@ -81,7 +83,8 @@ impl ToolRegistry {
         }
         match ArgumentCheck::new(spec) {
             Ok(check) => {
-                self.tools.insert(name, Registered { tool, check: Arc::new(check), json: Arc::default() });
+                let registered = Registered { tool, check: Arc::new(check), json: Arc::default() };
+                self.tools_mut().insert(name, registered);
                 Ok(())
             }
             Err(detail) => Err(RegistryError::Schema { name, detail }),
@@ -91,19 +94,19 @@ impl ToolRegistry {
     /// Adds all tools of another registry whose names are free in this one.
     pub fn add_missing(&mut self, other: &Self) {
         for (name, registered) in &other.tools {
-            self.tools.entry(name.clone()).or_insert_with(|| registered.clone());
+            self.tools_mut().entry(name.clone()).or_insert_with(|| registered.clone());
         }
     }
 
     /// Removes the tool named `name`, if there is one.
     pub fn remove(&mut self, name: &str) {
-        self.tools.remove(name);
+        self.tools_mut().remove(name);
     }
 
     /// Binds the tools that work in a folder to this one: see [`Tool::in_folder`].
     pub fn in_folder(&self, folder: &Path) -> io::Result<Self> {
         let mut moved = self.clone();
-        for registered in moved.tools.values_mut() {
+        for registered in moved.tools_mut().values_mut() {
             if let Some(tool) = registered.tool.in_folder(folder)? {
                 (registered.tool, registered.json) = (tool, Arc::default());
             }
@@ -121,9 +124,16 @@ impl ToolRegistry {
         self.tools.get(name).map(|registered| registered.check.check(text))
     }
 
-    /// Returns the specs for the model, in name order.
-    pub fn specs(&self) -> Vec<ToolSpec> {
-        self.tools.values().map(|registered| registered.tool.spec().clone()).collect()
+    /// Returns the specs for the model, in name order. They are copied once, also for copies of the registry.
+    pub fn specs(&self) -> ToolSpecs {
+        let specs = || self.tools.values().map(|registered| registered.tool.spec().clone()).collect();
+        self.specs.get_or_init(specs).clone()
+    }
+
+    /// Returns the tools for a change.
+    fn tools_mut(&mut self) -> &mut BTreeMap<String, Registered> {
+        self.specs = OnceLock::new();
+        &mut self.tools
     }
 
     /// Returns the specification of the tool named `name` as JSON. It is serialized once, also for copies of the registry.
@@ -159,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{ToolCx, tool_fn};
+    use crate::{ToolCx, ToolSpec, tool_fn};
 
     fn tool(name: &str, parameters: Value) -> Arc<dyn Tool> {
         let spec = ToolSpec { name: name.into(), description: String::new(), parameters };

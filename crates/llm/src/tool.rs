@@ -1,6 +1,7 @@
 //! The tools that a model may call.
 
 mod snapshots;
+mod specs;
 mod spill;
 
 use std::{borrow::Cow, future::Future, io, path::Path, pin::Pin, sync::Arc, time::Duration};
@@ -13,6 +14,7 @@ use crate::{Media, Subject, ToolCx};
 
 pub use self::{
     snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots},
+    specs::ToolSpecs,
     spill::{Spill, SpillError, SpillFuture, SpillText},
 };
 

@@ -159,8 +159,14 @@ impl ToolCx {
 
     /// Adds a value for tools. There is one value of each type.
     #[must_use]
-    pub fn with_given<T: Any + Send + Sync>(mut self, value: T) -> Self {
-        self.given.insert(TypeId::of::<T>(), Arc::new(value));
+    pub fn with_given<T: Any + Send + Sync>(self, value: T) -> Self {
+        self.with_shared(Arc::new(value))
+    }
+
+    /// Sets the value of type `T` without a copy; replaces another one of its type.
+    #[must_use]
+    pub fn with_shared<T: Any + Send + Sync>(mut self, value: Arc<T>) -> Self {
+        self.given.insert(TypeId::of::<T>(), value);
         self
     }
 }

@@ -5,13 +5,15 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 
 use crate::{
-    Accepts, Media, MediaType, Message, Request, Role, ToolSpec,
-    assemble::is_json_object,
-    tool::{LONGEST_TOOL_NAME, is_tool_name},
+    Accepts, DerivedFrom, Message, Request, Role, ToolSpec,
+    wire_message::{Item, Sent, joined, media_behind},
 };
 
 /// The treatment of an invalid call that is sent back to the provider: argument text that is not a JSON
@@ -109,19 +111,15 @@ impl WireConfig {
     /// Builds the body of a streamed request. Equal requests give equal bytes, and a longer conversation
     /// begins with the bytes of the shorter one, as prompt caches require.
     pub fn body<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {
-        // A synthetic user message belongs to the model's current round.
-        let of_the_user = |message: &Message| message.role == Role::User && !message.synthetic;
-        let last_user = request.messages.iter().rposition(of_the_user);
-        let messages = request.messages.iter().enumerate().flat_map(|(at, message)| {
-            let in_round = last_user.is_none_or(|user| at > user);
-            let media = self.media_behind(&request.messages, at);
-            [self.message(message, in_round)].into_iter().chain(media)
-        });
-        let messages = if self.alternates { joined(messages) } else { messages.collect() };
+        let messages = self.messages(request);
         let only_called = self.lists_called_tools && request.tools.is_empty();
-        let called = if only_called { called(&messages) } else { BTreeSet::new() };
+        let called = if only_called { self.called(request) } else { BTreeSet::new() };
         let tool_choice = (!called.is_empty()).then_some("none");
-        let called = called.into_iter().map(WireTool::named);
+        let is_empty = request.tools.is_empty() && called.is_empty();
+        let tools = match only_called {
+            true => Tools::Called(called.into_iter().map(WireTool::named).collect()),
+            false => Tools::Offered(&request.tools.derived::<OfferedTools>().0),
+        };
         let most = request.max_tokens.or(self.max_tokens);
         let (max_tokens, max_completion_tokens) = match self.output_limit {
             OutputLimit::MaxTokens => (most, None),
@@ -130,7 +128,7 @@ impl WireConfig {
         Body {
             model: &self.model,
             messages,
-            tools: request.tools.iter().map(WireTool::of).chain(called).collect(),
+            tools: (!is_empty).then_some(tools),
             tool_choice,
             response_format: request.output_schema.as_ref().map(ResponseFormat::of),
             temperature: request.temperature.or(self.temperature),
@@ -142,88 +140,47 @@ impl WireConfig {
         }
     }
 
-    fn message<'a>(&self, message: &'a Message, in_round: bool) -> WireMessage<'a> {
-        let is_assistant = message.role == Role::Assistant;
-        let sends_reasoning = match self.reasoning {
-            ReasoningPolicy::Never => false,
-            ReasoningPolicy::ToolRound => in_round,
-            ReasoningPolicy::Always => true,
-        };
-        let only_calls = is_assistant && !message.tool_calls.is_empty() && message.content.is_empty();
-        let calls = message.tool_calls.iter().map(|call| WireCall {
-            id: &call.id,
-            kind: "function",
-            function: WireFunction {
-                name: self.name(&call.name),
-                arguments: self.arguments(&call.arguments),
-            },
+    /// Returns the messages of the body. A message that is sent on its own is encoded once, for the first body
+    /// that has it.
+    fn messages<'a>(&self, request: &'a Request) -> Vec<Sent<'a>> {
+        // A synthetic user message belongs to the model's current round.
+        let of_the_user = |message: &Message| message.role == Role::User && !message.synthetic;
+        let last_user = request.messages.iter().rposition(of_the_user);
+        let items = request.messages.iter().enumerate().flat_map(|(at, message)| {
+            let reasoning = match self.reasoning {
+                ReasoningPolicy::Never => false,
+                ReasoningPolicy::ToolRound => last_user.is_none_or(|user| at > user),
+                ReasoningPolicy::Always => true,
+            };
+            let media = media_behind(&request.messages, at, self.accepts).map(Item::Media);
+            [Item::Message { message, reasoning }].into_iter().chain(media)
         });
-        WireMessage {
-            role: message.role,
-            content: (!only_calls).then_some(Content::Text(Cow::Borrowed(message.content.as_str()))),
-            reasoning_content: Some(message.reasoning.as_str())
-                .filter(|text| is_assistant && sends_reasoning && !text.is_empty()),
-            tool_calls: calls.collect(),
-            tool_call_id: Some(message.tool_call_id.as_str()).filter(|_| message.role == Role::Tool),
+        if !self.alternates {
+            return items.map(|item| item.sent(self.arguments)).collect();
         }
-    }
-
-    /// Returns a message with the media of a round, after its last result.
-    fn media_behind<'a>(&self, messages: &'a [Message], at: usize) -> Option<WireMessage<'a>> {
-        let is_result = |message: &Message| message.role == Role::Tool;
-        if !is_result(&messages[at]) || messages.get(at + 1).is_some_and(is_result) {
-            return None;
-        }
-        let first =
-            messages[..at].iter().rposition(|message| !is_result(message)).map_or(0, |before| before + 1);
-        let mut parts = Vec::new();
-        for result in &messages[first..=at] {
-            let mut media = result.media.iter().filter(|media| self.accepts.takes(media.mime)).peekable();
-            if media.peek().is_some() {
-                let text = format!(
-                    "[This is from a tool, not from the user: the images and audio of the result of call {}]",
-                    result.tool_call_id
-                );
-                parts.push(Part::Text { text: text.into() });
-                parts.extend(media.map(Part::of));
+        let turns = items.fold(Vec::<Vec<Item<'a>>>::new(), |mut turns, next| {
+            match turns.last_mut() {
+                Some(turn) if turn.last().is_some_and(|last| last.is_joined_by(&next)) => turn.push(next),
+                _ => turns.push(vec![next]),
             }
-        }
-        (!parts.is_empty()).then(|| WireMessage {
-            role: Role::User,
-            content: Some(Content::Parts(parts)),
-            reasoning_content: None,
-            tool_calls: Vec::new(),
-            tool_call_id: None,
-        })
+            turns
+        });
+        turns.into_iter().map(|turn| joined(turn, self.arguments)).collect()
     }
 
-    /// Replaces a name that is not valid for a tool, since providers may reject it.
-    fn name<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        match self.arguments {
-            WirePolicy::Wrap if !is_tool_name(name) => {
-                let fits = |char: char| if is_tool_name(char.encode_utf8(&mut [0; 4])) { char } else { '_' };
-                let name: String = name.chars().map(fits).take(LONGEST_TOOL_NAME).collect();
-                Cow::Owned(if name.is_empty() { "_".to_owned() } else { name })
-            }
-            WirePolicy::Wrap | WirePolicy::Verbatim => Cow::Borrowed(name),
-        }
-    }
-
-    fn arguments(&self, text: &str) -> String {
-        match self.arguments {
-            WirePolicy::Wrap if text.trim().is_empty() => "{}".to_owned(),
-            WirePolicy::Wrap if !is_json_object(text) => serde_json::json!({ "_raw": text }).to_string(),
-            WirePolicy::Wrap | WirePolicy::Verbatim => text.to_owned(),
-        }
+    /// Returns the names of the tools that a conversation calls.
+    fn called(&self, request: &Request) -> BTreeSet<String> {
+        let calls = request.messages.iter().flat_map(|message| &message.tool_calls);
+        calls.map(|call| self.arguments.name(&call.name).into_owned()).collect()
     }
 }
 
 #[derive(Serialize)]
 struct Body<'a> {
     model: &'a str,
-    messages: Vec<WireMessage<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<WireTool<'a>>,
+    messages: Vec<Sent<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Tools<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -265,127 +222,22 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-#[derive(Serialize)]
-struct WireMessage<'a> {
-    role: Role,
-    content: Option<Content<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_content: Option<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<WireCall<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<&'a str>,
-}
-
+/// The tools of a body.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
-    Text(Cow<'a, str>),
-    Parts(Vec<Part<'a>>),
+enum Tools<'a> {
+    Offered(&'a RawValue),
+    Called(Vec<WireTool<'static>>),
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
-    Text { text: Cow<'a, str> },
-    ImageUrl { image_url: ImageUrl<'a> },
-    InputAudio { input_audio: InputAudio<'a> },
-}
+/// The JSON of offered tools.
+struct OfferedTools(Box<RawValue>);
 
-#[derive(Serialize)]
-struct ImageUrl<'a> {
-    #[serde(serialize_with = "data_url")]
-    url: &'a Media,
-}
-
-#[derive(Serialize)]
-struct InputAudio<'a> {
-    data: &'a str,
-    format: &'static str,
-}
-
-fn data_url<S: Serializer>(media: &Media, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("data:{};base64,{}", media.mime.as_str(), media.base64()))
-}
-
-impl<'a> Part<'a> {
-    fn of(media: &'a Media) -> Self {
-        let sound = |format| Self::InputAudio { input_audio: InputAudio { data: media.base64(), format } };
-        match media.mime {
-            MediaType::Wav => sound("wav"),
-            MediaType::Mp3 => sound("mp3"),
-            MediaType::Png | MediaType::Jpeg | MediaType::Gif | MediaType::Webp => {
-                Self::ImageUrl { image_url: ImageUrl { url: media } }
-            }
-        }
+impl DerivedFrom<[ToolSpec]> for OfferedTools {
+    fn derive(tools: &[ToolSpec]) -> Self {
+        let tools: Vec<_> = tools.iter().map(WireTool::of).collect();
+        Self(to_raw_value(&tools).expect("what is sent has a JSON form"))
     }
-}
-
-impl<'a> Content<'a> {
-    /// Merges two consecutive messages of one side.
-    fn and(self, next: Self) -> Self {
-        match (self, next) {
-            (Self::Text(first), Self::Text(next)) => Self::Text(Cow::Owned(format!("{first}\n\n{next}"))),
-            (first, next) => Self::Parts(first.parts().into_iter().chain(next.parts()).collect()),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Text(text) if text.is_empty())
-    }
-
-    fn parts(self) -> Vec<Part<'a>> {
-        match self {
-            Self::Text(text) => vec![Part::Text { text }],
-            Self::Parts(parts) => parts,
-        }
-    }
-}
-
-/// Returns the names of the tools that a conversation calls.
-fn called(messages: &[WireMessage<'_>]) -> BTreeSet<String> {
-    let calls = messages.iter().flat_map(|message| &message.tool_calls);
-    calls.map(|call| call.function.name.clone().into_owned()).collect()
-}
-
-/// Merges consecutive messages of one side. A call and its results are not changed.
-fn joined<'a>(messages: impl Iterator<Item = WireMessage<'a>>) -> Vec<WireMessage<'a>> {
-    messages.fold(Vec::new(), |mut turns: Vec<WireMessage<'a>>, next| {
-        let is_one_side = matches!(next.role, Role::User | Role::Assistant);
-        match turns.last_mut() {
-            Some(last) if is_one_side && last.role == next.role && last.tool_calls.is_empty() => {
-                last.join(next);
-            }
-            _ => turns.push(next),
-        }
-        turns
-    })
-}
-
-impl<'a> WireMessage<'a> {
-    fn join(&mut self, next: Self) {
-        let said = |content: Option<Content<'a>>| content.filter(|content| !content.is_empty());
-        self.content = match (said(self.content.take()), said(next.content)) {
-            (Some(first), Some(next)) => Some(first.and(next)),
-            (first, next) => first.or(next),
-        };
-        self.reasoning_content = next.reasoning_content.or(self.reasoning_content);
-        self.tool_calls = next.tool_calls;
-    }
-}
-
-#[derive(Serialize)]
-struct WireCall<'a> {
-    id: &'a str,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    function: WireFunction<'a>,
-}
-
-#[derive(Serialize)]
-struct WireFunction<'a> {
-    name: Cow<'a, str>,
-    arguments: String,
 }
 
 #[derive(Serialize)]
@@ -415,7 +267,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::ToolCall;
+    use crate::{Media, ToolCall};
 
     fn body(config: &WireConfig, messages: Vec<Message>) -> Value {
         serde_json::to_value(config.body(&Request { messages, ..Request::default() })).unwrap()
@@ -448,7 +300,7 @@ mod tests {
             description: "says it".into(),
             parameters: json!({"type":"object"}),
         };
-        let request = Request { tools: vec![spec], max_tokens: Some(9), ..Request::default() };
+        let request = Request { tools: [spec].into(), max_tokens: Some(9), ..Request::default() };
         let mut config =
             WireConfig { output_limit: OutputLimit::MaxCompletionTokens, ..WireConfig::default() };
         config.extra.insert("seed".into(), json!(1));
@@ -520,8 +372,9 @@ mod tests {
     fn media_of_a_round_follow_its_results_for_models_that_take_them() {
         let media = |mime: &str, data: &str| Media::new(mime, data).unwrap();
         let (gif, wav) = (media("image/gif", "R0lGODlh"), media("audio/wav", "UklGRi4uLi5XQVZF"));
-        let results = ["c1", "c2"]
-            .map(|id| Message { media: vec![gif.clone(), wav.clone()], ..Message::tool(id, "[both]") });
+        let results = ["c1", "c2"].map(|id| {
+            Message::tool(id, "[both]").with(|result| result.media = vec![gif.clone(), wav.clone()])
+        });
         let calls = ["c1", "c2"].map(|id| ToolCall::new(id, "look", "{}"));
         let [one, two] = results;
         let messages = vec![
@@ -599,7 +452,7 @@ mod tests {
 
     #[test]
     fn reasoning_goes_back_as_the_policy_says() {
-        let thinking = |text: &str| Message { reasoning: text.into(), ..Message::assistant("a") };
+        let thinking = |text: &str| Message::assistant("a").with(|message| message.reasoning = text.into());
         let messages = vec![Message::user("1"), thinking("old"), Message::user("2"), thinking("new")];
         let sent = |reasoning| {
             let config = WireConfig { reasoning, ..WireConfig::default() };

@@ -2,7 +2,10 @@
 //!
 //! Start at [`fingerprint`].
 
-use std::{cell::Cell, fmt::Display};
+use std::{
+    cell::Cell,
+    fmt::{self, Display},
+};
 
 use serde::{
     Serialize, Serializer,
@@ -26,8 +29,45 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// # Source
 /// XXH3 of each text and number, combined upward into those of their containers.
 pub fn fingerprint(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
-    let room = Cell::new(usize::MAX);
-    Ok(shown(value.serialize(Printer { room: &room, begun: None, exact: false })?))
+    Fingerprint::of(value).map(|print| print.to_string())
+}
+
+/// A [`fingerprint`] as a number. Its `Display` is the text.
+///
+/// The fingerprint of a list is computed from those of its elements, without the elements.
+///
+/// ```
+/// use superstep_state::{Fingerprint, fingerprint};
+///
+/// let each = ["a", "b"].map(|text| Fingerprint::of(text).unwrap());
+/// assert_eq!(Fingerprint::of_list(each).to_string(), fingerprint(&["a", "b"]).unwrap());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(u64);
+
+impl Fingerprint {
+    /// Returns the fingerprint of a value.
+    ///
+    /// # Errors
+    /// If the value cannot be serialized.
+    pub fn of(value: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
+        let room = Cell::new(usize::MAX);
+        value.serialize(Printer { room: &room, begun: None, exact: false }).map(Self)
+    }
+
+    /// Returns the fingerprint of a list from those of its elements.
+    pub fn of_list(elements: impl IntoIterator<Item = Self>) -> Self {
+        let (read, print) = elements
+            .into_iter()
+            .fold((0, Kind::List as u64), |(read, print), Self(element)| (read + 1, mixed(element, print)));
+        Self(mixed(read, print))
+    }
+}
+
+impl Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
 }
 
 /// Returns the fingerprint of a value that distinguishes values which are equal in JSON: `None` and
@@ -55,11 +95,7 @@ pub(crate) fn exact_of(value: &(impl Serialize + ?Sized)) -> Option<u64> {
 pub fn outline(most: usize, serialize: impl FnOnce(Printer<'_>) -> Result<u64, Error>) -> Option<String> {
     let (room, begun) = (Cell::new(most), Cell::new(None));
     let whole = serialize(Printer { room: &room, begun: Some(&begun), exact: false });
-    whole.ok().or_else(|| begun.get()).map(shown)
-}
-
-fn shown(print: u64) -> String {
-    format!("{print:016x}")
+    whole.ok().or_else(|| begun.get()).map(|print| Fingerprint(print).to_string())
 }
 
 /// A serializer that computes the fingerprint of a value.

@@ -26,7 +26,7 @@ mod view;
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
 pub use channel::{Channel, ChannelValue, Migrate, Stored};
 pub use encode::MAX_DEPTH;
-pub use fingerprint::fingerprint;
+pub use fingerprint::{Fingerprint, fingerprint};
 pub use flatten::Flattens;
 pub use into_option::IntoOption;
 pub use into_update::IntoUpdate;

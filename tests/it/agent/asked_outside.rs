@@ -129,7 +129,7 @@ on_every_store! {
         let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", r#"{"to":"a"}"#), txt("ok")]);
         let asked = agent.thread("t").ask("go").await.unwrap().interrupts;
         let mut message = head(agent.graph()).await.values.messages.last().unwrap().clone();
-        message.tool_calls[0].arguments = r#"{"to":"mallory"}"#.into();
+        message.to_mut().tool_calls[0].arguments = r#"{"to":"mallory"}"#.into();
         agent.graph().thread("t").update(AgentState::update().messages([message])).await.unwrap();
         let error = agent.thread("t").answer(&asked[0].id, Approval::Approve).resume().await.unwrap_err();
         assert!(matches!(error, RunError::ChangedQuestion(_)), "{error}");

@@ -103,7 +103,8 @@ fn a_summary_replaces_messages_beyond_the_budget() {
     assert!(ran.requests[2].get("tools").is_some());
     // The stored conversation is complete and has no other messages.
     let stored = history().into_iter().chain([Message::user("u2"), calls(&["c3"]), result("c3")]);
-    let stored = stored.chain([Message::assistant("done")]).map(|message| (message.role, message.content));
+    let stored =
+        stored.chain([Message::assistant("done")]).map(|message| (message.role, message.into_data().content));
     assert!(ran.state().messages.iter().map(|message| (message.role, message.content.clone())).eq(stored));
     assert_eq!((ran.reply(), ran.state().llm_calls, ran.state().model_requests), ("done", 2, 3));
 }
@@ -491,7 +492,7 @@ proptest! {
                 assert_eq!(said(first, "open"), usize::from(open.is_some()), "{first:#?}");
             }
             assert!(of_agent.all(|request| said(request, "the newest") == 1));
-            let without_ids = |message: &Message| Message { id: String::new(), ..message.clone() };
+            let without_ids = |message: &Message| message.clone().with_id("");
             assert!(state.messages.iter().take(stored.len()).map(without_ids).eq(stored.iter().map(without_ids)));
         });
     }

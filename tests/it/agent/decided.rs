@@ -60,7 +60,11 @@ impl Thread {
     /// Returns the result of each call, and the model's arguments.
     async fn results(&self) -> Vec<String> {
         let messages = self.messages().await;
-        messages.into_iter().filter(|said| !said.tool_call_id.is_empty()).map(|said| said.content).collect()
+        messages
+            .into_iter()
+            .filter(|said| !said.tool_call_id.is_empty())
+            .map(|said| said.into_data().content)
+            .collect()
     }
 }
 

@@ -33,11 +33,11 @@ fn read(history: &[Message]) -> Vec<String> {
         agent.thread("t").run(input).await.unwrap();
         agent.thread("t").ask("u3").await.unwrap();
         let messages = head(agent.graph()).await.values.messages;
-        let without_id = |message: &Message| Message { id: String::new(), ..message.clone() };
+        let without_id = |message: &Message| message.clone().with_id("");
         messages.iter().take(history.len()).map(without_id).collect::<Vec<_>>()
     });
     // The stored conversation is unchanged.
-    assert!(stored.into_iter().eq(history.iter().map(|said| Message { id: String::new(), ..said.clone() })));
+    assert!(stored.into_iter().eq(history.iter().map(|said| said.clone().with_id(""))));
     let after = ["user: u2", "assistant: ", "tool: r:1", "assistant: ok", "user: u3"];
     assert!(sent.last.ends_with(&after.map(str::to_owned)), "{:?}", sent.last);
     sent.last[..sent.last.len() - after.len()].to_vec()

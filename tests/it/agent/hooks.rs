@@ -109,12 +109,12 @@ fn hooks_replace_request_and_response_and_the_conversation_has_the_original() {
         let mut hooks = Hooks::default();
         hooks.reasoning.pre(|mut request: Request| async move {
             request.messages.insert(0, Message::system("be brief"));
-            request.tools.clear();
+            request.tools.to_mut().clear();
             Ok(Some(request))
         });
         hooks.reasoning.post(|request: Request, mut answer: Message| async move {
             assert_eq!(request.messages[0].content, "be brief", "it sees what was asked");
-            answer.content.push('!');
+            answer.to_mut().content.push('!');
             Ok(Some(answer))
         });
         hooks
@@ -139,7 +139,7 @@ fn a_hook_gets_a_copy() {
         });
         hooks.reasoning.post(|_, mut answer: Message| {
             ready({
-                answer.content.clear();
+                answer.to_mut().content.clear();
                 Ok(None)
             })
         });

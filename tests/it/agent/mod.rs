@@ -53,6 +53,7 @@ mod resume;
 mod retrieve;
 mod rules;
 mod second_opinion;
+mod shared;
 mod snapshots;
 mod spill;
 mod splits;

@@ -413,7 +413,8 @@ async fn the_graph_of_graphs_can_be_drawn() {
 fn a_sub_agent_is_offered_like_any_other_tool() {
     let (kit, boss, digger) = (Kit::default(), caller("boss", &[]), caller("digger", &[]));
     let deps = office(&kit, &boss, &digger).deps().unwrap();
-    let spec = deps.tools.specs().into_iter().find(|spec| spec.name == "digger").unwrap();
+    let specs = deps.tools.specs();
+    let spec = specs.iter().find(|spec| spec.name == "digger").unwrap();
     assert_eq!((spec.description.as_str(), &spec.parameters["required"]), ("Knows more.", &json!(["task"])));
     let twice = office(&kit, &boss, &digger).sub_agent(sub("digger", agent(&digger, &kit, &[]))).build();
     assert!(twice.is_err_and(|error| error.to_string().contains("`digger`")));

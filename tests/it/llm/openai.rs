@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use superstep::llm::{
-    ApiKey, FinishReason, Message, ReasoningPolicy, Request, Response, ToolCall, ToolSpec, Usage, complete,
+    ApiKey, FinishReason, Message, ReasoningPolicy, Request, Response, ToolCall, ToolSpec, ToolSpecs, Usage,
+    complete,
 };
 use superstep_testing::script::{Answer, call, txt};
 
@@ -46,11 +47,11 @@ async fn arguments_split_over_chunks_go_back_byte_for_byte() {
     let (server, model) = served([Answer::sse(ADD_CALL), txt("5")]).await;
     let first = complete(&model, ask([Message::user("2+3?")])).await.unwrap();
     assert_eq!(first, add_call());
-    let tools = vec![ToolSpec {
+    let tools = ToolSpecs::from([ToolSpec {
         name: "add".into(),
         description: "adds".into(),
         parameters: json!({"type":"object"}),
-    }];
+    }]);
     let messages = vec![Message::user("2+3?"), first.message, Message::tool("call_1", "5")];
     let second = complete(&model, Request { messages, tools, ..Request::default() }).await.unwrap();
     assert_eq!(second.message, Message::assistant("5"));

@@ -240,7 +240,7 @@ fn an_older_message_has_no_media_and_a_newer_one_is_read_back() {
     let old: Message =
         serde_json::from_value(json!({"role": "tool", "content": "x", "tool_call_id": "c1"})).unwrap();
     assert_eq!(old, Message::tool("c1", "x"));
-    let new = Message { media: vec![Media::new("image/gif", GIF).unwrap()], ..old };
+    let new = old.with(|message| message.media = vec![Media::new("image/gif", GIF).unwrap()]);
     let stored = serde_json::to_value(&new).unwrap();
     assert_eq!(stored["media"], json!([{"mime": "image/gif", "data": GIF}]));
     assert_eq!(serde_json::from_value::<Message>(stored).unwrap(), new);

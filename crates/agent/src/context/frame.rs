@@ -2,7 +2,12 @@
 //!
 //! Start at [`Frame`].
 
-use superstep_llm::{Message, Role, ToolSpec};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use superstep_llm::{Message, Role, ToolSpecs};
 
 use super::finish::Finishing;
 use crate::{
@@ -12,21 +17,40 @@ use crate::{
 };
 
 /// The parts of a request around the conversation.
-pub(crate) struct Frame {
-    pub(crate) system: Option<Message>,
-    pub(crate) tools: Vec<ToolSpec>,
+pub(crate) struct Frame<'a> {
+    /// The text of the system message, if there is one.
+    pub(crate) system: Option<Cow<'a, str>>,
+    pub(crate) tools: ToolSpecs,
 }
 
-impl Frame {
-    pub(crate) fn of(deps: &AgentDeps, state: &AgentState) -> Self {
+impl<'a> Frame<'a> {
+    pub(crate) fn of(deps: &'a AgentDeps, state: &AgentState) -> Self {
         let finishing = Finishing::of(&deps.config, state);
         let prompted = finishing.of_text().filter(|_| finishing.mode() == OutputMode::Prompted);
-        let prompted = prompted.as_ref().map(prompts::output_schema);
-        let system = [Some(deps.config.system_prompt.as_str()), prompted.as_deref()];
-        let system: Vec<&str> = system.into_iter().flatten().filter(|text| !text.is_empty()).collect();
-        let system = Some(system.join("\n\n")).filter(|prompt| !prompt.is_empty()).map(Message::system);
-        let tools = deps.tools.specs().into_iter().chain(finishing.tool());
-        Self { system, tools: tools.collect() }
+        let (prompt, prompted) = (&*deps.config.system_prompt, prompted.as_ref().map(prompts::output_schema));
+        let system = match prompted {
+            None => Cow::Borrowed(prompt),
+            Some(prompted) if prompt.is_empty() => Cow::Owned(prompted),
+            Some(prompted) => Cow::Owned([prompt, &prompted].join("\n\n")),
+        };
+        let mut tools = deps.tools.specs();
+        if let Some(finish) = finishing.tool() {
+            tools.to_mut().push(finish);
+        }
+        Self { system: Some(system).filter(|prompt| !prompt.is_empty()), tools }
+    }
+}
+
+/// The system message of the last request, shared with the next one if its text is the same.
+#[derive(Clone, Default)]
+pub(crate) struct SystemMessage(Arc<Mutex<Option<Message>>>);
+
+impl SystemMessage {
+    /// Returns the message with this text.
+    pub(crate) fn of(&self, text: &str) -> Message {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let message = last.take().filter(|last| last.content == text);
+        last.insert(message.unwrap_or_else(|| Message::system(text))).clone()
     }
 }
 

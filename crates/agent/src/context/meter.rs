@@ -87,7 +87,7 @@ impl<'a> Meter<'a> {
     /// Returns the tokens common to all requests.
     pub(super) fn frame(&self) -> u64 {
         let Frame { system, tools } = Frame::of(self.deps, self.state);
-        let system = system.map_or(0, |system| self.message(&system));
+        let system = system.map_or(0, |system| self.message(&Message::system(system)));
         tools.iter().map(|tool| self.tool(tool)).fold(system, u64::saturating_add)
     }
 

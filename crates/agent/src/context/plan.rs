@@ -189,7 +189,7 @@ impl<'a> Plan<'a> {
     /// Omits the media of the results before `to`.
     fn leave_out_media(&mut self, to: usize) {
         let places = self.results(self.shown.without_media, to);
-        if self.replace(&places, 1, |shown, place| shown.bare(place).into_owned()) {
+        if self.replace(&places, 1, |shown, place| shown.bare(place)) {
             self.shown.without_media = to;
             self.change.view.without_media = self.shown.messages[to - 1].id.clone();
         }
@@ -198,7 +198,7 @@ impl<'a> Plan<'a> {
     /// Truncates the results before `to`.
     fn shorten(&mut self, to: usize, min_gain: u64) {
         let places = self.results(self.shown.shortened, to);
-        if self.replace(&places, min_gain, |shown, place| shown.cut(place).into_owned()) {
+        if self.replace(&places, min_gain, |shown, place| shown.cut(place)) {
             self.shown.shortened = to;
             self.change.view.shortened = self.shown.messages[to - 1].id.clone();
         }
@@ -221,7 +221,7 @@ impl<'a> Plan<'a> {
             }
         }
         let places = self.results(self.shown.pruned, to);
-        if self.replace(&places, min_gain, |shown, place| shown.stub(place).into_owned()) {
+        if self.replace(&places, min_gain, |shown, place| shown.stub(place)) {
             self.shown.pruned = to;
             self.change.view.pruned = self.shown.messages[to - 1].id.clone();
         }

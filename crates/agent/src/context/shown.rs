@@ -1,8 +1,11 @@
 //! The messages of a view.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    sync::{Mutex, PoisonError},
+};
 
-use superstep_llm::{Message, Role};
+use superstep_llm::{DerivedFrom, Message, MessageData, Role};
 
 use super::summary;
 use crate::{
@@ -43,40 +46,38 @@ impl<'a> Shown<'a> {
     }
 
     /// Returns the sent messages.
-    pub(crate) fn messages(&self) -> impl Iterator<Item = Cow<'a, Message>> {
-        let summary = self.summary.as_deref().map(|summary| Cow::Owned(summary::message(summary)));
-        let kept = self.kept.map(|kept| Cow::Borrowed(&self.messages[kept]));
+    pub(crate) fn messages(&self) -> impl Iterator<Item = Message> {
+        let summary = self.summary.as_deref().map(summary::message);
+        let kept = self.kept.map(|kept| self.messages[kept].clone());
         let rest = self.messages.iter().enumerate().skip(self.start);
         let (pruned, shortened, bare, micro) = (self.pruned, self.shortened, self.without_media, self.micro);
         let rest = rest.map(move |(at, message)| {
-            let message = as_shown(message, at < pruned, at < shortened, micro);
-            if at < bare { without_media(message) } else { message }
+            as_shown(message, at < pruned, micro.filter(|_| at < shortened), at < bare)
         });
         summary.into_iter().chain(kept).chain(rest)
     }
 
     /// Returns the message at a position, as it is sent.
-    pub(super) fn at(&self, place: usize) -> Cow<'a, Message> {
+    pub(super) fn at(&self, place: usize) -> Message {
         self.with(place, place < self.pruned, place < self.shortened, place < self.without_media)
     }
 
-    fn with(&self, place: usize, pruned: bool, cut: bool, bare: bool) -> Cow<'a, Message> {
-        let message = as_shown(&self.messages[place], pruned, cut, self.micro);
-        if bare { without_media(message) } else { message }
+    fn with(&self, place: usize, pruned: bool, cut: bool, bare: bool) -> Message {
+        as_shown(&self.messages[place], pruned, self.micro.filter(|_| cut), bare)
     }
 
     /// Returns the message without its media.
-    pub(super) fn bare(&self, place: usize) -> Cow<'a, Message> {
+    pub(super) fn bare(&self, place: usize) -> Message {
         self.with(place, place < self.pruned, place < self.shortened, true)
     }
 
     /// Returns the message truncated.
-    pub(super) fn cut(&self, place: usize) -> Cow<'a, Message> {
+    pub(super) fn cut(&self, place: usize) -> Message {
         self.with(place, place < self.pruned, true, place < self.without_media)
     }
 
     /// Returns the message reduced to its first line.
-    pub(super) fn stub(&self, place: usize) -> Cow<'a, Message> {
+    pub(super) fn stub(&self, place: usize) -> Message {
         self.with(place, true, true, place < self.without_media)
     }
 
@@ -103,37 +104,72 @@ pub(super) fn is_of_user(message: &Message) -> bool {
     message.role == Role::User && !message.synthetic
 }
 
-fn as_shown<'a>(message: &'a Message, pruned: bool, cut: bool, micro: Option<&Truncate>) -> Cow<'a, Message> {
-    if message.role != Role::Tool {
-        return Cow::Borrowed(message);
+/// The reduction of a message.
+#[derive(Clone, PartialEq)]
+struct Reduction {
+    /// A result is reduced to its first line.
+    pruned: bool,
+    /// A result is truncated.
+    cut: Option<Truncate>,
+    /// The media are left out.
+    bare: bool,
+}
+
+/// The last reduction of a message and its result, which the next request needs again; `None` instead of the
+/// message itself.
+#[derive(Default)]
+struct Reduced(Mutex<Option<(Reduction, Option<Message>)>>);
+
+impl DerivedFrom<MessageData> for Reduced {
+    fn derive(_: &MessageData) -> Self {
+        Self::default()
     }
-    let shorter = match micro {
-        _ if pruned => Some(stub(&message.content)),
-        Some(micro) if cut => Some(micro.apply(message.content.clone())),
-        _ => None,
+}
+
+fn as_shown(message: &Message, pruned: bool, cut: Option<&Truncate>, bare: bool) -> Message {
+    let (is_result, bare) = (message.role == Role::Tool, bare && !message.media.is_empty());
+    if !(bare || (is_result && (pruned || cut.is_some()))) {
+        return message.clone();
+    }
+    let mut last = message.derived::<Reduced>().0.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_same = |how: &Reduction| how.pruned == pruned && how.bare == bare && how.cut.as_ref() == cut;
+    if let Some((_, reduced)) = last.as_ref().filter(|(how, _)| is_same(how)) {
+        return reduced.as_ref().unwrap_or(message).clone();
+    }
+    let shorter = if is_result { shortened(message, pruned, cut) } else { None };
+    let reduced = match shorter {
+        Some(shorter) if bare => Some(without_media(shorter)),
+        None if bare => Some(without_media(message.clone())),
+        shorter => shorter,
+    };
+    *last = Some((Reduction { pruned, cut: cut.cloned(), bare }, reduced.clone()));
+    reduced.unwrap_or_else(|| message.clone())
+}
+
+/// Returns a shorter result, if it is worth it.
+fn shortened(message: &Message, pruned: bool, cut: Option<&Truncate>) -> Option<Message> {
+    let shorter = match cut {
+        _ if pruned => stub(&message.content),
+        Some(cut) => cut.apply(message.content.clone()),
+        None => return None,
     };
     // Truncated text exceeds the limit by its marker only, and must not be truncated twice.
-    let is_worth_it =
-        |shorter: &String| shorter.len().saturating_mul(10) < message.content.len().saturating_mul(9);
-    match shorter.filter(is_worth_it) {
-        Some(content) => Cow::Owned(Message { content, ..message.clone() }),
-        None => Cow::Borrowed(message),
-    }
+    let is_worth_it = shorter.len().saturating_mul(10) < message.content.len().saturating_mul(9);
+    is_worth_it.then(|| message.clone().with(|message| message.content = shorter))
 }
 
 /// Returns the message without its media, described in its text.
-fn without_media(message: Cow<'_, Message>) -> Cow<'_, Message> {
-    match message.media.len() {
-        0 => message,
-        n => Cow::Owned(without_first_media(message.into_owned(), n)),
-    }
+fn without_media(message: Message) -> Message {
+    let n = message.media.len();
+    without_first_media(message, n)
 }
 
 /// Returns the message without its first `n` media, as stated in its text.
-pub(crate) fn without_first_media(mut message: Message, n: usize) -> Message {
-    message.media.drain(..n);
-    message.content = format!("{}\n{}", message.content, prompts::media_left_out(n));
-    message
+pub(crate) fn without_first_media(message: Message, n: usize) -> Message {
+    message.with(|message| {
+        message.media.drain(..n);
+        message.content = format!("{}\n{}", message.content, prompts::media_left_out(n));
+    })
 }
 
 /// Returns the stub of an old result. The call with its arguments precedes it.
@@ -144,4 +180,31 @@ fn stub(content: &str) -> String {
         None => line.to_owned(),
     };
     format!("[Old tool result, {} bytes, not shown any more. It began: {title}]", content.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use superstep_llm::Media;
+
+    use super::*;
+
+    #[test]
+    fn a_reduced_result_is_shared_until_it_is_reduced_otherwise() {
+        let result = Message::tool("c1", "a long line\n".repeat(100));
+        let result = result.with(|result| result.media = vec![Media::new("image/gif", "R0lGODlh").unwrap()]);
+        let cut = Truncate::chars(10, "…");
+        let reductions =
+            [(true, None, false), (false, Some(&cut), false), (false, None, true), (true, Some(&cut), true)];
+        let reduced = |(pruned, cut, bare)| as_shown(&result, pruned, cut, bare);
+        let texts = reductions.map(|reduction| {
+            let first = reduced(reduction);
+            assert!(first.is_same(&reduced(reduction)), "{reduction:?}");
+            assert_eq!(first.media.is_empty(), reduction.2);
+            first.content.clone()
+        });
+        assert_eq!(texts, reductions.map(|reduction| reduced(reduction).content.clone()));
+        assert!(reduced((false, None, false)).is_same(&result));
+        let short = Message::tool("c2", "short");
+        assert!(as_shown(&short, true, None, true).is_same(&short));
+    }
 }

@@ -5,6 +5,7 @@ use superstep_llm::Role;
 
 use crate::{
     AgentState, HasAgent,
+    context::frame::SystemMessage,
     deps::AgentDeps,
     nodes::{
         agent::agent,
@@ -96,7 +97,7 @@ pub fn add_memory_trigger<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDe
 /// Adds the node `agent`, which calls the model once. [`should_continue`] chooses the next node.
 #[track_caller]
 pub fn add_agent<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
-    add_node(graph, "agent", deps.clone(), agent)
+    add_node(graph, "agent", (deps.clone(), SystemMessage::default()), agent)
 }
 
 /// Adds the node `tools`, which executes the called tools and answers every call.

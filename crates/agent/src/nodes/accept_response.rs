@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use superstep_graph::{Cx, State};
-use superstep_llm::{FinishReason, Message, Response, ToolCall};
+use superstep_llm::{FinishReason, Message, MessageData, Response, ToolCall};
 
 use super::{budget::Spent, next_call::NextCall};
 use crate::{
@@ -37,7 +37,8 @@ pub(super) fn accept(
     spent: &Spent,
     cx: &Cx,
 ) -> Accepted {
-    let Response { mut message, finish, .. } = response;
+    let Response { message, finish, .. } = response;
+    let mut message = message.into_data();
     let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
     let refuses = finish == FinishReason::Refusal;
     let says_nothing = message.content.trim().is_empty();
@@ -128,11 +129,11 @@ pub(super) fn accept(
         }
     }
     let is_reply = message.tool_calls.is_empty() && !answer.again && !ends && !stopped;
-    Accepted { message: Some(message), repeats, reminder, answer, is_reply, update }
+    Accepted { message: Some(message.into()), repeats, reminder, answer, is_reply, update }
 }
 
 /// Joins the message with its earlier parts.
-fn whole(mut message: Message, begun: Option<&Message>, cx: &Cx) -> Message {
+fn whole(mut message: MessageData, begun: Option<&Message>, cx: &Cx) -> MessageData {
     match begun {
         Some(begun) => {
             message.id = begun.id.clone();
@@ -167,7 +168,7 @@ pub(super) enum Broke {
 pub(super) fn partial_message(
     config: &ReactConfig,
     state: &AgentState,
-    mut partial: Message,
+    partial: Message,
     broke: Broke,
     cx: &Cx,
 ) -> Option<Message> {
@@ -175,12 +176,13 @@ pub(super) fn partial_message(
     let is_whole = |call: &ToolCall| {
         !call.name.is_empty() && serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok()
     };
+    let mut partial = partial.into_data();
     partial.tool_calls.retain(|call| broke == Broke::Stopped && is_whole(call));
     if !keeps || (partial.content.trim().is_empty() && partial.tool_calls.is_empty()) {
         return None;
     }
     let begun = state.messages.last().filter(|_| state.answer.continuing);
-    Some(whole(Message { interrupted: true, ..partial }, begun, cx))
+    Some(whole(MessageData { interrupted: true, ..partial }, begun, cx).into())
 }
 
 /// Converts a complete call to its record in the histories.

@@ -15,21 +15,25 @@ use super::{
     steering_input::{Steered, steered},
 };
 use crate::{
-    AgentEvent, AgentOutcome, AgentState, config::prompts, deps::AgentDeps, events::emit,
-    state::AgentStateUpdate,
+    AgentEvent, AgentOutcome, AgentState, config::prompts, context::frame::SystemMessage, deps::AgentDeps,
+    events::emit, state::AgentStateUpdate,
 };
 
 /// Calls the model, unless the turn is over: the checks come first, then the call, streamed token by token.
 ///
 /// # Errors    At a limit that fails the run.
-pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<AgentStateUpdate, NodeError> {
+pub(crate) async fn agent(
+    (deps, system): (AgentDeps, SystemMessage),
+    state: AgentState,
+    cx: Cx,
+) -> Result<AgentStateUpdate, NodeError> {
     let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
     let (deps, offered) = deps.of_now(&state, &cx).await;
     let update = match summary_due(&deps, &state, &cx) {
         Some(update) => update,
         None => {
             emit(&cx, || AgentEvent::NodeStart { node: cx.node().to_string() });
-            let update = step(&deps, &state, &cx).await;
+            let update = step(&deps, &system, &state, &cx).await;
             emit(&cx, || AgentEvent::NodeEnd { node: cx.node().to_string() });
             update?
         }
@@ -40,7 +44,12 @@ pub(crate) async fn agent(deps: AgentDeps, state: AgentState, cx: Cx) -> Result<
     })
 }
 
-async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentStateUpdate, NodeError> {
+async fn step(
+    deps: &AgentDeps,
+    system: &SystemMessage,
+    state: &AgentState,
+    cx: &Cx,
+) -> Result<AgentStateUpdate, NodeError> {
     let call = match check(deps, state, cx)? {
         Continue(call) => call,
         Break(update) => return Ok(update),
@@ -51,8 +60,10 @@ async fn step(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> Result<AgentStat
         Ok(room) => room,
         Err(failure) => return Ok(stop(AgentOutcome::LlmError).error(failure)),
     };
-    let sent = request(deps, state, &room.view, &call, &new);
-    Ok(PlannedCall { deps, state, cx, call, room, new, steered: last }.run(sent).await?)
+    let sent = request(deps, state, &room.view, &call, (system, &new));
+    let call = PlannedCall { deps, state, cx, call, room, new, steered: last };
+    // Boxed, because the future of a node is moved several times before it starts.
+    Ok(Box::pin(call.run(sent)).await?)
 }
 
 /// Returns the next call, or the end of the turn; an empty update if another node has ended it already.

@@ -56,7 +56,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     let metadata = Metadata { is_interrupted: outcome == AgentOutcome::Cancelled, ..state.taken() };
     let finished =
         (state.answer.finished && outcome == AgentOutcome::Completed && !is_in_conversation(&state, &reply))
-            .then(|| Message { synthetic: true, ..Message::assistant(&reply) }.with_id(cx.id("reply")));
+            .then(|| Message::assistant(&reply).with_id(cx.id("reply")).with(|reply| reply.synthetic = true));
     let mut update = AgentState::update().final_reply(reply).metadata(metadata).outcome(outcome);
     if state.output_schema.is_some() {
         update = update.output_schema(None);

@@ -133,13 +133,14 @@ impl<'a> Calls<'a> {
     fn similar(&self, a: usize, b: usize, threshold: f64) -> bool {
         let (one, other) = (&self.call(a).args, &self.call(b).args);
         let results = [self.result(a), self.result(b)];
-        let like = match results {
-            [Some(result), Some(like)] => alike(result, like, threshold),
-            _ => true,
-        };
         // Another spelling of a failed call is another attempt.
         let failed = results.into_iter().flatten().any(prompts::is_failure);
-        like && if failed { one == other } else { alike_values(one, other, threshold) }
+        // The arguments first: they are shorter than the results.
+        let like = if failed { one == other } else { alike_values(one, other, threshold) };
+        like && match results {
+            [Some(result), Some(like)] => alike(result, like, threshold),
+            _ => true,
+        }
     }
 
     fn period(&self, max_period: usize, repeats: usize) -> Option<DetectedLoop> {
@@ -247,6 +248,9 @@ fn alike_values(a: &Value, b: &Value, threshold: f64) -> bool {
 }
 
 fn alike(a: &str, b: &str, threshold: f64) -> bool {
+    if a == b {
+        return true;
+    }
     let (a, b) = (normal(a), normal(b));
     if a == b {
         return true;

@@ -62,7 +62,7 @@ impl PlannedCall<'_> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
         offered::compared(&sent, cx).await;
         cx.compared("model", || Print::of(&sent)).await;
-        let mut recorded: RecordedResponse = cx.recorded("model", || self.ask(sent)).await;
+        let mut recorded: RecordedResponse = cx.recorded("model", || Box::pin(self.ask(sent))).await;
         let message = message_id(state, cx);
         let (requests, any) = (recorded.requests, recorded.streamed);
         let streamed = |calls| Streamed { message, requests, any, calls };
@@ -134,9 +134,16 @@ impl PlannedCall<'_> {
             }
         };
         let requests = asked.sent();
-        let partial = asked.answer.partial();
         let streamed = asked.streamed || progress.has_emitted();
-        let end = match ended.map(|ended| ended.and_then(|()| std::mem::take(&mut asked.answer).finish())) {
+        let partial = |asked: &ModelCall| asked.answer.partial();
+        let ended = match ended {
+            Some(Ok(())) if asked.answer.is_finished() => Some(std::mem::take(&mut asked.answer).finish()),
+            // A copy, because the text of a truncated response is stored like that of an interrupted one.
+            Some(Ok(())) => Some(asked.answer.clone().finish()),
+            Some(Err(error)) => Some(Err(error)),
+            None => None,
+        };
+        let end = match ended {
             Some(Ok(response)) => {
                 let calls = response.message.tool_calls.len();
                 let about = (&*message, requests);
@@ -145,9 +152,9 @@ impl PlannedCall<'_> {
                     Err(failure) => End::Unheard { failure, calls },
                 }
             }
-            Some(Err(error)) => End::Failed { error: failure(error, cx), partial },
-            None if out_of_time => End::OutOfTime { partial },
-            None => End::Cancelled { partial },
+            Some(Err(error)) => End::Failed { error: failure(error, cx), partial: partial(&asked) },
+            None if out_of_time => End::OutOfTime { partial: partial(&asked) },
+            None => End::Cancelled { partial: partial(&asked) },
         };
         asked.into_recorded(end, requests, streamed)
     }

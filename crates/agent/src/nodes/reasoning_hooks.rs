@@ -1,9 +1,7 @@
 //! The hooks around requests and responses.
 
-use std::borrow::Cow;
-
 use superstep_graph::Cx;
-use superstep_llm::{Message, Request, Response};
+use superstep_llm::{MessageData, Request, Response};
 
 use crate::{AgentEvent, deps::AgentDeps, events::emit, state::HookFailure, transcript::repair::repaired};
 
@@ -20,10 +18,7 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
     };
     match hooked == request {
         true => Ok(request),
-        false => Ok(Request {
-            messages: repaired(hooked.messages.iter().map(Cow::Borrowed), deps.config.result_order),
-            ..hooked
-        }),
+        false => Ok(Request { messages: repaired(hooked.messages, deps.config.result_order), ..hooked }),
     }
 }
 
@@ -51,7 +46,8 @@ pub(super) async fn after(
             emit(cx, || AgentEvent::LlmToken { token: text.into(), reasoning_token: reasoning.into() });
         }
     }
-    let Message { content, reasoning, tool_calls, .. } = hooked;
-    response.message = Message { content, reasoning, tool_calls, ..response.message };
+    let MessageData { content, reasoning, tool_calls, .. } = hooked.into_data();
+    let message = response.message.to_mut();
+    (message.content, message.reasoning, message.tool_calls) = (content, reasoning, tool_calls);
     Ok(response)
 }

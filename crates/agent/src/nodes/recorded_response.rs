@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use superstep_graph::{Cx, state::fingerprint};
-use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Role, Usage};
+use superstep_graph::{
+    Cx,
+    state::{Fingerprint, fingerprint},
+};
+use superstep_llm::{DerivedFrom, FinishReason, Message, ModelError, Request, Response, Role, Usage};
 
 use crate::state::{HookFailure, ModelFailure};
 
@@ -143,24 +146,36 @@ const APART: usize = 4;
 impl Print {
     pub(super) fn of(request: &Request) -> Self {
         let Request { messages, tools, output_schema, temperature, max_tokens, .. } = request;
-        let print = |message: &Message| format!("{}:{}", name(message.role), short(message));
+        let print = |message: &Message| format!("{}:{}", name(message.role), of_message(message));
         let rest = messages.get(1..).unwrap_or_default();
         let (between, last) = rest.split_at(rest.len().saturating_sub(APART));
         Self {
             messages: messages.len(),
             first: messages.first().map(print).unwrap_or_default(),
-            between: (!between.is_empty()).then(|| short(between)),
+            between: (!between.is_empty())
+                .then(|| Fingerprint::of_list(between.iter().map(of_message)).to_string()),
             last: last.iter().map(print).collect(),
-            tools: format!("{}:{}", tools.len(), short(tools)),
-            output_schema: output_schema.as_ref().map(short),
+            tools: format!("{}:{}", tools.len(), tools.derived::<Part>().0),
+            output_schema: output_schema.as_ref().map(|schema| fingerprint(schema).expect(SENT)),
             temperature: *temperature,
             max_tokens: *max_tokens,
         }
     }
 }
 
-fn short(value: &(impl Serialize + ?Sized)) -> String {
-    fingerprint(value).expect("what is sent has a JSON form")
+/// The fingerprint of a message or of the tools.
+struct Part(Fingerprint);
+
+impl<S: Serialize + ?Sized> DerivedFrom<S> for Part {
+    fn derive(from: &S) -> Self {
+        Self(Fingerprint::of(from).expect(SENT))
+    }
+}
+
+const SENT: &str = "what is sent has a JSON form";
+
+fn of_message(message: &Message) -> Fingerprint {
+    message.derived::<Part>().0
 }
 
 fn name(role: Role) -> &'static str {
@@ -169,5 +184,37 @@ fn name(role: Role) -> &'static str {
         Role::User => "user",
         Role::Assistant => "assistant",
         Role::Tool => "tool",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use superstep_llm::ToolSpec;
+
+    use super::*;
+
+    // Stored threads have these fingerprints.
+    #[test]
+    fn the_fingerprint_of_a_request_is_that_of_its_values() {
+        let spec =
+            |name: &str| ToolSpec { name: name.into(), description: "".into(), parameters: true.into() };
+        let texts = ["s", "a", "b", "c", "d", "e", "f"];
+        for n in 0..=texts.len() {
+            let messages: Vec<_> = texts[..n].iter().map(|text| Message::user(*text)).collect();
+            let tools = [spec("a"), spec("b")];
+            let each: Vec<_> =
+                messages.iter().map(|message| format!("user:{}", fingerprint(message).unwrap())).collect();
+            let apart = n.saturating_sub(APART).max(1).min(n);
+            let between = messages.get(1..apart).filter(|between| !between.is_empty());
+            let print = Print::of(&Request {
+                messages: messages.clone(),
+                tools: tools.clone().into(),
+                ..Request::default()
+            });
+            assert_eq!(print.first, each.first().cloned().unwrap_or_default());
+            assert_eq!(print.between, between.map(|between| fingerprint(between).unwrap()));
+            assert_eq!(print.last, each[apart..]);
+            assert_eq!(print.tools, format!("2:{}", fingerprint(&tools).unwrap()));
+        }
     }
 }

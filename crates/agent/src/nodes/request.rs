@@ -1,9 +1,7 @@
 //! The model's request.
 
-use std::borrow::Cow;
-
 use superstep_graph::Cx;
-use superstep_llm::{Accepts, Media, Message, Request};
+use superstep_llm::{Accepts, Media, Message, Request, ToolSpecs};
 
 use super::next_call::NextCall;
 use crate::{
@@ -11,13 +9,16 @@ use crate::{
     config::{MediaConfig, OutputMode, prompts},
     context::{
         finish::Finishing,
-        frame::{Frame, synthetic_text},
+        frame::{Frame, SystemMessage, synthetic_text},
         shown::{Shown, without_first_media},
     },
     deps::AgentDeps,
     state::ContextView,
     transcript::repair::repaired,
 };
+
+/// The space for messages around the conversation.
+const AROUND: usize = 8;
 
 /// Creates a request: the view of the conversation, its `new` messages, and the messages of this request
 /// only.
@@ -26,7 +27,7 @@ pub(super) fn request(
     state: &AgentState,
     view: &ContextView,
     call: &NextCall<'_>,
-    new: &[Message],
+    (last_system, new): (&SystemMessage, &[Message]),
 ) -> Request {
     let finishing = Finishing::of(&deps.config, state);
     let (schema, mode) = (finishing.of_text(), finishing.mode());
@@ -35,14 +36,18 @@ pub(super) fn request(
     let instead =
         schema.as_ref().filter(|_| mode == OutputMode::Tool && !call.tools).map(prompts::output_schema);
     let shown = Shown::new(&state.messages, view, deps.config.context.micro());
-    let order = deps.config.result_order;
-    let mut conversation = repaired(shown.messages().chain(new.iter().map(Cow::Borrowed)), order);
-    fit_media(&mut conversation, deps.models.main.accepts(), &deps.config.media);
     let hints = instead.as_deref().into_iter().chain(call.hints.iter().map(AsRef::as_ref));
     let hints = hints.chain(state.hints.iter().map(String::as_str)).map(Message::synthetic);
+    let conversation = shown.messages().chain(new.iter().cloned());
+    let mut messages = Vec::with_capacity(state.messages.len() + new.len() + AROUND);
+    // `extend` would ask each part of the chain for each message.
+    let system = system.map(|text| last_system.of(&text));
+    system.into_iter().chain(conversation).chain(hints).for_each(|message| messages.push(message));
+    let mut messages = repaired(messages, deps.config.result_order);
+    fit_media(&mut messages, deps.models.main.accepts(), &deps.config.media);
     Request {
-        messages: system.into_iter().chain(conversation).chain(hints).collect(),
-        tools: if call.tools { tools } else { Vec::new() },
+        messages,
+        tools: if call.tools { tools } else { ToolSpecs::default() },
         output_schema: schema.filter(|_| mode == OutputMode::Native),
         ..Request::default()
     }
@@ -50,8 +55,11 @@ pub(super) fn request(
 
 /// Removes media that the model does not accept, or that exceed the request's limit.
 fn fit_media(conversation: &mut [Message], accepts: Accepts, config: &MediaConfig) {
+    let is_left_out = |media: &Media| !accepts.takes(media.mime);
     for message in &mut *conversation {
-        message.media.retain(|media| accepts.takes(media.mime));
+        if message.media.iter().any(is_left_out) {
+            message.to_mut().media.retain(|media| !is_left_out(media));
+        }
     }
     let sizes: Vec<usize> =
         conversation.iter().flat_map(|message| &message.media).map(Media::bytes).collect();

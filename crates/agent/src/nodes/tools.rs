@@ -20,7 +20,7 @@ mod snapshots;
 mod sub_agents;
 mod tool_updates;
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use superstep_graph::{Cx, NodeError, State, state::Update};
@@ -55,6 +55,7 @@ use crate::{
 /// # Errors    If the result of a call cannot be stored, or the folder of the turn is not usable.
 pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Result<S::Update, NodeError> {
     timers()?;
+    let outer = Arc::new(outer);
     let state = outer.agent();
     let deps = AgentDeps { config: of_turn(deps.config.clone(), state), ..deps };
     let (deps, offered) = deps.of_now(state, &cx).await;
@@ -80,13 +81,14 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
             .filter(|call| call.refused.is_none() && matches!(call.checked, Some(Ok(_))))
             .filter(|call| deps.sub_agents.contains_key(&call.name))
             .count(),
-        state: state.clone(),
-        outer: Box::new(outer.clone()),
+        state: Arc::new(state.clone()),
+        outer: outer.clone(),
         deps,
         cx,
     };
     let before = snapshots::before(&run, &pending).await?;
-    let mut answers = answer_all(&run, pending).await?;
+    // Boxed, because the future of a node is moved several times before it starts.
+    let mut answers = Box::pin(answer_all(&run, pending)).await?;
     let returned: Option<Vec<usize>> = (run.deps.config.result_order == ResultOrder::Completion)
         .then(|| run.cx.noted("returned", answers.iter().map(|(position, _)| *position).collect()));
     answers.sort_by_key(|(position, _)| *position);
@@ -128,7 +130,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
             update = update.usage_by_model(by_model);
         }
     }
-    let written = written(&outer, &answers)?;
+    let written = written(&*outer, &answers)?;
     let update = ended(&run, &answers, stop, update).await?;
     Ok(written.then(S::agent_update(update)))
 }

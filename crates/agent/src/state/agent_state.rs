@@ -28,7 +28,7 @@ impl IdOf<Message> for MessageIds {
     }
 
     fn set_id(message: &mut Message, id: String) {
-        message.id = id;
+        message.to_mut().id = id;
     }
 }
 

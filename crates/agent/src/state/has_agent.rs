@@ -87,7 +87,8 @@ where
     Fut::Output: NodeOutput<AgentState>,
 {
     let lifted = move |state: S, cx| {
-        let ran = node(deps.clone(), state.into_agent(), cx);
+        // Boxed, because the future around it is moved several times before it starts.
+        let ran = Box::pin(node(deps.clone(), state.into_agent(), cx));
         async {
             timers()?;
             ran.await.into_update().map(S::agent_update)

@@ -50,7 +50,7 @@ fn other_results_and_words(_: &Kit) -> Hooks {
     hooks.acting.post(|_, result: String| ready(Ok(Some(format!("<{result}>")))));
     hooks.reasoning.post(|_, answer: Message| {
         let content = format!("{}!", answer.content);
-        ready(Ok(Some(Message { content, ..answer })))
+        ready(Ok(Some(answer.with(|answer| answer.content = content))))
     });
     hooks
 }

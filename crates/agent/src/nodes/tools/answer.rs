@@ -28,7 +28,7 @@ pub(super) struct Answer {
 impl Answer {
     pub(super) fn message(&self, id: String) -> Message {
         let message = Message::tool(&self.call_id, &self.done.result).with_id(id);
-        Message { media: self.done.media.clone(), ..message }
+        message.with(|message| message.media.clone_from(&self.done.media))
     }
 }
 

@@ -320,7 +320,8 @@ impl Executor {
 
     fn tool_cx(&self, call: &ToolCall, cancel: &CancellationToken, output: &Output) -> ToolCx {
         let output = output.clone();
-        let mut tool_cx = self.outer.give(ToolCx::new(&call.id).with_output(move |chunk| output.emit(chunk)));
+        let tool_cx = ToolCx::new(&call.id).with_output(move |chunk| output.emit(chunk));
+        let mut tool_cx = self.outer.clone().give(tool_cx).with_shared(self.state.clone());
         if let Some(thread) = self.cx.thread() {
             tool_cx = tool_cx.with_given(thread.clone());
         }

@@ -2,7 +2,7 @@
 //!
 //! Start at [`Executor`].
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use superstep_graph::Cx;
 use superstep_llm::Behaviour;
@@ -22,9 +22,9 @@ pub(super) struct Executor {
     pub(super) deps: AgentDeps,
     pub(super) cx: Cx,
     /// The agent's state at the start of the round.
-    pub(super) state: AgentState,
+    pub(super) state: Arc<AgentState>,
     /// The state of the graph, which may have more channels.
-    pub(super) outer: Box<dyn Outer>,
+    pub(super) outer: Arc<dyn Outer>,
     /// The permanent grants of this thread before this round.
     pub(super) granted: Vec<PermissionRule>,
     /// The permanent grants including later ones.

@@ -1,5 +1,7 @@
 //! State updates of tools.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use superstep_graph::{State, state::reduce};
 use superstep_llm::ToolCx;
@@ -12,8 +14,8 @@ const WRITABLE: [&str; 3] = ["hints", "permissions", "user_id"];
 
 /// The state of the graph, independent of its type.
 pub(super) trait Outer: Send + Sync {
-    /// Passes the state, and the agent's part of it, to a tool.
-    fn give(&self, cx: ToolCx) -> ToolCx;
+    /// Passes the state to a tool.
+    fn give(self: Arc<Self>, cx: ToolCx) -> ToolCx;
 
     /// Checks a tool's update.
     ///
@@ -22,8 +24,8 @@ pub(super) trait Outer: Send + Sync {
 }
 
 impl<S: HasAgent> Outer for S {
-    fn give(&self, cx: ToolCx) -> ToolCx {
-        cx.with_given(self.clone()).with_given(self.agent().clone())
+    fn give(self: Arc<Self>, cx: ToolCx) -> ToolCx {
+        cx.with_shared(self)
     }
 
     fn check(&self, update: &Value) -> Result<(), String> {
