@@ -80,6 +80,17 @@ impl Topology {
         }
     }
 
+    /// Returns the successor of a node that leads to exactly one, at once and without an item.
+    fn only(&self, node: NodeIndex, targets: &[Target]) -> Option<NodeIndex> {
+        let TopologyNode { edges, joins, fan_outs, .. } = &self.nodes[node.position()];
+        let to = match (&edges[..], targets) {
+            ([to], []) | ([], [Target::Node(to)]) => *to,
+            _ => return None,
+        };
+        let waits = self.nodes[to.position()].deferred || !joins.is_empty() || !fan_outs.is_empty();
+        (!waits).then_some(to)
+    }
+
     /// Checks that `node` may lead to exactly these targets.
     ///
     /// # Errors
@@ -201,10 +212,17 @@ impl Waiting {
 /// complete join, each once, in name order; then one worker task per item, in sending order.
 pub(crate) fn plan<'a>(
     topology: &Topology,
-    finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
+    finished: impl ExactSizeIterator<Item = (NodeIndex, &'a [Target])> + Clone,
     waiting: &mut Waiting,
     next: &mut Vec<NodeIndex>,
 ) {
+    // Most supersteps have one task, which leads to one other.
+    if finished.len() == 1
+        && let Some(only) = finished.clone().next().and_then(|(node, targets)| topology.only(node, targets))
+    {
+        next.clear();
+        return next.push(only);
+    }
     plan_with(topology, &Still::default(), finished, waiting, next);
 }
 

@@ -186,7 +186,8 @@ impl Run {
                 self.step += 1;
                 let stop = self.at_breakpoint();
                 self.slots.clear();
-                self.slots.extend(self.next.drain(..).map(Slot::new));
+                self.slots.extend(self.next.iter().copied().map(Slot::new));
+                self.next.clear();
                 self.unfinished = self.slots.len();
                 if stop {
                     self.end(Output::Suspended);

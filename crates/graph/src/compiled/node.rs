@@ -80,7 +80,7 @@ impl<S: State> CompiledNode<S> {
     /// Returns the targets of its conditional edges and fan-outs, for the state after it.
     pub(crate) fn targets(&self, state: &S) -> Result<Targets, Box<dyn Error + Send + Sync>> {
         let asked = catch_unwind(AssertUnwindSafe(|| {
-            let Targets { mut ends, mut items } = Targets::default();
+            let (mut ends, mut items) = (Vec::with_capacity(self.routers.len()), Vec::new());
             for (router, targets) in &self.routers {
                 router(state, targets, &mut ends);
             }

@@ -54,7 +54,10 @@ use crate::{
 ///
 /// A node that uses only these sources, and not the machine's, is deterministic in a replay.
 #[derive(Clone)]
-pub struct Cx {
+pub struct Cx(pub(crate) Arc<TaskCx>);
+
+/// The part of [`Cx`] that belongs to one attempt of a task.
+pub(crate) struct TaskCx {
     pub(crate) run: Arc<RunCx>,
     pub(crate) node: NodeIndex,
     pub(crate) task: TaskId,
@@ -70,7 +73,7 @@ pub struct Cx {
     /// The origin of the task, if it was planned at an earlier checkpoint.
     pub(crate) origin: Option<Origin>,
     /// The waker of its task, which then reads the queue.
-    pub(crate) waker: Arc<AtomicWaker>,
+    pub(crate) waker: AtomicWaker,
 }
 
 /// The part of [`Cx`] that all tasks of a run share.
@@ -166,17 +169,17 @@ impl RunCx {
 impl Cx {
     /// Returns the node's name.
     pub fn node(&self) -> &NodeName {
-        self.run.topology.name(self.node)
+        self.0.run.topology.name(self.0.node)
     }
 
     /// Returns the calling graphs down to this one; empty for an outermost run.
     pub fn namespace(&self) -> &SubgraphPath {
-        &self.run.scope.namespace
+        &self.0.run.scope.namespace
     }
 
     /// Returns the thread of the outermost run, which called graphs share.
     pub fn thread(&self) -> Option<&ThreadId> {
-        self.run.thread.as_ref()
+        self.0.run.thread.as_ref()
     }
 
     /// Returns the store shared by threads, set with [`with_store`](crate::CompiledGraph::with_store). Nested
@@ -196,7 +199,7 @@ impl Cx {
     /// }
     /// ```
     pub fn store(&self) -> Result<&dyn Store, NoStore> {
-        self.run.scope.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
+        self.0.run.scope.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
     }
 
     /// Returns the same store, for work that does not have the node's `Cx`.
@@ -204,36 +207,40 @@ impl Cx {
     /// # Errors
     /// [`NoStore`] if the graph has none.
     pub fn shared_store(&self) -> Result<Arc<dyn Store>, NoStore> {
-        self.run.scope.store.clone().ok_or_else(|| NoStore { node: self.node().clone() })
+        self.0.run.scope.store.clone().ok_or_else(|| NoStore { node: self.node().clone() })
     }
 
     /// Returns the superstep, counted from 0 on each thread; the first node runs in superstep 1.
     pub fn step(&self) -> i64 {
-        self.task.step
+        self.0.task.step
     }
 
     /// Returns the attempt of the task, from 1.
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.0.attempt
     }
 
     /// Returns the number of supersteps that the run may make after this one: 0 in the last that its
     /// [`step_limit`](crate::Thread::step_limit) allows. A node can use it to finish in time.
     pub fn remaining_steps(&self) -> u32 {
         self.needs_records();
-        if self.run.recorder.records {
-            self.run.recorder.record_inputs(self.task, |learned| learned.steps_left = Some(self.steps_left));
+        if self.0.run.recorder.records {
+            self.0
+                .run
+                .recorder
+                .record_inputs(self.0.task, |learned| learned.steps_left = Some(self.0.steps_left));
         }
-        self.steps_left
+        self.0.steps_left
     }
 
     /// Returns the UTC time in milliseconds since 1970, by the clock of the run.
     pub fn now_ms(&self) -> i64 {
         self.needs_records();
-        let clock = || self.run.clock.now_ms();
-        self.run
+        let clock = || self.0.run.clock.now_ms();
+        self.0
+            .run
             .recorder
-            .now_ms(self.task, self.run.since_ms.load(Ordering::Relaxed), clock)
+            .now_ms(self.0.task, self.0.run.since_ms.load(Ordering::Relaxed), clock)
             .unwrap_or_else(clock)
     }
 
@@ -251,7 +258,7 @@ impl Cx {
     /// for secrets.
     pub fn rng(&self) -> StdRng {
         self.needs_records();
-        let task = (self.task.step as u64).rotate_left(32) ^ u64::from(self.task.slot);
+        let task = (self.0.task.step as u64).rotate_left(32) ^ u64::from(self.0.task.slot);
         // An error handler runs in the task of the failed node, and needs other random numbers.
         let task = match self.handler().as_str() {
             "" => task,
@@ -262,14 +269,14 @@ impl Cx {
 
     /// Returns the base RNG seed of the run, recorded in a replay.
     pub(crate) fn seed(&self) -> u64 {
-        let seed = match self.run.recorder.given(self.task) {
+        let seed = match self.0.run.recorder.given(self.0.task) {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) if self.namespace().is_root() => {
                 recorded.seed
             }
-            _ => self.run.seed,
+            _ => self.0.run.seed,
         };
         if self.namespace().is_root() {
-            self.run.recorder.record_inputs(self.task, |learned| learned.seed = seed);
+            self.0.run.recorder.record_inputs(self.0.task, |learned| learned.seed = seed);
         }
         seed
     }
@@ -277,9 +284,9 @@ impl Cx {
     /// Returns whether effects are live: `false` in a replay, except for live nodes and inside of effects.
     /// Use it for effects outside of `Cx`, which a replay cannot prevent.
     pub fn is_for_real(&self) -> bool {
-        !self.run.recorder.replays
+        !self.0.run.recorder.replays
             || in_effect()
-            || matches!(self.run.recorder.given(self.task), ReplayMode::Live(_))
+            || matches!(self.0.run.recorder.given(self.0.task), ReplayMode::Live(_))
     }
 
     /// Returns an id for data of this task: the same for every attempt, different for any other task on its
@@ -287,13 +294,13 @@ impl Cx {
     ///
     /// Forks of one checkpoint have equal superstep numbers, so that their tasks may create equal ids.
     pub fn id(&self, name: impl std::fmt::Display) -> String {
-        format!("{}{}.{}{}.{name}", self.run.scope.ids, self.task.step, self.task.slot, self.handler())
+        format!("{}{}.{}{}.{name}", self.0.run.scope.ids, self.0.task.step, self.0.task.slot, self.handler())
     }
 
     /// Returns the name that distinguishes an error handler from the node whose task it runs; empty for any
     /// other node.
     pub(crate) fn handler(&self) -> String {
-        self.failure.as_ref().map_or_else(String::new, |_| format!("!{}", self.node()))
+        self.0.failure.as_ref().map_or_else(String::new, |_| format!("!{}", self.node()))
     }
 
     /// Returns a globally unique name of this task, for services with idempotency keys. It is the same for
@@ -308,20 +315,20 @@ impl Cx {
     pub fn key(&self) -> String {
         let handler = self.handler();
         let Origin { checkpoint, since_ms, step, slot } = self.origin();
-        if let Some(caller) = &self.run.scope.keys {
+        if let Some(caller) = &self.0.run.scope.keys {
             return format!("{caller}/{step}.{slot}{handler}");
         }
         let thread = self.thread().map_or("", ThreadId::as_str);
-        let nonce = self.run.nonce.get().map_or_else(String::new, |nonce| format!(".{nonce}"));
+        let nonce = self.0.run.nonce.get().map_or_else(String::new, |nonce| format!(".{nonce}"));
         format!("{thread}/{checkpoint}@{since_ms}{nonce}/{step}.{slot}{handler}")
     }
 
     /// Returns the origin of the task.
     pub(crate) fn origin(&self) -> Origin {
-        let TaskId { step, slot } = self.task;
-        self.origin.unwrap_or_else(|| Origin {
-            checkpoint: CheckpointId(self.run.checkpoint.load(Ordering::Relaxed)),
-            since_ms: self.run.since_ms.load(Ordering::Relaxed),
+        let TaskId { step, slot } = self.0.task;
+        self.0.origin.unwrap_or_else(|| Origin {
+            checkpoint: CheckpointId(self.0.run.checkpoint.load(Ordering::Relaxed)),
+            since_ms: self.0.run.since_ms.load(Ordering::Relaxed),
             step,
             slot,
         })
@@ -330,14 +337,14 @@ impl Cx {
     /// Returns the token that fires when the run is cancelled. Only nodes with
     /// [`OnCancel::Finish`](crate::node::OnCancel::Finish) can observe it.
     pub fn cancel(&self) -> &CancellationToken {
-        &self.run.cancel
+        &self.0.run.cancel
     }
 
     /// Requests the run to end after this superstep, like [`Thread::drain`](crate::Thread::drain). The
     /// first reason is retained. A replay continues, as the thread did in another run.
     pub fn drain(&self, reason: impl Into<String>) {
-        if !self.run.recorder.replays {
-            self.run.drain.request(reason);
+        if !self.0.run.recorder.replays {
+            self.0.run.drain.request(reason);
         }
     }
 
@@ -367,11 +374,11 @@ impl Cx {
     /// Returns whether there is an answer under this key. [`interrupt`](Self::interrupt) returns it if the
     /// question is the same as when the answer was given.
     pub fn is_answered(&self, key: &str) -> bool {
-        let recorded = match self.run.recorder.given(self.task) {
+        let recorded = match self.0.run.recorder.given(self.0.task) {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => recorded.answers.contains_key(key),
             ReplayMode::Nothing | ReplayMode::Unknown => false,
         };
-        recorded || self.run.interrupts.answers_of(self.task).contains_key(key)
+        recorded || self.0.run.interrupts.answers_of(self.0.task).contains_key(key)
     }
 
     /// Returns the question of the answer under this key, if there is one that can be read as a `Q`.
@@ -379,23 +386,23 @@ impl Cx {
     /// For a question with a part that may change when the node runs again although the question is
     /// equivalent: take that part from here.
     pub fn answered_question<Q: DeserializeOwned>(&self, key: &str) -> Option<Q> {
-        serde_json::from_str(&self.run.interrupts.answered(self.task, key)?).ok()
+        serde_json::from_str(&self.0.run.interrupts.answered(self.0.task, key)?).ok()
     }
 
     /// Waits until this task's checkpoint is stored, so that names derived from it are found again after a
     /// crash, and are unique.
     pub(crate) async fn settle(&self) {
-        let RunScope { place, config, .. } = &self.run.scope;
+        let RunScope { place, config, .. } = &self.0.run.scope;
         if place.is_some() && config.durability != Durability::Sync {
-            self.run.commit_barrier.settle().await;
+            self.0.run.commit_barrier.settle().await;
         }
     }
 
     /// Sends messages to the driver and suspends the task. They are sent together, because the task may be
     /// dropped right after.
     pub(crate) fn wait_for(&self, asked: impl IntoIterator<Item = WaitReason>) {
-        self.run.interrupts.ask(self.task, asked);
-        self.waker.wake();
+        self.0.run.interrupts.ask(self.0.task, asked);
+        self.0.waker.wake();
     }
 
     /// Fails the task because of a value that cannot be stored: the node does not continue and does not see
@@ -408,7 +415,7 @@ impl Cx {
 
     /// Returns whether a question can be answered later: the run is stored, and can be resumed.
     pub fn can_interrupt(&self) -> bool {
-        self.run.scope.place.is_some()
+        self.0.run.scope.place.is_some()
     }
 
     async fn question<A: DeserializeOwned>(
@@ -422,8 +429,8 @@ impl Cx {
             Ok(written) => written,
             Err(error) => return self.unstorable(&format!("the question `{key}`"), error).await,
         };
-        let mut answer = self.run.interrupts.answer(self.task, key, &question);
-        match self.run.recorder.given(self.task) {
+        let mut answer = self.0.run.interrupts.answer(self.0.task, key, &question);
+        match self.0.run.recorder.given(self.0.task) {
             ReplayMode::Nothing => {}
             ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => match recorded.answers.get(key) {
@@ -438,7 +445,7 @@ impl Cx {
         let asked = match answer {
             Ok(Some(answer)) => match A::deserialize(&answer) {
                 Ok(read) => {
-                    self.run.recorder.record_inputs(self.task, |learned| {
+                    self.0.run.recorder.record_inputs(self.0.task, |learned| {
                         learned.answers.insert(key.to_owned(), (print, answer));
                     });
                     return read;
@@ -456,7 +463,7 @@ impl Cx {
     /// Reports activity of the node for its [`idle_timeout`](crate::NodeOptions::idle_timeout), and of the
     /// nodes that called its graph. Events count as activity too.
     pub fn heartbeat(&self) {
-        if let Some(heartbeat) = &self.heartbeat {
+        if let Some(heartbeat) = &self.0.heartbeat {
             heartbeat.beat();
         }
     }
@@ -470,7 +477,7 @@ impl Cx {
         if !self.is_for_real() {
             return;
         }
-        self.run.background.spawn(work);
+        self.0.run.background.spawn(work);
     }
 
     /// Emits a custom event to the stream of the run. Does nothing, at no cost, if the mode is not streamed.
@@ -484,7 +491,7 @@ impl Cx {
     /// Emits the custom event that `event` returns: its name and its data. Calls `event` only if the mode is streamed.
     pub fn emit_with(&self, event: impl FnOnce() -> (&'static str, Value)) {
         self.heartbeat();
-        if let Some(events) = self.run.events(StreamMode::Custom) {
+        if let Some(events) = self.0.run.events(StreamMode::Custom) {
             let (name, data) = event();
             events.custom(self.node(), name, data);
         }
@@ -495,8 +502,8 @@ impl std::fmt::Debug for Cx {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cx")
             .field("node", self.node())
-            .field("step", &self.task.step)
-            .field("attempt", &self.attempt)
+            .field("step", &self.0.task.step)
+            .field("attempt", &self.0.attempt)
             .finish_non_exhaustive()
     }
 }

@@ -48,7 +48,7 @@ where
     Fut::Output: NodeOutput<S>,
 {
     Arc::new(move |state, cx| {
-        let item = serde_json::from_str(cx.item.as_deref().unwrap_or("null"));
+        let item = serde_json::from_str(cx.0.item.as_deref().unwrap_or("null"));
         let future = item.map(|item| worker(item, state, cx));
         Box::pin(async move {
             let future = future.map_err(|error| NodeError::new(BadItem(error)).fatal())?;
@@ -78,7 +78,7 @@ where
 }
 
 fn failure_of(cx: &Cx) -> NodeFailure {
-    cx.failure.as_deref().expect("only a failure leads to an error handler").clone()
+    cx.0.failure.as_deref().expect("only a failure leads to an error handler").clone()
 }
 
 /// An item that does not fit its worker: another version of the program stored it.

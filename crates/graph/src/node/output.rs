@@ -54,8 +54,8 @@ pub(crate) struct Written<S: State> {
     pub(crate) update: S::Update,
     /// The targets of its command; a route is its position among the node's routes.
     pub(crate) goto: Vec<Goto<usize, RawJson>>,
-    /// The stored targets of its command, in place of `goto`.
-    pub(crate) went: Option<Targets>,
+    /// The stored targets of its command, in place of `goto`. Boxed, because results are moved often and few have them.
+    pub(crate) went: Option<Box<Targets>>,
 }
 
 impl<S: State> Written<S> {

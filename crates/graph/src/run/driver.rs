@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use futures::task::AtomicWaker;
 use superstep_checkpoint::{CheckpointMeta, TaskRecord, chain};
 use superstep_engine::{
     ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
@@ -45,7 +46,7 @@ use crate::{
     node::{
         cache::{Lookup, Missing},
         commit_barrier::CommitBarrier,
-        cx::{RunCx, RunScope},
+        cx::{RunCx, RunScope, TaskCx},
         nested_calls::{Calls, mix},
         output::Written,
         spawned_work::Background,
@@ -307,16 +308,15 @@ impl<S: State> Driver<S> {
                 self.observer.ended(self.view(None), None);
                 Ok(status)
             }
-            Err(Stop::Halted) => Err(Stop::Halted),
-            Err(Stop::Refused(Refused { error: error @ RunError::Checkpoint(_), .. })) => Err(error.into()),
-            Err(Stop::Refused(refused)) => {
+            Err(Stop::Refused(refused)) if !matches!(refused.error, RunError::Checkpoint(_)) => {
                 self.observer.ended(self.view(None), Some(&refused));
                 dropped.extend(self.keep_over(over).await?);
-                let Refused { error, blamed } = refused;
+                let Refused { error, blamed } = *refused;
                 self.record_stop(&run, &blamed, &chain(&error), &dropped).await?;
                 self.flush().await?;
                 Err(error.into())
             }
+            Err(stop) => Err(stop),
         }
     }
 
@@ -406,7 +406,7 @@ impl<S: State> Driver<S> {
                         return Poll::Ready(DriverEvent::Settle(asked));
                     }
                     if let Poll::Ready(stored) = hold.poll(context, false) {
-                        return Poll::Ready(DriverEvent::Stored(stored));
+                        return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
                     }
                 }
                 if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
@@ -418,7 +418,7 @@ impl<S: State> Driver<S> {
                 if let Some(hold) = &mut self.hold
                     && let Poll::Ready(stored) = hold.poll(context, true)
                 {
-                    return Poll::Ready(DriverEvent::Stored(stored));
+                    return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
                 }
                 let requests = self.cx.effects.requests(context);
                 if !requests.is_empty() {
@@ -438,7 +438,7 @@ impl<S: State> Driver<S> {
                 DriverEvent::Again => {}
                 DriverEvent::Ended => self.record_ended(run).await?,
                 DriverEvent::EffectRequests(requests) => self.record_started(run, requests).await?,
-                DriverEvent::Stored(stored) => self.emit_checkpoints(stored?),
+                DriverEvent::Stored(stored) => self.emit_checkpoints((*stored)?),
                 DriverEvent::Settle(asked) => {
                     self.flush().await?;
                     for asked in asked {
@@ -448,12 +448,13 @@ impl<S: State> Driver<S> {
                 }
                 DriverEvent::TooLong => return Err(self.too_long(run, tasks, config).into()),
             }
-            let Some(TaskEnd { task, result }) = end else { continue };
+            let Some(TaskEnd { task, mut result }) = end else { continue };
             if let Some(heartbeat) = &self.cx.scope.heartbeat {
                 heartbeat.beat();
             }
             let slot = task.id.slot;
-            match self.observer.after_task(self.view(None), task, result)? {
+            self.observer.after_task(self.view(None), task, &mut result)?;
+            match result {
                 TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
                 TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
                 TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
@@ -500,14 +501,19 @@ impl<S: State> Driver<S> {
             Some(_) => Some(Arc::new(Heartbeat::begin(above))),
             None => above,
         };
-        let run = self.cx.clone();
         let (attempt, steps_left) = counts.unwrap_or((task.attempt, steps_left));
-        let failure = self.failures.get(&task.id.slot).cloned();
-        let origin = self.origins.get(&task.id.slot).copied();
-        let waker = Arc::default();
-        let (node, task_id) = (task.node, task.id);
-        let cx =
-            Cx { run, node, task: task_id, attempt, steps_left, item, failure, heartbeat, origin, waker };
+        let cx = Cx(Arc::new(TaskCx {
+            run: self.cx.clone(),
+            node: task.node,
+            task: task.id,
+            attempt,
+            steps_left,
+            item,
+            failure: self.failures.get(&task.id.slot).cloned(),
+            heartbeat,
+            origin: self.origins.get(&task.id.slot).copied(),
+            waker: AtomicWaker::new(),
+        }));
         RunTask::new(task, compiled, self.state.clone(), cx, lookup)
     }
 }
@@ -520,8 +526,8 @@ enum DriverEvent {
     Again,
     /// No other task has ended since those whose records are due.
     Ended,
-    /// Queued writes have been stored.
-    Stored(Result<Vec<CheckpointMeta>, RunError>),
+    /// Queued writes have been stored. Boxed, because the other events are small.
+    Stored(Box<Result<Vec<CheckpointMeta>, RunError>>),
     /// Tasks wait for their checkpoint to be stored.
     Settle(Vec<oneshot::Sender<()>>),
     /// The superstep exceeds its time limit.

@@ -14,7 +14,7 @@ use super::{
     done::FinishedTask,
     driver::Driver,
     nested_call::{begin_fold, note},
-    stop::Refused,
+    stop::{Refused, Stop},
 };
 use crate::{
     RunError, State,
@@ -50,18 +50,18 @@ impl<S: State> Driver<S> {
         task: Task,
         written: Written<S>,
         lookup: Lookup,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Stop> {
         let (step, slot) = (task.id.step, task.id.slot);
-        let blame = |error| Refused { error, blamed: vec![slot] };
-        let (cached, missing) = match lookup {
-            Lookup::None => (false, None),
-            Lookup::Hit => (true, None),
-            Lookup::Miss(missing) => (false, Some((*missing, written.clone()))),
+        let blame = |error| Stop::from(Refused { error, blamed: vec![slot] });
+        let cached = matches!(lookup, Lookup::Hit);
+        let to_keep = match lookup {
+            Lookup::Miss(missing) => Some(Box::new((task.node, *missing, written.clone()))),
+            Lookup::None | Lookup::Hit => None,
         };
         let Written { update, goto, went } = written;
         let mut stored = self.encode(&update, task.node, step).map_err(blame)?;
         let gotos = match went {
-            Some(went) => Ok(went),
+            Some(went) => Ok(*went),
             None if goto.is_empty() => Ok(Targets::default()),
             None => self.graph.gotos(task.node, goto),
         };
@@ -75,7 +75,7 @@ impl<S: State> Driver<S> {
             self.finish(task.id, task.node, update, stored, gotos, run.width() == 1).map_err(blame)?;
         let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
         finished.map_err(|error| blame(RunError::Route { step, error }))?;
-        self.to_keep.extend(missing.map(|(missing, written)| (task.node, missing, written)));
+        self.to_keep.extend(to_keep.map(|kept| *kept));
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl<S: State> Driver<S> {
 
     /// Folds the writes of a superstep's tasks in the order of the plan, and retains the items of the next
     /// one.
-    pub(super) fn fold(&mut self, plan: Plan) -> Result<(), Refused> {
+    pub(super) fn fold(&mut self, plan: Plan) -> Result<(), Stop> {
         if self.done.iter().flatten().any(|done| done.update.is_some()) {
             let last = self.done.iter().flatten().next_back().expect("there is one");
             let node = self.graph.topology.name(last.node).clone();

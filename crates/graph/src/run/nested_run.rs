@@ -239,7 +239,7 @@ impl Cx {
         input: T::Update,
         seed: Option<T>,
     ) -> Result<Call<T>, CallError> {
-        let run = &*self.run;
+        let run = &*self.0.run;
         let Origin { checkpoint, slot, .. } = self.origin();
         let task = Segment { node: self.node().clone(), task: Some((slot, checkpoint)), key: key.to_owned() };
         let own = graph.persistence() == Persistence::PerNode;
@@ -279,14 +279,14 @@ impl Cx {
             answers: Answers::new(),
             breakpoints,
             recording: run.recorder.records && !in_effect(),
-            seed: seed_of_call(self.seed(), self.task, &format!("{}{key}", self.handler())),
+            seed: seed_of_call(self.seed(), self.0.task, &format!("{}{key}", self.handler())),
             metadata,
             ..(*run.scope.config).clone()
         };
         let mut namespace = run.scope.namespace.clone();
         namespace.0.push(segment.clone());
         let colon = if key.is_empty() { "" } else { ":" };
-        let TaskId { step, slot } = self.task;
+        let TaskId { step, slot } = self.0.task;
         let scope = RunScope {
             config: Arc::new(config),
             place: thread,
@@ -295,11 +295,11 @@ impl Cx {
             ids: format!("{}{step}.{slot}{}{colon}{key}/", run.scope.ids, self.handler()),
             keys: Some(format!("{}{colon}{key}", self.key())),
             drain: run.drain.clone(),
-            heartbeat: self.heartbeat.clone(),
+            heartbeat: self.0.heartbeat.clone(),
             cursor,
             parent,
         };
-        let answers = run.interrupts.given(self.task, key);
+        let answers = run.interrupts.given(self.0.task, key);
         let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut namespace)| {
             namespace.0.push(segment);
             (below, namespace)
@@ -310,7 +310,7 @@ impl Cx {
 
     /// Returns the breakpoints in graphs that this node calls.
     fn breakpoints(&self) -> Breakpoints {
-        let Breakpoints { before, after } = &self.run.scope.config.breakpoints;
+        let Breakpoints { before, after } = &self.0.run.scope.config.breakpoints;
         let inner = |names: &[String]| {
             let rest =
                 |name: &String| name.strip_prefix(self.node().as_str())?.strip_prefix('/').map(str::to_owned);
@@ -382,11 +382,11 @@ impl<'a, T: State> GraphCall<'a, T> {
     async fn run(self) -> Result<Ran<T>, NodeError> {
         let Self { cx, graph, input, key, seed, watch } = self;
         let key = &*key;
-        let limit = cx.run.scope.config.depth_limit;
+        let limit = cx.0.run.scope.config.depth_limit;
         if cx.namespace().0.len() >= limit {
             return Err(fatal(CallError::TooDeep { node: cx.node().clone(), limit }));
         }
-        let at_work = cx.run.calls.begin(cx, key, graph.persistence()).map_err(fatal)?;
+        let at_work = cx.0.run.calls.begin(cx, key, graph.persistence()).map_err(fatal)?;
         // The thread is named after the checkpoint, and the keys of all its tasks.
         cx.settle().await;
         let call = cx.prepare(key, graph, input, seed).map_err(fatal)?;
@@ -401,7 +401,7 @@ impl<'a, T: State> GraphCall<'a, T> {
         let own = call.own.as_ref().and(call.scope.namespace.0.last().cloned());
         let (called, at) = called(call).await;
         if let (Some(segment), Some(at)) = (own, at) {
-            cx.run.memories.leave(&segment, at);
+            cx.0.run.memories.leave(&segment, at);
         }
         drop(at_work);
         match called {
@@ -425,7 +425,7 @@ impl<'a, T: State> GraphCall<'a, T> {
             }
             Called::Asks { step, asked, refused } => {
                 if kept {
-                    cx.run.interrupts.forget(cx.task, key, step);
+                    cx.0.run.interrupts.forget(cx.0.task, key, step);
                 }
                 let mut refused = refused;
                 let asked = asked.into_iter().map(|(slot, asking)| {
@@ -525,7 +525,7 @@ fn seed_of_call(seed: u64, task: TaskId, key: &str) -> u64 {
 
 impl Calls {
     fn begin<'a>(&'a self, cx: &'a Cx, key: &str, persistence: Persistence) -> Result<AtWork<'a>, CallError> {
-        let (node, task) = (|| cx.node().clone(), cx.task);
+        let (node, task) = (|| cx.node().clone(), cx.0.task);
         if key.contains(char::is_control) {
             return Err(CallError::BadKey { node: node(), key: key.to_owned() });
         }
@@ -537,7 +537,7 @@ impl Calls {
             *book = Book { step: task.step, ..Book::default() };
         }
         let calls = book.tasks.entry(task.slot).or_default();
-        let by = Some((cx.node, cx.attempt));
+        let by = Some((cx.0.node, cx.0.attempt));
         if calls.by != by {
             *calls = TaskCalls { by, ..TaskCalls::default() };
         }
@@ -551,7 +551,7 @@ impl Calls {
         }
         book.tasks.entry(task.slot).or_default().at_work += 1;
         self.at_work.fetch_add(1, Ordering::AcqRel);
-        Ok(AtWork { calls: self, task, by, waker: &cx.waker })
+        Ok(AtWork { calls: self, task, by, waker: &cx.0.waker })
     }
 }
 

@@ -43,17 +43,12 @@ pub(super) trait RunObserver<S: State>: Send + Sync {
         TaskStart::Run { counts: None, reads_cache: true }
     }
 
-    /// Called when an attempt has ended; returns the result that the superstep continues with.
+    /// Called when an attempt has ended; may replace its result.
     ///
     /// # Errors
     /// [`Stop`] if the superstep cannot continue with this result.
-    fn after_task(
-        &self,
-        _run: RunView<'_, S>,
-        _task: Task,
-        result: TaskResult<S>,
-    ) -> Result<TaskResult<S>, Stop> {
-        Ok(result)
+    fn after_task(&self, _run: RunView<'_, S>, _task: Task, _result: &mut TaskResult<S>) -> Result<(), Stop> {
+        Ok(())
     }
 
     /// Called before the update of a finished task is stored; may add to it, if the run has a thread. `cached` has the targets of an update

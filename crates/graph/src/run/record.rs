@@ -84,9 +84,9 @@ impl<S: State> Driver<S> {
     /// that must run again.
     pub(super) async fn keep_over(&mut self, over: Vec<TaskEnd<S>>) -> Result<Vec<Task>, RunError> {
         let mut again = Vec::new();
-        for TaskEnd { task, result } in over {
-            let kept = match self.observer.after_task(self.view(None), task, result) {
-                Ok(TaskResult::Finished(written, _)) => self.keep_written(task, written),
+        for TaskEnd { task, mut result } in over {
+            let kept = match (self.observer.after_task(self.view(None), task, &mut result), result) {
+                (Ok(()), TaskResult::Finished(written, _)) => self.keep_written(task, written),
                 _ => None,
             };
             let Some(report) = kept else {
@@ -107,7 +107,7 @@ impl<S: State> Driver<S> {
         let Written { update, goto, went } = written;
         let mut stored = self.encode(&update, task.node, task.id.step).ok()?;
         let gotos = match went {
-            Some(went) => went,
+            Some(went) => *went,
             None if goto.is_empty() => Targets::default(),
             None => self.graph.gotos(task.node, goto).ok()?,
         };

@@ -109,7 +109,7 @@ impl Replaying {
                 // Without a node that the graph has lost it leads elsewhere, which is found.
                 let (went, _) = recorded_targets(&run.graph.topology, recorded.went.clone());
                 let stored = self.stored(run, &progress, expected)?;
-                Some((Ok(Written { went: Some(went), ..stored }), Lookup::Hit))
+                Some((Ok(Written { went: Some(Box::new(went)), ..stored }), Lookup::Hit))
             }
             (ReplayMode::Unknown, Some(error)) => {
                 Some((Err(NodeError::new(error.clone()).fatal()), Lookup::None))
@@ -137,12 +137,7 @@ impl<S: State> RunObserver<S> for Replaying {
         }
     }
 
-    fn after_task(
-        &self,
-        run: RunView<'_, S>,
-        task: Task,
-        result: TaskResult<S>,
-    ) -> Result<TaskResult<S>, Stop> {
+    fn after_task(&self, run: RunView<'_, S>, task: Task, result: &mut TaskResult<S>) -> Result<(), Stop> {
         let (script, mut progress) = (&self.cursor.script, self.progress());
         if progress.refused || script.is_over() {
             return Err(Stop::Halted);
@@ -153,20 +148,20 @@ impl<S: State> RunObserver<S> for Replaying {
         let stored = stored.and_then(|expected| self.stored(run, &progress, expected));
         // A node that leaves by commands needs a target, until the difference is reported.
         let went = run.graph.nodes[task.node.position()].routes.first();
-        let went = went.map(|route| Targets { ends: vec![*route], items: Vec::new() });
+        let went = went.map(|route| Box::new(Targets { ends: vec![*route], items: Vec::new() }));
         let parent = run.cx.scope.parent.as_ref();
         let is_unknown =
             parent.is_some_and(|parent| matches!(parent.given(task.id, false), ReplayMode::Unknown));
         let astray = match result {
             // All that is known is that it did not finish when it was stored: a run without a thread has no line to end.
             TaskResult::Finished(..) if is_unknown => None,
-            TaskResult::Finished(written, lookup) => {
-                let Some(stored) = &stored else { return Ok(TaskResult::Finished(written, lookup)) };
+            TaskResult::Finished(written, _) => {
+                let Some(stored) = &stored else { return Ok(()) };
                 let state = run.state;
                 let (expected, got) =
                     (compare::channels(state, &stored.update), compare::channels(state, &written.update));
                 match compare::differ(state, expected, got) {
-                    None => return Ok(TaskResult::Finished(written, lookup)),
+                    None => return Ok(()),
                     Some((channel, expected, got)) => {
                         Some(progress.divergence(run, node, At::Channel(channel), expected, got))
                     }
@@ -176,15 +171,15 @@ impl<S: State> RunObserver<S> for Replaying {
                 let failure = run.cx.recorder.failure(task.id);
                 let handled = failure.is_some_and(|failure| failure.node == node);
                 if handled || stored.is_none() {
-                    return Ok(TaskResult::Failed(error));
+                    return Ok(());
                 }
                 let got = Value::from(chain(error.cause()));
                 Some(progress.divergence(run, node, At::Failure, "an update".into(), got))
             }
-            TaskResult::Interrupted(mut asked) => {
+            TaskResult::Interrupted(asked) => {
                 let Some(first) = asked.iter().position(|asked| matches!(asked, WaitReason::Astray(_)))
                 else {
-                    return Ok(TaskResult::Interrupted(asked));
+                    return Ok(());
                 };
                 let WaitReason::Astray(astray) = asked.swap_remove(first) else {
                     unreachable!("it was found")
@@ -192,23 +187,25 @@ impl<S: State> RunObserver<S> for Replaying {
                 progress.astray(run, node, astray)
             }
         };
-        match (astray, stored) {
+        let stored = match (astray, stored) {
             (Some(divergence), Some(stored)) => {
                 progress.astray.insert(task.id.slot, divergence);
-                Ok(TaskResult::Finished(Written { went, ..stored }, Lookup::None))
+                stored
             }
             (Some(divergence), None) => {
                 script.diverge(divergence);
-                Err(Stop::Halted)
+                return Err(Stop::Halted);
             }
             (None, Some(stored)) => {
                 script.took();
                 progress.lost |= went.is_some();
-                Ok(TaskResult::Finished(Written { went, ..stored }, Lookup::None))
+                stored
             }
             // The caller of this graph has its own update stored.
-            (None, None) => Err(Stop::Halted),
-        }
+            (None, None) => return Err(Stop::Halted),
+        };
+        *result = TaskResult::Finished(Written { went, ..stored }, Lookup::None);
+        Ok(())
     }
 
     fn before_record(

@@ -14,8 +14,8 @@ pub(super) struct Refused {
 
 /// The reason why a run does not continue.
 pub(super) enum Stop {
-    /// An error.
-    Refused(Refused),
+    /// An error. Boxed, because each step of the driver can return one, and few do.
+    Refused(Box<Refused>),
     /// The observer of the run ends it.
     Halted,
 }
@@ -32,13 +32,13 @@ impl Stop {
 
 impl From<Refused> for Stop {
     fn from(refused: Refused) -> Self {
-        Self::Refused(refused)
+        Self::Refused(Box::new(refused))
     }
 }
 
 impl From<RunError> for Stop {
     fn from(error: RunError) -> Self {
-        Self::Refused(error.into())
+        Refused::from(error).into()
     }
 }
 

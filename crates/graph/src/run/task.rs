@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use futures::{future::BoxFuture, task::AtomicWaker};
+use futures::future::BoxFuture;
 use superstep_engine::{NodeIndex, Task, TaskId};
 use superstep_state::Panicked;
 use tokio::{
@@ -24,7 +24,12 @@ use crate::{
     Cx, NodeError, State,
     compiled::node::CompiledNode,
     journal::interrupts::WaitReason,
-    node::{cache::Lookup, cx::RunCx, output::Written, timeout::Deadlines},
+    node::{
+        cache::Lookup,
+        cx::{RunCx, TaskCx},
+        output::Written,
+        timeout::Deadlines,
+    },
     stream::patience::Patience,
     timers::{self, NoTimers},
 };
@@ -45,12 +50,12 @@ pub(crate) enum TaskResult<S: State> {
 pub(crate) struct RunTask<S: State> {
     task: Task,
     node: BoxFuture<'static, Result<Written<S>, NodeError>>,
-    deadlines: Option<Deadlines>,
+    deadlines: Option<Box<Deadlines>>,
     lookup: Lookup,
     /// The time that it lets the consumer of its events go first.
     patience: Option<Patience>,
-    /// The waker for messages of the node, also from a future that runs in parallel; `None` after its end.
-    waker: Option<Arc<AtomicWaker>>,
+    /// Its waker is for messages of the node, also from a future that runs in parallel; `None` after its end.
+    cx: Option<Arc<TaskCx>>,
 }
 
 impl<S: State> Drop for RunTask<S> {
@@ -63,21 +68,21 @@ impl<S: State> Drop for RunTask<S> {
 impl<S: State> RunTask<S> {
     /// Calls the node. An async function runs its first part only when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx, lookup: Lookup) -> Self {
-        let deadlines = match Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.heartbeat.clone())) {
-            Ok(deadlines) => deadlines,
+        let deadlines = match Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.0.heartbeat.clone())) {
+            Ok(deadlines) => deadlines.map(Box::new),
             Err(error) => return Self::over(task, Err(NodeError::new(error).fatal()), lookup),
         };
-        let waker = Some(cx.waker.clone());
+        let kept = Some(cx.0.clone());
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
-        Self { task, node, deadlines, lookup, patience: None, waker }
+        Self { task, node, deadlines, lookup, patience: None, cx: kept }
     }
 
     /// Creates a task that has ended without a run of its node.
     pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
         let node = Box::pin(future::ready(result));
-        Self { task, node, deadlines: None, lookup, patience: None, waker: None }
+        Self { task, node, deadlines: None, lookup, patience: None, cx: None }
     }
 
     /// Drops the node and its values.
@@ -107,10 +112,19 @@ impl<S: State> RunTask<S> {
     ) -> Poll<()> {
         let task = self.task;
         ready!(run.poll_room(context, &mut self.patience));
-        if let Some(waker) = &self.waker {
-            waker.register(context.waker());
+        if let Some(cx) = &self.cx {
+            cx.waker.register(context.waker());
         }
-        let polled = catch_unwind(AssertUnwindSafe(|| self.node.as_mut().poll(context)));
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            self.node.as_mut().poll(context).map(|result| {
+                let lookup = mem::replace(&mut self.lookup, Lookup::None);
+                let result = match result {
+                    Ok(written) => TaskResult::Finished(written, lookup),
+                    Err(error) => TaskResult::Failed(error),
+                };
+                *end = Some(TaskEnd { task, result });
+            })
+        }));
         // Checked first: a node that continued without the answer must not swallow its question.
         if !run.calls.at_work(task.id)
             && let Some(asked) = run.interrupts.take(task.id)
@@ -119,15 +133,7 @@ impl<S: State> RunTask<S> {
             return Poll::Ready(());
         }
         match polled {
-            Ok(Poll::Ready(Ok(written))) => {
-                let lookup = mem::replace(&mut self.lookup, Lookup::None);
-                *end = Some(TaskEnd { task, result: TaskResult::Finished(written, lookup) });
-                return Poll::Ready(());
-            }
-            Ok(Poll::Ready(Err(error))) => {
-                *end = Some(TaskEnd { task, result: TaskResult::Failed(error) });
-                return Poll::Ready(());
-            }
+            Ok(Poll::Ready(())) => return Poll::Ready(()),
             Err(panic) => {
                 *end = Some(TaskEnd { task, result: TaskResult::Failed(panicked(&*panic)) });
                 return Poll::Ready(());
@@ -141,20 +147,26 @@ impl<S: State> RunTask<S> {
     }
 }
 
-/// A task that runs in parallel to its run.
-struct Spawned<S: State> {
+/// A task that runs in parallel to its run, and its end.
+struct Parallel<S: State> {
     task: RunTask<S>,
     run: Arc<RunCx>,
+    end: Option<TaskEnd<S>>,
 }
 
-impl<S: State> Future for Spawned<S> {
-    type Output = TaskEnd<S>;
+/// The future of a parallel task, which it returns. It is boxed, because the runtime moves futures and their
+/// outputs often. `None` after its end.
+struct Spawned<S: State>(Option<Box<Parallel<S>>>);
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TaskEnd<S>> {
-        let Self { task, run } = &mut *self;
-        let mut end = None;
-        ready!(task.poll(run, context, &mut end));
-        Poll::Ready(end.expect("a task that is ready has an end"))
+impl<S: State> Future for Spawned<S> {
+    type Output = Option<Box<Parallel<S>>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(parallel) = &mut self.0 {
+            let Parallel { task, run, end } = &mut **parallel;
+            ready!(task.poll(run, context, end));
+        }
+        Poll::Ready(self.0.take())
     }
 }
 
@@ -173,7 +185,7 @@ pub(crate) struct Tasks<S: State> {
     dropped: Vec<Task>,
     /// The task that runs inline.
     inline: Option<RunTask<S>>,
-    spawned: JoinSet<TaskEnd<S>>,
+    spawned: JoinSet<Option<Box<Parallel<S>>>>,
     limit: usize,
     /// The concurrency limits of single nodes.
     limits: BTreeMap<NodeIndex, Limit>,
@@ -237,7 +249,8 @@ impl<S: State> Tasks<S> {
         while self.running.len() < full
             && let Some(task) = self.next()
         {
-            let spawned = self.spawned.spawn(Spawned { task: run(task), run: cx.clone() });
+            let parallel = Box::new(Parallel { task: run(task), run: cx.clone(), end: None });
+            let spawned = self.spawned.spawn(Spawned(Some(parallel)));
             self.running.push_back((task, spawned));
         }
         self.running.len() < self.limit && !self.waiting.is_empty()
@@ -259,16 +272,15 @@ impl<S: State> Tasks<S> {
     }
 
     /// Removes a spawned task, so that another one of its node may start.
-    fn leave(&mut self, position: usize) -> Option<Task> {
+    fn leave(&mut self, position: usize) -> Option<(Task, AbortHandle)> {
         let (task, spawned) = self.running.remove(position)?;
-        spawned.abort();
         if let Some(limit) = self.limits.get_mut(&task.node) {
             limit.spawned -= 1;
             if let Some(held) = limit.held.pop_front() {
                 self.waiting.push_front(held);
             }
         }
-        Some(task)
+        Some((task, spawned))
     }
 
     /// Leaves the next finished task in `end`; returns without one if a delay has ended, so that another task
@@ -297,16 +309,14 @@ impl<S: State> Tasks<S> {
                 assert!(!self.resting.is_empty(), "the engine waits only while tasks run");
                 return Poll::Pending;
             };
-            let ended = match joined {
-                Ok(ended) => ended,
-                // It was dropped; panics of nodes are caught.
-                Err(_) => continue,
-            };
+            // An error means that it was dropped; panics of nodes are caught.
+            let Ok(Some(mut parallel)) = joined else { continue };
+            let id = parallel.task.task.id;
             // A task that finished just before it was dropped counts as dropped. Tasks end nearly in the
             // order of their starts, so that the search and the removal are short.
-            if let Some(position) = self.running.iter().position(|(task, _)| task.id == ended.task.id) {
+            if let Some(position) = self.running.iter().position(|(task, _)| task.id == id) {
                 self.leave(position);
-                *end = Some(ended);
+                *end = parallel.end.take();
                 return Poll::Ready(());
             }
         }
@@ -315,8 +325,10 @@ impl<S: State> Tasks<S> {
     /// Drops a task, running or not.
     pub(crate) fn drop_task(&mut self, id: TaskId) {
         let running = self.running.iter().position(|(task, _)| task.id == id);
-        let dropped = running.and_then(|position| self.leave(position));
-        self.dropped.extend(dropped);
+        if let Some((task, spawned)) = running.and_then(|position| self.leave(position)) {
+            spawned.abort();
+            self.dropped.push(task);
+        }
         if let Some(alone) = self.inline.take_if(|alone| alone.task.id == id) {
             self.dropped.push(alone.task);
         }
@@ -334,7 +346,7 @@ impl<S: State> Tasks<S> {
         let mut over = Vec::new();
         self.spawned.abort_all();
         while let Some(joined) = self.spawned.join_next().await {
-            over.extend(joined);
+            over.extend(joined.ok().flatten().and_then(|parallel| parallel.end));
         }
         let mut dropped = mem::take(&mut self.dropped);
         dropped.extend(self.inline.take().map(|alone| alone.task));

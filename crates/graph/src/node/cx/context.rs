@@ -41,7 +41,7 @@ impl Cx {
     /// ```
     pub fn context<T: DeserializeOwned>(&self) -> Result<T, NodeError> {
         let unfit = |source| BadContext { wanted: std::any::type_name::<T>(), source };
-        T::deserialize(&self.run.context).map_err(|source| NodeError::new(unfit(source)).fatal())
+        T::deserialize(&self.0.run.context).map_err(|source| NodeError::new(unfit(source)).fatal())
     }
 }
 

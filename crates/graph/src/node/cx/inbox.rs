@@ -17,16 +17,16 @@ impl Cx {
     /// # Errors
     /// Those of the checkpointer.
     pub async fn inbox(&self, after: u64) -> Result<Vec<Posted>, CheckpointError> {
-        let Some((checkpointer, thread)) = &self.run.scope.place else { return Ok(Vec::new()) };
+        let Some((checkpointer, thread)) = &self.0.run.scope.place else { return Ok(Vec::new()) };
         self.needs_records();
-        let last = self.run.recorder.inbox(self.task);
+        let last = self.0.run.recorder.inbox(self.0.task);
         let mut found = match last {
             Some(last) if last <= after => Vec::new(),
             _ => read(&**checkpointer, &inbox_of(thread), after).await?,
         };
         found.retain(|posted| last.is_none_or(|last| posted.number <= last));
         if let Some(posted) = found.last() {
-            self.run.recorder.found(self.task, posted.number);
+            self.0.run.recorder.found(self.0.task, posted.number);
         }
         Ok(found)
     }

@@ -43,13 +43,13 @@ impl Cx {
 
     fn say(&self, id: &str, kind: MessageKind, data: impl Serialize) {
         self.heartbeat();
-        if let Some(events) = self.run.events(StreamMode::Messages) {
+        if let Some(events) = self.0.run.events(StreamMode::Messages) {
             let data = serde_json::to_value(data).expect("a message has a JSON form");
-            let checkpoint = Some(self.run.checkpoint.load(Ordering::Relaxed)).filter(|id| *id > 0);
+            let checkpoint = Some(self.0.run.checkpoint.load(Ordering::Relaxed)).filter(|id| *id > 0);
             let (node, checkpoint) = (self.node(), checkpoint.map(CheckpointId));
             events.message(MessageEvent {
-                task: self.task,
-                attempt: self.attempt,
+                task: self.0.task,
+                attempt: self.0.attempt,
                 node,
                 checkpoint,
                 id,

@@ -73,19 +73,19 @@ impl Cx {
         E: Into<NodeError>,
         F: Future<Output = Result<T, E>>,
     {
-        let (effects, task) = (&self.run.effects, self.task);
-        match self.run.recorder.given(task) {
-            ReplayMode::Nothing | ReplayMode::Live(_) => self.run.recorder.did_once(task, name),
+        let (effects, task) = (&self.0.run.effects, self.0.task);
+        match self.0.run.recorder.given(task) {
+            ReplayMode::Nothing | ReplayMode::Live(_) => self.0.run.recorder.did_once(task, name),
             ReplayMode::Recorded(recorded) => {
                 if let Some(error) = recorded.errors.get(name) {
-                    self.run.recorder.record_inputs(task, |learned| {
+                    self.0.run.recorder.record_inputs(task, |learned| {
                         learned.errors.insert(name.to_owned(), error.clone());
                     });
                     return Err(error.clone().into());
                 }
                 let did = recorded.results.get(name);
                 let given = Box::pin(self.given_result(name, did)).await;
-                self.run.recorder.record_inputs(task, |learned| {
+                self.0.run.recorder.record_inputs(task, |learned| {
                     learned.results.extend(did.map(|did| (name.to_owned(), did.clone())))
                 });
                 return Ok(given);
@@ -105,7 +105,7 @@ impl Cx {
                 let key = format!("{}/{name}", self.key());
                 let result = recorder::effect(Box::pin(effect(key))).await.map_err(|error| {
                     let error: NodeError = error.into();
-                    self.run.recorder.record_inputs(task, |learned| {
+                    self.0.run.recorder.record_inputs(task, |learned| {
                         learned.errors.insert(name.to_owned(), Failed::from(&error));
                     });
                     error
@@ -131,9 +131,9 @@ impl Cx {
     /// It takes the time of a disk sync; concurrent waits share one sync. It returns immediately without a
     /// checkpointer, if every write is synced anyway, and in a [`Replay`](crate::replay::Replay).
     pub async fn durable(&self) {
-        if let ReplayMode::Nothing | ReplayMode::Live(_) = self.run.recorder.given(self.task) {
+        if let ReplayMode::Nothing | ReplayMode::Live(_) = self.0.run.recorder.given(self.0.task) {
             // Work that outlives its task has no stored data to wait for.
-            let _ = self.run.effects.sync(self.task).await;
+            let _ = self.0.run.effects.sync(self.0.task).await;
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 
 impl Cx {
     fn recorder(&self) -> &Recorder {
-        &self.run.recorder
+        &self.0.run.recorder
     }
 
     /// Runs an effect and records its result with the update: a [`Replay`](crate::replay::Replay) returns the result
@@ -46,8 +46,8 @@ impl Cx {
         T: Serialize + DeserializeOwned,
         F: Future<Output = T>,
     {
-        let name = &*self.recorder().numbered(self.task, Use::Result, name);
-        match self.recorder().given(self.task) {
+        let name = &*self.recorder().numbered(self.0.task, Use::Result, name);
+        match self.recorder().given(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Live(_) => {}
             ReplayMode::Recorded(recorded) => {
                 let given = Box::pin(self.given_result(name, recorded.results.get(name))).await;
@@ -82,8 +82,8 @@ impl Cx {
     where
         T: Serialize + DeserializeOwned + Default + PartialEq,
     {
-        let name = &*self.recorder().numbered(self.task, Use::Result, name);
-        let value = match self.recorder().given(self.task) {
+        let name = &*self.recorder().numbered(self.0.task, Use::Result, name);
+        let value = match self.recorder().given(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Live(_) => value,
             ReplayMode::Unknown => {
                 self.needs_records();
@@ -115,8 +115,8 @@ impl Cx {
             Ok(got) => got,
             Err(error) => return self.unstorable(&format!("the compared value `{name}`"), error).await,
         };
-        let name = &*self.recorder().numbered(self.task, Use::Compared, name);
-        let recorded = match self.recorder().given(self.task) {
+        let name = &*self.recorder().numbered(self.0.task, Use::Compared, name);
+        let recorded = match self.recorder().given(self.0.task) {
             ReplayMode::Nothing => None,
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => Some(recorded),
             ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
@@ -128,7 +128,7 @@ impl Cx {
                 return self.astray(Astray::Other { effect, expected, got }).await;
             }
         }
-        self.recorder().record_inputs(self.task, |learned| {
+        self.recorder().record_inputs(self.0.task, |learned| {
             learned.compared.insert(name.to_owned(), got);
         });
     }
@@ -147,7 +147,7 @@ impl Cx {
     }
 
     fn record_result(&self, name: &str, json: Value) {
-        self.recorder().record_inputs(self.task, |learned| {
+        self.recorder().record_inputs(self.0.task, |learned| {
             learned.results.insert(name.to_owned(), json);
         });
     }
@@ -155,7 +155,7 @@ impl Cx {
     /// Reports that a task without recorded inputs needs them, so that it is given up when it waits or
     /// returns. For functions that cannot wait themselves; see [`astray`](Self::astray).
     pub(crate) fn needs_records(&self) {
-        if self.recorder().replays && matches!(self.recorder().given(self.task), ReplayMode::Unknown) {
+        if self.recorder().replays && matches!(self.recorder().given(self.0.task), ReplayMode::Unknown) {
             self.wait_for([WaitReason::Astray(Astray::Unknown)]);
         }
     }

@@ -17,7 +17,7 @@ pub(in crate::run) fn recorded_of(
     key: &str,
     nowhere: bool,
 ) -> (Option<ReplayCursor>, Option<ParentRecorder>) {
-    let run = &cx.run;
+    let run = &cx.0.run;
     if in_effect() {
         return (None, None);
     }
@@ -28,8 +28,8 @@ pub(in crate::run) fn recorded_of(
         ReplayCursor { script: cursor.script.clone(), thread }
     });
     let parent = || match &run.scope.parent {
-        Some(parent) => parent.inside(cx.task, key),
-        None => ParentRecorder { run: run.clone(), task: cx.task, way: Vec::new(), key: key.to_owned() },
+        Some(parent) => parent.inside(cx.0.task, key),
+        None => ParentRecorder { run: run.clone(), task: cx.0.task, way: Vec::new(), key: key.to_owned() },
     };
     (cursor, (nowhere && (run.recorder.records || run.recorder.replays)).then(parent))
 }
@@ -52,13 +52,13 @@ async fn strays(cx: &Cx, key: &str, cursor: ReplayCursor, is_own: bool) -> Resul
         cursor.script.refuse(cx.node());
         return Ok(Some(Astray::Unknown));
     }
-    if cx.origin.is_some() {
+    if cx.0.origin.is_some() {
         // Before the update, it ran with another state.
         return Ok(Some(Astray::Unknown));
     }
-    let caller = cx.run.scope.cursor.as_ref();
+    let caller = cx.0.run.scope.cursor.as_ref();
     let at = caller.and_then(|caller| caller.script.place(&caller.thread).0);
-    let task = Some((cx.task.slot, at.map_or(CheckpointId(0), |at| at.id)));
+    let task = Some((cx.0.task.slot, at.map_or(CheckpointId(0), |at| at.id)));
     let task = Segment { node: cx.node().clone(), task, key: key.to_owned() };
     let called = cursor.script.seek(&cursor.thread, &Value::String(task.to_string())).await?;
     Ok(match called {
