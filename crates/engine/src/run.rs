@@ -435,7 +435,7 @@ impl Run {
     /// the next one.
     fn at_breakpoint(&self) -> bool {
         let Breakpoints { before, after } = &self.breakpoints;
-        !self.next.is_empty()
+        !(self.next.is_empty() || before.is_empty() && after.is_empty())
             && (self.next.iter().any(|node| before.contains(node))
                 || self.slots.iter().any(|slot| after.contains(&slot.of) || after.contains(&slot.node)))
     }

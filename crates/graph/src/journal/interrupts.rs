@@ -442,8 +442,9 @@ impl InterruptQueue {
     }
 
     /// Takes the messages of a task since the last call.
+    #[inline]
     pub(crate) fn take(&self, task: TaskId) -> Option<Vec<WaitReason>> {
-        self.used.load(Ordering::Acquire).then(|| self.papers().asked.remove(&task))?
+        if self.used.load(Ordering::Acquire) { self.papers().asked.remove(&task) } else { None }
     }
 }
 

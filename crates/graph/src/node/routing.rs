@@ -30,6 +30,7 @@ pub(crate) struct Targets {
 
 impl Targets {
     /// Appends the other targets.
+    #[inline]
     pub(crate) fn followed_by(mut self, others: Self) -> Self {
         if self.ends.is_empty() {
             return others;

@@ -75,7 +75,9 @@ impl<S: State> Driver<S> {
             self.finish(task.id, task.node, update, stored, gotos, run.width() == 1).map_err(blame)?;
         let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
         finished.map_err(|error| blame(RunError::Route { step, error }))?;
-        self.to_keep.extend(to_keep.map(|kept| *kept));
+        if let Some(to_keep) = to_keep {
+            self.to_keep.push(*to_keep);
+        }
         Ok(())
     }
 

@@ -49,7 +49,8 @@ pub(crate) enum TaskResult<S: State> {
 /// One attempt of a task: its node, its timeouts, its panic.
 pub(crate) struct RunTask<S: State> {
     task: Task,
-    node: BoxFuture<'static, Result<Written<S>, NodeError>>,
+    /// `None` after its end.
+    node: Option<BoxFuture<'static, Result<Written<S>, NodeError>>>,
     deadlines: Option<Box<Deadlines>>,
     lookup: Lookup,
     /// The time that it lets the consumer of its events go first.
@@ -76,18 +77,18 @@ impl<S: State> RunTask<S> {
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
-        Self { task, node, deadlines, lookup, patience: None, cx: kept }
+        Self { task, node: Some(node), deadlines, lookup, patience: None, cx: kept }
     }
 
     /// Creates a task that has ended without a run of its node.
     pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
-        let node = Box::pin(future::ready(result));
+        let node = Some(Box::pin(future::ready(result)) as BoxFuture<'static, _>);
         Self { task, node, deadlines: None, lookup, patience: None, cx: None }
     }
 
     /// Drops the node and its values.
     fn drop_node(&mut self) -> thread::Result<()> {
-        let node = mem::replace(&mut self.node, Box::pin(future::pending()));
+        let Some(node) = self.node.take() else { return Ok(()) };
         catch_unwind(AssertUnwindSafe(|| drop(node)))
     }
 
@@ -115,8 +116,9 @@ impl<S: State> RunTask<S> {
         if let Some(cx) = &self.cx {
             cx.waker.register(context.waker());
         }
+        let node = self.node.as_mut().expect("a task is polled until its end");
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            self.node.as_mut().poll(context).map(|result| {
+            node.as_mut().poll(context).map(|result| {
                 let lookup = mem::replace(&mut self.lookup, Lookup::None);
                 let result = match result {
                     Ok(written) => TaskResult::Finished(written, lookup),
