@@ -19,6 +19,10 @@ docs:
 peers *args:
     python3 crates/superstep/benches/peers/run.py {{args}}
 
+# Draws the pictures in `docs/plots` from the results that `just peers` stored.
+plots:
+    python3 crates/superstep/benches/peers/plots.py
+
 bench:
     cargo bench -p superstep --bench supersteps
 

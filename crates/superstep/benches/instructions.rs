@@ -7,6 +7,7 @@
 mod cases;
 mod floor;
 mod ours;
+mod saver;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod stopwatch;
@@ -18,8 +19,9 @@ use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 
 use cases::{Case, cases};
+use saver::Opened;
 use stopwatch::{Message, Stopwatch, on_worker};
-use workloads::{Opened, WORKLOADS};
+use workloads::WORKLOADS;
 
 /// Works that have a floor, each with the part of a run that the counts are of.
 const BESIDE_FLOOR: &[(&str, &str)] = &[

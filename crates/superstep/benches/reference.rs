@@ -5,6 +5,7 @@
 //!
 //! Start at [`measure`].
 
+mod saver;
 mod workloads;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -14,7 +15,8 @@ use tokio::{
     time::Instant,
 };
 
-use workloads::{Opened, Run, WORKLOADS, Workload};
+use saver::Opened;
+use workloads::{Run, WORKLOADS, Workload};
 
 /// The number of measurements of a workload. An odd number has a median.
 const TIMES: usize = 11;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures superstep, the reference and the Rust peers on this machine, and prints tables of ratios.
 
-usage: run.py [--only WORD] [--without ours|reference|rust|floor]...
+usage: run.py [--only WORD] [--without ours|reference|rust|floor|growth]...
 
 The peers are installed into `.peers/` at the top of the repository, which git ignores; the first time takes some ten
 minutes. Needs python3 with venv, cargo, and the package registries. A peer that cannot be installed is said to be
-missing, and the others are measured. Everything that was measured is left in `.peers/results.jsonl`.
+missing, and the others are measured. Everything that was measured is left in `.peers/results.jsonl`, of which
+`plots.py` draws the pictures.
 """
 
 import argparse
@@ -23,6 +24,7 @@ RUST = ["graphflow", "cognis", "weavegraph", "adk", "juncture", "rusty"]
 
 BENCH = ["cargo", "bench", "-p", "superstep", "--bench"]
 
+SIDES = ["ours", "reference", "rust", "floor", "growth"]
 SAVERS = ["none", "memory", "sqlite"]
 # Those of superstep, each with the reference's that does the same.
 MODES = [("none", "none"), ("memory", "memory"), ("sqlite", "sqlite"), ("sqlite-async", "sqlite")]
@@ -64,6 +66,21 @@ def lines(output):
 def ours(only):
     say("superstep: measuring")
     return lines(run([*BENCH, "reference"], SUPERSTEP_BENCH_ONLY=only))
+
+
+def growth(only, missing):
+    """Works that grow, each in its own process."""
+    found = []
+    for case in lines(run([*BENCH, "growth"])):
+        name = f"{case['workload']}/{case['saver']}"
+        if only not in name:
+            continue
+        say(f"growth: {name}")
+        measured = lines(run([*BENCH, "growth", "--", case["workload"], case["saver"]]))
+        found += measured
+        if not measured:
+            missing.append(f"{name}: it failed")
+    return found
 
 
 def floor(only):
@@ -183,6 +200,16 @@ def versus_rust(results):
         print(f"\nOf what superstep keeps, {more:.2f} MiB are the last 99 of the 100 checkpoints.")
 
 
+def growing(results):
+    """What a superstep costs when a work grows, and the most memory that its process had."""
+    rows = []
+    for result in results:
+        cells = [f"{result['workload']} / {result['saver']}", number(result["step_us"])]
+        cells += [number(result[key] / by) if key in result else "" for key, by in (("load_us", 1e3), ("run_kib", 1))]
+        rows.append([*cells, number(result["peak_kib"] / 1024)])
+    table(["work / saver", "a step, µs", "read the state, ms", "a waiting run, KiB", "most memory, MiB"], rows)
+
+
 def table(head, rows):
     print(f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for row in rows:
@@ -192,13 +219,13 @@ def table(head, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="a part of the workload's name, or of workload/saver")
-    parser.add_argument("--without", action="append", default=[], choices=["ours", "reference", "rust", "floor"])
+    parser.add_argument("--without", action="append", default=[], choices=SIDES)
     chosen = parser.parse_args()
     HOME.mkdir(exist_ok=True)
     missing, results, versus = [], [], []
     # First everything is built, so that nothing else goes on while something is measured.
     say("superstep: building")
-    built = run([*BENCH, "reference", "--bench", "supersteps", "--no-run"]) is not None
+    built = run([*BENCH, "reference", "--bench", "supersteps", "--bench", "growth", "--no-run"]) is not None
     if not built:
         missing.append("superstep's own benchmarks: they could not be built")
     python = None if "reference" in chosen.without else install_reference(missing)
@@ -209,14 +236,17 @@ def main():
         results += reference(python, chosen.only, missing)
     versus += rust(engines, chosen.only, missing)
     beside = floor(chosen.only) if built and "floor" not in chosen.without else None
+    grown = growth(chosen.only, missing) if built and "growth" not in chosen.without else []
     with open(HOME / "results.jsonl", "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in results + versus)
+        file.writelines(json.dumps(line) + "\n" for line in results + versus + grown)
     if results:
         versus_reference(results)
     if versus:
         versus_rust(versus)
     if beside:
         print(f"\n{beside}")
+    if grown:
+        growing(grown)
     for what in missing:
         print(f"\nNot measured: {what}.")
 

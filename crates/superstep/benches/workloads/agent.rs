@@ -13,7 +13,8 @@ use superstep::{
     },
 };
 
-use super::{Run, Saver, streamed};
+use super::{Run, streamed};
+use crate::saver::Saver;
 
 /// Calls its tool a number of times, then answers.
 struct Scripted {

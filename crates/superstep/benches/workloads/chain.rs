@@ -6,7 +6,8 @@ use superstep::{
     state::{ById, HasId},
 };
 
-use super::{Run, Saver, streamed};
+use super::{Run, streamed};
+use crate::saver::Saver;
 
 /// A message with an id.
 #[derive(Clone, Debug, Serialize, Deserialize)]

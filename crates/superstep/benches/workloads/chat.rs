@@ -5,9 +5,10 @@ use std::sync::Arc;
 use superstep::{Cx, END, START, State, StateGraph};
 
 use super::{
-    Run, Saver,
+    Run,
     chain::{Message, Messages, MessagesUpdate},
 };
+use crate::saver::Saver;
 
 fn message(cx: &str, role: &str, letter: &str) -> MessagesUpdate {
     let id = format!("{role:.1}{cx:0>35}");

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use superstep::{Cx, END, Log, START, State, StateGraph};
 
-use super::{Run, Saver, streamed};
+use super::{Run, streamed};
+use crate::saver::Saver;
 
 #[derive(State, Clone, Debug, Default)]
 struct Doubled {

@@ -13,11 +13,9 @@ mod wide;
 use std::sync::Arc;
 
 use futures::{StreamExt as _, future::BoxFuture};
-use superstep::{
-    Checkpointer, CompiledGraph, Durability, MemoryCheckpointer, RunOptions, State, Status, StreamMode,
-    ThreadId,
-};
-use tempfile::TempDir;
+use superstep::{CompiledGraph, State, Status, StreamMode, ThreadId};
+
+use crate::saver::Saver;
 
 /// One run from its input to its end, on the thread of this name.
 pub(crate) type Run = Arc<dyn Fn(ThreadId) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -45,53 +43,6 @@ pub(crate) const WORKLOADS: &[(&str, Workload)] = &[
     #[cfg(feature = "agent")]
     ("agent_text_100x", |saver| agent::run(100, 3_600, saver)),
 ];
-
-/// The checkpointer and its durability.
-#[derive(Clone)]
-pub(crate) struct Saver {
-    pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
-    durability: Durability,
-}
-
-impl Saver {
-    fn keep<S: State>(&self, graph: CompiledGraph<S>) -> CompiledGraph<S> {
-        match &self.checkpointer {
-            Some(checkpointer) => graph.with_checkpointer(checkpointer.clone()),
-            None => graph,
-        }
-    }
-
-    fn options(&self, thread: ThreadId) -> RunOptions {
-        RunOptions::new().thread(thread).step_limit(10_000).durability(self.durability)
-    }
-}
-
-/// A saver, and the folder of its database if it has one.
-pub(crate) struct Opened {
-    pub(crate) name: &'static str,
-    pub(crate) saver: Saver,
-    pub(crate) folder: Option<TempDir>,
-}
-
-impl Opened {
-    pub(crate) const NAMES: &[&str] = &["none", "memory", "sqlite", "sqlite-async"];
-
-    pub(crate) fn open(name: &'static str) -> Option<Self> {
-        let (checkpointer, folder): (Option<Arc<dyn Checkpointer>>, _) = match name {
-            "none" => (None, None),
-            "memory" => (Some(Arc::new(MemoryCheckpointer::new())), None),
-            #[cfg(feature = "sqlite")]
-            "sqlite" | "sqlite-async" => {
-                let folder = tempfile::tempdir().expect("a folder can be made");
-                let database = superstep::sqlite::SqliteCheckpointer::open(folder.path().join("bench.db"));
-                (Some(Arc::new(database.expect("a database can be made"))), Some(folder))
-            }
-            _ => return None,
-        };
-        let durability = if name == "sqlite-async" { Durability::Async } else { Durability::Sync };
-        Some(Self { name, saver: Saver { checkpointer, durability }, folder })
-    }
-}
 
 /// Runs `graph` to its end on a new thread and consumes each update.
 fn streamed<S: State>(graph: CompiledGraph<S>, saver: Saver, input: S::Update, check: fn(&S) -> bool) -> Run {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use superstep::{Cx, END, Log, Route, START, State, StateGraph};
 
-use super::{Run, Saver, streamed};
+use super::{Run, streamed};
+use crate::saver::Saver;
 
 /// Shared by all owners, like Python's strings.
 type Text = Arc<String>;

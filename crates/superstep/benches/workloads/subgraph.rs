@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use superstep::{CompiledGraph, Cx, END, Log, NodeError, Route, START, State, StateGraph};
 
-use super::{Run, Saver, streamed};
+use super::{Run, streamed};
+use crate::saver::Saver;
 
 #[derive(State, Clone, Debug, Default)]
 struct Overall {

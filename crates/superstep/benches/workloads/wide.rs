@@ -9,7 +9,8 @@ use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 use serde_json::{Map, Value, json};
 use superstep::{Cx, END, Log, ReduceError, Reducer, Route, START, State, StateGraph};
 
-use super::{Run, Saver, streamed};
+use super::{Run, streamed};
+use crate::saver::Saver;
 
 /// An object of values of any shape, which are shared, like Python's.
 type Dict = BTreeMap<String, Arc<Value>>;
