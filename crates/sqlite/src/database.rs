@@ -1,6 +1,6 @@
 //! A connection with its location, and the numbers of threads and checkpoints.
 
-use std::{fs::File, io, path::Path, sync::Arc, time::Duration};
+use std::{cell::Cell, fs::File, io, path::Path, sync::Arc, time::Duration};
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
@@ -23,6 +23,9 @@ const PAGE: usize = 4096;
 pub(crate) struct Database {
     pub(crate) connection: Connection,
     pub(crate) place: Arc<Location>,
+    pub(crate) names: Names,
+    /// `true` while several writes share a transaction.
+    in_group: bool,
     busy_timeout: Duration,
     waits: bool,
     /// The approximate number of bytes in the write-ahead log.
@@ -41,15 +44,89 @@ enum Synced {
     Due,
 }
 
+/// The result of several writes in one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    Committed,
+    /// Nothing was changed.
+    Undone,
+    /// Nothing was executed, because another program has the database locked.
+    Busy,
+}
+
 impl Database {
     pub(crate) fn new(connection: Connection, place: Arc<Location>, options: &SqliteOptions) -> Self {
         // One for each statement, with a reserve.
-        connection.set_prepared_statement_cache_capacity(48);
+        connection.set_prepared_statement_cache_capacity(64);
         let sync = match (&*place, options.synchronous) {
             (Location::File(_), Synchronous::Effects) => Synced::Due,
             _ => Synced::Always,
         };
-        Self { connection, place, busy_timeout: options.busy_timeout, waits: true, log: 0, sync }
+        Self {
+            connection,
+            place,
+            names: Names::default(),
+            in_group: false,
+            busy_timeout: options.busy_timeout,
+            waits: true,
+            log: 0,
+            sync,
+        }
+    }
+
+    /// Runs a write in a transaction: that of the current group, or one of its own. `action` names it in errors.
+    pub(crate) fn write<T>(
+        &mut self,
+        action: impl Fn() -> String,
+        job: impl FnOnce(&Self) -> Result<T, CheckpointError>,
+    ) -> Result<T, CheckpointError> {
+        self.writable()?;
+        if self.in_group {
+            return job(self);
+        }
+        let refused = |cause| error::database(&self.place, &action(), cause);
+        self.execute("BEGIN IMMEDIATE").map_err(refused)?;
+        let done = job(self).and_then(|done| self.execute("COMMIT").map_err(refused).map(|()| done));
+        if done.is_err() {
+            self.roll_back();
+        }
+        done
+    }
+
+    /// Runs several writes in one transaction. It is undone if `job` returns `false`.
+    pub(crate) fn group(&mut self, job: impl FnOnce(&mut Self) -> bool) -> Group {
+        match self.execute("BEGIN IMMEDIATE") {
+            Ok(()) => {}
+            Err(cause) if error::is_refused_as_busy(&cause) => return Group::Busy,
+            Err(_) => return Group::Undone,
+        }
+        self.in_group = true;
+        let is_complete = job(self);
+        self.in_group = false;
+        // Some errors of the disk end the transaction.
+        let is_open = !self.connection.is_autocommit();
+        if is_complete && is_open && self.execute("COMMIT").is_ok() {
+            return Group::Committed;
+        }
+        self.roll_back();
+        Group::Undone
+    }
+
+    /// Undoes a write that ended with a panic.
+    pub(crate) fn end_interrupted_write(&mut self) {
+        self.in_group = false;
+        self.roll_back();
+    }
+
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit() {
+            // Fails if an error of the disk has already undone the transaction.
+            let _ = self.execute("ROLLBACK");
+        }
+    }
+
+    fn execute(&self, sql: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute([]).map(drop)
     }
 
     /// Rejects a write to a database that was opened for reading; otherwise marks it as written.
@@ -114,6 +191,42 @@ fn sync_file(path: &Path) -> io::Result<()> {
     }
 }
 
+/// The knowledge whether the index of names has all threads.
+///
+/// A name that it lacks is searched in the table, which takes long in a large one. After a few searches index and table are
+/// compared as a whole; SQLite itself lets them agree from then on.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    searches: Cell<u32>,
+    agree: Cell<bool>,
+}
+
+impl Names {
+    /// The number of searches before the comparison.
+    const SEARCHES: u32 = 8;
+
+    /// Returns whether a thread that the index lacks is in the table.
+    fn are_hiding(&self, connection: &Connection, thread: &ThreadId) -> rusqlite::Result<bool> {
+        if self.agree.get() {
+            return Ok(false);
+        }
+        if self.searches.get() == Self::SEARCHES {
+            let sum = |by| format!("(SELECT sum(row_sum('name', key, name) & 0xffffffff) FROM threads {by})");
+            let (table, index) = (sum("NOT INDEXED"), sum("INDEXED BY sqlite_autoindex_threads_1"));
+            let agree = connection.query_row(&format!("SELECT {table} IS {index}"), [], |row| row.get(0))?;
+            self.agree.set(agree);
+            if agree {
+                return Ok(false);
+            }
+        }
+        // Beyond the limit if they disagree: then each name is searched.
+        self.searches.set(self.searches.get().saturating_add(1));
+        connection
+            .prepare_cached("SELECT 1 FROM threads NOT INDEXED WHERE name = ?1")
+            .and_then(|mut there| there.exists([thread.as_str()]))
+    }
+}
+
 /// A row of the table `threads`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadRow {
@@ -130,6 +243,7 @@ impl ThreadRow {
     pub(crate) fn find(
         connection: &Connection,
         place: &Location,
+        names: &Names,
         thread: &ThreadId,
     ) -> Result<Option<Self>, CheckpointError> {
         let refused = |cause| error::database(place, &format!("look up thread `{thread}`"), cause);
@@ -142,16 +256,10 @@ impl ThreadRow {
         match found.map_err(refused)? {
             Some(Ok((_, row))) => Ok(Some(row)),
             Some(Err(cause)) => Err(error::damaged_thread(place, thread, cause)),
-            None => {
-                // The index may lack rows of the table.
-                let there = connection
-                    .prepare_cached("SELECT 1 FROM threads NOT INDEXED WHERE name = ?1")
-                    .and_then(|mut there| there.exists([thread.as_str()]));
-                match there.map_err(refused)? {
-                    true => Err(error::damaged_thread(place, thread, "the index of names does not have it")),
-                    false => Ok(None),
-                }
-            }
+            None => match names.are_hiding(connection, thread).map_err(refused)? {
+                true => Err(error::damaged_thread(place, thread, "the index of names does not have it")),
+                false => Ok(None),
+            },
         }
     }
 

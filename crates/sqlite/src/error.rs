@@ -59,11 +59,20 @@ fn in_short(cause: rusqlite::Error) -> Box<dyn Error + Send + Sync> {
     match cause {
         rusqlite::Error::SqliteFailure(error, message) => {
             let message = message.unwrap_or_else(|| error.to_string());
-            let busy = matches!(error.code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked);
+            let busy = is_busy_code(error.code);
             Box::new(Refusal { message, code: error.extended_code, busy })
         }
         other => other.into(),
     }
+}
+
+/// Returns whether SQLite could not begin because another program has the database locked.
+pub(crate) fn is_refused_as_busy(cause: &rusqlite::Error) -> bool {
+    cause.sqlite_error_code().is_some_and(is_busy_code)
+}
+
+fn is_busy_code(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
 }
 
 /// Returns whether another program has the database locked, so that waiting may help.

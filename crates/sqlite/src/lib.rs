@@ -13,6 +13,7 @@ mod locks;
 mod open;
 mod options;
 mod read;
+mod requests;
 mod schema;
 mod sqlite;
 mod store;

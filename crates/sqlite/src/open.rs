@@ -39,6 +39,13 @@ pub(crate) fn for_writing(
     let (mut connection, file) = connect(path, flags, options)?;
     let place = Location::File(file.clone());
     let fail = |action: &str, cause| error::database(&place, action, cause);
+    if options.exclusive {
+        // Before the file is read, so that the write-ahead log needs no memory shared with others.
+        connection
+            .pragma_update_and_check(None, "locking_mode", "EXCLUSIVE", |_| Ok(()))
+            .and_then(|()| connection.execute_batch("BEGIN IMMEDIATE; COMMIT"))
+            .map_err(|cause| fail("lock", cause))?;
+    }
     if connection.is_readonly("main").map_err(|cause| error::opening(&place, cause))? {
         let advice = "it is read-only; make the file and its folder writable, or use another file";
         return Err(error::cannot_open(&file, advice, None));

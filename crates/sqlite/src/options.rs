@@ -13,6 +13,9 @@ pub struct SqliteOptions {
     pub max_bytes: Option<u64>,
     /// The time at which commits are written to the disk.
     pub synchronous: Synchronous,
+    /// `true` if no other connection, of this program or of another, may open the database until it is closed; opening fails
+    /// if there is one. Commits are a third faster, and leases need no files. `false` by default.
+    pub exclusive: bool,
     /// The maximum size of the states that are retained in memory between the runs of a thread, so that a run need not fold its
     /// thread again; measured by their stored updates. 64 MiB by default; 0 retains none. A write through
     /// another connection, such as that of a store in the same file, drops them.
@@ -38,6 +41,7 @@ impl Default for SqliteOptions {
             busy_timeout: Duration::from_secs(5),
             max_bytes: None,
             synchronous: Synchronous::default(),
+            exclusive: false,
             head_states_bytes: 64 << 20,
         }
     }

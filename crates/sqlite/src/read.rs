@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use superstep_checkpoint::{
-    CheckpointError, CheckpointId, CheckpointMeta, History, Loaded, LoadedHead, TaskRecord, ThreadId,
+    CheckpointError, CheckpointId, CheckpointMeta, HeadState, History, Loaded, LoadedHead, TaskRecord,
+    ThreadId,
 };
 use superstep_engine::{Control, NodeName};
 use superstep_state::{ChannelValue, RawJson, StoredUpdate};
@@ -92,10 +93,16 @@ impl Database {
             .connection
             .transaction()
             .map_err(|cause| error::database(&place, &format!("load thread `{thread}`"), cause))?;
-        let Some(row) = ThreadRow::find(&transaction, &place, thread)? else {
+        let Some(row) = ThreadRow::find(&transaction, &place, &self.names, thread)? else {
             return Ok(None);
         };
         Reader { connection: &transaction, place: &place, thread, row }.load(at)
+    }
+
+    /// Returns whether there is no such thread; `None` if that cannot be read.
+    pub(crate) fn is_fresh(&mut self, thread: &ThreadId) -> Option<bool> {
+        let row = ThreadRow::find(&self.connection, &self.place, &self.names, thread).ok()?;
+        Some(row.is_none())
     }
 
     /// Loads the head, without the path to its state if that is remembered.
@@ -104,10 +111,43 @@ impl Database {
         thread: &ThreadId,
         heads: &Mutex<Heads>,
     ) -> Result<Option<LoadedHead>, CheckpointError> {
+        let loaded = self.head(thread, heads, |reader, state| {
+            let loaded = if state.is_some() { reader.tip()? } else { reader.load(None)? };
+            Ok(loaded.map(|loaded| LoadedHead { loaded, state }))
+        })?;
+        Ok(loaded.flatten())
+    }
+
+    /// Loads the head if that takes microseconds: if its state is remembered, or there is no such thread. Returns `None`
+    /// otherwise.
+    pub(crate) fn load_short_head(
+        &mut self,
+        thread: &ThreadId,
+        heads: &Mutex<Heads>,
+    ) -> Option<Result<Option<LoadedHead>, CheckpointError>> {
+        let loaded = self.head(thread, heads, |reader, state| match state {
+            Some(state) => Ok(reader.tip()?.map(|loaded| LoadedHead { loaded, state: Some(state) })),
+            None => Ok(None),
+        });
+        match loaded {
+            Ok(None) => Some(Ok(None)),
+            Ok(Some(found)) => found.map(|found| Ok(Some(found))),
+            Err(error) if error::is_busy(&error) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Reads the head of a thread, if it exists, in a transaction. `read` receives the remembered state.
+    fn head<T>(
+        &mut self,
+        thread: &ThreadId,
+        heads: &Mutex<Heads>,
+        read: impl FnOnce(&Reader<'_>, Option<HeadState>) -> Result<T, CheckpointError>,
+    ) -> Result<Option<T>, CheckpointError> {
         let place = self.place.clone();
         let refused = |cause| error::database(&place, &format!("load thread `{thread}`"), cause);
         let transaction = self.connection.transaction().map_err(refused)?;
-        let row = ThreadRow::find(&transaction, &place, thread)?;
+        let row = ThreadRow::find(&transaction, &place, &self.names, thread)?;
         // Read after the first row, which begins the transaction.
         let version = transaction.prepare_cached("PRAGMA data_version");
         let version = version.and_then(|mut version| version.query_row([], |row| row.get(0)));
@@ -116,9 +156,7 @@ impl Database {
         let Some(row) = row else { return Ok(None) };
         let state = heads.get(thread, row.head);
         drop(heads);
-        let reader = Reader { connection: &transaction, place: &place, thread, row };
-        let loaded = if state.is_some() { reader.tip()? } else { reader.load(None)? };
-        Ok(loaded.map(|loaded| LoadedHead { loaded, state }))
+        read(&Reader { connection: &transaction, place: &place, thread, row }, state).map(Some)
     }
 
     pub(crate) fn history(
@@ -130,7 +168,7 @@ impl Database {
         let transaction = self.connection.transaction().map_err(|cause| {
             error::database(&place, &format!("read the history of thread `{thread}`"), cause)
         })?;
-        let Some(row) = ThreadRow::find(&transaction, &place, thread)? else {
+        let Some(row) = ThreadRow::find(&transaction, &place, &self.names, thread)? else {
             return Ok(Vec::new());
         };
         Reader { connection: &transaction, place: &place, thread, row }.history(range)

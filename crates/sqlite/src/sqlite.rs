@@ -1,14 +1,10 @@
-//! The checkpointer, and the thread that owns its connection.
+//! The checkpointer.
 
 use std::{
     collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures::future::BoxFuture;
@@ -18,31 +14,27 @@ use superstep_checkpoint::{
     LoadedHead, Prune, TaskKey, TaskRecord, ThreadId,
 };
 use superstep_state::RawJson;
-use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     SqliteOptions,
     database::Database,
-    error,
     heads::Heads,
     location::Location,
     locks::Locks,
     open,
+    requests::Requests,
     stored::{Bytes, NewCheckpoint, NewRecord, NewRecords},
 };
 
-/// The maximum number of requests that wait for the database; further ones wait for space in the queue.
-const QUEUE: usize = 256;
-
-/// The maximum size of a small commit or record, in bytes.
-const SMALL: usize = 64 * 1024;
-
 /// A checkpointer in an SQLite database.
 ///
-/// An OS thread executes the requests one after the other. A small commit or record runs directly on the
-/// caller's thread if the database is idle: that takes some ten microseconds, less than waking the other
-/// thread. A sent request is executed even if its future is dropped. Dropping the checkpointer finishes all
-/// requests and closes the file.
+/// Requests are executed one after the other, by an OS thread. A small commit or record, and the start of a run, are executed
+/// on the caller's thread if the database is idle: that takes some ten microseconds, less than waking the other thread.
+/// While several threads are leased, commits and records that wait at the same time share a transaction. A commit that
+/// fails does not affect the others.
+///
+/// A request is executed even if its future is dropped, unless it still waits for its turn. Dropping the checkpointer
+/// closes the file.
 ///
 /// # Durability
 /// Committed data survives any end of the process. The write-ahead log is synced when it is folded into the
@@ -55,8 +47,9 @@ const SMALL: usize = 64 * 1024;
 /// to the damage.
 ///
 /// # Several programs
-/// Any number of programs may use the same file. [`lease`](Checkpointer::lease) locks a file in
-/// `<database>-locks/`; the operating system releases the lock when the process ends.
+/// Any number of programs may use the same file, unless it is opened [exclusively](SqliteOptions::exclusive).
+/// [`lease`](Checkpointer::lease) takes a lock on a file in `<database>-locks/`; the operating system releases it when the
+/// process ends.
 ///
 /// # Inspection
 /// `sqlite3 FILE 'SELECT * FROM history'` shows the checkpoints; see [`SCHEMA`](crate::SCHEMA).
@@ -76,19 +69,9 @@ const SMALL: usize = 64 * 1024;
 pub struct SqliteCheckpointer {
     place: Arc<Location>,
     locks: Arc<Locks>,
-    shared: Arc<Shared>,
+    requests: Requests,
     heads: Arc<Mutex<Heads>>,
-    jobs: Option<mpsc::Sender<Job>>,
-    worker: Option<JoinHandle<()>>,
 }
-
-struct Shared {
-    database: Mutex<Database>,
-    /// `true` while the worker executes a job, which may have to wait.
-    at_work: AtomicBool,
-}
-
-type Job = Box<dyn FnOnce(&mut Database) + Send>;
 
 impl SqliteCheckpointer {
     /// Opens the database at `path`, and creates it if it does not exist; `:memory:` is one [in
@@ -144,27 +127,11 @@ impl SqliteCheckpointer {
         options: &SqliteOptions,
     ) -> Result<Self, CheckpointError> {
         let place = Arc::new(place);
-        let (jobs, mut asked) = mpsc::channel::<Job>(QUEUE);
-        let database = Mutex::new(Database::new(connection, place.clone(), options));
-        let shared = Arc::new(Shared { database, at_work: AtomicBool::new(false) });
-        let served = shared.clone();
-        let worker = thread::Builder::new().name("superstep-sqlite".into()).spawn(move || {
-            while let Some(job) = asked.blocking_recv() {
-                served.at_work.store(true, Ordering::Relaxed);
-                let mut database = served.database.lock().unwrap_or_else(PoisonError::into_inner);
-                database.wait_for_others(true);
-                job(&mut database);
-                // After the answer, because a sync takes time.
-                database.fold_long_log();
-                served.at_work.store(false, Ordering::Relaxed);
-            }
-        });
+        let database = Database::new(connection, place.clone(), options);
         Ok(Self {
-            locks: Arc::new(Locks::new(place.clone())),
-            shared,
+            locks: Arc::new(Locks::new(place.clone(), !options.exclusive)),
+            requests: Requests::start(place.clone(), database)?,
             heads: Arc::new(Mutex::new(Heads::new(options.head_states_bytes))),
-            jobs: Some(jobs),
-            worker: Some(worker.map_err(|cause| error::no_worker(&place, cause))?),
             place,
         })
     }
@@ -174,76 +141,25 @@ impl SqliteCheckpointer {
         self.place.file().map(Path::to_path_buf)
     }
 
-    /// Executes a request in its turn.
-    async fn run<T: Send + 'static>(
-        &self,
-        job: impl FnOnce(&mut Database) -> Result<T, CheckpointError> + Send + 'static,
-    ) -> Result<T, CheckpointError> {
-        let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move |database| {
-            // The caller may have dropped its future.
-            let _ = answer.send(job(database));
-        });
-        self.jobs().send(job).await.map_err(|_| error::worker_ended(&self.place))?;
-        answered.await.map_err(|_| error::worker_ended(&self.place))?
-    }
-
-    /// Performs a write on this thread if it is small and the database is idle; otherwise sends it to the
-    /// worker.
+    /// Executes a write, together with those of other runs.
     async fn write<T: Send + 'static, R: Bytes + Send + 'static>(
         &self,
         request: R,
         job: fn(&mut Database, &R) -> Result<T, CheckpointError>,
     ) -> Result<T, CheckpointError> {
-        if request.bytes() <= SMALL
-            && let Some(answer) = self.at_once(&request, job)
-        {
-            return answer;
-        }
-        self.run(move |database| job(database, &request)).await
-    }
-
-    fn at_once<T, R: Bytes>(
-        &self,
-        request: &R,
-        job: fn(&mut Database, &R) -> Result<T, CheckpointError>,
-    ) -> Option<Result<T, CheckpointError>> {
-        // Requests in the queue come first; a lock alone would not ensure this.
-        let queued = self.jobs().capacity() < self.jobs().max_capacity();
-        if queued || self.shared.at_work.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut database = match self.shared.database.try_lock() {
-            Ok(database) => database,
-            Err(TryLockError::Poisoned(database)) => database.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        if database.log_is_long() {
-            // The worker should fold it.
-            return None;
-        }
-        // Another program may lock the file for long. The worker can wait for it, this thread must not.
-        database.wait_for_others(false);
-        match job(&mut database, request) {
-            Err(error) if error::is_busy(&error) => None,
-            answer => Some(answer),
-        }
+        self.requests.write(self.locks.are_several(), request, job).await
     }
 
     fn heads(&self) -> MutexGuard<'_, Heads> {
         self.heads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn jobs(&self) -> &mpsc::Sender<Job> {
-        self.jobs.as_ref().expect("the queue lasts until the checkpointer is dropped")
     }
 }
 
 impl Checkpointer for SqliteCheckpointer {
     fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
         let thread = thread.clone();
-        let locks = self.locks.clone();
-        Box::pin(self.run(move |_| Ok(Lease::new(locks.acquire(&thread)?))))
+        // A few system calls, which do not wait.
+        Box::pin(async move { self.locks.acquire(&thread).map(Lease::new) })
     }
 
     fn load(
@@ -252,12 +168,24 @@ impl Checkpointer for SqliteCheckpointer {
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
         let thread = thread.clone();
-        Box::pin(self.run(move |database| database.load(&thread, at)))
+        Box::pin(async move {
+            if at.is_none() && self.requests.at_once(|database| database.is_fresh(&thread)) == Some(true) {
+                return Ok(None);
+            }
+            self.requests.run(move |database| database.load(&thread, at)).await
+        })
     }
 
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
-        let (thread, heads) = (thread.clone(), self.heads.clone());
-        Box::pin(self.run(move |database| database.load_head(&thread, &heads)))
+        let thread = thread.clone();
+        Box::pin(async move {
+            let short = self.requests.at_once(|database| database.load_short_head(&thread, &self.heads));
+            if let Some(loaded) = short {
+                return loaded;
+            }
+            let heads = self.heads.clone();
+            self.requests.run(move |database| database.load_head(&thread, &heads)).await
+        })
     }
 
     fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
@@ -330,7 +258,7 @@ impl Checkpointer for SqliteCheckpointer {
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        Box::pin(self.run(Database::sync))
+        Box::pin(self.requests.run(Database::sync))
     }
 
     fn history(
@@ -339,25 +267,25 @@ impl Checkpointer for SqliteCheckpointer {
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
         let thread = thread.clone();
-        Box::pin(self.run(move |database| database.history(&thread, &range)))
+        Box::pin(self.requests.run(move |database| database.history(&thread, &range)))
     }
 
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
-        Box::pin(self.run(|database| database.threads()))
+        Box::pin(self.requests.run(|database| database.threads()))
     }
 
     fn names(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
-        Box::pin(self.run(|database| database.names()))
+        Box::pin(self.requests.run(|database| database.names()))
     }
 
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
         let thread = thread.clone();
-        Box::pin(self.run(move |database| database.children(&thread)))
+        Box::pin(self.requests.run(move |database| database.children(&thread)))
     }
 
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let (thread, heads) = (thread.clone(), self.heads.clone());
-        Box::pin(self.run(move |database| {
+        Box::pin(self.requests.run(move |database| {
             // Ids start again in a new thread of this name.
             heads.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);
             database.delete(&thread)
@@ -366,7 +294,7 @@ impl Checkpointer for SqliteCheckpointer {
 
     fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let (from, to) = (from.clone(), to.clone());
-        Box::pin(self.run(move |database| database.copy(&from, &to)))
+        Box::pin(self.requests.run(move |database| database.copy(&from, &to)))
     }
 
     fn prune(
@@ -376,22 +304,11 @@ impl Checkpointer for SqliteCheckpointer {
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         let (thread, heads) = (thread.clone(), self.heads.clone());
-        Box::pin(self.run(move |database| {
+        Box::pin(self.requests.run(move |database| {
             // Snapshots are due elsewhere afterwards.
             heads.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);
             database.prune(&thread, head, &prune)
         }))
-    }
-}
-
-impl Drop for SqliteCheckpointer {
-    fn drop(&mut self) {
-        // The worker ends when no caller is left; then the connection closes and folds the write-ahead log.
-        drop(self.jobs.take());
-        if let Some(worker) = self.worker.take() {
-            // Callers have received its panic, if any: their requests failed.
-            let _ = worker.join();
-        }
     }
 }
 

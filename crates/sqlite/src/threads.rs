@@ -30,17 +30,17 @@ impl Database {
         let refused = |cause| error::database(&place, &format!("copy thread `{from}`"), cause);
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        ThreadRow::find(&transaction, &place, from)?
+        ThreadRow::find(&transaction, &place, &self.names, from)?
             .filter(|_| !from.is_child() && !to.is_child())
             .ok_or_else(|| CheckpointError::NoThread { thread: from.clone() })?;
-        let taken = ThreadRow::find(&transaction, &place, to)?.is_some()
+        let taken = ThreadRow::find(&transaction, &place, &self.names, to)?.is_some()
             || !ThreadKey::under(&transaction, to).map_err(refused)?.is_empty();
         if taken {
             return Err(CheckpointError::ThreadExists { thread: to.clone() });
         }
         let children = ThreadKey::checked_under(&transaction, &place, from)?;
         for source in [from.clone()].into_iter().chain(children.into_iter().map(|(_, child)| child)) {
-            let row = ThreadRow::find(&transaction, &place, &source)?
+            let row = ThreadRow::find(&transaction, &place, &self.names, &source)?
                 .ok_or_else(|| CheckpointError::NoThread { thread: source.clone() })?;
             Reader { connection: &transaction, place: &place, thread: &source, row }.check()?;
             copy_rows(&transaction, row, &source.moved(from, to)).map_err(refused)?;
@@ -61,7 +61,7 @@ impl Database {
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(|cause| error::database(&place, &format!("prune thread `{thread}`"), cause))?;
         let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(head) };
-        let row = ThreadRow::find(&transaction, &place, thread)?;
+        let row = ThreadRow::find(&transaction, &place, &self.names, thread)?;
         let row = row.filter(|row| row.head == head).ok_or_else(conflict)?;
         let pruned = Pruning { transaction: &transaction, place: &place, thread, row }.run(head, prune)?;
         let refused = |cause| error::database(&place, &format!("prune thread `{thread}`"), cause);

@@ -1,5 +1,7 @@
 //! Commits, records, deletion.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 
@@ -7,7 +9,6 @@ use crate::{
     checksum::TASK_SHARE,
     database::{Database, ThreadKey, ThreadRow},
     error,
-    location::Location,
     stored::{Bytes, EffectSlots, NewCheckpoint, NewRecord, NewRecords},
 };
 
@@ -19,7 +20,10 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, row_sum('checkpoint', ?1, ?2, ?3, ?4, ?5, ?6,
 
 const UPSERT_RECORD: &str = "
 INSERT INTO tasks (checkpoint, slot, record, checksum) VALUES (?1, ?2, ?3, row_sum('task', ?1, ?2, ?3))
-ON CONFLICT DO UPDATE SET record = excluded.record, checksum = excluded.checksum";
+ON CONFLICT DO UPDATE SET record = excluded.record, checksum = excluded.checksum
+RETURNING (checksum & 0xffffffff)";
+
+const HAS_TASKS: &str = "SELECT 1 FROM tasks WHERE checkpoint = ?1";
 
 const ADD_TO_SUM: &str = "
 INSERT INTO task_sums (checkpoint, sum) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET sum = sum + excluded.sum";
@@ -43,54 +47,46 @@ SELECT slot FROM tasks WHERE checkpoint = ?1 AND slot >= 0 AND substr(record, 1,
 
 impl Database {
     pub(crate) fn commit(&mut self, new: &NewCheckpoint) -> Result<CheckpointId, CheckpointError> {
-        self.writable()?;
-        let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| conflict(new))?;
-        let Some(id) = head.checked_add(1) else { return Err(self.no_id_left(new)?) };
-        let place = self.place.clone();
-        let refused = |cause| error::database(&place, &action(new), cause);
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        add(&transaction, &place, head, id, new)?;
-        transaction.commit().map_err(refused)?;
+        let (head, id) = self.next_id(new)?;
+        self.write(|| action(new), |database| add(database, head, id, new))?;
         self.wrote(new.bytes());
         Ok(CheckpointId(id.into()))
     }
 
     /// Appends all checkpoints or none.
     pub(crate) fn commit_all(&mut self, all: &Vec<NewCheckpoint>) -> Result<(), CheckpointError> {
-        self.writable()?;
-        let Some(first) = all.first() else { return Ok(()) };
-        let place = self.place.clone();
-        let refused = |cause| error::database(&place, &action(first), cause);
-        for new in all {
-            let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| conflict(first))?;
-            if head == u32::MAX {
-                return Err(self.no_id_left(new)?);
-            }
-        }
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        for new in all {
-            let head = new.expected.map_or(0, |id| u32::try_from(id.0).expect("it was just checked"));
-            add(&transaction, &place, head, head + 1, new)?;
-        }
-        transaction.commit().map_err(refused)?;
+        let Some(first) = all.first() else { return self.writable() };
+        let ids: Vec<_> = all.iter().map(|new| self.next_id(new)).collect::<Result<_, _>>()?;
+        self.write(
+            || action(first),
+            |database| all.iter().zip(ids).try_for_each(|(new, (head, id))| add(database, head, id, new)),
+        )?;
         self.wrote(all.bytes());
         Ok(())
+    }
+
+    /// Returns the ids of the head and of the checkpoint after it.
+    fn next_id(&mut self, new: &NewCheckpoint) -> Result<(u32, u32), CheckpointError> {
+        self.writable()?;
+        let head = new.expected.map_or(Ok(0), |id| u32::try_from(id.0)).map_err(|_| conflict(new))?;
+        match head.checked_add(1) {
+            Some(id) => Ok((head, id)),
+            None => Err(self.no_id_left(new)?),
+        }
     }
 
     /// Stores a record and replaces an earlier one of the same task.
     pub(crate) fn record(&mut self, new: &NewRecord) -> Result<(), CheckpointError> {
         let NewRecord { task, text } = new;
         self.at_head(&task.thread, task.checkpoint, text.len(), |transaction, key| {
-            upsert(transaction, key, task.slot, text)
+            upsert_all(transaction, key, &[(task.slot, text)])
         })
     }
 
     /// Stores the records of several tasks.
     pub(crate) fn record_all(&mut self, new: &NewRecords) -> Result<(), CheckpointError> {
         self.at_head(&new.thread, new.checkpoint, new.bytes(), |transaction, key| {
-            new.texts.iter().try_for_each(|(slot, text)| upsert(transaction, key, *slot, text))
+            upsert_all(transaction, key, &new.texts)
         })
     }
 
@@ -110,18 +106,17 @@ impl Database {
         bytes: usize,
         write: impl FnOnce(&Connection, i64) -> rusqlite::Result<T>,
     ) -> Result<T, CheckpointError> {
-        self.writable()?;
-        let place = self.place.clone();
-        let refused = |cause| error::database(&place, &format!("record tasks of thread `{thread}`"), cause);
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        let row = ThreadRow::find(&transaction, &place, thread)?;
-        let key = row.filter(|row| row.head == checkpoint).and_then(|row| row.key.checkpoint(row.head));
-        let Some(key) = key else {
-            return Err(CheckpointError::Conflict { thread: thread.clone(), expected: Some(checkpoint) });
-        };
-        let written = write(&transaction, key).map_err(refused)?;
-        transaction.commit().map_err(refused)?;
+        let action = || format!("record tasks of thread `{thread}`");
+        let written = self.write(action, |database| {
+            let row = database.find(thread)?;
+            let key = row.filter(|row| row.head == checkpoint).and_then(|row| row.key.checkpoint(row.head));
+            let key = key.ok_or_else(|| CheckpointError::Conflict {
+                thread: thread.clone(),
+                expected: Some(checkpoint),
+            })?;
+            let refused = |cause| error::database(&database.place, &action(), cause);
+            write(&database.connection, key).map_err(refused)
+        })?;
         self.wrote(bytes);
         Ok(written)
     }
@@ -141,44 +136,50 @@ impl Database {
         transaction.commit().map_err(refused)
     }
 
+    /// Returns the row of a thread.
+    fn find(&self, thread: &ThreadId) -> Result<Option<ThreadRow>, CheckpointError> {
+        ThreadRow::find(&self.connection, &self.place, &self.names, thread)
+    }
+
     /// Creates the error of a commit after the last possible checkpoint id.
     fn no_id_left(&self, new: &NewCheckpoint) -> Result<CheckpointError, CheckpointError> {
-        let row = ThreadRow::find(&self.connection, &self.place, &new.thread)?;
+        let row = self.find(&new.thread)?;
         let is_full = row.is_some_and(|row| Some(row.head) == new.expected);
         Ok(if is_full { error::too_long(&new.thread) } else { conflict(new) })
     }
 }
 
-/// Appends a checkpoint with its records in a transaction.
-fn add(
-    transaction: &Connection,
-    place: &Location,
-    head: u32,
-    id: u32,
-    new: &NewCheckpoint,
-) -> Result<(), CheckpointError> {
-    let refused = |cause| error::database(place, &action(new), cause);
-    let mut row = match (ThreadRow::find(transaction, place, &new.thread)?, new.expected) {
-        (None, None) => ThreadRow::add(transaction, &new.thread).map_err(refused)?,
-        (Some(row), Some(_)) if row.head.0 == u64::from(head) => row,
+/// Appends a checkpoint with its records in a transaction. A commit that is rejected changes nothing.
+fn add(database: &Database, head: u32, id: u32, new: &NewCheckpoint) -> Result<(), CheckpointError> {
+    let connection = &database.connection;
+    let refused = |cause| error::database(&database.place, &action(new), cause);
+    let row = match (database.find(&new.thread)?, new.expected) {
+        (None, None) => None,
+        (Some(row), Some(_)) if row.head.0 == u64::from(head) => Some(row),
         _ => return Err(conflict(new)),
     };
+    let thread = row.map(|row| row.key);
     if let Some(parent) = new.parent {
-        let known = parent.0 <= head.into() && exists(transaction, row.key, parent).map_err(refused)?;
-        if !known {
+        let is_known = match thread.filter(|_| parent.0 <= head.into()) {
+            Some(thread) => exists(connection, thread, parent).map_err(refused)?,
+            None => false,
+        };
+        if !is_known {
             return Err(CheckpointError::no_parent(&new.thread, parent));
         }
     }
-    if let Some(slot) = unfinished(transaction, row.key, new.parent, &new.recorded).map_err(refused)? {
+    if let Some(slot) = unfinished(connection, thread, new.parent, &new.recorded).map_err(refused)? {
         return Err(CheckpointError::not_recorded(&new.thread, new.parent, slot));
     }
+    let mut row = match row {
+        Some(row) => row,
+        None => ThreadRow::add(connection, &new.thread).map_err(refused)?,
+    };
     let id = CheckpointId(id.into());
     let key = row.key.checkpoint(id).expect("the id is small");
-    insert(transaction, key, new).map_err(refused)?;
-    for (slot, record) in &new.records {
-        upsert(transaction, key, *slot, record).map_err(refused)?;
-    }
-    row.grow(transaction, &new.thread, id, new.parent).map_err(refused)
+    insert(connection, key, new).map_err(refused)?;
+    upsert_all(connection, key, &new.records).map_err(refused)?;
+    row.grow(connection, &new.thread, id, new.parent).map_err(refused)
 }
 
 fn insert(connection: &Connection, key: i64, new: &NewCheckpoint) -> rusqlite::Result<()> {
@@ -197,17 +198,32 @@ fn insert(connection: &Connection, key: i64, new: &NewCheckpoint) -> rusqlite::R
     Ok(())
 }
 
-/// Stores a record and replaces an earlier one of the same task.
-fn upsert(connection: &Connection, checkpoint: i64, slot: u32, record: &str) -> rusqlite::Result<()> {
+/// Stores records and replaces earlier ones of the same tasks.
+fn upsert_all<T: AsRef<str>>(
+    connection: &Connection,
+    checkpoint: i64,
+    records: &[(u32, T)],
+) -> rusqlite::Result<()> {
+    if records.is_empty() {
+        return Ok(());
+    }
     let share = format!("SELECT {TASK_SHARE} FROM tasks WHERE checkpoint = ?1 AND slot = ?2");
     let mut share = connection.prepare_cached(&share)?;
-    let mut share = || share.query_row((checkpoint, slot), |row| row.get::<_, i64>(0));
-    let before = match share().optional()? {
-        Some(share) => share + drop_effects(connection, checkpoint, slot)?,
-        None => 0,
-    };
-    connection.prepare_cached(UPSERT_RECORD)?.execute((checkpoint, slot, record))?;
-    connection.prepare_cached(ADD_TO_SUM)?.execute((checkpoint, share()? - before))?;
+    let mut upsert = connection.prepare_cached(UPSERT_RECORD)?;
+    let mut slots = BTreeSet::new();
+    let are_first = records.len() > 1 && !connection.prepare_cached(HAS_TASKS)?.exists([checkpoint])?;
+    let mut added = 0;
+    for (slot, record) in records {
+        // Usually the first records of the checkpoint, which replace none.
+        if !slots.insert(slot) || !are_first {
+            let before = share.query_row((checkpoint, slot), |row| row.get::<_, i64>(0)).optional()?;
+            if let Some(before) = before {
+                added -= before + drop_effects(connection, checkpoint, *slot)?;
+            }
+        }
+        added += upsert.query_row((checkpoint, slot, record.as_ref()), |row| row.get::<_, i64>(0))?;
+    }
+    connection.prepare_cached(ADD_TO_SUM)?.execute((checkpoint, added))?;
     Ok(())
 }
 
@@ -235,14 +251,14 @@ fn exists(connection: &Connection, thread: ThreadKey, id: CheckpointId) -> rusql
 /// Returns the first of some slots under which `parent` has no record of a finished task.
 fn unfinished(
     connection: &Connection,
-    thread: ThreadKey,
+    thread: Option<ThreadKey>,
     parent: Option<CheckpointId>,
     slots: &[u32],
 ) -> rusqlite::Result<Option<u32>> {
     if slots.is_empty() {
         return Ok(None);
     }
-    let parent = parent.and_then(|parent| thread.checkpoint(parent));
+    let parent = parent.zip(thread).and_then(|(parent, thread)| thread.checkpoint(parent));
     let mut find = connection.prepare_cached(FINISHED)?;
     let mut found = find.query([parent])?;
     let mut finished = Vec::with_capacity(slots.len());

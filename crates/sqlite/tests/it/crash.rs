@@ -72,7 +72,7 @@ async fn a_killed_process_loses_nothing_and_frees_its_thread() {
     assert_eq!(loaded.tasks, [(1, record)]);
     let head = Some(loaded.head);
     store.commit(&thread, head, superstep(head, "5")).await.unwrap();
-    drop(lease);
+    drop((lease, store));
     assert!(!folder.path().join("db-locks").exists());
 }
 

@@ -72,6 +72,22 @@ async fn nothing_is_left_of_a_lease() {
     assert_eq!(left, ["db"]);
 }
 
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[tokio::test]
+async fn the_next_lease_uses_the_file_of_the_last_one() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = Folder::new();
+    let store = folder.open();
+    let mut known = Vec::new();
+    for _ in 0..3 {
+        drop(store.lease(&"t".into()).await.unwrap());
+        let locks = std::fs::read_dir(folder.path().join("db-locks")).unwrap();
+        known.push(locks.map(|file| file.unwrap().metadata().unwrap().ino()).collect::<Vec<_>>());
+    }
+    assert_eq!(known[0].len(), 1);
+    assert!(known.iter().all(|files| *files == known[0]), "{known:?}");
+}
+
 #[test]
 fn of_many_competing_writers_one_has_the_thread_at_a_time() {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -7,6 +7,7 @@ mod conformance;
 mod crash;
 mod damage;
 mod format;
+mod groups;
 mod lease;
 mod opening;
 mod records;
