@@ -51,12 +51,15 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     writes: VecDeque<Box<dyn Write>>,
-    others: VecDeque<Box<dyn FnOnce(&mut Database) + Send>>,
+    others: VecDeque<Request>,
     executor: Executor,
     /// `true` if a caller waits for a request that the executor must not leave behind.
     has_waiter: bool,
     is_closed: bool,
 }
+
+/// A request other than a write, with its answer.
+type Request = Box<dyn FnOnce(&mut Database) + Send>;
 
 /// The executor of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
