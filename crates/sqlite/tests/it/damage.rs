@@ -231,3 +231,27 @@ async fn invalid_json_is_rejected_and_not_stored() {
     }
     assert_eq!(load(&store, &thread).await, before);
 }
+
+#[tokio::test]
+async fn a_thread_that_the_index_of_names_lost_is_reported_after_any_number_of_searches() {
+    let folder = Folder::new();
+    let store = folder.open();
+    let thread = ThreadId::from("needle");
+    line(&store, &thread, 1).await;
+    drop(store);
+    let mut bytes = std::fs::read(folder.db()).unwrap();
+    // The pages of indexes begin with this number.
+    for page in bytes.chunks_mut(4096).filter(|page| page[0] == 10) {
+        if let Some(at) = page.windows(6).position(|window| window == b"needle") {
+            page[at] = b'm';
+        }
+    }
+    std::fs::write(folder.db(), bytes).unwrap();
+    let store = folder.open();
+    for missing in 0..20 {
+        let missing = ThreadId::from(format!("missing {missing}"));
+        assert_eq!(store.load(&missing, None).await.unwrap(), None);
+        let lost = folder.text(&store.load(&thread, None).await.unwrap_err());
+        assert!(lost.contains("the index of names does not have it"), "{lost}");
+    }
+}
