@@ -83,6 +83,7 @@ async fn forge(db: &Path, lies: u32) {
             update: update.to_string().into(),
         }],
         snapshot: None,
+        fingerprints: None,
         records: vec![(0, record)],
     };
     store.commit(&thread, Some(head), forged).await.unwrap();

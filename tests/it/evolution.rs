@@ -40,7 +40,8 @@ impl Left {
                     channel: channel.clone(),
                     json: json.to_string().into(),
                 })
-                .collect()
+                .collect::<Vec<_>>()
+                .into()
         });
         let step = self.1.map_or(0, |id| i64::try_from(id.0).unwrap());
         let next = Commit {
@@ -52,6 +53,7 @@ impl Left {
             applied: applied.collect(),
             snapshot,
             records: Vec::new(),
+            fingerprints: None,
         };
         self.1 = Some(self.0.commit(&"t".into(), self.1, next).await.unwrap());
         self
@@ -68,6 +70,7 @@ impl Left {
             metadata: Default::default(),
             applied: Vec::new(),
             snapshot: None,
+            fingerprints: None,
             records: vec![(0, record)],
         };
         self.1 = Some(self.0.commit(&"t".into(), self.1, next).await.unwrap());
@@ -86,7 +89,7 @@ impl Left {
     /// Returns the updates of the current head.
     async fn last_update(&self) -> String {
         let loaded = self.0.load(&"t".into(), None).await.unwrap().unwrap();
-        loaded.commits.last().unwrap().iter().map(|update| update.as_str()).collect()
+        loaded.commits.last().unwrap().iter().map(|update| update.to_string()).collect()
     }
 }
 
@@ -245,7 +248,7 @@ async fn writes_to_a_removed_channel_are_retained_in_order_across_snapshots() {
         let after = left.read::<After>().await.unwrap();
         assert_eq!((after.values.log.len(), after.unknown.join(" ").as_str()), (entries, "gone spark"));
         let loaded = left.0.load(&"t".into(), None).await.unwrap().unwrap();
-        let kept = loaded.snapshot.unwrap().pop().unwrap();
+        let kept = loaded.snapshot.unwrap().channels().unwrap().into_owned().pop().unwrap();
         assert_eq!(
             (kept.channel.as_str(), kept.json.as_str()),
             (
@@ -266,7 +269,7 @@ async fn values_of_a_removed_channel_are_retained_with_their_versions() {
     let left = Left::new().superstep(&[], Some(snapshot)).await;
     work(&left, 60).await;
     let loaded = left.0.load(&"t".into(), None).await.unwrap().unwrap();
-    let kept = loaded.snapshot.unwrap().pop().unwrap();
+    let kept = loaded.snapshot.unwrap().channels().unwrap().into_owned().pop().unwrap();
     assert_eq!(kept.json.as_str(), r#"{"values":{"$v":{"gone":7},"gone":{"any":["thing"]},"spark":5}}"#);
     let error = refused::<Before>(left).await;
     assert!(error.contains("channel `gone` is stored in version 7"), "{error}");

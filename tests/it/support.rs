@@ -94,8 +94,9 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
+    /// A store with typed values, as in release builds. Most other tests in memory encode them, as a database does.
     pub(crate) fn memory() -> Self {
-        Self::Memory(Arc::new(MemoryCheckpointer::new()))
+        Self::Memory(Arc::new(MemoryCheckpointer::new().keeping_values(true)))
     }
 
     #[cfg(feature = "sqlite")]

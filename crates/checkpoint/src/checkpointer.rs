@@ -69,6 +69,12 @@ pub trait Checkpointer: Send + Sync + 'static {
         let _ = (thread, head, state);
     }
 
+    /// Returns whether this stores typed updates and snapshots, which are encoded when they are read. The default is
+    /// `false`: the driver encodes them, and checks that they can be read back.
+    fn keeps_values(&self) -> bool {
+        false
+    }
+
     /// Stores the record of a task of the head before its superstep ends. Replaces an earlier record of the
     /// task.
     ///

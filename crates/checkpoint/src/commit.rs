@@ -2,12 +2,12 @@
 //!
 //! Start at [`Commit`].
 
-use std::fmt;
+use std::{error::Error, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use superstep_engine::{Control, NodeName};
-use superstep_state::{ChannelValue, StoredUpdate};
+use superstep_engine::{ChannelSet, Control, NodeName};
+use superstep_state::{Snapshot, StoredUpdate};
 
 use crate::{
     commit::own::{GRAPH, NONCE, VERSION},
@@ -67,7 +67,8 @@ pub mod own {
     pub const TASK: &str = "$task";
     /// On such an input: the graph started with the state of its caller, which is not stored with it.
     pub const SEEDED: &str = "$seeded";
-    /// On a superstep with recorded inputs: the fingerprints of the written channels.
+    /// On a superstep with recorded inputs: the fingerprints of the written channels, unless they are computed when a replay
+    /// asks, see `LazyFingerprints`.
     pub const STATE: &str = "$state";
     /// On an external update: the origins of the tasks that it left pending, see `Origins`.
     pub const ORIGINS: &str = "$origins";
@@ -118,9 +119,53 @@ pub struct Commit {
     /// The tasks whose updates make this state from its parent's, in fold order.
     pub applied: Vec<AppliedTask>,
     /// The full value of every channel after these updates, on some commits.
-    pub snapshot: Option<Vec<ChannelValue>>,
+    pub snapshot: Option<Snapshot>,
     /// The records of tasks of this new checkpoint: an accepted input is the finished task of `START`.
     pub records: Vec<(u32, TaskRecord)>,
+    /// The fingerprints of a superstep with recorded inputs, for a backend that [keeps typed
+    /// values](crate::Checkpointer::keeps_values); other backends find them in the metadata.
+    pub fingerprints: Option<LazyFingerprints>,
+}
+
+/// The fingerprints of the channels that a superstep wrote, which are computed when a replay compares them.
+#[derive(Clone)]
+pub struct LazyFingerprints {
+    written: ChannelSet,
+    graph: Arc<dyn Fingerprints>,
+}
+
+/// Computes fingerprints of the state that a graph of this process stored.
+#[doc(hidden)]
+pub trait Fingerprints: Send + Sync {
+    /// Returns the fingerprints of these channels in the state of a checkpoint, by name.
+    ///
+    /// # Errors
+    /// If the checkpoint cannot be read.
+    fn compute(
+        &self,
+        loaded: Loaded,
+        written: ChannelSet,
+    ) -> Result<Map<String, Value>, Box<dyn Error + Send + Sync>>;
+}
+
+impl LazyFingerprints {
+    /// Creates those of the channels in `written`.
+    #[doc(hidden)]
+    pub fn new(written: ChannelSet, graph: Arc<dyn Fingerprints>) -> Self {
+        Self { written, graph }
+    }
+}
+
+impl fmt::Debug for LazyFingerprints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LazyFingerprints").field("written", &self.written).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for LazyFingerprints {
+    fn eq(&self, other: &Self) -> bool {
+        self.written == other.written && Arc::ptr_eq(&self.graph, &other.graph)
+    }
 }
 
 /// A task whose update a commit folds.
@@ -146,13 +191,31 @@ pub struct Loaded {
     /// The tasks whose updates made this state from its parent's: slot and node of each, in fold order.
     pub applied: Vec<(u32, NodeName)>,
     /// The nearest snapshot on the path from the start of the thread, if any.
-    pub snapshot: Option<Vec<ChannelValue>>,
+    pub snapshot: Option<Snapshot>,
     /// The commits since the snapshot, oldest first, each with its updates in fold order.
     pub commits: Vec<Vec<StoredUpdate>>,
     /// The records of the checkpoint's own tasks, by slot. A task without a finished record that a checkpoint
     /// of [`Source::Loop`] applied has the writes of that checkpoint, without targets. If several such
     /// checkpoints follow, the newest counts.
     pub tasks: Vec<(u32, TaskRecord)>,
+    /// The [fingerprints](Commit::fingerprints) with which it was committed.
+    pub fingerprints: Option<LazyFingerprints>,
+}
+
+impl Loaded {
+    /// Moves the fingerprints of the superstep into the metadata, where other backends have them.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    #[doc(hidden)]
+    pub fn into_fingerprinted(mut self) -> Result<CheckpointMeta, Box<dyn Error + Send + Sync>> {
+        let Some(LazyFingerprints { written, graph }) = self.fingerprints.take() else {
+            return Ok(self.meta);
+        };
+        let mut meta = self.meta.clone();
+        meta.metadata.insert(own::STATE.to_owned(), graph.compute(self, written)?.into());
+        Ok(meta)
+    }
 }
 
 fn is_false(flag: &bool) -> bool {

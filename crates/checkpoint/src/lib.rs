@@ -22,7 +22,7 @@ mod subgraph_path;
 pub use chain::chain;
 pub use checkpointer::{Checkpointer, Lease};
 pub use clock::{Clock, SystemClock};
-pub use commit::{AppliedTask, CheckpointMeta, Commit, GraphId, Loaded, Source};
+pub use commit::{AppliedTask, CheckpointMeta, Commit, GraphId, LazyFingerprints, Loaded, Source};
 pub use error::CheckpointError;
 pub use head_state::{HeadState, LoadedHead};
 pub use history::{History, Prune, Retention};
@@ -38,5 +38,5 @@ pub use subgraph_path::{Segment, SubgraphPath};
 /// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::{commit::own, history::input_metadata, ids::SEPARATOR};
+    pub use crate::{commit::Fingerprints, commit::own, history::input_metadata, ids::SEPARATOR};
 }

@@ -25,6 +25,9 @@ use crate::{
 
 /// A checkpointer in memory; its threads end with the process.
 ///
+/// In release builds it keeps updates and snapshots as the typed values that they are, and encodes them when a replay or a
+/// copy asks; see [`keeping_values`](Self::keeping_values).
+///
 /// The cost of a commit does not depend on the length of the thread: it appends the given data. Every method
 /// does its work when it is called; the future it returns is ready.
 ///
@@ -42,8 +45,9 @@ use crate::{
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MemoryCheckpointer {
+    keeps_values: bool,
     /// By root.
     families: DashMap<ThreadId, Family>,
     /// The number of deleted threads, by name.
@@ -55,6 +59,29 @@ impl MemoryCheckpointer {
     /// Creates a store without threads.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets whether updates and snapshots are stored as typed values, or encoded as a database stores them. The default is
+    /// typed values in release builds and encoded ones in debug builds, so that tests find values that a database refuses.
+    ///
+    /// A typed value must not be shared with code that changes it: a later load has the changed value. Most values that
+    /// cannot be stored are refused in either form; one whose `Deserialize` does not fit its `Serialize` is noticed only
+    /// when it is encoded and read.
+    #[must_use]
+    pub fn keeping_values(mut self, keeps_values: bool) -> Self {
+        self.keeps_values = keeps_values;
+        self
+    }
+}
+
+impl Default for MemoryCheckpointer {
+    fn default() -> Self {
+        Self {
+            keeps_values: !cfg!(debug_assertions),
+            families: DashMap::new(),
+            deleted: DashMap::new(),
+            leased: Arc::default(),
+        }
     }
 }
 
@@ -89,6 +116,10 @@ impl Checkpointer for MemoryCheckpointer {
         if let Some(mut family) = self.change(thread) {
             family.thread_mut(thread).remember(head, state);
         }
+    }
+
+    fn keeps_values(&self) -> bool {
+        self.keeps_values
     }
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {

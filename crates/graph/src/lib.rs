@@ -49,8 +49,8 @@ pub mod state {
     pub use superstep_state::{
         Always, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral, Fingerprint,
         Flattens, FoldError, HasId, IdOf, JsonChannel, JsonReducer, LastValue, MAX_DEPTH, Max, Merge,
-        MergeById, Merges, Migrate, OwnId, RawJson, Stored, StoredUpdate, Sum, Topic, Union, UnknownId,
-        Update, WriteError, fingerprint, reduce,
+        MergeById, Merges, Migrate, OwnId, RawJson, Snapshot, Stored, StoredUpdate, Sum, Topic, Union,
+        UnknownId, Update, WriteError, fingerprint, reduce,
     };
 
     pub use crate::node::barrier::{Arrive, Arrived, Barrier};
@@ -67,9 +67,9 @@ pub mod call {
 /// The contract of checkpointers: commits, records of tasks, and the pruning of threads.
 pub mod checkpoint {
     pub use superstep_checkpoint::{
-        AppliedTask, CheckpointError, CheckpointMeta, Commit, GraphId, HeadState, Lease, Loaded, LoadedHead,
-        Prune, RecordedTarget, Replaced, Retention, Segment, Source, SubgraphPath, TaskKey, TaskRecord,
-        Within,
+        AppliedTask, CheckpointError, CheckpointMeta, Commit, GraphId, HeadState, LazyFingerprints, Lease,
+        Loaded, LoadedHead, Prune, RecordedTarget, Replaced, Retention, Segment, Source, SubgraphPath,
+        TaskKey, TaskRecord, Within,
     };
 }
 

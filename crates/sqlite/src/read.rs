@@ -10,7 +10,7 @@ use superstep_checkpoint::{
     ThreadId,
 };
 use superstep_engine::{Control, NodeName};
-use superstep_state::{ChannelValue, RawJson, StoredUpdate};
+use superstep_state::{RawJson, Snapshot, StoredUpdate};
 
 use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
@@ -230,7 +230,7 @@ pub(crate) struct Reader<'a> {
 #[derive(Default)]
 struct LoadedParts {
     applied: Vec<(u32, NodeName)>,
-    snapshot: Option<Vec<ChannelValue>>,
+    snapshot: Option<Snapshot>,
     commits: Vec<Vec<StoredUpdate>>,
 }
 
@@ -253,7 +253,7 @@ impl Reader<'_> {
         };
         let LoadedParts { applied, snapshot, commits } = self.way_back(id)?;
         let tasks = self.tasks(id, key.checkpoint(id).expect("ids up to the head are small"))?;
-        Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks }))
+        Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks, fingerprints: None }))
     }
 
     /// Loads the head without the path to its state.
@@ -267,7 +267,8 @@ impl Reader<'_> {
         let row = rows.next().map_err(|cause| self.refused(cause))?.ok_or_else(missing)?;
         let applied = named(&self.applied(head, row)?);
         let tasks = self.tasks(head, key)?;
-        Ok(Some(Loaded { meta, head, applied, snapshot: None, commits: Vec::new(), tasks }))
+        let (snapshot, commits) = (None, Vec::new());
+        Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks, fingerprints: None }))
     }
 
     /// Returns the list of applied tasks in a row of [`way_back`].
@@ -395,8 +396,9 @@ impl Reader<'_> {
                 if let Some(stored) =
                     stored.as_bytes_or_null().map_err(|cause| self.damaged(id, "snapshot", cause))?
                 {
+                    let channels = stored::snapshot(stored);
                     way.snapshot =
-                        Some(stored::snapshot(stored).map_err(|cause| self.damaged(id, "snapshot", cause))?);
+                        Some(channels.map_err(|cause| self.damaged(id, "snapshot", cause))?.into());
                     next = None;
                     break;
                 }

@@ -11,7 +11,7 @@ use superstep_checkpoint::{
     AppliedTask, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
     TaskKey, TaskRecord, ThreadId,
 };
-use superstep_state::{ChannelValue, RawJson};
+use superstep_state::{ChannelValue, RawJson, StoredUpdate};
 
 use crate::error;
 
@@ -39,7 +39,11 @@ impl NewCheckpoint {
     ) -> Result<Self, CheckpointError> {
         let applied = applied_text(&thread, &next.applied)?;
         let snapshot = match &next.snapshot {
-            Some(channels) => Some(snapshot_text(&thread, channels)?),
+            Some(snapshot) => {
+                let channels = snapshot.channels();
+                let channels = channels.map_err(|cause| error::not_json(&thread, "a snapshot", cause))?;
+                Some(snapshot_text(&thread, &channels)?)
+            }
             None => None,
         };
         let mut records = Vec::with_capacity(next.records.len());
@@ -213,6 +217,17 @@ impl JsonText {
         Ok(())
     }
 
+    /// Adds the entry of an update; see [`json`](Self::json).
+    fn update(
+        &mut self,
+        update: &StoredUpdate,
+        thread: &ThreadId,
+        part: impl Fn() -> String,
+    ) -> Result<(), CheckpointError> {
+        let json = update.json().map_err(|cause| error::not_json(thread, &part(), cause))?;
+        self.json("update", &json, thread, part)
+    }
+
     fn end(mut self, close: &[u8]) -> String {
         self.0.extend_from_slice(close);
         String::from_utf8(self.0).expect("JSON is UTF-8")
@@ -228,7 +243,7 @@ fn applied_text(thread: &ThreadId, applied: &[AppliedTask]) -> Result<String, Ch
         json.entry("node", &task.node);
         if !task.recorded {
             let part = || format!("the update of node `{}`, task {},", task.node, task.slot);
-            json.json("update", &task.update, thread, part)?;
+            json.update(&task.update, thread, part)?;
         }
         json.0.push(b'}');
     }
@@ -331,7 +346,7 @@ pub(crate) fn record_text(
     match record {
         TaskRecord::Finished { update, targets, .. } => {
             json.entry("end", &End::Finished);
-            json.json("update", update, thread, || format!("the recorded update of task {slot}"))?;
+            json.update(update, thread, || format!("the recorded update of task {slot}"))?;
             json.entry("targets", targets);
         }
         TaskRecord::Started { attempts, .. } => {

@@ -4,18 +4,23 @@
 //! write.
 
 mod checked;
+mod size;
 
 use std::{
     borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 use serde::{Serialize, de::DeserializeOwned, ser::Error as _};
 use superstep_engine::ChannelSet;
 
-use self::checked::{Mode, OTHER, Unstorable, same};
+use self::{
+    checked::{Mode, OTHER, Unstorable, same},
+    size::Size,
+};
 use crate::{
-    Channel, ChannelValue, Panicked, RawJson, State, StoredUpdate, WriteError,
+    Channel, ChannelValue, Panicked, RawJson, Snapshot, State, StoredUpdate, WriteError,
     fingerprint::{exact, exact_of},
     stored_update::{keys, versions},
 };
@@ -63,6 +68,31 @@ pub fn encode<S: State>(
     };
     let write = |json: &mut Vec<u8>| write(state, update, json).map_err(unencoded);
     StoredUpdate::write(state.channels(), state.written(update), scratch, write)
+}
+
+/// Returns an update in its typed form, after the checks of [`encode`]; encodes it if they do not show that it is read back
+/// as equal. `schema` is any state of the graph.
+pub fn keep<S: State>(
+    state: &S,
+    schema: &Arc<S>,
+    update: &S::Update,
+    scratch: &mut Vec<u8>,
+) -> Result<StoredUpdate, Unencoded> {
+    state.check(update).map_err(Unencoded::Write)?;
+    let mut bytes = 0;
+    let stored = state.stored(update);
+    let size = || {
+        let size =
+            checked::serialize(Size::new(&mut bytes), Mode::Update, |checked| stored.serialize(checked));
+        Ok(matches!(size, Ok(((), false))))
+    };
+    if !unpanicked("Serialize", size).unwrap_or(false) {
+        return encode(state, update, scratch);
+    }
+    if cfg!(debug_assertions) {
+        encode(state, update, scratch)?;
+    }
+    Ok(StoredUpdate::typed(stored.into_owned(), schema, bytes))
 }
 
 /// Appends the JSON form of an update.
@@ -190,6 +220,36 @@ pub fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChann
     let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
     let channels = stored.map(channel);
     channels.chain(versions(state.channels()).map(Ok)).collect()
+}
+
+/// Returns the size of a snapshot; `None` if it takes the whole snapshot to know whether it can be stored.
+pub fn snapshot_bytes<S: State>(state: &S) -> Option<usize> {
+    let mut bytes = 0;
+    let channels = state.channels();
+    let stored = |position: &usize| !channels[*position].untracked;
+    let is_storable = (0..channels.len()).filter(stored).all(|position| {
+        bytes += channels[position].name.len();
+        let size = || {
+            let size = checked::serialize(Size::new(&mut bytes), Mode::Folded, |checked| {
+                state.serialize_channel(position, checked)
+            });
+            Ok(matches!(size, Ok(((), false))))
+        };
+        unpanicked("Serialize", size).unwrap_or(false)
+    });
+    is_storable.then_some(bytes)
+}
+
+/// Returns a snapshot in its typed form, of this size; `None` if a part of the state is not stored.
+pub fn keep_snapshot<S: State>(state: &S, bytes: usize) -> Option<Snapshot> {
+    let is_stored = state.channels().iter().all(|channel| !channel.untracked);
+    is_stored.then(|| Snapshot::typed(state.clone(), bytes))
+}
+
+/// Returns the channels that are stored.
+pub(crate) fn tracked(channels: &[Channel]) -> ChannelSet {
+    let stored = channels.iter().enumerate().filter(|(_, channel)| !channel.untracked);
+    stored.map(|(position, _)| position).collect()
 }
 
 /// Returns the first stored channel with different values in two states.

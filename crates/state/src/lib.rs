@@ -18,6 +18,7 @@ mod panicked;
 mod raw_json;
 mod reducer;
 mod schema_evolution;
+mod snapshot;
 mod state;
 mod stored_update;
 mod update_chain;
@@ -35,6 +36,7 @@ pub use log::Log;
 pub use panicked::Panicked;
 pub use raw_json::RawJson;
 pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Topic, Union};
+pub use snapshot::Snapshot;
 pub use state::{FoldError, State, Update, WriteError, reduce};
 pub use stored_update::StoredUpdate;
 pub use view::View;
@@ -60,14 +62,15 @@ pub mod internal {
         into_update::Refuses,
         schema_evolution::{Made, ThreadDecoder, UnknownChannels, Unreadable},
         state::{clear_ephemeral, fold},
-        stored_update::keys,
+        stored_update::{RecordedInputs, keys},
     };
 
     pub mod encode {
         #[cfg(debug_assertions)]
         pub use crate::encode::differing;
         pub use crate::encode::{
-            READABLE, check_depth, encode, is_deeper, read_back, snapshot, to_string, to_value, to_value_of,
+            READABLE, check_depth, encode, is_deeper, keep, keep_snapshot, read_back, snapshot,
+            snapshot_bytes, to_string, to_value, to_value_of,
         };
     }
 }

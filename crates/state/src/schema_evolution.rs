@@ -17,13 +17,13 @@ use serde_json::value::{RawValue, to_raw_value};
 use superstep_engine::ChannelSet;
 
 use crate::{
-    Channel, ChannelValue, Panicked, RawJson, State, Stored, StoredUpdate, Update,
+    Channel, ChannelValue, Panicked, RawJson, Snapshot, State, Stored, StoredUpdate, Update,
     encode::unpanicked,
     state::{clear_ephemeral, fold},
     stored_update::{
-        StoredEntries, Versions,
+        StoredEntries, Versions, has_versions,
         keys::{self, CLEAR, KEPT, VERSIONS},
-        unknown_entry,
+        split_versions, unknown_entry,
     },
 };
 
@@ -98,7 +98,17 @@ impl<S: State> ThreadDecoder<S> {
     }
 
     /// Takes the state from a snapshot. An error names the channel at fault.
-    pub fn snapshot(&mut self, channels: Vec<ChannelValue>) -> Result<(), (String, Unreadable)> {
+    pub fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), (String, Unreadable)> {
+        if let Some(state) = snapshot.get(&self.state) {
+            self.state = state.clone();
+            self.present = (0..self.state.channels().len()).collect();
+            return Ok(());
+        }
+        let channels = snapshot.channels().map_err(|cause| ("of a snapshot".to_owned(), cause.into()))?;
+        self.encoded_snapshot(channels.into_owned())
+    }
+
+    fn encoded_snapshot(&mut self, channels: Vec<ChannelValue>) -> Result<(), (String, Unreadable)> {
         let (mut versions, mut kept) = (Versions::new(), UnknownChannels::default());
         let mut values = Vec::with_capacity(channels.len());
         for ChannelValue { channel, json } in channels {
@@ -202,15 +212,19 @@ impl<S: State> ThreadDecoder<S> {
 
     /// Reads an update, and the part of it that the state does not know.
     fn read(&self, stored: &StoredUpdate) -> Result<(S::Update, StoredEntries), Unreadable> {
-        let direct = match self.without_versions(stored)? {
+        if let Some(update) = stored.get(&self.state) {
+            return Ok((update.clone(), StoredEntries::default()));
+        }
+        let json = stored.json()?;
+        let direct = match self.without_versions(&json)? {
             Some((listed, json)) => self.read_present(listed, &json),
-            None if stored.has_versions() => Ok(None),
-            None => self.read_present(ChannelSet::EMPTY, stored.as_bytes()),
+            None if has_versions(&json) => Ok(None),
+            None => self.read_present(ChannelSet::EMPTY, json.as_bytes()),
         };
         if let Ok(Some(update)) = direct {
             return Ok((update, StoredEntries::default()));
         }
-        let entries: StoredEntries = serde_json::from_str(stored)?;
+        let entries: StoredEntries = serde_json::from_str(&json)?;
         let of_today = entries.is_unversioned(&|name| position(self.state.channels(), name).is_some());
         match (self.split(entries, false), direct) {
             // It names the place in the stored data.
@@ -231,8 +245,8 @@ impl<S: State> ThreadDecoder<S> {
 
     /// Splits an update into the channels of its versions and the rest. `None` if it does not begin with
     /// versions, or if a version differs from this program's.
-    fn without_versions(&self, stored: &StoredUpdate) -> Result<Option<(ChannelSet, Vec<u8>)>, Unreadable> {
-        let Some((versions, rest)) = stored.split_versions()? else { return Ok(None) };
+    fn without_versions(&self, stored: &RawJson) -> Result<Option<(ChannelSet, Vec<u8>)>, Unreadable> {
+        let Some((versions, rest)) = split_versions(stored)? else { return Ok(None) };
         let mut listed = ChannelSet::EMPTY;
         for (name, version) in versions {
             match position(self.state.channels(), &name) {

@@ -9,7 +9,7 @@
 //!
 //! Start at [`StoredUpdate`].
 
-use std::{collections::BTreeMap, fmt, ops::Deref};
+use std::{any::Any, borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::{
@@ -18,7 +18,10 @@ use serde_json::{
 };
 use superstep_engine::ChannelSet;
 
-use crate::{Channel, ChannelValue, RawJson};
+use crate::{
+    Channel, ChannelValue, RawJson, State,
+    encode::{self, Unencoded},
+};
 
 /// The entries of a stored update, or of a snapshot, that are not channels.
 pub mod keys {
@@ -44,10 +47,54 @@ pub mod keys {
     }
 }
 
-/// An update as it is stored: a JSON object with an entry for each write.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct StoredUpdate(RawJson);
+/// An update as it is stored: a JSON object with an entry for each write, or the typed update from which that object is made
+/// on demand, in the process that stored it.
+#[derive(Clone)]
+pub struct StoredUpdate(Form);
+
+#[derive(Clone)]
+enum Form {
+    Json(RawJson),
+    Typed { update: Arc<dyn AnyUpdate>, recorded: Option<Arc<dyn RecordedInputs>> },
+}
+
+/// An update whose type only its readers know.
+trait AnyUpdate: Any + Send + Sync {
+    fn bytes(&self) -> usize;
+
+    fn encode(&self) -> serde_json::Result<StoredUpdate>;
+}
+
+struct TypedUpdate<S: State> {
+    update: S::Update,
+    /// Any state with the channels of the update.
+    schema: Arc<S>,
+    bytes: usize,
+}
+
+impl<S: State> AnyUpdate for TypedUpdate<S> {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn encode(&self) -> serde_json::Result<StoredUpdate> {
+        let encoded = encode::encode(&*self.schema, &self.update, &mut Vec::new());
+        encoded.map_err(|refused| match refused {
+            // It was checked when it was made, so that this is a `Serialize` that changes its mind.
+            Unencoded::Write(error) => serde_json::Error::custom(format!("{error:?}")),
+            Unencoded::Json { source, .. } => source,
+        })
+    }
+}
+
+/// The recorded inputs of a task, added to its update.
+pub trait RecordedInputs: Send + Sync {
+    /// Returns the entry of an update. Long texts that the update has as well may be references to it.
+    ///
+    /// # Errors
+    /// If it cannot be stored.
+    fn entry(&self, update: &RawJson) -> serde_json::Result<Value>;
+}
 
 /// The beginning of an update with versions.
 const WITH_VERSIONS: &str = "{\"$v\":";
@@ -58,7 +105,22 @@ pub(crate) type Versions = BTreeMap<String, u32>;
 impl StoredUpdate {
     /// An update that writes nothing.
     pub fn empty() -> Self {
-        Self(RawJson::written(b"{}".to_vec()))
+        Self::written(b"{}".to_vec())
+    }
+
+    fn written(json: Vec<u8>) -> Self {
+        Self(Form::Json(RawJson::written(json)))
+    }
+
+    /// Creates the typed form of an update, without its writes to untracked channels. `bytes` is about the length of its
+    /// JSON.
+    pub(crate) fn typed<S: State>(mut update: S::Update, schema: &Arc<S>, bytes: usize) -> Self {
+        let tracked = encode::tracked(schema.channels());
+        if tracked.union(schema.written(&update)) != tracked {
+            schema.restrict(&mut update, tracked);
+        }
+        let update = Arc::new(TypedUpdate { update, schema: schema.clone(), bytes });
+        Self(Form::Typed { update, recorded: None })
     }
 
     /// Writes an update: the versions of its channels, and the object that `write` appends.
@@ -78,12 +140,61 @@ impl StoredUpdate {
             // The object goes on with its channels. There are some, for the versions are theirs.
             scratch[begin] = b',';
         }
-        Ok(Self(RawJson::written(scratch.as_slice().to_vec())))
+        Ok(Self::written(scratch.as_slice().to_vec()))
+    }
+
+    /// Returns the JSON object.
+    ///
+    /// # Errors
+    /// If the update is typed, and its `Serialize`, which was called when it was made, now fails.
+    pub fn json(&self) -> serde_json::Result<Cow<'_, RawJson>> {
+        match &self.0 {
+            Form::Json(json) => Ok(Cow::Borrowed(json)),
+            Form::Typed { update, recorded } => {
+                let mut encoded = update.encode()?;
+                if let Some(recorded) = recorded {
+                    encoded.add_recorded(recorded)?;
+                }
+                encoded.into_json().map(Cow::Owned)
+            }
+        }
+    }
+
+    fn into_json(self) -> serde_json::Result<RawJson> {
+        match self.0 {
+            Form::Json(json) => Ok(json),
+            Form::Typed { .. } => self.json().map(Cow::into_owned),
+        }
+    }
+
+    /// Returns the length of the JSON object in bytes; of a typed update without the recorded inputs, and only about.
+    pub fn bytes(&self) -> usize {
+        match &self.0 {
+            Form::Json(json) => json.len(),
+            Form::Typed { update, .. } => update.bytes(),
+        }
+    }
+
+    /// Returns the typed update, if it is one for the channels of this state.
+    pub(crate) fn get<S: State>(&self, state: &S) -> Option<&S::Update> {
+        let Form::Typed { update, .. } = &self.0 else { return None };
+        let typed = (&**update as &dyn Any).downcast_ref::<TypedUpdate<S>>()?;
+        std::ptr::eq(typed.schema.channels(), state.channels()).then_some(&typed.update)
     }
 
     /// Adds the recorded inputs of the task that made it.
-    pub fn add_recorded(&mut self, recorded: &Value) {
-        self.0.add_entry(keys::RECORDED, recorded);
+    ///
+    /// # Errors
+    /// If they cannot be stored.
+    pub fn add_recorded(&mut self, inputs: &Arc<dyn RecordedInputs>) -> serde_json::Result<()> {
+        match &mut self.0 {
+            Form::Json(json) => {
+                let entry = inputs.entry(json)?;
+                json.add_entry(keys::RECORDED, &entry);
+            }
+            Form::Typed { recorded, .. } => *recorded = Some(inputs.clone()),
+        }
+        Ok(())
     }
 
     /// Returns the recorded inputs of the task that made it, and the rest.
@@ -91,78 +202,111 @@ impl StoredUpdate {
     /// # Errors
     /// If it is not a JSON object.
     pub fn split_recorded(&self) -> serde_json::Result<(Option<Value>, Value)> {
-        let mut update: Value = serde_json::from_str(self)?;
+        let mut update: Value = serde_json::from_str(&self.json()?)?;
         let recorded = update.as_object_mut().and_then(|entries| entries.remove(keys::RECORDED));
         Ok((recorded, update))
     }
 
     /// Returns whether it writes or clears a channel; an update that is not an object does neither.
     pub fn touches(&self, channel: &str) -> bool {
-        let entries: Map<String, Value> = serde_json::from_str(self).unwrap_or_default();
+        let entries = self.json().and_then(|json| serde_json::from_str::<Map<String, Value>>(&json));
+        let entries = entries.unwrap_or_default();
         let cleared = entries.get(keys::CLEAR).and_then(Value::as_array);
         entries.contains_key(channel) || cleared.is_some_and(|names| names.iter().any(|name| name == channel))
     }
-
-    /// Returns whether it begins with versions, as [`write`](Self::write) writes them.
-    pub(crate) fn has_versions(&self) -> bool {
-        self.starts_with(WITH_VERSIONS)
-    }
-
-    /// Returns the versions with which it begins, and its JSON without them; `None` if it has none, or only those.
-    pub(crate) fn split_versions(&self) -> serde_json::Result<Option<(Versions, Vec<u8>)>> {
-        let Some(json) = self.strip_prefix(WITH_VERSIONS) else { return Ok(None) };
-        let mut versions = serde_json::Deserializer::from_str(json).into_iter::<Versions>();
-        let Some(read) = versions.next().transpose()? else { return Ok(None) };
-        let mut rest = json.as_bytes()[versions.byte_offset()..].to_vec();
-        match rest.first_mut() {
-            Some(comma) if *comma == b',' => *comma = b'{',
-            _ => return Ok(None),
-        }
-        Ok(Some((read, rest)))
-    }
 }
 
-impl Deref for StoredUpdate {
-    type Target = RawJson;
+/// Returns whether an update begins with versions, as `StoredUpdate::write` writes them.
+pub(crate) fn has_versions(update: &RawJson) -> bool {
+    update.starts_with(WITH_VERSIONS)
+}
 
-    fn deref(&self) -> &RawJson {
-        &self.0
+/// Returns the versions with which an update begins, and its JSON without them; `None` if it has none, or only those.
+pub(crate) fn split_versions(update: &RawJson) -> serde_json::Result<Option<(Versions, Vec<u8>)>> {
+    let Some(json) = update.strip_prefix(WITH_VERSIONS) else { return Ok(None) };
+    let mut versions = serde_json::Deserializer::from_str(json).into_iter::<Versions>();
+    let Some(read) = versions.next().transpose()? else { return Ok(None) };
+    let mut rest = json.as_bytes()[versions.byte_offset()..].to_vec();
+    match rest.first_mut() {
+        Some(comma) if *comma == b',' => *comma = b'{',
+        _ => return Ok(None),
+    }
+    Ok(Some((read, rest)))
+}
+
+impl From<RawJson> for StoredUpdate {
+    fn from(json: RawJson) -> Self {
+        Self(Form::Json(json))
     }
 }
 
 impl From<String> for StoredUpdate {
     fn from(json: String) -> Self {
-        Self(json.into())
+        RawJson::from(json).into()
     }
 }
 
 impl From<&str> for StoredUpdate {
     fn from(json: &str) -> Self {
-        Self(json.into())
+        RawJson::from(json).into()
     }
 }
 
 impl From<&RawValue> for StoredUpdate {
     fn from(json: &RawValue) -> Self {
-        Self(json.into())
+        RawJson::from(json).into()
     }
 }
 
+/// Writes the JSON, or the error of one that cannot be encoded.
 impl fmt::Display for StoredUpdate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self.json() {
+            Ok(json) => json.fmt(f),
+            Err(error) => write!(f, "<{error}>"),
+        }
+    }
+}
+
+impl fmt::Debug for StoredUpdate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StoredUpdate").field(&format_args!("{self}")).finish()
+    }
+}
+
+/// Compares the JSON.
+impl PartialEq for StoredUpdate {
+    fn eq(&self, other: &Self) -> bool {
+        match (self.json(), other.json()) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for StoredUpdate {}
+
+impl Serialize for StoredUpdate {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        self.json().map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for StoredUpdate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        RawJson::deserialize(deserializer).map(Self::from)
     }
 }
 
 impl PartialEq<&str> for StoredUpdate {
     fn eq(&self, other: &&str) -> bool {
-        self.0 == *other
+        *self == **other
     }
 }
 
 impl PartialEq<str> for StoredUpdate {
     fn eq(&self, other: &str) -> bool {
-        self.0 == *other
+        self.json().is_ok_and(|json| *json == *other)
     }
 }
 

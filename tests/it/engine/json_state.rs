@@ -145,9 +145,11 @@ on_every_store! {
         let store = backend.open();
         for at in 1..=4 {
             let loaded = store.load(&"t".into(), Some(CheckpointId(at))).await.unwrap().unwrap();
-            assert!(loaded.snapshot.iter().flatten().all(|channel| channel.channel != "r"));
+            if let Some(snapshot) = &loaded.snapshot {
+                assert!(snapshot.channels().unwrap().iter().all(|channel| channel.channel != "r"));
+            }
             for stored in loaded.commits.into_iter().flatten() {
-                let stored: Value = serde_json::from_str(&stored).unwrap();
+                let stored: Value = serde_json::from_str(&stored.json().unwrap()).unwrap();
                 assert_eq!((stored.get("r"), stored.get("clear")), (None, None));
             }
         }

@@ -50,6 +50,7 @@ mod subgraphs_outside;
 mod thread_handle;
 mod threads;
 mod timeouts;
+mod typed_values;
 mod unfinished;
 mod updates;
 mod views;

@@ -114,6 +114,7 @@ on_every_store! {
             metadata: Default::default(),
             applied: Vec::new(),
             snapshot: None,
+            fingerprints: None,
             records: Vec::new(),
         };
         store.commit(&"t".into(), None, old).await.unwrap();

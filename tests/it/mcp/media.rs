@@ -101,7 +101,7 @@ async fn a_model_that_takes_them_gets_images_and_audio_behind_the_results() {
 
     // It is stored once: the record of the call refers to the conversation.
     let head = store.load(&"t".into(), None).await.unwrap().unwrap();
-    let stored: String = head.commits.iter().flatten().map(|update| update.as_str()).collect();
+    let stored: String = head.commits.iter().flatten().map(|update| update.to_string()).collect();
     assert_eq!((stored.matches(GIF).count(), stored.matches(WAV).count()), (2, 1), "{stored}");
     agent(&scripted(vec![], BOTH)).graph().thread("t").replay().run().await.unwrap().assert_same();
 }

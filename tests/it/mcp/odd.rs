@@ -280,7 +280,7 @@ async fn a_list_of_tools_is_stored_once_for_each_change() {
         agent.thread("t").ask("go").await.unwrap();
     }
     let head = agents.store.load(&"t".into(), None).await.unwrap().unwrap();
-    let stored: String = head.commits.iter().flatten().map(|update| update.as_str()).collect();
+    let stored: String = head.commits.iter().flatten().map(|update| update.to_string()).collect();
     let times = |text: &str| stored.matches(text).count();
     assert_eq!((times("three"), times("four"), times("second")), (1, 1, 1), "{stored}");
     // The lists of both are offered again.

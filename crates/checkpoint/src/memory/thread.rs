@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use superstep_state::{ChannelValue, RawJson};
+use superstep_state::{RawJson, Snapshot};
 
 use crate::{
     AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, HeadState, History, Loaded, Prune,
@@ -159,7 +159,7 @@ impl Thread {
                 stored.applied_by = self.checkpoints.iter().rev().find(follows).map(|child| child.id);
             }
             if let (None, Some(snapshot)) = (&stored.commit.snapshot, snapshots.remove(&stored.id)) {
-                Arc::make_mut(&mut stored.commit).snapshot = Some(snapshot);
+                Arc::make_mut(&mut stored.commit).snapshot = Some(snapshot.into());
             }
             if let Some(metadata) = metadata.remove(&stored.id) {
                 Arc::make_mut(&mut stored.commit).metadata = metadata;
@@ -240,7 +240,7 @@ pub(super) struct CheckpointPath {
 impl CheckpointPath {
     pub(super) fn read(self) -> Loaded {
         let folded = if self.folds { &*self.commits } else { &[] };
-        let snapshot: Option<Vec<ChannelValue>> = folded.last().and_then(|oldest| oldest.snapshot.clone());
+        let snapshot: Option<Snapshot> = folded.last().and_then(|oldest| oldest.snapshot.clone());
         let commits = folded
             .iter()
             .rev()
@@ -251,7 +251,8 @@ impl CheckpointPath {
         add_applied(&mut tasks, self.applied.as_deref());
         let named = |task: &AppliedTask| (task.slot, task.node.clone());
         let applied = self.commits.first().map_or_else(Vec::new, |it| it.applied.iter().map(named).collect());
-        Loaded { meta: self.meta, head: self.head, applied, snapshot, commits, tasks }
+        let fingerprints = self.commits.first().and_then(|commit| commit.fingerprints.clone());
+        Loaded { meta: self.meta, head: self.head, applied, snapshot, commits, tasks, fingerprints }
     }
 }
 

@@ -73,6 +73,7 @@ impl<S: State> Thread<S> {
                 metadata: Map::from_iter([(ITEM.to_owned(), item.clone())]),
                 applied: Vec::new(),
                 snapshot: None,
+                fingerprints: None,
                 records: Vec::new(),
             };
             match checkpointer.commit(&inbox, head, commit).await {

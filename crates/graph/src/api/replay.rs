@@ -344,6 +344,7 @@ impl<S: State> Replay<S> {
             metadata,
             applied: Vec::new(),
             snapshot: None,
+            fingerprints: None,
             records,
         };
         let fork = stored.commit(self.thread(), Some(head), fork).await.map_err(RunError::from)?;
@@ -394,6 +395,7 @@ impl<S: State> Replay<S> {
                 metadata,
                 applied: Vec::new(),
                 snapshot: None,
+                fingerprints: None,
                 records: Vec::new(),
             };
             stored.commit(self.thread(), Some(head.head), back).await.map_err(RunError::from)?;
@@ -430,7 +432,7 @@ impl<S: State> Replay<S> {
             TaskRecord::Finished { update, .. } => Some(update),
             _ => None,
         });
-        let mut reader = ThreadDecoder::new(self.graph.inner().initial.clone());
+        let mut reader = ThreadDecoder::new((*self.graph.inner().initial).clone());
         let read = reader.record(0, &update.unwrap_or_else(StoredUpdate::empty));
         read.map_err(|unfit| unfit_error(unfit, self.thread(), meta.id, "an input").into())
     }

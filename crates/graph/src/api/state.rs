@@ -11,7 +11,7 @@ use crate::{
     journal::{interrupts::into_interrupt, task_origin::Origins},
     run::{
         conflicts::set_back_refused,
-        restore::{Restored, load},
+        restore::{Restored, load, load_head},
     },
 };
 
@@ -123,14 +123,18 @@ impl<S: State> Thread<S> {
         let (checkpointer, thread) = self.stored()?;
         let (graph, at) = (&self.graph.inner, self.options.checkpoint);
         self.graph.refuse_seeded(thread).await?;
-        match load(graph, checkpointer, thread, at, ChannelSet::EMPTY).await? {
+        let restored = match at {
+            None => load_head(graph, checkpointer, thread, ChannelSet::EMPTY).await?,
+            at => load(graph, checkpointer, thread, at, ChannelSet::EMPTY).await?,
+        };
+        match restored {
             Some(restored) => {
                 let origins = Origins::of(&restored.meta);
                 let snapshot = restored.into_snapshot(at.is_none(), &graph.topology)?;
                 snapshot.with_subgraphs(&**checkpointer, thread, &origins).await
             }
             None => Ok(StateSnapshot {
-                values: graph.initial.clone(),
+                values: (*graph.initial).clone(),
                 next: Vec::new(),
                 tasks: Vec::new(),
                 checkpoint: None,

@@ -41,7 +41,7 @@ pub(crate) async fn update_states<S: State>(
         None => load(graph, checkpointer, thread, config.checkpoint, given).await?,
     };
     if restored.is_none() {
-        require(&graph.initial, given, None)?;
+        require(&*graph.initial, given, None)?;
     }
     let head = restored.as_ref().map(|it| it.head);
     let mark = graph.mark(match &restored {
@@ -115,6 +115,7 @@ pub(crate) async fn fork<S: State>(
         metadata,
         applied: Vec::new(),
         snapshot: None,
+        fingerprints: None,
         records,
     };
     Ok(checkpointer.commit(thread, Some(restored.head), commit).await?)

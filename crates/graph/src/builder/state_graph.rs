@@ -34,6 +34,7 @@ use crate::{
         erased::{NodeFn, erase, erase_worker},
         refs::{NodeRef, WorkerRef, endpoint},
     },
+    run::recording::Initial,
 };
 
 /// A graph under construction: nodes of one step each, connected by edges and conditional edges.
@@ -353,9 +354,11 @@ impl<S: State> StateGraph<S> {
         for (from, fan_out, worker) in fan_outs {
             nodes[index(from).position()].fan_outs.push((fan_out, index(endpoint(stamp, worker))));
         }
+        let initial = Arc::new(initial);
         Ok(CompiledGraph::new(Inner {
             name,
             version,
+            fingerprints: Arc::new(Initial(initial.clone())),
             initial,
             stamp,
             topology: Arc::new(topology),

@@ -4,7 +4,7 @@
 
 use std::{fmt, sync::Arc};
 
-use superstep_checkpoint::IntoShared;
+use superstep_checkpoint::{IntoShared, internal::Fingerprints};
 use superstep_engine::{NodeIndex, Problem, Topology};
 
 use crate::{
@@ -38,7 +38,9 @@ pub(crate) struct Inner<S: State> {
     pub(crate) name: String,
     pub(crate) version: Option<String>,
     /// The state at the start of a thread.
-    pub(crate) initial: S,
+    pub(crate) initial: Arc<S>,
+    /// Computes fingerprints of stored states for replays.
+    pub(crate) fingerprints: Arc<dyn Fingerprints>,
     /// The builder's stamp, which distinguishes its handles from those of other graphs.
     pub(crate) stamp: u64,
     pub(crate) topology: Arc<Topology>,

@@ -17,7 +17,10 @@ use serde::{Deserialize, Serialize, ser::Error as _};
 use serde_json::Value;
 use superstep_checkpoint::{RecordedTarget, internal::SEPARATOR};
 use superstep_engine::TaskId;
-use superstep_state::{RawJson, StoredUpdate, internal::encode};
+use superstep_state::{
+    RawJson, StoredUpdate,
+    internal::{RecordedInputs, encode},
+};
 
 use crate::{
     NodeFailure,
@@ -77,21 +80,28 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Recorded {
-    /// Adds itself to a stored update, whose long texts it references.
+    /// Adds itself to a stored update.
     ///
     /// # Errors
-    /// If it is nested too deep to be read again.
-    pub(crate) fn append_to(&self, update: &mut StoredUpdate) -> Result<(), serde_json::Error> {
-        if *self == Self::default() {
+    /// See [`RecordedInputs::entry`].
+    pub(crate) fn append_to(self, update: &mut StoredUpdate) -> Result<(), serde_json::Error> {
+        if self == Self::default() {
             return Ok(());
         }
-        let recorded = serde_json::to_value(self).expect("what was read as JSON becomes JSON");
-        let recorded = packed::pack(recorded, update);
-        if encode::is_deeper(&recorded, encode::READABLE - 1) {
-            return Err(serde_json::Error::custom("the task's recorded inputs are nested too deeply"));
+        if self.is_deep() {
+            // A typed update makes the entry later, when an error is too late.
+            self.entry(&*update.json()?)?;
         }
-        update.add_recorded(&recorded);
-        Ok(())
+        update.add_recorded(&(Arc::new(self) as Arc<dyn RecordedInputs>))
+    }
+
+    /// Returns whether a value is so deep that the entry might be refused. Packing may double the levels.
+    fn is_deep(&self) -> bool {
+        const LEVELS: usize = encode::READABLE / 2 - 4;
+        let failure = self.failure.iter().flat_map(|failure| failure.data.iter().chain(&failure.item));
+        let values = self.results.values().chain(self.compared.values()).chain(failure);
+        let mut values = values.chain(self.answers.values().map(|(_, answer)| answer));
+        values.any(|value| encode::is_deeper(value, LEVELS)) || self.inner.values().any(Self::is_deep)
     }
 
     /// Adds the recorded inputs of a task of a called graph.
@@ -117,6 +127,21 @@ impl Recorded {
             (Some(recorded), update) => serde_json::from_value(packed::unpack(recorded, &update)?),
             (None, _) => Ok(Self::default()),
         }
+    }
+}
+
+impl RecordedInputs for Recorded {
+    /// Returns the entry, whose long texts refer to those of the update.
+    ///
+    /// # Errors
+    /// If it is nested too deep to be read again.
+    fn entry(&self, update: &RawJson) -> Result<Value, serde_json::Error> {
+        let recorded = serde_json::to_value(self).expect("what was read as JSON becomes JSON");
+        let recorded = packed::pack(recorded, update);
+        if encode::is_deeper(&recorded, encode::READABLE - 1) {
+            return Err(serde_json::Error::custom("the task's recorded inputs are nested too deeply"));
+        }
+        Ok(recorded)
     }
 }
 
@@ -273,17 +298,17 @@ impl Recorder {
         }
     }
 
-    /// Returns the recorded inputs of a task. `once` returns the results of its effects, which are stored
+    /// Returns the recorded inputs of a task, if there are any. `once` returns the results of its effects, which are stored
     /// elsewhere while it runs.
     pub(crate) fn take_inputs(
         &self,
         task: TaskId,
         once: impl FnOnce() -> BTreeMap<String, RawJson>,
-    ) -> Recorded {
+    ) -> Option<Recorded> {
         let page = self.pages_with(task).and_then(|mut pages| pages.tasks.remove(&task.slot));
-        let Some(Page { mut learned, once: done, .. }) = page else { return Recorded::default() };
+        let Page { mut learned, once: done, .. } = page?;
         if done.is_empty() {
-            return learned;
+            return Some(learned);
         }
         let once = once().into_iter().filter(|(name, _)| done.contains(name));
         learned
@@ -291,7 +316,7 @@ impl Recorder {
             .extend(once.filter_map(|(name, json)| Some((name, serde_json::from_str(&json).ok()?))));
         // Effects that succeeded in the end.
         learned.errors.retain(|name, _| !learned.results.contains_key(name));
-        learned
+        Some(learned)
     }
 
     /// Returns the unique name for a further use of the same name by a task.

@@ -207,6 +207,9 @@ impl Script {
         let mut expected = Expected { at: at.as_ref().map(|at| at.id), next, tasks: BTreeMap::new() };
         let Some(at) = at else { return Ok(expected) };
         let loaded = self.store.load(thread, Some(at.id)).await?;
+        if let Some(next) = expected.next.take() {
+            expected.next = Some(self.fingerprinted(thread, next).await?);
+        }
         let is_recorded = expected.next.as_ref().is_some_and(|next| next.metadata.contains_key(STATE));
         for (slot, record) in loaded.map(|loaded| loaded.tasks).unwrap_or_default() {
             let task = known(record, is_recorded).map_err(|source| RunError::Decode {
@@ -218,6 +221,24 @@ impl Script {
             expected.tasks.insert(slot, task);
         }
         Ok(expected)
+    }
+
+    /// Adds the fingerprints of a backend that computes them only for replays.
+    async fn fingerprinted(
+        &self,
+        thread: &ThreadId,
+        meta: CheckpointMeta,
+    ) -> Result<CheckpointMeta, RunError> {
+        if !self.store.keeps_values() || meta.source != Source::Loop || meta.metadata.contains_key(STATE) {
+            return Ok(meta);
+        }
+        let Some(loaded) = self.store.load(thread, Some(meta.id)).await? else { return Ok(meta) };
+        loaded.into_fingerprinted().map_err(|source| RunError::Decode {
+            thread: thread.clone(),
+            checkpoint: meta.id,
+            what: "its state".to_owned(),
+            source,
+        })
     }
 
     /// Returns the update that was the next input of a thread.

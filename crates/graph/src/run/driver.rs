@@ -220,7 +220,7 @@ impl<S: State> Driver<S> {
             memories: Memories::default(),
             recorder,
         };
-        let state = graph.initial.clone();
+        let state = (*graph.initial).clone();
         let cx = Arc::new(cx);
         Self {
             graph,
@@ -264,6 +264,8 @@ impl<S: State> Driver<S> {
             written: self.written,
             is_nested: self.inside.is_some(),
             is_stored: self.hold.is_some(),
+            // What a caller gave to this graph is not stored.
+            can_restore: self.hold.as_ref().is_some_and(ThreadWriter::keeps_values) && !self.is_seeded(),
             plan,
         }
     }

@@ -127,7 +127,7 @@ impl<S: State> Change<S> {
         live: bool,
     ) -> Result<Self, RunError> {
         let Some((meta, state, tasks)) = before else {
-            return Ok(Self::new(graph.initial.clone(), None));
+            return Ok(Self::new((*graph.initial).clone(), None));
         };
         let names = meta.control.next.clone();
         let origins = live.then(|| Origins::of(&meta));
@@ -331,6 +331,7 @@ impl<S: State> Change<S> {
             metadata,
             applied,
             snapshot: None,
+            fingerprints: None,
             records,
         };
         (commit, next)

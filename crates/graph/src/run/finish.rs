@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::ser::Error as _;
 use superstep_engine::{Commit as Plan, Finished, Input, NodeIndex, NodeName, Report, Run, Task, TaskId};
 use superstep_state::{
-    ChannelValue, Panicked, StoredUpdate, WriteError,
+    ChannelValue, Panicked, Snapshot, StoredUpdate, WriteError,
     internal::{Unencoded, encode, fold},
     reduce,
 };
@@ -20,7 +20,10 @@ use crate::{
     RunError, State,
     compiled::node::CompiledNode,
     node::{cache::Lookup, output::Written, routing::Targets},
-    run::targets::{items, named, targets},
+    run::{
+        targets::{items, named, targets},
+        thread_writer::{SnapshotSource, ThreadWriter},
+    },
 };
 
 impl<S: State> Driver<S> {
@@ -193,7 +196,12 @@ impl<S: State> Driver<S> {
         if self.hold.is_none() {
             return check(&self.state, update, step, name).map(|()| None);
         }
-        encode(&self.state, update, step, name, &mut self.scratch).map(Some)
+        let is_typed = self.hold.as_ref().is_some_and(ThreadWriter::keeps_values);
+        let stored = match is_typed {
+            true => encode::keep(&self.state, &self.graph.initial, update, &mut self.scratch),
+            false => encode::encode(&self.state, update, &mut self.scratch),
+        };
+        stored.map(Some).map_err(|refused| unencoded(refused, step, name))
     }
 }
 
@@ -208,10 +216,14 @@ pub(crate) fn encode<S: State>(
     node: &NodeName,
     scratch: &mut Vec<u8>,
 ) -> Result<StoredUpdate, RunError> {
-    encode::encode(state, update, scratch).map_err(|refused| match refused {
+    encode::encode(state, update, scratch).map_err(|refused| unencoded(refused, step, node))
+}
+
+fn unencoded(refused: Unencoded, step: i64, node: &NodeName) -> RunError {
+    match refused {
         Unencoded::Write(error) => refused_write(error, step, node),
         Unencoded::Json { channel, source } => RunError::Encode { node: node.clone(), channel, step, source },
-    })
+    }
 }
 
 /// Rejects an update that does not fit the state.
@@ -233,6 +245,26 @@ fn refused_write(error: WriteError, step: i64, node: &NodeName) -> RunError {
             let source = serde_json::Error::custom(format!("{other:?}"));
             RunError::Encode { node, channel: None, step, source }
         }
+    }
+}
+
+/// A state of which a snapshot may be stored.
+pub(super) struct DueSnapshot<'a, S> {
+    pub(super) state: &'a S,
+    pub(super) step: i64,
+}
+
+impl<S: State> SnapshotSource for DueSnapshot<'_, S> {
+    fn bytes(&self) -> Option<usize> {
+        encode::snapshot_bytes(self.state)
+    }
+
+    fn typed(&self, bytes: usize) -> Option<Snapshot> {
+        encode::keep_snapshot(self.state, bytes)
+    }
+
+    fn encoded(&self) -> Result<Vec<ChannelValue>, RunError> {
+        snapshot(self.state, self.step)
     }
 }
 

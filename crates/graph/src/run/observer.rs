@@ -108,6 +108,8 @@ pub(super) struct RunView<'a, S: State> {
     pub(super) is_nested: bool,
     /// `true` if the run has a thread.
     pub(super) is_stored: bool,
+    /// `true` if the backend keeps what is needed to restore the state of each checkpoint as it was.
+    pub(super) can_restore: bool,
     /// The plan, while a superstep is committed.
     pub(super) plan: Option<&'a Run>,
 }

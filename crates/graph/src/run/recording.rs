@@ -2,19 +2,24 @@
 //!
 //! Start at [`Recording`].
 
+use std::{error::Error, sync::Arc};
+
 use serde_json::{Map, Value};
-use superstep_checkpoint::{RecordedTarget, Source, internal::own::STATE};
-use superstep_engine::Task;
+use superstep_checkpoint::{
+    LazyFingerprints, Loaded, RecordedTarget, Source, internal::Fingerprints, internal::own::STATE,
+};
+use superstep_engine::{ChannelSet, Task};
 use superstep_state::{
     StoredUpdate,
-    internal::{outline, unpanicked},
+    internal::{ThreadDecoder, outline, unpanicked},
 };
 
 use super::{
     observer::{RunObserver, RunView, TaskStart, Wait},
+    restore::restore,
     thread_writer::NewCheckpoint,
 };
-use crate::{RunError, State, journal::recorder::ReplayMode};
+use crate::{RunError, State, ThreadId, journal::recorder::ReplayMode};
 
 /// The number of bytes of a channel that its fingerprint covers, so that its cost does not grow with the
 /// channel.
@@ -56,11 +61,17 @@ pub(super) fn record<S: State>(
     cached: Option<Vec<RecordedTarget>>,
     update: Option<&mut StoredUpdate>,
 ) -> Result<(), RunError> {
-    let mut learned = run.cx.recorder.take_inputs(task.id, || run.cx.effects.results(task.id));
+    let learned = run.cx.recorder.take_inputs(task.id, || run.cx.effects.results(task.id));
+    let failure = run.failures.get(&task.id.slot);
+    let parent = &run.cx.scope.parent;
+    if learned.is_none() && attempt <= 1 && cached.is_none() && failure.is_none() && parent.is_none() {
+        return Ok(());
+    }
+    let mut learned = learned.unwrap_or_default();
     learned.failed = u64::from(attempt.saturating_sub(1));
     (learned.cached, learned.went) = (cached.is_some(), cached.unwrap_or_default());
-    learned.failure = run.failures.get(&task.id.slot).map(|failure| Box::new((**failure).clone()));
-    match (&run.cx.scope.parent, update) {
+    learned.failure = failure.map(|failure| Box::new((**failure).clone()));
+    match (parent, update) {
         (Some(parent), _) => parent.record_inputs(task.id, learned),
         (None, Some(update)) => learned.append_to(update).map_err(|source| {
             let (node, step) = (run.graph.topology.name(task.node).clone(), task.id.step);
@@ -73,17 +84,37 @@ pub(super) fn record<S: State>(
 
 /// Adds the fingerprints of the channels that a superstep wrote to its checkpoint.
 pub(super) fn add_fingerprints<S: State>(run: RunView<'_, S>, new: &mut NewCheckpoint) {
-    if new.source == Source::Loop {
-        new.metadata.insert(STATE.to_owned(), fingerprints(run).into());
+    if new.source != Source::Loop {
+        return;
+    }
+    if run.can_restore {
+        new.fingerprints = Some(LazyFingerprints::new(run.written, run.graph.fingerprints.clone()));
+    } else {
+        new.metadata.insert(STATE.to_owned(), fingerprints(run.state, run.written).into());
     }
 }
 
-/// Returns the fingerprints of the channels that this superstep wrote: of a large one, that of its beginning and its length.
-pub(super) fn fingerprints<S: State>(run: RunView<'_, S>) -> Map<String, Value> {
-    let channels = run.state.channels();
-    let written = run.written.iter().filter(|position| !channels[*position].untracked);
+/// The initial state of a graph, from which the state of a checkpoint is folded.
+pub(crate) struct Initial<S>(pub(crate) Arc<S>);
+
+impl<S: State> Fingerprints for Initial<S> {
+    fn compute(
+        &self,
+        loaded: Loaded,
+        written: ChannelSet,
+    ) -> Result<Map<String, Value>, Box<dyn Error + Send + Sync>> {
+        let decoder = ThreadDecoder::new((*self.0).clone());
+        let restored = restore(decoder, &ThreadId::from("?"), loaded, ChannelSet::EMPTY)?;
+        Ok(fingerprints(&restored.state, written))
+    }
+}
+
+/// Returns the fingerprints of the channels that a superstep wrote: of a large one, that of its beginning and its length.
+pub(super) fn fingerprints<S: State>(state: &S, written: ChannelSet) -> Map<String, Value> {
+    let channels = state.channels();
+    let written = written.iter().filter(|position| !channels[*position].untracked);
     let print = |position: usize| {
-        let print = || Ok(outline(OUTLINE, |printer| run.state.serialize_channel(position, printer)));
+        let print = || Ok(outline(OUTLINE, |printer| state.serialize_channel(position, printer)));
         // Unreadable values are not compared.
         let print = unpanicked("Serialize", print).ok()??;
         Some((channels[position].name.to_string(), print.into()))

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use superstep_checkpoint::{CheckpointError, CheckpointMeta, HeadState, Loaded, LoadedHead, TaskRecord};
 use superstep_engine::{ChannelSet, NodeName, START};
 use superstep_state::{
-    ChannelValue,
+    Snapshot,
     internal::{Made, ThreadDecoder, UnknownChannels, Unreadable},
 };
 
@@ -93,9 +93,8 @@ impl SinceSnapshot {
         every.map_or(self.is_due, |every| self.folded >= every.max(1))
     }
 
-    /// Returns whether a due snapshot is worth its size, after it was made.
-    pub(crate) fn is_worth(&self, channels: &[ChannelValue], every: Option<usize>) -> bool {
-        let bytes = bytes(channels);
+    /// Returns whether a due snapshot is worth its size.
+    pub(crate) fn is_worth(&self, bytes: usize, every: Option<usize>) -> bool {
         every.is_some() || bytes <= Self::SMALL || self.outweighs(bytes)
     }
 
@@ -112,13 +111,10 @@ impl SinceSnapshot {
         self.bytes + self.snapshot_bytes
     }
 
-    pub(crate) fn taken(channels: &[ChannelValue]) -> Self {
-        Self { snapshot_bytes: bytes(channels), ..Self::default() }
+    /// Counts from a snapshot on.
+    pub(crate) fn taken(snapshot: &Snapshot) -> Self {
+        Self { snapshot_bytes: snapshot.bytes(), ..Self::default() }
     }
-}
-
-fn bytes(channels: &[ChannelValue]) -> usize {
-    channels.iter().map(|value| value.json.len()).sum()
 }
 
 /// Loads the checkpoint `at` of a thread of `graph`, or the head. `None` if the thread does not exist.
@@ -138,7 +134,7 @@ pub(crate) async fn load<S: State>(
     match (checkpointer.load(thread, at).await?, at) {
         (Some(loaded), _) => {
             graph.owns(thread, &loaded.meta)?;
-            restore(ThreadDecoder::new(graph.initial.clone()), thread, loaded, given).map(Some)
+            restore(ThreadDecoder::new((*graph.initial).clone()), thread, loaded, given).map(Some)
         }
         (None, None) => Ok(None),
         (None, Some(checkpoint)) => Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint }),
@@ -195,7 +191,7 @@ pub(crate) async fn load_head<S: State>(
     };
     graph.owns(thread, &loaded.meta)?;
     let Some(remembered) = state else {
-        return restore(ThreadDecoder::new(graph.initial.clone()), thread, loaded, given).map(Some);
+        return restore(ThreadDecoder::new((*graph.initial).clone()), thread, loaded, given).map(Some);
     };
     let known = remembered.get::<Remembered<S>>().filter(|known| {
         known.graph.as_ptr() == Arc::as_ptr(graph) && known.nonce.as_deref() == loaded.meta.nonce()
@@ -278,19 +274,19 @@ pub(crate) fn unfit_error(
 /// # Errors
 /// [`RunError::Decode`] if stored data does not fit the state, [`RunError::NewerChannel`] if a newer program
 /// stored it.
-fn restore<S: State>(
+pub(super) fn restore<S: State>(
     mut reader: ThreadDecoder<S>,
     thread: &ThreadId,
     loaded: Loaded,
     given: ChannelSet,
 ) -> Result<Restored<S>, RunError> {
-    let Loaded { meta, head, applied, snapshot, commits, tasks } = loaded;
+    let Loaded { meta, head, applied, snapshot, commits, tasks, fingerprints: _ } = loaded;
     let id = meta.id;
     let refuse = |what: String, unfit: Unreadable| unfit_error(unfit, thread, id, &what);
     let mut since_snapshot = SinceSnapshot::default();
-    if let Some(channels) = snapshot {
-        since_snapshot = SinceSnapshot::taken(&channels);
-        let read = reader.snapshot(channels);
+    if let Some(snapshot) = snapshot {
+        since_snapshot = SinceSnapshot::taken(&snapshot);
+        let read = reader.snapshot(&snapshot);
         read.map_err(|(channel, unfit)| refuse(format!("channel `{channel}`"), unfit))?;
     }
     for updates in commits {
@@ -301,7 +297,7 @@ fn restore<S: State>(
         }
         let mut bytes = 0;
         for update in updates {
-            bytes += update.len();
+            bytes += update.bytes();
             reader.update(&update).map_err(|unfit| refuse("an update".into(), unfit))?;
         }
         since_snapshot.count(folded, bytes);
@@ -360,6 +356,8 @@ pub(crate) async fn left_by<S: State>(
 
 #[cfg(test)]
 mod tests {
+    use superstep_state::ChannelValue;
+
     use super::*;
 
     /// Returns the numbers of commits after which there are snapshots, for updates of `update` bytes and
@@ -370,9 +368,10 @@ mod tests {
         for commit in 1..=commits {
             since.count(true, update);
             if since.is_due(None) {
-                let channels = [ChannelValue { channel: "c".into(), json: "0".repeat(state(commit)).into() }];
-                if since.is_worth(&channels, None) {
-                    since = SinceSnapshot::taken(&channels);
+                let value = ChannelValue { channel: "c".into(), json: "0".repeat(state(commit)).into() };
+                let snapshot = Snapshot::from(vec![value]);
+                if since.is_worth(snapshot.bytes(), None) {
+                    since = SinceSnapshot::taken(&snapshot);
                     taken.push(commit);
                 }
             }

@@ -10,10 +10,11 @@ use std::{
 
 use serde_json::{Map, Value};
 use superstep_checkpoint::{
-    AppliedTask, CheckpointMeta, Clock, Commit, Lease, Source, TaskKey, TaskRecord, internal::own::MEMORIES,
+    AppliedTask, CheckpointMeta, Clock, Commit, LazyFingerprints, Lease, Source, TaskKey, TaskRecord,
+    internal::own::MEMORIES,
 };
 use superstep_engine::Control;
-use superstep_state::{ChannelValue, RawJson, internal::UnknownChannels};
+use superstep_state::{ChannelValue, RawJson, Snapshot, internal::UnknownChannels};
 
 use crate::{
     CheckpointId, Checkpointer, Durability, RunError, State, ThreadId,
@@ -46,6 +47,8 @@ pub(crate) struct ThreadWriter {
     kept: UnknownChannels,
     /// The ownership mark of the thread.
     mark: Mark,
+    /// See [`Checkpointer::keeps_values`].
+    keeps_values: bool,
 }
 
 /// The content of a commit.
@@ -57,13 +60,30 @@ pub(crate) struct NewCheckpoint {
     pub(crate) records: Vec<(u32, TaskRecord)>,
     /// The time of the checkpoint; `None` for now.
     pub(crate) created_ms: Option<i64>,
+    pub(crate) fingerprints: Option<LazyFingerprints>,
 }
 
 impl NewCheckpoint {
     /// A checkpoint made now, without updates and records.
     pub(crate) fn new(source: Source, control: Control, metadata: Map<String, Value>) -> Self {
-        Self { source, control, metadata, applied: Vec::new(), records: Vec::new(), created_ms: None }
+        let (applied, records) = (Vec::new(), Vec::new());
+        Self { source, control, metadata, applied, records, created_ms: None, fingerprints: None }
     }
+}
+
+/// A state that makes a snapshot if one is due.
+pub(crate) trait SnapshotSource: Sync {
+    /// Returns about the size of the snapshot, if it can be known without one.
+    fn bytes(&self) -> Option<usize>;
+
+    /// Returns the typed form of a snapshot of this size, if there is one.
+    fn typed(&self, bytes: usize) -> Option<Snapshot>;
+
+    /// Returns the value of every channel as JSON.
+    ///
+    /// # Errors
+    /// [`RunError::EncodeChannel`].
+    fn encoded(&self) -> Result<Vec<ChannelValue>, RunError>;
 }
 
 impl ThreadWriter {
@@ -75,6 +95,7 @@ impl ThreadWriter {
         mark: Mark,
     ) -> Self {
         let (since_snapshot, kept) = (SinceSnapshot::default(), UnknownChannels::default());
+        let keeps_values = checkpointer.keeps_values();
         Self {
             checkpointer,
             thread,
@@ -88,7 +109,13 @@ impl ThreadWriter {
             snapshot_every: None,
             kept,
             mark,
+            keeps_values,
         }
+    }
+
+    /// Returns whether updates and snapshots are stored in their typed form.
+    pub(crate) fn keeps_values(&self) -> bool {
+        self.keeps_values
     }
 
     /// Begins the run of nodes.
@@ -164,15 +191,15 @@ impl ThreadWriter {
         );
     }
 
-    /// Appends a checkpoint. `snapshot` makes the full state, and is called if one is due. Returns the stored
+    /// Appends a checkpoint, with a snapshot if one is due. Returns the stored
     /// checkpoints, if they are to be described.
     pub(crate) async fn commit(
         &mut self,
         new: NewCheckpoint,
-        snapshot: Option<impl FnOnce() -> Result<Vec<ChannelValue>, RunError>>,
+        snapshot: Option<&dyn SnapshotSource>,
         describe: bool,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
-        let NewCheckpoint { source, control, mut metadata, applied, records, created_ms } = new;
+        let NewCheckpoint { source, control, mut metadata, applied, records, created_ms, fingerprints } = new;
         let created_ms = created_ms.unwrap_or_else(|| self.clock.now_ms());
         let parent = self.at();
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
@@ -187,17 +214,24 @@ impl ThreadWriter {
             (self.at, self.width) = (Some((after, created_ms)), tasks);
             return Ok(Vec::new());
         }
-        self.since_snapshot.count(!applied.is_empty(), applied.iter().map(|task| task.update.len()).sum());
-        let snapshot = snapshot
-            .filter(|_| self.since_snapshot.is_due(self.snapshot_every))
-            .map(|make| make())
-            .transpose()?;
-        let snapshot = snapshot
-            .map(|channels| channels.into_iter().chain(self.kept.entry()).collect::<Vec<_>>())
-            .filter(|channels| self.since_snapshot.is_worth(channels, self.snapshot_every));
-        let since_snapshot = snapshot.as_deref().map_or(self.since_snapshot, SinceSnapshot::taken);
+        self.since_snapshot.count(!applied.is_empty(), applied.iter().map(|task| task.update.bytes()).sum());
+        let snapshot = match snapshot.filter(|_| self.since_snapshot.is_due(self.snapshot_every)) {
+            Some(source) => self.snapshot(source)?,
+            None => None,
+        };
+        let since_snapshot = snapshot.as_ref().map_or(self.since_snapshot, SinceSnapshot::taken);
         self.mark.put(&mut metadata);
-        let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
+        let commit = Commit {
+            parent,
+            source,
+            control,
+            created_ms,
+            metadata,
+            applied,
+            snapshot,
+            records,
+            fingerprints,
+        };
         let told = describe.then(|| described(after, &commit));
         let mut stored = Vec::new();
         match &mut self.writes {
@@ -215,6 +249,28 @@ impl ThreadWriter {
         (self.head, self.at, self.since_snapshot) = (Some(after), Some((after, created_ms)), since_snapshot);
         self.width = tasks;
         Ok(stored)
+    }
+
+    /// Makes a due snapshot, unless it is not worth its size.
+    fn snapshot(&self, source: &dyn SnapshotSource) -> Result<Option<Snapshot>, RunError> {
+        let is_worth = |bytes| self.since_snapshot.is_worth(bytes, self.snapshot_every);
+        let bytes = source.bytes();
+        if bytes.is_some_and(|bytes| !is_worth(bytes)) {
+            return Ok(None);
+        }
+        let snapshot = self.made(source, bytes)?;
+        Ok((bytes.is_some() || is_worth(snapshot.bytes())).then_some(snapshot))
+    }
+
+    fn made(&self, source: &dyn SnapshotSource, bytes: Option<usize>) -> Result<Snapshot, RunError> {
+        let bytes = bytes.filter(|_| self.keeps_values && self.kept.is_empty());
+        match bytes.and_then(|bytes| source.typed(bytes)) {
+            Some(snapshot) => Ok(snapshot),
+            None => {
+                let channels = source.encoded()?.into_iter().chain(self.kept.entry());
+                Ok(channels.collect::<Vec<_>>().into())
+            }
+        }
     }
 
     /// Stores the ends of tasks of the current checkpoint. Returns the stored checkpoints, if they are to be
@@ -271,9 +327,9 @@ impl ThreadWriter {
 
     /// Stores all remaining data. `snapshot` makes the full state of the last delayed superstep. Returns the
     /// checkpoints whose events are to be emitted.
-    pub(crate) async fn flush(
+    pub(crate) async fn flush<T: SnapshotSource>(
         &mut self,
-        snapshot: impl FnOnce(i64) -> Result<Vec<ChannelValue>, RunError>,
+        snapshot: impl FnOnce(i64) -> T,
         describe: bool,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
         let mut stored = Vec::new();
@@ -295,12 +351,24 @@ impl ThreadWriter {
             store_records(&*self.checkpointer, &self.thread, checkpoint, records).await?;
             return Ok(stored);
         };
-        let channels = snapshot(control.step)?.into_iter().chain(self.kept.entry()).collect::<Vec<_>>();
-        self.since_snapshot = SinceSnapshot::taken(&channels);
+        let snapshot = snapshot(control.step);
+        let snapshot = self.made(&snapshot, snapshot.bytes())?;
+        self.since_snapshot = SinceSnapshot::taken(&snapshot);
         let source = Source::Loop;
         self.mark.put(&mut metadata);
-        let (snapshot, records) = (Some(channels), held.records.into_iter().collect());
-        let commit = Commit { parent, source, control, created_ms, metadata, applied, snapshot, records };
+        let (snapshot, records) = (Some(snapshot), held.records.into_iter().collect());
+        let fingerprints = None;
+        let commit = Commit {
+            parent,
+            source,
+            control,
+            created_ms,
+            metadata,
+            applied,
+            snapshot,
+            records,
+            fingerprints,
+        };
         let id = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         stored.extend(describe.then(|| described(id, &commit)));
         self.checkpointer.commit(&self.thread, self.head, commit).await?;

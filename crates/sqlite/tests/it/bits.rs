@@ -34,7 +34,7 @@ async fn threads(folder: &Folder) {
         store.commit(&thread, id(1), superstep(id(1), r#"{"log":["one"]}"#)).await.unwrap();
         let long = format!(r#"{{"log":["{}"]}}"#, "long ".repeat(2_000));
         let full = vec![ChannelValue { channel: "log".into(), json: r#"["all"]"#.into() }];
-        let third = Commit { snapshot: Some(full), ..superstep(id(2), &long) };
+        let third = Commit { snapshot: Some(full.into()), ..superstep(id(2), &long) };
         store.commit(&thread, id(2), third).await.unwrap();
         let fork = Commit { source: Source::Fork, applied: Vec::new(), ..superstep(id(2), "0") };
         let control = Control::new(1, vec!["a".into(), "b".into()]);

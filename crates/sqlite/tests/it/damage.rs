@@ -224,7 +224,7 @@ async fn invalid_json_is_rejected_and_not_stored() {
         let expected = "SS303: cannot store the recorded update of task 2 of thread `t`: it is not JSON";
         assert!(text.starts_with(expected), "{text}");
         let channel = superstep_graph::state::ChannelValue { channel: "log".into(), json: update.into() };
-        let full = Commit { snapshot: Some(vec![channel]), ..superstep(head, "2") };
+        let full = Commit { snapshot: Some(vec![channel].into()), ..superstep(head, "2") };
         let text = folder.text(&store.commit(&thread, head, full).await.unwrap_err());
         let expected = "SS303: cannot store channel `log` of thread `t`: it is not JSON";
         assert!(text.starts_with(expected), "{text}");

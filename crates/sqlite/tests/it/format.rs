@@ -71,10 +71,13 @@ async fn write_fixture(path: &Path) {
         task(0, "left", false, r#"{"log":["left"]}"#),
         task(1, "right", true, r#"{"log":["right"],"x":null}"#),
     ];
-    joined.snapshot = Some(vec![
-        ChannelValue { channel: "log".into(), json: r#"["in","left","right"]"#.into() },
-        ChannelValue { channel: "a b".into(), json: "null".into() },
-    ]);
+    joined.snapshot = Some(
+        vec![
+            ChannelValue { channel: "log".into(), json: r#"["in","left","right"]"#.into() },
+            ChannelValue { channel: "a b".into(), json: "null".into() },
+        ]
+        .into(),
+    );
     store.commit(&thread, id(2), joined).await.unwrap();
     let by_hand = Commit { source: Source::Update, ..superstep(id(3), r#"{"log":["hand"]}"#) };
     store.commit(&thread, id(3), by_hand).await.unwrap();
@@ -195,7 +198,10 @@ async fn check_fixture(store: &SqliteCheckpointer) {
         ChannelValue { channel: "log".into(), json: r#"["in","left","right"]"#.into() },
         ChannelValue { channel: "a b".into(), json: "null".into() },
     ];
-    assert_eq!((updates(&by_hand), by_hand.snapshot), (vec![r#"{"log":["hand"]}"#.into()], Some(snapshot)));
+    assert_eq!(
+        (updates(&by_hand), by_hand.snapshot),
+        (vec![r#"{"log":["hand"]}"#.into()], Some(snapshot.into()))
+    );
 
     let fork = load(store, &thread).await;
     assert_eq!(

@@ -63,6 +63,7 @@ pub(crate) fn superstep(parent: Option<CheckpointId>, update: &str) -> Commit {
         metadata: serde_json::Map::new(),
         applied: vec![AppliedTask { slot: 0, recorded: false, node: "a".into(), update: update.into() }],
         snapshot: None,
+        fingerprints: None,
         records: Vec::new(),
     }
 }

@@ -48,7 +48,7 @@ async fn two_branches_have_their_own_values(store: Store) {
 async fn a_branch_does_not_see_the_snapshots_of_another(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1", "2"]).await;
-    let snapshot = Some(vec![channel("n", "\"three\"")]);
+    let snapshot = Some(vec![channel("n", "\"three\"")].into());
     commit(&store, &thread, Some(TWO), Commit { snapshot: snapshot.clone(), ..superstep(Some(TWO), &["3"]) })
         .await;
     commit(&store, &thread, Some(THREE), superstep(Some(TWO), &["4"])).await;

@@ -7,6 +7,7 @@ use superstep_graph::{
         CheckpointError, CheckpointMeta, Commit, HeadState, Loaded, LoadedHead, Prune, RecordedTarget,
         Replaced, Source, TaskRecord,
     },
+    state::Snapshot,
     topology::Control,
 };
 
@@ -89,6 +90,7 @@ async fn a_commit_is_loaded_as_it_was_given(store: Store) {
         snapshot: None,
         commits: vec![Vec::new()],
         tasks: vec![(0, finished(r#"{"log":["in"]}"#, &[]))],
+        fingerprints: None,
     };
     assert_eq!(load(&store, &thread, None).await, expected);
     assert_eq!(load(&store, &thread, ONE).await, expected);
@@ -380,6 +382,7 @@ async fn a_snapshot_replaces_the_updates_before_it(store: Store) {
     let thread = ThreadId::from("t");
     line(&store, &thread, &["1", "2"]).await;
     let full = vec![channel("z", "[1,2,3]"), channel("a", "null"), channel("a b \"c\"\n", "{}")];
+    let full = Snapshot::from(full);
     let snapshot = Some(full.clone());
     commit(&store, &thread, Some(TWO), Commit { snapshot, ..superstep(Some(TWO), &["3"]) }).await;
     let loaded = load(&store, &thread, None).await;
@@ -389,7 +392,7 @@ async fn a_snapshot_replaces_the_updates_before_it(store: Store) {
     let loaded = load(&store, &thread, None).await;
     assert_eq!(updates(&loaded), [vec!["4", "5"], vec![]]);
     assert_eq!(loaded.snapshot.as_ref(), Some(&full));
-    let newer = Some(vec![channel("z", "9")]);
+    let newer = Some(vec![channel("z", "9")].into());
     let six = Commit { snapshot: newer.clone(), ..superstep(Some(five), &["6"]) };
     let six = commit(&store, &thread, Some(five), six).await;
     commit(&store, &thread, Some(six), superstep(Some(six), &["7"])).await;
@@ -405,10 +408,10 @@ async fn a_snapshot_replaces_the_updates_before_it(store: Store) {
 
 async fn an_empty_snapshot_is_a_snapshot(store: Store) {
     let thread = ThreadId::from("t");
-    let snapshot = Some(Vec::new());
+    let snapshot = Some(Vec::new().into());
     commit(&store, &thread, None, Commit { snapshot, ..superstep(None, &["1"]) }).await;
     let loaded = load(&store, &thread, None).await;
-    assert_eq!((loaded.snapshot, loaded.commits), (Some(Vec::new()), Vec::new()));
+    assert_eq!((loaded.snapshot, loaded.commits), (Some(Vec::new().into()), Vec::new()));
 }
 
 async fn json_is_stored_exactly(store: Store) {
@@ -436,9 +439,9 @@ async fn json_is_stored_exactly(store: Store) {
     let applied = (0..).zip(&texts).map(|(slot, text)| recorded(slot, text)).collect();
     commit(&store, &thread, Some(ONE), Commit { applied, ..plain(Some(ONE)) }).await;
     assert_eq!(updates(&load(&store, &thread, None).await), [texts, texts]);
-    let full = Commit { snapshot: Some(snapshot.clone()), ..plain(Some(TWO)) };
+    let full = Commit { snapshot: Some(snapshot.clone().into()), ..plain(Some(TWO)) };
     commit(&store, &thread, Some(TWO), full).await;
-    assert_eq!(load(&store, &thread, None).await.snapshot, Some(snapshot));
+    assert_eq!(load(&store, &thread, None).await.snapshot, Some(snapshot.into()));
 }
 
 async fn a_long_thread_is_loaded_in_order(store: Store) {
@@ -459,7 +462,7 @@ async fn a_checkpoint_names_the_tasks_that_made_it(store: Store) {
     let both = vec![applied(3, "3"), recorded(7, "7"), applied(3, "4")];
     commit(&store, &thread, Some(ONE), Commit { applied: both.clone(), ..plain(Some(ONE)) }).await;
     assert_eq!(load(&store, &thread, None).await.applied, [named(3), named(7), named(3)]);
-    let snapshot = Some(vec![channel("n", "1")]);
+    let snapshot = Some(vec![channel("n", "1")].into());
     commit(&store, &thread, Some(TWO), Commit { snapshot, ..superstep(Some(TWO), &["5"]) }).await;
     assert_eq!(load(&store, &thread, None).await.applied, [named(0)]);
     assert_eq!(load(&store, &thread, TWO).await.applied, [named(3), named(7), named(3)]);

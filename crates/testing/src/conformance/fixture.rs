@@ -1,12 +1,12 @@
 //! Commits to store, and a store's expected data.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde_json::Map;
 use superstep_graph::{
     CheckpointId, Checkpointer, History, NodeFailure, ThreadId,
     checkpoint::{AppliedTask, CheckpointError, CheckpointMeta, Commit, Loaded, Source, TaskKey, TaskRecord},
-    state::{ChannelValue, RawJson},
+    state::{ChannelValue, RawJson, StoredUpdate},
     topology::Control,
 };
 
@@ -28,6 +28,7 @@ pub(super) fn plain(parent: Option<CheckpointId>) -> Commit {
         applied: Vec::new(),
         snapshot: None,
         records: Vec::new(),
+        fingerprints: None,
     }
 }
 
@@ -125,7 +126,15 @@ pub(super) async fn history(store: &Store, thread: &ThreadId) -> Vec<CheckpointM
 
 /// Returns the updates of a loaded checkpoint as text.
 pub(super) fn updates(loaded: &Loaded) -> Vec<Vec<&str>> {
-    loaded.commits.iter().map(|commit| commit.iter().map(|update| update.as_str()).collect()).collect()
+    loaded.commits.iter().map(|commit| commit.iter().map(json).collect()).collect()
+}
+
+/// Returns the text of an update that was committed as one.
+pub(super) fn json(update: &StoredUpdate) -> &str {
+    match update.json() {
+        Ok(Cow::Borrowed(json)) => json,
+        other => panic!("not the JSON that was stored: {other:?}"),
+    }
 }
 
 /// The complete data of a store about these threads.

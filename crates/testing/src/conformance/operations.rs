@@ -16,11 +16,11 @@ use superstep_graph::{
     CheckpointId, Checkpointer, ThreadId,
     checkpoint::{CheckpointError, CheckpointMeta, Commit, Loaded, Prune, Source, TaskRecord},
     node::NodeName,
-    state::{ChannelValue, StoredUpdate},
+    state::{Snapshot, StoredUpdate},
 };
 
 use super::fixture::{
-    Store, applied, assert_conflict, cancelled, channel, failed, finished, history, load, once, plain,
+    Store, applied, assert_conflict, cancelled, channel, failed, finished, history, json, load, once, plain,
     recorded, started, task,
 };
 
@@ -144,7 +144,7 @@ struct Model {
 struct Checkpoint {
     meta: CheckpointMeta,
     applied: Vec<(u32, NodeName, StoredUpdate)>,
-    snapshot: Option<Vec<ChannelValue>>,
+    snapshot: Option<Snapshot>,
     records: BTreeMap<u32, TaskRecord>,
 }
 
@@ -194,7 +194,7 @@ impl Model {
                 let head = self.head(&thread);
                 let mut next = self.next(&thread, head, update);
                 next.source = source;
-                next.snapshot = snapshot.then(|| vec![channel("n", &update.to_string())]);
+                next.snapshot = snapshot.then(|| vec![channel("n", &update.to_string())].into());
                 next.records =
                     (0..).zip(records).map(|(n, slot)| (slot, finished(&format!("[{n}]"), &[]))).collect();
                 self.commit(store, &thread, next).await;
@@ -259,7 +259,7 @@ impl Model {
         let mut tasks = Vec::new();
         for (slot, end) in records.into_iter().flatten().rev() {
             match end {
-                TaskRecord::Finished { update, .. } => tasks.push(recorded(*slot, update)),
+                TaskRecord::Finished { update, .. } => tasks.push(recorded(*slot, json(update))),
                 _ => tasks.push(applied(*slot, &update.to_string())),
             }
         }
@@ -303,7 +303,7 @@ impl Model {
                 && checkpoint.meta.parent.is_some_and(|parent| !kept.contains(&parent))
             {
                 snapshots.insert(id, vec![channel("pruned", &id.to_string())]);
-                checkpoint.snapshot = snapshots.get(&id).cloned();
+                checkpoint.snapshot = snapshots.get(&id).cloned().map(Snapshot::from);
             }
             // The results of its tasks remain readable although the superstep that folded them is deleted.
             let newest =
@@ -345,7 +345,7 @@ impl Model {
             .filter(|c| c.meta.parent == Some(id) && c.meta.source == Source::Loop);
         for (slot, _, update) in supersteps.next_back().into_iter().flat_map(|child| &child.applied) {
             if !matches!(tasks.get(slot), Some(TaskRecord::Finished { .. })) {
-                tasks.insert(*slot, finished(update, &[]));
+                tasks.insert(*slot, finished(json(update), &[]));
             }
         }
         Some(Loaded {
@@ -355,6 +355,7 @@ impl Model {
             snapshot,
             commits,
             tasks: tasks.into_iter().collect(),
+            fingerprints: None,
         })
     }
 

@@ -126,7 +126,7 @@ async fn retained_checkpoints_load_unchanged(store: Store) {
     let after = [load(&store, &thread, THREE).await, load(&store, &thread, FOUR).await];
     for (before, after) in before.into_iter().zip(after) {
         let id = after.meta.id;
-        assert_eq!(after.snapshot, Some(vec![channel("n", &id.to_string())]));
+        assert_eq!(after.snapshot, Some(vec![channel("n", &id.to_string())].into()));
         assert_eq!((&after.commits, after.meta.parent_pruned), (&Vec::new(), true));
         assert_eq!(without_way(after), without_way(before));
     }
@@ -228,7 +228,7 @@ async fn the_head_retains_its_records_and_ids_continue(store: Store) {
     let loaded = load(&store, &thread, None).await;
     assert_eq!(
         (updates(&loaded), &loaded.snapshot),
-        (vec![vec!["\"done\""]], &Some(vec![channel("n", "4")]))
+        (vec![vec!["\"done\""]], &Some(vec![channel("n", "4")].into()))
     );
     let orphan = store.commit(&thread, Some(CheckpointId(5)), plain(Some(TWO))).await;
     assert!(matches!(orphan, Err(CheckpointError::Storage { .. })), "{orphan:?}");

@@ -67,11 +67,13 @@ impl Course {
             state,
             checkpoints: history.into_iter().rev().map(|meta| (meta.source, meta.control)).collect(),
             folded: commits.into_iter().map(texts).collect(),
-            snapshot: snapshot
-                .unwrap_or_default()
-                .into_iter()
-                .map(|value| value.json.into_string())
-                .collect(),
+            snapshot: match &snapshot {
+                Some(snapshot) => {
+                    let channels = snapshot.channels().map_err(|error| error.to_string())?;
+                    channels.iter().map(|value| value.json.to_string()).collect()
+                }
+                None => Vec::new(),
+            },
         })
     }
 

@@ -179,27 +179,6 @@ struct Changed {
     x: i64,
 }
 
-#[tokio::test]
-async fn another_reducer_is_seen_although_every_node_writes_the_same() {
-    let store = Arc::new(MemoryCheckpointer::new());
-    crate::support::line(&["a", "b"])
-        .with_checkpointer(store.clone())
-        .thread("t")
-        .run(say("in"))
-        .await
-        .unwrap();
-    let mut graph = StateGraph::<Changed>::new("line");
-    let [a, b] = ["a", "b"].map(|name| {
-        graph.add_node(name, async move |_: Changed, _: Cx| Changed::update().log([name.to_owned()]))
-    });
-    graph.add_edge(START, a);
-    graph.add_edge(a, b);
-    graph.add_edge(b, END);
-    let found = found(&graph.compile().unwrap().with_checkpointer(store)).await;
-    assert_eq!((found.node.as_str(), found.at, found.step), ("a", At::State("log".into()), 1));
-    assert_eq!(found.got, json!(["a"]));
-}
-
 /// A state with an additional channel, before the other.
 #[derive(State, Clone, Debug, Default)]
 struct More {
@@ -208,17 +187,38 @@ struct More {
     log: Log<String>,
 }
 
-#[tokio::test]
-async fn another_reducer_is_seen_beside_a_channel_that_was_removed() {
-    let store = Arc::new(MemoryCheckpointer::new());
-    let mut graph = StateGraph::<More>::new("line");
-    let a = graph.add_node("a", async |_: More, _: Cx| More::update().gone(1).log(["a".to_owned()]));
-    graph.add_edge(START, a);
-    let graph = graph.compile().unwrap().with_checkpointer(store.clone());
-    graph.thread("t").run(More::update().log(["in".to_owned()])).await.unwrap();
-    let mut graph = StateGraph::<Changed>::new("line");
-    let a = graph.add_node("a", async |_: Changed, _: Cx| Changed::update().log(["a".to_owned()]));
-    graph.add_edge(START, a);
-    let found = found(&graph.compile().unwrap().with_checkpointer(store)).await;
-    assert_eq!((found.node.as_str(), found.at), ("a", At::State("log".into())));
+on_every_store! {
+    async fn another_reducer_is_seen_although_every_node_writes_the_same(backend: Backend) {
+        let store = backend.open();
+        crate::support::line(&["a", "b"])
+            .with_checkpointer(store.clone())
+            .thread("t")
+            .run(say("in"))
+            .await
+            .unwrap();
+        let mut graph = StateGraph::<Changed>::new("line");
+        let [a, b] = ["a", "b"].map(|name| {
+            graph.add_node(name, async move |_: Changed, _: Cx| Changed::update().log([name.to_owned()]))
+        });
+        graph.add_edge(START, a);
+        graph.add_edge(a, b);
+        graph.add_edge(b, END);
+        let found = found(&graph.compile().unwrap().with_checkpointer(store)).await;
+        assert_eq!((found.node.as_str(), found.at, found.step), ("a", At::State("log".into()), 1));
+        assert_eq!(found.got, json!(["a"]));
+    }
+
+    async fn another_reducer_is_seen_beside_a_channel_that_was_removed(backend: Backend) {
+        let store = backend.open();
+        let mut graph = StateGraph::<More>::new("line");
+        let a = graph.add_node("a", async |_: More, _: Cx| More::update().gone(1).log(["a".to_owned()]));
+        graph.add_edge(START, a);
+        let graph = graph.compile().unwrap().with_checkpointer(store.clone());
+        graph.thread("t").run(More::update().log(["in".to_owned()])).await.unwrap();
+        let mut graph = StateGraph::<Changed>::new("line");
+        let a = graph.add_node("a", async |_: Changed, _: Cx| Changed::update().log(["a".to_owned()]));
+        graph.add_edge(START, a);
+        let found = found(&graph.compile().unwrap().with_checkpointer(store)).await;
+        assert_eq!((found.node.as_str(), found.at), ("a", At::State("log".into())));
+    }
 }

@@ -123,7 +123,7 @@ impl Replaying {
         let progress = self.progress();
         let expected = channels(run.state, &self.read_stored(run, &progress, &stored)?);
         let input = new.records.iter().find_map(|(_, record)| match record {
-            TaskRecord::Finished { update, .. } => serde_json::from_str(update).ok(),
+            TaskRecord::Finished { update, .. } => serde_json::from_str(&update.json().ok()?).ok(),
             _ => None,
         });
         if let Some((channel, expected, got)) = differ(run.state, expected, input.unwrap_or_default()) {
@@ -163,7 +163,7 @@ impl Replaying {
             }
             return diverge(progress.route(run, &new.applied, &next.control, &new.control));
         }
-        let folded = fingerprints(run);
+        let folded = fingerprints(run.state, run.written);
         let Some(stored) = next.metadata.get(STATE).and_then(Value::as_object) else { return Ok(()) };
         let position = |channel: &str| run.state.channels().iter().position(|known| *known.name == *channel);
         // For a channel that the state no longer has, the writes are compared.
@@ -199,7 +199,7 @@ impl Replaying {
         progress: &Progress,
         update: &StoredUpdate,
     ) -> Result<S::Update, RunError> {
-        let mut reader = ThreadDecoder::new(run.graph.initial.clone());
+        let mut reader = ThreadDecoder::new((*run.graph.initial).clone());
         let checkpoint = progress.expected.at.unwrap_or(CheckpointId(0));
         let read = reader.record(0, update);
         read.map_err(|unfit| unfit_error(unfit, &self.cursor.thread, checkpoint, "an update"))
