@@ -244,9 +244,12 @@ impl Reader<'_> {
         let Some(meta) = self.meta(id)? else {
             return match at.filter(|_| !self.row.is_whole() && id < head) {
                 Some(_) => {
-                    // The checkpoint was pruned, if the number of missing ones is correct.
-                    self.history(&History::default())?;
-                    Ok(None)
+                    // The checkpoint was pruned, if the number of missing ones is correct, and it is one of them: the
+                    // search for a row may miss it.
+                    match self.history(&History::default())?.iter().any(|meta| meta.id == id) {
+                        true => Err(error::missing(self.place, self.thread, id, "its row")),
+                        false => Ok(None),
+                    }
                 }
                 None => Err(error::missing(self.place, self.thread, id, "its row")),
             };

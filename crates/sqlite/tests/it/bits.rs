@@ -14,13 +14,18 @@ use superstep_sqlite::{SqliteCheckpointer, SqliteStore};
 
 use crate::support::{Folder, superstep};
 
-/// Selects the bits to flip: a sample, with more in each page's header. `just bits` tries all of them.
+/// Selects the bits to flip: a sample, with more in each page's header, and in its last cell, which in an inner page leads the
+/// search for rows. `just bits` tries all of them.
 fn bits(bytes: usize) -> impl Iterator<Item = usize> {
     const PAGE: usize = 4_096 * 8;
     const FIRST: usize = 24 * 8;
+    const LAST: usize = PAGE - 9 * 8;
     let all = std::env::var_os("SUPERSTEP_EVERY_BIT").is_some();
     (0..bytes * 8).filter(move |bit| {
-        all || bit.is_multiple_of(887) || (bit % PAGE < FIRST && (bit % PAGE).is_multiple_of(5))
+        let place = bit % PAGE;
+        all || bit.is_multiple_of(887)
+            || (place < FIRST && place.is_multiple_of(5))
+            || (place >= LAST && place.is_multiple_of(8))
     })
 }
 
