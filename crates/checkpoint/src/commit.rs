@@ -11,7 +11,7 @@ use superstep_state::{Snapshot, StoredUpdate};
 
 use crate::{
     commit::own::{GRAPH, NONCE, VERSION},
-    ids::CheckpointId,
+    ids::{CheckpointId, ThreadId},
     record::TaskRecord,
 };
 
@@ -143,6 +143,7 @@ pub trait Fingerprints: Send + Sync {
     /// If the checkpoint cannot be read.
     fn compute(
         &self,
+        thread: &ThreadId,
         loaded: Loaded,
         written: ChannelSet,
     ) -> Result<Map<String, Value>, Box<dyn Error + Send + Sync>>;
@@ -208,12 +209,15 @@ impl Loaded {
     /// # Errors
     /// If the state cannot be read.
     #[doc(hidden)]
-    pub fn into_fingerprinted(mut self) -> Result<CheckpointMeta, Box<dyn Error + Send + Sync>> {
+    pub fn into_fingerprinted(
+        mut self,
+        thread: &ThreadId,
+    ) -> Result<CheckpointMeta, Box<dyn Error + Send + Sync>> {
         let Some(LazyFingerprints { written, graph }) = self.fingerprints.take() else {
             return Ok(self.meta);
         };
         let mut meta = self.meta.clone();
-        meta.metadata.insert(own::STATE.to_owned(), graph.compute(self, written)?.into());
+        meta.metadata.insert(own::STATE.to_owned(), graph.compute(thread, self, written)?.into());
         Ok(meta)
     }
 }

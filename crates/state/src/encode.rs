@@ -16,7 +16,7 @@ use serde::{Serialize, de::DeserializeOwned, ser::Error as _};
 use superstep_engine::ChannelSet;
 
 use self::{
-    checked::{Mode, OTHER, Unstorable, same},
+    checked::{Checked, Mode, OTHER, Unstorable, same},
     size::Size,
 };
 use crate::{
@@ -79,20 +79,24 @@ pub fn keep<S: State>(
     scratch: &mut Vec<u8>,
 ) -> Result<StoredUpdate, Unencoded> {
     state.check(update).map_err(Unencoded::Write)?;
-    let mut bytes = 0;
     let stored = state.stored(update);
-    let size = || {
-        let size =
-            checked::serialize(Size::new(&mut bytes), Mode::Update, |checked| stored.serialize(checked));
-        Ok(matches!(size, Ok(((), false))))
-    };
-    if !unpanicked("Serialize", size).unwrap_or(false) {
+    let Some(bytes) = size(Mode::Update, |checked| stored.serialize(checked)) else {
         return encode(state, update, scratch);
-    }
+    };
     if cfg!(debug_assertions) {
         encode(state, update, scratch)?;
     }
     Ok(StoredUpdate::typed(stored.into_owned(), schema, bytes))
+}
+
+/// Returns about the length of a value as JSON; `None` if it must be encoded to know whether it is read back as equal.
+fn size(
+    mode: Mode,
+    value: impl FnOnce(Checked<'_, Size<'_>>) -> Result<(), serde_json::Error>,
+) -> Option<usize> {
+    let mut bytes = 0;
+    let written = unpanicked("Serialize", || Ok(checked::serialize(Size::new(&mut bytes), mode, value)));
+    matches!(written, Ok(Ok(((), false)))).then_some(bytes)
 }
 
 /// Appends the JSON form of an update.
@@ -224,32 +228,18 @@ pub fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChann
 
 /// Returns the size of a snapshot; `None` if it takes the whole snapshot to know whether it can be stored.
 pub fn snapshot_bytes<S: State>(state: &S) -> Option<usize> {
-    let mut bytes = 0;
-    let channels = state.channels();
-    let stored = |position: &usize| !channels[*position].untracked;
-    let is_storable = (0..channels.len()).filter(stored).all(|position| {
-        bytes += channels[position].name.len();
-        let size = || {
-            let size = checked::serialize(Size::new(&mut bytes), Mode::Folded, |checked| {
-                state.serialize_channel(position, checked)
-            });
-            Ok(matches!(size, Ok(((), false))))
-        };
-        unpanicked("Serialize", size).unwrap_or(false)
+    let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
+    let sizes = stored.map(|(position, channel)| {
+        let bytes = size(Mode::Folded, |checked| state.serialize_channel(position, checked))?;
+        Some(channel.name.len() + bytes)
     });
-    is_storable.then_some(bytes)
+    sizes.sum()
 }
 
 /// Returns a snapshot in its typed form, of this size; `None` if a part of the state is not stored.
 pub fn keep_snapshot<S: State>(state: &S, bytes: usize) -> Option<Snapshot> {
     let is_stored = state.channels().iter().all(|channel| !channel.untracked);
     is_stored.then(|| Snapshot::typed(state.clone(), bytes))
-}
-
-/// Returns the channels that are stored.
-pub(crate) fn tracked(channels: &[Channel]) -> ChannelSet {
-    let stored = channels.iter().enumerate().filter(|(_, channel)| !channel.untracked);
-    stored.map(|(position, _)| position).collect()
 }
 
 /// Returns the first stored channel with different values in two states.

@@ -94,6 +94,9 @@ pub trait RecordedInputs: Send + Sync {
     /// # Errors
     /// If it cannot be stored.
     fn entry(&self, update: &RawJson) -> serde_json::Result<Value>;
+
+    /// Returns whether it must be made to know whether it can be stored.
+    fn is_doubtful(&self) -> bool;
 }
 
 /// The beginning of an update with versions.
@@ -115,9 +118,11 @@ impl StoredUpdate {
     /// Creates the typed form of an update, without its writes to untracked channels. `bytes` is about the length of its
     /// JSON.
     pub(crate) fn typed<S: State>(mut update: S::Update, schema: &Arc<S>, bytes: usize) -> Self {
-        let tracked = encode::tracked(schema.channels());
-        if tracked.union(schema.written(&update)) != tracked {
-            schema.restrict(&mut update, tracked);
+        let channels = schema.channels();
+        let is_stored = |position: &usize| !channels[*position].untracked;
+        let written = schema.written(&update);
+        if !written.iter().all(|position| is_stored(&position)) {
+            schema.restrict(&mut update, written.iter().filter(is_stored).collect());
         }
         let update = Arc::new(TypedUpdate { update, schema: schema.clone(), bytes });
         Self(Form::Typed { update, recorded: None })
@@ -192,7 +197,12 @@ impl StoredUpdate {
                 let entry = inputs.entry(json)?;
                 json.add_entry(keys::RECORDED, &entry);
             }
-            Form::Typed { recorded, .. } => *recorded = Some(inputs.clone()),
+            Form::Typed { update, recorded } => {
+                if inputs.is_doubtful() {
+                    inputs.entry(&update.encode()?.into_json()?)?;
+                }
+                *recorded = Some(inputs.clone());
+            }
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ fn is_encoded(loaded: &Loaded) -> bool {
 /// Returns the checkpoints in the form that a database has.
 fn as_stored(checkpoints: Vec<Loaded>) -> Vec<Loaded> {
     let stored = checkpoints.into_iter().map(|loaded| {
-        let meta = loaded.clone().into_fingerprinted().unwrap();
+        let meta = loaded.clone().into_fingerprinted(&ThreadId::from("t")).unwrap();
         Loaded { meta, fingerprints: None, ..loaded }
     });
     stored.collect()

@@ -11,7 +11,7 @@ use crate::{
     journal::{interrupts::into_interrupt, task_origin::Origins},
     run::{
         conflicts::set_back_refused,
-        restore::{Restored, load, load_head},
+        restore::{Restored, load_known},
     },
 };
 
@@ -123,11 +123,7 @@ impl<S: State> Thread<S> {
         let (checkpointer, thread) = self.stored()?;
         let (graph, at) = (&self.graph.inner, self.options.checkpoint);
         self.graph.refuse_seeded(thread).await?;
-        let restored = match at {
-            None => load_head(graph, checkpointer, thread, ChannelSet::EMPTY).await?,
-            at => load(graph, checkpointer, thread, at, ChannelSet::EMPTY).await?,
-        };
-        match restored {
+        match load_known(graph, checkpointer, thread, at, ChannelSet::EMPTY).await? {
             Some(restored) => {
                 let origins = Origins::of(&restored.meta);
                 let snapshot = restored.into_snapshot(at.is_none(), &graph.topology)?;

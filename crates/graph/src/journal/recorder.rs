@@ -88,20 +88,7 @@ impl Recorded {
         if self == Self::default() {
             return Ok(());
         }
-        if self.is_deep() {
-            // A typed update makes the entry later, when an error is too late.
-            self.entry(&*update.json()?)?;
-        }
         update.add_recorded(&(Arc::new(self) as Arc<dyn RecordedInputs>))
-    }
-
-    /// Returns whether a value is so deep that the entry might be refused. Packing may double the levels.
-    fn is_deep(&self) -> bool {
-        const LEVELS: usize = encode::READABLE / 2 - 4;
-        let failure = self.failure.iter().flat_map(|failure| failure.data.iter().chain(&failure.item));
-        let values = self.results.values().chain(self.compared.values()).chain(failure);
-        let mut values = values.chain(self.answers.values().map(|(_, answer)| answer));
-        values.any(|value| encode::is_deeper(value, LEVELS)) || self.inner.values().any(Self::is_deep)
     }
 
     /// Adds the recorded inputs of a task of a called graph.
@@ -142,6 +129,15 @@ impl RecordedInputs for Recorded {
             return Err(serde_json::Error::custom("the task's recorded inputs are nested too deeply"));
         }
         Ok(recorded)
+    }
+
+    /// Returns whether a value is so deep that the entry might be refused. Packing may double the levels.
+    fn is_doubtful(&self) -> bool {
+        const LEVELS: usize = encode::READABLE / 2 - 4;
+        let failure = self.failure.iter().flat_map(|failure| failure.data.iter().chain(&failure.item));
+        let values = self.results.values().chain(self.compared.values()).chain(failure);
+        let mut values = values.chain(self.answers.values().map(|(_, answer)| answer));
+        values.any(|value| encode::is_deeper(value, LEVELS)) || self.inner.values().any(Self::is_doubtful)
     }
 }
 

@@ -233,7 +233,7 @@ impl Script {
             return Ok(meta);
         }
         let Some(loaded) = self.store.load(thread, Some(meta.id)).await? else { return Ok(meta) };
-        loaded.into_fingerprinted().map_err(|source| RunError::Decode {
+        loaded.into_fingerprinted(thread).map_err(|source| RunError::Decode {
             thread: thread.clone(),
             checkpoint: meta.id,
             what: "its state".to_owned(),

@@ -19,7 +19,7 @@ use crate::{
     node::routing::Targets,
     run::{
         left_behind::left_behind,
-        restore::{Restored, RestoredTask, left_by, load, load_head, require},
+        restore::{Restored, RestoredTask, left_by, load_known, require},
         targets::recorded_targets,
         thread_writer::{NewCheckpoint, ThreadWriter},
     },
@@ -72,10 +72,7 @@ impl<S: State> Driver<S> {
         };
         let written = input.as_ref().or(command.as_ref().and_then(|command| command.update.as_ref()));
         let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
-        let restored = match config.checkpoint {
-            None => load_head(&self.graph, &checkpointer, &thread, given).await?,
-            at => load(&self.graph, &checkpointer, &thread, at, given).await?,
-        };
+        let restored = load_known(&self.graph, &checkpointer, &thread, config.checkpoint, given).await?;
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
         let mut hold = ThreadWriter::new(checkpointer.clone(), thread.clone(), lease, clock, mark);
         hold.snapshot_every = config.snapshot_every;

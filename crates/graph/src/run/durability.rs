@@ -59,13 +59,10 @@ impl Transaction {
     fn begin(self, checkpointer: Arc<dyn Checkpointer>, thread: ThreadId) -> BoxFuture<'static, Written> {
         Box::pin(async move {
             match self {
-                Self::Commits { expected, mut commits, told } => {
-                    match (commits.pop(), commits.is_empty()) {
-                        (Some(alone), true) => drop(checkpointer.commit(&thread, expected, alone).await?),
-                        (last, _) => {
-                            commits.extend(last);
-                            checkpointer.commit_all(&thread, expected, commits).await?;
-                        }
+                Self::Commits { expected, commits, told } => {
+                    match <[_; 1]>::try_from(commits) {
+                        Ok([alone]) => drop(checkpointer.commit(&thread, expected, alone).await?),
+                        Err(commits) => checkpointer.commit_all(&thread, expected, commits).await?,
                     }
                     Ok(told)
                 }
@@ -83,17 +80,14 @@ pub(super) async fn store_records(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
     checkpoint: CheckpointId,
-    mut records: Vec<(u32, TaskRecord)>,
+    records: Vec<(u32, TaskRecord)>,
 ) -> Result<(), CheckpointError> {
-    match (records.pop(), records.is_empty()) {
-        (None, _) => Ok(()),
-        (Some((slot, record)), true) => {
+    match <[_; 1]>::try_from(records) {
+        Ok([(slot, record)]) => {
             checkpointer.record(&TaskKey { thread: thread.clone(), checkpoint, slot }, record).await
         }
-        (last, _) => {
-            records.extend(last);
-            checkpointer.record_all(thread, checkpoint, records).await
-        }
+        Err(records) if records.is_empty() => Ok(()),
+        Err(records) => checkpointer.record_all(thread, checkpoint, records).await,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     node::{cache::Lookup, output::Written, routing::Targets},
     run::{
         targets::{items, named, targets},
-        thread_writer::{SnapshotSource, ThreadWriter},
+        thread_writer::SnapshotSource,
     },
 };
 
@@ -193,11 +193,10 @@ impl<S: State> Driver<S> {
         step: i64,
     ) -> Result<Option<StoredUpdate>, RunError> {
         let name = self.graph.topology.name(node);
-        if self.hold.is_none() {
+        let Some(hold) = &self.hold else {
             return check(&self.state, update, step, name).map(|()| None);
-        }
-        let is_typed = self.hold.as_ref().is_some_and(ThreadWriter::keeps_values);
-        let stored = match is_typed {
+        };
+        let stored = match hold.keeps_values() {
             true => encode::keep(&self.state, &self.graph.initial, update, &mut self.scratch),
             false => encode::encode(&self.state, update, &mut self.scratch),
         };

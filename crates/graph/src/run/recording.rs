@@ -100,11 +100,12 @@ pub(crate) struct Initial<S>(pub(crate) Arc<S>);
 impl<S: State> Fingerprints for Initial<S> {
     fn compute(
         &self,
+        thread: &ThreadId,
         loaded: Loaded,
         written: ChannelSet,
     ) -> Result<Map<String, Value>, Box<dyn Error + Send + Sync>> {
         let decoder = ThreadDecoder::new((*self.0).clone());
-        let restored = restore(decoder, &ThreadId::from("?"), loaded, ChannelSet::EMPTY)?;
+        let restored = restore(decoder, thread, loaded, ChannelSet::EMPTY)?;
         Ok(fingerprints(&restored.state, written))
     }
 }

@@ -141,6 +141,23 @@ pub(crate) async fn load<S: State>(
     }
 }
 
+/// Loads a checkpoint as [`load`] does, and the head from the state that the last run left if there is one.
+///
+/// # Errors
+/// See [`load`].
+pub(crate) async fn load_known<S: State>(
+    graph: &Arc<Inner<S>>,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    at: Option<CheckpointId>,
+    given: ChannelSet,
+) -> Result<Option<Restored<S>>, RunError> {
+    match at {
+        None => load_head(graph, checkpointer, thread, given).await,
+        at => load(graph, checkpointer, thread, at, given).await,
+    }
+}
+
 /// The approximate size of a remembered state without its values.
 const ENTRY_BYTES: usize = 512;
 
@@ -180,7 +197,7 @@ pub(crate) fn remember<S: State>(
 ///
 /// # Errors
 /// See [`load`].
-pub(crate) async fn load_head<S: State>(
+async fn load_head<S: State>(
     graph: &Arc<Inner<S>>,
     checkpointer: &Arc<dyn Checkpointer>,
     thread: &ThreadId,

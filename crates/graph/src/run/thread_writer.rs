@@ -191,47 +191,37 @@ impl ThreadWriter {
         );
     }
 
-    /// Appends a checkpoint, with a snapshot if one is due. Returns the stored
-    /// checkpoints, if they are to be described.
+    /// Appends a checkpoint, with a snapshot if one is due. Returns the stored checkpoints, if they are to be
+    /// described.
     pub(crate) async fn commit(
         &mut self,
         new: NewCheckpoint,
         snapshot: Option<&dyn SnapshotSource>,
         describe: bool,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
-        let NewCheckpoint { source, control, mut metadata, applied, records, created_ms, fingerprints } = new;
-        let created_ms = created_ms.unwrap_or_else(|| self.clock.now_ms());
+        let created_ms = new.created_ms.unwrap_or_else(|| self.clock.now_ms());
         let parent = self.at();
         let mut after = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
-        let tasks = width(&control);
+        let tasks = width(&new.control);
         // A fork copies records of its parent.
-        let carried = |kept| source == Source::Fork && records.iter().any(|(slot, _)| *slot == kept);
-        self.kept.commit(applied.iter().map(|task| task.slot), carried);
+        let carried = |kept| new.source == Source::Fork && new.records.iter().any(|(slot, _)| *slot == kept);
+        self.kept.commit(new.applied.iter().map(|task| task.slot), carried);
         if let Writes::AtExit(held) = &mut self.writes {
+            let NewCheckpoint { control, metadata, applied, .. } = new;
             // Other entries apply to that superstep only.
             let metadata = metadata.into_iter().filter(|(name, _)| name == MEMORIES).collect();
             held.put(UnstoredSuperstep { parent, width: self.width, control, created_ms, metadata, applied });
             (self.at, self.width) = (Some((after, created_ms)), tasks);
             return Ok(Vec::new());
         }
-        self.since_snapshot.count(!applied.is_empty(), applied.iter().map(|task| task.update.bytes()).sum());
+        let bytes = new.applied.iter().map(|task| task.update.bytes()).sum();
+        self.since_snapshot.count(!new.applied.is_empty(), bytes);
         let snapshot = match snapshot.filter(|_| self.since_snapshot.is_due(self.snapshot_every)) {
             Some(source) => self.snapshot(source)?,
             None => None,
         };
         let since_snapshot = snapshot.as_ref().map_or(self.since_snapshot, SinceSnapshot::taken);
-        self.mark.put(&mut metadata);
-        let commit = Commit {
-            parent,
-            source,
-            control,
-            created_ms,
-            metadata,
-            applied,
-            snapshot,
-            records,
-            fingerprints,
-        };
+        let commit = self.commit_of(new, parent, created_ms, snapshot);
         let told = describe.then(|| described(after, &commit));
         let mut stored = Vec::new();
         match &mut self.writes {
@@ -249,6 +239,19 @@ impl ThreadWriter {
         (self.head, self.at, self.since_snapshot) = (Some(after), Some((after, created_ms)), since_snapshot);
         self.width = tasks;
         Ok(stored)
+    }
+
+    /// Creates the commit of a checkpoint after `parent`, with the mark of the thread.
+    fn commit_of(
+        &self,
+        new: NewCheckpoint,
+        parent: Option<CheckpointId>,
+        created_ms: i64,
+        snapshot: Option<Snapshot>,
+    ) -> Commit {
+        let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = new;
+        self.mark.put(&mut metadata);
+        Commit { parent, source, control, created_ms, metadata, applied, snapshot, records, fingerprints }
     }
 
     /// Makes a due snapshot, unless it is not worth its size.
@@ -343,8 +346,7 @@ impl ThreadWriter {
             }
             Writes::AtExit(held) => std::mem::take(held),
         };
-        let Some(UnstoredSuperstep { parent, control, created_ms, mut metadata, applied, .. }) =
-            held.superstep
+        let Some(UnstoredSuperstep { parent, control, created_ms, metadata, applied, .. }) = held.superstep
         else {
             let checkpoint = self.at().expect("tasks run only after the input is committed");
             let records = held.records.into_iter().collect();
@@ -354,21 +356,9 @@ impl ThreadWriter {
         let snapshot = snapshot(control.step);
         let snapshot = self.made(&snapshot, snapshot.bytes())?;
         self.since_snapshot = SinceSnapshot::taken(&snapshot);
-        let source = Source::Loop;
-        self.mark.put(&mut metadata);
-        let (snapshot, records) = (Some(snapshot), held.records.into_iter().collect());
-        let fingerprints = None;
-        let commit = Commit {
-            parent,
-            source,
-            control,
-            created_ms,
-            metadata,
-            applied,
-            snapshot,
-            records,
-            fingerprints,
-        };
+        let records = held.records.into_iter().collect();
+        let new = NewCheckpoint { applied, records, ..NewCheckpoint::new(Source::Loop, control, metadata) };
+        let commit = self.commit_of(new, parent, created_ms, Some(snapshot));
         let id = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         stored.extend(describe.then(|| described(id, &commit)));
         self.checkpointer.commit(&self.thread, self.head, commit).await?;
