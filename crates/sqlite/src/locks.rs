@@ -12,6 +12,8 @@ mod ranges;
 use std::{
     collections::BTreeSet,
     ffi::OsString,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -97,4 +99,40 @@ fn folder_of(database: &Path) -> PathBuf {
     let mut folder = OsString::from(database);
     folder.push("-locks");
     folder.into()
+}
+
+/// Opens a file of the folder, and creates both if they do not exist. Returns `None` if the last user removed the folder
+/// meanwhile.
+///
+/// # Errors
+/// Also if one of them is a link: a folder that came with a database could otherwise name files elsewhere, which would be
+/// created and removed.
+fn open(folder: &Path, path: &Path) -> io::Result<Option<File>> {
+    match fs::create_dir(folder) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
+        _ => {}
+    }
+    for place in [folder, path] {
+        if fs::symlink_metadata(place).is_ok_and(|found| found.is_symlink()) {
+            return Err(io::Error::other(format!("`{}` is a link; remove it", place.display())));
+        }
+    }
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// Returns whether `path` still refers to `file`.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let (Ok(file), Ok(named)) = (file.metadata(), fs::metadata(path)) else {
+        return false;
+    };
+    (file.dev(), file.ino()) == (named.dev(), named.ino())
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use superstep::{
-    CheckpointId, Checkpointer, CompiledGraph, ThreadId, checkpoint::LoadedHead, sqlite::SqliteCheckpointer,
+    CheckpointId, Checkpointer, CompiledGraph, END, START, StateGraph, ThreadId, checkpoint::LoadedHead,
+    sqlite::SqliteCheckpointer,
 };
 
-use crate::support::{Plain, line, on_every_store, say};
+use crate::support::{Plain, line, on_every_store, say, sayer};
 
 /// Returns whether the next run of `t` continues without folding its thread. Debug builds compare the two states in each run.
 async fn is_remembered(store: &dyn Checkpointer) -> bool {
@@ -47,6 +48,25 @@ on_every_store! {
         graph.thread("t").delete().await.unwrap();
         graph.thread("other").copy_to("t").await.unwrap();
         assert_eq!(said(&graph, "3").await, "2 a b 3 a b");
+    }
+
+    async fn an_adopted_thread_continues_from_its_last_state_and_replays(backend: Backend) {
+        let store = backend.open();
+        let graph = line(&["a", "b"]).with_checkpointer(store.clone());
+        said(&graph, "1").await;
+        let mut other = StateGraph::new("other");
+        let [a, b] = ["a", "b"].map(|name| sayer(&mut other, name));
+        other.add_edge(START, a);
+        other.add_edge(a, b);
+        other.add_edge(b, END);
+        let other = other.compile().unwrap().with_checkpointer(store.clone());
+        assert!(other.thread("t").run(say("2")).await.is_err(), "the thread belongs to another graph");
+        other.thread("t").adopt().await.unwrap();
+        assert_eq!(said(&other, "2").await, "1 a b 2 a b");
+        assert!(is_remembered(&*store).await);
+        other.thread("t").replay().run().await.unwrap().assert_same();
+        assert!(graph.thread("t").run(say("3")).await.is_err(), "nor does it any longer belong to this one");
+        assert_eq!(said(&other, "3").await, "1 a b 2 a b 3 a b");
     }
 
     async fn another_graph_of_the_same_state_folds_the_thread_itself(backend: Backend) {

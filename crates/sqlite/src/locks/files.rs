@@ -11,6 +11,10 @@ use std::{
 
 use superstep_checkpoint::ThreadId;
 
+#[cfg(unix)]
+use super::is_at;
+use super::open;
+
 /// The number of attempts while other processes create and remove the file.
 const TRIES: u32 = 1000;
 
@@ -78,32 +82,6 @@ impl Drop for FileLock {
             let _ = fs::remove_dir(folder);
         }
     }
-}
-
-/// Opens the file. Returns `None` if the last writer of another thread removed the folder meanwhile.
-fn open(folder: &Path, path: &Path) -> io::Result<Option<File>> {
-    match fs::create_dir(folder) {
-        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
-        _ => {}
-    }
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
-        opened => opened.map(Some),
-    }
-}
-
-/// Returns whether `path` still refers to `file`.
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let (Ok(file), Ok(named)) = (file.metadata(), fs::metadata(path)) else {
-        return false;
-    };
-    (file.dev(), file.ino()) == (named.dev(), named.ino())
 }
 
 /// Returns true: files are not removed on this platform.

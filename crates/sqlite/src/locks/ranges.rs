@@ -12,7 +12,6 @@ use std::{
     ffi::c_int,
     fs::{self, File},
     io,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -129,16 +128,7 @@ struct LockFile {
 impl LockFile {
     /// Opens the file; `None` if it, or the folder, is being removed.
     fn open(folder: &Path, path: &Path) -> io::Result<Option<Self>> {
-        match fs::create_dir(folder) {
-            Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
-            _ => {}
-        }
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = match options.open(path) {
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened?,
-        };
+        let Some(file) = super::open(folder, path)? else { return Ok(None) };
         let is_shared = set_lock(&file, libc::F_RDLCK, OPENED)?;
         Ok(is_shared.then(|| Self { path: path.to_path_buf(), file }))
     }
@@ -148,10 +138,7 @@ impl LockFile {
     }
 
     fn is_at_its_path(&self) -> bool {
-        let (Ok(file), Ok(named)) = (self.file.metadata(), fs::metadata(&self.path)) else {
-            return false;
-        };
-        (file.dev(), file.ino()) == (named.dev(), named.ino())
+        super::is_at(&self.file, &self.path)
     }
 }
 

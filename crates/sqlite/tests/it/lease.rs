@@ -45,6 +45,36 @@ async fn a_lease_outlives_the_checkpointer_that_gave_it() {
     two.lease(&thread).await.unwrap();
 }
 
+/// A database may come with a folder of locks that is a link.
+#[cfg(unix)]
+#[tokio::test]
+async fn linked_locks_are_refused_and_nothing_behind_the_link_is_created_or_removed() {
+    let (folder, elsewhere) = (Folder::new(), tempfile::tempdir().unwrap());
+    for number in 0..64 {
+        std::fs::write(elsewhere.path().join(format!("{number:02x}")), "mine").unwrap();
+    }
+    let files = || std::fs::read_dir(elsewhere.path()).unwrap().count();
+    let mut locks = folder.db().as_os_str().to_owned();
+    locks.push("-locks");
+    let locks = std::path::PathBuf::from(locks);
+    std::os::unix::fs::symlink(elsewhere.path(), &locks).unwrap();
+    let store = folder.open();
+    let error = store.lease(&"t".into()).await.expect_err("it is a link").to_string();
+    assert!(error.contains("is a link; remove it"), "{error}");
+    drop(store);
+    assert_eq!(files(), 64);
+    // A link in place of a file is refused as well.
+    std::fs::remove_file(&locks).unwrap();
+    std::fs::create_dir(&locks).unwrap();
+    for number in 0..64 {
+        let name = format!("{number:02x}");
+        let target = elsewhere.path().join(format!("new {name}"));
+        std::os::unix::fs::symlink(target, locks.join(name)).unwrap();
+    }
+    assert!(folder.open().lease(&"t".into()).await.is_err());
+    assert_eq!(files(), 64);
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn another_name_of_the_same_file_leads_to_the_same_leases() {
