@@ -59,8 +59,9 @@ async fn linked_locks_are_refused_and_nothing_behind_the_link_is_created_or_remo
     let locks = std::path::PathBuf::from(locks);
     std::os::unix::fs::symlink(elsewhere.path(), &locks).unwrap();
     let store = folder.open();
-    let error = store.lease(&"t".into()).await.expect_err("it is a link").to_string();
-    assert!(error.contains("is a link; remove it"), "{error}");
+    let error = store.lease(&"t".into()).await.expect_err("it is a link");
+    let cause = std::error::Error::source(&error).expect("the cause names the link").to_string();
+    assert!(cause.contains("is a link; remove it"), "{cause}");
     drop(store);
     assert_eq!(files(), 64);
     // A link in place of a file is refused as well.
