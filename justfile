@@ -15,6 +15,10 @@ lint:
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
 
+# The pages of `docs` as a book with a search, in `target/book`; the first time it installs mdBook, which takes minutes.
+book:
+    bash .ci/book
+
 # Against the reference and other Rust engines, which it installs into .peers; the first time takes ten minutes.
 peers *args:
     python3 crates/superstep/benches/peers/run.py {{args}}
@@ -55,6 +59,10 @@ review:
 # Real MCP servers, and the protocol's suite for clients, for the tests that want them.
 mcp:
     sh tests/it/mcp/install.sh target/mcp
+
+# LangGraph for Python, for the test of the page that compares programs.
+langgraph:
+    sh tests/it/langgraph/install.sh target/langgraph
 
 # A mock server that judges clients, for the test that asks for a second opinion.
 llmock:

@@ -9,6 +9,7 @@ mod agent;
 mod engine;
 mod error_pages;
 mod evolution;
+mod langgraph;
 #[cfg(feature = "openai")]
 mod llm;
 #[cfg(all(feature = "mcp", unix))]

@@ -10,6 +10,7 @@ use std::{
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use serde::Deserialize;
 
+mod book;
 mod roots;
 mod words;
 

@@ -7,6 +7,9 @@ use syn::{Error, LitStr, Result};
 /// The files of the published crate, for pages that are not part of its rustdoc.
 const SOURCE: &str = "https://docs.rs/crate/superstep/latest/source/";
 
+/// The pages of `docs` that are not part of any rustdoc.
+const UNCOMPILED: [&str; 3] = ["CONTRIBUTING", "MIGRATING", "README"];
+
 /// Returns the text of `file`, a path below the folder of the crate, with links that work in rustdoc.
 pub(crate) fn text(file: &LitStr) -> Result<String> {
     let folder = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
@@ -34,25 +37,48 @@ fn linked(text: &str, file: &str) -> String {
     linked
 }
 
-/// Returns the address in rustdoc of `target`, if it is a file or folder of the repository.
+/// Returns the address in rustdoc of `target`, if it is a page, a folder, or a file outside of the page's folder.
 fn address(target: &str, file: &str) -> Option<String> {
     let (path, anchor) = target.split_at(target.find('#').unwrap_or(target.len()));
-    if path.contains(':') || !(path.ends_with(".md") || path.ends_with('/')) {
+    let is_file = path.ends_with(".md") || path.ends_with('/') || path.starts_with("../");
+    if path.contains(':') || !is_file {
         return None;
     }
-    let (path, to_guides) = match file.rsplit_once('/') {
-        Some((folder, _)) => match path.strip_prefix("../") {
-            Some(path) => (path.to_owned(), "../"),
-            None => (format!("{folder}/{path}"), "../"),
-        },
-        None => (path.to_owned(), "guide/"),
-    };
-    match path.strip_prefix("docs/").and_then(|path| path.strip_suffix(".md")) {
-        Some(page) if !page.contains('/') => {
-            Some(format!("{to_guides}{}/index.html{anchor}", page.to_lowercase()))
-        }
-        _ => Some(format!("{SOURCE}{path}{anchor}")),
+    let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let path = joined(folder, path);
+    if let Some(path) = path.strip_prefix("crates/") {
+        let (name, path) = path.split_once('/').unwrap_or((path, ""));
+        return Some(format!("https://docs.rs/crate/superstep-{name}/latest/source/{path}{anchor}"));
     }
+    let page = path.strip_prefix("docs/").and_then(|path| path.strip_suffix(".md"));
+    Some(match page {
+        Some(page @ ("engine" | "testing")) => {
+            let module = if page == "engine" { "guide/" } else { "" };
+            format!("https://docs.rs/superstep-{page}/latest/superstep_{page}/{module}{anchor}")
+        }
+        Some(page) if page.starts_with("cookbook/") || !page.contains('/') && !UNCOMPILED.contains(&page) => {
+            // Below the module of the page, whose depth is that of the file.
+            let to_guides = if file.contains('/') {
+                "../".repeat(file.matches('/').count())
+            } else {
+                "guide/".to_owned()
+            };
+            format!("{to_guides}{}/index.html{anchor}", page.to_lowercase())
+        }
+        _ => format!("{SOURCE}{path}{anchor}"),
+    })
+}
+
+/// Returns the path of `target` from the root of the repository, for a link in a file of `folder`.
+fn joined(folder: &str, target: &str) -> String {
+    let mut path: Vec<_> = folder.split('/').filter(|name| !name.is_empty()).collect();
+    for name in target.split('/') {
+        match name {
+            ".." => _ = path.pop(),
+            name => path.push(name),
+        }
+    }
+    path.join("/")
 }
 
 #[cfg(test)]
@@ -71,6 +97,27 @@ mod tests {
         assert_eq!(
             linked("[a](docs/state.md#x) [b](examples/)", "README.md"),
             "[a](guide/state/index.html#x) [b](https://docs.rs/crate/superstep/latest/source/examples/)"
+        );
+    }
+
+    #[test]
+    fn links_of_and_to_pages_in_folders_and_other_crates_work() {
+        assert_eq!(
+            linked("[a](chat.md) [b](../state.md#x) [c](../../examples/)", "docs/cookbook/rag.md"),
+            "[a](../../cookbook/chat/index.html) [b](../../state/index.html#x) \
+             [c](https://docs.rs/crate/superstep/latest/source/examples/)"
+        );
+        assert_eq!(
+            linked(
+                "[a](cookbook/chat.md) [b](testing.md#x) [c](../crates/graph/src/run/driver.rs)",
+                "docs/nodes.md"
+            ),
+            "[a](../cookbook/chat/index.html) [b](https://docs.rs/superstep-testing/latest/superstep_testing/#x) \
+             [c](https://docs.rs/crate/superstep-graph/latest/source/src/run/driver.rs)"
+        );
+        assert_eq!(
+            linked("![a](plots/a.svg) [b](MIGRATING.md)", "docs/nodes.md"),
+            "![a](plots/a.svg) [b](https://docs.rs/crate/superstep/latest/source/docs/MIGRATING.md)"
         );
     }
 }

@@ -17,6 +17,8 @@ macro_rules! guides {
 guides! {
     #[cfg(all(feature = "openai", feature = "sqlite"))]
     start = "docs/start.md";
+    #[cfg(all(feature = "agent", feature = "sqlite"))]
+    langgraph = "docs/langgraph.md";
     streaming = "docs/streaming.md";
     state = "docs/state.md";
     nodes = "docs/nodes.md";
@@ -62,4 +64,21 @@ guides! {
     cli = "docs/cli.md";
     security = "docs/security.md";
     session = "docs/session.md";
+}
+
+#[doc = superstep_macros::guide!("docs/cookbook.md")]
+#[cfg(all(feature = "agent", feature = "sqlite"))]
+pub mod cookbook {
+    // The compiler learns from it that a change of the page changes this crate.
+    const _: &str = include_str!("../docs/cookbook.md");
+
+    guides! {
+        chat = "docs/cookbook/chat.md";
+        approval = "docs/cookbook/approval.md";
+        map_reduce = "docs/cookbook/map_reduce.md";
+        supervisor = "docs/cookbook/supervisor.md";
+        rag = "docs/cookbook/rag.md";
+        digest = "docs/cookbook/digest.md";
+        signals = "docs/cookbook/signals.md";
+    }
 }

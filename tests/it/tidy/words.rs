@@ -141,10 +141,7 @@ fn error_texts(text: &str) -> impl Iterator<Item = (usize, String)> {
 
 #[test]
 fn guides_and_error_pages_use_plain_technical_english() {
-    let folders = [root(), root().join("docs"), root().join("docs/errors")];
-    let pages =
-        folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|page| page.unwrap().path());
-    let pages: Vec<_> = pages.filter(|page| page.extension().is_some_and(|end| end == "md")).collect();
+    let pages = super::book::pages();
     assert!(pages.len() > 100, "the pages are found: {pages:?}");
     let mut problems = Vec::new();
     for page in pages {
