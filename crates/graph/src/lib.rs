@@ -93,6 +93,11 @@ pub mod thread {
     pub use crate::{node::drain::Drain, run::external_update::AsNode};
 }
 
+/// Runs that begin at one node with a given state, and report what each task did. Node tests are made of them.
+pub mod probe {
+    pub use crate::run::probe::{AfterFailure, Probe, Probed, ProbedTask};
+}
+
 /// Replays of stored threads, and their first divergence.
 pub mod replay {
     pub use crate::{

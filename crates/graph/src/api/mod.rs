@@ -6,6 +6,7 @@ pub(crate) mod adopt;
 pub(crate) mod drawing;
 pub(crate) mod history;
 pub(crate) mod inbox;
+pub(crate) mod probe;
 pub(crate) mod replay;
 pub(crate) mod replay_checkpointer;
 pub(crate) mod run;

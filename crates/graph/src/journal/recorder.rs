@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use serde::{Deserialize, Serialize, ser::Error as _};
@@ -161,6 +161,8 @@ pub(crate) struct Recorder {
     pub(crate) records: bool,
     /// `true` if it is a replay.
     pub(crate) replays: bool,
+    /// The results of effects that do not run, by name; for a probe.
+    pub(crate) given_results: OnceLock<Arc<BTreeMap<String, Value>>>,
     pages: Mutex<Pages>,
 }
 
@@ -225,11 +227,16 @@ impl ReplayMode {
 
 impl Recorder {
     pub(crate) fn new(records: bool, replays: bool) -> Self {
-        Self { records, replays, pages: Mutex::default() }
+        Self { records, replays, given_results: OnceLock::new(), pages: Mutex::default() }
     }
 
     pub(crate) fn is_on(&self) -> bool {
         (self.records || self.replays) && !in_effect()
+    }
+
+    /// Returns the given result of an effect, if it does not run.
+    pub(crate) fn given_result(&self, name: &str) -> Option<&Value> {
+        if in_effect() { None } else { self.given_results.get()?.get(name) }
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {

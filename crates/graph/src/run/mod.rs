@@ -21,6 +21,8 @@ pub(crate) mod nested_driver;
 pub(crate) mod nested_run;
 pub(crate) mod observer;
 pub(crate) mod observers;
+pub(crate) mod probe;
+pub(crate) mod probing;
 pub(crate) mod record;
 pub(crate) mod recording;
 pub(crate) mod replay;
