@@ -14,5 +14,6 @@ mod langgraph;
 mod llm;
 #[cfg(all(feature = "mcp", unix))]
 mod mcp;
+mod nodes;
 mod simulation;
 mod tidy;

@@ -3,6 +3,7 @@
 pub mod conformance;
 pub mod hostile;
 pub mod mem0;
+mod nodes;
 pub mod provider;
 pub mod script;
 pub mod scripted;
@@ -10,3 +11,8 @@ pub mod sim;
 pub mod transcript;
 pub mod wire;
 pub mod wrapped;
+
+pub use nodes::{
+    Called, Chain, ChainTest, CxTest, NodeTest, NodeTestError, Transition, chain, cx, node, route,
+    route_table, state_diff,
+};
