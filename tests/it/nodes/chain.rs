@@ -102,3 +102,43 @@ async fn two_chains_are_equal() {
     };
     assert_eq!(run().await, run().await);
 }
+
+#[tokio::test]
+async fn breakpoints_of_the_graph_do_not_stop_a_chain() {
+    let mut graph = StateGraph::<Order>::new("g");
+    let [a, b, c] = ["a", "b", "c"].map(|name| graph.add_node(name, async |_: Order, _: Cx| ()));
+    graph.add_edge(START, a);
+    graph.add_edge(a, b);
+    graph.add_edge(b, c);
+    graph.stop_before(b);
+    let graph = graph.compile().unwrap();
+    assert_eq!(chain(&graph, "a").until("c").run().await.unwrap().nodes(), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_sibling_that_is_finished_does_not_run_again_after_an_answer() {
+    let runs = Charges::default();
+    let mut graph = StateGraph::<Order>::new("g");
+    let start = graph.add_node("start", async |_: Order, _: Cx| ());
+    let ask = graph.add_node("ask", async |_: Order, cx: Cx| {
+        cx.emit("asking", ());
+        Order::update().receipt(cx.interrupt::<String>("name", "who?").await)
+    });
+    let count = graph.add_node_with("count", runs.clone(), async |runs: Charges, _: Order, cx: Cx| {
+        cx.emit("counted", runs.fetch_add(1, Ordering::SeqCst));
+        Order::update().cents(1)
+    });
+    graph.add_edge(START, start);
+    graph.add_edge(start, ask);
+    graph.add_edge(start, count);
+    let graph = graph.compile().unwrap();
+    let both = chain(&graph, "start").answer("name", "Ada").run().await.unwrap();
+    assert_eq!((both.nodes(), runs.load(Ordering::SeqCst)), (vec!["start", "ask", "count"], 1));
+    let events: Vec<_> = both.iter().map(|transition| transition.events.len()).collect();
+    assert_eq!(
+        (events, both[1].after.receipt.as_deref(), both[2].after.cents),
+        (vec![0, 1, 1], Some("Ada"), 1)
+    );
+    let open = chain(&graph, "start").run().await.unwrap();
+    assert_eq!((open[1].questions.len(), open[2].questions.len(), open[2].next.is_none()), (1, 0, true));
+}

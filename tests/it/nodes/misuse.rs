@@ -36,7 +36,7 @@ async fn error_handlers_need_a_failure_and_no_other_node_takes_one() {
 async fn an_answer_to_another_question_is_an_error_with_the_questions() {
     let graph = order(&Charges::default());
     insta::assert_snapshot!(error(node(&graph, "pay").answer("approved", true)).await, @r#"no question took the answer `approved`; the questions were `approve` {"cents":0}"#);
-    insta::assert_snapshot!(error(node(&graph, "plan").answer("approve", true)).await, @"no question took the answer `approve`; none was asked");
+    insta::assert_snapshot!(error(node(&graph, "plan").answer("approve", true)).await, @"no question took the answer `approve`; the node has none");
     let twice = node(&graph, "pay").answer("approve", true).answer("approve", true);
     insta::assert_snapshot!(error(twice).await, @r#"no question took the answer `approve`; the questions were `approve` {"cents":0}"#);
 }

@@ -1,4 +1,4 @@
-//! What a transition reports.
+//! The parts of a transition.
 
 use std::time::Duration;
 
@@ -264,7 +264,7 @@ async fn a_time_limit_applies() {
     graph.add_edge(START, slow);
     let graph = graph.compile().unwrap();
     let late = node(&graph, "slow").run().await.unwrap();
-    insta::assert_snapshot!(late.error_text().unwrap(), @"");
+    insta::assert_snapshot!(late.error_text().unwrap(), @"SS101: superstep 1: node `slow` failed after 1 attempt: ran longer than its timeout of 1s");
 }
 
 #[tokio::test]
@@ -274,7 +274,15 @@ async fn a_state_of_json_has_transitions() {
     let say = graph.add_node("say", async |_: JsonState, _: Cx| JsonUpdate::new().write("log", json!(["a"])));
     graph.add_edge(START, say);
     let graph = graph.compile().unwrap();
-    assert_transition!(node(&graph, "say").run().await.unwrap(), @"");
+    assert_transition!(node(&graph, "say").run().await.unwrap(), @r#"
+    node `say` in superstep 1
+    update
+      log ["a"]
+    state
+      log + "a"
+    next
+      __end__
+    "#);
 }
 
 #[tokio::test]

@@ -5,15 +5,15 @@ use superstep_engine::Control;
 
 use crate::{
     CompiledGraph, RunError, State,
-    probe::{Probe, Probed},
     run::{
+        probe::{Probe, Probed},
         probing::{self, leads_to},
         targets::{named, targets},
     },
 };
 
 impl<S: State> CompiledGraph<S> {
-    /// Runs the graph from one node with a given state, and reports everything that its tasks did.
+    /// Runs the graph from one node with a given state, and reports its tasks in full.
     ///
     /// The checkpointer of the graph is not used; its store is.
     ///

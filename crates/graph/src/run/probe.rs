@@ -10,7 +10,7 @@ use superstep_engine::{Control, NodeName};
 
 use crate::{Event, Interrupt, NodeFailure, RunError, RunOptions, State, Status};
 
-/// A run that begins at one node with a given state, and reports everything that its tasks did.
+/// A run that begins at one node with a given state, and reports its tasks in full.
 ///
 /// It is a run like any other, on a private thread in memory, with these differences:
 ///
@@ -18,7 +18,7 @@ use crate::{Event, Interrupt, NodeFailure, RunError, RunOptions, State, Status};
 /// - The tasks of a superstep run one after the other, in order.
 /// - No update comes from the cache of a node, and none goes there.
 /// - A failed task ends it, unless it [`recovers`](Self::recovers).
-/// - The answers may be given before the questions are asked. A node with a question runs twice, as on any thread: until it
+/// - The answers may be given before the questions. A node with a question runs twice, as on any thread: until it
 ///   asks, and again with the answer.
 ///
 /// The crate `superstep-testing` makes node tests of it.
@@ -52,7 +52,7 @@ pub struct Probe<S: State> {
     pub state: Option<S>,
     /// The item of the task, if the node is a worker.
     pub item: Option<Value>,
-    /// The failure that the node receives, if it is an error handler.
+    /// The failure that the node receives, if it is the error handler of the failed node.
     pub failure: Option<NodeFailure>,
     /// The superstep of the first task; 1 by default.
     pub step: i64,
@@ -98,7 +98,7 @@ pub struct Probed<S: State> {
     pub end: Result<Status, RunError>,
     /// The control record after the last completed superstep.
     pub control: Control,
-    /// All questions that were asked, including the answered ones.
+    /// All questions, including the answered ones.
     pub asked: Vec<Interrupt>,
     /// The names of the answers that no question took.
     pub unused_answers: Vec<String>,
@@ -133,11 +133,11 @@ pub struct ProbedTask<S: State> {
     pub errors: BTreeMap<String, String>,
     /// The questions that have no answer.
     pub questions: Vec<Interrupt>,
-    /// What would follow its failure, if it failed.
+    /// The consequences of its failure, if it failed.
     pub failure: Option<AfterFailure>,
 }
 
-/// What a run would do after the failure of a task.
+/// The retries and the error handler that a run uses after the failure of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AfterFailure {
     /// `true` if no retry is allowed.

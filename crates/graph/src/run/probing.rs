@@ -58,8 +58,12 @@ pub(crate) async fn probe<S: State>(
     let unknown = || RunError::UnknownNode { graph: graph.name.clone(), node: node.clone() };
     graph.topology.find(&node).filter(|found| *found != graph.topology.start()).ok_or_else(unknown)?;
     let state = state.unwrap_or_else(|| (*graph.initial).clone());
+    let thread = options.thread.clone().unwrap_or_else(|| ThreadId::from(THREAD));
+    if thread.is_child() {
+        return Err(RunError::ChildThread { thread });
+    }
     let mut options = RunOptions {
-        thread: Some(options.thread.clone().unwrap_or_else(|| ThreadId::from(THREAD))),
+        thread: Some(thread.clone()),
         checkpoint: None,
         answers: Answers::new(),
         max_concurrency: Some(1),
@@ -67,10 +71,10 @@ pub(crate) async fn probe<S: State>(
         ..options
     };
     options.check_metadata()?;
-    options.breakpoints.before = until.clone().unwrap_or_default();
+    options.breakpoints.before.extend(until.iter().flatten().cloned());
     let pending =
         failure.as_ref().map_or_else(|| NodeName::from(node.as_str()), |failure| failure.node.clone());
-    let mut control = Control::new(step - 1, vec![pending]);
+    let mut control = Control::new(step.saturating_sub(1), vec![pending]);
     control.items.extend(item.map(|item| (0, item.to_string())));
     let started = TaskRecord::Started { attempts: 0, once: BTreeMap::new() };
     let records = failure.map(|failure| (0, started.handled(Some(&failure))));
@@ -89,10 +93,10 @@ pub(crate) async fn probe<S: State>(
         fingerprints: None,
         control: control.clone(),
     };
-    let thread = options.thread.clone().expect("it was just set");
     checkpointer.commit(&thread, None, first).await?;
     let log = Log { control: control.clone(), ..Log::new(state, control.items.clone(), effects) };
-    let probing = Probing { log: Arc::new(log.into()), recovers, stops: until.is_none() };
+    let until = until.map(Arc::from);
+    let probing = Probing { log: Arc::new(log.into()), recovers, until };
     probing.answered(graph, (checkpointer, thread), store, options, answers).await
 }
 
@@ -101,6 +105,8 @@ struct Log<S: State> {
     /// The state before the first superstep.
     state: S,
     tasks: Vec<(TaskId, ProbedTask<S>)>,
+    /// The position of the task that began last. One runs at a time, so that events are its own.
+    current: usize,
     /// The items of the present superstep, by slot.
     items: BTreeMap<u32, String>,
     control: Control,
@@ -114,12 +120,34 @@ struct Log<S: State> {
 impl<S: State> Log<S> {
     fn new(state: S, items: BTreeMap<u32, String>, effects: BTreeMap<String, Value>) -> Self {
         let (tasks, control, effects) = (Vec::new(), Control::new(0, Vec::new()), Arc::new(effects));
-        Self { state, tasks, items, control, has_committed: false, effects, error: None }
+        Self { state, tasks, current: 0, items, control, has_committed: false, effects, error: None }
     }
 
     /// Returns the last entry of a task. That of its error handler follows that of the failed node.
     fn task(&mut self, id: TaskId) -> Option<&mut ProbedTask<S>> {
-        self.tasks.iter_mut().rfind(|(of, _)| *of == id).map(|(_, task)| task)
+        let position = self.position(id)?;
+        Some(&mut self.tasks[position].1)
+    }
+
+    fn position(&self, id: TaskId) -> Option<usize> {
+        self.tasks.iter().rposition(|(of, _)| *of == id)
+    }
+
+    /// Adds the entry of an attempt that begins, or replaces that of the one before: a retry adds to its events, and a run
+    /// with an answer begins again.
+    fn begin(&mut self, id: TaskId, mut new: ProbedTask<S>) {
+        let before = self.position(id).filter(|position| self.tasks[*position].1.node == new.node);
+        self.current = before.unwrap_or(self.tasks.len());
+        match before {
+            None => self.tasks.push((id, new)),
+            Some(position) => {
+                let (_, before) = &mut self.tasks[position];
+                if new.attempt > 1 {
+                    new.events = std::mem::take(&mut before.events);
+                }
+                *before = new;
+            }
+        }
     }
 
     fn learned(&mut self, id: TaskId, recorded: Recorded) {
@@ -135,13 +163,13 @@ impl<S: State> Log<S> {
 struct Probing<S: State> {
     log: Arc<Mutex<Log<S>>>,
     recovers: bool,
-    /// `true` if it stops after the first superstep.
-    stops: bool,
+    /// The nodes before which it stops; `None` if it stops after the first superstep.
+    until: Option<Arc<[String]>>,
 }
 
 impl<S: State> Clone for Probing<S> {
     fn clone(&self) -> Self {
-        Self { log: self.log.clone(), recovers: self.recovers, stops: self.stops }
+        Self { log: self.log.clone(), recovers: self.recovers, until: self.until.clone() }
     }
 }
 
@@ -205,6 +233,8 @@ impl<S: State> Probing<S> {
         options: &RunOptions,
     ) -> Result<Result<(Status, Vec<Interrupt>), RunError>, RunError> {
         let (limits, config) = (limits(&graph, options)?, Arc::new(options.clone()));
+        let unfinished = |(_, task): &&mut (TaskId, ProbedTask<S>)| task.update.is_none();
+        self.log().tasks.iter_mut().filter(unfinished).for_each(|(_, task)| task.events.clear());
         let scope = RunScope::root(config.clone(), Some((checkpointer.clone(), thread.clone())), store);
         let modes = vec![StreamMode::Custom, StreamMode::Messages];
         let streaming = Streaming { modes, subgraphs: true, ..Streaming::default() };
@@ -241,11 +271,17 @@ impl<S: State> Probing<S> {
 
 impl<S: State> RunObserver<S> for Probing<S> {
     fn begin<'a>(&'a self, run: RunView<'a, S>, limits: &mut RunLimits) -> Wait<'a> {
-        if self.stops {
-            let topology = &run.graph.topology;
-            let after = topology.names().filter_map(|name| topology.find(name.as_str())).collect();
-            limits.breakpoints = Breakpoints { before: Vec::new(), after };
-        }
+        let topology = &run.graph.topology;
+        limits.breakpoints = match &self.until {
+            Some(until) => {
+                let before = until.iter().filter_map(|name| topology.find(name)).collect();
+                Breakpoints { before, after: Vec::new() }
+            }
+            None => {
+                let after = topology.names().filter_map(|name| topology.find(name.as_str())).collect();
+                Breakpoints { before: Vec::new(), after }
+            }
+        };
         None
     }
 
@@ -256,7 +292,7 @@ impl<S: State> RunObserver<S> for Probing<S> {
         run.cx.effects.restore(task.id, once.collect());
         let node = run.graph.topology.name(task.node).clone();
         let item = log.items.get(&task.id.slot).and_then(|item| serde_json::from_str(item).ok());
-        let mut new = ProbedTask {
+        let new = ProbedTask {
             node,
             step: task.id.step,
             attempt: task.attempt,
@@ -271,16 +307,7 @@ impl<S: State> RunObserver<S> for Probing<S> {
             questions: Vec::new(),
             failure: None,
         };
-        match log.task(task.id) {
-            // A retry adds its events; a run with an answer begins again.
-            Some(before) if before.node == new.node => {
-                if task.attempt > 1 {
-                    new.events = std::mem::take(&mut before.events);
-                }
-                *before = new;
-            }
-            _ => log.tasks.push((task.id, new)),
-        }
+        log.begin(task.id, new);
         TaskStart::Run { counts: None, reads_cache: false }
     }
 
@@ -390,8 +417,12 @@ impl<S: State> Sink<S> for Probing<S> {
     fn send(&self, event: Event<S>) {
         let is_of_task =
             matches!(event, Event::Custom { .. } | Event::Message { .. } | Event::Subgraph { .. });
-        // One task runs at a time: the last that began.
-        if is_of_task && let Some((_, task)) = self.log().tasks.last_mut() {
+        if !is_of_task {
+            return;
+        }
+        let mut log = self.log();
+        let current = log.current;
+        if let Some((_, task)) = log.tasks.get_mut(current) {
             task.events.push(event);
         }
     }

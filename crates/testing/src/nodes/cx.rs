@@ -65,7 +65,7 @@ pub struct CxTest {
     setup: Setup,
 }
 
-/// What a called function returned and did.
+/// The result of a called function, and its events, effects and questions.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Called<T> {

@@ -9,7 +9,7 @@ use superstep_graph::State;
 
 use super::text::line;
 
-/// Returns what differs between two states, one line per difference, in the order of the channels; empty if nothing does.
+/// Returns the differences of two states, one per line, in the order of the channels; empty if there are none.
 /// Channels that are never stored are left out.
 ///
 /// ```text

@@ -49,9 +49,9 @@ pub enum NodeTestError {
         /// The node.
         node: String,
     },
-    /// Answers to questions that were not asked.
+    /// Answers that no question took.
     #[error("no question took the answer {}; {}", list(.names), if .asked.is_empty() {
-        "none was asked".to_owned()
+        "the node has none".to_owned()
     } else {
         format!("the questions were {}", questions(.asked))
     })]

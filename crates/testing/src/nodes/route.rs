@@ -4,10 +4,10 @@ use superstep_graph::{CompiledGraph, RunError, State};
 
 use super::{NodeTestError, text::next_lines};
 
-/// Returns what runs after a node that left `state` behind: one entry per task, a worker with its item; `__end__` if
-/// nothing does. Calls the conditional edges and fan-outs of the node, not the node. The start of the graph is the node `__start__`.
+/// Returns the targets of a node that left `state` behind: one entry per task, a worker with its item; `__end__` if no task
+/// follows. Calls the conditional edges and fan-outs of the node, not the node. The start of the graph is the node `__start__`.
 ///
-/// A join whose other sources are missing is an entry that names those that have arrived.
+/// A join is an entry with the sources that it waits for, and a deferred node is marked as deferred.
 ///
 /// # Example
 /// ```
@@ -58,7 +58,7 @@ pub fn route<S: State>(
     Ok(next_lines(&graph.successors(node, state)?))
 }
 
-/// Returns what runs after a node for each of these named states, as a table for a snapshot: see [`route`]. An edge that fails
+/// Returns the targets of a node for each of these named states, as a table for a snapshot: see [`route`]. An edge that fails
 /// for a state has its error in the table.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What node tests have in common: the surroundings of a node.
+//! The surroundings of a node under test.
 //!
 //! Start at [`Setup`].
 
@@ -91,7 +91,6 @@ macro_rules! setup_methods {
         /// Answers a question, by its key or its id. Several answers under one key are for questions that follow each other.
         ///
         /// As on any thread, a node that asks runs until its question, and again from its beginning with the answer.
-        #[must_use]
         pub fn answer(mut self, question: impl Into<String>, value: impl serde::Serialize) -> Self {
             let question = question.into();
             let value = self.setup.json(format_args!("the answer `{question}`"), value);
@@ -101,7 +100,6 @@ macro_rules! setup_methods {
 
         /// Gives the result of an effect, which then does not run: of `Cx::once`, `Cx::recorded` or `Cx::noted` under this
         /// name. The second use of a name by a task is `name#2`. Effects without a given result run.
-        #[must_use]
         pub fn effect(mut self, name: impl Into<String>, result: impl serde::Serialize) -> Self {
             let name = name.into();
             let result = self.setup.json(format_args!("the result of `{name}`"), result);
@@ -110,35 +108,30 @@ macro_rules! setup_methods {
         }
 
         /// Sets the time, in UTC milliseconds since 1970. It stands still; by default at 2023-11-14, 22:13:20.
-        #[must_use]
         pub fn now(mut self, now_ms: i64) -> Self {
             self.setup.now(now_ms);
             self
         }
 
         /// Sets the seed of `Cx::rng`; 0 by default.
-        #[must_use]
         pub fn seed(mut self, seed: u64) -> Self {
             self.setup.options = self.setup.options.seed(seed);
             self
         }
 
         /// Sets the superstep, from which ids are derived; 1 by default.
-        #[must_use]
         pub fn step(mut self, step: i64) -> Self {
             self.setup.step = step;
             self
         }
 
         /// Sets the thread; `test` by default.
-        #[must_use]
         pub fn thread(mut self, thread: impl Into<superstep_graph::ThreadId>) -> Self {
             self.setup.options = self.setup.options.thread(thread);
             self
         }
 
         /// Sets the value that nodes read with `Cx::context`.
-        #[must_use]
         pub fn context(mut self, context: impl serde::Serialize) -> Self {
             let context = self.setup.json("the context", context);
             self.setup.options = self.setup.options.context(context);

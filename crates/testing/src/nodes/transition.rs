@@ -1,4 +1,4 @@
-//! Everything that one run of a node did.
+//! The report of one run of a node.
 //!
 //! Start at [`Transition`].
 
@@ -24,7 +24,7 @@ use super::{
     text::{event, line, named, next_lines},
 };
 
-/// Everything that one run of a node did: from the state that it received to what runs next.
+/// The report of one run of a node, from the state that it received to the nodes that run next.
 ///
 /// Its text has one line per fact, depends only on the node and what it was given, and is meant for snapshots: see
 /// [`assert_transition!`](crate::assert_transition). Parts that are empty are left out.
@@ -48,7 +48,7 @@ pub struct Transition<S: State> {
     /// The routes and sends that its conditional edges, its fan-outs and its command chose; the targets of plain edges are not
     /// among them.
     pub chosen: Vec<RecordedTarget>,
-    /// What it leads to: the nodes that run next with their items, and the joins and deferred nodes that wait for others.
+    /// The nodes that run next with their items, and the joins and deferred nodes that it reached and that wait for others;
     /// `None` if it did not finish.
     pub next: Option<Control>,
     /// Its custom events and messages, and those of graphs that it called.
@@ -61,7 +61,7 @@ pub struct Transition<S: State> {
     pub questions: Vec<Interrupt>,
     /// The error of the node, or the reason why its update was refused.
     pub error: Option<RunError>,
-    /// What a run would do after the failure of the node.
+    /// The retries and the error handler that a run would use after the failure.
     pub after_failure: Option<AfterFailure>,
 }
 
@@ -99,7 +99,7 @@ impl<S: State> Transition<S> {
         })
     }
 
-    /// Returns what runs next, as [`route`](crate::route) does; empty if the node did not finish.
+    /// Returns the nodes that run next, as [`route`](crate::route) does; empty if the node did not finish.
     pub fn route(&self) -> Vec<String> {
         self.next.as_ref().map_or_else(Vec::new, next_lines)
     }
