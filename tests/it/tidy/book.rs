@@ -122,6 +122,9 @@ fn every_link_of_a_page_leads_to_a_file_and_a_heading() {
     for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
         for (number, line) in prose(&text) {
+            if line.starts_with('[') && line.contains("]: ") {
+                problems.push(format!("{}:{number}: write the target in the link", page.display()));
+            }
             for (_, target) in links(line).into_iter().filter(|(_, target)| !target.is_empty()) {
                 checked += 1;
                 let place = format!("{}:{number}: `{target}`", page.display());
