@@ -22,6 +22,8 @@ mod mem0;
 mod memory;
 mod models;
 mod modes;
+mod own_program;
+mod own_refusals;
 mod owners;
 mod real_model;
 mod refusals;

@@ -104,24 +104,26 @@ impl Place {
         ended(&mut self.command(args)).await
     }
 
+    /// Returns the command of the example program with graphs of its own.
+    pub(crate) fn own_command(&self, args: &[&str]) -> Command {
+        let mut command = self.bare(&example("own_program"));
+        command.args(args);
+        command
+    }
+
+    /// Runs the example program with graphs of its own.
+    pub(crate) async fn own(&self, args: &[&str]) -> Ran {
+        ended(&mut self.own_command(args)).await
+    }
+
     /// Runs it with text on stdin.
     pub(crate) async fn run_with_stdin(&self, args: &[&str], stdin: &[u8]) -> Ran {
-        let mut command = self.command(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut pipe = child.stdin.take().unwrap();
-        // The program may end before it has read all of it.
-        let _ = pipe.write_all(stdin).await;
-        drop(pipe);
-        Ran::of(timeout(LIMIT, child.wait_with_output()).await.expect("it ends").unwrap())
+        ended_with_stdin(self.command(args), stdin).await
     }
 
     /// Starts it with its stdout read line by line.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
-        let mut command = self.command(args);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Running { child, lines }
+        Running::of(self.command(args))
     }
 
     /// Returns the output of `state --json` for a thread.
@@ -175,6 +177,13 @@ impl Ran {
 }
 
 impl Running {
+    /// Starts a program.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
     /// Reads the next line of stdout; `None` at its end.
     pub(crate) async fn line(&mut self) -> Option<String> {
         timeout(LIMIT, self.lines.next_line()).await.expect("it goes on").unwrap()
@@ -208,6 +217,26 @@ impl Running {
         let output = timeout(LIMIT, self.child.wait_with_output()).await.expect("it ends").unwrap();
         Ran { stdout, ..Ran::of(output) }
     }
+}
+
+/// Runs a program with text on stdin.
+pub(crate) async fn ended_with_stdin(mut command: Command, stdin: &[u8]) -> Ran {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    // The program may end before it has read all of it.
+    let _ = pipe.write_all(stdin).await;
+    drop(pipe);
+    Ran::of(timeout(LIMIT, child.wait_with_output()).await.expect("it ends").unwrap())
+}
+
+/// Returns the built example of this name, which `cargo test` builds if no target is selected.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().and_then(Path::parent).expect("a test is in target/PROFILE/deps");
+    let file = folder.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(file.exists(), "build the examples: cargo build --workspace --all-features --examples");
+    file
 }
 
 pub(crate) async fn ended(command: &mut Command) -> Ran {

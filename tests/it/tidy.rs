@@ -80,7 +80,7 @@ const FOLDERS: [(&str, &[&str]); 5] = [
     ),
     ("memory", &["said", "stored", "memory_tools", "files", "mem0", "history", "dream"]),
     ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "all"]),
-    ("cli", &["output", "args", "offline", "config", "session", "commands"]),
+    ("cli", &["output", "args", "offline", "config", "graphs", "session", "commands", "program"]),
 ];
 
 const LONGEST_FILE: usize = 800;
@@ -291,24 +291,28 @@ fn every_error_may_gain_kinds() {
 /// An example's first page contains its command; cargo rejects one without a required feature.
 #[test]
 fn every_example_declares_its_features() {
-    let text = fs::read_to_string(root().join("crates/superstep/Cargo.toml")).unwrap();
-    let manifest: toml::Table = toml::from_str(&text).unwrap();
     let words = |value: Option<&toml::Value>| -> BTreeSet<String> {
         let words = value.and_then(toml::Value::as_array).into_iter().flatten();
         words.map(|word| word.as_str().unwrap().to_owned()).collect()
     };
-    let default = words(manifest["features"].get("default"));
     let mut listed = BTreeSet::new();
-    for example in manifest["example"].as_array().unwrap() {
-        let name = example["name"].as_str().unwrap();
-        let needs: Vec<_> = words(example.get("required-features")).difference(&default).cloned().collect();
-        let features =
-            if needs.is_empty() { String::new() } else { format!("--features {} ", needs.join(",")) };
-        let command = format!("cargo run -p superstep {features}--example {name}`\n");
-        let file = root().join(format!("examples/{name}.rs"));
-        let text = fs::read_to_string(&file).unwrap();
-        assert!(text.contains(&command), "{} does not say `{command}", file.display());
-        listed.insert(file);
+    for package in ["superstep", "cli"] {
+        let text = fs::read_to_string(root().join(format!("crates/{package}/Cargo.toml"))).unwrap();
+        let manifest: toml::Table = toml::from_str(&text).unwrap();
+        let default = words(manifest.get("features").and_then(|features| features.get("default")));
+        for example in manifest["example"].as_array().unwrap() {
+            let name = example["name"].as_str().unwrap();
+            let needs: Vec<_> =
+                words(example.get("required-features")).difference(&default).cloned().collect();
+            let features =
+                if needs.is_empty() { String::new() } else { format!("--features {} ", needs.join(",")) };
+            let package = manifest["package"]["name"].as_str().unwrap();
+            let command = format!("cargo run -p {package} {features}--example {name}`\n");
+            let file = root().join(format!("examples/{name}.rs"));
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(text.contains(&command), "{} does not say `{command}", file.display());
+            listed.insert(file);
+        }
     }
     assert_eq!(sources("examples").into_iter().map(|(file, _)| file).collect::<BTreeSet<_>>(), listed);
 }

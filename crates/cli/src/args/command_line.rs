@@ -9,7 +9,7 @@ use crate::{
     args::{
         decisions::DecisionArgs,
         memory::MemoryCommand,
-        shared::{DatabaseArgs, LocationArgs, ThreadArgs, TurnArgs},
+        shared::{DatabaseArgs, LocationArgs, ThreadArgs, TurnArgs, TwoStatesArgs},
         values::{age, new_thread_name, thread_name, user_name},
     },
     output::exit::Exit,
@@ -112,8 +112,16 @@ Examples:
     Dream(DreamArgs),
     /// Show the state of a thread.
     State(StateArgs),
-    /// List the checkpoints of a thread, the newest first.
+    /// Show the checkpoints of a thread as a tree, with the writes of each superstep.
     History(HistoryArgs),
+    /// Compare two states by channel: checkpoints of a thread, or two threads.
+    #[command(after_help = "\
+Examples:
+  superstep diff t-20261121-223015-3f2a@4 @9
+  superstep diff t-20261121-223015-3f2a t-20261121-230144-07c1")]
+    Diff(DiffArgs),
+    /// Follow a thread that another process runs, until its turn ends or waits for a decision.
+    Watch(ThreadArgs),
     /// Replay a thread from its recorded inputs and report the first divergence.
     #[command(after_help = "\
 Neither the model nor tools run: their results come from the thread. Nothing is stored. With another `--config` or
@@ -307,6 +315,14 @@ pub(crate) struct HistoryArgs {
     pub(crate) limit: Option<usize>,
     #[command(flatten)]
     pub(crate) thread: ThreadArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    #[command(flatten)]
+    pub(crate) states: TwoStatesArgs,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
 }
 
 #[derive(Args, Debug)]

@@ -5,5 +5,6 @@
 pub(crate) mod command_line;
 pub(crate) mod decisions;
 pub(crate) mod memory;
+pub(crate) mod own;
 pub(crate) mod shared;
 pub(crate) mod values;

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use serde::{Deserialize, Serialize};
 use superstep::{agent::presets::PRESETS, llm::ApiKey};
 
-use super::values::thread_name;
+use super::values::{ThreadAt, thread_at, thread_name};
 
 /// The folder and the database.
 #[derive(Args, Clone, Debug)]
@@ -37,6 +37,17 @@ pub(crate) struct ThreadArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) database: DatabaseArgs,
+}
+
+/// Two states to compare.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TwoStatesArgs {
+    /// The first state: a thread, or `THREAD@CHECKPOINT`.
+    #[arg(value_parser = thread_at)]
+    pub(crate) a: ThreadAt,
+    /// The second state: a thread, `THREAD@CHECKPOINT`, or `@CHECKPOINT` for the same thread.
+    #[arg(value_parser = thread_at)]
+    pub(crate) b: ThreadAt,
 }
 
 /// The options of a turn.

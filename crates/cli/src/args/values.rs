@@ -37,6 +37,27 @@ pub(crate) fn user_name(name: &str) -> Result<String, String> {
     name_of("user", name)
 }
 
+/// A thread at its newest checkpoint, or at a named one: `THREAD` or `THREAD@CHECKPOINT`. Without a name, `@CHECKPOINT`, it
+/// is the thread that was named before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadAt {
+    pub(crate) name: Option<String>,
+    pub(crate) at: Option<u64>,
+}
+
+/// Parses a thread with a checkpoint. A thread whose own name ends like that is named with its checkpoint.
+pub(super) fn thread_at(text: &str) -> Result<ThreadAt, String> {
+    let (name, at) = match text.rsplit_once('@').map(|(name, at)| (name, at.parse())) {
+        Some((name, Ok(at))) => (name, Some(at)),
+        _ => (text, None),
+    };
+    let name = match name {
+        "" if at.is_some() => None,
+        name => Some(thread_name(name)?),
+    };
+    Ok(ThreadAt { name, at })
+}
+
 /// Parses a number and its unit: `90s`, `15m`, `12h`, `30d`, `2w`.
 pub(super) fn age(text: &str) -> Result<Duration, String> {
     let wrong =
@@ -58,6 +79,17 @@ pub(super) fn age(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_checkpoint_follows_the_last_sign() {
+        let of = |name: Option<&str>, at| Ok(ThreadAt { name: name.map(str::to_owned), at });
+        assert_eq!(thread_at("t"), of(Some("t"), None));
+        assert_eq!(thread_at("a@b@3"), of(Some("a@b"), Some(3)));
+        assert_eq!(thread_at("me@home"), of(Some("me@home"), None));
+        assert_eq!(thread_at("@3"), of(None, Some(3)));
+        assert_eq!(thread_at("@"), of(Some("@"), None));
+        assert!(thread_at("").is_err());
+    }
 
     #[test]
     fn ages_have_a_unit() {

@@ -2,8 +2,11 @@
 //!
 //! Start at [`run::run`].
 
+pub(crate) mod diff;
 pub(crate) mod dream;
+pub(crate) mod history_tree;
 pub(crate) mod memory;
+pub(crate) mod own;
 pub(crate) mod presets;
 pub(crate) mod replay;
 pub(crate) mod revert;
@@ -13,3 +16,4 @@ pub(crate) mod steer;
 pub(crate) mod thread_admin;
 pub(crate) mod threads;
 pub(crate) mod tools;
+pub(crate) mod watch;

@@ -1,11 +1,11 @@
 //! `superstep replay`: replays a thread from its recorded inputs.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use superstep::{
     CheckpointId, Checkpointer, History, ThreadId,
     agent::replay::{ReplayTools, ToolDifference},
     checkpoint::Source,
-    replay::{ReplayError, Replayed},
+    replay::Replayed,
 };
 
 use crate::{
@@ -59,7 +59,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     }
     let replayed = replay.run().await;
     setup.close_servers().await;
-    let replayed = replayed.map_err(failure)?;
+    let replayed = replayed?;
     let difference = match current_tools || live_model || live_tools || setup.servers.is_empty() {
         true => None,
         false => {
@@ -69,16 +69,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
         }
     };
     if turn.json {
-        let Replayed { supersteps, taken, skipped, left, fork, divergence, .. } = &replayed;
-        let mut line = json!({
-            "thread": name,
-            "supersteps": supersteps,
-            "taken": taken,
-            "skipped": skipped,
-            "left": left,
-            "fork": fork,
-            "divergence": divergence,
-        });
+        let mut line = line_of(&name, &replayed);
         if let Some(difference) = difference {
             line["tools"] = json!(difference);
         }
@@ -90,8 +81,7 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
                  `--current-tools` has those of now"
             ));
         }
-        let fork = replayed.fork.map(|fork| format!("the fork begins at checkpoint {fork}\n"));
-        print(&format!("{}\n{}", replayed, fork.unwrap_or_default()))?;
+        print(&text_of(&replayed))?;
     }
     if let Some(divergence) = &replayed.divergence {
         let TurnArgs { preset, config, mode, max_steps, tools, .. } = &turn;
@@ -129,9 +119,22 @@ async fn first_input_since(
     Ok(alike.last().map(|first| first.id).filter(|first| *first > at))
 }
 
-fn failure(error: ReplayError) -> Failure {
-    match error {
-        ReplayError::Run(error) => error.into(),
-        other => Failure::caused(Exit::Thread, &other),
-    }
+/// Returns the line of JSON about a replay.
+pub(crate) fn line_of(thread: &str, replayed: &Replayed) -> Value {
+    let Replayed { supersteps, taken, skipped, left, fork, divergence, .. } = replayed;
+    json!({
+        "thread": thread,
+        "supersteps": supersteps,
+        "taken": taken,
+        "skipped": skipped,
+        "left": left,
+        "fork": fork,
+        "divergence": divergence,
+    })
+}
+
+/// Formats a replay for people.
+pub(crate) fn text_of(replayed: &Replayed) -> String {
+    let fork = replayed.fork.map(|fork| format!("the fork begins at checkpoint {fork}\n"));
+    format!("{replayed}\n{}", fork.unwrap_or_default())
 }

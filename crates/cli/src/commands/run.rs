@@ -17,6 +17,7 @@ use crate::{
     session::{
         randomness::fresh_thread,
         setup::{Purpose, Setup, streaming},
+        stdin::is_piped,
         waiting::Waiting,
     },
 };
@@ -127,20 +128,6 @@ async fn continue_from(setup: &Setup<'_>, from: CheckpointId) -> Result<Exit, Fa
 
 fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
     outcome.is_some_and(AgentOutcome::is_unanswered)
-}
-
-/// Returns whether stdin is a pipe or a file. It is not read without a request: that may never end, or
-/// consume the input of a script's loop.
-fn is_piped() -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::{fd::AsFd, unix::fs::FileTypeExt};
-        let stdin = io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from);
-        let kind = stdin.and_then(|stdin| stdin.metadata()).map(|metadata| metadata.file_type());
-        kind.is_ok_and(|kind| kind.is_fifo() || kind.is_file())
-    }
-    #[cfg(not(unix))]
-    false
 }
 
 /// Reads the prompt of the command line, of stdin, or both joined.

@@ -1,26 +1,35 @@
-//! `superstep state`, `history`, `draw` and `completions`: inspection without changes.
+//! `superstep state`, `history`, `diff`, `watch`, `draw` and `completions`: inspection without changes.
 
-use std::{collections::BTreeSet, io};
+use std::{collections::BTreeSet, io, sync::Arc};
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use superstep::{
-    CheckpointId, History, State, ThreadId,
+    CheckpointId, Checkpointer, History, RunOptions, State, ThreadId,
     agent::AgentState,
     checkpoint::CheckpointMeta,
+    drawing::Drawing,
     llm::Role,
     memory::{DreamState, Dreams},
-    node::NodeName,
     thread::{StateSnapshot, TaskSnapshot},
 };
 
 use crate::{
-    args::command_line::{self, DrawArgs, Format, HistoryArgs, StateArgs},
-    commands::threads::Standing,
+    args::{
+        command_line::{self, DiffArgs, DrawArgs, Format, HistoryArgs, StateArgs},
+        shared::ThreadArgs,
+    },
+    commands::{
+        diff::{Side, diff_of},
+        history_tree::tree,
+        threads::Standing,
+        watch::watch_of,
+    },
     config::{location::Location, remembered::Remembered},
+    graphs::{any_graph::AnyGraph, any_thread::AnySnapshot, state_json::values},
     output::{
         exit::{Exit, Failure},
         files::listed,
-        table::{lines, new_table, print, time, written},
+        table::{lines, print, time, written},
         text::{brief, printable_line},
     },
     session::{
@@ -30,61 +39,73 @@ use crate::{
     },
 };
 
-/// Lists the checkpoints of a thread.
+/// Shows the checkpoints of a thread.
 pub(crate) async fn history(args: HistoryArgs) -> Result<Exit, Failure> {
     let location = Location::new(args.thread.database.location)?;
-    let Some(store) = location.look()? else { return Err(location.unknown(&args.thread.name)) };
-    let range = History { limit: args.limit, ..History::default() };
+    let store = location.existing(&args.thread.name)?;
     let thread = ThreadId::from(args.thread.name.as_str());
     if store.load(&thread, None).await?.is_none() {
         return Err(location.unknown(&args.thread.name));
     }
-    let checkpoints = store.history(&thread, range.clone()).await?;
-    // Threads of another graph are rejected.
-    match Dreams::is_thread(&thread) {
-        true => drop(
-            Dreams::inspection_graph()
-                .with_checkpointer(store)
-                .thread(&thread)
-                .history()
-                .range(range)
-                .checkpoints()
-                .await?,
-        ),
-        false => drop(
-            graph()?.with_checkpointer(store).thread(&thread).history().range(range).checkpoints().await?,
-        ),
-    }
-    if args.thread.database.json {
-        return print(&lines(checkpoints));
-    }
-    let mut table = new_table(&["CHECKPOINT", "PARENT", "STEP", "SOURCE", "CREATED", "NEXT"]);
-    for meta in &checkpoints {
-        table.add_row([
-            meta.id.to_string(),
-            parent(meta),
-            meta.control.step.to_string(),
-            meta.source.as_str().to_owned(),
-            time(meta.created_ms),
-            next(&meta.control.next),
-        ]);
-    }
-    print(&format!("{}\n", table.trim_fmt()))
+    let options = RunOptions::new().thread(thread.clone());
+    history_of(store, &*any_graph_of(&thread)?, options, args.limit, args.thread.database.json).await
 }
 
-/// Formats the parent of a checkpoint, existing or not.
-fn parent(meta: &CheckpointMeta) -> String {
-    match meta.parent {
-        None => "-".to_owned(),
-        Some(parent) if meta.parent_pruned => format!("{parent} (pruned)"),
-        Some(parent) => parent.to_string(),
+/// Returns the graph of a thread, for inspection.
+fn any_graph_of(thread: &ThreadId) -> Result<Box<dyn AnyGraph>, Failure> {
+    Ok(match Dreams::is_thread(thread) {
+        true => Box::new(Dreams::inspection_graph()),
+        false => Box::new(graph()?),
+    })
+}
+
+/// Compares two states.
+pub(crate) async fn diff(args: DiffArgs) -> Result<Exit, Failure> {
+    let location = Location::new(args.database.location)?;
+    let side = async |name: &str, at: Option<CheckpointId>| {
+        let (store, thread) = (location.existing(name)?, ThreadId::from(name));
+        let options = RunOptions::new().thread(thread.clone()).at(at);
+        let snapshot = any_graph_of(&thread)?.open(store, options).state().await?;
+        Side::new(name, snapshot, || location.unknown(name))
+    };
+    diff_of(args.states, side, args.database.json).await
+}
+
+/// Follows a thread.
+pub(crate) async fn watch(args: ThreadArgs) -> Result<Exit, Failure> {
+    let location = Location::new(args.database.location)?;
+    let (store, thread) = (location.existing(&args.name)?, ThreadId::from(args.name.as_str()));
+    let graph = any_graph_of(&thread)?;
+    let waits = |_: &AnySnapshot| {
+        let resume = location.command("resume", &[&args.name]);
+        format!("waits for a decision; decide with: {resume}")
+    };
+    let unknown = || location.unknown(&args.name);
+    watch_of(store, &*graph, RunOptions::new().thread(thread), args.database.json, waits, unknown).await
+}
+
+/// Shows the checkpoints of the thread that the options name: as a tree, or newest first as JSON.
+pub(crate) async fn history_of(
+    store: Arc<dyn Checkpointer>,
+    graph: &dyn AnyGraph,
+    options: RunOptions,
+    limit: Option<usize>,
+    json: bool,
+) -> Result<Exit, Failure> {
+    graph.open(store.clone(), options.clone()).check_owner().await?;
+    let thread = options.get_thread().expect("the thread was found");
+    let checkpoints = store.history(thread, History { limit, ..History::default() }).await?;
+    if json {
+        return print(&lines(checkpoints));
     }
+    let at = |id: CheckpointId| graph.open(store.clone(), options.clone().at(id));
+    print(&tree(&*store, thread, &checkpoints, at).await?)
 }
 
 /// Shows a thread at a checkpoint.
 pub(crate) async fn state(args: StateArgs) -> Result<Exit, Failure> {
     let location = Location::new(args.thread.database.location)?;
-    let Some(store) = location.look()? else { return Err(location.unknown(&args.thread.name)) };
+    let store = location.existing(&args.thread.name)?;
     let thread = ThreadId::from(args.thread.name.as_str());
     let at = args.at.map(CheckpointId);
     let snapshot = match Dreams::is_thread(&thread) {
@@ -132,7 +153,7 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
         None => graph()?.drawing(),
         Some(thread) => {
             let location = Location::new(args.location)?;
-            let Some(store) = location.look()? else { return Err(location.unknown(thread)) };
+            let store = location.existing(thread)?;
             let id = ThreadId::from(thread.as_str());
             if store.load(&id, None).await?.is_none() {
                 return Err(location.unknown(thread));
@@ -147,28 +168,22 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
             drawing?
         }
     };
-    print(&match args.format {
+    print(&rendered(&drawing, args.format))
+}
+
+/// Renders a drawing.
+pub(crate) fn rendered(drawing: &Drawing, format: Format) -> String {
+    match format {
         Format::Text => drawing.text(),
         Format::Mermaid => drawing.mermaid(),
         Format::Dot => drawing.dot(),
         Format::Svg => drawing.svg(),
-    })
+    }
 }
 
 /// Prints a completion script.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
     written(command_line::completions(shell, &mut io::stdout()))
-}
-
-/// Returns the channels with their values.
-fn values(state: &AgentState) -> Result<Map<String, Value>, Failure> {
-    let channels = state.channels().iter().enumerate();
-    let value = |(position, channel): (usize, &superstep::state::Channel)| {
-        let json = serde_json::from_slice(&state.encode(position)?)?;
-        Ok((channel.name.to_string(), json))
-    };
-    let values: Result<_, serde_json::Error> = channels.map(value).collect();
-    values.map_err(|error| Failure::caused(Exit::Failed, &error))
 }
 
 /// Formats a state for people: its position, then the conversation.
@@ -237,11 +252,4 @@ fn to_do(state: &AgentState) -> Option<&str> {
         .filter(|result| listed.contains(result.tool_call_id.as_str()))
         .map(|result| result.content.as_str())
         .find(|list| !list.starts_with("Error"))
-}
-
-fn next(nodes: &[NodeName]) -> String {
-    if nodes.is_empty() {
-        return "-".to_owned();
-    }
-    nodes.iter().map(|node| printable_line(node.as_str())).collect::<Vec<_>>().join(", ")
 }

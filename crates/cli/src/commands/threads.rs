@@ -115,13 +115,12 @@ pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
     print(&format!("{}\n", table.trim_fmt()))
 }
 
-/// Returns the threads, the newest first, and damaged ones last.
-async fn listed(
-    store: Arc<dyn Checkpointer>,
-    graph: &CompiledGraph<AgentState>,
-) -> Result<Vec<Listed>, Failure> {
-    let heads = match store.threads().await {
-        Ok(heads) => heads.into_iter().map(|(thread, head)| (thread, Ok(head))).collect(),
+/// Returns the threads with their heads, the newest first, and damaged ones last.
+pub(crate) async fn heads(
+    store: &dyn Checkpointer,
+) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, Failure> {
+    match store.threads().await {
+        Ok(heads) => Ok(heads.into_iter().map(|(thread, head)| (thread, Ok(head))).collect()),
         // One of them is damaged. The others are read one by one.
         Err(CheckpointError::Corrupt { .. }) => {
             let mut heads = Vec::new();
@@ -133,10 +132,18 @@ async fn listed(
                 }
             }
             heads.sort_by_key(|(_, head)| Reverse(head.as_ref().map_or(i64::MIN, |head| head.created_ms)));
-            heads
+            Ok(heads)
         }
-        Err(error) => return Err(error.into()),
-    };
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the threads with their status.
+async fn listed(
+    store: Arc<dyn Checkpointer>,
+    graph: &CompiledGraph<AgentState>,
+) -> Result<Vec<Listed>, Failure> {
+    let heads = heads(&*store).await?;
     let mut listed = Vec::with_capacity(heads.len());
     for (thread, head) in heads {
         let (head, standing) = match head {

@@ -18,14 +18,11 @@ use toml::{
 
 use crate::{
     config::{agent::AgentSettings, configuration::Configuration, misfit::Misfit, tools},
-    output::exit::Failure,
+    output::{exit::Failure, suggest::closest},
 };
 
 /// Maximum size of a configuration file in bytes.
 const MOST_CONFIG: u64 = 1 << 20;
-
-/// Minimum similarity of a known name that is suggested for an unknown one.
-const SIMILAR: f64 = 0.8;
 
 /// Reads a configuration file.
 ///
@@ -168,9 +165,7 @@ fn with_suggestion(message: &str) -> String {
 
 /// The error for an unknown field: with the field that was probably meant, or all that are known.
 fn unknown(name: &str, known: &[&str]) -> String {
-    let likeness = |known: &str| strsim::jaro_winkler(name, known);
-    let near = known.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
-    match near.filter(|near| likeness(near) > SIMILAR) {
+    match closest(name, known) {
         Some(near) => format!("unknown field `{name}`; did you mean `{near}`?"),
         None => format!("unknown field `{name}`; known fields are `{}`", known.join("`, `")),
     }

@@ -27,6 +27,8 @@ const DATABASE: &str = ".superstep/threads.db";
 
 /// The folder and the database of one command.
 pub(crate) struct Location {
+    /// The name of the program, for suggested commands.
+    program: String,
     /// Canonical.
     pub(crate) cwd: PathBuf,
     db: PathBuf,
@@ -41,7 +43,14 @@ impl Location {
     pub(crate) fn new(given: LocationArgs) -> Result<Self, Failure> {
         let cwd = folder(given.cwd.as_deref().unwrap_or(Path::new(".")))?;
         let db = given.db.clone().unwrap_or_else(|| cwd.join(DATABASE));
-        Ok(Self { cwd, db, given })
+        Ok(Self { program: "superstep".to_owned(), cwd, db, given })
+    }
+
+    /// Resolves the database of a program with graphs of its own.
+    ///
+    /// # Errors    The current folder is missing.
+    pub(crate) fn of_program(program: &str, db: Option<PathBuf>) -> Result<Self, Failure> {
+        Ok(Self { program: program.to_owned(), ..Self::new(LocationArgs { db, cwd: None })? })
     }
 
     /// Returns the file of the database.
@@ -197,6 +206,13 @@ impl Location {
         Ok(Some(Arc::new(SqliteCheckpointer::open_read_only(&self.db)?)))
     }
 
+    /// Opens the database for reading.
+    ///
+    /// # Errors    The folder has none yet, so that this thread does not exist.
+    pub(crate) fn existing(&self, thread: &str) -> Result<Arc<dyn Checkpointer>, Failure> {
+        self.look()?.ok_or_else(|| self.unknown(thread))
+    }
+
     /// Opens the database to change threads of it, which must all exist.
     ///
     /// # Errors    A thread is unknown. Nothing is created then, not even a database.
@@ -223,7 +239,7 @@ impl Location {
 
     /// Formats another command for the same location, to be pasted into a shell.
     pub(crate) fn command(&self, command: &str, words: &[&str]) -> String {
-        let mut text = format!("superstep {command}");
+        let mut text = format!("{} {command}", quoted(&self.program));
         let mut add = |word: &str| {
             text.push(' ');
             text.push_str(&quoted(word));

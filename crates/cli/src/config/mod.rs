@@ -11,6 +11,7 @@ pub(crate) mod location;
 pub(crate) mod memory;
 mod misfit;
 pub(crate) mod model;
+mod own_database;
 pub(crate) mod private;
 pub(crate) mod profile;
 pub(crate) mod remembered;

@@ -7,7 +7,9 @@ use std::{
     process::ExitCode,
 };
 
-use superstep::{RunError, agent::AgentError, checkpoint::CheckpointError, error::chain};
+use superstep::{
+    RunError, agent::AgentError, checkpoint::CheckpointError, error::chain, replay::ReplayError,
+};
 
 use crate::output::text::printable;
 
@@ -95,8 +97,23 @@ impl From<RunError> for Failure {
             | RunError::UnknownCheckpoint { .. }
             | RunError::OtherGraph { .. }
             | RunError::Unfinished { .. } => Self::caused(Exit::Thread, &error),
+            RunError::UnknownNode { .. }
+            | RunError::AmbiguousUpdate { .. }
+            | RunError::UnclearUpdate { .. }
+            | RunError::UnknownInterrupt { .. }
+            | RunError::BadAnswer { .. }
+            | RunError::MissingChannel { stored: None, .. } => Self::caused(Exit::Usage, &error),
             RunError::Decode { .. } | RunError::NewerChannel { .. } => Self::caused(Exit::Database, &error),
             error => Self::caused(Exit::Failed, &error),
+        }
+    }
+}
+
+impl From<ReplayError> for Failure {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Run(error) => error.into(),
+            other => Self::caused(Exit::Thread, &other),
         }
     }
 }

@@ -7,5 +7,6 @@ pub(crate) mod files;
 pub(crate) mod human;
 pub(crate) mod json;
 pub(crate) mod run_output;
+pub(crate) mod suggest;
 pub(crate) mod table;
 pub(crate) mod text;

@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
+use anstyle::Style;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use crate::output::{
     exit::{self, Exit, Failure},
-    text::{json_line, printable},
+    text::{json_line, printable, printable_line},
 };
 
 /// Makes a table without borders.
@@ -35,6 +36,15 @@ pub(crate) fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String 
 pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
     let mut out = io::stdout();
     written(out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints escaped lines on stdout, in styles that only a terminal shows.
+pub(crate) fn print_styled(lines: &[(Style, String)]) -> Result<Exit, Failure> {
+    let mut out = anstream::stdout().lock();
+    let mut line =
+        |(style, text): &(Style, String)| writeln!(out, "{style}{}{style:#}", printable_line(text));
+    let result = lines.iter().try_for_each(&mut line);
+    written(result.and_then(|()| out.flush()))
 }
 
 /// Ends a command whose output was written, or could not be.

@@ -11,17 +11,26 @@ pub(crate) use superstep::llm::{printable, printable_line};
 /// Serializes a value on one line, with every unprintable character as a JSON escape: the meaning is the
 /// same, and the line is safe on a terminal.
 pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
-    let json = serde_json::to_string(value)?;
-    let mut line = String::with_capacity(json.len() + 1);
-    for c in json.chars() {
-        if is_printable(c) {
-            line.push(c);
-        } else {
-            line.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
-        }
-    }
+    let mut line = json_escaped(&serde_json::to_string(value)?);
     line.push('\n');
     Ok(line)
+}
+
+/// Serializes a value with indentation, escaped like [`json_line`].
+pub(crate) fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(json_escaped(&serde_json::to_string_pretty(value)?))
+}
+
+fn json_escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        if is_printable(c) || c == '\n' {
+            escaped.push(c);
+        } else {
+            escaped.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    escaped
 }
 
 /// Prints an escaped line on stderr. A closed stderr is not a failure.
@@ -61,6 +70,14 @@ mod tests {
         let line = json_line(&hidden).unwrap();
         assert_eq!(line, "\"a\\u001b\\u009b2J\\u202e\\u2028\\udb40\\udc41\\u200bé\"\n");
         assert_eq!(serde_json::from_str::<String>(&line).unwrap(), hidden);
+    }
+
+    #[test]
+    fn indented_json_retains_its_lines() {
+        let hidden = serde_json::json!({"a": ["\u{202e}"]});
+        let text = json_pretty(&hidden).unwrap();
+        assert_eq!(text, "{\n  \"a\": [\n    \"\\u202e\"\n  ]\n}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), hidden);
     }
 
     #[test]

@@ -115,6 +115,11 @@ impl<S: State> CompiledGraph<S> {
         self.inner.version.as_deref()
     }
 
+    /// Returns the state in which every thread starts.
+    pub fn initial(&self) -> &S {
+        &self.inner.initial
+    }
+
     /// Returns the warnings about the graph.
     pub fn warnings(&self) -> &[Problem] {
         &self.inner.warnings

@@ -1,0 +1,243 @@
+//! The command line of a program with graphs of its own.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::args::{
+    command_line::Format,
+    shared::TwoStatesArgs,
+    values::{new_thread_name, thread_name},
+};
+
+/// The end of the help of such a program.
+pub(crate) const EXIT_CODES: &str = "\
+Inputs and updates are JSON objects with an entry for each written channel of the state.
+
+Environment:
+  SUPERSTEP_STATE_DIR             the folder that records your own databases
+  NO_COLOR                        no colours
+
+Exit codes:
+    0  done
+    1  the run, the output or `--strict` failed
+    2  wrong command line, input or answer
+    4  the database cannot be opened, read or written
+    5  the thread or the checkpoint is unknown; the thread is busy, unfinished or not suitable
+    6  the run waits for an answer; the message shows the command
+    7  a replay diverged from the stored thread
+   70  a bug
+  130  interrupted; the message shows how to resume";
+
+/// The command line; the program adds its name.
+#[derive(Parser, Debug)]
+#[command(after_help = EXIT_CODES, max_term_width = 110)]
+pub(crate) struct OwnCli {
+    #[command(subcommand)]
+    pub(crate) command: OwnCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum OwnCommand {
+    /// Run a graph on an input.
+    Run(OwnRunArgs),
+    /// Resume a run that was stopped, killed or failed.
+    Resume(OwnResumeArgs),
+    /// Answer a question of a thread, and resume it.
+    Answer(AnswerArgs),
+    /// List the threads, the newest first.
+    Threads(OwnDatabaseArgs),
+    /// Show the state of a thread.
+    State(OwnStateArgs),
+    /// Show the checkpoints of a thread as a tree, with the writes of each superstep.
+    History(OwnHistoryArgs),
+    /// Compare two states by channel: checkpoints of a thread, or two threads.
+    #[command(after_help = "\
+Examples:
+  diff order-7@3 @5             two checkpoints of a thread
+  diff order-7 order-8          the newest states of two threads")]
+    Diff(OwnDiffArgs),
+    /// Continue from an older checkpoint: make a copy of it the newest one, of the thread or of a copy of it.
+    Fork(ForkArgs),
+    /// Change the state of a thread, in the name of one of its nodes.
+    Edit(EditArgs),
+    /// Follow a thread that another process runs, until it is finished or waits for an answer.
+    Watch(OwnThreadArgs),
+    /// Replay a thread from its recorded inputs and report the first divergence.
+    Replay(OwnReplayArgs),
+    /// Draw a graph, or a thread's path through it.
+    Draw(OwnDrawArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// The database, and the form of the output.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OwnDatabaseArgs {
+    /// The database [default: `.superstep/threads.db` under the current folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+    /// Print JSON: one object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The output of a run, and the confirmation for a database of someone else.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OwnTurnArgs {
+    #[command(flatten)]
+    pub(crate) database: OwnDatabaseArgs,
+    /// Print only the final state and errors.
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Run the threads of this database although this program did not create it on this machine.
+    #[arg(long)]
+    pub(crate) trust: bool,
+}
+
+/// A thread of a database.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OwnThreadArgs {
+    /// The thread.
+    #[arg(index = 1, value_name = "THREAD", value_parser = thread_name)]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) database: OwnDatabaseArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnRunArgs {
+    /// The graph; may be omitted if the program has only one.
+    pub(crate) graph: Option<String>,
+    /// The input: JSON, `@FILE`, or `-` for stdin [default: `{}`].
+    #[arg(long, short, value_name = "JSON")]
+    pub(crate) input: Option<String>,
+    /// The thread to continue, or a name for a new one [default: a new name].
+    #[arg(long, value_name = "THREAD", value_parser = new_thread_name)]
+    pub(crate) thread: Option<String>,
+    /// Start from this checkpoint of the thread, on a new branch, instead of from its newest one.
+    #[arg(long, value_name = "CHECKPOINT", requires = "thread")]
+    pub(crate) from: Option<u64>,
+    /// Discard the pending tasks of an unfinished thread instead of refusing.
+    #[arg(long)]
+    pub(crate) discard: bool,
+    #[command(flatten)]
+    pub(crate) turn: OwnTurnArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnResumeArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    /// Resume from this checkpoint, on a new branch, instead of from the newest one.
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) from: Option<u64>,
+    #[command(flatten)]
+    pub(crate) turn: OwnTurnArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AnswerArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    /// The key of the question, or its id.
+    pub(crate) key: String,
+    /// The answer: JSON, `@FILE`, or `-` for stdin. A text is in quotes: '"yes"'.
+    #[arg(value_name = "JSON", allow_negative_numbers = true)]
+    pub(crate) value: String,
+    #[command(flatten)]
+    pub(crate) turn: OwnTurnArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnStateArgs {
+    /// The checkpoint [default: the newest].
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) at: Option<u64>,
+    #[command(flatten)]
+    pub(crate) thread: OwnThreadArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnHistoryArgs {
+    /// Maximum number of checkpoints.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) thread: OwnThreadArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnDiffArgs {
+    #[command(flatten)]
+    pub(crate) states: TwoStatesArgs,
+    #[command(flatten)]
+    pub(crate) database: OwnDatabaseArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ForkArgs {
+    /// The checkpoint.
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) at: u64,
+    /// Leave the thread as it is, and fork a copy of this name.
+    #[arg(long = "as", value_name = "NEW", value_parser = new_thread_name)]
+    pub(crate) new: Option<String>,
+    #[command(flatten)]
+    pub(crate) thread: OwnThreadArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EditArgs {
+    /// The update: JSON, `@FILE`, or `-` for stdin.
+    #[arg(long, short, value_name = "JSON")]
+    pub(crate) update: String,
+    /// The node in whose name it is stored, and whose successors run next; `__start__` is an input, `__end__` ends the
+    /// thread [default: the node that ran last].
+    #[arg(long = "as", value_name = "NODE")]
+    pub(crate) node: Option<String>,
+    #[command(flatten)]
+    pub(crate) thread: OwnThreadArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnReplayArgs {
+    /// The first checkpoint [default: the thread's first].
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) from: Option<u64>,
+    /// The last checkpoint, which may be on another branch [default: the newest].
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) to: Option<u64>,
+    /// Run this node live, on a fork.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) live: Vec<String>,
+    /// Exit with 1 unless the whole thread was replayed.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Replay the threads of this database although this program did not create it on this machine.
+    #[arg(long)]
+    pub(crate) trust: bool,
+    #[command(flatten)]
+    pub(crate) thread: OwnThreadArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnDrawArgs {
+    /// The graph; may be omitted if the program has only one, or with `--thread`.
+    #[arg(conflicts_with = "thread")]
+    pub(crate) graph: Option<String>,
+    /// The output format.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// Draw the graph of this thread, with its path and its next tasks.
+    #[arg(long, value_name = "THREAD", value_parser = thread_name)]
+    pub(crate) thread: Option<String>,
+    /// The database [default: `.superstep/threads.db` under the current folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+}

@@ -1,0 +1,94 @@
+//! `fork` and `edit`: changes of a thread of one's own graphs, without a run.
+
+use serde_json::json;
+use superstep::{CheckpointId, RunError, ThreadId, thread::AsNode};
+
+use crate::{
+    args::own::{EditArgs, ForkArgs},
+    config::location::Location,
+    graphs::graph_set::GraphSet,
+    output::{
+        exit::{Exit, Failure},
+        suggest::closest,
+        table::{lines, print},
+        text::printable_line,
+    },
+    session::stdin::read_json,
+};
+
+/// Makes a copy of a checkpoint the newest one, of the thread or of a copy of it.
+pub(crate) async fn fork(args: ForkArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let ForkArgs { at, new, thread } = args;
+    let (name, at) = (&thread.name, CheckpointId(at));
+    let location = Location::of_program(program, thread.database.db)?;
+    let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
+    // Nothing is copied for a checkpoint that does not exist.
+    if owned.store.load(&owned.name, Some(at)).await?.is_none() {
+        return Err(RunError::UnknownCheckpoint { thread: owned.name, checkpoint: at }.into());
+    }
+    owned.store = location.open()?;
+    let forked = match &new {
+        None => owned.open().fork(at).await?,
+        Some(new) => {
+            owned.open().copy_to(new).await?;
+            let copy = ThreadId::from(new.as_str());
+            let opened = owned.graph.open(owned.store.clone(), owned.options.clone().thread(copy.clone()));
+            match opened.fork(at).await {
+                Ok(forked) => forked,
+                Err(error) => {
+                    owned.store.delete(&copy).await?;
+                    return Err(error.into());
+                }
+            }
+        }
+    };
+    let target = new.as_ref().unwrap_or(name);
+    if thread.database.json {
+        return print(&lines([json!({ "thread": target, "from": name, "at": at, "checkpoint": forked })]));
+    }
+    print(&format!(
+        "checkpoint {forked} of thread `{}` is a fork of {at}; continue with: {}\n",
+        printable_line(target),
+        location.command("resume", &[target])
+    ))
+}
+
+/// Stores an update of the state.
+pub(crate) async fn edit(args: EditArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let EditArgs { update, node, thread } = args;
+    let update = read_json("update", &update)?;
+    let name = &thread.name;
+    let location = Location::of_program(program, thread.database.db)?;
+    let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
+    owned.graph.check("update", &update)?;
+    let nodes = owned.graph.nodes();
+    if let Some(node) = node.as_deref().filter(|node| !node.starts_with("__")) {
+        let known: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        if !known.contains(&node) {
+            let hint = match closest(node, &known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("its nodes are `{}`", known.join("`, `")),
+            };
+            return Err(Failure::usage(format!(
+                "graph `{}` has no node `{node}`; {hint}",
+                owned.graph.name()
+            )));
+        }
+    }
+    owned.store = location.open()?;
+    let checkpoint = owned.open().update(AsNode::from(node.as_deref()), &update).await?;
+    let next = owned.open().state().await?.next;
+    if thread.database.json {
+        return print(&lines([json!({ "thread": name, "checkpoint": checkpoint, "next": next })]));
+    }
+    let shown = printable_line(name);
+    if next.is_empty() {
+        return print(&format!("stored as checkpoint {checkpoint} of thread `{shown}`, which is finished\n"));
+    }
+    let next: Vec<_> = next.iter().map(|node| printable_line(node.as_str())).collect();
+    let resume = location.command("resume", &[name]);
+    print(&format!(
+        "stored as checkpoint {checkpoint} of thread `{shown}`; next: {}; continue with: {resume}\n",
+        next.join(", ")
+    ))
+}

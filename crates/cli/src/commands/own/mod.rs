@@ -1,0 +1,8 @@
+//! The commands of a program with graphs of its own.
+//!
+//! Start at [`run::run`].
+
+pub(crate) mod change;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod threads;

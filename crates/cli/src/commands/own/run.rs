@@ -1,0 +1,137 @@
+//! `run`, `resume` and `answer`: runs of a graph.
+
+use superstep::{CheckpointId, Interrupt, OnUnfinished, ThreadId};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    args::own::{AnswerArgs, OwnResumeArgs, OwnRunArgs, OwnTurnArgs},
+    config::location::Location,
+    graphs::{any_thread::AnyThread, graph_set::GraphSet},
+    output::{
+        exit::{Exit, Failure},
+        suggest::closest,
+        text::print_note,
+    },
+    session::{
+        own_run::{OwnRun, questions},
+        randomness::fresh_thread,
+        stdin::{is_piped, read_json},
+    },
+};
+
+/// Runs a graph on an input.
+pub(crate) async fn run(args: OwnRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let OwnRunArgs { graph, input, thread, from, discard, turn } = args;
+    let graph = graphs.named(graph.as_deref())?;
+    let is_unread = input.is_none() && is_piped();
+    let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
+    // Nothing is created for an input that does not fit.
+    graph.check("input", &input)?;
+    if is_unread {
+        print_note("the piped input is not read; add `--input -` to read it");
+    }
+    let location = Location::of_program(program, turn.database.db.clone())?;
+    let is_fresh = thread.is_none();
+    let (thread, store) = match thread {
+        Some(name) => {
+            let thread = ThreadId::from(name);
+            let store = location.open_to_run(Some(&thread), turn.trust).await?;
+            (thread, store)
+        }
+        None => {
+            let store = location.open_to_run(None, turn.trust).await?;
+            (fresh_thread(&*store).await?, store)
+        }
+    };
+    let cancel = CancellationToken::new();
+    let on_unfinished = if discard { OnUnfinished::Discard } else { OnUnfinished::Refuse };
+    let options = graphs.options.clone().thread(thread.clone()).cancel(cancel.clone());
+    let options = options.on_unfinished(on_unfinished).at(from.map(CheckpointId));
+    let opened = graph.open(store, options);
+    let run = opened.run(&input)?;
+    own_run(&location, &turn, graph.name(), &thread, &cancel, &*opened).follow(run, is_fresh).await
+}
+
+/// Resumes the pending tasks of a thread.
+pub(crate) async fn resume(args: OwnResumeArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let OwnResumeArgs { thread: name, from, turn } = args;
+    let location = Location::of_program(program, turn.database.db.clone())?;
+    let at = from.map(CheckpointId);
+    let owned = graphs.owned(location.existing(&name)?, &name, at, || location.unknown(&name)).await?;
+    let snapshot = owned.open_at(at).state().await?;
+    if snapshot.next.is_empty() {
+        let what = match at {
+            Some(at) => format!("nothing is pending at checkpoint {at} of thread `{name}`"),
+            None => format!("thread `{name}` is finished"),
+        };
+        let run = location.command("run", &[owned.graph.name(), "--thread", &name]);
+        return Err(Failure::new(Exit::Thread, format!("{what}; run it again with: {run} --input JSON")));
+    }
+    let interrupts: Vec<Interrupt> = snapshot.interrupts().cloned().collect();
+    let store = location.open_to_run(Some(&owned.name), turn.trust).await?;
+    let cancel = CancellationToken::new();
+    let opened = owned.graph.open(store, owned.options.clone().at(at).cancel(cancel.clone()));
+    let shown = own_run(&location, &turn, owned.graph.name(), &owned.name, &cancel, &*opened);
+    if at.is_none() && !interrupts.is_empty() && interrupts.len() == snapshot.next.len() {
+        // Nothing else can run.
+        print_note(&questions(&location, &owned.name, &interrupts));
+        return Ok(Exit::Waiting);
+    }
+    shown.follow(opened.resume(), false).await
+}
+
+/// Answers a question and resumes the thread.
+pub(crate) async fn answer(args: AnswerArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let AnswerArgs { thread: name, key, value, turn } = args;
+    let value = read_json("answer", &value)?;
+    let location = Location::of_program(program, turn.database.db.clone())?;
+    let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
+    let snapshot = owned.open().state().await?;
+    check_key(&name, &key, &snapshot.interrupts().collect::<Vec<_>>())?;
+    let store = location.open_to_run(Some(&owned.name), turn.trust).await?;
+    let cancel = CancellationToken::new();
+    let options = owned.options.clone().answer(key, value).cancel(cancel.clone());
+    let opened = owned.graph.open(store, options);
+    let shown = own_run(&location, &turn, owned.graph.name(), &owned.name, &cancel, &*opened);
+    shown.follow(opened.resume(), false).await
+}
+
+/// Rejects an answer to a question that does not wait, or to several.
+fn check_key(thread: &str, key: &str, interrupts: &[&Interrupt]) -> Result<(), Failure> {
+    if interrupts.is_empty() {
+        return Err(Failure::new(
+            Exit::Thread,
+            format!("no question of thread `{thread}` waits for an answer"),
+        ));
+    }
+    let named: Vec<_> = interrupts.iter().filter(|asked| asked.id == key || asked.key == key).collect();
+    match named[..] {
+        [_] => Ok(()),
+        [] => {
+            let known: Vec<&str> = interrupts.iter().map(|asked| asked.key.as_str()).collect();
+            Err(Failure::usage(match closest(key, &known) {
+                Some(near) => format!("no question `{key}` waits; did you mean `{near}`?"),
+                None => format!("no question `{key}` waits; waiting are `{}`", known.join("`, `")),
+            }))
+        }
+        _ => {
+            let ids: Vec<&str> = named.iter().map(|asked| asked.id.as_str()).collect();
+            let message = format!(
+                "several questions have the key `{key}`; answer one by its id: `{}`",
+                ids.join("`, `")
+            );
+            Err(Failure::usage(message))
+        }
+    }
+}
+
+fn own_run<'a>(
+    location: &'a Location,
+    turn: &'a OwnTurnArgs,
+    graph: &'a str,
+    thread: &'a ThreadId,
+    cancel: &'a CancellationToken,
+    opened: &'a dyn AnyThread,
+) -> OwnRun<'a> {
+    OwnRun { location, json: turn.database.json, quiet: turn.quiet, graph, thread, cancel, opened }
+}

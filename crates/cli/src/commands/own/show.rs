@@ -1,0 +1,148 @@
+//! `state`, `history`, `diff`, `watch`, `draw` and `replay`: inspection of threads of one's own graphs.
+
+use serde_json::json;
+use superstep::CheckpointId;
+
+use crate::{
+    args::own::{OwnDiffArgs, OwnDrawArgs, OwnHistoryArgs, OwnReplayArgs, OwnStateArgs, OwnThreadArgs},
+    commands::{
+        diff::{Side, diff_of},
+        replay::{line_of, text_of},
+        show::{history_of, rendered},
+        watch::watch_of,
+    },
+    config::location::Location,
+    graphs::{
+        any_thread::{AnySnapshot, ReplayRange},
+        graph_set::GraphSet,
+    },
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, print, time},
+        text::printable_line,
+    },
+    session::own_run::{pretty, question_text, questions},
+};
+
+/// Shows a thread at a checkpoint.
+pub(crate) async fn state(args: OwnStateArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let (name, database) = (&args.thread.name, args.thread.database);
+    let location = Location::of_program(program, database.db)?;
+    let at = args.at.map(CheckpointId);
+    let owned = graphs.owned(location.existing(name)?, name, at, || location.unknown(name)).await?;
+    let snapshot = owned.open_at(at).state().await?;
+    let AnySnapshot { values, next, tasks, checkpoint } = &snapshot;
+    let Some(meta) = checkpoint else { return Err(location.unknown(name)) };
+    if database.json {
+        let shown = json!({
+            "thread": name,
+            "graph": owned.graph.name(),
+            "checkpoint": meta,
+            "next": next,
+            "tasks": tasks.iter().map(|task| json!({
+                "node": task.node,
+                "done": task.is_done,
+                "error": task.error,
+                "waits": task.interrupts,
+            })).collect::<Vec<_>>(),
+            "values": values,
+        });
+        return print(&lines([shown]));
+    }
+    let status = match next.iter().map(|node| printable_line(node.as_str())).collect::<Vec<_>>() {
+        _ if snapshot.interrupts().next().is_some() => "waits for an answer".to_owned(),
+        next if next.is_empty() => "finished".to_owned(),
+        next => format!("stopped before {}", next.join(", ")),
+    };
+    let mut text = format!(
+        "thread      {}\ngraph       {}\ncheckpoint  {} of superstep {}, {}\nstatus      {status}\n",
+        printable_line(name),
+        printable_line(owned.graph.name()),
+        meta.id,
+        meta.control.step,
+        time(meta.created_ms),
+    );
+    for task in tasks {
+        let node = printable_line(task.node.as_str());
+        if let Some(error) = &task.error {
+            text.push_str(&format!("error       {node}: {}\n", printable_line(error)));
+        }
+        for asked in &task.interrupts {
+            let question = question_text(&asked.question).replace('\n', "\n            ");
+            text.push_str(&format!("waits       `{}` of {node}: {question}\n", printable_line(&asked.key)));
+        }
+    }
+    print(&format!("{text}\n{}\n", pretty(values)))
+}
+
+/// Shows the checkpoints of a thread.
+pub(crate) async fn history(args: OwnHistoryArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let OwnHistoryArgs { limit, thread } = args;
+    let location = Location::of_program(program, thread.database.db)?;
+    let unknown = || location.unknown(&thread.name);
+    let owned = graphs.owned(location.existing(&thread.name)?, &thread.name, None, unknown).await?;
+    history_of(owned.store, &**owned.graph, owned.options, limit, thread.database.json).await
+}
+
+/// Compares two states.
+pub(crate) async fn diff(args: OwnDiffArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let location = Location::of_program(program, args.database.db)?;
+    let side = async |name: &str, at: Option<CheckpointId>| {
+        let unknown = || location.unknown(name);
+        let owned = graphs.owned(location.existing(name)?, name, at, unknown).await?;
+        Side::new(name, owned.open_at(at).state().await?, unknown)
+    };
+    diff_of(args.states, side, args.database.json).await
+}
+
+/// Follows a thread.
+pub(crate) async fn watch(args: OwnThreadArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let OwnThreadArgs { name, database } = args;
+    let location = Location::of_program(program, database.db)?;
+    let unknown = || location.unknown(&name);
+    let owned = graphs.owned(location.existing(&name)?, &name, None, unknown).await?;
+    let waits = |snapshot: &AnySnapshot| {
+        let interrupts: Vec<_> = snapshot.interrupts().cloned().collect();
+        questions(&location, &owned.name, &interrupts)
+    };
+    watch_of(owned.store, &**owned.graph, owned.options, database.json, waits, unknown).await
+}
+
+/// Draws a graph, or the path of a thread.
+pub(crate) async fn draw(args: OwnDrawArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let drawing = match &args.thread {
+        None => graphs.named(args.graph.as_deref())?.drawing(),
+        Some(name) => {
+            let location = Location::of_program(program, args.db)?;
+            let owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
+            owned.open().drawing().await?
+        }
+    };
+    print(&rendered(&drawing, args.format))
+}
+
+/// Replays a thread and reports the result.
+pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let OwnReplayArgs { from, to, live, strict, trust, thread } = args;
+    let (name, location) = (&thread.name, Location::of_program(program, thread.database.db)?);
+    let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
+    // The nodes run, and what they do besides their recorded effects is done again.
+    location.check_own(&*owned.store, &owned.name, trust).await?;
+    if !live.is_empty() {
+        owned.store = location.open()?;
+    }
+    let range = ReplayRange { from: from.map(CheckpointId), to: to.map(CheckpointId), live };
+    let replayed = owned.open().replay(range).await?;
+    match thread.database.json {
+        true => print(&lines([line_of(name, &replayed)]))?,
+        false => print(&text_of(&replayed))?,
+    };
+    if replayed.divergence.is_some() {
+        return Ok(Exit::Diverged);
+    }
+    if strict && !replayed.is_whole() {
+        let message = format!("not all of thread `{name}` was replayed, which `--strict` requires");
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,106 @@
+//! `threads`: lists the threads of a program with graphs of its own.
+
+use serde_json::json;
+use superstep::{
+    Checkpointer, ThreadId,
+    checkpoint::{CheckpointMeta, TaskRecord},
+};
+
+use crate::{
+    args::own::OwnDatabaseArgs,
+    commands::threads::heads,
+    config::location::Location,
+    graphs::graph_set::GraphSet,
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, new_table, print, time},
+        text::printable_line,
+    },
+};
+
+/// Lists the threads, the newest first, and damaged ones last.
+pub(crate) async fn threads(
+    args: OwnDatabaseArgs,
+    program: &str,
+    graphs: &GraphSet,
+) -> Result<Exit, Failure> {
+    let location = Location::of_program(program, args.db)?;
+    let mut listed = Vec::new();
+    if let Some(store) = location.look()? {
+        for (thread, head) in heads(&*store).await? {
+            let (head, status) = match head {
+                Ok(head) => {
+                    let status = status(&*store, graphs, &thread, &head).await;
+                    (Some(head), status)
+                }
+                Err(error) => (None, Err(error.into())),
+            };
+            listed.push((thread, head, status));
+        }
+    }
+    if args.json {
+        return print(&lines(listed.iter().map(|(thread, head, status)| {
+            let head = head.as_ref();
+            let mut line = json!({
+                "thread": thread,
+                "checkpoint": head.map(|head| head.id),
+                "step": head.map(|head| head.control.step),
+                "next": head.map(|head| &head.control.next),
+                "updated_ms": head.map(|head| head.created_ms),
+                "graph": head.and_then(CheckpointMeta::graph),
+            });
+            match status {
+                Ok(status) => line["status"] = status.as_str().into(),
+                Err(error) => line["error"] = error.message.as_str().into(),
+            }
+            line
+        })));
+    }
+    if listed.is_empty() {
+        return print(&format!("no threads yet; begin one with: {}\n", location.command("run", &[])));
+    }
+    let mut table = new_table(&["THREAD", "GRAPH", "CHECKPOINT", "UPDATED", "STATUS"]);
+    for (thread, head, status) in &listed {
+        let head = head.as_ref();
+        let graph = head.and_then(CheckpointMeta::graph);
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.add_row([
+            printable_line(thread.as_str()),
+            or_none(graph.map(|graph| printable_line(&graph.name))),
+            or_none(head.map(|head| head.id.to_string())),
+            or_none(head.map(|head| time(head.created_ms))),
+            status.as_deref().map_or_else(|_| "cannot be read".to_owned(), printable_line),
+        ]);
+    }
+    print(&format!("{}\n", table.trim_fmt()))
+}
+
+/// Returns the status of a thread at its head.
+async fn status(
+    store: &dyn Checkpointer,
+    graphs: &GraphSet,
+    thread: &ThreadId,
+    head: &CheckpointMeta,
+) -> Result<String, Failure> {
+    if let Some(owner) = head.graph().filter(|owner| graphs.named(Some(&owner.name)).is_err()) {
+        return Ok(format!("belongs to graph {owner}"));
+    }
+    if head.control.next.is_empty() {
+        return Ok("finished".to_owned());
+    }
+    let loaded = store.load(thread, None).await?;
+    let waits = loaded.iter().flat_map(|loaded| &loaded.tasks).any(|(_, task)| is_waiting(task));
+    if waits {
+        return Ok("waits for an answer".to_owned());
+    }
+    let next: Vec<_> = head.control.next.iter().map(|node| printable_line(node.as_str())).collect();
+    Ok(format!("stopped before {}", next.join(", ")))
+}
+
+fn is_waiting(task: &TaskRecord) -> bool {
+    match task {
+        TaskRecord::Interrupted { questions, .. } => !questions.is_empty(),
+        TaskRecord::Handled { handler, .. } => is_waiting(handler),
+        _ => false,
+    }
+}

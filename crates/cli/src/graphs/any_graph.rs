@@ -1,0 +1,58 @@
+//! A compiled graph of any state.
+//!
+//! Start at [`AnyGraph`].
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use superstep::{Checkpointer, CompiledGraph, RunOptions, State, drawing::Drawing};
+
+use crate::{
+    graphs::{
+        any_thread::{AnyThread, OpenThread},
+        state_json::read_update,
+    },
+    output::exit::Failure,
+};
+
+/// A compiled graph whose type of state only its methods know.
+pub(crate) trait AnyGraph: Send + Sync {
+    /// Returns its name.
+    fn name(&self) -> &str;
+
+    /// Returns the names of its nodes.
+    fn nodes(&self) -> Vec<String>;
+
+    /// Draws it.
+    fn drawing(&self) -> Drawing;
+
+    /// Checks that JSON is an update of the state. `what` names it in the error.
+    ///
+    /// # Errors    It has an unknown channel, or a value of the wrong type.
+    fn check(&self, what: &str, update: &Value) -> Result<(), Failure>;
+
+    /// Opens the thread that the options name.
+    fn open(&self, store: Arc<dyn Checkpointer>, options: RunOptions) -> Box<dyn AnyThread>;
+}
+
+impl<S: State> AnyGraph for CompiledGraph<S> {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn nodes(&self) -> Vec<String> {
+        self.topology().names().map(ToString::to_string).collect()
+    }
+
+    fn drawing(&self) -> Drawing {
+        self.drawing()
+    }
+
+    fn check(&self, what: &str, update: &Value) -> Result<(), Failure> {
+        read_update(self.initial(), what, update).map(drop)
+    }
+
+    fn open(&self, store: Arc<dyn Checkpointer>, options: RunOptions) -> Box<dyn AnyThread> {
+        Box::new(OpenThread { graph: self.clone().with_checkpointer(store), options })
+    }
+}

@@ -1,0 +1,123 @@
+//! The graphs of a program.
+//!
+//! Start at [`GraphSet`].
+
+use std::sync::Arc;
+
+use superstep::{CheckpointId, Checkpointer, RunOptions, ThreadId, checkpoint::CheckpointError};
+
+use crate::{
+    graphs::{any_graph::AnyGraph, any_thread::AnyThread},
+    output::{
+        exit::{Exit, Failure},
+        suggest::closest,
+    },
+};
+
+/// The graphs of a program, and the options of their runs.
+pub(crate) struct GraphSet {
+    graphs: Vec<Arc<dyn AnyGraph>>,
+    pub(crate) options: RunOptions,
+}
+
+/// A thread of a database with its graph.
+pub(crate) struct Owned<'a> {
+    pub(crate) graph: &'a Arc<dyn AnyGraph>,
+    pub(crate) store: Arc<dyn Checkpointer>,
+    pub(crate) name: ThreadId,
+    /// The options of the program for this thread.
+    pub(crate) options: RunOptions,
+}
+
+impl GraphSet {
+    /// Creates the set.
+    ///
+    /// # Errors    There are no graphs, or two have the same name.
+    pub(crate) fn new(graphs: Vec<Arc<dyn AnyGraph>>, options: RunOptions) -> Result<Self, Failure> {
+        let failed = |what: String| Failure::new(Exit::Failed, what);
+        if graphs.is_empty() {
+            return Err(failed("this program has no graphs".to_owned()));
+        }
+        for (position, graph) in graphs.iter().enumerate() {
+            if graphs[..position].iter().any(|other| other.name() == graph.name()) {
+                return Err(failed(format!("two graphs of this program have the name `{}`", graph.name())));
+            }
+        }
+        Ok(Self { graphs, options })
+    }
+
+    /// Returns the graph of this name; without a name, the only graph.
+    ///
+    /// # Errors    There is no such graph, or no name and several graphs.
+    pub(crate) fn named(&self, name: Option<&str>) -> Result<&Arc<dyn AnyGraph>, Failure> {
+        let Some(name) = name else {
+            return match &self.graphs[..] {
+                [only] => Ok(only),
+                _ => Err(Failure::usage(format!("name a graph: {}", self.names()))),
+            };
+        };
+        self.find(name).ok_or_else(|| {
+            let known: Vec<&str> = self.graphs.iter().map(|graph| graph.name()).collect();
+            Failure::usage(match closest(name, &known) {
+                Some(near) => format!("unknown graph `{name}`; did you mean `{near}`?"),
+                None => format!("unknown graph `{name}`; the graphs are {}", self.names()),
+            })
+        })
+    }
+
+    /// Returns the thread with its graph, which the thread stores.
+    ///
+    /// # Errors    The thread does not exist, or belongs to another graph; `unknown` is the error for the former.
+    pub(crate) async fn owned(
+        &self,
+        store: Arc<dyn Checkpointer>,
+        name: &str,
+        at: Option<CheckpointId>,
+        unknown: impl FnOnce() -> Failure,
+    ) -> Result<Owned<'_>, Failure> {
+        let thread = ThreadId::from(name);
+        let loaded = match store.load(&thread, None).await {
+            // An older checkpoint of a damaged thread may be readable.
+            Err(CheckpointError::Corrupt { .. }) if at.is_some() => store.load(&thread, at).await?,
+            loaded => loaded?,
+        };
+        let Some(loaded) = loaded else { return Err(unknown()) };
+        let graph = match loaded.meta.graph() {
+            Some(owner) => self.find(&owner.name).ok_or_else(|| {
+                let known = self.names();
+                let message =
+                    format!("thread `{name}` belongs to graph {owner}, and this program has {known}");
+                Failure::new(Exit::Thread, message)
+            })?,
+            // An older version stored it without its graph.
+            None => self.named(None).map_err(|_| {
+                let message =
+                    format!("thread `{name}` does not store its graph, and this program has several");
+                Failure::new(Exit::Thread, message)
+            })?,
+        };
+        let options = self.options.clone().thread(thread.clone());
+        Ok(Owned { graph, store, name: thread, options })
+    }
+
+    fn find(&self, name: &str) -> Option<&Arc<dyn AnyGraph>> {
+        self.graphs.iter().find(|graph| graph.name() == name)
+    }
+
+    fn names(&self) -> String {
+        let names = self.graphs.iter().map(|graph| format!("`{}`", graph.name()));
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Owned<'_> {
+    /// Opens the thread at its head.
+    pub(crate) fn open(&self) -> Box<dyn AnyThread> {
+        self.graph.open(self.store.clone(), self.options.clone())
+    }
+
+    /// Opens the thread at a checkpoint, or at its head.
+    pub(crate) fn open_at(&self, at: Option<CheckpointId>) -> Box<dyn AnyThread> {
+        self.graph.open(self.store.clone(), self.options.clone().at(at))
+    }
+}

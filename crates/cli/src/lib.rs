@@ -1,0 +1,42 @@
+//! The `superstep` program, a ReAct agent in the terminal, and the same commands as a library for graphs of one's own.
+//!
+//! Start at [`main`] for a program with graphs of your own, which `docs/own-program.md` describes. The interface of
+//! `superstep` is documented in `docs/cli.md`.
+//!
+//! ```text
+//! program     the programs: that of the agent, and those with graphs of their own
+//!    │
+//! commands    the commands: run, threads, show, revert, ..
+//!    │
+//! session     a run: setup, run loop, questions, memory consolidation
+//!    │
+//! graphs      graphs of any state: inputs and states as JSON
+//!    │
+//! config      the configuration: a file, a thread, the environment; models, memory, trust
+//!    │
+//! offline     a demonstration without a language model
+//!    │
+//! args        the command line
+//!    │
+//! output      errors, exit codes, tables; a run for people or as JSON
+//! ```
+//!
+//! Each folder uses only those below it.
+
+/// The code of the page about programs of one's own, which is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/own-program.md")]
+mod own_program_page {}
+
+mod args;
+mod commands;
+mod config;
+mod graphs;
+mod offline;
+mod output;
+mod program;
+mod session;
+
+#[doc(hidden)]
+pub use program::agent::agent;
+pub use program::own::{GraphList, IntoGraphs, Program, main};

@@ -1,0 +1,39 @@
+//! The program `superstep`.
+
+use std::process::ExitCode;
+
+use crate::{
+    args::command_line::{self, Command},
+    commands::{dream, memory, presets, replay, revert, run, show, steer, thread_admin, threads, tools},
+    program::start::start,
+};
+
+/// Runs the program `superstep`: a ReAct agent in the terminal.
+pub fn agent() -> ExitCode {
+    let command = match command_line::parse() {
+        Ok(command) => command,
+        Err(exit) => return exit.into(),
+    };
+    start(async || match command {
+        Command::Run(args) => run::run(args).await,
+        Command::Resume(args) => run::resume(args).await,
+        Command::Steer(args) => steer::steer(args).await,
+        Command::Threads(args) => threads::threads(args).await,
+        Command::Delete(args) => thread_admin::delete(args).await,
+        Command::Copy(args) => thread_admin::copy(args).await,
+        Command::Adopt(args) => thread_admin::adopt(args).await,
+        Command::Prune(args) => thread_admin::prune(args).await,
+        Command::Revert(args) => revert::revert(args).await,
+        Command::State(args) => show::state(args).await,
+        Command::History(args) => show::history(args).await,
+        Command::Diff(args) => show::diff(args).await,
+        Command::Watch(args) => show::watch(args).await,
+        Command::Replay(args) => replay::replay(args).await,
+        Command::Draw(args) => show::draw(args).await,
+        Command::Dream(args) => dream::dream(args).await,
+        Command::Memory(command) => memory::memory(command).await,
+        Command::Presets(args) => presets::presets(&args),
+        Command::Tools(args) => tools::list(&args).await,
+        Command::Completions { shell } => show::completions(shell),
+    })
+}

@@ -1,0 +1,233 @@
+//! Programs with graphs of their own.
+//!
+//! Start at [`Program`].
+
+use std::{
+    env,
+    error::Error,
+    ffi::OsString,
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use clap::{CommandFactory, FromArgMatches};
+use superstep::{CompiledGraph, RunOptions, State};
+
+use crate::{
+    args::own::{OwnCli, OwnCommand},
+    commands::own::{change, run, show, threads},
+    graphs::{any_graph::AnyGraph, graph_set::GraphSet},
+    output::{
+        exit::{Exit, Failure},
+        table::written,
+    },
+    program::start::start,
+};
+
+/// Runs a program with these graphs: one graph, a tuple of graphs of different states, or a `Vec` of graphs of one state.
+/// Each may be the `Result` that made it. Use [`Program`] to set options.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+/// use superstep::prelude::*;
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Order { total: u32 }
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Digest { text: String }
+///
+/// # fn orders() -> Result<CompiledGraph<Order>, CompileError> { StateGraph::<Order>::new("orders").compile() }
+/// # fn digest() -> Result<CompiledGraph<Digest>, CompileError> { StateGraph::<Digest>::new("digest").compile() }
+/// fn main() -> ExitCode {
+///     superstep_cli::main((orders(), digest()))
+/// }
+/// ```
+pub fn main(graphs: impl IntoGraphs) -> ExitCode {
+    Program::named_by_file(graphs).main()
+}
+
+/// A program with the commands `run`, `resume`, `threads`, `state`, .. for graphs of your own.
+///
+/// The graphs may have different states. Their threads are stored in the SQLite database that `--db` names, in place of
+/// the checkpointer of the graph; a store of the graph is used as it is.
+///
+/// ```no_run
+/// # use superstep::prelude::*;
+/// # #[derive(State, Clone, Debug, Default)]
+/// # struct Order { total: u32 }
+/// # fn orders() -> Result<CompiledGraph<Order>, CompileError> { StateGraph::<Order>::new("orders").compile() }
+/// use std::process::ExitCode;
+/// use superstep_cli::Program;
+///
+/// fn main() -> ExitCode {
+///     let options = RunOptions::new().step_limit(50).context("production");
+///     Program::new("shop", orders()).about("Orders and refunds.").options(options).main()
+/// }
+/// ```
+#[must_use = "a program does nothing until `main` runs it"]
+pub struct Program {
+    name: String,
+    about: Option<String>,
+    version: Option<String>,
+    options: RunOptions,
+    graphs: Result<Vec<Arc<dyn AnyGraph>>, GraphError>,
+}
+
+/// The error with which a graph was not made.
+type GraphError = Box<dyn Error + Send + Sync>;
+
+impl Program {
+    /// Creates a program with this name, which its help and its messages show, and these graphs: see [`main`].
+    pub fn new(name: impl Into<String>, graphs: impl IntoGraphs) -> Self {
+        let mut list = GraphList::default();
+        let graphs = graphs.add_to(&mut list).map(|()| list.0);
+        let (name, options) = (name.into(), RunOptions::new());
+        Self { name, about: None, version: None, options, graphs }
+    }
+
+    /// Creates a program with the name of its file.
+    fn named_by_file(graphs: impl IntoGraphs) -> Self {
+        let file = env::args_os().next().unwrap_or_default();
+        let name = Path::new(&file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Self::new(if name.is_empty() { "program".to_owned() } else { name }, graphs)
+    }
+
+    /// Sets the first line of the help.
+    pub fn about(self, text: impl Into<String>) -> Self {
+        Self { about: Some(text.into()), ..self }
+    }
+
+    /// Sets the version that `--version` prints. Without it there is no such flag.
+    pub fn version(self, version: impl Into<String>) -> Self {
+        Self { version: Some(version.into()), ..self }
+    }
+
+    /// Sets the options of all runs, such as the step limit and the context. A command sets the thread, the checkpoint,
+    /// the answers and the treatment of unfinished threads.
+    pub fn options(self, options: RunOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// Runs the command of the process's command line on a runtime of its own, and returns the exit code.
+    pub fn main(self) -> ExitCode {
+        start(async || self.execute(env::args_os()).await)
+    }
+
+    /// Runs the command of these words, of which the first is the program's file, on the current runtime, and returns the
+    /// exit code. Use it if the graphs are made asynchronously.
+    pub async fn run(self, words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+        self.execute(words).await.unwrap_or_else(Failure::report).into()
+    }
+
+    async fn execute(
+        self,
+        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Exit, Failure> {
+        let mut cli = OwnCli::command().name(self.name.clone()).bin_name(self.name.clone());
+        if let Some(about) = &self.about {
+            cli = cli.about(about.clone());
+        }
+        if let Some(version) = &self.version {
+            cli = cli.version(version.clone());
+        }
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        if words.len() < 2 {
+            return written(write!(io::stdout(), "{}", cli.render_help()));
+        }
+        let parsed = cli.try_get_matches_from_mut(words).and_then(|found| OwnCli::from_arg_matches(&found));
+        let command = match parsed {
+            Ok(OwnCli { command }) => command,
+            Err(error) => {
+                // If stdout or stderr is closed, only the exit code remains.
+                let _ = error.print();
+                return Ok(if error.use_stderr() { Exit::Usage } else { Exit::Ok });
+            }
+        };
+        let failed = |error: GraphError| {
+            let message =
+                format!("a graph of this program is not valid: {}", superstep::error::chain(&*error));
+            Failure::new(Exit::Failed, message)
+        };
+        let (name, graphs) = (&self.name, GraphSet::new(self.graphs.map_err(failed)?, self.options)?);
+        match command {
+            OwnCommand::Run(args) => run::run(args, name, &graphs).await,
+            OwnCommand::Resume(args) => run::resume(args, name, &graphs).await,
+            OwnCommand::Answer(args) => run::answer(args, name, &graphs).await,
+            OwnCommand::Threads(args) => threads::threads(args, name, &graphs).await,
+            OwnCommand::State(args) => show::state(args, name, &graphs).await,
+            OwnCommand::History(args) => show::history(args, name, &graphs).await,
+            OwnCommand::Diff(args) => show::diff(args, name, &graphs).await,
+            OwnCommand::Fork(args) => change::fork(args, name, &graphs).await,
+            OwnCommand::Edit(args) => change::edit(args, name, &graphs).await,
+            OwnCommand::Watch(args) => show::watch(args, name, &graphs).await,
+            OwnCommand::Replay(args) => show::replay(args, name, &graphs).await,
+            OwnCommand::Draw(args) => show::draw(args, name, &graphs).await,
+            OwnCommand::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut cli, name.clone(), &mut script);
+                written(io::stdout().write_all(&script))
+            }
+        }
+    }
+}
+
+/// The graphs of a program, while they are collected.
+#[derive(Default)]
+pub struct GraphList(Vec<Arc<dyn AnyGraph>>);
+
+/// One or several graphs for a [`Program`]: a graph, the `Result` that made one, a tuple of them, or a `Vec`.
+pub trait IntoGraphs {
+    /// Adds the graphs to the list.
+    ///
+    /// # Errors
+    /// The error with which a graph was not made.
+    fn add_to(self, list: &mut GraphList) -> Result<(), Box<dyn Error + Send + Sync>>;
+}
+
+impl<S: State> IntoGraphs for CompiledGraph<S> {
+    fn add_to(self, list: &mut GraphList) -> Result<(), GraphError> {
+        list.0.push(Arc::new(self));
+        Ok(())
+    }
+}
+
+impl<G: IntoGraphs, E: Into<GraphError>> IntoGraphs for Result<G, E> {
+    fn add_to(self, list: &mut GraphList) -> Result<(), GraphError> {
+        self.map_err(Into::into)?.add_to(list)
+    }
+}
+
+impl<G: IntoGraphs> IntoGraphs for Vec<G> {
+    fn add_to(self, list: &mut GraphList) -> Result<(), GraphError> {
+        self.into_iter().try_for_each(|graph| graph.add_to(list))
+    }
+}
+
+/// Implements [`IntoGraphs`] for tuples.
+macro_rules! tuples {
+    ($($first:ident $($rest:ident)*;)*) => {$(
+        impl<$first: IntoGraphs, $($rest: IntoGraphs),*> IntoGraphs for ($first, $($rest,)*) {
+            #[allow(non_snake_case, reason = "a type and its value have one name")]
+            fn add_to(self, list: &mut GraphList) -> Result<(), GraphError> {
+                let ($first, $($rest,)*) = self;
+                $first.add_to(list)?;
+                $($rest.add_to(list)?;)*
+                Ok(())
+            }
+        }
+    )*};
+}
+
+tuples! {
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+    A B C D E F G;
+    A B C D E F G H;
+}

@@ -1,0 +1,217 @@
+//! A run of a graph of one's own, as it is shown.
+//!
+//! Start at [`OwnRun`].
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value, json};
+use superstep::{Interrupt, RunError, Status, ThreadId};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::location::Location,
+    graphs::any_thread::{AnyRun, AnyThread, End},
+    output::{
+        exit::{self, Exit, Failure},
+        table::print,
+        text::{brief, json_line, json_pretty, print_note, printable_line},
+    },
+    session::signals,
+};
+
+/// Maximum number of characters of a value in a line.
+const MOST_SHOWN: usize = 100;
+
+/// A run of a thread, and the form of its output.
+pub(crate) struct OwnRun<'a> {
+    pub(crate) location: &'a Location,
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+    pub(crate) graph: &'a str,
+    pub(crate) thread: &'a ThreadId,
+    /// Cancels the run.
+    pub(crate) cancel: &'a CancellationToken,
+    pub(crate) opened: &'a dyn AnyThread,
+}
+
+impl OwnRun<'_> {
+    /// Shows the run to its end. `is_fresh` announces the name of a new thread.
+    pub(crate) async fn follow(&self, mut run: Box<dyn AnyRun>, is_fresh: bool) -> Result<Exit, Failure> {
+        let watch = tokio::spawn(signals::watch(self.cancel.clone()));
+        let (mut written, mut is_untold) = (Ok(()), is_fresh);
+        while let Some(event) = run.next_event().await {
+            if std::mem::take(&mut is_untold) {
+                // From here on the run can be resumed if the program is killed.
+                self.note(&format!("thread {}", self.thread));
+            }
+            let event = event.map_err(|error| Failure::caused(Exit::Failed, &error))?;
+            if written.is_ok() {
+                written = self.event(&event);
+                if written.is_err() {
+                    self.cancel.cancel();
+                }
+            }
+        }
+        let end = run.end().await;
+        watch.abort();
+        match end {
+            Ok(end) => self.conclude(end, written),
+            Err(error) => Err(self.failed(error).await),
+        }
+    }
+
+    fn note(&self, text: &str) {
+        if !self.quiet {
+            print_note(text);
+        }
+    }
+
+    /// Shows an event.
+    fn event(&self, event: &Value) -> io::Result<()> {
+        if self.json {
+            return write_line(event);
+        }
+        let (data, node) = (&event["data"], event["data"]["node"].as_str().unwrap_or_default());
+        let node = printable_line(node);
+        match event["event"].as_str() {
+            Some("update") => {
+                let channels = data["update"].as_object().map(written_channels).unwrap_or_default();
+                let wrote = if channels.is_empty() { "nothing" } else { &channels };
+                let cached = if data["cached"] == true { " (cached)" } else { "" };
+                self.note(&format!("superstep {}  {node}: {wrote}{cached}", data["step"]));
+            }
+            Some("custom") => {
+                let name = printable_line(data["name"].as_str().unwrap_or_default());
+                self.note(&format!("  {node}: {name} {}", brief(&data["data"].to_string(), MOST_SHOWN)));
+            }
+            Some("discarded") => self.note(&format!("discarded the pending tasks of {}", data["nodes"])),
+            Some("lagged") => self.note(&format!("{} events were lost", data["skipped"])),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Shows the end, and returns the exit code.
+    fn conclude(&self, end: End, written: io::Result<()>) -> Result<Exit, Failure> {
+        let End { values, status, checkpoint, interrupts } = end;
+        let status = match status {
+            Status::Completed => "completed",
+            Status::Interrupted => "interrupted",
+            Status::Drained => "drained",
+            _ => "cancelled",
+        };
+        let written = match (written, self.json) {
+            (Ok(()), true) => write_line(&json!({
+                "event": "final",
+                "data": {
+                    "thread": self.thread,
+                    "graph": self.graph,
+                    "checkpoint": checkpoint,
+                    "status": status,
+                    "values": values?,
+                    "interrupts": interrupts,
+                },
+            })),
+            (Ok(()), false) => {
+                print(&format!("{}\n", pretty(&values?)))?;
+                Ok(())
+            }
+            (failed, _) => failed,
+        };
+        let resume = self.location.command("resume", &[self.thread.as_str()]);
+        if let Some(failure) = written.as_ref().err().and_then(exit::unwritten) {
+            return Err(failure);
+        }
+        match status {
+            "completed" if written.is_err() => Ok(Exit::Interrupted),
+            "completed" => Ok(Exit::Ok),
+            "interrupted" if !interrupts.is_empty() => {
+                print_note(&questions(self.location, self.thread, &interrupts));
+                Ok(Exit::Waiting)
+            }
+            "interrupted" => {
+                print_note(&format!("stopped at a breakpoint; resume with: {resume}"));
+                Ok(Exit::Waiting)
+            }
+            _ => {
+                print_note(&format!("interrupted; resume with: {resume}"));
+                Ok(Exit::Interrupted)
+            }
+        }
+    }
+
+    /// Converts the error of a run, with the command that resumes it, if possible.
+    async fn failed(&self, error: RunError) -> Failure {
+        let (thread, resume) = (self.thread, self.location.command("resume", &[self.thread.as_str()]));
+        let head = self.opened.state().await;
+        if let RunError::Unfinished { next, .. } = error {
+            let next: Vec<_> =
+                next.iter().map(|node| format!("`{}`", printable_line(node.as_str()))).collect();
+            let asked: Vec<_> = head.iter().flat_map(|head| head.interrupts()).cloned().collect();
+            let message = match &asked[..] {
+                [] => format!(
+                    "thread `{thread}` is not finished, {} still to run; resume it with: {resume}",
+                    next.join(", ")
+                ),
+                asked => format!(
+                    "thread `{thread}` is not finished:\n{}",
+                    questions(self.location, self.thread, asked)
+                ),
+            };
+            return Failure::new(Exit::Thread, format!("{message}\nor drop that with `--discard`"));
+        }
+        let Failure { exit, mut message } = Failure::from(error);
+        if matches!(exit, Exit::Failed | Exit::Usage) && head.is_ok_and(|head| !head.next.is_empty()) {
+            message.push_str(&format!("\nresume with: {resume}"));
+        }
+        Failure { exit, message }
+    }
+}
+
+/// Formats questions, and the commands that answer them.
+pub(crate) fn questions(location: &Location, thread: &ThreadId, interrupts: &[Interrupt]) -> String {
+    let mut lines = Vec::new();
+    for Interrupt { id, node, key, question, schema } in interrupts {
+        let is_unique = interrupts.iter().filter(|other| other.key == *key).count() == 1;
+        let name = if is_unique { key } else { id };
+        lines.push(format!(
+            "node `{}` waits for an answer to `{}`:\n  {}",
+            printable_line(node.as_str()),
+            printable_line(name),
+            question_text(question).replace('\n', "\n  ")
+        ));
+        if let Some(schema) = schema {
+            lines.push(format!("  the answer matches {}", brief(&schema.to_string(), 4 * MOST_SHOWN)));
+        }
+        let answer = location.command("answer", &[thread.as_str(), name]);
+        lines.push(format!("answer with: {answer} JSON"));
+    }
+    lines.join("\n")
+}
+
+/// Formats the channels of an update and their writes on one line.
+fn written_channels(update: &Map<String, Value>) -> String {
+    let channels = update
+        .iter()
+        .map(|(name, value)| format!("{} = {}", printable_line(name), brief(&value.to_string(), MOST_SHOWN)));
+    channels.collect::<Vec<_>>().join(", ")
+}
+
+/// Formats a question: a text as it is, everything else as JSON.
+pub(crate) fn question_text(question: &Value) -> String {
+    match question {
+        Value::String(text) => text.clone(),
+        other => pretty(other),
+    }
+}
+
+/// Formats JSON with indentation.
+pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
+    json_pretty(value).expect("a JSON value can be written")
+}
+
+fn write_line(value: &Value) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(json_line(value)?.as_bytes())?;
+    out.flush()
+}

@@ -1,0 +1,60 @@
+//! Inputs of the command line that may be on stdin or in a file.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+};
+
+use serde_json::Value;
+
+use crate::output::exit::Failure;
+
+/// Maximum size of a JSON input in bytes.
+const MOST_JSON: u64 = 64 << 20;
+
+/// Returns whether stdin is a pipe or a file. It is not read without a request: that may never end, or
+/// consume the input of a script's loop.
+pub(crate) fn is_piped() -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::{fd::AsFd, unix::fs::FileTypeExt};
+        let stdin = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+        let kind = stdin.and_then(|stdin| stdin.metadata()).map(|metadata| metadata.file_type());
+        kind.is_ok_and(|kind| kind.is_fifo() || kind.is_file())
+    }
+    #[cfg(not(unix))]
+    false
+}
+
+/// Reads JSON: the given text, the content of `@FILE`, or stdin for `-`. `what` names it in an error.
+///
+/// # Errors    It cannot be read, is too long, or is not valid JSON; with the line and column of the problem.
+pub(crate) fn read_json(what: &str, given: &str) -> Result<Value, Failure> {
+    let text = match given.strip_prefix('@') {
+        Some(file) => {
+            let unread =
+                |cause: io::Error| Failure::usage(format!("the {what} `{file}` cannot be read: {cause}"));
+            read(what, File::open(file).map_err(unread)?)?
+        }
+        None if given == "-" => read(what, io::stdin().lock())?,
+        None => given.to_owned(),
+    };
+    serde_json::from_str(&text).map_err(|error| {
+        let hint = if given.starts_with(['{', '[', '"', '@', '-']) {
+            ""
+        } else {
+            "; a text is in quotes: '\"yes\"'"
+        };
+        Failure::usage(format!("the {what} is not valid JSON: {error}{hint}"))
+    })
+}
+
+fn read(what: &str, from: impl Read) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let unread = |cause: io::Error| Failure::usage(format!("the {what} cannot be read: {cause}"));
+    from.take(MOST_JSON + 1).read_to_end(&mut bytes).map_err(unread)?;
+    if bytes.len() as u64 > MOST_JSON {
+        return Err(Failure::usage(format!("the {what} is longer than {} MiB", MOST_JSON >> 20)));
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the {what} is not valid UTF-8")))
+}

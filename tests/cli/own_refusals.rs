@@ -1,0 +1,235 @@
+//! Commands that a program with graphs of its own rejects.
+
+use std::sync::Arc;
+
+use superstep::{llm::is_printable, prelude::*};
+
+use crate::support::Place;
+
+const LARGE: &str = r#"{"items": [{"name": "tea", "euros": 100}]}"#;
+
+#[derive(State, Clone, Debug, Default)]
+struct Other {
+    text: String,
+}
+
+/// Stores a thread of a graph with this name.
+async fn stored(place: &Place, graph: &str, thread: &str, text: &str) {
+    std::fs::create_dir_all(place.database().parent().unwrap()).unwrap();
+    let mut other = StateGraph::<Other>::new(graph);
+    let node = other.add_node("write", async |_: Other, _: Cx| ());
+    other.add_edge(START, node);
+    other.add_edge(node, END);
+    let store = SqliteCheckpointer::open(place.database()).unwrap();
+    let other = other.compile().unwrap().with_checkpointer(Arc::new(store));
+    other.thread(thread).run(Other::update().text(text)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wrong_input_names_its_place_and_stores_nothing() {
+    let place = Place::new();
+    for (input, error) in [
+        (r#"{"itms": []}"#, "the input has the unknown channel `itms`; did you mean `items`?"),
+        (
+            r#"{"x": 1}"#,
+            "the input has the unknown channel `x`; the channels are `items`, `total`, `status`, `notes`",
+        ),
+        (
+            r#"{"items": [{"name": "tea", "euros": "3"}]}"#,
+            "the input does not fit the state: `items[0].euros`: invalid type: string \"3\", expected u32",
+        ),
+        (
+            r#"{"total": -1}"#,
+            "the input does not fit the state: `total`: invalid value: integer `-1`, expected u32",
+        ),
+        ("[]", "the input is a list, and must be an object with an entry for each written channel"),
+        (r#"{"total": 1"#, "the input is not valid JSON: EOF while parsing an object at line 1 column 11"),
+        ("@missing.json", "the input `missing.json` cannot be read: No such file or directory (os error 2)"),
+    ] {
+        place.own(&["run", "orders", "--input", input]).await.refused(2, error);
+    }
+    assert!(!place.database().exists());
+}
+
+#[tokio::test]
+async fn unknown_names_are_refused_with_the_one_that_was_meant() {
+    let place = Place::new();
+    place.own(&["run"]).await.refused(2, "name a graph: `orders`, `digest`");
+    place.own(&["run", "order"]).await.refused(2, "unknown graph `order`; did you mean `orders`?");
+    place.own(&["draw", "x"]).await.refused(2, "unknown graph `x`; the graphs are `orders`, `digest`");
+    let unknown = |thread: &str| {
+        let db = place.work().canonicalize().unwrap().join(".superstep/threads.db");
+        format!("thread `{thread}` does not exist in `{}`; see `own_program threads`", db.display())
+    };
+    for args in [
+        &["resume", "t"][..],
+        &["answer", "t", "k", "1"],
+        &["state", "t"],
+        &["history", "t"],
+        &["diff", "t", "t"],
+        &["fork", "t", "--at", "1"],
+        &["edit", "t", "--update", "{}"],
+        &["draw", "--thread", "t"],
+        &["replay", "t"],
+        &["watch", "t"],
+    ] {
+        place.own(args).await.refused(5, &unknown("t"));
+    }
+    assert!(!place.database().exists(), "looking makes nothing");
+
+    place.own(&["run", "orders", "--input", LARGE, "--thread", "o"]).await;
+    for args in [
+        &["state", "o", "--at", "99"][..],
+        &["fork", "o", "--at", "99"],
+        &["diff", "o", "@99"],
+        &["resume", "o", "--from", "99"],
+    ] {
+        place
+            .own(args)
+            .await
+            .refused(5, "SS111: thread `o` has no checkpoint 99; its history lists those it has");
+    }
+    place
+        .own(&["diff", "@1", "@2"])
+        .await
+        .refused(2, "the first state has no thread: write `THREAD@CHECKPOINT`");
+    let edit = ["edit", "o", "--update", "{}", "--as", "aprove"];
+    place.own(&edit).await.refused(2, "graph `orders` has no node `aprove`; did you mean `approve`?");
+    let edit = ["edit", "o", "--update", r#"{"statu": ""}"#];
+    place.own(&edit).await.refused(2, "the update has the unknown channel `statu`; did you mean `status`?");
+    let fork = ["fork", "o", "--at", "1", "--as", "o"];
+    place
+        .own(&fork)
+        .await
+        .refused(5, "SS310: thread `o` already exists; use another name, or delete that thread first");
+    let replay = place.own(&["replay", "o", "--live", "x"]).await;
+    assert!(replay.code == Some(5) && replay.stderr.contains("SS19"), "{replay:?}");
+}
+
+#[tokio::test]
+async fn an_answer_needs_a_waiting_question_and_its_type() {
+    let place = Place::new();
+    place.own(&["run", "orders", "--input", LARGE, "--thread", "o"]).await;
+    place
+        .own(&["answer", "o", "aprove", "true"])
+        .await
+        .refused(2, "no question `aprove` waits; did you mean `approve`?");
+    place.own(&["answer", "o", "approve", "yes"]).await.refused(
+        2,
+        "the answer is not valid JSON: expected value at line 1 column 1; a text is in quotes: '\"yes\"'",
+    );
+    let unfit = place.own(&["answer", "o", "approve", "5"]).await;
+    assert!(unfit.code == Some(2) && unfit.stderr.contains("SS120"), "{unfit:?}");
+    place.own(&["answer", "o", "approve", "true"]).await.ok();
+    place
+        .own(&["answer", "o", "approve", "true"])
+        .await
+        .refused(5, "no question of thread `o` waits for an answer");
+    place.own(&["resume", "o"]).await.refused(
+        5,
+        "thread `o` is finished; run it again with: own_program run orders --thread o --input JSON",
+    );
+}
+
+#[tokio::test]
+async fn a_thread_of_another_graph_is_refused_and_its_texts_are_escaped() {
+    const HOSTILE: &str = "a\u{202e}b\u{2066}\u{2028}c\u{200b}d\u{e0041}";
+    let place = Place::new();
+    place.own(&["run", "digest", "--thread", "d"]).await.ok();
+    stored(&place, HOSTILE, "other", "x").await;
+    let named = place.own(&["run", "orders", "--thread", "d"]).await;
+    assert!(named.code == Some(5) && named.stderr.contains("SS176"), "{named:?}");
+    for args in [
+        &["state", "other"][..],
+        &["history", "other"],
+        &["resume", "other"],
+        &["answer", "other", "k", "1"],
+        &["diff", "other", "d"],
+        &["fork", "other", "--at", "1"],
+        &["edit", "other", "--update", "{}"],
+        &["draw", "--thread", "other"],
+        &["replay", "other"],
+        &["watch", "other"],
+    ] {
+        let ran = place.own(args).await;
+        assert!(ran.code == Some(5) && ran.stderr.contains("belongs to graph"), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains("and this program has `orders`, `digest`"), "{ran:?}");
+        assert!(ran.stderr.chars().all(is_printable_or_line), "{ran:?}");
+    }
+    // A graph that has the name of the program's, with other channels and nodes.
+    stored(&place, "digest", HOSTILE, HOSTILE).await;
+    for args in [&["threads"][..], &["threads", "--json"]] {
+        let ran = place.own(args).await.ok();
+        assert!(ran.stdout.chars().all(is_printable_or_line), "{ran:?}");
+    }
+    place
+        .own(&[
+            "run",
+            "digest",
+            "--thread",
+            "h",
+            "--input",
+            &serde_json::json!({"summary": HOSTILE}).to_string(),
+        ])
+        .await
+        .ok();
+    for args in [
+        &["state", "h"][..],
+        &["state", "h", "--json"],
+        &["history", "h"],
+        &["diff", "h", "d"],
+        &["watch", "h"],
+    ] {
+        let ran = place.own(args).await.ok();
+        assert!(ran.stdout.chars().all(is_printable_or_line), "{ran:?}");
+    }
+    let state = place.own(&["state", "h"]).await.ok().stdout;
+    let (_, values) = state.split_once("\n\n").unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(values).unwrap()["texts"], serde_json::json!([]));
+}
+
+fn is_printable_or_line(c: char) -> bool {
+    c == '\n' || is_printable(c)
+}
+
+#[tokio::test]
+async fn threads_of_a_foreign_database_run_only_if_it_is_trusted() {
+    let place = Place::new();
+    place.own(&["run", "orders", "--input", LARGE, "--thread", "o"]).await;
+    let stranger = |args: &[&str]| {
+        let mut command = place.own_command(args);
+        command.env("SUPERSTEP_STATE_DIR", place.beside("stranger"));
+        command
+    };
+    let db = place.work().canonicalize().unwrap().join(".superstep/threads.db");
+    let refused = format!(
+        "this program did not create the database `{}` on this machine, so thread `o` may come from someone else; \
+         inspect it with `own_program state o`, and repeat the command with `--trust` to run it",
+        db.display()
+    );
+    for args in [
+        &["run", "orders", "--thread", "o", "--discard"][..],
+        &["resume", "o"],
+        &["answer", "o", "approve", "true"],
+        &["replay", "o"],
+    ] {
+        crate::support::ended(&mut stranger(args)).await.refused(2, &refused);
+    }
+    crate::support::ended(&mut stranger(&["state", "o"])).await.ok();
+    crate::support::ended(&mut stranger(&["run", "digest", "--thread", "new"])).await.ok();
+    crate::support::ended(&mut stranger(&["answer", "o", "approve", "true", "--trust"])).await.ok();
+    crate::support::ended(&mut stranger(&["replay", "o"])).await.ok();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_database_that_others_can_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.own(&["run", "digest", "--thread", "d"]).await.ok();
+    std::fs::set_permissions(place.database(), std::fs::Permissions::from_mode(0o666)).unwrap();
+    for args in [&["state", "d"][..], &["threads"], &["run", "digest"]] {
+        let ran = place.own(args).await;
+        assert!(ran.code == Some(4) && ran.stderr.contains("can be written by other users"), "{ran:?}");
+    }
+}
