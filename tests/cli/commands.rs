@@ -26,10 +26,12 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 20] = [
+const CASES: [Case; 22] = [
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
+    Case(&["diff", "t", "t"], (5, UNKNOWN), (0, "no differences"), (0, "no differences")),
+    Case(&["watch", "t"], (5, UNKNOWN), (0, "is finished"), (5, "no process runs thread `t`")),
     Case(&["draw", "--thread", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
     Case(&["replay", "t"], (5, UNKNOWN), (0, "no divergence"), (0, "no divergence")),
     Case(&["memory", "list", "--config", "m.toml"], (0, "nothing"), (0, "I like tea"), (0, "I like tea")),

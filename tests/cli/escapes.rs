@@ -53,6 +53,8 @@ async fn names_and_texts_of_a_database_are_escaped() {
         &["state", "t", "--json"],
         &["history", "t"],
         &["history", "t", "--json"],
+        &["diff", "t", "t@1"],
+        &["watch", "t"],
         &["draw", "--thread", "t"],
         &["replay", "t"],
         &["resume", "t"],

@@ -86,9 +86,9 @@ async fn a_pruned_thread_can_be_continued() {
     let told = place.run(&["prune", "t", "--keep-last", "2"]).await.ok().stdout;
     assert_eq!(told, "pruned 6 checkpoints of thread `t`, 2 are left\n");
     assert_eq!(place.state("t").await["values"], before["values"]);
-    let table = place.run(&["history", "t"]).await.ok().stdout;
-    let rows: Vec<_> = table.lines().skip(1).collect();
-    assert!(rows.len() == 2 && rows[1].contains("6 (pruned)") && !rows[0].contains("pruned"), "{table}");
+    let tree = place.run(&["history", "t"]).await.ok().stdout;
+    let rows: Vec<_> = tree.lines().filter(|line| line.starts_with("● ")).collect();
+    assert!(rows.len() == 2 && rows[0].contains("after 6 (pruned)") && !rows[1].contains("pruned"), "{tree}");
     let pruned = place.run(&["prune", "t", "--leaves", "--json", "--yes"]).await.ok().lines();
     assert_eq!(pruned, [json!({ "thread": "t", "pruned": 1, "left": 1, "files": 0 })]);
     let told = place.run(&["prune", "t", "--older-than", "0s"]).await.ok().stdout;

@@ -1,6 +1,10 @@
 //! A program with graphs of its own: `examples/own_program.rs`, with two graphs of different states.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
+use superstep::prelude::*;
+use tokio::sync::Notify;
 
 use crate::support::{Place, Ran, Running, ended_with_stdin};
 
@@ -42,8 +46,25 @@ async fn without_a_command_it_prints_its_help() {
 async fn a_graph_runs_on_json_from_the_command_line_a_file_or_stdin() {
     let place = Place::new();
     let ran = place.own(&["run", "orders", "--input", SMALL, "--thread", "a"]).await.ok();
-    insta::assert_snapshot!(ran.stdout, @"");
-    insta::assert_snapshot!(ran.stderr, @"");
+    insta::assert_snapshot!(ran.stdout, @r#"
+    {
+      "items": [
+        {
+          "euros": 3,
+          "name": "tea"
+        }
+      ],
+      "notes": [
+        "3 € paid"
+      ],
+      "status": "paid",
+      "total": 3
+    }
+    "#);
+    insta::assert_snapshot!(ran.stderr, @r#"
+    superstep 1  price: total = 3
+    superstep 2  pay: notes = ["3 € paid"], status = "paid"
+    "#);
     place.file("order.json", SMALL);
     let quiet = place.own(&["run", "orders", "-q", "--input", "@order.json"]).await.ok();
     assert_eq!((&quiet.stdout, quiet.stderr.as_str()), (&ran.stdout, ""));
@@ -59,18 +80,20 @@ async fn a_fan_out_and_its_events_are_shown_as_json() {
     let place = Place::new();
     let input = r#"{"texts": ["one two", "three"]}"#;
     let ran = place.own(&["run", "digest", "--input", input, "--json", "--thread", "d"]).await.ok();
-    let updates: Vec<Value> = ran
+    let mut updates: Vec<Value> = ran
         .lines()
         .into_iter()
         .filter(|line| line["event"] == "update")
         .map(|line| line["data"].clone())
         .collect();
+    // The tasks of a superstep end in any order; the state has their writes in the order of the items.
+    updates.sort_by_key(|update| (update["step"].as_i64(), update["update"]["counts"][0].as_i64()));
     let update = |step: i64, node: &str, update: Value| json!({"step": step, "node": node, "update": update, "cached": false});
     assert_eq!(
         updates,
         [
-            update(1, "count", json!({"counts": [2]})),
             update(1, "count", json!({"counts": [1]})),
+            update(1, "count", json!({"counts": [2]})),
             update(2, "sum_up", json!({"summary": "3 words in 2 texts"})),
         ]
     );
@@ -87,7 +110,29 @@ async fn a_fan_out_and_its_events_are_shown_as_json() {
 #[tokio::test]
 async fn a_thread_is_answered_forked_edited_resumed_compared_and_replayed() {
     let place = with_an_order().await;
-    insta::assert_snapshot!(timeless(&place.own(&["state", "o"]).await.ok().stdout), @"");
+    insta::assert_snapshot!(timeless(&place.own(&["state", "o"]).await.ok().stdout), @r#"
+    thread      o
+    graph       orders
+    checkpoint  3 of superstep 1, TIME
+    status      waits for an answer
+    waits       `approve` of approve: pay 120 €?
+
+    {
+      "items": [
+        {
+          "euros": 100,
+          "name": "tea"
+        },
+        {
+          "euros": 20,
+          "name": "mug"
+        }
+      ],
+      "notes": [],
+      "status": "",
+      "total": 120
+    }
+    "#);
     // It still waits.
     let waits = place.own(&["resume", "o"]).await;
     assert!(
@@ -107,15 +152,52 @@ async fn a_thread_is_answered_forked_edited_resumed_compared_and_replayed() {
     );
     let refused = json_of(&place.own(&["resume", "o2"]).await.ok());
     assert_eq!((&refused["status"], &refused["notes"]), (&json!("refused"), &json!(["nothing is paid"])));
-    insta::assert_snapshot!(timeless(&place.own(&["history", "o2"]).await.ok().stdout), @"");
-    insta::assert_snapshot!(place.own(&["diff", "o", "o2"]).await.ok().stdout, @"");
-    insta::assert_snapshot!(place.own(&["diff", "o@2", "@3"]).await.ok().stdout, @"");
+    insta::assert_snapshot!(timeless(&place.own(&["history", "o2"]).await.ok().stdout), @r#"
+    ● 1  input  TIME
+    ● 2  superstep 0  TIME
+    │     input: items = [{"euros":100,"name":"tea"},{"euros":20,"name":"mug"}]
+    ● 3  superstep 1  TIME
+    │     price: total = 120
+    ├─● 4  superstep 2  TIME
+    │ │     approve: status = "approved"
+    │ ● 5  superstep 3  TIME
+    │       pay: notes = ["120 € paid"]
+    │       pay: status = "paid"
+    ● 6  fork of 3  TIME
+    ● 7  update  TIME
+    │     approve: status = "refused"
+    ● 8  superstep 4  TIME  head
+          pay: notes = ["nothing is paid"]
+    "#);
+    insta::assert_snapshot!(place.own(&["diff", "o", "o2"]).await.ok().stdout, @r#"
+    --- o@5  superstep 3
+    +++ o2@8  superstep 4
+    notes
+      - - "120 € paid"
+      + - "nothing is paid"
+    status
+      - "paid"
+      + "refused"
+    "#);
+    insta::assert_snapshot!(place.own(&["diff", "o@2", "@3"]).await.ok().stdout, @r#"
+    --- o@2  superstep 0
+    +++ o@3  superstep 1
+    total
+      - 0
+      + 120
+    "#);
     assert_eq!(place.own(&["diff", "o", "o@5"]).await.ok().stdout, "no differences\n");
     for thread in ["o", "o2"] {
         let replayed = place.own(&["replay", thread, "--strict"]).await.ok().stdout;
         assert!(replayed.contains("no divergence"), "{replayed}");
     }
-    insta::assert_snapshot!(place.own(&["draw", "--thread", "o2"]).await.ok().stdout, @"");
+    insta::assert_snapshot!(place.own(&["draw", "--thread", "o2"]).await.ok().stdout, @r#"
+    START   ──▶ price  ×1
+    price   ┄┄▶ pay  (Small)
+    price   ┄┄▶ approve  (Large)  ×1
+    pay     ──▶ END  ×1
+    approve ──▶ pay
+    "#);
 }
 
 #[tokio::test]
@@ -199,23 +281,67 @@ async fn a_watch_follows_the_run_of_another_process() {
         "{waits:?}"
     );
     assert!(waits.stdout.starts_with("● 3  superstep 1  "), "{waits:?}");
-    // A fork makes a task pending that nothing runs yet.
+    // A thread that no process runs.
     place.own(&["edit", "o", "--update", r#"{"status": "approved"}"#, "--as", "approve"]).await.ok();
-    let mut watch = Running::of(place.own_command(&["watch", "o", "--json"]));
-    watch.line_with("\"id\":4").await;
-    place.own(&["resume", "o"]).await.ok();
-    watch.line_with("\"id\":5").await;
+    let stopped = place.own(&["watch", "o"]).await;
+    let wanted = "error: no process runs thread `o`, which stopped before `pay`; resume it with: own_program resume o\n";
+    assert_eq!((stopped.code, stopped.stderr.as_str()), (Some(5), wanted));
+
+    let (graph, gate) = slow_digest(&place);
+    let run = tokio::spawn(graph.thread("d").run(Digest::update().texts(["one".to_owned()])));
+    gate.reached.notified().await;
+    let mut watch = Running::of(place.own_command(&["watch", "d"]));
+    watch.line_with("  superstep 1  ").await;
+    watch.line_with("count: counts = [1]").await;
+    gate.open.notify_one();
+    watch.line_with("sum_up: summary = \"one\"").await;
     let end = watch.end().await;
-    assert!(end.code == Some(0) && end.stderr.contains("thread `o` is finished"), "{end:?}");
+    assert!(end.code == Some(0) && end.stderr == "thread `d` is finished\n", "{end:?}");
+    run.await.unwrap().unwrap();
+}
+
+/// A state like that of the program's graph `digest`.
+#[derive(State, Clone, Debug, Default)]
+struct Digest {
+    texts: Vec<String>,
+    #[channel(append)]
+    counts: Log<usize>,
+    summary: String,
+}
+
+/// Stops the last node of a graph until it is opened.
+#[derive(Clone, Default)]
+struct Gate {
+    reached: Arc<Notify>,
+    open: Arc<Notify>,
+}
+
+/// Returns a graph like `digest` of the program, on its database, whose last node waits at a gate.
+fn slow_digest(place: &Place) -> (CompiledGraph<Digest>, Gate) {
+    let (mut graph, gate) = (StateGraph::<Digest>::new("digest"), Gate::default());
+    let count = graph.add_node("count", async |_: Digest, _: Cx| Digest::update().counts([1]));
+    let sum_up = graph.add_node_with("sum_up", gate.clone(), async |gate: Gate, digest: Digest, _: Cx| {
+        gate.reached.notify_one();
+        gate.open.notified().await;
+        Digest::update().summary(digest.texts.join(" "))
+    });
+    graph.add_edge(START, count);
+    graph.add_edge(count, sum_up);
+    graph.add_edge(sum_up, END);
+    let store = Arc::new(SqliteCheckpointer::open(place.database()).unwrap());
+    (graph.compile().unwrap().with_checkpointer(store), gate)
 }
 
 #[cfg(unix)]
 #[tokio::test]
 async fn a_watch_ends_at_a_signal() {
     let place = with_an_order().await;
-    place.own(&["edit", "o", "--update", "{}", "--as", "approve"]).await.ok();
-    let mut watch = Running::of(place.own_command(&["watch", "o"]));
-    watch.line_with("● 4").await;
+    let (graph, gate) = slow_digest(&place);
+    let run = tokio::spawn(graph.thread("d").run(Digest::update()));
+    gate.reached.notified().await;
+    let mut watch = Running::of(place.own_command(&["watch", "d", "--json"]));
+    watch.line_with("\"id\":3").await;
     watch.signal("INT");
     assert_eq!(watch.end().await.code, Some(130));
+    run.abort();
 }

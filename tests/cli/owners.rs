@@ -42,6 +42,8 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
         &["state", "order"],
         &["state", "order", "--at", "1"],
         &["history", "order"],
+        &["diff", "order", "mine"],
+        &["watch", "order"],
         &["draw", "--thread", "order"],
         &["replay", "order"],
         &["prune", "order", "--yes", "--keep-last", "1"],

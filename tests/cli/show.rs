@@ -100,9 +100,39 @@ async fn the_history_has_every_superstep() {
             r#"["__start__"]"#
         ]
     );
-    let table = place.run(&["history", "t", "--limit", "2"]).await.ok().stdout;
-    assert_eq!(table.lines().count(), 3, "{table}");
-    assert!(table.lines().nth(2).unwrap().ends_with(" finalize"), "{table}");
+    let tree = place.run(&["history", "t"]).await.ok().stdout;
+    let checkpoints: Vec<&str> = tree.lines().filter(|line| line.starts_with("● ")).collect();
+    assert_eq!(checkpoints.len(), 9, "{tree}");
+    assert!(checkpoints[0].starts_with("● 1  input  "), "{tree}");
+    assert!(checkpoints[8].starts_with("● 9  superstep 7  ") && checkpoints[8].ends_with("  head"), "{tree}");
+    assert!(tree.contains("\n│     tools: messages = [{\"content\":\"2\""), "{tree}");
+    let last = place.run(&["history", "t", "--limit", "2"]).await.ok().stdout;
+    assert_eq!(last.lines().filter(|line| line.starts_with("● ")).count(), 2, "{last}");
+}
+
+#[tokio::test]
+async fn two_states_are_compared_by_channel() {
+    let place = Place::new();
+    for (prompt, thread) in [("1 + 1", "one"), ("2 + 2", "two")] {
+        place.run(&["run", "-q", prompt, "--thread", thread]).await.ok();
+    }
+    let steps = place.run(&["diff", "one@5", "@6", "--json"]).await.ok().lines();
+    assert!(steps.iter().any(|line| line["channel"] == "messages"), "{steps:?}");
+    let threads = place.run(&["diff", "one", "two"]).await.ok().stdout;
+    assert!(threads.starts_with("--- one@9  superstep 7\n+++ two@9  superstep 7\n"), "{threads}");
+    for line in ["  -   1 + 1 = 2", "  +   2 + 2 = 4"] {
+        assert!(threads.lines().any(|found| found == line), "{line}: {threads}");
+    }
+    assert_eq!(place.run(&["diff", "one", "one"]).await.ok().stdout, "no differences\n");
+}
+
+#[tokio::test]
+async fn a_watch_of_a_finished_thread_shows_its_end() {
+    let place = Place::new();
+    place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
+    let watched = place.run(&["watch", "t"]).await.ok();
+    assert!(watched.stdout.starts_with("● 9  superstep 7  "), "{watched:?}");
+    assert_eq!(watched.stderr, "thread `t` is finished\n");
 }
 
 #[tokio::test]
@@ -115,7 +145,6 @@ async fn the_graph_is_drawn_in_three_languages_and_as_a_picture() {
     memory_trigger ──▶ agent
     agent          ┄┄▶ tools  (Tools)
     agent          ┄┄▶ agent  (Agent)
-    agent          ┄┄▶ agent  (Compact)
     agent          ┄┄▶ finalize  (Finalize)
     tools          ──▶ agent
     finalize       ──▶ END

@@ -84,6 +84,11 @@ pub enum ArrowKind {
 }
 
 impl ArrowKind {
+    /// Returns whether it is drawn dashed: unlike a plain arrow and a join it may not be taken.
+    fn is_conditional(&self) -> bool {
+        !matches!(self, Self::Plain | Self::Join)
+    }
+
     /// Returns the label of the arrow.
     pub fn label(&self) -> Option<&str> {
         match self {

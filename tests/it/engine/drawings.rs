@@ -91,8 +91,9 @@ fn odd_graphs_are_drawn_whole() {
     assert_eq!(svg.matches("<g id=").count(), drawing.nodes.len());
     assert!(svg.contains(">東京 &lt;&amp;&gt; &quot;join&quot;</text>"), "{svg}");
     // Two routes from one node to another are one line with two labels; no element lies outside the picture.
-    let lines = svg.matches("marker-end=").count();
+    let lines = svg.matches(" class=\"line\"/>").count();
     assert_eq!((drawing.arrows.len(), lines), (11, 10));
+    assert_eq!(svg.matches(" class=\"head\"/>").count(), lines, "each has a head of its own");
     for label in ["join", "Tools", "Finalize"] {
         assert!(svg.contains(&format!(">{label}</text>")), "{label}");
     }
@@ -102,6 +103,13 @@ fn odd_graphs_are_drawn_whole() {
             boxes[at + 1..].iter().all(|other| apart(*one, *other)),
             "two nodes lie on each other: {svg}"
         );
+    }
+    for (x, y) in tips(&svg) {
+        let ends = |[left, top, right, bottom]: &[f64; 4]| {
+            let at_side = (y - top).abs() < 0.2 || (y - bottom).abs() < 0.2 || (x - right).abs() < 0.2;
+            (left - 0.1..=right + 0.1).contains(&x) && (top - 0.1..=bottom + 0.1).contains(&y) && at_side
+        };
+        assert!(boxes.iter().any(ends), "the arrowhead at {x} {y} is at no node: {svg}");
     }
     // An empty graph, and one without inner nodes.
     assert_well_formed(&crate::support::line(&[]).drawing().svg());
@@ -120,6 +128,18 @@ fn boxes(svg: &str) -> Vec<[f64; 4]> {
             [x, y, x + number(node, "width"), y + number(node, "height")]
         })
         .collect()
+}
+
+/// Returns the tips of the arrowheads.
+fn tips(svg: &str) -> Vec<(f64, f64)> {
+    let heads = svg.split("<path d=\"").skip(1).filter(|path| path.contains(" class=\"head"));
+    let heads =
+        heads.map(|path| path.split('"').next().unwrap().trim_end_matches('z').rsplit('L').next().unwrap());
+    let point = |tip: &str| {
+        let (x, y) = tip.split_once(' ').unwrap();
+        (x.parse().unwrap(), y.parse().unwrap())
+    };
+    heads.map(point).collect()
 }
 
 fn apart([a, b, c, d]: [f64; 4], [e, f, g, h]: [f64; 4]) -> bool {

@@ -159,10 +159,18 @@ pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
         None => graph.add_edge(nodes.init_state, nodes.memory_trigger),
     }
     graph.add_edge(nodes.memory_trigger, nodes.agent);
-    graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
     graph.add_edge(nodes.tools, nodes.agent);
-    if let Some(compact) = nodes.compact {
-        graph.add_edge(compact, nodes.agent);
+    match nodes.compact {
+        Some(compact) => {
+            graph.add_conditional_edges(nodes.agent, should_continue, |next| nodes.target(next));
+            graph.add_edge(compact, nodes.agent);
+        }
+        // A route that cannot be chosen is not drawn.
+        None => graph.add_conditional_edges(
+            nodes.agent,
+            |state: &S| NextUncompacted::from(should_continue(state)),
+            |next| nodes.target(next.into()),
+        ),
     }
     match nodes.record {
         Some(record) => {
@@ -172,6 +180,35 @@ pub fn react_graph_as<S: HasAgent>(deps: AgentDeps) -> StateGraph<S> {
         None => graph.add_edge(nodes.finalize, END),
     }
     graph
+}
+
+/// The routes after a model call in a graph without the node `compact`.
+#[derive(Route, Clone, Copy)]
+enum NextUncompacted {
+    Tools,
+    Agent,
+    Finalize,
+}
+
+impl From<Next> for NextUncompacted {
+    fn from(next: Next) -> Self {
+        match next {
+            Next::Tools => Self::Tools,
+            // A summary is due only if the turn began with another configuration.
+            Next::Agent | Next::Compact => Self::Agent,
+            Next::Finalize => Self::Finalize,
+        }
+    }
+}
+
+impl From<NextUncompacted> for Next {
+    fn from(next: NextUncompacted) -> Self {
+        match next {
+            NextUncompacted::Tools => Self::Tools,
+            NextUncompacted::Agent => Self::Agent,
+            NextUncompacted::Finalize => Self::Finalize,
+        }
+    }
 }
 
 /// Chooses the route after a model call: pending tool calls, another model call, a summary, or the end.

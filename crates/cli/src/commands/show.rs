@@ -22,7 +22,7 @@ use crate::{
         diff::{Side, diff_of},
         history_tree::tree,
         threads::Standing,
-        watch::watch_of,
+        watch::{Watched, watch_of},
     },
     config::{location::Location, remembered::Remembered},
     graphs::{any_graph::AnyGraph, any_thread::AnySnapshot, state_json::values},
@@ -80,8 +80,8 @@ pub(crate) async fn watch(args: ThreadArgs) -> Result<Exit, Failure> {
         let resume = location.command("resume", &[&args.name]);
         format!("waits for a decision; decide with: {resume}")
     };
-    let unknown = || location.unknown(&args.name);
-    watch_of(store, &*graph, RunOptions::new().thread(thread), args.database.json, waits, unknown).await
+    let (options, json) = (RunOptions::new().thread(thread), args.database.json);
+    watch_of(Watched { store, graph: &*graph, options, location: &location, json }, waits).await
 }
 
 /// Shows the checkpoints of the thread that the options name: as a tree, or newest first as JSON.

@@ -11,13 +11,17 @@ use std::{
 use serde_json::json;
 use superstep::{
     CheckpointId, Checkpointer, History, RunOptions, ThreadId,
-    checkpoint::{CheckpointMeta, TaskRecord},
+    checkpoint::{CheckpointError, CheckpointMeta},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     commands::history_tree::{line, writes},
-    graphs::{any_graph::AnyGraph, any_thread::AnySnapshot},
+    config::location::Location,
+    graphs::{
+        any_graph::AnyGraph,
+        any_thread::{AnySnapshot, AnyTask},
+    },
     output::{
         exit::{Exit, Failure},
         table::{lines, written},
@@ -26,31 +30,41 @@ use crate::{
     session::signals,
 };
 
-/// The time between two looks at the head of the thread.
+/// The time between two readings of the head of the thread.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The number of checkpoints that are read at once.
 const PAGE: usize = 100;
 
-/// Shows the new checkpoints of the thread that the options name, until it is finished or waits, or its run fails. `waits`
-/// formats its questions.
+/// The thread to follow.
+pub(crate) struct Watched<'a> {
+    pub(crate) store: Arc<dyn Checkpointer>,
+    pub(crate) graph: &'a dyn AnyGraph,
+    /// They name the thread.
+    pub(crate) options: RunOptions,
+    pub(crate) location: &'a Location,
+    pub(crate) json: bool,
+}
+
+/// Shows the new checkpoints of a thread until it is finished or waits, or no process runs it. `waits` formats its
+/// questions.
+///
+/// # Errors    No process runs the thread, and its last run failed or was stopped.
 pub(crate) async fn watch_of(
-    store: Arc<dyn Checkpointer>,
-    graph: &dyn AnyGraph,
-    options: RunOptions,
-    json: bool,
+    watched: Watched<'_>,
     waits: impl Fn(&AnySnapshot) -> String,
-    unknown: impl Fn() -> Failure,
 ) -> Result<Exit, Failure> {
+    let Watched { store, graph, options, location, json } = watched;
     graph.open(store.clone(), options.clone()).check_owner().await?;
     let thread = options.get_thread().expect("the options name the thread").clone();
     let cancel = CancellationToken::new();
-    let signals = tokio::spawn(signals::watch(cancel.clone()));
+    let _signals = AbortOnDropHandle::new(tokio::spawn(signals::watch(cancel.clone())));
     let at = |id: CheckpointId| graph.open(store.clone(), options.clone().at(id));
-    // The newest shown checkpoint, and whether the last run of the thread had failed then.
-    let mut shown: Option<(CheckpointId, bool)> = None;
-    let exit = loop {
-        let new = newer(&*store, &thread, shown.map(|(id, _)| id)).await?;
+    let mut shown: Option<CheckpointId> = None;
+    // No process ran the thread after the head was read.
+    let mut is_idle = false;
+    loop {
+        let new = newer(&*store, &thread, shown).await?;
         for meta in &new {
             let text = match json {
                 true => lines([json!({ "event": "checkpoint", "data": meta })]),
@@ -63,41 +77,64 @@ pub(crate) async fn watch_of(
             let result = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
             if result.is_err() {
                 // Without a reader there is nothing to follow for.
-                signals.abort();
                 return written(result).map(|_| Exit::Interrupted);
             }
         }
+        shown = new.last().map(|meta| meta.id).or(shown);
         let snapshot = graph.open(store.clone(), options.clone()).state().await?;
-        let Some(head) = snapshot.checkpoint.as_ref().map(|meta| meta.id) else { return Err(unknown()) };
-        if new.last().is_some_and(|newest| newest.id != head) {
+        let Some(head) = snapshot.checkpoint.as_ref().map(|meta| meta.id) else {
+            return Err(location.unknown(thread.as_str()));
+        };
+        if shown != Some(head) {
             continue;
         }
         if snapshot.next.is_empty() {
             print_note(&format!("thread `{thread}` is finished"));
-            break Exit::Ok;
+            return Ok(Exit::Ok);
         }
         let mut unfinished = snapshot.tasks.iter().filter(|task| !task.is_done);
         if unfinished.all(|task| !task.interrupts.is_empty()) {
             print_note(&waits(&snapshot));
-            break Exit::Waiting;
+            return Ok(Exit::Waiting);
         }
-        let failed = has_failed(&*store, &thread).await?;
-        if failed && shown.is_some_and(|(_, had_failed)| !had_failed) {
-            for task in &snapshot.tasks {
-                if let Some(error) = &task.error {
-                    print_note(&format!("node `{}`: {error}", task.node));
-                }
-            }
-            return Err(Failure::new(Exit::Failed, format!("the run of thread `{thread}` failed")));
+        if is_idle {
+            return Err(stopped(location, &thread, &snapshot));
         }
-        shown = Some((head, failed));
+        is_idle = !is_running(location, &thread).await?;
+        if is_idle {
+            // It may have ended since the head was read.
+            continue;
+        }
         tokio::select! {
-            () = cancel.cancelled() => break Exit::Interrupted,
+            () = cancel.cancelled() => return Ok(Exit::Interrupted),
             () = tokio::time::sleep(INTERVAL) => {}
         }
-    };
-    signals.abort();
-    Ok(exit)
+    }
+}
+
+/// Returns whether a process is the writer of the thread.
+async fn is_running(location: &Location, thread: &ThreadId) -> Result<bool, Failure> {
+    match location.open()?.lease(thread).await {
+        Ok(_) => Ok(false),
+        Err(CheckpointError::Busy { .. }) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The error for an unfinished thread that no process runs.
+fn stopped(location: &Location, thread: &ThreadId, snapshot: &AnySnapshot) -> Failure {
+    let resume = location.command("resume", &[thread.as_str()]);
+    let failed = |task: &AnyTask| Some(format!("node `{}` failed: {}", task.node, task.error.as_ref()?));
+    let failed: Vec<String> = snapshot.tasks.iter().filter_map(failed).collect();
+    if !failed.is_empty() {
+        return Failure::new(Exit::Failed, format!("{}\nresume with: {resume}", failed.join("\n")));
+    }
+    let next: Vec<_> = snapshot.next.iter().map(|node| format!("`{node}`")).collect();
+    let message = format!(
+        "no process runs thread `{thread}`, which stopped before {}; resume it with: {resume}",
+        next.join(", ")
+    );
+    Failure::new(Exit::Thread, message)
 }
 
 /// Returns the checkpoints after a given one, or else only the newest one, the oldest first.
@@ -121,11 +158,4 @@ async fn newer(
     }
     new.reverse();
     Ok(new)
-}
-
-/// Returns whether a task of the head failed without another attempt left.
-async fn has_failed(store: &dyn Checkpointer, thread: &ThreadId) -> Result<bool, Failure> {
-    let loaded = store.load(thread, None).await?;
-    let mut tasks = loaded.iter().flat_map(|loaded| &loaded.tasks);
-    Ok(tasks.any(|(_, task)| matches!(task, TaskRecord::Failed { attempts: 0, .. })))
 }

@@ -6,9 +6,27 @@
 //! pieces of one layer, order each layer by the positions of the neighbours, then draw neighbours close
 //! together.
 
-/// The gaps between nodes in one layer, and between layers.
+/// The gaps between nodes in one layer, and between layers. Arrows change their column only between layers.
 const GAP: f64 = 28.0;
-const LAYER_GAP: f64 = 14.0;
+const LAYER_GAP: f64 = 28.0;
+
+/// The distance of a label from its arrow, which is on its left.
+const BESIDE: f64 = 7.0;
+
+/// Maximum distance of two arrows at one side of a node.
+const PORT: f64 = 24.0;
+
+/// A node to be placed. It is placed by the centre of its box.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// The width of its box.
+    pub(super) width: f64,
+    pub(super) height: f64,
+    /// The width of the straight part of its upper and lower side, where arrows begin and end.
+    pub(super) side: f64,
+    /// The width of its arrow to itself with the label, on its right.
+    pub(super) beside: f64,
+}
 
 /// The number of passes that improve first the order of layers, then the positions in them.
 const SWEEPS: usize = 12;
@@ -38,7 +56,7 @@ pub(super) struct Placed {
 pub(super) struct PlacedLine {
     /// The points of its path from source to target; empty for an arrow from a node to itself.
     pub(super) way: Vec<(f64, f64)>,
-    /// The centre of its label.
+    /// The middle of the left edge of its label.
     pub(super) label: (f64, f64),
 }
 
@@ -46,7 +64,9 @@ pub(super) struct PlacedLine {
 #[derive(Clone, Debug)]
 struct Thing {
     layer: usize,
-    width: f64,
+    /// The extents to the left and to the right of `x`.
+    left: f64,
+    right: f64,
     height: f64,
     /// Its neighbours in the layers above and below.
     above: Vec<usize>,
@@ -54,18 +74,19 @@ struct Thing {
     x: f64,
 }
 
-/// Places nodes of these sizes.
-pub(super) fn place(sizes: &[(f64, f64)], lines: &[Line]) -> Placed {
-    let turned = turned(sizes.len(), lines);
-    let layers_of = layers(sizes.len(), lines, &turned);
-    let mut things: Vec<Thing> = sizes
+/// Places nodes of these shapes.
+pub(super) fn place(shapes: &[Shape], lines: &[Line]) -> Placed {
+    let turned = turned(shapes.len(), lines);
+    let layers_of = layers(shapes.len(), lines, &turned);
+    let mut things: Vec<Thing> = shapes
         .iter()
         .zip(&layers_of)
         // Between two layers of nodes there is one for labels.
-        .map(|(&(width, height), layer)| Thing {
+        .map(|(shape, layer)| Thing {
             layer: layer * 2,
-            width,
-            height,
+            left: shape.width / 2.0,
+            right: shape.width / 2.0 + shape.beside,
+            height: shape.height,
             above: Vec::new(),
             below: Vec::new(),
             x: 0.0,
@@ -77,11 +98,14 @@ pub(super) fn place(sizes: &[(f64, f64)], lines: &[Line]) -> Placed {
         let mut way = Vec::new();
         if top != bottom {
             let mut last = top;
+            // The label is next to the node that makes the choice.
+            let labelled = if *turned { things[bottom].layer - 1 } else { things[top].layer + 1 };
             for layer in things[top].layer + 1..things[bottom].layer {
-                let (width, height) = if layer == things[top].layer + 1 { line.label } else { (0.0, 0.0) };
+                let (width, height) = if layer == labelled { line.label } else { (0.0, 0.0) };
+                let right = if width > 0.0 { width + BESIDE } else { 0.0 };
                 let piece = things.len();
                 let (above, below) = (vec![last], Vec::new());
-                things.push(Thing { layer, width, height, above, below, x: 0.0 });
+                things.push(Thing { layer, left: 0.0, right, height, above, below, x: 0.0 });
                 things[last].below.push(piece);
                 way.push(piece);
                 last = piece;
@@ -93,7 +117,7 @@ pub(super) fn place(sizes: &[(f64, f64)], lines: &[Line]) -> Placed {
     }
     let rows = order(&things);
     spread(&mut things, &rows);
-    finish(things, &rows, sizes.len(), lines, &turned, &pieces)
+    finish(things, &rows, shapes, lines, &turned, &pieces)
 }
 
 /// Returns the arrows that close a cycle, searching from the first node on.
@@ -200,10 +224,11 @@ fn crossings(things: &[Thing], rows: &[Vec<usize>]) -> usize {
 /// Puts each element near the middle of its neighbours, in order and without overlap.
 fn spread(things: &mut [Thing], rows: &[Vec<usize>]) {
     for row in rows {
-        let mut right = 0.0;
+        let mut end = 0.0;
         for thing in row {
-            things[*thing].x = right + things[*thing].width / 2.0;
-            right += things[*thing].width + GAP;
+            let thing = &mut things[*thing];
+            thing.x = end + thing.left;
+            end += thing.left + thing.right + GAP;
         }
     }
     for sweep in 0..2 * SWEEPS {
@@ -218,21 +243,23 @@ fn spread(things: &mut [Thing], rows: &[Vec<usize>]) {
                     if near.is_empty() { things[*thing].x } else { sum / near.len() as f64 }
                 })
                 .collect();
-            let widths: Vec<f64> = row.iter().map(|thing| things[*thing].width).collect();
-            for (thing, x) in row.iter().zip(apart(&wanted, &widths)) {
+            let extents: Vec<_> =
+                row.iter().map(|thing| (things[*thing].left, things[*thing].right)).collect();
+            for (thing, x) in row.iter().zip(apart(&wanted, &extents)) {
                 things[*thing].x = x;
             }
         }
     }
 }
 
-/// Returns the places nearest to the wanted ones, in order and at least [`GAP`] apart.
-fn apart(wanted: &[f64], widths: &[f64]) -> Vec<f64> {
+/// Returns the places nearest to the wanted ones, in order and at least [`GAP`] apart. Each element extends to its left
+/// and right.
+fn apart(wanted: &[f64], extents: &[(f64, f64)]) -> Vec<f64> {
     let mut offsets = Vec::new();
     let mut offset = 0.0;
-    for (at, width) in widths.iter().enumerate() {
+    for (at, (left, _)) in extents.iter().enumerate() {
         if at > 0 {
-            offset += (widths[at - 1] + width) / 2.0 + GAP;
+            offset += extents[at - 1].1 + left + GAP;
         }
         offsets.push(offset);
     }
@@ -254,32 +281,37 @@ fn apart(wanted: &[f64], widths: &[f64]) -> Vec<f64> {
 fn finish(
     mut things: Vec<Thing>,
     rows: &[Vec<usize>],
-    nodes: usize,
+    shapes: &[Shape],
     lines: &[Line],
     turned: &[bool],
     pieces: &[Vec<usize>],
 ) -> Placed {
-    let left = things.iter().map(|thing| thing.x - thing.width / 2.0).fold(f64::INFINITY, f64::min);
+    let left = things.iter().map(|thing| thing.x - thing.left).fold(f64::INFINITY, f64::min);
     things.iter_mut().for_each(|thing| thing.x += GAP - left);
-    let width = things.iter().map(|thing| thing.x + thing.width / 2.0).fold(0.0, f64::max) + GAP;
-    let mut middle = Vec::new();
+    let width = things.iter().map(|thing| thing.x + thing.right).fold(0.0, f64::max) + GAP;
+    // The upper and lower edge of each layer.
+    let mut edges = Vec::new();
     let mut y = LAYER_GAP;
     for row in rows {
-        let height = row.iter().map(|thing| things[*thing].height).fold(LAYER_GAP, f64::max);
-        middle.push(y + height / 2.0);
+        let height = row.iter().map(|thing| things[*thing].height).fold(0.0, f64::max);
+        edges.push((y, y + height));
         y += height + LAYER_GAP;
     }
-    let centre = |thing: usize| (things[thing].x, middle[things[thing].layer]);
+    let centre = |thing: usize| {
+        let (upper, lower) = edges[things[thing].layer];
+        (things[thing].x, f64::midpoint(upper, lower))
+    };
     // Arrows at the same side of a node leave it next to each other, in the order of their targets.
     let port = |node: usize, toward: usize, below: bool| {
         let near = if below { &things[node].below } else { &things[node].above };
         let mut near: Vec<usize> = near.clone();
         near.sort_by(|a, b| things[*a].x.total_cmp(&things[*b].x));
         let at = near.iter().position(|other| *other == toward).unwrap_or(0);
-        let step = (things[node].width / (near.len() + 1) as f64).min(24.0);
+        let others = near.len().saturating_sub(1) as f64;
+        let step = if others > 0.0 { (shapes[node].side / others).min(PORT) } else { 0.0 };
         let (x, y) = centre(node);
         let half = things[node].height / 2.0;
-        (x + (at as f64 - (near.len() - 1) as f64 / 2.0) * step, if below { y + half } else { y - half })
+        (x + (at as f64 - others / 2.0) * step, if below { y + half } else { y - half })
     };
     let lines = lines.iter().zip(turned).zip(pieces).map(|((line, turned), pieces)| {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
@@ -287,13 +319,18 @@ fn finish(
         };
         let (top, bottom) = if *turned { (line.to, line.from) } else { (line.from, line.to) };
         let mut way = vec![port(top, *first, true)];
-        way.extend(pieces.iter().map(|piece| centre(*piece)));
+        // Straight past the nodes and labels of a layer.
+        way.extend(pieces.iter().flat_map(|piece| {
+            let (x, (upper, lower)) = (things[*piece].x, edges[things[*piece].layer]);
+            [(x, upper), (x, lower)]
+        }));
         way.push(port(bottom, *last, false));
         if *turned {
             way.reverse();
         }
-        PlacedLine { way, label: centre(*first) }
+        let (x, y) = centre(if *turned { *last } else { *first });
+        PlacedLine { way, label: (x + BESIDE, y) }
     });
     let lines = lines.collect();
-    Placed { width, height: y, nodes: (0..nodes).map(centre).collect(), lines }
+    Placed { width, height: y, nodes: (0..shapes.len()).map(centre).collect(), lines }
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    ArrowKind, Drawing, DrawnNode,
-    layout::{Line, Placed, PlacedLine, place},
+    Drawing, DrawnNode,
+    layout::{Line, Placed, PlacedLine, Shape, place},
     text::is_round,
 };
 
@@ -13,8 +13,32 @@ const LETTER: f64 = 7.3;
 const LINE: f64 = 18.0;
 const NODE: f64 = 34.0;
 
-/// The extent of an arrow from a node to itself.
-const LOOP: f64 = 34.0;
+/// The radius of a corner, and the width and length of an arrowhead.
+const CORNER: f64 = 6.0;
+const HEAD: (f64, f64) = (7.0, 8.0);
+
+/// The extent of an arrow from a node to itself, and the distance of its ends.
+const LOOP: f64 = 24.0;
+const LOOP_ENDS: f64 = 16.0;
+
+/// The distance of the label from it.
+const LOOP_LABEL: f64 = 6.0;
+
+/// The colours: of a light page, and of a dark one. Programs that do not know the condition use the first.
+const STYLE: &str = "\
+<style>
+.page{fill:#ffffff}.name{fill:#1f2328}.label{fill:#57606a}
+.node{fill:#f3f5f8;stroke:#57606a}.idle{fill:#ffffff;stroke:#b8bec6}.ran{fill:#d9f2dd;stroke:#1a7f37}.pending{fill:#fff3c4;stroke:#b08800}
+.line{fill:none;stroke:#57606a}.line-idle{fill:none;stroke:#b8bec6}.line-ran{fill:none;stroke:#1a7f37;stroke-width:2}
+.head{fill:#57606a}.head-idle{fill:#b8bec6}.head-ran{fill:#1a7f37}
+@media (prefers-color-scheme:dark){
+.page{fill:#0d1117}.name{fill:#e6edf3}.label{fill:#9198a1}
+.node{fill:#161b22;stroke:#8b949e}.idle{fill:#0d1117;stroke:#484f58}.ran{fill:#12341d;stroke:#3fb950}.pending{fill:#3b2e0a;stroke:#d29922}
+.line{stroke:#8b949e}.line-idle{stroke:#484f58}.line-ran{stroke:#3fb950}
+.head{fill:#8b949e}.head-idle{fill:#484f58}.head-ran{fill:#3fb950}
+}
+</style>
+";
 
 /// An arrow of the picture: arrows between the same two nodes that look alike are merged.
 struct Stroke {
@@ -27,27 +51,20 @@ struct Stroke {
 impl Drawing {
     /// Renders the drawing as SVG. Conditional edges are dashed and labelled with their routes. The start and
     /// the end are round. Nodes and arrows that ran are green, pending nodes are yellow, and counts follow
-    /// the names. Equal drawings give equal text.
+    /// the names. The colours follow the reader's light or dark mode. Equal drawings give equal text.
     pub fn svg(&self) -> String {
         let strokes = self.strokes();
-        let sizes: Vec<(f64, f64)> = (0..self.nodes.len()).map(|node| self.size(node, &strokes)).collect();
+        let shapes: Vec<Shape> = (0..self.nodes.len()).map(|node| self.shape(node, &strokes)).collect();
         let lines: Vec<Line> = strokes.iter().map(|stroke| stroke.line).collect();
-        let placed = place(&sizes, &lines);
+        let placed = place(&shapes, &lines);
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w:.0}\" height=\"{h:.0}\" viewBox=\"0 0 {w:.0} {h:.0}\" \
-             font-family=\"ui-monospace, Menlo, Consolas, monospace\" font-size=\"12\">\n",
-            w = placed.width,
-            h = placed.height
+             font-family=\"ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" font-size=\"12\">\n",
+            w = placed.width.ceil(),
+            h = placed.height.ceil()
         );
-        out.push_str("<defs>\n");
-        for (id, color) in [("head", GREY), ("ran", GREEN)] {
-            let _ = writeln!(
-                out,
-                "<marker id=\"{id}\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
-                 orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"{color}\"/></marker>"
-            );
-        }
-        out.push_str("</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
+        out.push_str(STYLE);
+        out.push_str("<rect width=\"100%\" height=\"100%\" class=\"page\"/>\n");
         for (stroke, line) in strokes.iter().zip(&placed.lines) {
             self.draw_arrow(&mut out, stroke, line, &placed);
         }
@@ -61,8 +78,7 @@ impl Drawing {
     fn strokes(&self) -> Vec<Stroke> {
         let mut strokes: Vec<Stroke> = Vec::new();
         for arrow in &self.arrows {
-            // A join makes no choice.
-            let dashed = !matches!(arrow.kind, ArrowKind::Plain | ArrowKind::Join);
+            let dashed = arrow.kind.is_conditional();
             let ran = arrow.runs > 0;
             let label = self.labelled(arrow.kind.label(), arrow.runs);
             let alike = strokes.iter_mut().find(|other| {
@@ -84,12 +100,12 @@ impl Drawing {
         strokes
     }
 
-    /// Returns the space that a node needs, with its arrow to itself on the right and the same margin on the
-    /// left.
-    fn size(&self, node: usize, strokes: &[Stroke]) -> (f64, f64) {
+    /// Returns the space that a node needs, with its arrow to itself on the right.
+    fn shape(&self, node: usize, strokes: &[Stroke]) -> Shape {
         let of_itself = strokes.iter().filter(|stroke| (stroke.line.from, stroke.line.to) == (node, node));
-        let beside = of_itself.map(|stroke| LOOP + stroke.line.label.0).fold(0.0, f64::max);
-        (self.width(&self.nodes[node]) + 2.0 * beside, NODE)
+        let beside = of_itself.map(|stroke| LOOP + LOOP_LABEL + stroke.line.label.0).fold(0.0, f64::max);
+        let (width, corner) = (self.width(&self.nodes[node]), corner(&self.nodes[node]));
+        Shape { width, height: NODE, side: width - 2.0 * corner, beside }
     }
 
     fn width(&self, node: &DrawnNode) -> f64 {
@@ -97,80 +113,91 @@ impl Drawing {
     }
 
     fn draw_node(&self, out: &mut String, node: &DrawnNode, (x, y): (f64, f64)) {
-        let (fill, line) = match node {
-            DrawnNode { pending: true, .. } => ("#fff3c4", YELLOW),
-            DrawnNode { runs: 1.., .. } => ("#d9f2dd", GREEN),
-            _ if self.marked => ("#ffffff", "#b8bec6"),
-            _ => ("#f3f5f8", GREY),
+        let class = match node {
+            DrawnNode { pending: true, .. } => "pending",
+            DrawnNode { runs: 1.., .. } => "ran",
+            _ if self.marked => "idle",
+            _ => "node",
         };
-        let width = self.width(node);
-        let round = if is_round(node) { NODE / 2.0 } else { 6.0 };
-        let title = escape(&self.titled(node));
+        let (width, corner) = (self.width(node), corner(node));
         let _ = writeln!(
             out,
-            "<g id=\"{}\"><rect x=\"{:.0}\" y=\"{:.0}\" width=\"{width:.0}\" height=\"{NODE:.0}\" rx=\"{round:.0}\" \
-             fill=\"{fill}\" stroke=\"{line}\"/>{}</g>",
+            "<g id=\"{}\"><rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{NODE:.1}\" rx=\"{corner:.0}\" \
+             class=\"{class}\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" class=\"name\">{}</text></g>",
             node.id,
             x - width / 2.0,
             y - NODE / 2.0,
-            written(x, y, "#1f2328", &title)
+            y + 4.0,
+            escape(&self.titled(node))
         );
     }
 
     fn draw_arrow(&self, out: &mut String, stroke: &Stroke, line: &PlacedLine, placed: &Placed) {
-        let (color, head) = if stroke.ran { (GREEN, "ran") } else { (GREY, "head") };
-        let color = if self.marked && !stroke.ran { "#b8bec6" } else { color };
-        let thick = if stroke.ran { 2 } else { 1 };
+        let kind = match stroke.ran {
+            true => "-ran",
+            false if self.marked => "-idle",
+            false => "",
+        };
         let dashes = if stroke.dashed { " stroke-dasharray=\"5 4\"" } else { "" };
-        let way = &line.way;
-        let (path, (x, y)) = if way.is_empty() {
-            let node = stroke.line.from;
-            let (x, y) = placed.nodes[node];
-            let right = x + self.width(&self.nodes[node]) / 2.0;
-            let far = right + LOOP - 6.0;
-            let path = format!(
-                "M{right:.0} {:.0}C{far:.0} {:.0} {far:.0} {:.0} {right:.0} {:.0}",
-                y - 8.0,
-                y - 22.0,
-                y + 22.0,
-                y + 8.0
-            );
-            (path, (right + LOOP + stroke.line.label.0 / 2.0 - 8.0, y))
-        } else {
-            let mut path = format!("M{:.0} {:.0}", way[0].0, way[0].1);
-            for pair in way.windows(2) {
-                let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
-                let middle = f64::midpoint(y0, y1);
-                let _ = write!(path, "C{x0:.0} {middle:.0} {x1:.0} {middle:.0} {x1:.0} {y1:.0}");
+        let (half, long) = (HEAD.0 / 2.0, HEAD.1);
+        // The line ends at the base of the head, whose tip is at the node.
+        let (path, head, (x, y)) = match &line.way[..] {
+            [.., (_, before), (x, tip)] => {
+                let base = if tip > before { tip - long } else { tip + long };
+                let head = format!("M{:.1} {base:.1}L{:.1} {base:.1}L{x:.1} {tip:.1}z", x - half, x + half);
+                (curve(&line.way, base), head, line.label)
             }
-            (path, line.label)
+            _ => {
+                let node = stroke.line.from;
+                let (x, y) = placed.nodes[node];
+                let (side, radius) = (x + self.width(&self.nodes[node]) / 2.0, LOOP_ENDS / 2.0);
+                let (upper, lower, turn) = (y - radius, y + radius, side + LOOP - radius);
+                let base = side + long;
+                let path = format!(
+                    "M{side:.1} {upper:.1}L{turn:.1} {upper:.1}A{radius:.1} {radius:.1} 0 0 1 {turn:.1} {lower:.1}L{base:.1} {lower:.1}"
+                );
+                let head = format!(
+                    "M{base:.1} {:.1}L{base:.1} {:.1}L{side:.1} {lower:.1}z",
+                    lower - half,
+                    lower + half
+                );
+                (path, head, (side + LOOP + LOOP_LABEL, y))
+            }
         };
         let _ = writeln!(
             out,
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"{thick}\"{dashes} \
-             marker-end=\"url(#{head})\"/>"
+            "<path d=\"{path}\"{dashes} class=\"line{kind}\"/><path d=\"{head}\" class=\"head{kind}\"/>"
         );
         let first = y - LINE * (stroke.label.len() as f64 - 1.0) / 2.0;
         for (at, line) in stroke.label.iter().enumerate() {
-            let (width, y) = (wide(line), first + LINE * at as f64);
-            // Makes the label readable on top of its arrow.
-            let _ = writeln!(
-                out,
-                "<rect x=\"{:.0}\" y=\"{:.0}\" width=\"{width:.0}\" height=\"14\" fill=\"#ffffff\"/>{}",
-                x - width / 2.0,
-                y - 7.0,
-                written(x, y, "#57606a", &escape(line))
-            );
+            let y = first + LINE * at as f64 + 4.0;
+            let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"label\">{}</text>", escape(line));
         }
     }
 }
 
-const GREY: &str = "#57606a";
-const GREEN: &str = "#1a7f37";
-const YELLOW: &str = "#b08800";
+/// Returns the path through these points, each of which it passes vertically, to the height `end` in the column of the
+/// last point.
+fn curve(way: &[(f64, f64)], end: f64) -> String {
+    let mut path = format!("M{:.1} {:.1}", way[0].0, way[0].1);
+    for (at, pair) in way.windows(2).enumerate() {
+        let ((x0, y0), (x1, mut y1)) = (pair[0], pair[1]);
+        if at + 2 == way.len() {
+            y1 = end;
+        }
+        let middle = f64::midpoint(y0, y1);
+        let _ = match (x1 - x0).abs() < 0.05 {
+            true if (y1 - y0).abs() < 0.05 => Ok(()),
+            true => write!(path, "L{x1:.1} {y1:.1}"),
+            false => write!(path, "C{x0:.1} {middle:.1} {x1:.1} {middle:.1} {x1:.1} {y1:.1}"),
+        };
+    }
+    path
+}
 
-fn written(x: f64, y: f64, color: &str, text: &str) -> String {
-    format!("<text x=\"{x:.0}\" y=\"{:.0}\" text-anchor=\"middle\" fill=\"{color}\">{text}</text>", y + 4.0)
+/// Returns the radius of the corners of a node.
+fn corner(node: &DrawnNode) -> f64 {
+    if is_round(node) { NODE / 2.0 } else { CORNER }
 }
 
 /// Returns the approximate width of a text; letters of East Asian scripts and emoji count as two.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ArrowKind, Drawing, DrawnKind, DrawnNode};
+use super::{Drawing, DrawnKind, DrawnNode};
 
 impl Drawing {
     /// Renders the drawing in Mermaid's flowchart language. Conditional edges are dotted and labelled with
@@ -17,8 +17,8 @@ impl Drawing {
         for arrow in &self.arrows {
             let (from, to) = (&self.nodes[arrow.from].id, &self.nodes[arrow.to].id);
             let _ = match self.labelled(arrow.kind.label(), arrow.runs) {
-                Some(label) if arrow.kind == ArrowKind::Plain => {
-                    writeln!(out, "    {from} -- \"{label}\" --> {to}")
+                Some(label) if !arrow.kind.is_conditional() => {
+                    writeln!(out, "    {from} -- \"{}\" --> {to}", escape_mermaid(&label))
                 }
                 Some(label) => writeln!(out, "    {from} -. \"{}\" .-> {to}", escape_mermaid(&label)),
                 None => writeln!(out, "    {from} --> {to}"),
@@ -31,8 +31,12 @@ impl Drawing {
                 ids.join(",")
             };
             for (class, ids, style) in [
-                ("ran", of(|node| node.runs > 0 && !node.pending), "fill:#d9f2dd,stroke:#1a7f37"),
-                ("pending", of(|node| node.pending), "fill:#fff3c4,stroke:#b08800"),
+                (
+                    "ran",
+                    of(|node| node.runs > 0 && !node.pending),
+                    "fill:#d9f2dd,stroke:#1a7f37,color:#1f2328",
+                ),
+                ("pending", of(|node| node.pending), "fill:#fff3c4,stroke:#b08800,color:#1f2328"),
             ] {
                 if !ids.is_empty() {
                     let _ = writeln!(out, "    classDef {class} {style}\n    class {ids} {class}");
@@ -71,7 +75,7 @@ impl Drawing {
             if let Some(label) = self.labelled(arrow.kind.label(), arrow.runs) {
                 style.push(format!("label=\"{}\"", escape_dot(&label)));
             }
-            if arrow.kind != ArrowKind::Plain {
+            if arrow.kind.is_conditional() {
                 style.push("style=dashed".to_owned());
             }
             if arrow.runs > 0 {
@@ -93,7 +97,10 @@ impl Drawing {
         for arrow in &self.arrows {
             let (from, to) = (&self.nodes[arrow.from].label, &self.nodes[arrow.to].label);
             let _ = match arrow.kind.label() {
-                Some(route) => write!(out, "{from:width$} ┄┄▶ {to}  ({route})"),
+                Some(route) if arrow.kind.is_conditional() => {
+                    write!(out, "{from:width$} ┄┄▶ {to}  ({route})")
+                }
+                Some(join) => write!(out, "{from:width$} ──▶ {to}  ({join})"),
                 None => write!(out, "{from:width$} ──▶ {to}"),
             };
             let _ = if arrow.runs > 0 { writeln!(out, "  ×{}", arrow.runs) } else { writeln!(out) };

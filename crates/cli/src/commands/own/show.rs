@@ -9,7 +9,7 @@ use crate::{
         diff::{Side, diff_of},
         replay::{line_of, text_of},
         show::{history_of, rendered},
-        watch::watch_of,
+        watch::{Watched, watch_of},
     },
     config::location::Location,
     graphs::{
@@ -99,13 +99,13 @@ pub(crate) async fn diff(args: OwnDiffArgs, program: &str, graphs: &GraphSet) ->
 pub(crate) async fn watch(args: OwnThreadArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
     let OwnThreadArgs { name, database } = args;
     let location = Location::of_program(program, database.db)?;
-    let unknown = || location.unknown(&name);
-    let owned = graphs.owned(location.existing(&name)?, &name, None, unknown).await?;
+    let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
     let waits = |snapshot: &AnySnapshot| {
         let interrupts: Vec<_> = snapshot.interrupts().cloned().collect();
         questions(&location, &owned.name, &interrupts)
     };
-    watch_of(owned.store, &**owned.graph, owned.options, database.json, waits, unknown).await
+    let (store, graph, options) = (owned.store.clone(), &**owned.graph, owned.options.clone());
+    watch_of(Watched { store, graph, options, location: &location, json: database.json }, waits).await
 }
 
 /// Draws a graph, or the path of a thread.
