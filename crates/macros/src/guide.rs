@@ -7,8 +7,8 @@ use syn::{Error, LitStr, Result};
 /// The files of the published crate, for pages that are not part of its rustdoc.
 const SOURCE: &str = "https://docs.rs/crate/superstep/latest/source/";
 
-/// The pages of `docs` that are not part of any rustdoc.
-const UNCOMPILED: [&str; 3] = ["CONTRIBUTING", "MIGRATING", "README"];
+/// The pages of `docs` that are not part of the rustdoc of `superstep`.
+const UNCOMPILED: [&str; 4] = ["CONTRIBUTING", "MIGRATING", "README", "own-program"];
 
 /// Returns the text of `file`, a path below the folder of the crate, with links that work in rustdoc.
 pub(crate) fn text(file: &LitStr) -> Result<String> {
