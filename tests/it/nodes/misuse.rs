@@ -46,6 +46,8 @@ async fn a_result_of_another_effect_is_an_error_with_the_effects() {
     let graph = order(&Charges::default());
     let pay = node(&graph, "pay").answer("approve", true).effect("charges", "r-1");
     insta::assert_snapshot!(error(pay).await, @"the given result of `charges` was not used; the other effects were `charge`, `rate`");
+    let waiting = node(&graph, "pay").effect("charge", "r-1").run().await.unwrap();
+    assert_eq!((waiting.questions.len(), waiting.effects.len()), (1, 0));
     insta::assert_snapshot!(error(node(&graph, "plan").effect("charge", 1)).await, @"the given result of `charge` was not used; the node has no other effects");
 }
 

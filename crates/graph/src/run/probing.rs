@@ -244,10 +244,12 @@ impl<S: State> Probing<S> {
         given.expect("the recorder is new");
         let begin = driver.begin_leased(checkpointer, thread, None, RunInput::Nothing, &config).await;
         let begin = begin.map_err(Stop::into_error)?;
-        let first = Some(&*self.log()).filter(|log| !log.has_committed).map(|log| log.state.clone());
-        if let Some(state) = first {
-            // With the values that are not stored, which a run passes from one superstep to the next.
-            driver.state = state;
+        {
+            let log = self.log();
+            if !log.has_committed {
+                // With the values that are not stored, which a run passes from one superstep to the next.
+                driver.state = log.state.clone();
+            }
         }
         let status = match driver.drive(begin, limits, &config).await {
             Ok(status) => status,
