@@ -47,12 +47,12 @@ struct Nothing {
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let called = cx().effect("charge", "r-1").call(|cx| pay(Order { cents: 5, ..Order::default() }, cx)).await?;
-/// let update = called.output.expect("it asks nothing")?;
+/// let update = called.output.expect("it asks nothing").map_err(|error| error.to_string())?;
 /// assert_eq!(update.receipt, Some(Some("r-1".to_owned())));
 /// assert_eq!(called.events, [("paying".to_owned(), 5.into())]);
-/// # Ok::<(), superstep_graph::NodeError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
-/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn cx() -> CxTest {
     CxTest { node: "node".to_owned(), setup: Setup::default() }
