@@ -18,12 +18,13 @@ use crate::{
 /// The first bytes of a rollback journal of SQLite.
 const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
-/// The modes of opening a file, in the order of attempts.
+/// The modes of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// With other programs at the same time.
+    /// With other programs at the same time. Leaves the files of a log behind, if it is the last to close the database.
     Shared,
-    /// With SQLite's recovery from a killed process: of a rollback journal, or a log.
+    /// In the same way, with the right to write to files, but not to tables: removes the files of a log at the end, and recovers
+    /// from a killed process, of which a rollback journal or a log is left.
     Mended,
     /// On read-only media: without locks, and without new files.
     Alone {
@@ -39,7 +40,9 @@ pub(super) fn connect(
     let file = find(path)?;
     let has_log = fs::metadata(beside(&file, "-wal")).is_ok_and(|log| log.len() > 0);
     let mut refused = None;
-    for mode in [Mode::Shared, Mode::Mended, Mode::Alone { log: has_log }] {
+    // A log that a killed process left remains as it is, so that reading destroys nothing.
+    let together = if has_log { [Mode::Shared, Mode::Mended] } else { [Mode::Mended, Mode::Shared] };
+    for mode in together.into_iter().chain([Mode::Alone { log: has_log }]) {
         if matches!(mode, Mode::Alone { .. }) && was_empty(&file) {
             return Ok((super::in_memory()?, file));
         }
