@@ -2,18 +2,22 @@
 
 use std::{
     future::Future,
+    io::Cursor,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
 };
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use serde_json::Value;
 use superstep::{
     Checkpointer, CompiledGraph, Cx, END, Event, Interrupt, Log, MemoryCheckpointer, NodeRef, RunError,
     RunOptions, START, State, StateGraph, StreamMode,
-    checkpoint::CheckpointMeta,
+    checkpoint::{
+        CheckpointMeta,
+        text::{self, ExportOptions},
+    },
     thread::{StateSnapshot, TaskSnapshot},
 };
 use tokio::sync::Notify;
@@ -89,6 +93,8 @@ impl Calls {
 /// The storage of a scenario's threads.
 pub(crate) enum Backend {
     Memory(Arc<MemoryCheckpointer>),
+    /// A store in memory that a process leaves to the next one as text.
+    Text(Mutex<Arc<MemoryCheckpointer>>),
     #[cfg(feature = "sqlite")]
     Sqlite(tempfile::TempDir),
 }
@@ -97,6 +103,11 @@ impl Backend {
     /// A store with typed values, as in release builds. Most other tests in memory encode them, as a database does.
     pub(crate) fn memory() -> Self {
         Self::Memory(Arc::new(MemoryCheckpointer::new().keeping_values(true)))
+    }
+
+    /// A store whose threads are exported and imported when it is opened again, unless an earlier graph still has it.
+    pub(crate) fn text() -> Self {
+        Self::Text(Mutex::default())
     }
 
     #[cfg(feature = "sqlite")]
@@ -108,6 +119,14 @@ impl Backend {
     pub(crate) fn open(&self) -> Arc<dyn Checkpointer> {
         match self {
             Self::Memory(store) => store.clone(),
+            Self::Text(store) => {
+                let mut store = store.lock().unwrap();
+                if Arc::strong_count(&store) == 1 {
+                    let moved = moved(&store).now_or_never().expect("a store in memory does not wait");
+                    *store = Arc::new(moved);
+                }
+                store.clone()
+            }
             #[cfg(feature = "sqlite")]
             Self::Sqlite(folder) => {
                 let path = folder.path().join("threads.db");
@@ -122,7 +141,18 @@ impl Backend {
     }
 }
 
-/// Makes each scenario a test in memory and a test in a database.
+/// Moves all threads to another store as text.
+async fn moved(store: &MemoryCheckpointer) -> MemoryCheckpointer {
+    let (next, options) = (MemoryCheckpointer::new(), ExportOptions::default());
+    for thread in store.names().await.unwrap() {
+        let text = text::export(store, &thread, &options).await.unwrap();
+        text::import(&next, &mut Cursor::new(&text)).await.unwrap();
+        assert_eq!(text::export(&next, &thread, &options).await.unwrap(), text);
+    }
+    next
+}
+
+/// Makes each scenario a test in memory, a test in memory with threads that are moved as text, and a test in a database.
 macro_rules! on_every_store {
     ($($(#[$attribute:meta])* async fn $name:ident($backend:ident: Backend) $body:block)*) => {$(
         $(#[$attribute])*
@@ -132,6 +162,11 @@ macro_rules! on_every_store {
             #[tokio::test(start_paused = true)]
             async fn in_memory() {
                 super::$name(crate::support::Backend::memory()).await;
+            }
+
+            #[tokio::test(start_paused = true)]
+            async fn in_text() {
+                super::$name(crate::support::Backend::text()).await;
             }
 
             #[cfg(feature = "sqlite")]

@@ -48,6 +48,33 @@ pub trait Checkpointer: Send + Sync + 'static {
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>>;
 
+    /// Reads a checkpoint as it was committed: its own updates and snapshot without the path to its state, and the
+    /// records of its tasks without those that a later checkpoint applied. `None` if it does not exist.
+    ///
+    /// It is for programs that copy a thread, such as [`text::export`](crate::text::export). If the parent was pruned, the
+    /// updates may be empty.
+    ///
+    /// The default implementation [loads](Self::load) the checkpoint and its parent, which costs more with each commit since
+    /// the last snapshot, and returns applied updates among the records as well.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Storage`] from the default implementation if a snapshot hides the updates.
+    fn read_commit(
+        &self,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> BoxFuture<'_, Result<Option<Commit>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let Some(loaded) = self.load(&thread, Some(at)).await? else { return Ok(None) };
+            let parent = match loaded.meta.parent.filter(|_| !loaded.meta.parent_pruned) {
+                Some(parent) => self.load(&thread, Some(parent)).await?,
+                None => None,
+            };
+            Commit::of_loaded(&thread, loaded, parent).map(Some)
+        })
+    }
+
     /// Loads the head. If a state was [remembered](Self::remember) for exactly this checkpoint, returns it, and may leave
     /// out [`Loaded::snapshot`] and [`Loaded::commits`].
     ///
@@ -224,7 +251,7 @@ pub trait Checkpointer: Send + Sync + 'static {
 }
 
 /// Draws a unique random number.
-fn drawn() -> Result<String, CheckpointError> {
+pub(crate) fn drawn() -> Result<String, CheckpointError> {
     let drawn = SysRng.try_next_u64().map_err(|cause| CheckpointError::Storage {
         what: "this machine has no random number for a new thread; try again".to_owned(),
         source: Some(Box::new(cause)),

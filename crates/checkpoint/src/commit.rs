@@ -10,6 +10,7 @@ use superstep_engine::{ChannelSet, Control, NodeName};
 use superstep_state::{Snapshot, StoredUpdate};
 
 use crate::{
+    CheckpointError,
     commit::own::{GRAPH, NONCE, VERSION},
     ids::{CheckpointId, ThreadId},
     record::TaskRecord,
@@ -88,10 +89,12 @@ pub mod own {
     pub const VERSION: &str = "$version";
     /// The nonce of the thread.
     pub const NONCE: &str = "$nonce";
+    /// On every checkpoint of a thread whose text was redacted: the names of the rules.
+    pub const REDACTED: &str = "$redacted";
 
     /// All of them.
-    pub const ALL: [&str; 11] =
-        [TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE];
+    pub const ALL: [&str; 12] =
+        [TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE, REDACTED];
 }
 
 impl CheckpointMeta {
@@ -166,6 +169,49 @@ impl fmt::Debug for LazyFingerprints {
 impl PartialEq for LazyFingerprints {
     fn eq(&self, other: &Self) -> bool {
         self.written == other.written && Arc::ptr_eq(&self.graph, &other.graph)
+    }
+}
+
+impl Commit {
+    /// Rebuilds the commit of a checkpoint from its load and that of its parent.
+    pub(crate) fn of_loaded(
+        thread: &ThreadId,
+        loaded: Loaded,
+        parent: Option<Loaded>,
+    ) -> Result<Self, CheckpointError> {
+        let Loaded { meta, applied, snapshot, mut commits, tasks, fingerprints, .. } = loaded;
+        // With a snapshot of its own, no commit is left to fold.
+        let is_own = snapshot.is_some() && commits.is_empty();
+        let folded = commits.pop().unwrap_or_default();
+        let of_parent = parent.map(|parent| parent.tasks).unwrap_or_default();
+        let recorded = |slot: u32| {
+            let found = of_parent.iter().find(|(of, _)| *of == slot)?;
+            match &found.1 {
+                TaskRecord::Finished { update, .. } if meta.source == Source::Loop => Some(update.clone()),
+                _ => None,
+            }
+        };
+        let mut tasks_applied = Vec::with_capacity(applied.len());
+        for (nth, (slot, node)) in applied.into_iter().enumerate() {
+            let update = match is_own {
+                false => folded.get(nth).cloned(),
+                true if meta.parent_pruned => Some(StoredUpdate::empty()),
+                true => recorded(slot),
+            };
+            let update = update.ok_or_else(|| CheckpointError::hidden_update(thread, meta.id, slot))?;
+            tasks_applied.push(AppliedTask { slot, recorded: false, node, update });
+        }
+        Ok(Self {
+            parent: meta.parent,
+            source: meta.source,
+            control: meta.control,
+            created_ms: meta.created_ms,
+            metadata: meta.metadata,
+            applied: tasks_applied,
+            snapshot: snapshot.filter(|_| is_own),
+            records: tasks,
+            fingerprints,
+        })
     }
 }
 
@@ -251,9 +297,85 @@ impl CheckpointMeta {
         Some(GraphId { name: text(GRAPH)?, version: text(VERSION) })
     }
 
+    /// Returns the rules by which values were replaced when the thread was exported as text, such as `channel email`; from
+    /// the metadata in a [`Checkpointer`](crate::Checkpointer). Empty if none were, and in the checkpoints that graphs show.
+    pub fn redacted(&self) -> Vec<String> {
+        let rules = self.metadata.get(own::REDACTED).and_then(Value::as_array).into_iter().flatten();
+        rules.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
     /// See [`Checkpointer::nonce`](crate::Checkpointer::nonce).
     #[doc(hidden)]
     pub fn nonce(&self) -> Option<&str> {
         self.metadata.get(NONCE).and_then(Value::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::{Checkpointer, MemoryCheckpointer, Prune, TaskKey};
+
+    fn now<T>(future: impl Future<Output = Result<T, CheckpointError>>) -> Result<T, CheckpointError> {
+        future.now_or_never().expect("a store in memory does not wait")
+    }
+
+    fn commit(parent: Option<u64>, source: Source, update: &str) -> Commit {
+        let task = AppliedTask { slot: 0, recorded: false, node: "a".into(), update: update.into() };
+        Commit {
+            parent: parent.map(CheckpointId),
+            source,
+            control: Control::new(0, vec!["a".into()]),
+            created_ms: 7,
+            metadata: Map::new(),
+            applied: vec![task],
+            snapshot: None,
+            records: Vec::new(),
+            fingerprints: None,
+        }
+    }
+
+    /// Rebuilds the commit of a checkpoint as the default implementation of `read_commit` does.
+    fn rebuilt(store: &MemoryCheckpointer, id: u64) -> Result<Commit, CheckpointError> {
+        let thread = "t".into();
+        let loaded = now(store.load(&thread, Some(CheckpointId(id))))?.expect("it exists");
+        let parent = match loaded.meta.parent.filter(|_| !loaded.meta.parent_pruned) {
+            Some(parent) => now(store.load(&thread, Some(parent)))?,
+            None => None,
+        };
+        Commit::of_loaded(&thread, loaded, parent)
+    }
+
+    #[test]
+    fn a_commit_is_rebuilt_from_loads_unless_a_snapshot_hides_its_updates() {
+        let (store, thread) = (MemoryCheckpointer::new(), ThreadId::from("t"));
+        let snapshot = || Some(Snapshot::from(Vec::new()));
+        let commits = vec![
+            commit(None, Source::Input, "1"),
+            Commit { snapshot: snapshot(), ..commit(Some(1), Source::Loop, "2") },
+            Commit { snapshot: snapshot(), ..commit(Some(2), Source::Update, "3") },
+            commit(Some(3), Source::Loop, "4"),
+        ];
+        now(store.commit_all(&thread, None, commits)).unwrap();
+        let task = TaskKey { thread: thread.clone(), checkpoint: CheckpointId(4), slot: 1 };
+        now(store.record(&task, TaskRecord::Cancelled { once: Default::default() })).unwrap();
+        let read = |id| now(store.read_commit(&thread, CheckpointId(id))).unwrap().unwrap();
+        for id in [2, 4] {
+            assert_eq!(rebuilt(&store, id).unwrap(), read(id));
+        }
+        let applied = rebuilt(&store, 1).unwrap().records;
+        let update = "2".into();
+        assert_eq!(applied, [(0, TaskRecord::Finished { update, targets: Vec::new(), failure: None })]);
+        let hidden = rebuilt(&store, 3).unwrap_err().to_string();
+        assert!(hidden.ends_with("implement `Checkpointer::read_commit` for this backend"), "{hidden}");
+        let prune = Prune {
+            keep: [CheckpointId(2)].into(),
+            snapshots: [(CheckpointId(4), Vec::new())].into(),
+            ..Prune::default()
+        };
+        now(store.prune(&thread, CheckpointId(4), prune)).unwrap();
+        assert_eq!(rebuilt(&store, 4).unwrap().applied[0].update, StoredUpdate::empty());
     }
 }

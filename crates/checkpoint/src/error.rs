@@ -82,6 +82,17 @@ impl CheckpointError {
         }
     }
 
+    /// Creates the error of a commit that cannot be read because a snapshot hides its updates.
+    pub(crate) fn hidden_update(thread: &ThreadId, at: CheckpointId, slot: u32) -> Self {
+        Self::Storage {
+            what: format!(
+                "checkpoint {at} of thread `{thread}` has a snapshot, which hides the update of task {slot}; implement \
+                 `Checkpointer::read_commit` for this backend"
+            ),
+            source: None,
+        }
+    }
+
     /// Creates the error of a prune that retains a checkpoint that does not exist.
     pub fn nothing_to_keep(thread: &ThreadId, kept: CheckpointId) -> Self {
         Self::Storage {

@@ -18,6 +18,7 @@ mod record;
 mod shared;
 pub mod store;
 mod subgraph_path;
+pub mod text;
 
 pub use chain::chain;
 pub use checkpointer::{Checkpointer, Lease};

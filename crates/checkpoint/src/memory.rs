@@ -104,6 +104,14 @@ impl Checkpointer for MemoryCheckpointer {
         Box::pin(ready(Ok(way.map(CheckpointPath::read))))
     }
 
+    fn read_commit(
+        &self,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> BoxFuture<'_, Result<Option<Commit>, CheckpointError>> {
+        Box::pin(ready(Ok(self.look(thread, |stored| stored.commit(at)).flatten())))
+    }
+
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
         let found = self.look(thread, |stored| match stored.head_state() {
             Some(state) => Some((stored.tip()?, Some(state))),

@@ -69,7 +69,7 @@ pub mod checkpoint {
     pub use superstep_checkpoint::{
         AppliedTask, CheckpointError, CheckpointMeta, Commit, GraphId, HeadState, LazyFingerprints, Lease,
         Loaded, LoadedHead, Prune, RecordedTarget, Replaced, Retention, Segment, Source, SubgraphPath,
-        TaskKey, TaskRecord, Within,
+        TaskKey, TaskRecord, Within, text,
     };
 }
 

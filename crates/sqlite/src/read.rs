@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use superstep_checkpoint::{
-    CheckpointError, CheckpointId, CheckpointMeta, HeadState, History, Loaded, LoadedHead, TaskRecord,
-    ThreadId,
+    AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, HeadState, History, Loaded,
+    LoadedHead, TaskRecord, ThreadId,
 };
 use superstep_engine::{Control, NodeName};
 use superstep_state::{RawJson, Snapshot, StoredUpdate};
@@ -97,6 +97,23 @@ impl Database {
             return Ok(None);
         };
         Reader { connection: &transaction, place: &place, thread, row }.load(at)
+    }
+
+    /// Reads a checkpoint as it was committed.
+    pub(crate) fn read_commit(
+        &mut self,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> Result<Option<Commit>, CheckpointError> {
+        let place = self.place.clone();
+        let transaction = self
+            .connection
+            .transaction()
+            .map_err(|cause| error::database(&place, &format!("read thread `{thread}`"), cause))?;
+        let Some(row) = ThreadRow::find(&transaction, &place, &self.names, thread)? else {
+            return Ok(None);
+        };
+        Reader { connection: &transaction, place: &place, thread, row }.commit(at)
     }
 
     /// Returns whether there is no such thread; `None` if that cannot be read.
@@ -238,25 +255,71 @@ impl Reader<'_> {
     fn load(&self, at: Option<CheckpointId>) -> Result<Option<Loaded>, CheckpointError> {
         let (key, head) = (self.row.key, self.row.head);
         let id = at.unwrap_or(head);
-        if id > head || id.0 == 0 {
-            return Ok(None);
-        }
-        let Some(meta) = self.meta(id)? else {
-            return match at.filter(|_| !self.row.is_whole() && id < head) {
-                Some(_) => {
-                    // The checkpoint was pruned, if the number of missing ones is correct, and it is one of them: the
-                    // search for a row may miss it.
-                    match self.history(&History::default())?.iter().any(|meta| meta.id == id) {
-                        true => Err(error::missing(self.place, self.thread, id, "its row")),
-                        false => Ok(None),
-                    }
-                }
-                None => Err(error::missing(self.place, self.thread, id, "its row")),
-            };
-        };
+        let Some(meta) = self.find(id)? else { return Ok(None) };
         let LoadedParts { applied, snapshot, commits } = self.way_back(id)?;
         let tasks = self.tasks(id, key.checkpoint(id).expect("ids up to the head are small"))?;
         Ok(Some(Loaded { meta, head, applied, snapshot, commits, tasks, fingerprints: None }))
+    }
+
+    /// Returns the metadata of a checkpoint; `None` if the thread never had it, or it was pruned.
+    fn find(&self, id: CheckpointId) -> Result<Option<CheckpointMeta>, CheckpointError> {
+        let head = self.row.head;
+        if id > head || id.0 == 0 {
+            return Ok(None);
+        }
+        if let Some(meta) = self.meta(id)? {
+            return Ok(Some(meta));
+        }
+        // The checkpoint was pruned, if the number of missing ones is correct, and it is one of them: the search for a row
+        // may miss it.
+        let is_pruned = !self.row.is_whole()
+            && id < head
+            && !self.history(&History::default())?.iter().any(|meta| meta.id == id);
+        if is_pruned { Ok(None) } else { Err(error::missing(self.place, self.thread, id, "its row")) }
+    }
+
+    /// Reads a checkpoint as it was committed.
+    fn commit(&self, id: CheckpointId) -> Result<Option<Commit>, CheckpointError> {
+        let Some(meta) = self.find(id)? else { return Ok(None) };
+        let missing = || error::missing(self.place, self.thread, id, "its row");
+        let key = self.row.key.checkpoint(id).ok_or_else(missing)?;
+        let mut statement = self.prepare(&way_back())?;
+        let mut rows = statement.query([key, key]).map_err(|cause| self.refused(cause))?;
+        let row = rows.next().map_err(|cause| self.refused(cause))?.ok_or_else(missing)?;
+        let mut applied = Vec::new();
+        for task in self.applied(id, row)? {
+            let recorded = task.update.is_none();
+            let update = match task.update {
+                Some(update) => update.into(),
+                // Its record was pruned with the parent.
+                None if meta.parent_pruned => StoredUpdate::empty(),
+                None => self.recorded(id, meta.parent, task.slot)?,
+            };
+            applied.push(AppliedTask { slot: task.slot, recorded, node: task.node.as_ref().into(), update });
+        }
+        let snapshot = self.snapshot(id, row)?;
+        let records = self.own_tasks(id, key)?;
+        let CheckpointMeta { parent, source, control, created_ms, metadata, .. } = meta;
+        let fingerprints = None;
+        Ok(Some(Commit {
+            parent,
+            source,
+            control,
+            created_ms,
+            metadata,
+            applied,
+            snapshot,
+            records,
+            fingerprints,
+        }))
+    }
+
+    /// Returns the snapshot in a row of [`way_back`].
+    fn snapshot(&self, id: CheckpointId, row: &Row<'_>) -> Result<Option<Snapshot>, CheckpointError> {
+        let stored = row.get_ref(3).map_err(|cause| self.refused(cause))?;
+        let stored = stored.as_bytes_or_null().map_err(|cause| self.damaged(id, "snapshot", cause))?;
+        let channels = stored.map(stored::snapshot).transpose();
+        Ok(channels.map_err(|cause| self.damaged(id, "snapshot", cause))?.map(Snapshot::from))
     }
 
     /// Loads the head without the path to its state.
@@ -395,13 +458,8 @@ impl Reader<'_> {
                 if id == from {
                     way.applied = named(&applied);
                 }
-                let stored = row.get_ref(3).map_err(|cause| self.refused(cause))?;
-                if let Some(stored) =
-                    stored.as_bytes_or_null().map_err(|cause| self.damaged(id, "snapshot", cause))?
-                {
-                    let channels = stored::snapshot(stored);
-                    way.snapshot =
-                        Some(channels.map_err(|cause| self.damaged(id, "snapshot", cause))?.into());
+                if let Some(snapshot) = self.snapshot(id, row)? {
+                    way.snapshot = Some(snapshot);
                     next = None;
                     break;
                 }
@@ -454,12 +512,21 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the records of the checkpoint's own tasks.
+    /// Returns the records of the checkpoint's own tasks, with those that a superstep folded.
     pub(crate) fn tasks(
         &self,
         id: CheckpointId,
         key: i64,
     ) -> Result<Vec<(u32, TaskRecord)>, CheckpointError> {
+        let mut tasks = self.own_tasks(id, key)?;
+        if id < self.row.head {
+            self.add_applied(id, &mut tasks)?;
+        }
+        Ok(tasks)
+    }
+
+    /// Returns the records of the checkpoint's own tasks.
+    fn own_tasks(&self, id: CheckpointId, key: i64) -> Result<Vec<(u32, TaskRecord)>, CheckpointError> {
         let (mut tasks, mut sum) = (Vec::new(), 0);
         let mut effects: BTreeMap<u32, BTreeMap<String, RawJson>> = BTreeMap::new();
         {
@@ -485,9 +552,6 @@ impl Reader<'_> {
         let stored = self.prepare(TASK_SUM)?.query_row([key], |row| row.get(0)).optional();
         if stored.map_err(|cause| self.refused(cause))?.unwrap_or(0) != sum || !effects.is_empty() {
             return Err(error::missing(self.place, self.thread, id, "the record of a task"));
-        }
-        if id < self.row.head {
-            self.add_applied(id, &mut tasks)?;
         }
         Ok(tasks)
     }

@@ -98,7 +98,7 @@ impl SqliteCheckpointer {
 
     /// Opens the database at `path` read-only: every request to write fails.
     ///
-    /// An unfinished write of a killed process is completed or undone. If the file or its folder is not
+    /// Nothing is left beside the file. An unfinished write of a killed process is completed or undone. If the file or its folder is not
     /// writable, as on a read-only medium, it is read as it is. A database of an older superstep is read in
     /// its own schema and not migrated.
     ///
@@ -174,6 +174,15 @@ impl Checkpointer for SqliteCheckpointer {
             }
             self.requests.run(move |database| database.load(&thread, at)).await
         })
+    }
+
+    fn read_commit(
+        &self,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> BoxFuture<'_, Result<Option<Commit>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.requests.run(move |database| database.read_commit(&thread, at)))
     }
 
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {

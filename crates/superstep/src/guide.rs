@@ -39,6 +39,7 @@ guides! {
     drawing = "docs/drawing.md";
     checkpoints = "docs/checkpoints.md";
     replay = "docs/replay.md";
+    text = "docs/text.md";
     #[cfg(feature = "agent")]
     turns = "docs/turns.md";
     #[cfg(feature = "agent")]

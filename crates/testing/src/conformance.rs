@@ -13,6 +13,7 @@ mod memories;
 mod operations;
 mod pruning;
 mod stores;
+mod texts;
 mod writers;
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
@@ -46,7 +47,7 @@ pub use self::{
 pub async fn check(make: impl AsyncFn() -> Arc<dyn Checkpointer>) {
     let mut failures = Vec::new();
     let cases = commits::CASES.iter().chain(branches::CASES).chain(listing::CASES).chain(children::CASES);
-    let cases = cases.chain(pruning::CASES).chain(writers::CASES);
+    let cases = cases.chain(pruning::CASES).chain(texts::CASES).chain(writers::CASES);
     for (name, case) in cases {
         let store = make().await;
         if let Err(panic) = AssertUnwindSafe(case(store)).catch_unwind().await {

@@ -2,9 +2,20 @@
 //!
 //! Start at [`transcript`].
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-use superstep_graph::{Event, State, node::NodeName, stream::MessageKind};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+use superstep_graph::{
+    Checkpointer, Event, History, State, ThreadId,
+    checkpoint::{CheckpointError, TaskRecord},
+    node::NodeName,
+    state::StoredUpdate,
+    stream::MessageKind,
+};
 
 /// Formats events, one per line, in order.
 ///
@@ -57,7 +68,7 @@ pub fn transcript<'a, S: State>(events: impl IntoIterator<Item = &'a Event<S>>) 
     out
 }
 
-fn line<S: State>(out: &mut String, event: &Event<S>) -> std::fmt::Result {
+fn line<S: State>(out: &mut String, event: &Event<S>) -> fmt::Result {
     match event {
         Event::Values { step, state, .. } => writeln!(out, "{step} = {}", values(state)),
         Event::Update { step, node, update, .. } => writeln!(out, "{step} {node} → {}", json(update)),
@@ -81,6 +92,124 @@ fn line<S: State>(out: &mut String, event: &Event<S>) -> std::fmt::Result {
         Event::Interrupt(asked) => writeln!(out, "{} asks {} {}", asked.node, asked.key, asked.question),
         Event::Lagged { skipped } => writeln!(out, "{skipped} events are lost"),
         _ => panic!("an event that transcripts do not know; they have to be taught its line"),
+    }
+}
+
+/// Formats a stored thread as [`transcript`] formats the updates, checkpoints and questions of its runs: all checkpoints in the
+/// order in which they were stored, those of other branches as well, without the threads of subgraphs.
+///
+/// Inputs and recorded data are left out, as in events. The failures of unfinished tasks are those of the last attempt.
+///
+/// # Example
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use std::sync::Arc;
+/// use superstep_graph::{END, MemoryCheckpointer, START, State, StateGraph};
+/// use superstep_testing::transcript::stored;
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Count {
+///     n: u32,
+/// }
+///
+/// let mut graph = StateGraph::<Count>::new("count");
+/// let more = graph.add_node("more", async |state: Count, _| Count::update().n(state.n + 1));
+/// graph.add_edge(START, more);
+/// graph.add_edge(more, END);
+/// let store = Arc::new(MemoryCheckpointer::new());
+/// let graph = graph.compile()?.with_checkpointer(store.clone());
+/// graph.thread("t").run(Count::update().n(1)).await?;
+/// assert_eq!(
+///     stored(&*store, "t").await?,
+///     "-1 stored (input), next __start__\n0 stored (loop), next more\n1 more → {\"n\":2}\n1 stored (loop), next nothing\n"
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Those of the checkpointer; [`CheckpointError::NoThread`] if the thread does not exist.
+pub async fn stored(
+    store: &dyn Checkpointer,
+    thread: impl Into<ThreadId>,
+) -> Result<String, CheckpointError> {
+    let thread = thread.into();
+    let history = store.history(&thread, History::default()).await?;
+    let mut out = String::new();
+    for meta in history.iter().rev() {
+        let Some(commit) = store.read_commit(&thread, meta.id).await? else { continue };
+        let (source, step) = (meta.source.as_str(), meta.control.step);
+        let mut lines = String::new();
+        for task in commit.applied.iter().filter(|task| task.node.as_str() != INPUT) {
+            let update = update(&task.update).map_err(|cause| CheckpointError::Corrupt {
+                what: format!("checkpoint {} of thread `{thread}` has an update that is not JSON", meta.id),
+                source: Some(cause.into()),
+            })?;
+            lines.push_str(&format!("{step} {} → {update}\n", task.node));
+        }
+        lines.push_str(&format!("{step} stored ({source}), next {}\n", names(&meta.control.next)));
+        for (slot, record) in &commit.records {
+            let node = usize::try_from(*slot).ok().and_then(|slot| meta.control.next.get(slot));
+            lines.push_str(&unfinished(step + 1, node.map_or("?", NodeName::as_str), record));
+        }
+        out.push_str(&lines);
+    }
+    if out.is_empty() { Err(CheckpointError::NoThread { thread }) } else { Ok(out) }
+}
+
+/// The node whose task is an input.
+const INPUT: &str = "__start__";
+
+/// Formats the record of a task that did not finish.
+fn unfinished(step: i64, node: &str, record: &TaskRecord) -> String {
+    match record {
+        TaskRecord::Interrupted { questions, .. } => {
+            let asks =
+                questions.iter().map(|asked| format!("{node} asks {} {}\n", asked.key, asked.question));
+            asks.collect()
+        }
+        TaskRecord::Failed { error, .. } => format!("{step} {node} fails: {error}\n"),
+        TaskRecord::Handled { failure, handler } => {
+            format!("{step} {node} fails: {}\n{}", failure.message, unfinished(step, node, handler))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Formats an update without the entries that are not channels.
+fn update(update: &StoredUpdate) -> serde_json::Result<String> {
+    let json = update.json()?;
+    let Ok(Entries(entries)) = serde_json::from_str(&json) else { return Ok(json.to_string()) };
+    let shown = entries.into_iter().filter(|(name, _)| !matches!(name.as_str(), "$v" | "$recorded"));
+    let shown: Vec<_> = shown.map(|(name, value)| format!("\"{name}\":{}", value.get())).collect();
+    Ok(format!("{{{}}}", shown.join(",")))
+}
+
+/// The entries of an object, in order.
+struct Entries(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
     }
 }
 

@@ -61,6 +61,15 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().load(thread, at)
     }
 
+    /// See [`Checkpointer::read_commit`].
+    fn read_commit(
+        &self,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> BoxFuture<'_, Result<Option<Commit>, CheckpointError>> {
+        self.store().read_commit(thread, at)
+    }
+
     /// See [`Checkpointer::record`]. It also receives each record of [`Checkpointer::record_all`].
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.store().record(task, record)
@@ -170,6 +179,14 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
         self.0.load(thread, at)
+    }
+
+    fn read_commit(
+        &self,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> BoxFuture<'_, Result<Option<Commit>, CheckpointError>> {
+        self.0.read_commit(thread, at)
     }
 
     fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {

@@ -386,6 +386,7 @@ async fn resuming_a_thread_that_never_ran_is_an_error() {
 fn another(backend: &Backend) -> Backend {
     match backend {
         Backend::Memory(_) => Backend::memory(),
+        Backend::Text(_) => Backend::text(),
         Backend::Sqlite(_) => Backend::sqlite(),
     }
 }

@@ -47,6 +47,7 @@ mod stream_buffer;
 mod stream_modes;
 mod subgraphs;
 mod subgraphs_outside;
+mod texts;
 mod thread_handle;
 mod threads;
 mod timeouts;

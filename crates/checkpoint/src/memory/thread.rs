@@ -85,6 +85,12 @@ impl Thread {
         self.checkpoints.get(self.position(id)?)
     }
 
+    /// Returns a checkpoint as it was committed, with the records of its tasks so far.
+    pub(super) fn commit(&self, id: CheckpointId) -> Option<Commit> {
+        let stored = self.get(id)?;
+        Some(Commit { records: stored.records.clone(), ..(*stored.commit).clone() })
+    }
+
     pub(super) fn push(
         &mut self,
         thread: &ThreadId,

@@ -144,6 +144,17 @@ pub enum ReplayError {
         /// The calling node.
         node: NodeName,
     },
+    /// A thread whose text was redacted before it was imported.
+    #[error(
+        "SS199: thread `{thread}` was redacted when it was exported ({}), so the values that a replay compares are missing; \
+         replay the thread that was exported", .rules.join(", ")
+    )]
+    Redacted {
+        /// The thread.
+        thread: ThreadId,
+        /// The names of the rules.
+        rules: Vec<String>,
+    },
     /// An unknown name of a live node.
     #[error(
         "SS197: unknown live node `{node}`: not found in graph `{graph}` or its subgraphs; name the nodes \
@@ -271,6 +282,11 @@ impl<S: State> Replay<S> {
         match wanted {
             Some(checkpoint) => Err(RunError::UnknownCheckpoint { thread, checkpoint }.into()),
             None => {
+                if let Some(rules) =
+                    branch.iter().map(CheckpointMeta::redacted).find(|rules| !rules.is_empty())
+                {
+                    return Err(ReplayError::Redacted { thread, rules });
+                }
                 branch.reverse();
                 Ok(branch)
             }

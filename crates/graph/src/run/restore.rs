@@ -299,7 +299,19 @@ pub(super) fn restore<S: State>(
 ) -> Result<Restored<S>, RunError> {
     let Loaded { meta, head, applied, snapshot, commits, tasks, fingerprints: _ } = loaded;
     let id = meta.id;
-    let refuse = |what: String, unfit: Unreadable| unfit_error(unfit, thread, id, &what);
+    let redacted = meta.redacted();
+    let refuse = |what: String, unfit: Unreadable| match redacted.as_slice() {
+        [] => unfit_error(unfit, thread, id, &what),
+        rules => {
+            let rules = rules.join(", ");
+            unfit_error(
+                unfit,
+                thread,
+                id,
+                &format!("{what}, redacted when the thread was exported ({rules}),"),
+            )
+        }
+    };
     let mut since_snapshot = SinceSnapshot::default();
     if let Some(snapshot) = snapshot {
         since_snapshot = SinceSnapshot::taken(&snapshot);

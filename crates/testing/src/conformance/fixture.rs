@@ -1,11 +1,14 @@
 //! Commits to store, and a store's expected data.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, io::Cursor, sync::Arc};
 
 use serde_json::Map;
 use superstep_graph::{
     CheckpointId, Checkpointer, History, NodeFailure, ThreadId,
-    checkpoint::{AppliedTask, CheckpointError, CheckpointMeta, Commit, Loaded, Source, TaskKey, TaskRecord},
+    checkpoint::{
+        AppliedTask, CheckpointError, CheckpointMeta, Commit, Loaded, Source, TaskKey, TaskRecord,
+        text::{self, ExportOptions},
+    },
     state::{ChannelValue, RawJson, StoredUpdate},
     topology::Control,
 };
@@ -122,6 +125,23 @@ pub(super) async fn load(store: &Store, thread: &ThreadId, at: impl Into<Option<
 
 pub(super) async fn history(store: &Store, thread: &ThreadId) -> Vec<CheckpointMeta> {
     store.history(thread, History::default()).await.expect("a history can be read")
+}
+
+/// Returns a thread as text.
+pub(super) async fn exported(store: &Store, thread: &ThreadId) -> String {
+    let text = text::export(&**store, thread, &ExportOptions::default()).await;
+    text.expect("a thread can be exported")
+}
+
+/// Returns a thread as text with all snapshots.
+pub(super) async fn snapshotted(store: &Store, thread: &ThreadId) -> String {
+    let all = ExportOptions { snapshots: true, ..ExportOptions::default() };
+    text::export(&**store, thread, &all).await.expect("a thread can be exported")
+}
+
+/// Stores the thread in a text.
+pub(super) async fn imported(store: &Store, text: &str) {
+    text::import(&**store, &mut Cursor::new(text)).await.expect("the text of a thread can be imported");
 }
 
 /// Returns the updates of a loaded checkpoint as text.

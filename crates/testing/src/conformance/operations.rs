@@ -20,12 +20,12 @@ use superstep_graph::{
 };
 
 use super::fixture::{
-    Store, applied, assert_conflict, cancelled, channel, failed, finished, history, json, load, once, plain,
-    recorded, started, task,
+    Store, applied, assert_conflict, cancelled, channel, failed, finished, history, imported, json, load,
+    once, plain, recorded, snapshotted, started, task,
 };
 
 /// Executes random sequences of operations of users, other programs and crashes, and compares the store with
-/// a model after each step.
+/// a model after each step. At the end all threads are moved to a fresh store as text, and compared again.
 ///
 /// `make` returns a fresh store and a value that must live as long, such as its folder. `restart` returns the
 /// store as another process would find it; for a store in memory, it returns the same store.
@@ -65,11 +65,23 @@ pub fn check_operations<P>(
                 model.compare_heads(&store).await;
             }
             model.compare_all(&store).await;
+            let (imported, _place) = make().await;
+            moved(&store, &imported).await;
+            model.compare_all(&imported).await;
         });
         Ok(())
     });
     if let Err(failure) = result {
         panic!("{failure}");
+    }
+}
+
+/// Moves all threads to another store as text, and compares their texts.
+async fn moved(from: &Store, to: &Store) {
+    for thread in from.names().await.expect("threads can be listed") {
+        let text = snapshotted(from, &thread).await;
+        imported(to, &text).await;
+        same(&snapshotted(to, &thread).await, &text);
     }
 }
 

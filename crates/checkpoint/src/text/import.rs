@@ -1,0 +1,256 @@
+//! From text to a checkpointer.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, BufRead, Seek, SeekFrom},
+};
+
+use superstep_engine::Control;
+
+use super::{
+    Copied, TextError,
+    lines::Counts,
+    parse::{Parser, Part, thread},
+};
+use crate::{
+    CheckpointError, CheckpointId, Checkpointer, Commit, History, Prune, Source, TaskRecord, ThreadId,
+    checkpointer::drawn,
+};
+
+/// The maximum number of commits that are stored at a time, and about how many bytes they have.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// The text of a thread that was read once and is valid.
+#[derive(Debug)]
+pub struct Checked<'a, R> {
+    source: &'a mut R,
+    /// The position at which the text begins.
+    begin: u64,
+    thread: ThreadId,
+    counts: Counts,
+}
+
+/// Checks the text of a thread, without a store.
+///
+/// # Errors
+/// [`TextError::Line`] if a line is wrong, [`TextError::Io`] if the text cannot be read.
+pub fn check<R: BufRead + Seek + Send>(source: &mut R) -> Result<Checked<'_, R>, TextError> {
+    let begin = source.stream_position().map_err(unread)?;
+    let (mut parser, thread) = Parser::new(source)?;
+    let counts = loop {
+        if let Part::End(counts) = parser.part()? {
+            break counts;
+        }
+    };
+    Ok(Checked { source, begin, thread: thread.into(), counts })
+}
+
+/// Stores the thread in a text, under its own name: [`check`], then [`Checked::store`].
+///
+/// # Errors
+/// Those of both. Nothing is stored then.
+pub async fn import<R: BufRead + Seek + Send>(
+    store: &dyn Checkpointer,
+    source: &mut R,
+) -> Result<Copied, TextError> {
+    let checked = check(source)?;
+    let thread = checked.thread().clone();
+    checked.store(store, &thread).await
+}
+
+impl<R: BufRead + Seek + Send> Checked<'_, R> {
+    /// Returns the name of the thread in the text.
+    pub fn thread(&self) -> &ThreadId {
+        &self.thread
+    }
+
+    /// Returns the number of checkpoints, with those of subgraphs.
+    pub fn checkpoints(&self) -> u64 {
+        self.counts.checkpoints
+    }
+
+    /// Stores the thread under a name. The text is read again.
+    ///
+    /// Everything is stored under the same ids as in the thread that was exported, so that it can be resumed, replayed and
+    /// forked like that one. Do not resume both under the same name: keys of their effects are the same.
+    ///
+    /// The thread is stored under a temporary name first, `NAME (import NUMBER)`, and then [copied](Checkpointer::copy), so
+    /// that no part of a thread is ever found under its name. If the process is killed meanwhile, a thread of the temporary
+    /// name is left.
+    ///
+    /// # Errors
+    /// [`CheckpointError::ThreadExists`] if the thread exists, [`CheckpointError::Busy`] if it has a writer, and other errors
+    /// of the store. Nothing is stored then.
+    pub async fn store(self, store: &dyn Checkpointer, name: &ThreadId) -> Result<Copied, TextError> {
+        if name.is_child() {
+            return Err(CheckpointError::NoThread { thread: name.root() }.into());
+        }
+        let _lease = store.lease(name).await?;
+        let newest = store.history(name, History { limit: Some(1), ..History::default() }).await?;
+        if !newest.is_empty() || !store.children(name).await?.is_empty() {
+            return Err(CheckpointError::ThreadExists { thread: name.clone() }.into());
+        }
+        self.source.seek(SeekFrom::Start(self.begin)).map_err(unread)?;
+        let temporary = ThreadId::from(format!("{} (import {})", name.as_str(), drawn()?));
+        let stored = stored_under(store, self.source, &temporary, name).await;
+        let deleted = store.delete(&temporary).await;
+        let Counts { threads, checkpoints } = stored?;
+        deleted?;
+        Ok(Copied { thread: name.clone(), threads, checkpoints })
+    }
+}
+
+fn unread(source: io::Error) -> TextError {
+    TextError::Io { action: "read", source }
+}
+
+/// Stores a file under a temporary name, and copies the thread to its own.
+async fn stored_under(
+    store: &dyn Checkpointer,
+    source: &mut (impl BufRead + Send),
+    temporary: &ThreadId,
+    to: &ThreadId,
+) -> Result<Counts, TextError> {
+    let (mut parser, _) = Parser::new(source)?;
+    let mut writer = None;
+    let counts = loop {
+        match parser.part()? {
+            Part::Thread(path) => {
+                finish(writer.replace(Writer::new(store, thread(temporary, &path)))).await?;
+            }
+            Part::Checkpoint(id, commit) => {
+                if let Some(writer) = &mut writer {
+                    writer.add(id, *commit).await?;
+                }
+            }
+            Part::End(counts) => break counts,
+        }
+    };
+    finish(writer).await?;
+    store.copy(temporary, to).await?;
+    Ok(counts)
+}
+
+async fn finish(writer: Option<Writer<'_>>) -> Result<(), CheckpointError> {
+    match writer {
+        Some(writer) => writer.finish().await,
+        None => Ok(()),
+    }
+}
+
+/// Stores one thread.
+struct Writer<'a> {
+    store: &'a dyn Checkpointer,
+    thread: ThreadId,
+    /// The newest checkpoint that is stored.
+    head: Option<CheckpointId>,
+    /// The checkpoints to store after it.
+    waiting: Vec<Commit>,
+    bytes: usize,
+    /// The checkpoints of the file.
+    ids: BTreeSet<CheckpointId>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(store: &'a dyn Checkpointer, thread: ThreadId) -> Self {
+        Self { store, thread, head: None, waiting: Vec::new(), bytes: 0, ids: BTreeSet::new() }
+    }
+
+    async fn add(&mut self, id: CheckpointId, mut commit: Commit) -> Result<(), CheckpointError> {
+        // Ids count up by one, so pruned checkpoints are stored as well, and pruned at the end.
+        while self.next() < id {
+            self.push(placeholder()).await?;
+        }
+        self.add_recorded(&mut commit).await?;
+        let written = commit.applied.iter().filter(|task| !task.recorded);
+        self.bytes += written.map(|task| task.update.bytes()).sum::<usize>()
+            + commit.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes())
+            + commit.records.iter().map(|(_, record)| bytes(record)).sum::<usize>();
+        self.ids.insert(id);
+        self.push(commit).await
+    }
+
+    /// Adds the updates of tasks that are recorded under the parent.
+    async fn add_recorded(&self, commit: &mut Commit) -> Result<(), CheckpointError> {
+        let Some(parent) = commit.parent.filter(|_| commit.applied.iter().any(|task| task.recorded)) else {
+            return Ok(());
+        };
+        let first = self.head.map_or(1, |head| head.0 + 1);
+        let waiting = parent.0.checked_sub(first).and_then(|nth| usize::try_from(nth).ok());
+        let stored;
+        let records = match waiting.and_then(|nth| self.waiting.get(nth)) {
+            Some(waiting) => &waiting.records,
+            None => {
+                stored = self.store.read_commit(&self.thread, parent).await?;
+                let missing = || CheckpointError::no_parent(&self.thread, parent);
+                &stored.as_ref().ok_or_else(missing)?.records
+            }
+        };
+        for task in commit.applied.iter_mut().filter(|task| task.recorded) {
+            let record = records.iter().find(|(slot, _)| *slot == task.slot);
+            let Some((_, TaskRecord::Finished { update, .. })) = record else {
+                return Err(CheckpointError::not_recorded(&self.thread, Some(parent), task.slot));
+            };
+            task.update = update.clone();
+        }
+        Ok(())
+    }
+
+    /// Returns the id of the next checkpoint.
+    fn next(&self) -> CheckpointId {
+        let waiting = u64::try_from(self.waiting.len()).expect("a list has less than 2^64 elements");
+        CheckpointId(self.head.map_or(0, |head| head.0) + waiting + 1)
+    }
+
+    async fn push(&mut self, commit: Commit) -> Result<(), CheckpointError> {
+        self.waiting.push(commit);
+        if self.waiting.len() >= BATCH || self.bytes >= BATCH_BYTES {
+            self.store_waiting().await
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn store_waiting(&mut self) -> Result<(), CheckpointError> {
+        let last = CheckpointId(self.next().0 - 1);
+        let waiting = std::mem::take(&mut self.waiting);
+        self.store.commit_all(&self.thread, self.head, waiting).await?;
+        (self.head, self.bytes) = (Some(last), 0);
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<(), CheckpointError> {
+        self.store_waiting().await?;
+        match (self.head, self.ids.last()) {
+            (Some(head), Some(last)) if last.0 > u64::try_from(self.ids.len()).unwrap_or(u64::MAX) => {
+                let prune = Prune { keep: self.ids, ..Prune::default() };
+                self.store.prune(&self.thread, head, prune).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns a checkpoint in place of one that was pruned.
+fn placeholder() -> Commit {
+    Commit {
+        parent: None,
+        source: Source::Update,
+        control: Control::new(0, Vec::new()),
+        created_ms: 0,
+        metadata: serde_json::Map::new(),
+        applied: Vec::new(),
+        snapshot: None,
+        records: Vec::new(),
+        fingerprints: None,
+    }
+}
+
+/// Returns about how many bytes a record has.
+fn bytes(record: &TaskRecord) -> usize {
+    match record {
+        TaskRecord::Finished { update, .. } => update.bytes(),
+        unfinished => unfinished.once().into_iter().flatten().map(|(_, result)| result.len()).sum(),
+    }
+}
