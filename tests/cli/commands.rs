@@ -26,7 +26,7 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 22] = [
+const CASES: [Case; 24] = [
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
@@ -34,6 +34,13 @@ const CASES: [Case; 22] = [
     Case(&["watch", "t"], (5, UNKNOWN), (0, "is finished"), (5, "no process runs thread `t`")),
     Case(&["draw", "--thread", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
     Case(&["replay", "t"], (5, UNKNOWN), (0, "no divergence"), (0, "no divergence")),
+    Case(&["export", "t"], (5, UNKNOWN), (0, "\"total\":"), (0, "\"total\":")),
+    Case(
+        &["import", "case.jsonl"],
+        (0, "imported thread `t`"),
+        (4, READ_ONLY),
+        (5, "thread `t` already exists"),
+    ),
     Case(&["memory", "list", "--config", "m.toml"], (0, "nothing"), (0, "I like tea"), (0, "I like tea")),
     Case(
         &["memory", "search", "tea", "--config", "m.toml"],
@@ -88,6 +95,7 @@ type Begin = fn(&Path);
 fn begun(begin: Begin) -> Place {
     let place = Place::new();
     place.file("m.toml", CONFIG);
+    place.file("case.jsonl", include_str!("../it/fixtures/thread_1.jsonl"));
     fs::DirBuilder::new().mode(0o700).create(place.work().join(".superstep")).unwrap();
     begin(&place.database());
     place

@@ -40,6 +40,7 @@ mod stop;
 mod structured;
 #[cfg(unix)]
 mod terminal;
+mod texts;
 mod tools;
 #[cfg(unix)]
 mod trust;

@@ -8,6 +8,7 @@ use superstep::llm::ApiKey;
 use crate::{
     args::{
         decisions::DecisionArgs,
+        export::{ExportArgs, ImportArgs},
         memory::MemoryCommand,
         shared::{DatabaseArgs, LocationArgs, ThreadArgs, TurnArgs, TwoStatesArgs},
         values::{age, new_thread_name, thread_name, user_name},
@@ -135,6 +136,24 @@ Examples:
   superstep replay t-20261121-223015-3f2a --config mine.toml --json
   superstep replay t-20261121-223015-3f2a --from 4 --live-model")]
     Replay(ReplayArgs),
+    /// Write a thread as text, one line of JSON for each checkpoint, update and record.
+    #[command(after_help = "\
+The text can be reviewed, compared and stored in a repository; `superstep import` stores it in a database again. It has
+everything that the thread has: conversations, results of tools, and your settings.
+
+Examples:
+  superstep export t-20261121-223015-3f2a > case.thread.jsonl
+  superstep export t-20261121-223015-3f2a --redact messages --redact-env OPENAI_API_KEY")]
+    Export(ExportArgs),
+    /// Store the thread of a file that `superstep export` wrote; it must not exist yet.
+    #[command(after_help = "\
+The thread is treated like one of a foreign database: rules that allow, answers and servers in the file have no effect
+until you name them yourself.
+
+Examples:
+  superstep import case.thread.jsonl
+  superstep import case.thread.jsonl --as case-2")]
+    Import(ImportArgs),
     /// Draw the agent's graph, or a thread's path through it.
     #[command(visible_alias = "graph")]
     Draw(DrawArgs),

@@ -4,6 +4,7 @@
 
 pub(crate) mod command_line;
 pub(crate) mod decisions;
+pub(crate) mod export;
 pub(crate) mod memory;
 pub(crate) mod own;
 pub(crate) mod shared;

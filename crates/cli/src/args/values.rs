@@ -11,7 +11,7 @@ pub(super) fn thread_name(name: &str) -> Result<String, String> {
 
 /// Validates the name of a possibly new thread. It appears in suggested commands, so it must not look like a
 /// flag.
-pub(super) fn new_thread_name(name: &str) -> Result<String, String> {
+pub(crate) fn new_thread_name(name: &str) -> Result<String, String> {
     if name.starts_with('-') {
         return Err("a thread's name does not begin with `-`, which is for flags".to_owned());
     }

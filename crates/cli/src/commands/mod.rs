@@ -4,6 +4,7 @@
 
 pub(crate) mod diff;
 pub(crate) mod dream;
+pub(crate) mod export;
 pub(crate) mod history_tree;
 pub(crate) mod memory;
 pub(crate) mod own;

@@ -21,7 +21,8 @@ pub(crate) fn json_pretty(value: &impl Serialize) -> serde_json::Result<String> 
     Ok(json_escaped(&serde_json::to_string_pretty(value)?))
 }
 
-fn json_escaped(json: &str) -> String {
+/// Returns JSON with every unprintable character as a JSON escape, except line breaks between values.
+pub(crate) fn json_escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len() + 1);
     for c in json.chars() {
         if is_printable(c) || c == '\n' {

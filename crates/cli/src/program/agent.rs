@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use crate::{
     args::command_line::{self, Command},
-    commands::{dream, memory, presets, replay, revert, run, show, steer, thread_admin, threads, tools},
+    commands::{
+        dream, export, memory, presets, replay, revert, run, show, steer, thread_admin, threads, tools,
+    },
     program::start::start,
 };
 
@@ -29,6 +31,8 @@ pub fn agent() -> ExitCode {
         Command::Diff(args) => show::diff(args).await,
         Command::Watch(args) => show::watch(args).await,
         Command::Replay(args) => replay::replay(args).await,
+        Command::Export(args) => export::export(args).await,
+        Command::Import(args) => export::import(args).await,
         Command::Draw(args) => show::draw(args).await,
         Command::Dream(args) => dream::dream(args).await,
         Command::Memory(command) => memory::memory(command).await,

@@ -1,0 +1,41 @@
+//! The arguments of `superstep export` and `import`.
+
+use std::path::PathBuf;
+
+use clap::{Args, builder::NonEmptyStringValueParser};
+
+use super::{
+    shared::{DatabaseArgs, LocationArgs},
+    values::{new_thread_name, thread_name},
+};
+
+#[derive(Args, Debug)]
+pub(crate) struct ExportArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    /// Replace the values of this channel, or of a part of it such as `messages.*.content`, and everything that tasks
+    /// recorded.
+    #[arg(long, value_name = "CHANNEL", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) redact: Vec<String>,
+    /// Replace the text in this environment variable, such as a key, wherever it is stored.
+    #[arg(long, value_name = "VARIABLE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) redact_env: Vec<String>,
+    /// Include all snapshots, so that the imported thread loads as fast as this one.
+    #[arg(long)]
+    pub(crate) snapshots: bool,
+    #[command(flatten)]
+    pub(crate) location: LocationArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    /// The file, as `superstep export` writes it.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The name of the thread, which must not exist [default: the name in the file].
+    #[arg(long = "as", value_name = "THREAD", value_parser = new_thread_name)]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+}

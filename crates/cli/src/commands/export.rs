@@ -1,0 +1,166 @@
+//! `superstep export` and `import`: threads as text.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, BufWriter, IsTerminal, Write},
+    path::Path,
+};
+
+use serde_json::json;
+use superstep::{
+    ThreadId,
+    checkpoint::text::{self, ExportOptions, Redaction, TextError},
+};
+
+use crate::{
+    args::{
+        export::{ExportArgs, ImportArgs},
+        values::new_thread_name,
+    },
+    config::location::Location,
+    output::{
+        exit::{self, Exit, Failure},
+        table::{lines, print},
+        text::{json_escaped, printable_line},
+    },
+};
+
+/// Writes a thread to stdout.
+pub(crate) async fn export(args: ExportArgs) -> Result<Exit, Failure> {
+    let ExportArgs { thread: name, redact, redact_env, snapshots, location } = args;
+    let location = Location::new(location)?;
+    let options = ExportOptions { snapshots, redaction: redaction(redact, redact_env)? };
+    let Some(store) = location.look()? else { return Err(location.unknown(&name)) };
+    let thread = ThreadId::from(name.as_str());
+    if !store.names().await?.contains(&thread) {
+        return Err(location.unknown(&name));
+    }
+    let stdout = io::stdout();
+    let exported = match stdout.is_terminal() {
+        true => text::export_to(&*store, &thread, &options, &mut Visible::new(stdout)).await,
+        false => text::export_to(&*store, &thread, &options, &mut BufWriter::new(stdout)).await,
+    };
+    match exported {
+        Ok(_) => Ok(Exit::Ok),
+        Err(TextError::Io { source, .. }) => exit::unwritten(&source).map_or(Ok(Exit::Ok), Err),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+/// Stores the thread of a file.
+pub(crate) async fn import(args: ImportArgs) -> Result<Exit, Failure> {
+    let ImportArgs { file: path, name, database } = args;
+    let location = Location::new(database.location)?;
+    let file = File::open(&path).map_err(|cause| unreadable(&path, &cause))?;
+    if !file.metadata().is_ok_and(|found| found.is_file()) {
+        return Err(unreadable(&path, &"it is not a regular file"));
+    }
+    let mut file = BufReader::new(file);
+    let in_file = |error: TextError| {
+        let Failure { exit, message } = failure(error);
+        Failure::new(exit, format!("`{}`: {message}", path.display()))
+    };
+    // Before anything is created.
+    let checked = text::check(&mut file).map_err(in_file)?;
+    let name = match name {
+        Some(name) => name,
+        None => new_thread_name(checked.thread().as_str())
+            .map_err(|reason| Failure::usage(format!("{reason}; choose one with `--as`")))?,
+    };
+    let thread = ThreadId::from(name.as_str());
+    let store = location.open()?;
+    // Decisions on a thread of this name were not about this one.
+    if store.load(&thread, None).await?.is_none() {
+        location.decided(&thread)?.forget()?;
+    }
+    let imported = checked.store(&*store, &thread).await.map_err(failure)?;
+    if database.json {
+        let (threads, checkpoints) = (imported.threads, imported.checkpoints);
+        return print(&lines([json!({ "thread": name, "threads": threads, "checkpoints": checkpoints })]));
+    }
+    print(&format!("imported thread `{}` with {} checkpoints\n", printable_line(&name), imported.checkpoints))
+}
+
+/// Returns the rules of the flags.
+fn redaction(channels: Vec<String>, variables: Vec<String>) -> Result<Redaction, Failure> {
+    let mut redaction = Redaction::new();
+    for channel in channels {
+        redaction = match channel.contains('.') {
+            true => redaction.path(channel),
+            false => redaction.channel(channel),
+        };
+    }
+    for variable in variables {
+        let secret = std::env::var(&variable).ok().filter(|secret| !secret.is_empty());
+        let secret = secret
+            .ok_or_else(|| Failure::usage(format!("the environment variable `{variable}` is not set")))?;
+        redaction = redaction.secret(secret);
+    }
+    Ok(redaction)
+}
+
+fn unreadable(path: &Path, cause: &dyn std::fmt::Display) -> Failure {
+    Failure::usage(format!("cannot read `{}`: {cause}", path.display()))
+}
+
+fn failure(error: TextError) -> Failure {
+    match error {
+        TextError::Checkpoint(error) => error.into(),
+        TextError::Unexportable { .. } => Failure::caused(Exit::Database, &error),
+        error => Failure::caused(Exit::Usage, &error),
+    }
+}
+
+/// A terminal: characters that cannot be seen are JSON escapes.
+struct Visible<W> {
+    out: W,
+    /// The beginning of a line.
+    line: Vec<u8>,
+}
+
+impl<W: Write> Visible<W> {
+    fn new(out: W) -> Self {
+        Self { out, line: Vec::new() }
+    }
+}
+
+impl<W: Write> Write for Visible<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        while let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
+            let rest = self.line.split_off(end + 1);
+            let line = std::mem::replace(&mut self.line, rest);
+            let line = json_escaped(&String::from_utf8_lossy(&line[..end]));
+            writeln!(self.out, "{line}")?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_shows_every_character_of_a_line() {
+        let mut shown = Visible::new(Vec::new());
+        for part in ["{\"a\":\"\u{202e}x", "\u{9b}2J\"}\n{\"b\":1", "}\n"] {
+            shown.write_all(part.as_bytes()).unwrap();
+        }
+        let text = String::from_utf8(shown.out).unwrap();
+        assert_eq!(text, "{\"a\":\"\\u202ex\\u009b2J\"}\n{\"b\":1}\n");
+    }
+
+    #[test]
+    fn a_redaction_needs_its_variables() {
+        let missing = redaction(Vec::new(), vec!["SUPERSTEP_NO_SUCH_VARIABLE".to_owned()]);
+        let message = missing.unwrap_err().message;
+        assert_eq!(message, "the environment variable `SUPERSTEP_NO_SUCH_VARIABLE` is not set");
+        let rules = redaction(vec!["email".to_owned(), "messages.*.content".to_owned()], Vec::new()).unwrap();
+        assert_eq!(format!("{rules:?}"), r#"["channel email", "path messages.*.content"]"#);
+    }
+}
