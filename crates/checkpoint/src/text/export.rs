@@ -45,7 +45,7 @@ pub struct ExportOptions {
 /// let graph = graph.compile()?;
 ///
 /// let store = Arc::new(MemoryCheckpointer::new());
-/// graph.with_checkpointer(store.clone()).thread("t").run(Count::update().n(1)).await?;
+/// graph.clone().with_checkpointer(store.clone()).thread("t").run(Count::update().n(1)).await?;
 /// let text = text::export(&*store, &"t".into(), &ExportOptions::default()).await?;
 ///
 /// let elsewhere = Arc::new(MemoryCheckpointer::new());
