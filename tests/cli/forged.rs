@@ -75,7 +75,7 @@ async fn forge(db: &Path, lies: u32) {
         source: Source::Fork,
         control: meta.control,
         created_ms: meta.created_ms,
-        metadata,
+        metadata: metadata.into(),
         applied: vec![AppliedTask {
             slot: 0,
             recorded: false,

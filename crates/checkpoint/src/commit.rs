@@ -117,8 +117,8 @@ pub struct Commit {
     pub control: Control,
     /// The time of creation: UTC milliseconds, by the clock of the run.
     pub created_ms: i64,
-    /// The metadata of the checkpoint.
-    pub metadata: Map<String, Value>,
+    /// The metadata of the checkpoint. Commits of one run share it as long as it is the same.
+    pub metadata: Arc<Map<String, Value>>,
     /// The tasks whose updates make this state from its parent's, in fold order.
     pub applied: Vec<AppliedTask>,
     /// The full value of every channel after these updates, on some commits.

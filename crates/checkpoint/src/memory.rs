@@ -64,9 +64,9 @@ impl MemoryCheckpointer {
     /// Sets whether updates and snapshots are stored as typed values, or encoded as a database stores them. The default is
     /// typed values in release builds and encoded ones in debug builds, so that tests find values that a database refuses.
     ///
-    /// A typed value must not be shared with code that changes it: a later load has the changed value. Most values that
-    /// cannot be stored are refused in either form; one whose `Deserialize` does not fit its `Serialize` is noticed only
-    /// when it is encoded and read.
+    /// A typed value must not be shared with code that changes it: a later load has the changed value. A release build
+    /// retains values that have no JSON, such as NaN; a replay or an export of the thread is then an error, which names the
+    /// channel.
     #[must_use]
     pub fn keeping_values(mut self, keeps_values: bool) -> Self {
         self.keeps_values = keeps_values;

@@ -54,6 +54,13 @@ pub struct UnencodedChannel {
     pub source: serde_json::Error,
 }
 
+impl UnencodedChannel {
+    /// Converts to one error, which names the channel.
+    pub(crate) fn into_error(self) -> serde_json::Error {
+        serde_json::Error::custom(format!("channel `{}`: {}", self.channel, self.source))
+    }
+}
+
 /// Encodes an update as it is stored. `scratch` is where it is written first, see `StoredUpdate::write`.
 pub fn encode<S: State>(
     state: &S,
@@ -70,8 +77,7 @@ pub fn encode<S: State>(
     StoredUpdate::write(state.channels(), state.written(update), scratch, write)
 }
 
-/// Returns an update in its typed form, after the checks of [`encode`]; encodes it if they do not show that it is read back
-/// as equal. `schema` is any state of the graph.
+/// Returns an update in its typed form. `schema` is any state of the graph. Debug builds check that it can be stored as JSON.
 pub fn keep<S: State>(
     state: &S,
     schema: &Arc<S>,
@@ -79,24 +85,10 @@ pub fn keep<S: State>(
     scratch: &mut Vec<u8>,
 ) -> Result<StoredUpdate, Unencoded> {
     state.check(update).map_err(Unencoded::Write)?;
-    let stored = state.stored(update);
-    let Some(bytes) = size(Mode::Update, |checked| stored.serialize(checked)) else {
-        return encode(state, update, scratch);
-    };
     if cfg!(debug_assertions) {
         encode(state, update, scratch)?;
     }
-    Ok(StoredUpdate::typed(stored.into_owned(), schema, bytes))
-}
-
-/// Returns about the length of a value as JSON; `None` if it must be encoded to know whether it is read back as equal.
-fn size(
-    mode: Mode,
-    value: impl FnOnce(Checked<'_, Size<'_>>) -> Result<(), serde_json::Error>,
-) -> Option<usize> {
-    let mut bytes = 0;
-    let written = unpanicked("Serialize", || Ok(checked::serialize(Size::new(&mut bytes), mode, value)));
-    matches!(written, Ok(Ok(((), false)))).then_some(bytes)
+    Ok(StoredUpdate::typed(state.stored(update).into_owned(), schema))
 }
 
 /// Appends the JSON form of an update.
@@ -226,20 +218,33 @@ pub fn snapshot<S: State>(state: &S) -> Result<Vec<ChannelValue>, UnencodedChann
     channels.chain(versions(state.channels()).map(Ok)).collect()
 }
 
-/// Returns the size of a snapshot; `None` if it takes the whole snapshot to know whether it can be stored.
+/// Returns about the size of a snapshot as JSON; `None` if it must be encoded to know whether it can be stored.
 pub fn snapshot_bytes<S: State>(state: &S) -> Option<usize> {
     let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
     let sizes = stored.map(|(position, channel)| {
-        let bytes = size(Mode::Folded, |checked| state.serialize_channel(position, checked))?;
-        Some(channel.name.len() + bytes)
+        let mut bytes = channel.name.len();
+        let value = |checked: Checked<'_, Size<'_>>| state.serialize_channel(position, checked);
+        let sized = || Ok(checked::serialize(Size::new(&mut bytes), Mode::Folded, value));
+        matches!(unpanicked("Serialize", sized), Ok(Ok(((), false)))).then_some(bytes)
     });
     sizes.sum()
 }
 
-/// Returns a snapshot in its typed form, of this size; `None` if a part of the state is not stored.
-pub fn keep_snapshot<S: State>(state: &S, bytes: usize) -> Option<Snapshot> {
-    let is_stored = state.channels().iter().all(|channel| !channel.untracked);
-    is_stored.then(|| Snapshot::typed(state.clone(), bytes))
+/// Returns a snapshot in its typed form. Debug builds check that it can be stored as JSON.
+///
+/// # Errors
+/// Those of [`snapshot`], in debug builds.
+pub fn keep_snapshot<S: State>(state: &S) -> Result<Snapshot, UnencodedChannel> {
+    if cfg!(debug_assertions) {
+        snapshot(state)?;
+    }
+    let mut state = state.clone();
+    if state.channels().iter().any(|channel| channel.untracked) {
+        let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
+        let stored = stored.map(|(position, _)| position).collect();
+        state.retain(stored);
+    }
+    Ok(Snapshot::typed(state))
 }
 
 /// Returns the first stored channel with different values in two states.

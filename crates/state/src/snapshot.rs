@@ -22,55 +22,46 @@ enum Form {
 
 /// A state whose type only its readers know.
 trait AnyState: Any + Send + Sync {
-    fn bytes(&self) -> usize;
-
     fn encode(&self) -> Result<Vec<ChannelValue>, UnencodedChannel>;
 }
 
-struct TypedState<S: State> {
-    state: S,
-    bytes: usize,
-}
+struct TypedState<S>(S);
 
 impl<S: State> AnyState for TypedState<S> {
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     fn encode(&self) -> Result<Vec<ChannelValue>, UnencodedChannel> {
-        encode::snapshot(&self.state)
+        encode::snapshot(&self.0)
     }
 }
 
 impl Snapshot {
-    /// Creates the typed form. `bytes` is about the length of its JSON.
-    pub(crate) fn typed<S: State>(state: S, bytes: usize) -> Self {
-        Self(Form::Typed(Arc::new(TypedState { state, bytes })))
+    /// Creates the typed form.
+    pub(crate) fn typed<S: State>(state: S) -> Self {
+        Self(Form::Typed(Arc::new(TypedState(state))))
     }
 
     /// Returns the value of every channel as JSON.
     ///
     /// # Errors
-    /// If the snapshot is typed, and the `Serialize` of a channel fails that did not fail when the snapshot was made.
+    /// If the snapshot is typed, and a channel cannot be stored as JSON.
     pub fn channels(&self) -> Result<Cow<'_, [ChannelValue]>, serde_json::Error> {
         match &self.0 {
             Form::Json(channels) => Ok(Cow::Borrowed(channels)),
-            Form::Typed(state) => state.encode().map(Cow::Owned).map_err(|refused| refused.source),
+            Form::Typed(state) => state.encode().map(Cow::Owned).map_err(UnencodedChannel::into_error),
         }
     }
 
-    /// Returns the length of its JSON in bytes; of a typed snapshot only about.
+    /// Returns the length of its JSON in bytes; 0 for a typed snapshot.
     pub fn bytes(&self) -> usize {
         match &self.0 {
             Form::Json(channels) => channels.iter().map(|value| value.json.len()).sum(),
-            Form::Typed(state) => state.bytes(),
+            Form::Typed(_) => 0,
         }
     }
 
     /// Returns the typed state, if it has the channels of `state`.
     pub(crate) fn get<S: State>(&self, state: &S) -> Option<&S> {
         let Form::Typed(typed) = &self.0 else { return None };
-        let typed = &(&**typed as &dyn Any).downcast_ref::<TypedState<S>>()?.state;
+        let TypedState(typed) = (&**typed as &dyn Any).downcast_ref::<TypedState<S>>()?;
         std::ptr::eq(typed.channels(), state.channels()).then_some(typed)
     }
 }

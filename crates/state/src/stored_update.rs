@@ -20,7 +20,7 @@ use superstep_engine::ChannelSet;
 
 use crate::{
     Channel, ChannelValue, RawJson, State,
-    encode::{self, Unencoded},
+    encode::{self, Unencoded, UnencodedChannel},
 };
 
 /// The entries of a stored update, or of a snapshot, that are not channels.
@@ -60,8 +60,6 @@ enum Form {
 
 /// An update whose type only its readers know.
 trait AnyUpdate: Any + Send + Sync {
-    fn bytes(&self) -> usize;
-
     fn encode(&self) -> serde_json::Result<StoredUpdate>;
 }
 
@@ -69,20 +67,18 @@ struct TypedUpdate<S: State> {
     update: S::Update,
     /// Any state with the channels of the update.
     schema: Arc<S>,
-    bytes: usize,
 }
 
 impl<S: State> AnyUpdate for TypedUpdate<S> {
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     fn encode(&self) -> serde_json::Result<StoredUpdate> {
         let encoded = encode::encode(&*self.schema, &self.update, &mut Vec::new());
         encoded.map_err(|refused| match refused {
-            // It was checked when it was made, so that this is a `Serialize` that changes its mind.
+            // It was checked when it was made.
             Unencoded::Write(error) => serde_json::Error::custom(format!("{error:?}")),
-            Unencoded::Json { source, .. } => source,
+            Unencoded::Json { channel: Some(channel), source } => {
+                UnencodedChannel { channel, source }.into_error()
+            }
+            Unencoded::Json { channel: None, source } => source,
         })
     }
 }
@@ -115,16 +111,15 @@ impl StoredUpdate {
         Self(Form::Json(RawJson::written(json)))
     }
 
-    /// Creates the typed form of an update, without its writes to untracked channels. `bytes` is about the length of its
-    /// JSON.
-    pub(crate) fn typed<S: State>(mut update: S::Update, schema: &Arc<S>, bytes: usize) -> Self {
+    /// Creates the typed form of an update, without its writes to untracked channels.
+    pub(crate) fn typed<S: State>(mut update: S::Update, schema: &Arc<S>) -> Self {
         let channels = schema.channels();
         let is_stored = |position: &usize| !channels[*position].untracked;
         let written = schema.written(&update);
         if !written.iter().all(|position| is_stored(&position)) {
             schema.restrict(&mut update, written.iter().filter(is_stored).collect());
         }
-        let update = Arc::new(TypedUpdate { update, schema: schema.clone(), bytes });
+        let update = Arc::new(TypedUpdate { update, schema: schema.clone() });
         Self(Form::Typed { update, recorded: None })
     }
 
@@ -151,7 +146,7 @@ impl StoredUpdate {
     /// Returns the JSON object.
     ///
     /// # Errors
-    /// If the update is typed, and its `Serialize`, which was called when it was made, now fails.
+    /// If the update is typed, and a write cannot be stored as JSON.
     pub fn json(&self) -> serde_json::Result<Cow<'_, RawJson>> {
         match &self.0 {
             Form::Json(json) => Ok(Cow::Borrowed(json)),
@@ -172,11 +167,11 @@ impl StoredUpdate {
         }
     }
 
-    /// Returns the length of the JSON object in bytes; of a typed update without the recorded inputs, and only about.
+    /// Returns the length of the JSON object in bytes; 0 for a typed update.
     pub fn bytes(&self) -> usize {
         match &self.0 {
             Form::Json(json) => json.len(),
-            Form::Typed { update, .. } => update.bytes(),
+            Form::Typed { .. } => 0,
         }
     }
 

@@ -78,7 +78,7 @@ impl Wrapper for Older {
         expected: Option<CheckpointId>,
         mut next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
-        next.metadata.retain(|name, _| !["$memories", "$bound"].contains(&name.as_str()));
+        Arc::make_mut(&mut next.metadata).retain(|name, _| !["$memories", "$bound"].contains(&name.as_str()));
         self.0.commit(thread, expected, next)
     }
 }

@@ -168,7 +168,7 @@ impl Thread {
                 Arc::make_mut(&mut stored.commit).snapshot = Some(snapshot.into());
             }
             if let Some(metadata) = metadata.remove(&stored.id) {
-                Arc::make_mut(&mut stored.commit).metadata = metadata;
+                Arc::make_mut(&mut stored.commit).metadata = metadata.into();
             }
         }
         // Snapshots are due elsewhere afterwards.
@@ -186,7 +186,7 @@ impl Thread {
             source: commit.source,
             control: commit.control.clone(),
             created_ms: commit.created_ms,
-            metadata: commit.metadata.clone(),
+            metadata: (*commit.metadata).clone(),
         })
     }
 

@@ -70,7 +70,7 @@ impl<S: State> Thread<S> {
                 source: Source::Input,
                 control: Control::new(0, Vec::new()),
                 created_ms: self.options.clock.now_ms(),
-                metadata: Map::from_iter([(ITEM.to_owned(), item.clone())]),
+                metadata: Map::from_iter([(ITEM.to_owned(), item.clone())]).into(),
                 applied: Vec::new(),
                 snapshot: None,
                 fingerprints: None,

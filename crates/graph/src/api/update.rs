@@ -80,7 +80,7 @@ pub(crate) async fn update_states<S: State>(
         change.add(graph, named)?;
         let id = CheckpointId(head.map_or(0, |head| head.0) + commits.len() as u64 + 1);
         let (mut commit, next) = change.into_commit(graph, (parent, id), &config);
-        mark.put(&mut commit.metadata);
+        mark.put(Arc::make_mut(&mut commit.metadata));
         commits.push(commit);
         change = next;
         parent = Some(id);
@@ -112,7 +112,7 @@ pub(crate) async fn fork<S: State>(
         source: Source::Fork,
         control,
         created_ms: config.clock.now_ms(),
-        metadata,
+        metadata: metadata.into(),
         applied: Vec::new(),
         snapshot: None,
         fingerprints: None,

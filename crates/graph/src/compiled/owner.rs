@@ -2,6 +2,8 @@
 //!
 //! Start at [`Mark`].
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 use superstep_checkpoint::{
     CheckpointMeta, GraphId,
@@ -25,6 +27,13 @@ impl Mark {
 
     pub(crate) fn with_nonce(self, nonce: Option<String>) -> Self {
         Self { nonce, ..self }
+    }
+
+    /// Returns metadata with nothing else.
+    pub(crate) fn metadata(&self) -> Arc<Map<String, Value>> {
+        let mut metadata = Map::new();
+        self.put(&mut metadata);
+        metadata.into()
     }
 
     pub(crate) fn put(&self, metadata: &mut Map<String, Value>) {

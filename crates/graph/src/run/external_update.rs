@@ -328,7 +328,7 @@ impl<S: State> Change<S> {
             source: Source::Update,
             control,
             created_ms,
-            metadata,
+            metadata: metadata.into(),
             applied,
             snapshot: None,
             fingerprints: None,

@@ -6,7 +6,7 @@ use serde::ser::Error as _;
 use superstep_engine::{Commit as Plan, Finished, Input, NodeIndex, NodeName, Report, Run, Task, TaskId};
 use superstep_state::{
     ChannelValue, Panicked, Snapshot, StoredUpdate, WriteError,
-    internal::{Unencoded, encode, fold},
+    internal::{Unencoded, UnencodedChannel, encode, fold},
     reduce,
 };
 
@@ -258,8 +258,8 @@ impl<S: State> SnapshotSource for DueSnapshot<'_, S> {
         encode::snapshot_bytes(self.state)
     }
 
-    fn typed(&self, bytes: usize) -> Option<Snapshot> {
-        encode::keep_snapshot(self.state, bytes)
+    fn typed(&self) -> Result<Snapshot, RunError> {
+        encode::keep_snapshot(self.state).map_err(|refused| unencoded_channel(refused, self.step))
     }
 
     fn encoded(&self) -> Result<Vec<ChannelValue>, RunError> {
@@ -269,9 +269,9 @@ impl<S: State> SnapshotSource for DueSnapshot<'_, S> {
 
 /// Returns the full value of every channel, and their versions.
 pub(crate) fn snapshot<S: State>(state: &S, step: i64) -> Result<Vec<ChannelValue>, RunError> {
-    encode::snapshot(state).map_err(|refused| RunError::EncodeChannel {
-        channel: refused.channel,
-        step,
-        source: refused.source,
-    })
+    encode::snapshot(state).map_err(|refused| unencoded_channel(refused, step))
+}
+
+fn unencoded_channel(refused: UnencodedChannel, step: i64) -> RunError {
+    RunError::EncodeChannel { channel: refused.channel, step, source: refused.source }
 }

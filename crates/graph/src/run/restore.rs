@@ -87,15 +87,25 @@ impl SinceSnapshot {
         }
     }
 
-    /// Returns whether a snapshot is due with the last commit, or after `every` commits that folded updates
-    /// if given.
-    pub(crate) fn is_due(&self, every: Option<usize>) -> bool {
-        every.map_or(self.is_due, |every| self.folded >= every.max(1))
+    /// Returns whether a snapshot is due with the last commit.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// Returns whether `every` commits, or more, folded updates.
+    pub(crate) fn has_folded(&self, every: usize) -> bool {
+        self.folded >= every.max(1)
+    }
+
+    /// Returns whether a typed snapshot, whose size is unknown, is due with the checkpoint `id`. Their distance grows with
+    /// the square root of the length of the thread, so that neither their number nor the work of a load grows like it.
+    pub(crate) fn is_far(&self, id: CheckpointId) -> bool {
+        self.commits >= Self::EVERY && (self.commits as u64).pow(2) >= id.0 * Self::EVERY as u64
     }
 
     /// Returns whether a due snapshot is worth its size.
-    pub(crate) fn is_worth(&self, bytes: usize, every: Option<usize>) -> bool {
-        every.is_some() || bytes <= Self::SMALL || self.outweighs(bytes)
+    pub(crate) fn is_worth(&self, bytes: usize) -> bool {
+        bytes <= Self::SMALL || self.outweighs(bytes)
     }
 
     fn outweighs(&self, snapshot_bytes: usize) -> bool {
@@ -396,10 +406,10 @@ mod tests {
         let mut taken = Vec::new();
         for commit in 1..=commits {
             since.count(true, update);
-            if since.is_due(None) {
+            if since.is_due() {
                 let value = ChannelValue { channel: "c".into(), json: "0".repeat(state(commit)).into() };
                 let snapshot = Snapshot::from(vec![value]);
-                if since.is_worth(snapshot.bytes(), None) {
+                if since.is_worth(snapshot.bytes()) {
                     since = SinceSnapshot::taken(&snapshot);
                     taken.push(commit);
                 }
@@ -415,6 +425,20 @@ mod tests {
     }
 
     #[test]
+    fn typed_snapshots_become_rarer_like_the_square_root_of_the_length() {
+        let (mut since, mut taken) = (SinceSnapshot::default(), Vec::new());
+        for id in 1..=10_000 {
+            since.count(true, 0);
+            if since.is_far(CheckpointId(id)) {
+                since = SinceSnapshot::default();
+                taken.push(id);
+            }
+        }
+        let longest = taken.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+        assert!(taken[0] == 50 && taken.len() < 40 && longest < 800, "{taken:?}");
+    }
+
+    #[test]
     fn a_load_folds_a_few_times_the_size_of_the_state() {
         let taken = snapshots(10_000, 100, |commit| 100_000 + commit);
         let steps = taken.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
@@ -426,7 +450,7 @@ mod tests {
         let mut since = SinceSnapshot::default();
         let due = (0..100_000).filter(|_| {
             since.count(true, 1_000);
-            since.is_due(None)
+            since.is_due()
         });
         assert!(due.count() < 30);
     }

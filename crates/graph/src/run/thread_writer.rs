@@ -47,6 +47,8 @@ pub(crate) struct ThreadWriter {
     kept: UnknownChannels,
     /// The ownership mark of the thread.
     mark: Mark,
+    /// The metadata of a commit that has only the mark.
+    marked: Arc<Map<String, Value>>,
     /// See [`Checkpointer::keeps_values`].
     keeps_values: bool,
 }
@@ -76,8 +78,11 @@ pub(crate) trait SnapshotSource: Sync {
     /// Returns about the size of the snapshot, if it can be known without one.
     fn bytes(&self) -> Option<usize>;
 
-    /// Returns the typed form of a snapshot of this size, if there is one.
-    fn typed(&self, bytes: usize) -> Option<Snapshot>;
+    /// Returns a snapshot in its typed form.
+    ///
+    /// # Errors
+    /// [`RunError::EncodeChannel`].
+    fn typed(&self) -> Result<Snapshot, RunError>;
 
     /// Returns the value of every channel as JSON.
     ///
@@ -108,6 +113,7 @@ impl ThreadWriter {
             since_snapshot,
             snapshot_every: None,
             kept,
+            marked: mark.metadata(),
             mark,
             keeps_values,
         }
@@ -134,7 +140,8 @@ impl ThreadWriter {
 
     /// Starts a new thread.
     pub(crate) async fn begin_thread(&mut self) -> Result<(), RunError> {
-        self.mark.nonce = self.checkpointer.nonce(&self.thread).await?;
+        let nonce = self.checkpointer.nonce(&self.thread).await?;
+        self.set_nonce(nonce);
         Ok(())
     }
 
@@ -169,7 +176,12 @@ impl ThreadWriter {
         (self.head, self.at) = (Some(head), Some((at.id, at.created_ms)));
         self.width = width(&at.control);
         (self.since_snapshot, self.kept) = (since_snapshot, kept);
-        self.mark.nonce = at.nonce().map(str::to_owned);
+        self.set_nonce(at.nonce().map(str::to_owned));
+    }
+
+    fn set_nonce(&mut self, nonce: Option<String>) {
+        self.mark.nonce = nonce;
+        self.marked = self.mark.metadata();
     }
 
     /// Starts before any checkpoint of an existing thread, on a new branch.
@@ -216,7 +228,7 @@ impl ThreadWriter {
         }
         let bytes = new.applied.iter().map(|task| task.update.bytes()).sum();
         self.since_snapshot.count(!new.applied.is_empty(), bytes);
-        let snapshot = match snapshot.filter(|_| self.since_snapshot.is_due(self.snapshot_every)) {
+        let snapshot = match snapshot.filter(|_| self.is_due(after)) {
             Some(source) => self.snapshot(source)?,
             None => None,
         };
@@ -250,30 +262,50 @@ impl ThreadWriter {
         snapshot: Option<Snapshot>,
     ) -> Commit {
         let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = new;
-        self.mark.put(&mut metadata);
+        let metadata = if metadata.is_empty() {
+            self.marked.clone()
+        } else {
+            self.mark.put(&mut metadata);
+            metadata.into()
+        };
         Commit { parent, source, control, created_ms, metadata, applied, snapshot, records, fingerprints }
+    }
+
+    /// Returns whether snapshots are typed.
+    fn keeps_snapshots(&self) -> bool {
+        self.keeps_values && self.kept.is_empty()
+    }
+
+    /// Returns whether a snapshot is due with the commit that is about to become checkpoint `id`.
+    fn is_due(&self, id: CheckpointId) -> bool {
+        let since = &self.since_snapshot;
+        match self.snapshot_every {
+            Some(every) => since.has_folded(every),
+            None if self.keeps_snapshots() => since.is_far(id),
+            None => since.is_due(),
+        }
     }
 
     /// Makes a due snapshot, unless it is not worth its size.
     fn snapshot(&self, source: &dyn SnapshotSource) -> Result<Option<Snapshot>, RunError> {
-        let is_worth = |bytes| self.since_snapshot.is_worth(bytes, self.snapshot_every);
+        let since = &self.since_snapshot;
+        if self.snapshot_every.is_some() || self.keeps_snapshots() {
+            return self.made(source).map(Some);
+        }
         let bytes = source.bytes();
-        if bytes.is_some_and(|bytes| !is_worth(bytes)) {
+        if bytes.is_some_and(|bytes| !since.is_worth(bytes)) {
             return Ok(None);
         }
-        let snapshot = self.made(source, bytes)?;
-        Ok((bytes.is_some() || is_worth(snapshot.bytes())).then_some(snapshot))
+        let snapshot = self.made(source)?;
+        Ok((bytes.is_some() || since.is_worth(snapshot.bytes())).then_some(snapshot))
     }
 
-    fn made(&self, source: &dyn SnapshotSource, bytes: Option<usize>) -> Result<Snapshot, RunError> {
-        let bytes = bytes.filter(|_| self.keeps_values && self.kept.is_empty());
-        match bytes.and_then(|bytes| source.typed(bytes)) {
-            Some(snapshot) => Ok(snapshot),
-            None => {
-                let channels = source.encoded()?.into_iter().chain(self.kept.entry());
-                Ok(channels.collect::<Vec<_>>().into())
-            }
+    fn made(&self, source: &dyn SnapshotSource) -> Result<Snapshot, RunError> {
+        if self.keeps_snapshots() {
+            return source.typed();
         }
+        let channels = source.encoded()?.into_iter().chain(self.kept.entry());
+        Ok(channels.collect::<Vec<_>>().into())
     }
 
     /// Stores the ends of tasks of the current checkpoint. Returns the stored checkpoints, if they are to be
@@ -354,7 +386,7 @@ impl ThreadWriter {
             return Ok(stored);
         };
         let snapshot = snapshot(control.step);
-        let snapshot = self.made(&snapshot, snapshot.bytes())?;
+        let snapshot = self.made(&snapshot)?;
         self.since_snapshot = SinceSnapshot::taken(&snapshot);
         let records = held.records.into_iter().collect();
         let new = NewCheckpoint { applied, records, ..NewCheckpoint::new(Source::Loop, control, metadata) };
@@ -376,7 +408,7 @@ fn described(id: CheckpointId, commit: &Commit) -> CheckpointMeta {
         source: commit.source,
         control: commit.control.clone(),
         created_ms: commit.created_ms,
-        metadata: commit.metadata.clone(),
+        metadata: (*commit.metadata).clone(),
     };
     meta.shown()
 }

@@ -39,7 +39,7 @@ async fn write_fixture(path: &Path) {
     let mut input = superstep(None, "0");
     input.control.next = vec!["__start__".into()];
     let input = Commit {
-        metadata,
+        metadata: metadata.into(),
         applied: Vec::new(),
         records: vec![(
             0,

@@ -3,6 +3,7 @@
 use std::{
     error::Error,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use superstep_graph::{
@@ -60,7 +61,7 @@ pub(crate) fn superstep(parent: Option<CheckpointId>, update: &str) -> Commit {
         source: if parent.is_none() { Source::Input } else { Source::Loop },
         control: Control::new(step, vec!["b".into()]),
         created_ms: 1_700_000_000_000 + step,
-        metadata: serde_json::Map::new(),
+        metadata: Arc::default(),
         applied: vec![AppliedTask { slot: 0, recorded: false, node: "a".into(), update: update.into() }],
         snapshot: None,
         fingerprints: None,

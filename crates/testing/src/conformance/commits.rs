@@ -69,7 +69,7 @@ async fn a_commit_is_loaded_as_it_was_given(store: Store) {
         source: Source::Input,
         control: control.clone(),
         created_ms: -5,
-        metadata: metadata.clone(),
+        metadata: metadata.clone().into(),
         records: vec![(0, finished(r#"{"log":["in"]}"#, &[]))],
         ..plain(None)
     };

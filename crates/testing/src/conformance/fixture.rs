@@ -2,7 +2,6 @@
 
 use std::{borrow::Cow, collections::BTreeMap, io::Cursor, sync::Arc};
 
-use serde_json::Map;
 use superstep_graph::{
     CheckpointId, Checkpointer, History, NodeFailure, ThreadId,
     checkpoint::{
@@ -27,7 +26,7 @@ pub(super) fn plain(parent: Option<CheckpointId>) -> Commit {
         source: Source::Loop,
         control: Control::new(step, vec!["a".into()]),
         created_ms: 1000 + step,
-        metadata: Map::new(),
+        metadata: Arc::default(),
         applied: Vec::new(),
         snapshot: None,
         records: Vec::new(),

@@ -78,7 +78,9 @@ async fn a_history_is_filtered_by_metadata(store: Store) {
             metadata.insert("user".into(), user.into());
             metadata.insert("n".into(), step.into());
         }
-        head = Some(commit(&store, &thread, head, Commit { control, metadata, ..plain(head) }).await);
+        head = Some(
+            commit(&store, &thread, head, Commit { control, metadata: metadata.into(), ..plain(head) }).await,
+        );
     }
     let all = History::default;
     let with = |entries: serde_json::Value| match entries {

@@ -291,7 +291,7 @@ impl Model {
                 source: next.source,
                 control: next.control,
                 created_ms: next.created_ms,
-                metadata: next.metadata,
+                metadata: (*next.metadata).clone(),
             },
             applied: next.applied.into_iter().map(|task| (task.slot, task.node, task.update)).collect(),
             snapshot: next.snapshot,
