@@ -4,13 +4,16 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use superstep_graph::store::{Scope, Words, bm25, having, terms};
 use superstep_llm::Message;
 use superstep_tools::internal::{PATIENCE, ThreadFolders, hash_of, keep_names, lock, patiently, private};
 
+use dashmap::DashMap;
 use superstep_agent::deps::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
+use tokio::sync::Mutex;
 
 use super::bullets::{Bullet, Bullets, plain};
 use crate::entry_texts::entry_texts;
@@ -44,6 +47,8 @@ pub(crate) const MOST: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct MemoryFiles {
     folders: ThreadFolders,
+    /// The users whose files this process is about to change.
+    writers: Arc<DashMap<String, Arc<Mutex<()>>>>,
 }
 
 impl MemoryFiles {
@@ -51,7 +56,7 @@ impl MemoryFiles {
     ///
     /// # Errors    `root` is missing, or `folder` is not a plain path below it.
     pub fn new(root: &Path, folder: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())? })
+        Ok(Self { folders: ThreadFolders::new(root, folder.as_ref())?, writers: Arc::default() })
     }
 
     /// Returns the path of a user's `MEMORY.md`, and creates its folder.
@@ -163,6 +168,26 @@ impl MemoryFiles {
         })
     }
 
+    /// Changes a user's file when this process has finished its earlier changes. The wait for them has no limit, unlike the
+    /// wait for another program.
+    fn write<'a, T: Send + 'static>(
+        &self,
+        user_id: &str,
+        work: impl Fn(&Self, &str) -> io::Result<Option<T>> + Clone + Send + 'static,
+    ) -> MemoryFuture<'a, T> {
+        let (files, user_id) = (self.clone(), user_id.to_owned());
+        Box::pin(async move {
+            let writer = files.writers.entry(user_id.clone()).or_default().clone();
+            let done = {
+                let _turn = writer.lock().await;
+                files.work(&user_id, work).await
+            };
+            drop(writer);
+            files.writers.remove_if(&user_id, |_, writer| Arc::strong_count(writer) == 1);
+            done
+        })
+    }
+
     /// Runs an operation on a user's file on a blocking thread, as soon as no other program holds it.
     fn work<'a, T: Send + 'static>(
         &self,
@@ -188,7 +213,7 @@ impl LongTermMemory for MemoryFiles {
             Ok(texts) => {
                 let texts: Vec<_> =
                     texts.iter().map(|text| plain(text)).filter(|text| !text.is_empty()).collect();
-                self.work(user_id, move |files, user| files.add(user, &texts))
+                self.write(user_id, move |files, user| files.add(user, &texts))
             }
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
@@ -213,7 +238,7 @@ impl LongTermMemory for MemoryFiles {
 
     fn forget<'a>(&'a self, id: &'a str, user_id: &'a str) -> MemoryFuture<'a, bool> {
         let id = id.to_owned();
-        self.work(user_id, move |files, user| files.forget(user, &id))
+        self.write(user_id, move |files, user| files.forget(user, &id))
     }
 }
 

@@ -29,8 +29,8 @@ async fn error_within(timeout: Duration, kind: Mem0Kind, answer: Answer) -> Stri
     let add = memory.add(says("I like tea"), "ada", "k").await.unwrap_err().to_string();
     let list = memory.list("ada", 5).await.unwrap_err().to_string();
     assert_eq!((&add, &list), (&search, &search));
-    // No request is repeated.
-    assert_eq!(server.received().len(), 3);
+    // No request is repeated; one that ran out of time may not have arrived.
+    assert!(server.received().len() <= 3);
     let base = server.base_url().trim_end_matches("/v1").to_owned();
     let problem = search.strip_prefix(&format!("the Mem0 server `{base}`: ")).expect("it says which server");
     problem.to_owned()
