@@ -2,6 +2,7 @@
 //!
 //! Start at [`Drawing`].
 
+mod digraph;
 mod layout;
 mod mark;
 mod svg;

@@ -31,6 +31,8 @@ mod run;
 mod topology;
 
 pub use control::{Control, RestoreError};
+pub use petgraph;
+
 pub use draw::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode};
 pub use ids::{ChannelSet, END, NodeIndex, NodeName, START, TaskId};
 pub use plan::Before;

@@ -47,9 +47,9 @@ pub use superstep_state::{JsonChannels, JsonState, JsonUpdate, Log, ReduceError,
 pub mod state {
     pub use superstep_engine::ChannelSet;
     pub use superstep_state::{
-        Always, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral, Fingerprint,
-        Flattens, FoldError, HasId, IdOf, JsonChannel, JsonReducer, LastValue, MAX_DEPTH, Max, Merge,
-        MergeById, Merges, Migrate, OwnId, RawJson, Snapshot, Stored, StoredUpdate, Sum, Topic, Union,
+        Always, AnyValue, Append, BadChannels, BadUpdate, ById, Channel, ChannelValue, Ephemeral,
+        Fingerprint, Flattens, FoldError, HasId, IdOf, JsonChannel, JsonReducer, LastValue, MAX_DEPTH, Max,
+        Merge, MergeById, Merges, Migrate, OwnId, RawJson, Snapshot, Stored, StoredUpdate, Sum, Topic, Union,
         UnknownId, Update, WriteError, fingerprint, reduce,
     };
 
@@ -120,6 +120,7 @@ pub mod topology {
 
 /// Drawings of graphs.
 pub mod drawing {
+    pub use superstep_engine::petgraph;
     pub use superstep_engine::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode};
 }
 

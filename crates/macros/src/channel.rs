@@ -10,7 +10,7 @@ use syn::{
 use crate::{flatten::Flat, home::Home};
 
 /// The built-in reducers, by keyword: the type, and whether the channel accepts one write per superstep.
-const BUILT_IN: [(&str, &str, bool); 9] = [
+const BUILT_IN: [(&str, &str, bool); 10] = [
     ("append", "Append", false),
     ("merge_by_id", "MergeById", false),
     ("sum", "Sum", false),
@@ -20,6 +20,7 @@ const BUILT_IN: [(&str, &str, bool); 9] = [
     ("barrier", "Arrive", false),
     ("ephemeral", "Ephemeral", true),
     ("last_value", "LastValue", true),
+    ("any_value", "AnyValue", false),
 ];
 
 /// One channel of a state.

@@ -22,7 +22,8 @@ use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 /// | attribute | how writes fold |
 /// |---|---|
 /// | none, or `last_value` | the write replaces the value; one write per superstep |
-/// | `ephemeral` | the same, and only the next superstep sees the value |
+/// | `any_value` | the same with any number of writes, of which the last task's counts |
+/// | `ephemeral` | like `last_value`, and only the next superstep sees the value |
 /// | `append` | items are added to a `Log` or `Vec`, text to a `String` |
 /// | `merge_by_id` | items of a `ById` replace those with the same id or are added |
 /// | `sum` | numbers are added up |

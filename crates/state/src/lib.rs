@@ -35,7 +35,9 @@ pub use json_state::{BadChannels, BadUpdate, JsonChannel, JsonChannels, JsonRedu
 pub use log::Log;
 pub use panicked::Panicked;
 pub use raw_json::RawJson;
-pub use reducer::{Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Topic, Union};
+pub use reducer::{
+    AnyValue, Append, Ephemeral, LastValue, Max, MergeById, ReduceError, Reducer, Sum, Topic, Union,
+};
 pub use snapshot::Snapshot;
 pub use state::{FoldError, State, Update, WriteError, reduce};
 pub use stored_update::StoredUpdate;

@@ -59,6 +59,20 @@ impl<T> Reducer<T> for LastValue {
     }
 }
 
+/// Like [`LastValue`], but several tasks of a superstep may write: the write of the last of them counts, in the order in
+/// which their updates are folded. For values that are equal whoever writes them.
+#[derive(Debug)]
+pub enum AnyValue {}
+
+impl<T> Reducer<T> for AnyValue {
+    type Write = T;
+
+    fn reduce(value: &mut T, write: T) -> Result<(), ReduceError> {
+        *value = write;
+        Ok(())
+    }
+}
+
 /// Like [`LastValue`], but only the next superstep sees the value.
 #[derive(Debug)]
 pub enum Ephemeral {}

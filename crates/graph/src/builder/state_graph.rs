@@ -15,7 +15,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::{
-    Breakpoints, Edge, EdgeKind, Endpoint, JoinSpec, NodeSpec, RouterSpec, Target, TopologyBuilder,
+    Breakpoints, Edge, EdgeKind, Endpoint, JoinSpec, NodeSpec, OnCancel, RouterSpec, Target, TopologyBuilder,
 };
 use superstep_state::internal::encode;
 
@@ -46,7 +46,10 @@ pub struct StateGraph<S: State> {
     initial: S,
     stamp: u64,
     pub(super) topology: TopologyBuilder,
-    pub(super) nodes: Vec<(NodeFn<S>, NodeOptions)>,
+    /// The nodes in the order of their declaration, with the options of configured ones.
+    pub(super) nodes: Vec<(NodeFn<S>, Option<NodeOptions>)>,
+    /// The options of the others.
+    defaults: NodeOptions,
     pub(super) routes: Vec<(Endpoint, Vec<NodeRef>)>,
     routers: Vec<(Endpoint, Router<S>, Vec<NodeRef>)>,
     fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
@@ -84,6 +87,7 @@ impl<S: State> StateGraph<S> {
             stamp: STAMPS.fetch_add(1, Ordering::Relaxed),
             topology: TopologyBuilder::default(),
             nodes: Vec::new(),
+            defaults: NodeOptions::default(),
             routes: Vec::new(),
             routers: Vec::new(),
             fan_outs: Vec::new(),
@@ -130,18 +134,17 @@ impl<S: State> StateGraph<S> {
 
     #[track_caller]
     pub(super) fn declare(&mut self, name: &str, run: NodeFn<S>, worker: bool) -> NodeRef {
-        let options = NodeOptions::default();
         self.topology.nodes.push(NodeSpec {
             name: name.into(),
-            on_cancel: options.on_cancel,
+            on_cancel: OnCancel::default(),
             worker,
             routing: false,
             handles: None,
-            deferred: options.deferred,
+            deferred: false,
             subgraph: None,
             place: Location::caller(),
         });
-        self.nodes.push((run, options));
+        self.nodes.push((run, None));
         NodeRef { graph: self.stamp, end: Endpoint::Node(self.nodes.len() - 1) }
     }
 
@@ -170,6 +173,20 @@ impl<S: State> StateGraph<S> {
         self.add_worker(name, move |item, state, cx| worker(deps.clone(), item, state, cx))
     }
 
+    /// Sets the options of all nodes that are not [configured](Self::configure), whenever they are declared, except that
+    /// none of them is `deferred`.
+    ///
+    /// ```
+    /// # use superstep_graph::{NodeOptions, Retries, RetryPolicy, State, StateGraph};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Chat { answer: String }
+    /// # let mut graph = StateGraph::<Chat>::new("chat");
+    /// graph.configure_all(NodeOptions { retry: RetryPolicy::new(3).into(), ..NodeOptions::default() });
+    /// ```
+    pub fn configure_all(&mut self, options: NodeOptions) {
+        self.defaults = options;
+    }
+
     /// Sets the options of a node. A subgraph is always notified of a cancellation: its own nodes decide how
     /// they react.
     ///
@@ -185,7 +202,7 @@ impl<S: State> StateGraph<S> {
         if spec.subgraph.is_none() {
             spec.on_cancel = options.on_cancel;
         }
-        self.nodes[declared].1 = options;
+        self.nodes[declared].1 = Some(options);
     }
 
     /// Caches the results of a node by the policy, instead of running it again.
@@ -285,6 +302,11 @@ impl<S: State> StateGraph<S> {
     pub fn compile(mut self) -> Result<CompiledGraph<S>, CompileError> {
         self.topology.channels = checks::channels(&self.initial);
         let written = checks::written(&self.topology);
+        for (spec, (_, options)) in self.topology.nodes.iter_mut().zip(&self.nodes) {
+            if options.is_none() && spec.subgraph.is_none() {
+                spec.on_cancel = self.defaults.on_cancel;
+            }
+        }
         let Self {
             name,
             version,
@@ -292,6 +314,7 @@ impl<S: State> StateGraph<S> {
             stamp,
             topology,
             nodes: declared,
+            defaults,
             routes,
             routers,
             fan_outs,
@@ -312,6 +335,7 @@ impl<S: State> StateGraph<S> {
         for (position, (run, options)) in declared.into_iter().enumerate() {
             let index = topology.declared(position).expect("every node is in the topology");
             let node = &mut nodes[index.position()];
+            let options = options.unwrap_or_else(|| defaults.clone());
             node.run = Some(run);
             node.retry = options.retry;
             (node.timeout, node.idle_timeout) = (options.timeout, options.idle_timeout);

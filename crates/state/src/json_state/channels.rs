@@ -52,7 +52,9 @@ pub enum JsonReducer {
     /// The write replaces the value; one write per superstep.
     #[default]
     LastValue,
-    /// The same, and only the next superstep sees the value.
+    /// The same with any number of writes, of which the last task's counts.
+    AnyValue,
+    /// Like `last_value`, and only the next superstep sees the value.
     Ephemeral,
     /// A written list appends its items, any other value is an item; to a channel whose default is text, text
     /// is appended.

@@ -63,6 +63,7 @@ impl Serialize for RuleValue {
 /// A reducer with its parameters.
 pub(super) enum Rule {
     Replace,
+    Any,
     List,
     Text,
     ById,
@@ -78,6 +79,7 @@ impl Rule {
         let default = channel.default.as_ref();
         match channel.reducer {
             JsonReducer::LastValue | JsonReducer::Ephemeral => Self::Replace,
+            JsonReducer::AnyValue => Self::Any,
             JsonReducer::Append if default.is_some_and(Value::is_string) => Self::Text,
             JsonReducer::Append | JsonReducer::Topic => Self::List,
             JsonReducer::MergeById => Self::ById,
@@ -97,7 +99,7 @@ impl Rule {
     /// Returns the value of a channel without writes.
     pub(super) fn initial(&self, default: Option<Value>) -> Result<RuleValue, String> {
         let default = default.unwrap_or_else(|| match self {
-            Self::Replace | Self::Max => Value::Null,
+            Self::Replace | Self::Any | Self::Max => Value::Null,
             Self::Text => Value::from(""),
             Self::Sum => Value::from(0),
             Self::Object => Value::Object(Map::new()),
@@ -109,7 +111,7 @@ impl Rule {
     /// Reads a whole value, from a snapshot or a default.
     pub(super) fn read(&self, value: Value) -> Result<RuleValue, String> {
         let fits = match self {
-            Self::Replace => true,
+            Self::Replace | Self::Any => true,
             Self::Max => value.is_null() || value.is_number() || value.is_string(),
             Self::Text => value.is_string(),
             Self::Sum => value.is_number(),
@@ -136,7 +138,7 @@ impl Rule {
     /// Folds one write.
     pub(super) fn fold(&self, held: &mut RuleValue, write: Value) -> Result<(), ReduceError> {
         match (self, held) {
-            (Self::Replace, held) => *held = RuleValue::from(write),
+            (Self::Replace | Self::Any, held) => *held = RuleValue::from(write),
             (Self::List, RuleValue::List(list)) => list.extend(items(write)),
             (Self::ById, RuleValue::ById(list)) => list.merge(merges(write)?)?,
             (Self::Max, held) => match held {
@@ -206,7 +208,7 @@ impl Rule {
 
     fn wants(&self) -> &'static str {
         match self {
-            Self::Replace => "anything",
+            Self::Replace | Self::Any => "anything",
             Self::List | Self::ById | Self::Set | Self::Barrier(_) => "a list",
             Self::Text => "a text",
             Self::Sum => "a number",
