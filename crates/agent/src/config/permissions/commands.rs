@@ -24,10 +24,10 @@ const LEADING: [&str; 9] = ["if", "then", "else", "elif", "do", "while", "until"
 const SHELLS: [&str; 10] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "eval", "source", "."];
 
 /// Programs that execute their arguments.
-const RUNNERS: [&str; 31] = [
+const RUNNERS: [&str; 32] = [
     "builtin", "busybox", "chroot", "chrt", "command", "doas", "env", "exec", "fakeroot", "find", "flock",
     "ionice", "nice", "nohup", "parallel", "prlimit", "runuser", "script", "setarch", "setpriv", "setsid",
-    "ssh", "stdbuf", "strace", "su", "sudo", "time", "timeout", "toybox", "watch", "xargs",
+    "ssh", "stdbuf", "strace", "su", "sudo", "time", "timeout", "toybox", "trap", "watch", "xargs",
 ];
 
 /// The options of `find` that execute a program.
@@ -223,7 +223,7 @@ fn variable(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut Wor
 /// Returns whether any part of a command line may run something that the pattern matches, also in quotes and
 /// behind other words.
 fn mentions(pattern: &str, command: &str) -> bool {
-    if has_braces(command) {
+    if has_braces(command) || runs_its_input(command) {
         return true;
     }
     let bare = |text: &str| text.replace("\\\n", "").replace(['"', '\'', '\\'], "");
@@ -332,6 +332,67 @@ fn runs_unknown(named: &str, words: &[String]) -> bool {
         || RUNNERS.contains(&&*program)
             && (words[1..].iter().any(|word| word.contains('$') || is_shell(word))
                 || words[begin..].iter().any(|word| finds(word)))
+}
+
+/// Returns whether a command line may run a program that `xargs` or `parallel` reads from its input.
+fn runs_its_input(command: &str) -> bool {
+    let Some(tokens) = read(command, false) else {
+        let replaces = ["-I", "-i", "--replace"].iter().any(|option| command.contains(option));
+        return command.contains("parallel") || command.contains("xargs") && replaces;
+    };
+    let lines = tokens.split(|token| matches!(token, Token::Sign(_)));
+    let text = |token: &Token| match token {
+        Token::Word(word) => word.text.clone(),
+        Token::Sign(sign) => sign.clone(),
+    };
+    let lines = lines.map(|line| line.iter().map(text).collect::<Vec<_>>());
+    lines.into_iter().any(|words| {
+        words.iter().enumerate().any(|(at, word)| match &*base(word) {
+            "xargs" => input_is_program(&words[at + 1..], None),
+            "parallel" => input_is_program(&words[at + 1..], Some("{}")),
+            _ => false,
+        })
+    })
+}
+
+/// Returns whether the program behind the options of `xargs` or `parallel` contains the text that the input replaces,
+/// `replaced` if no option names another one. Without a program `parallel` runs its input.
+fn input_is_program(words: &[String], replaced: Option<&str>) -> bool {
+    /// The options whose value is the next word.
+    const VALUED: [&str; 14] = [
+        "-I",
+        "-J",
+        "-E",
+        "-L",
+        "-P",
+        "-S",
+        "-a",
+        "-d",
+        "-j",
+        "-n",
+        "-s",
+        "--jobs",
+        "--arg-file",
+        "--delimiter",
+    ];
+    let is_parallel = replaced.is_some();
+    let mut replaced = replaced.map(str::to_owned);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if !word.starts_with('-') {
+            let inputs = is_parallel && word.starts_with(":::");
+            return inputs || replaced.is_some_and(|replaced| word.contains(&replaced));
+        }
+        let value = VALUED.contains(&&**word).then(|| words.next()).flatten();
+        let attached = ["-I", "-J", "-i", "--replace="].iter().find_map(|option| word.strip_prefix(option));
+        match (&**word, value, attached) {
+            ("-I" | "-J", value, _) => replaced = value.cloned(),
+            ("-i" | "--replace", ..) => replaced = Some("{}".to_owned()),
+            (_, _, Some(text)) => replaced = Some(text.to_owned()),
+            _ => {}
+        }
+    }
+    is_parallel
 }
 
 /// Returns whether a shell may expand one word to several, as `bash` does with `{rm,-rf,x}`.
