@@ -64,6 +64,11 @@ pub mod call {
     };
 }
 
+/// Workflows that are one function.
+pub mod functional {
+    pub use crate::api::functional::{Workflow, WorkflowThread};
+}
+
 /// The contract of checkpointers: commits, records of tasks, and the pruning of threads.
 pub mod checkpoint {
     pub use superstep_checkpoint::{

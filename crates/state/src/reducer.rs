@@ -60,7 +60,7 @@ impl<T> Reducer<T> for LastValue {
 }
 
 /// Like [`LastValue`], but several tasks of a superstep may write: the write of the last of them counts, in the order in
-/// which their updates are folded. For values that are equal whoever writes them.
+/// which their updates are folded. For values that are equal in all writes.
 #[derive(Debug)]
 pub enum AnyValue {}
 

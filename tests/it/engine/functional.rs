@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use superstep::{Answers, CompiledGraph, Cx, END, NodeError, START, State, StateGraph, Status};
+use superstep::{
+    Answers, CompiledGraph, Cx, END, NodeError, OnUnfinished, START, State, StateGraph, Status,
+    functional::Workflow,
+};
 
 use crate::support::{Backend, Plain, PlainUpdate, json, on_every_store, say};
 
@@ -97,5 +100,62 @@ on_every_store! {
             Ok(say(&format!("{} {other}", caught.unwrap_err())))
         }));
         assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "no luck 2");
+    }
+
+    async fn a_workflow_runs_its_tasks_once_and_continues_in_another_process(backend: Backend) {
+        let tasks = Tasks::default();
+        let make = || {
+            let tasks = tasks.clone();
+            let workflow = Workflow::new("workflow", move |x: i64, _: Option<i64>, cx: Cx| {
+                let tasks = tasks.clone();
+                async move {
+                    let (first, second) = tokio::join!(tasks.run(&cx, "t1", x + 1), tasks.run(&cx, "t2", x + 2));
+                    let (first, second) = (first?, second?);
+                    let factor: i64 = cx.interrupt("factor", first + second).await;
+                    tasks.run(&cx, "t3", first * factor).await
+                }
+            });
+            workflow.with_checkpointer(backend.open())
+        };
+        let asked = make().thread("t").run(5).await.unwrap();
+        assert_eq!((asked.status, asked.state, &asked.interrupts[0].question), (Status::Interrupted, None, &json(&13)));
+        let end = make().thread("t").answer("factor", 10).resume().await.unwrap();
+        assert_eq!((end.status, end.state), (Status::Completed, Some(60)));
+        assert_eq!(tasks.all(), ["t1:6", "t2:7", "t3:60"]);
+        make().graph().thread("t").replay().run().await.unwrap().assert_same();
+    }
+
+    async fn a_workflow_receives_the_value_that_it_saved_last(backend: Backend) {
+        let make = || {
+            let workflow = Workflow::saving("sums", async |x: i64, saved: Option<i64>, _: Cx| {
+                let sum = saved.unwrap_or_default();
+                Ok::<_, NodeError>((sum.to_string(), sum + x))
+            });
+            workflow.with_checkpointer(backend.open())
+        };
+        let mut returned = Vec::new();
+        for x in [1, 2, 3] {
+            returned.push(make().thread("t").run(x).await.unwrap().state.unwrap());
+        }
+        assert_eq!(returned, ["0", "1", "3"]);
+        // Another thread has saved nothing.
+        assert_eq!(make().thread("other").run(1).await.unwrap().state.as_deref(), Some("0"));
+
+        let texts = Workflow::new("sums", async |text: String, saved: Option<String>, _: Cx| {
+            Ok::<_, NodeError>(saved.unwrap_or(text))
+        });
+        let error = texts.with_checkpointer(backend.open()).thread("t").run("x").await.unwrap_err();
+        let error = superstep::error::chain(&error);
+        assert!(error.contains("`saved`") && error.contains("expected a string"), "{error}");
+    }
+
+    async fn a_value_that_cannot_be_stored_is_the_error_of_its_workflow(backend: Backend) {
+        let divide = Workflow::new("divide", async |by: f64, _: Option<f64>, _: Cx| Ok::<_, NodeError>(1.0 / by));
+        let thread = divide.with_checkpointer(backend.open()).thread("t").on_unfinished(OnUnfinished::Discard);
+        let error = superstep::error::chain(&thread.run(0.0).await.unwrap_err());
+        assert!(error.contains("inf is not a number in JSON"), "{error}");
+        let error = superstep::error::chain(&thread.run(f64::NAN).await.unwrap_err());
+        assert!(error.contains("`input`") && error.contains("NaN"), "{error}");
+        assert_eq!(thread.run(2.0).await.unwrap().state, Some(0.5));
     }
 }

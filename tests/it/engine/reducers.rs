@@ -266,3 +266,41 @@ async fn hash_sets_and_maps_are_united_and_read_back() {
     assert_eq!(end.counts, HashMap::from(counts));
     assert_eq!(graph.thread("t").state().await.unwrap().values, end);
 }
+
+#[derive(State, Clone, Debug, Default)]
+struct Told {
+    #[channel(any_value)]
+    by: String,
+    once: i64,
+}
+
+/// Builds a graph whose parallel nodes `a` and `b` return what `update` makes of their names.
+fn two_writers<S: State>(update: fn(&str) -> S::Update, initial: S) -> superstep::CompiledGraph<S>
+where
+    S::Update: superstep::node::NodeOutput<S>,
+{
+    let mut graph = StateGraph::with_initial("two", initial);
+    for name in ["b", "a"] {
+        let node = graph.add_node(name, move |_: S, cx: Cx| async move { update(cx.node().as_str()) });
+        graph.add_edge(START, node);
+        graph.add_edge(node, END);
+    }
+    graph.compile().unwrap()
+}
+
+#[tokio::test]
+async fn of_several_writes_of_any_value_the_last_task_in_fold_order_counts() {
+    let graph = two_writers::<Told>(|name| Told::update().by(name), Told::default());
+    assert_eq!(graph.run(Told::update().by("input")).await.unwrap().state.by, "b");
+    let graph = two_writers::<Told>(|name| Told::update().by(name).once(1), Told::default());
+    let error = graph.run(Told::update()).await.unwrap_err();
+    let error = superstep::error::chain(&error);
+    assert!(error.contains("`once`") && !error.contains("`by`"), "{error}");
+
+    let channels: JsonChannels = serde_json::from_value(json!({"by": {"reducer": "any_value"}})).unwrap();
+    let graph = two_writers::<JsonState>(
+        |name| JsonUpdate::new().write("by", name),
+        JsonState::new(&channels).unwrap(),
+    );
+    assert_eq!(graph.run(JsonUpdate::new()).await.unwrap().state.get("by"), Some(json!("b")));
+}

@@ -48,6 +48,33 @@ async fn transient_errors_are_retried_and_logic_errors_are_not() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn options_of_all_nodes_apply_to_those_without_their_own() {
+    let attempts = |own: Option<NodeOptions>, first: bool| async move {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let all = || NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() };
+        if first {
+            graph.configure_all(all());
+        }
+        let a = graph.add_node("a", async |_: Plain, _: Cx| Err::<(), _>(NodeError::new("no")));
+        graph.add_edge(START, a);
+        if let Some(own) = own {
+            graph.configure(a, own);
+        }
+        if !first {
+            graph.configure_all(all());
+        }
+        match failed(graph.compile().unwrap().run(Plain::update()).await) {
+            RunError::Node { attempts, .. } => attempts,
+            error => panic!("{error}"),
+        }
+    };
+    for first in [true, false] {
+        assert_eq!(attempts(None, first).await, 3);
+        assert_eq!(attempts(Some(NodeOptions::default()), first).await, 1);
+    }
+}
+
 // Case C9.
 #[tokio::test]
 async fn without_a_policy_nothing_is_retried() {

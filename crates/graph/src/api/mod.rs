@@ -4,6 +4,7 @@
 
 pub(crate) mod adopt;
 pub(crate) mod drawing;
+pub(crate) mod functional;
 pub(crate) mod history;
 pub(crate) mod inbox;
 pub(crate) mod probe;

@@ -80,13 +80,11 @@ pub(crate) async fn probe<S: State>(
     let records = failure.map(|failure| (0, started.handled(Some(&failure))));
     // As a database stores them, so that every build finds the values that cannot be stored.
     let checkpointer: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new().keeping_values(false));
-    let mut metadata = Map::new();
-    graph.mark(None).put(&mut metadata);
     let first = Commit {
         parent: None,
         source: Source::Update,
         created_ms: options.clock.now_ms(),
-        metadata,
+        metadata: graph.mark(None).metadata(),
         applied: Vec::new(),
         snapshot: Some(snapshot(&state, control.step)?.into()),
         records: records.into_iter().collect(),

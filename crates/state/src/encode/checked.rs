@@ -129,7 +129,9 @@ pub fn to_value_of<T: Serialize + DeserializeOwned>(value: &T) -> Result<Value, 
     let written = serialize(serde_json::value::Serializer, Mode::Lenient, |checked| value.serialize(checked));
     let (json, doubtful) = written.map_err(|error| error.into_error(0))?;
     if doubtful || cfg!(debug_assertions) {
-        same(value, &T::deserialize(&json)?)?;
+        // The error of the writer, if there is one, is clearer than the reader's.
+        let read = T::deserialize(&json).map_err(|error| to_string(value).err().unwrap_or(error))?;
+        same(value, &read)?;
     }
     Ok(json)
 }
