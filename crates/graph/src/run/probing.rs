@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use superstep_checkpoint::{Commit, MemoryCheckpointer, RecordedTarget, Source, TaskRecord, chain};
 use superstep_engine::{
     Breakpoints, Control, NodeIndex, NodeName, RunLimits, START, Target, Task, TaskId, Topology,
