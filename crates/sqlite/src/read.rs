@@ -306,7 +306,7 @@ impl Reader<'_> {
             source,
             control,
             created_ms,
-            metadata,
+            metadata: metadata.into(),
             applied,
             snapshot,
             records,

@@ -1,6 +1,6 @@
 //! From a checkpointer to text.
 
-use std::{collections::BTreeMap, io::Write};
+use std::{collections::BTreeMap, io::Write, sync::Arc};
 
 use super::{
     Copied, MAX_LINE, Redaction, TextError,
@@ -144,7 +144,7 @@ async fn read(store: &dyn Checkpointer, thread: &ThreadId, id: CheckpointId) -> 
             what: "its state cannot be read".to_owned(),
             source: Some(source),
         };
-        commit.metadata = loaded.into_fingerprinted(thread).map_err(unreadable)?.metadata;
+        commit.metadata = loaded.into_fingerprinted(thread).map_err(unreadable)?.metadata.into();
     }
     Ok(commit)
 }
@@ -187,7 +187,7 @@ impl Writer<'_> {
         let mut steps = BTreeMap::new();
         for &(id, parent_pruned) in ids {
             let mut commit = read(self.store, thread, id).await?;
-            let mut mark = Mark::take(&mut commit.metadata);
+            let mut mark = Mark::take(Arc::make_mut(&mut commit.metadata));
             self.options.redaction.mark(&mut mark);
             if let Some(first) = first.take() {
                 shared = mark.clone();
@@ -233,7 +233,7 @@ impl Writer<'_> {
                 arrived: control.arrived,
                 deferred: control.deferred,
                 created_ms,
-                metadata,
+                metadata: Arc::unwrap_or_clone(metadata),
                 mark,
                 snapshot: snapshot.is_some(),
             }),

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     io::{self, BufRead, Seek, SeekFrom},
+    sync::Arc,
 };
 
 use superstep_engine::Control;
@@ -239,7 +240,7 @@ fn placeholder() -> Commit {
         source: Source::Update,
         control: Control::new(0, Vec::new()),
         created_ms: 0,
-        metadata: serde_json::Map::new(),
+        metadata: Arc::default(),
         applied: Vec::new(),
         snapshot: None,
         records: Vec::new(),

@@ -173,7 +173,7 @@ impl<'a> Parser<'a> {
             source,
             control,
             created_ms,
-            metadata,
+            metadata: metadata.into(),
             applied: Vec::new(),
             snapshot: None,
             records: Vec::new(),

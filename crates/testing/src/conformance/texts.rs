@@ -47,9 +47,10 @@ async fn rich(store: &Store, thread: &ThreadId) {
     let mut metadata = Map::new();
     metadata.insert("$graph".into(), json!("trip"));
     metadata.insert("$nonce".into(), json!("7"));
-    let marked = |commit: Commit| Commit { metadata: metadata.clone(), ..commit };
+    let marked = |commit: Commit| Commit { metadata: metadata.clone().into(), ..commit };
     let mut input = marked(Commit { source: Source::Input, ..plain(None) });
-    input.metadata.insert("user".into(), json!({"name": "Ada \u{202e}\n", "n": [1, 2.5, null]}));
+    Arc::make_mut(&mut input.metadata)
+        .insert("user".into(), json!({"name": "Ada \u{202e}\n", "n": [1, 2.5, null]}));
     input.records = vec![(0, finished(r#"{"city": "Bonn"}"#, &[]))];
     let one = commit(store, thread, None, input).await;
     let first = marked(Commit { applied: vec![recorded(0, r#"{"city": "Bonn"}"#)], ..plain(Some(one)) });
@@ -111,7 +112,7 @@ async fn a_commit_is_read_as_it_was_made(store: Store) {
     let mut metadata = Map::new();
     metadata.insert("k".into(), json!([1]));
     let next = vec![recorded(0, "1"), applied(3, "2")];
-    let second = Commit { metadata, applied: next, ..plain(Some(ONE)) };
+    let second = Commit { metadata: metadata.into(), applied: next, ..plain(Some(ONE)) };
     commit(&store, &thread, Some(ONE), second.clone()).await;
     assert_eq!(read(&store, &thread, ONE).await, first);
     assert_eq!(read(&store, &thread, TWO).await, second);
