@@ -128,13 +128,11 @@ fn write(value: &Value, lines: &mut Vec<String>) {
             for (name, entry) in entries {
                 let mut inner = Vec::new();
                 write(entry, &mut inner);
-                match &inner[..] {
-                    [line] => lines.push(format!("{name}: {line}")),
-                    _ => {
-                        lines.push(format!("{name}:"));
-                        lines.extend(inner.into_iter().map(|line| format!("  {line}")));
-                    }
-                }
+                // A single line, or the sign before the lines of a text.
+                let beside = usize::from(inner.len() == 1 || entry.is_string());
+                let first: String = inner.drain(..beside).map(|line| format!(" {line}")).collect();
+                lines.push(format!("{name}:{first}"));
+                lines.extend(inner.into_iter().map(|line| format!("  {line}")));
             }
         }
         other => lines.push(other.to_string()),
