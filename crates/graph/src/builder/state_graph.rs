@@ -177,11 +177,11 @@ impl<S: State> StateGraph<S> {
     /// none of them is `deferred`.
     ///
     /// ```
-    /// # use superstep_graph::{NodeOptions, Retries, RetryPolicy, State, StateGraph};
+    /// # use superstep_graph::{NodeOptions, RetryPolicy, State, StateGraph};
     /// # #[derive(State, Clone, Debug, Default)]
     /// # struct Chat { answer: String }
     /// # let mut graph = StateGraph::<Chat>::new("chat");
-    /// graph.configure_all(NodeOptions { retry: RetryPolicy::new(3).into(), ..NodeOptions::default() });
+    /// graph.configure_all(NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
     /// ```
     pub fn configure_all(&mut self, options: NodeOptions) {
         self.defaults = options;
