@@ -29,7 +29,7 @@ Exit codes:
    70  a bug
   130  interrupted; the message shows how to resume";
 
-/// The command line; the program adds its name.
+/// Run graphs, and inspect, change and replay their threads
 #[derive(Parser, Debug)]
 #[command(after_help = EXIT_CODES, max_term_width = 110)]
 pub(crate) struct OwnCli {
