@@ -223,7 +223,8 @@ fn variable(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut Wor
 /// Returns whether any part of a command line may run something that the pattern matches, also in quotes and
 /// behind other words.
 fn mentions(pattern: &str, command: &str) -> bool {
-    if has_braces(command) || runs_its_input(command) {
+    let tokens = read(command, false);
+    if has_braces(command, tokens.as_deref()) || runs_its_input(command, tokens.as_deref()) {
         return true;
     }
     let bare = |text: &str| text.replace("\\\n", "").replace(['"', '\'', '\\'], "");
@@ -334,9 +335,10 @@ fn runs_unknown(named: &str, words: &[String]) -> bool {
                 || words[begin..].iter().any(|word| finds(word)))
 }
 
-/// Returns whether a command line may run a program that `xargs` or `parallel` reads from its input.
-fn runs_its_input(command: &str) -> bool {
-    let Some(tokens) = read(command, false) else {
+/// Returns whether a command line may run a program that `xargs` or `parallel` reads from its input. `tokens` are those of
+/// [`read`].
+fn runs_its_input(command: &str, tokens: Option<&[Token]>) -> bool {
+    let Some(tokens) = tokens else {
         let replaces = ["-I", "-i", "--replace"].iter().any(|option| command.contains(option));
         return command.contains("parallel") || command.contains("xargs") && replaces;
     };
@@ -395,10 +397,11 @@ fn input_is_program(words: &[String], replaced: Option<&str>) -> bool {
     is_parallel
 }
 
-/// Returns whether a shell may expand one word to several, as `bash` does with `{rm,-rf,x}`.
-fn has_braces(command: &str) -> bool {
+/// Returns whether a shell may expand one word to several, as `bash` does with `{rm,-rf,x}`. `tokens` are those
+/// of [`read`].
+fn has_braces(command: &str, tokens: Option<&[Token]>) -> bool {
     let makes = |text: &str| text.contains('{') && (text.contains(',') || text.contains(".."));
-    match read(command, false) {
+    match tokens {
         Some(tokens) => tokens
             .iter()
             .any(|token| matches!(token, Token::Word(word) if word.is_filled && makes(&word.text))),
