@@ -47,8 +47,8 @@ impl Redaction {
 
     /// Replaces the values of a channel, in the threads of subgraphs as well.
     ///
-    /// What tasks recorded beside their updates may repeat such a value, so it is replaced as well: recorded inputs, results
-    /// of effects, questions and answers, items, and the texts of errors.
+    /// Replaces all data that tasks recorded beside their updates as well, because it may repeat such a value: recorded inputs,
+    /// results of effects, questions and answers, items, and the texts of errors.
     #[must_use]
     pub fn channel(mut self, name: impl Into<String>) -> Self {
         self.channels.insert(name.into());

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use superstep::{
     Checkpointer, CompiledGraph, History, ThreadId,
     agent::{AgentOutcome, AgentState},
@@ -81,15 +81,7 @@ pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
     };
     if args.json {
         return print(&lines(threads.iter().map(|listed| {
-            let head = listed.head.as_ref();
-            let mut line = json!({
-                "thread": listed.thread,
-                "checkpoint": head.map(|head| head.id),
-                "step": head.map(|head| head.control.step),
-                "next": head.map(|head| &head.control.next),
-                "updated_ms": head.map(|head| head.created_ms),
-                "graph": head.and_then(|head| head.graph()),
-            });
+            let mut line = head_json(&listed.thread, listed.head.as_ref());
             match &listed.standing {
                 Ok(Standing { outcome, waits, .. }) => {
                     line["outcome"] = outcome.map(AgentOutcome::as_str).into();
@@ -113,6 +105,18 @@ pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
         ]);
     }
     print(&format!("{}\n", table.trim_fmt()))
+}
+
+/// Returns the JSON form of a listed thread, without its status.
+pub(crate) fn head_json(thread: &ThreadId, head: Option<&CheckpointMeta>) -> Value {
+    json!({
+        "thread": thread,
+        "checkpoint": head.map(|head| head.id),
+        "step": head.map(|head| head.control.step),
+        "next": head.map(|head| &head.control.next),
+        "updated_ms": head.map(|head| head.created_ms),
+        "graph": head.and_then(CheckpointMeta::graph),
+    })
 }
 
 /// Returns the threads with their heads, the newest first, and damaged ones last.

@@ -1,6 +1,5 @@
 //! `threads`: lists the threads of a program with graphs of its own.
 
-use serde_json::json;
 use superstep::{
     Checkpointer, ThreadId,
     checkpoint::{CheckpointMeta, TaskRecord},
@@ -8,7 +7,7 @@ use superstep::{
 
 use crate::{
     args::own::OwnDatabaseArgs,
-    commands::threads::heads,
+    commands::threads::{head_json, heads},
     config::location::Location,
     graphs::graph_set::GraphSet,
     output::{
@@ -40,15 +39,7 @@ pub(crate) async fn threads(
     }
     if args.json {
         return print(&lines(listed.iter().map(|(thread, head, status)| {
-            let head = head.as_ref();
-            let mut line = json!({
-                "thread": thread,
-                "checkpoint": head.map(|head| head.id),
-                "step": head.map(|head| head.control.step),
-                "next": head.map(|head| &head.control.next),
-                "updated_ms": head.map(|head| head.created_ms),
-                "graph": head.and_then(CheckpointMeta::graph),
-            });
+            let mut line = head_json(thread, head.as_ref());
             match status {
                 Ok(status) => line["status"] = status.as_str().into(),
                 Err(error) => line["error"] = error.message.as_str().into(),
