@@ -221,6 +221,43 @@ async fn threads_of_a_foreign_database_run_only_if_it_is_trusted() {
     crate::support::ended(&mut stranger(&["replay", "o"])).await.ok();
 }
 
+/// The database is the user's own, but this thread is somebody else's text.
+#[tokio::test]
+async fn an_imported_thread_and_its_copies_run_only_if_they_are_trusted() {
+    let place = Place::new();
+    place.own(&["run", "orders", "--input", LARGE, "--thread", "o"]).await;
+    place.file("o.jsonl", &place.run(&["export", "o"]).await.ok().stdout);
+    place.run(&["import", "o.jsonl", "--as", "forged"]).await.ok();
+    place.run(&["copy", "forged", "copy"]).await.ok();
+    place.own(&["fork", "copy", "--at", "1", "--as", "fork"]).await.ok();
+    for thread in ["forged", "copy", "fork"] {
+        let refused = format!(
+            "thread `{thread}` was imported from a file, so it may come from someone else; inspect it with \
+             `own_program state {thread}`, and repeat the command with `--trust` to run it"
+        );
+        for args in [
+            &["run", "orders", "--thread", thread, "--discard"][..],
+            &["resume", thread],
+            &["answer", thread, "approve", "true"],
+            &["replay", thread],
+        ] {
+            // A fork of the input has no question yet.
+            if (thread, args[0]) != ("fork", "answer") {
+                place.own(args).await.refused(2, &refused);
+            }
+        }
+    }
+    // Trust in one of them is not trust in another.
+    place.own(&["answer", "forged", "approve", "true", "--trust"]).await.ok();
+    place.own(&["replay", "forged"]).await.ok();
+    assert_eq!(place.own(&["replay", "copy"]).await.code, Some(2));
+    // A thread of the user's own may get the name of a deleted one.
+    place.run(&["delete", "fork", "--yes"]).await.ok();
+    place.own(&["run", "orders", "--input", LARGE, "--thread", "fork"]).await;
+    place.own(&["answer", "fork", "approve", "true"]).await.ok();
+    place.own(&["answer", "o", "approve", "true"]).await.ok();
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_database_that_others_can_write_is_refused() {

@@ -71,7 +71,7 @@ pub(crate) async fn import(args: ImportArgs) -> Result<Exit, Failure> {
     let store = location.open()?;
     // Decisions on a thread of this name were not about this one.
     if store.load(&thread, None).await?.is_none() {
-        location.decided(&thread)?.forget()?;
+        location.mark_imported(&thread)?;
     }
     let imported = checked.store(&*store, &thread).await.map_err(failure)?;
     if database.json {

@@ -71,6 +71,7 @@ pub(crate) async fn copy(args: CopyArgs) -> Result<Exit, Failure> {
     let (from, to) = (ThreadId::from(args.thread.name.as_str()), ThreadId::from(args.new.as_str()));
     // A missing folder has no files to restore.
     let (folders, _) = location.folders_of(&*store, &from).await?;
+    location.mark_copy(&*store, &from, &to).await?;
     graph()?.with_checkpointer(store).thread(&from).copy_to(&to).await?;
     location.decided(&from)?.copy_to(&*location.decided(&to)?)?;
     for cwd in folders {

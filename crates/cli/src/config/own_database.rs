@@ -2,7 +2,7 @@
 //!
 //! Its threads are inputs to the program's nodes: a database that someone else made could name any pending node with any
 //! state, such as the node behind an approval. Nodes therefore run on stored threads only if the user's program created
-//! the database on this machine, or the user trusts it.
+//! the database on this machine, or the user trusts it. A thread that was imported from a file is trusted by itself.
 
 use std::sync::Arc;
 
@@ -35,27 +35,66 @@ impl Location {
         Ok(store)
     }
 
-    /// Rejects a stored thread of a database that is not known to be the user's own. With `trust` it is from then on.
+    /// Rejects a stored thread that was imported, or of a database that is not known to be the user's own. With `trust` both are
+    /// from then on.
     ///
-    /// # Errors    The database is not known, and has the thread.
+    /// # Errors    The thread is there, and either is not known to be the user's own.
     pub(crate) async fn check_own(
         &self,
         store: &dyn Checkpointer,
         thread: &ThreadId,
         trust: bool,
     ) -> Result<(), Failure> {
+        let decided = self.decided(thread)?;
         if trust {
+            decided.trust()?;
             return self.record_own();
         }
-        let is_own = Decided::about(self.db(), WHOLE)?.knows(&Remembered::default());
-        if is_own || store.load(thread, None).await?.is_none() {
-            return Ok(());
+        if store.load(thread, None).await?.is_none() {
+            // An import that failed may have left its mark.
+            return decided.trust();
         }
-        let (db, state) = (self.db().display(), self.command("state", &[thread.as_str()]));
+        let why = if decided.is_imported() {
+            format!("thread `{thread}` was imported from a file, so it")
+        } else if !self.is_own()? {
+            let db = self.db().display();
+            format!("this program did not create the database `{db}` on this machine, so thread `{thread}`")
+        } else {
+            return Ok(());
+        };
+        let state = self.command("state", &[thread.as_str()]);
         Err(Failure::usage(format!(
-            "this program did not create the database `{db}` on this machine, so thread `{thread}` may come from \
-             someone else; inspect it with `{state}`, and repeat the command with `--trust` to run it"
+            "{why} may come from someone else; inspect it with `{state}`, and repeat the command with `--trust` to run it"
         )))
+    }
+
+    /// Records that a thread that is about to be stored is from a file.
+    ///
+    /// # Errors    It cannot be stored, and the database is the user's own, whose threads run otherwise.
+    pub(crate) fn mark_imported(&self, thread: &ThreadId) -> Result<(), Failure> {
+        match self.decided(thread)?.imported() {
+            Err(failure) if self.is_own()? => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records that the copy that is about to be made of an imported thread is imported.
+    ///
+    /// # Errors    Those of [`mark_imported`](Self::mark_imported).
+    pub(crate) async fn mark_copy(
+        &self,
+        store: &dyn Checkpointer,
+        from: &ThreadId,
+        to: &ThreadId,
+    ) -> Result<(), Failure> {
+        if self.decided(from)?.is_imported() && store.load(to, None).await?.is_none() {
+            self.mark_imported(to)?;
+        }
+        Ok(())
+    }
+
+    fn is_own(&self) -> Result<bool, Failure> {
+        Ok(Decided::about(self.db(), WHOLE)?.knows(&Remembered::default()))
     }
 
     fn record_own(&self) -> Result<(), Failure> {

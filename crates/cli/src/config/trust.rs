@@ -70,6 +70,9 @@ struct Record {
     /// Hashes of the calls that the user permitted, with the decisions.
     #[serde(default)]
     answers: Vec<String>,
+    /// `true` if the thread is from a file, and the user has not trusted it since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    imported: bool,
 }
 
 /// The user's decisions about one thread of one database.
@@ -190,6 +193,27 @@ impl Decided {
         }
     }
 
+    /// Returns whether the thread is from a file, and the user has not trusted it since.
+    pub(crate) fn is_imported(&self) -> bool {
+        self.record().imported
+    }
+
+    /// Replaces all decisions by the fact that the thread is from a file.
+    ///
+    /// # Errors    It cannot be stored.
+    pub(crate) fn imported(&self) -> Result<(), Failure> {
+        self.forget()?;
+        self.store(|record| {
+            let Record { database, file, thread, .. } = std::mem::take(record);
+            *record = Record { database, file, thread, imported: true, ..Record::default() };
+        })
+    }
+
+    /// Records that the user trusts the thread although it is from a file.
+    pub(crate) fn trust(&self) -> Result<(), Failure> {
+        if self.is_imported() { self.store(|record| record.imported = false) } else { Ok(()) }
+    }
+
     /// Records the same decisions for the user's copy of the thread.
     pub(crate) fn copy_to(&self, copy: &Self) -> Result<(), Failure> {
         let Record { settings, folders, grants, .. } = self.record().clone();
@@ -205,8 +229,20 @@ impl Decided {
         std::mem::take(&mut self.untaken.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the record here, and in the file, which another process may have changed since.
+    /// Changes the record here and, if possible, in the file.
     fn change(&self, change: impl Fn(&mut Record)) -> Result<(), Failure> {
+        match self.store(change) {
+            // The run continues, and new decisions apply to it.
+            Err(Failure { exit: Exit::Failed, message }) => {
+                print_note(&message);
+                Ok(())
+            }
+            stored => stored,
+        }
+    }
+
+    /// Changes the record here, and in the file, which another process may have changed since.
+    fn store(&self, change: impl Fn(&mut Record)) -> Result<(), Failure> {
         let change = |record: &mut Record| {
             change(record);
             shorten(&mut record.settings);
@@ -223,19 +259,11 @@ impl Decided {
             let lock = File::options().create(true).truncate(false).write(true).open(folder.join("lock"));
             lock.and_then(|lock| lock.lock().map(|()| lock)).map_err(|cause| unstored(place, &cause))
         });
-        let stored = stored.and_then(|_lock| {
+        stored.and_then(|_lock| {
             let mut there = self::stored(place, &empty)?;
             change(&mut there);
             write(place, &there).map_err(|cause| unstored(place, &cause))
-        });
-        match stored {
-            // The run continues, and new decisions apply to it.
-            Err(Failure { exit: Exit::Failed, message }) => {
-                print_note(&message);
-                Ok(())
-            }
-            stored => stored,
-        }
+        })
     }
 }
 

@@ -30,8 +30,9 @@ pub(crate) async fn fork(args: ForkArgs, program: &str, graphs: &GraphSet) -> Re
     let forked = match &new {
         None => owned.open().fork(at).await?,
         Some(new) => {
-            owned.open().copy_to(new).await?;
             let copy = ThreadId::from(new.as_str());
+            location.mark_copy(&*owned.store, &owned.name, &copy).await?;
+            owned.open().copy_to(new).await?;
             let opened = owned.graph.open(owned.store.clone(), owned.options.clone().thread(copy.clone()));
             match opened.fork(at).await {
                 Ok(forked) => forked,
