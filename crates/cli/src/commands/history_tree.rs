@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 use superstep::{
     CheckpointId, Checkpointer, ThreadId,
-    checkpoint::{CheckpointMeta, Loaded, Source, TaskRecord},
+    checkpoint::{AppliedTask, CheckpointMeta, Commit, Source},
     node::NodeName,
     state::StoredUpdate,
 };
@@ -129,47 +129,32 @@ async fn writes_by_task(
     meta: &CheckpointMeta,
     at: &impl Fn(CheckpointId) -> Box<dyn AnyThread>,
 ) -> Result<Writes, Failure> {
-    let Some(Loaded { applied, commits, .. }) = store.load(thread, Some(meta.id)).await? else {
+    let Some(Commit { applied, snapshot, .. }) = store.read_commit(thread, meta.id).await? else {
         return Ok(Vec::new());
     };
-    if applied.is_empty() {
-        return Ok(Vec::new());
-    }
-    // A checkpoint with a full state is loaded without its own updates.
-    if let Some(updates) = commits.last() {
-        let writes = applied.iter().zip(updates);
-        return writes.map(|((_, node), update)| Ok((author(node), channels(update)?))).collect();
-    }
-    let parent = meta.parent.filter(|_| !meta.parent_pruned);
-    let Some(parent) = parent else {
-        return Ok(vec![(authors(&applied), vec!["(pruned with the checkpoint before)".to_owned()])]);
-    };
-    if meta.source == Source::Loop
-        && let Some(Loaded { tasks, .. }) = store.load(thread, Some(parent)).await?
+    if let (Some(_), Source::Loop, Some(parent)) = (snapshot, meta.source, meta.parent)
+        && let Some(before) = store.read_commit(thread, parent).await?
+        && meta.control.step > before.control.step + 1
     {
-        let records: BTreeMap<u32, TaskRecord> = tasks.into_iter().collect();
-        let of_slot = |slot: &u32| match records.get(slot) {
-            Some(TaskRecord::Finished { update, .. }) => Some(update),
-            _ => None,
-        };
-        if applied.iter().all(|(slot, _)| of_slot(slot).is_some()) {
-            let writes = applied.iter().filter_map(|(slot, node)| Some((node, of_slot(slot)?)));
-            return writes.map(|(node, update)| Ok((author(node), channels(update)?))).collect();
-        }
+        // It stands for several supersteps, of which only the updates of the last one are stored.
+        let authors = applied.iter().map(|task| author(&task.node)).collect::<Vec<_>>().join(", ");
+        let (before, after) = (at(parent).state().await?.values, at(meta.id).state().await?.values);
+        let changed = after.into_iter().filter(|(name, value)| before.get(name) != Some(value));
+        return Ok(vec![(authors, changed.map(|(name, value)| written(&name, &value)).collect())]);
     }
-    let (before, after) = (at(parent).state().await?.values, at(meta.id).state().await?.values);
-    let changed = after.into_iter().filter(|(name, value)| before.get(name) != Some(value));
-    Ok(vec![(authors(&applied), changed.map(|(name, value)| written(&name, &value)).collect())])
+    let writes = applied.into_iter().map(|AppliedTask { recorded, node, update, .. }| {
+        let channels = match recorded && meta.parent_pruned {
+            true => vec!["(pruned with the checkpoint before)".to_owned()],
+            false => channels(&update)?,
+        };
+        Ok((author(&node), channels))
+    });
+    writes.collect()
 }
 
 /// Formats the author of writes.
 fn author(node: &NodeName) -> String {
     if node.as_str() == INPUT { "input".to_owned() } else { printable_line(node.as_str()) }
-}
-
-/// Formats the authors of writes that are only known together.
-fn authors(applied: &[(u32, NodeName)]) -> String {
-    applied.iter().map(|(_, node)| author(node)).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats the writes of a stored update, with those that follow it.
