@@ -221,7 +221,7 @@ async fn threads_of_a_foreign_database_run_only_if_it_is_trusted() {
     crate::support::ended(&mut stranger(&["replay", "o"])).await.ok();
 }
 
-/// The database is the user's own, but this thread is somebody else's text.
+/// The database is the user's own, but this thread is the text of a foreign file.
 #[tokio::test]
 async fn an_imported_thread_and_its_copies_run_only_if_they_are_trusted() {
     let place = Place::new();
