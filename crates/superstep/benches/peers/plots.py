@@ -63,9 +63,9 @@ def text(x, y, words, style=""):
 
 
 def legend(names):
-    """The names in their colours, side by side under the title."""
+    """The names in their colours, without versions, side by side under the title."""
     parts, x = [], 22
-    for color, name in enumerate(names):
+    for color, name in enumerate(name.split(" ")[0] for name in names):
         parts.append(f'<circle cx="{x}" cy="38" r="5" class="c{color}"/>' + text(x + 10, 42, name, "dim"))
         x += 28 + 7 * len(name)
     return parts
