@@ -17,3 +17,5 @@ mod mcp;
 mod nodes;
 mod simulation;
 mod tidy;
+#[cfg(all(feature = "openai", feature = "sqlite"))]
+mod worlds;

@@ -1,6 +1,7 @@
 #![doc = include_str!("../docs/testing.md")]
 
 pub mod conformance;
+pub mod expect;
 pub mod hostile;
 pub mod mem0;
 mod nodes;

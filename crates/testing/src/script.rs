@@ -9,7 +9,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::provider::{Refused, Rules};
+use crate::{
+    expect::{Expectations, Wanted},
+    provider::{Refused, Rules},
+};
 
 /// The answers of a model, one per request.
 ///
@@ -281,25 +284,51 @@ pub(crate) struct Progress {
     overrun: usize,
     rules: Rules,
     refused: Vec<Refused>,
+    expected: Expectations,
 }
 
 impl Progress {
     pub(crate) fn new(script: Script, rules: Rules) -> Self {
-        Self { answers: script.answers.into(), overrun: 0, rules, refused: Vec::new() }
+        let (answers, expected) = (script.answers.into(), Expectations::default());
+        Self { answers, overrun: 0, rules, refused: Vec::new(), expected }
     }
 
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.rules
+    /// Creates a script without answers, each of which is for an expected request.
+    pub(crate) fn expecting(rules: Rules) -> Self {
+        Self { expected: Expectations::none(), ..Self::new(Script::default(), rules) }
     }
 
-    /// Returns the answer to a request with this body: 400 if a provider would reject it.
+    /// Adds an expected request, and its answer.
+    pub(crate) fn expect(&mut self, wanted: Wanted, answer: Answer) {
+        self.expected.push(wanted);
+        self.answers.push_back(answer);
+    }
+
+    /// Returns new ids of tool calls.
+    pub(crate) fn call_ids(&mut self, count: usize) -> Vec<String> {
+        self.expected.call_ids(count)
+    }
+
+    /// Returns `true` if no request is examined.
+    pub(crate) fn accepts_anything(&self) -> bool {
+        self.rules.anything && !self.expected.are_on()
+    }
+
+    /// Returns the answer to a request with this body: 400 if a provider would reject it, or it is not the expected one.
     pub(crate) fn answer(&mut self, body: &Value) -> Answer {
+        let rejected = |message: String| {
+            let error = json!({"error": {"message": message, "type": "invalid_request_error"}});
+            http(400, &[], &error.to_string())
+        };
         if let Err(refused) = self.rules.check(body) {
-            let error = json!({"error": {"message": refused.to_string(), "type": "invalid_request_error"}});
+            let answer = rejected(refused.to_string());
             self.refused.push(refused);
-            return http(400, &[], &error.to_string());
+            return answer;
         }
-        self.next()
+        match self.expected.meet(body) {
+            Ok(()) => self.next(),
+            Err(difference) => rejected(difference),
+        }
     }
 
     /// Returns the answer to the next request; a 500 if none is left.
@@ -325,6 +354,7 @@ impl Progress {
                 self.refused.len()
             ));
         }
+        self.expected.check()?;
         match (self.overrun, self.answers.len()) {
             (0, 0) => Ok(()),
             (0, left) => Err(format!("{left} scripted answers were not used")),

@@ -1,4 +1,8 @@
-//! A scripted model without a network.
+//! Models and tools that play a script, without a network.
+//!
+//! Start at [`ScriptedModel`].
+
+mod tool;
 
 use std::{
     collections::VecDeque,
@@ -12,7 +16,9 @@ use superstep_llm::{
 };
 use tokio::time::Instant;
 
+pub use self::tool::{ExpectedToolCall, ScriptedTool};
 use crate::{
+    expect::Expect,
     provider::{Refused, Rules},
     script::{Answer, Piece, Progress, Script},
 };
@@ -25,12 +31,12 @@ use crate::{
 pub struct ScriptedModel {
     started: Instant,
     accepts: Accepts,
+    progress: Arc<Mutex<Progress>>,
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    progress: Progress,
     requests: Vec<Request>,
     times: Vec<u64>,
 }
@@ -43,8 +49,19 @@ impl ScriptedModel {
 
     /// Creates a model that plays `script`, and rejects requests that violate these rules.
     pub fn with_rules(script: Script, rules: Rules) -> Self {
-        let state = State { progress: Progress::new(script, rules), requests: Vec::new(), times: Vec::new() };
-        Self { started: Instant::now(), accepts: Accepts::NOTHING, state: Arc::new(Mutex::new(state)) }
+        Self::of(Progress::new(script, rules))
+    }
+
+    /// Creates a model whose calls the test expects one after the other, each with its reply: see [`Expect`].
+    pub fn pair() -> (Self, Expect) {
+        let model = Self::of(Progress::expecting(Rules::default()));
+        let expect = Expect::new(model.progress.clone());
+        (model, expect)
+    }
+
+    fn of(progress: Progress) -> Self {
+        let (started, progress) = (Instant::now(), Arc::new(Mutex::new(progress)));
+        Self { started, accepts: Accepts::NOTHING, progress, state: Arc::default() }
     }
 
     /// Sets the accepted media types.
@@ -55,6 +72,10 @@ impl ScriptedModel {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now_ms(&self) -> u64 {
@@ -73,12 +94,12 @@ impl ScriptedModel {
 
     /// Returns the number of unused answers.
     pub fn unused(&self) -> usize {
-        self.state().progress.unused()
+        self.progress().unused()
     }
 
     /// Returns the requests that were refused.
     pub fn refused(&self) -> Vec<Refused> {
-        self.state().progress.refused()
+        self.progress().refused()
     }
 
     /// Checks that there were exactly as many requests as answers, and that none was rejected.
@@ -86,14 +107,14 @@ impl ScriptedModel {
     /// # Errors
     /// The difference.
     pub fn check(&self) -> Result<(), String> {
-        self.state().progress.check()
+        self.progress().check()
     }
 
     fn begin(&self, request: Request) -> Play {
         let now_ms = self.now_ms();
-        let mut state = self.state();
+        let mut progress = self.progress();
         // Without rules the body is not built, which is expensive for a long conversation.
-        let body = match state.progress.rules().anything {
+        let body = match progress.accepts_anything() {
             true => Value::Null,
             false => {
                 let (model, accepts) = ("scripted".to_owned(), self.accepts);
@@ -101,10 +122,14 @@ impl ScriptedModel {
                 serde_json::to_value(wire.body(&request)).expect("a request has a JSON form")
             }
         };
+        let answer = progress.answer(&body);
+        drop(progress);
+        let mut state = self.state();
         state.requests.push(request);
         state.times.push(now_ms);
+        drop(state);
         let mut play = Play::default();
-        match state.progress.answer(&body) {
+        match answer {
             Answer::Stream { pieces, .. } => play.pieces = pieces.into(),
             Answer::Http { status, headers, body } => {
                 play.fault = Some(ModelError::from_http(status, &headers, &body, now_ms));

@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::{
+    expect::Expect,
     provider::{Refused, Rules},
     script::{Answer, Piece, Progress, Reads, Script},
 };
@@ -26,14 +27,15 @@ use crate::{
 #[derive(Debug)]
 pub struct WireServer {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: State,
     accepting: JoinHandle<()>,
 }
 
-#[derive(Debug)]
+/// The state of a server, which its connections share.
+#[derive(Clone, Debug)]
 struct State {
-    progress: Progress,
-    received: Vec<Received>,
+    progress: Arc<Mutex<Progress>>,
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
 /// A received request.
@@ -63,10 +65,23 @@ impl WireServer {
     /// # Errors
     /// If no loopback port is free.
     pub async fn start_with(script: Script, rules: Rules) -> io::Result<Self> {
+        Self::play(Progress::new(script, rules)).await
+    }
+
+    /// Starts a server whose requests the test expects one after the other, each with its reply: see [`Expect`].
+    ///
+    /// # Errors
+    /// If no loopback port is free.
+    pub async fn pair() -> io::Result<(Self, Expect)> {
+        let server = Self::play(Progress::expecting(Rules::default())).await?;
+        let expect = Expect::new(server.state.progress.clone());
+        Ok((server, expect))
+    }
+
+    async fn play(progress: Progress) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let state =
-            Arc::new(Mutex::new(State { progress: Progress::new(script, rules), received: Vec::new() }));
+        let state = State { progress: Arc::new(Mutex::new(progress)), received: Arc::default() };
         let shared = state.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
@@ -77,8 +92,8 @@ impl WireServer {
         Ok(Self { address, state, accepting })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        lock(&self.state.progress)
     }
 
     /// Returns the base URL, as in `http://127.0.0.1:4711/v1`.
@@ -88,22 +103,22 @@ impl WireServer {
 
     /// Returns the bodies of all requests so far.
     pub fn requests(&self) -> Vec<Value> {
-        self.state().received.iter().map(|received| received.body.clone()).collect()
+        self.received().into_iter().map(|received| received.body).collect()
     }
 
     /// Returns all requests so far.
     pub fn received(&self) -> Vec<Received> {
-        self.state().received.clone()
+        lock(&self.state.received).clone()
     }
 
     /// Returns the number of unused answers.
     pub fn unused(&self) -> usize {
-        self.state().progress.unused()
+        self.progress().unused()
     }
 
     /// Returns the requests that were refused.
     pub fn refused(&self) -> Vec<Refused> {
-        self.state().progress.refused()
+        self.progress().refused()
     }
 
     /// Checks that there were exactly as many requests as answers, and that none was rejected.
@@ -111,7 +126,7 @@ impl WireServer {
     /// # Errors
     /// The difference.
     pub fn check(&self) -> Result<(), String> {
-        self.state().progress.check()
+        self.progress().check()
     }
 }
 
@@ -121,23 +136,23 @@ impl Drop for WireServer {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(mut connection: TcpStream, state: Arc<Mutex<State>>) -> io::Result<()> {
+async fn serve(mut connection: TcpStream, state: State) -> io::Result<()> {
     connection.set_nodelay(true)?;
     // A connection without a request is ignored.
     let Some(received) = receive(&mut connection).await? else {
         return Ok(());
     };
     let answer = {
-        let mut state = lock(&state);
+        let mut progress = lock(&state.progress);
         let answer = match received.line.ends_with("/chat/completions") {
-            true => state.progress.answer(&received.body),
-            false => state.progress.next(),
+            true => progress.answer(&received.body),
+            false => progress.next(),
         };
-        state.received.push(received);
+        lock(&state.received).push(received);
         answer
     };
     match answer {
