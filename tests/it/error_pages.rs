@@ -1,10 +1,29 @@
-//! Every error code has a page in `docs/errors`, and every page has a code.
+//! Every error code has a page in `docs/errors`, and every page has a code. The code on a page is compiled, and gives the
+//! error of its page: the modules here run it, in a test for each page.
+
+#![allow(unused_variables, reason = "the fragments of the pages are complete in themselves")]
+#![allow(clippy::print_stdout, reason = "a fragment prints what a reader wants to see")]
+
+mod from_ss001;
+mod from_ss010;
+mod from_ss020;
+mod from_ss101;
+mod from_ss110;
+mod from_ss119;
+mod from_ss140;
+mod from_ss160;
+mod from_ss176;
+mod from_ss190;
+mod from_ss301;
+mod setup;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
+
+use crate::support::blocks;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -27,6 +46,17 @@ fn codes_in(folder: &Path, codes: &mut BTreeSet<String>) {
     }
 }
 
+/// Returns the texts of the pages by their codes.
+fn pages() -> BTreeMap<String, String> {
+    let files = fs::read_dir(root().join("docs/errors")).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .map(|path| {
+            let code = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (code, fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
 #[test]
 fn every_code_has_a_page_and_every_page_a_code() {
     let mut codes = BTreeSet::new();
@@ -36,18 +66,58 @@ fn every_code_has_a_page_and_every_page_a_code() {
             codes_in(&sources, &mut codes);
         }
     }
-    let mut pages = BTreeSet::new();
-    for entry in fs::read_dir(root().join("docs/errors")).unwrap() {
-        let path = entry.unwrap().path();
-        let code = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        let text = fs::read_to_string(&path).unwrap();
+    let pages = pages();
+    for (code, text) in &pages {
         let title = text.lines().next().unwrap();
-        assert!(title.starts_with(&format!("# {code}: ")), "{}: the title is `{title}`", path.display());
+        assert!(title.starts_with(&format!("# {code}: ")), "{code}: the title is `{title}`");
         for part in ["```rust", "## Why", "## Fix"] {
-            assert!(text.contains(part), "{} has no {part}", path.display());
+            assert!(text.contains(part), "{code} has no {part}");
         }
-        pages.insert(code);
     }
     assert!(codes.len() > 20, "the codes are found: {codes:?}");
-    assert_eq!(codes, pages);
+    assert_eq!(codes, pages.into_keys().collect());
+}
+
+/// Returns the lines that are not blank, without their indentation and with single spaces.
+fn lines(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.filter(|line| !line.is_empty()).map(|line| line + "\n").collect()
+}
+
+/// Returns the functions of the modules above by the codes of their pages: the test `ss101`, and helpers such as `ss101_graph`.
+fn functions() -> BTreeMap<String, String> {
+    let mut functions = BTreeMap::<String, String>::new();
+    for entry in fs::read_dir(root().join("tests/it/error_pages")).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        for item in text.split("\n}\n") {
+            let signature =
+                item.lines().find_map(|line| line.trim_start_matches("async ").strip_prefix("fn "));
+            let code = signature.and_then(|signature| signature.get(..5)).unwrap_or_default().to_uppercase();
+            if is_code(&code) {
+                functions.entry(code).or_default().push_str(&lines(item));
+            }
+        }
+    }
+    functions
+}
+
+/// The test of a page runs its first block and expects the error, and runs the others without it.
+#[test]
+fn the_code_of_every_page_is_in_its_test() {
+    let functions = functions();
+    let mut missing = Vec::new();
+    for (code, page) in pages() {
+        let function = functions.get(&code).map_or("", String::as_str);
+        let is_test = function.contains("#[test]") || function.contains("#[tokio::test");
+        if !is_test || !function.contains(&format!("\"{code}\"")) {
+            missing.push(format!("{code}: no test `{}` that expects the error\n", code.to_lowercase()));
+        }
+        for (number, block) in blocks(&page, "rust").into_iter().enumerate() {
+            let block = lines(block);
+            if !function.contains(&format!("\n{block}")) {
+                missing.push(format!("{code}, block {}, is not in its test:\n{block}", number + 1));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "write the same lines in `tests/it/error_pages`:\n{}", missing.join("\n"));
 }

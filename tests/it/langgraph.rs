@@ -6,17 +6,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Returns the code blocks of the page in a language, in order.
-fn blocks(language: &str) -> Vec<&'static str> {
-    let page = include_str!("../../docs/langgraph.md");
-    let begin = format!("```{language}\n");
-    page.split(&begin).skip(1).map(|rest| rest.split("```").next().expect("a split has a part")).collect()
-}
+use crate::support::blocks;
+
+const PAGE: &str = include_str!("../../docs/langgraph.md");
 
 #[test]
 fn each_pattern_has_both_halves() {
-    let page = include_str!("../../docs/langgraph.md");
-    let patterns: Vec<_> = page.split("\n## ").filter(|part| part.starts_with(char::is_numeric)).collect();
+    let patterns: Vec<_> = PAGE.split("\n## ").filter(|part| part.starts_with(char::is_numeric)).collect();
     assert_eq!(patterns.len(), 10);
     for pattern in patterns {
         let title = pattern.lines().next().unwrap();
@@ -24,7 +20,7 @@ fn each_pattern_has_both_halves() {
         assert!(pattern.contains("```\n\n```rust\n"), "{title}");
         assert!(pattern.trim_end().ends_with("```\n\n</div>"), "{title}");
     }
-    assert_eq!((blocks("python").len(), blocks("rust").len()), (10, 10));
+    assert_eq!((blocks(PAGE, "python").len(), blocks(PAGE, "rust").len()), (10, 10));
 }
 
 /// Every half checks its results itself.
@@ -48,7 +44,7 @@ fn the_python_halves_run_with_langgraph() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let code = serde_json::to_vec(&blocks("python")).unwrap();
+    let code = serde_json::to_vec(&blocks(PAGE, "python")).unwrap();
     child.stdin.take().unwrap().write_all(&code).unwrap();
     let output = child.wait_with_output().unwrap();
     let numbers: Vec<_> = (1..=10).map(|number| number.to_string()).collect();

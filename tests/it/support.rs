@@ -222,6 +222,13 @@ pub(crate) fn json(value: &impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap()
 }
 
+/// Returns the code blocks of a page in a language, in order.
+pub(crate) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let begin = format!("```{language}");
+    let blocks = page.split(&begin).skip(1).map(|rest| rest.split_once('\n').expect("a block has lines").1);
+    blocks.map(|rest| rest.split("```").next().expect("a split has a part")).collect()
+}
+
 /// Formats an error with its causes, one per line.
 pub(crate) fn text(error: &(dyn std::error::Error + 'static)) -> String {
     let mut lines = error.to_string();
