@@ -18,8 +18,8 @@ pub enum CheckpointError {
     },
     /// The thread has a newer head.
     #[error(
-        "SS302: thread `{thread}` was changed by another writer: its head is no longer checkpoint {}; load \
-         it again", .expected.map_or_else(|| "0".to_owned(), |id| id.to_string())
+        "SS302: thread `{thread}` was changed by another writer: {}; load it again",
+        .expected.map_or_else(|| "it already has checkpoints".to_owned(), |id| format!("its head is no longer checkpoint {id}"))
     )]
     Conflict {
         /// The thread.

@@ -201,7 +201,7 @@ pub enum RunError {
     )]
     RuntimeGone,
     /// The graph has no such node.
-    #[error("SS113: graph `{graph}` has no node `{node}`")]
+    #[error("SS113: graph `{graph}` has no node `{node}`; use a name that was given to `add_node`")]
     UnknownNode {
         /// The graph.
         graph: String,
@@ -255,7 +255,7 @@ pub enum RunError {
     /// An answer to an unknown question.
     #[error(
         "SS118: no interrupt `{name}` is waiting; {}",
-        if .waiting.is_empty() { "the thread waits for none".to_owned() } else { format!("what waits is {}", list(.waiting)) }
+        if .waiting.is_empty() { "the thread waits for none".to_owned() } else { format!("the thread waits for {}", list(.waiting)) }
     )]
     UnknownInterrupt {
         /// The name in the answer.

@@ -98,7 +98,7 @@ on_every_store! {
         assert_eq!(keys(&second.interrupts), ["q2"]);
         let stale = failed(backend.keep(make()).thread("t").answer("q1", "X").resume().await);
         let waits = &second.interrupts[0].id;
-        assert_eq!(stale.to_string(), format!("SS118: no interrupt `q1` is waiting; what waits is `{waits}`"));
+        assert_eq!(stale.to_string(), format!("SS118: no interrupt `q1` is waiting; the thread waits for `{waits}`"));
         assert_eq!(backend.keep(make()).thread("t").answer("q2", "B").resume().await.unwrap().state.said(), "AB");
     }
 
@@ -108,7 +108,7 @@ on_every_store! {
         let id = asked.interrupts[0].id.as_str();
         for name in ["other", "ask:1.0:q", "ask:2.0:q", "ask:2.1:q", ""] {
             let error = failed(graph.thread("t").answer(name, "yes").resume().await);
-            let wanted = format!("SS118: no interrupt `{name}` is waiting; what waits is `{id}`");
+            let wanted = format!("SS118: no interrupt `{name}` is waiting; the thread waits for `{id}`");
             assert_eq!(error.to_string(), wanted);
         }
         let twice = Answers::new().answer("q", "a").answer(id, "b");

@@ -297,9 +297,8 @@ fn all_problems_of_a_description_are_reported_at_once() {
         "SS180: invalid channels: channel `$x`: `$x` is not a valid channel name; channel `a`: its default: it \
          is a text and cannot be a number; channel `b`: `a` is already the name of a channel, or a \
          duplicate; channel `b`: it is never stored, so options about its stored form have no effect; \
-         channel `c`: a barrier has `names` for whom it waits, and nothing else has; channel `clear`: \
-         `clear` is not a valid channel name; channel `d`: a barrier has `names` for whom it waits, and \
-         nothing else has"
+         channel `c`: a barrier requires `names`, and no other channel has them; channel `clear`: `clear` is not \
+         a valid channel name; channel `d`: a barrier requires `names`, and no other channel has them"
     );
     let error = serde_json::from_value::<JsonChannels>(json!({ "x": { "reducer": "product" } })).unwrap_err();
     assert!(error.to_string().starts_with("unknown variant `product`"), "{error}");

@@ -105,7 +105,7 @@ on_every_store! {
         let before = h(&graph).await;
         for name in ["z", "__start__", ""] {
             let error = failed(graph.thread("t").resume_with(Command::update(say("U")).goto(name)).await);
-            assert_eq!(error.to_string(), format!("SS113: graph `g` has no node `{name}`"));
+            assert_eq!(error.to_string(), format!("SS113: graph `g` has no node `{name}`; use a name that was given to `add_node`"));
         }
         let error = failed(graph.thread("t").resume_with(Command::new().goto("w")).await);
         let way = "SS140: a command cannot lead to node `w` of graph `g`: it takes an item; send it one with `Command::send`";

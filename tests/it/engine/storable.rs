@@ -267,7 +267,7 @@ async fn an_item_of_a_store_that_is_nested_too_deep_is_refused() {
     assert_eq!(
         chain(&error),
         "SS309: the value of item `k` in `notes` cannot be stored; give it another form: it is nested deeper than 100 \
-         levels, and so deep nothing is stored"
+         levels, the limit of stored values"
     );
     assert_eq!(store.get(&notes, "k").await.unwrap().unwrap().value, nested(MAX_DEPTH, true));
 }
@@ -296,7 +296,7 @@ async fn a_type_that_contains_itself_ends_no_process() {
     assert_eq!(
         text(&error),
         "SS106: superstep 1: the write of node `a` to `chain` cannot be stored as JSON and read back \
-         unchanged\n  cause: it is nested deeper than 100 levels, and so deep nothing is stored"
+         unchanged\n  cause: it is nested deeper than 100 levels, the limit of stored values"
     );
 }
 

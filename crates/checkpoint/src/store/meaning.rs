@@ -62,7 +62,10 @@ pub(super) async fn vectors(embed: &dyn Embed, texts: &[String]) -> Result<Vec<V
     let vectors = embed.embed(texts).await;
     let vectors = vectors.map_err(|cause| fail(cause.to_string(), Some(cause)))?;
     if vectors.len() != texts.len() {
-        return Err(fail(format!("it made {} vectors of {} texts", vectors.len(), texts.len()), None));
+        return Err(fail(
+            format!("expected a vector for each text, {} in all, got {}", texts.len(), vectors.len()),
+            None,
+        ));
     }
     let length = vectors[0].len();
     if length == 0 || vectors.iter().any(|vector| vector.len() != length) {

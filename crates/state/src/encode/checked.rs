@@ -187,7 +187,7 @@ fn depth_of(json: &str) -> usize {
 }
 
 fn too_deep<E: serde::ser::Error>(levels: usize) -> E {
-    E::custom(format_args!("it is nested deeper than {levels} levels, and so deep nothing is stored"))
+    E::custom(format_args!("it is nested deeper than {levels} levels, the limit of stored values"))
 }
 
 struct Notes {

@@ -157,7 +157,7 @@ impl JsonChannels {
                 problem("it is never stored, so options about its stored form have no effect".into());
             }
             if (channel.reducer == JsonReducer::Barrier) == channel.names.is_empty() {
-                problem("a barrier has `names` for whom it waits, and nothing else has".into());
+                problem("a barrier requires `names`, and no other channel has them".into());
             }
             let rule = Rule::new(channel);
             match rule.initial(channel.default.clone()) {

@@ -60,8 +60,8 @@ async fn a_store_without_a_model_reports_it(kit: Kit) {
 async fn a_model_that_fails_leaves_nothing_behind(kit: Kit) {
     for (answer, expected) in [
         (Err("no answer"), "no answer"),
-        (Ok(vec![]), "it made 0 vectors of 1 texts"),
-        (Ok(vec![vec![1.0], vec![1.0]]), "it made 2 vectors of 1 texts"),
+        (Ok(vec![]), "expected a vector for each text, 1 in all, got 0"),
+        (Ok(vec![vec![1.0], vec![1.0]]), "expected a vector for each text, 1 in all, got 2"),
         (Ok(vec![vec![]]), "its vectors are empty, or not equally long"),
         (Ok(vec![vec![1.0, f32::NAN]]), "a vector contains a value that is not a finite number"),
     ] {
