@@ -282,6 +282,14 @@ pub struct GraphId {
     pub version: Option<String>,
 }
 
+impl GraphId {
+    /// Reads the graph from the metadata of a checkpoint.
+    pub(crate) fn of(metadata: &Map<String, Value>) -> Option<Self> {
+        let text = |entry| metadata.get(entry).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { name: text(GRAPH)?, version: text(VERSION) })
+    }
+}
+
 impl fmt::Display for GraphId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.name)?;
@@ -293,8 +301,7 @@ impl CheckpointMeta {
     /// Returns the graph that stored it, from the metadata in a [`Checkpointer`](crate::Checkpointer). `None`
     /// if an older program stored it, and in the checkpoints that graphs show of their own threads.
     pub fn graph(&self) -> Option<GraphId> {
-        let text = |entry| self.metadata.get(entry).and_then(Value::as_str).map(str::to_owned);
-        Some(GraphId { name: text(GRAPH)?, version: text(VERSION) })
+        GraphId::of(&self.metadata)
     }
 
     /// Returns the rules by which values were replaced when the thread was exported as text, such as `channel email`; from

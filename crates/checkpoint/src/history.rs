@@ -2,7 +2,10 @@
 //!
 //! Start at [`History`] and [`Retention`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::{Map, Value};
 use superstep_engine::NodeName;
@@ -52,6 +55,8 @@ pub enum Retention {
     Last(usize),
     /// Retains checkpoints created at this time or later: UTC milliseconds, by the clock of their runs.
     Since(i64),
+    /// Retains checkpoints that are older than the newest one by at most this.
+    Within(Duration),
     /// Retains the last checkpoint of each branch.
     Leaves,
     /// These.
@@ -62,12 +67,17 @@ impl Retention {
     /// Chooses the checkpoints to retain from a history, newest first.
     #[doc(hidden)]
     pub fn choose(&self, history: &[CheckpointMeta]) -> BTreeSet<CheckpointId> {
+        let newest = history.first().map_or(0, |head| head.created_ms);
         let parents: BTreeSet<_> = history.iter().filter_map(|meta| meta.parent).collect();
         let keeps = |(nth, meta): &(usize, &CheckpointMeta)| {
             *nth == 0
                 || match self {
                     Self::Last(count) => nth < count,
                     Self::Since(ms) => meta.created_ms >= *ms,
+                    Self::Within(age) => {
+                        let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+                        newest.saturating_sub(meta.created_ms) <= age
+                    }
                     Self::Leaves => !parents.contains(&meta.id),
                     Self::Only(ids) => ids.contains(&meta.id),
                 }

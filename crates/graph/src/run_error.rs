@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
-use superstep_checkpoint::{CheckpointError, GraphId};
+use superstep_checkpoint::{CheckpointError, GraphId, text::TextError};
 use superstep_engine::{EngineError, NodeName, RestoreError};
 use superstep_state::FoldError;
 
@@ -459,12 +459,33 @@ pub enum RunError {
         #[source]
         source: serde_json::Error,
     },
+    /// A [stored](crate::node::CachePolicy::stored) cache of a node cannot be used.
+    #[error("SS126: the cache of node `{node}` cannot be read or written")]
+    Cache {
+        /// The node.
+        node: NodeName,
+        /// The cause.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// A delay or a time limit on a runtime without timers.
     #[error(transparent)]
     NoTimers(#[from] NoTimers),
+    /// A text cannot be imported, or a thread has no text.
+    #[error(transparent)]
+    Text(TextError),
     /// The checkpointer failed.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+}
+
+impl From<TextError> for RunError {
+    fn from(error: TextError) -> Self {
+        match error {
+            TextError::Checkpoint(error) => Self::Checkpoint(error),
+            error => Self::Text(error),
+        }
+    }
 }
 
 fn list(names: &[impl fmt::Display]) -> String {

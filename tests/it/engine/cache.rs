@@ -211,3 +211,169 @@ async fn a_key_that_panics_is_a_failure_of_its_node() {
         "SS101: superstep 1: node `a` failed after 1 attempt\n  cause: panicked: no key"
     );
 }
+
+mod stored {
+    //! Results in the store of the graph.
+
+    use superstep::{
+        MemoryStore, Store, StreamMode,
+        store::{Namespace, Operation, Search},
+    };
+
+    use super::*;
+
+    fn by_x() -> CachePolicy<Plain> {
+        CachePolicy::new(|state: &Plain| state.x.to_string()).stored()
+    }
+
+    #[tokio::test]
+    async fn another_program_uses_a_stored_result_until_it_is_too_old_or_cleared() {
+        let (calls, clock, store) = (Calls::default(), Hand::default(), Arc::new(MemoryStore::new()));
+        // Each is a program of its own, with nothing in memory.
+        let program = || counting(&calls, by_x().ttl(Duration::from_secs(1))).with_store(store.clone());
+        let config = || RunOptions::new().clock(clock.clone());
+        let modes = [StreamMode::Updates, StreamMode::Tasks];
+        let run = async |input| told(&program(), input, config(), &modes).await;
+        let first = r#"update 1 a: {"log":["a1"]}"#;
+        let cached = r#"update 1 a (cached): {"log":["a1"]}"#;
+        assert_eq!(run(Plain::update()).await, ["start 1 a #1", first, "end 1 a #1"]);
+        assert_eq!(run(Plain::update()).await, [cached]);
+        assert_eq!(run(Plain::update().x(1)).await[1], r#"update 1 a: {"log":["a2"]}"#);
+        clock.advance(999);
+        assert_eq!(run(Plain::update()).await, [cached]);
+        clock.advance(1);
+        assert_eq!(run(Plain::update()).await[1], r#"update 1 a: {"log":["a3"]}"#);
+
+        // What is in memory does not outlive what is stored.
+        let graph = program();
+        told(&graph, Plain::update(), config(), &modes).await;
+        clock.advance(1_000);
+        assert_eq!(told(&graph, Plain::update(), config(), &modes).await[1], r#"update 1 a: {"log":["a4"]}"#);
+        assert_eq!(graph.clear_stored_cache().await.unwrap(), 2);
+        assert_eq!(run(Plain::update()).await[1], r#"update 1 a: {"log":["a5"]}"#);
+    }
+
+    #[tokio::test]
+    async fn a_result_of_another_graph_node_key_or_item_is_not_used() {
+        let store = Arc::new(MemoryStore::new());
+        let run = async |graph: &str, node: &str, x: i64, items: &'static [u32]| {
+            let (calls, node) = (Calls::default(), node.to_owned());
+            let mut built = StateGraph::<Plain>::new(graph);
+            let counted = calls.clone();
+            let worker = built.add_worker(&node, move |item: u32, _: Plain, cx: Cx| {
+                counted.add(&cx);
+                async move { say(&item.to_string()) }
+            });
+            built.cache(worker, by_x());
+            built.add_fan_out(START, move |_: &Plain| items.iter().copied(), worker);
+            let built = built.compile().unwrap().with_store(store.clone());
+            let end = built.run(Plain::update().x(x)).await.unwrap();
+            (end.state.said(), calls.all().split_whitespace().count())
+        };
+        assert_eq!(run("g", "w", 1, &[1, 2]).await, ("1 2".to_owned(), 2));
+        assert_eq!(run("g", "w", 1, &[1, 2, 3, 3]).await, ("1 2 3 3".to_owned(), 2));
+        for (graph, node, x) in [("h", "w", 1), ("g", "v", 1), ("g", "w", 2)] {
+            assert_eq!(run(graph, node, x, &[1]).await.1, 1, "{graph} {node} {x}");
+        }
+        assert_eq!(run("g", "w", 1, &[3, 1]).await, ("3 1".to_owned(), 0));
+    }
+
+    #[tokio::test]
+    async fn where_a_node_goes_is_stored_along_and_a_node_that_is_gone_is_no_result() {
+        let store = Arc::new(MemoryStore::new());
+        let run = async |right: &'static str| {
+            let calls = Calls::default();
+            let mut graph = StateGraph::<Plain>::new("g");
+            let counted = calls.clone();
+            let a = graph.add_routing_node("a", move |_: Plain, cx: Cx| {
+                counted.add(&cx);
+                async move { Command::update(say("a")).goto(Way::Right) }
+            });
+            let [left, right] = ["left", right].map(|name| sayer(&mut graph, name));
+            graph.add_routes(a, |way| match way {
+                Way::Left => left,
+                Way::Right => right,
+            });
+            graph.cache(a, by_x());
+            graph.add_edge(START, a);
+            let graph = graph.compile().unwrap().with_store(store.clone());
+            (graph.run(Plain::update()).await.unwrap().state.said(), calls.named("a"))
+        };
+        assert_eq!(run("right").await, ("a right".to_owned(), 1));
+        assert_eq!(run("right").await, ("a right".to_owned(), 0));
+        assert_eq!(run("other").await, ("a other".to_owned(), 1));
+    }
+
+    on_every_store! {
+        async fn a_thread_with_a_stored_result_is_replayed_without_the_store(backend: Backend) {
+            let (calls, store) = (Calls::default(), Arc::new(MemoryStore::new()));
+            let graph = || backend.keep(counting(&calls, by_x()));
+            graph().with_store(store.clone()).run_on("first").await;
+            graph().with_store(store).run_on("t").await;
+            assert_eq!(calls.all(), "a");
+            assert_eq!(crate::support::head(&graph()).await.values.said(), "a1");
+            graph().thread("t").replay().run().await.unwrap().assert_same();
+            assert_eq!(calls.all(), "a");
+        }
+    }
+
+    trait RunOn {
+        async fn run_on(&self, thread: &str);
+    }
+
+    impl RunOn for CompiledGraph<Plain> {
+        async fn run_on(&self, thread: &str) {
+            self.thread(thread).run(Plain::update()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_graph_without_a_store_cannot_use_a_stored_cache() {
+        let error = failed(counting(&Calls::default(), by_x()).run(Plain::update()).await);
+        insta::assert_snapshot!(crate::support::text(&error), @r"
+        SS126: the cache of node `a` cannot be read or written
+          cause: the graph has no store; add one with `CompiledGraph::with_store`
+        ");
+    }
+
+    /// Other items are not read as results.
+    #[tokio::test]
+    async fn an_item_that_is_no_result_is_replaced() {
+        let (calls, store) = (Calls::default(), Arc::new(MemoryStore::new()));
+        let graph = || counting(&calls, by_x()).with_store(store.clone());
+        graph().run(Plain::update()).await.unwrap();
+        let found = store.search(Search::everywhere()).await.unwrap().remove(0).item;
+        assert_eq!(found.namespace.labels().next(), Some("superstep-cache"));
+        insta::assert_json_snapshot!(found.value, @r#"
+        {
+          "of": [
+            "g",
+            "a",
+            "0",
+            null
+          ],
+          "update": "{\"log\":[\"a1\"]}"
+        }
+        "#);
+        let namespace: Namespace = found.namespace;
+        for wrong in [
+            serde_json::json!("text"),
+            serde_json::json!({"of": ["g", "a", "1", null], "update": "{}"}),
+            serde_json::json!({"of": ["g", "a", "0", null], "update": "{\"nothing\":1}"}),
+            serde_json::json!({"of": ["g", "a", "0", null], "update": "{", "until_ms": 1}),
+        ] {
+            let before = calls.named("a");
+            let put = Operation::Put {
+                namespace: namespace.clone(),
+                key: found.key.clone(),
+                value: wrong.clone(),
+                options: superstep::store::PutOptions::default(),
+            };
+            store.batch(vec![put]).await.unwrap();
+            graph().run(Plain::update()).await.unwrap();
+            assert_eq!(calls.named("a"), before + 1, "{wrong}");
+            graph().run(Plain::update()).await.unwrap();
+            assert_eq!(calls.named("a"), before + 1, "{wrong}");
+        }
+    }
+}

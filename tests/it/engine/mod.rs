@@ -17,6 +17,7 @@ mod drawings;
 mod durability;
 mod edits;
 mod errors;
+mod exports;
 mod failures;
 mod fan_out;
 mod flatten;

@@ -167,4 +167,50 @@ on_every_store! {
         assert_eq!(repaired.thread("t").resume().await.unwrap().state.said(), "in bad ok j");
         assert_eq!(calls.named("ok"), 1);
     }
+
+    async fn a_run_deletes_what_is_not_to_be_retained_once_it_is_a_quarter(backend: Backend) {
+        let graph = backend.keep(line(&["a"])).with_retention(Retention::Last(8));
+        let mut lengths = Vec::new();
+        for input in 1..=8 {
+            let end = graph.thread("t").run(say(&input.to_string())).await.unwrap();
+            let stored = graph.thread("t").state().await.unwrap();
+            assert_eq!(stored.values.said(), end.state.said());
+            lengths.push(ids(&graph).await.len());
+        }
+        // Three checkpoints each time.
+        assert_eq!(lengths, [3, 6, 9, 8, 8, 8, 8, 8]);
+        assert_eq!(ids(&graph).await[0], 24);
+        // The program starts again, and each retained checkpoint can be forked.
+        let graph = backend.keep(line(&["a"])).with_retention(Retention::Last(8));
+        let end = graph.thread("t").run(say("9")).await.unwrap();
+        assert_eq!(end.state.said(), "1 a 2 a 3 a 4 a 5 a 6 a 7 a 8 a 9 a");
+        let oldest = *ids(&graph).await.last().unwrap();
+        graph.thread("t").at(CheckpointId(oldest)).update_as("a", say("on")).await.unwrap();
+    }
+
+    async fn a_run_that_failed_or_only_read_deletes_nothing(backend: Backend) {
+        let calls = Calls::default();
+        let keep = |repaired| backend.keep(crate::engine::failures::ok_and_bad(repaired, &calls));
+        failed(keep(false).with_retention(Retention::Last(1)).thread("t").run(say("in")).await);
+        assert_eq!(ids_of(&keep(false)).await, [2, 1]);
+        keep(true).with_retention(Retention::Last(1)).thread("t").resume().await.unwrap();
+        let left = ids_of(&keep(true)).await;
+        assert_eq!(left.len(), 1, "{left:?}");
+        keep(true).with_retention(Retention::Last(1)).thread("t").state().await.unwrap();
+        assert_eq!(ids_of(&keep(true)).await, left);
+    }
+
+    async fn a_run_deletes_what_is_older_than_its_end_by_an_age(backend: Backend) {
+        let age = std::time::Duration::from_millis(2_500);
+        let graph = backend.keep(line(&["a"])).with_retention(Retention::Within(age));
+        for (input, now) in [("1", 1_000), ("2", 2_000), ("3", 3_000), ("4", 5_000)] {
+            let clock = std::sync::Arc::new(superstep::clock::TokioClock::starting_at(now));
+            graph.thread("t").clock(clock).run(say(input)).await.unwrap();
+        }
+        assert_eq!(ids(&graph).await, [12, 11, 10, 9, 8, 7]);
+    }
+}
+
+async fn ids_of<S: superstep::State>(graph: &CompiledGraph<S>) -> Vec<u64> {
+    graph.thread("t").history().checkpoints().await.unwrap().iter().map(|meta| meta.id.0).collect()
 }

@@ -291,3 +291,33 @@ async fn activity_in_a_called_graph_is_a_heartbeat() {
     let out = timed_out(&error);
     assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(50), ms(130)));
 }
+
+/// A fan-out over numbers of milliseconds, each of which is slept. A multiple of 10 has a limit that suffices.
+fn sleepers(items: &'static [u64]) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("g");
+    let sleep = graph.add_worker("sleep", async |millis: u64, _: Plain, cx: Cx| {
+        cx.sleep(ms(millis)).await;
+        say(&millis.to_string())
+    });
+    graph.configure(sleep, NodeOptions { timeout: Some(ms(50)), ..NodeOptions::default() });
+    graph.item_timeout(sleep, |millis: &u64| match millis {
+        7 => panic!("no limit"),
+        millis if millis % 10 == 0 => Some(ms(millis + 1)),
+        _ => None,
+    });
+    graph.add_fan_out(START, move |_: &Plain| items.iter().copied(), sleep);
+    graph.compile().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_has_its_own_time_limit_and_the_others_have_that_of_the_node() {
+    let end = sleepers(&[100, 49, 200]).run(Plain::update()).await.unwrap();
+    assert_eq!(end.state.said(), "100 49 200");
+    let out = timed_out(&failed(sleepers(&[100, 51]).run(Plain::update()).await));
+    assert_eq!((out.kind, out.limit), (TimeoutKind::Run, ms(50)));
+    let error = failed(sleepers(&[10, 7]).run(Plain::update()).await);
+    assert_eq!(
+        crate::support::text(&error),
+        "SS101: superstep 1: node `sleep` failed after 1 attempt\n  cause: panicked: no limit"
+    );
+}

@@ -10,7 +10,8 @@ use superstep::{
 };
 
 use super::setup::{
-    Done, Fields, Fields as Order, Fields as Reviews, assert_fails, empty, fails, idle_handler, nodes, stored,
+    Done, Fields, Fields as Order, Fields as Page, Fields as Reviews, assert_fails, empty, fails,
+    idle_handler, nodes, stored,
 };
 
 /// `START → pay`, which asks whether to pay.
@@ -163,6 +164,36 @@ async fn ss125() -> Done {
     let outcome = order.resume().await?; // asks {"pay": 1000000}
     order.answer(&outcome.interrupts[0].id, false).resume().await?;
     assert!(graph.thread("order-7").state().await?.next.is_empty());
+    Ok(())
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn ss126() -> Done {
+    use superstep::{node::CachePolicy, sqlite::SqliteStore};
+
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("cache.db");
+    let fetching = || {
+        let mut graph = empty();
+        let [fetch] = nodes(&mut graph, ["fetch"]);
+        graph.add_edge(START, fetch);
+        (graph, fetch, MemoryCheckpointer::new(), Page::update())
+    };
+    fails("SS126", async {
+        let (mut graph, fetch, threads, input) = fetching();
+        graph.cache(fetch, CachePolicy::new(|page: &Page| page.url.clone()).stored());
+        let graph = graph.compile()?.with_checkpointer(threads);
+        graph.thread("t").run(input).await?;
+        Ok(())
+    })
+    .await;
+
+    let (mut graph, fetch, threads, input) = fetching();
+    graph.cache(fetch, CachePolicy::new(|page: &Page| page.url.clone()).stored());
+    let store = Arc::new(SqliteStore::open(path)?);
+    let graph = graph.compile()?.with_checkpointer(threads).with_store(store);
+    graph.thread("t").run(input).await?;
     Ok(())
 }
 

@@ -14,8 +14,8 @@ use super::{
     parse::{Parser, Part, thread},
 };
 use crate::{
-    CheckpointError, CheckpointId, Checkpointer, Commit, History, Prune, Source, TaskRecord, ThreadId,
-    checkpointer::drawn,
+    CheckpointError, CheckpointId, Checkpointer, Commit, GraphId, History, Prune, Source, TaskRecord,
+    ThreadId, checkpointer::drawn,
 };
 
 /// The maximum number of commits that are stored at a time, and about how many bytes they have.
@@ -29,6 +29,7 @@ pub struct Checked<'a, R> {
     /// The position at which the text begins.
     begin: u64,
     thread: ThreadId,
+    graph: Option<GraphId>,
     counts: Counts,
 }
 
@@ -39,12 +40,16 @@ pub struct Checked<'a, R> {
 pub fn check<R: BufRead + Seek + Send>(source: &mut R) -> Result<Checked<'_, R>, TextError> {
     let begin = source.stream_position().map_err(unread)?;
     let (mut parser, thread) = Parser::new(source)?;
+    let (mut graph, mut is_child) = (None, false);
     let counts = loop {
-        if let Part::End(counts) = parser.part()? {
-            break counts;
+        match parser.part()? {
+            Part::Thread(path) => is_child = !path.is_empty(),
+            Part::Checkpoint(_, commit) if !is_child => graph = GraphId::of(&commit.metadata),
+            Part::Checkpoint(..) => {}
+            Part::End(counts) => break counts,
         }
     };
-    Ok(Checked { source, begin, thread: thread.into(), counts })
+    Ok(Checked { source, begin, thread: thread.into(), graph, counts })
 }
 
 /// Stores the thread in a text, under its own name: [`check`], then [`Checked::store`].
@@ -64,6 +69,11 @@ impl<R: BufRead + Seek + Send> Checked<'_, R> {
     /// Returns the name of the thread in the text.
     pub fn thread(&self) -> &ThreadId {
         &self.thread
+    }
+
+    /// Returns the graph of the thread's newest checkpoint; `None` if an older program stored it.
+    pub fn graph(&self) -> Option<&GraphId> {
+        self.graph.as_ref()
     }
 
     /// Returns the number of checkpoints, with those of subgraphs.

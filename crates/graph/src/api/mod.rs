@@ -3,6 +3,7 @@
 //! Start at [`thread`].
 
 pub(crate) mod adopt;
+pub(crate) mod cache;
 pub(crate) mod drawing;
 pub(crate) mod functional;
 pub(crate) mod history;
@@ -13,6 +14,7 @@ pub(crate) mod replay_checkpointer;
 pub(crate) mod run;
 pub(crate) mod state;
 pub(crate) mod subgraph;
+pub(crate) mod text;
 pub(crate) mod thread;
 pub(crate) mod threads;
 pub(crate) mod update;

@@ -431,7 +431,8 @@ impl<S: State> Replay<S> {
             .step_limit(u32::MAX)
             .on_unfinished(OnUnfinished::Discard)
             .context(self.context.clone());
-        let backends = Backends { checkpointer: Some(checkpointer), store: self.store.clone() };
+        let store = self.store.clone();
+        let backends = Backends { checkpointer: Some(checkpointer), store, retention: None };
         let cursor = ReplayCursor { script: script.clone(), thread: self.thread().clone() };
         Ok(replay::replay(self.graph.inner().clone(), backends, given, options, cursor).await?)
     }

@@ -1,19 +1,8 @@
 //! Threads as a whole: copied, pruned, deleted.
 
-use std::collections::BTreeMap;
+use superstep_checkpoint::{CheckpointError, Retention};
 
-use superstep_checkpoint::{CheckpointError, Prune, Retention, internal::input_metadata};
-use superstep_engine::ChannelSet;
-
-use crate::{
-    History, RunError, State, Thread, ThreadId,
-    api::adopt::mark_all,
-    journal::task_origin::Origins,
-    run::{
-        finish::snapshot,
-        restore::{Restored, load},
-    },
-};
+use crate::{History, RunError, State, Thread, ThreadId, api::adopt::mark_all, run::prune::prune};
 
 impl<S: State> Thread<S> {
     /// Copies the thread with its checkpoints, under the same ids, the records of their tasks, and the threads of subgraphs.
@@ -69,30 +58,6 @@ impl<S: State> Thread<S> {
         {
             return Err(RunError::UnknownCheckpoint { thread: thread.clone(), checkpoint });
         }
-        let kept = keep.choose(&history);
-        let (mut snapshots, mut metadata) = (BTreeMap::new(), BTreeMap::new());
-        for meta in history.iter().filter(|meta| kept.contains(&meta.id)) {
-            if meta.parent.is_none_or(|parent| kept.contains(&parent)) || meta.parent_pruned {
-                continue;
-            }
-            let mut remembered = input_metadata(&history, meta.id);
-            if !remembered.is_empty() {
-                remembered.extend(meta.metadata.clone());
-                metadata.insert(meta.id, remembered);
-            }
-            if let Some(restored) =
-                load(graph, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await?
-            {
-                let Restored { state, kept, .. } = restored;
-                let channels = snapshot(&state, meta.control.step)?;
-                snapshots.insert(meta.id, channels.into_iter().chain(kept.entry()).collect());
-            }
-        }
-        let origins = history.iter().filter(|meta| kept.contains(&meta.id)).map(Origins::of);
-        let callers =
-            origins.flat_map(|origins| origins.carried.into_values().map(|origin| origin.checkpoint));
-        let callers = callers.collect();
-        let prune = Prune { keep: kept, snapshots, callers, metadata };
-        Ok(checkpointer.prune(thread, head.id, prune).await?)
+        prune(graph, checkpointer, thread, &history, keep.choose(&history)).await
     }
 }

@@ -11,6 +11,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -24,7 +25,7 @@ use crate::{
     CompileError, CompiledGraph, Cx, NodeOptions, Route, State,
     compiled::{
         graph::Inner,
-        node::{CompiledNode, FanOut, Router},
+        node::{CompiledNode, FanOut, ItemTimeout, Router},
         subgraph::Subgraph,
     },
     node::{
@@ -54,6 +55,7 @@ pub struct StateGraph<S: State> {
     routers: Vec<(Endpoint, Router<S>, Vec<NodeRef>)>,
     fan_outs: Vec<(Endpoint, FanOut<S>, NodeRef)>,
     caches: Vec<(usize, CachePolicy<S>)>,
+    item_timeouts: Vec<(usize, ItemTimeout)>,
     pub(crate) discards: Vec<(usize, OnDiscard<S>)>,
     pub(super) stops: Stops,
     /// The subgraphs, by the position of their declaration.
@@ -92,6 +94,7 @@ impl<S: State> StateGraph<S> {
             routers: Vec::new(),
             fan_outs: Vec::new(),
             caches: Vec::new(),
+            item_timeouts: Vec::new(),
             discards: Vec::new(),
             stops: Stops::default(),
             subgraphs: Vec::new(),
@@ -203,6 +206,34 @@ impl<S: State> StateGraph<S> {
             spec.on_cancel = options.on_cancel;
         }
         self.nodes[declared].1 = Some(options);
+    }
+
+    /// Sets the time limit of an attempt by its item, in place of [`NodeOptions::timeout`]; that one applies if `timeout`
+    /// returns `None`. `timeout` is a pure function of the item, so a resumed task has the same limit.
+    ///
+    /// # Example: large pages may take longer
+    /// ```
+    /// # use std::time::Duration;
+    /// # use superstep_graph::*;
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Crawl { #[channel(append)] pages: Log<u64> }
+    /// # let mut graph = StateGraph::<Crawl>::new("crawl");
+    /// let fetch = graph.add_worker("fetch", async |kib: u64, _: Crawl, _| Crawl::update().pages([kib]));
+    /// graph.item_timeout(fetch, |kib: &u64| (*kib > 1_024).then(|| Duration::from_secs(60)));
+    /// ```
+    ///
+    /// # Panics
+    /// If `worker` is not a node of this graph.
+    #[track_caller]
+    pub fn item_timeout<I: DeserializeOwned + 'static>(
+        &mut self,
+        worker: WorkerRef<I>,
+        timeout: impl Fn(&I) -> Option<Duration> + Send + Sync + 'static,
+    ) {
+        let declared = self.declared(worker.node, "can have time limits");
+        // The worker reports an item that does not fit its type.
+        let of_json = move |item: &str| timeout(&serde_json::from_str::<I>(item).ok()?);
+        self.item_timeouts.push((declared, Arc::new(of_json)));
     }
 
     /// Caches the results of a node by the policy, instead of running it again.
@@ -319,6 +350,7 @@ impl<S: State> StateGraph<S> {
             routers,
             fan_outs,
             caches,
+            item_timeouts,
             discards,
             stops,
             subgraphs,
@@ -357,6 +389,9 @@ impl<S: State> StateGraph<S> {
         };
         for (declared, policy) in caches {
             nodes[index(Endpoint::Node(declared)).position()].cache = Some(NodeCache::new(policy));
+        }
+        for (declared, timeout) in item_timeouts {
+            nodes[index(Endpoint::Node(declared)).position()].item_timeout = Some(timeout);
         }
         for (declared, keep) in discards {
             nodes[index(Endpoint::Node(declared)).position()].on_discard = Some(keep);

@@ -4,14 +4,12 @@
 
 use std::{fmt, sync::Arc};
 
-use superstep_checkpoint::{IntoShared, internal::Fingerprints};
+use superstep_checkpoint::{IntoShared, Retention, internal::Fingerprints};
 use superstep_engine::{NodeIndex, Problem, Topology};
 
 use crate::{
-    Checkpointer, RunError, RunOptions, State, Store, ThreadId,
-    compiled::node::CompiledNode,
-    flat_drop::drop_flat,
-    node::{Persistence, cache::NodeCache},
+    Checkpointer, RunError, RunOptions, State, Store, ThreadId, compiled::node::CompiledNode,
+    flat_drop::drop_flat, node::Persistence,
 };
 
 /// A validated, immutable graph. Cheap to clone; it supports concurrent runs on different threads.
@@ -32,6 +30,8 @@ impl<S: State> fmt::Debug for CompiledGraph<S> {
 pub(crate) struct Backends {
     pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
     pub(crate) store: Option<Arc<dyn Store>>,
+    /// The checkpoints to retain at the end of a run; all if `None`.
+    pub(crate) retention: Option<Retention>,
 }
 
 pub(crate) struct Inner<S: State> {
@@ -81,6 +81,37 @@ impl<S: State> CompiledGraph<S> {
         Self { backends: Backends { store: Some(store.into_shared()), ..self.backends }, ..self }
     }
 
+    /// Returns the same graph with older checkpoints deleted at the end of each run, as by
+    /// [`Thread::prune`](crate::Thread::prune). Without this, all checkpoints are retained.
+    ///
+    /// The oldest retained checkpoint gets a full state at each deletion, so the deletion waits until it deletes a quarter of
+    /// the retained number: with [`Retention::Last`] of 100, a thread has up to 125 checkpoints after a run. A failed run
+    /// deletes nothing. The threads of called graphs have the checkpoints that retained checkpoints of their callers need.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # use superstep_graph::{checkpoint::Retention, *};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Count { n: u32 }
+    /// # let mut graph = StateGraph::<Count>::new("count");
+    /// # let more = graph.add_node("more", async |count: Count, _| Count::update().n(count.n + 1));
+    /// # graph.add_edge(START, more);
+    /// # graph.add_edge(more, END);
+    /// let graph = graph.compile()?.with_checkpointer(MemoryCheckpointer::new()).with_retention(Retention::Last(2));
+    /// for _ in 0..5 {
+    ///     graph.thread("t").run(Count::update()).await?;
+    /// }
+    /// assert_eq!(graph.thread("t").history().checkpoints().await?.len(), 2);
+    /// assert_eq!(graph.thread("t").state().await?.values.n, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_retention(self, keep: Retention) -> Self {
+        Self { backends: Backends { retention: Some(keep), ..self.backends }, ..self }
+    }
+
     /// Sets the persistence for calls from other graphs. Direct runs are not affected.
     #[must_use]
     pub fn with_persistence(self, persistence: Persistence) -> Self {
@@ -97,12 +128,6 @@ impl<S: State> CompiledGraph<S> {
 
     pub(crate) fn inner(&self) -> &Arc<Inner<S>> {
         &self.inner
-    }
-
-    /// Clears the cached results of nodes with a [`CachePolicy`](crate::node::CachePolicy), so that they run again.
-    /// Results of currently running tasks are not cached either.
-    pub fn clear_cache(&self) {
-        self.inner.nodes.iter().filter_map(|node| node.cache.as_ref()).for_each(NodeCache::clear);
     }
 
     /// Returns the graph's name.

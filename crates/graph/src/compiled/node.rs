@@ -25,6 +25,9 @@ pub(crate) type Router<S> = Arc<dyn Fn(&S, &[Target], &mut Vec<Target>) + Send +
 /// Calls a fan-out with the state, and appends each item, as JSON, to the second argument.
 pub(crate) type FanOut<S> = Arc<dyn Fn(&S, &mut Vec<RawJson>) -> serde_json::Result<()> + Send + Sync>;
 
+/// Returns the time limit for an item, which is JSON; `None` for that of the node.
+pub(crate) type ItemTimeout = Arc<dyn Fn(&str) -> Option<Duration> + Send + Sync>;
+
 /// A node of a compiled graph.
 pub(crate) struct CompiledNode<S: State> {
     /// The function; `None` for the start, whose task is the input.
@@ -38,6 +41,8 @@ pub(crate) struct CompiledNode<S: State> {
     pub(crate) fan_outs: Vec<(FanOut<S>, NodeIndex)>,
     pub(crate) retry: Retries,
     pub(crate) timeout: Option<Duration>,
+    /// The time limits of single items.
+    pub(crate) item_timeout: Option<ItemTimeout>,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) cache: Option<NodeCache<S>>,
     /// The handler of discarded tasks.
@@ -59,6 +64,7 @@ impl<S: State> Default for CompiledNode<S> {
             fan_outs: Vec::new(),
             retry,
             timeout,
+            item_timeout: None,
             idle_timeout,
             cache: None,
         }
@@ -70,6 +76,17 @@ impl<S: State> CompiledNode<S> {
     pub(crate) fn undeclared(&self, written: ChannelSet) -> Option<usize> {
         let declared = self.writes?;
         written.iter().find(|channel| !declared.contains(*channel))
+    }
+
+    /// Returns the time limit of an attempt with this item.
+    ///
+    /// # Errors
+    /// The panic of the function that chooses it.
+    pub(crate) fn timeout_of(&self, item: Option<&str>) -> Result<Option<Duration>, Panicked> {
+        let (Some(choose), Some(item)) = (&self.item_timeout, item) else { return Ok(self.timeout) };
+        let chosen = catch_unwind(AssertUnwindSafe(|| choose(item)));
+        let chosen = chosen.map_err(|panic| Panicked::from_payload(&*panic))?;
+        Ok(chosen.or(self.timeout))
     }
 
     /// Returns whether its successors depend on the state.

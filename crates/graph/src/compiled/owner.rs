@@ -66,10 +66,15 @@ impl<S: State> Inner<S> {
     pub(crate) fn owns(&self, thread: &ThreadId, meta: &CheckpointMeta) -> Result<(), RunError> {
         match meta.metadata.get(GRAPH).and_then(Value::as_str) {
             Some(name) if name != self.name => {
-                let stored = Box::new(meta.graph().expect("its name is there"));
-                Err(RunError::OtherGraph { thread: thread.clone(), stored, graph: Box::new(self.id()) })
+                Err(self.other(thread, meta.graph().expect("its name is there")))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the error for a thread of another graph.
+    pub(crate) fn other(&self, thread: &ThreadId, stored: GraphId) -> RunError {
+        let (stored, graph) = (Box::new(stored), Box::new(self.id()));
+        RunError::OtherGraph { thread: thread.clone(), stored, graph }
     }
 }

@@ -20,7 +20,7 @@ use crate::{State, node::output::Written};
 /// with the targets of its command.
 ///
 /// The cache is in the memory of the compiled graph, shared by its clones and by all their runs and threads,
-/// and ends with it. Only regular results are cached: no failures, no interrupts, and no results that depend
+/// and ends with it; [`stored`](Self::stored) makes results outlive it. Only regular results are cached: no failures, no interrupts, and no results that depend
 /// on an answer.
 ///
 /// # Example: look up each city once an hour
@@ -42,6 +42,7 @@ pub struct CachePolicy<S> {
     key: Arc<dyn Fn(&S) -> String + Send + Sync>,
     ttl: Option<Duration>,
     capacity: u64,
+    is_stored: bool,
 }
 
 impl<S: State> CachePolicy<S> {
@@ -49,7 +50,7 @@ impl<S: State> CachePolicy<S> {
     /// `key` is a pure function of the data that the node reads. By default, up to 1,000 results are cached,
     /// without expiry.
     pub fn new(key: impl Fn(&S) -> String + Send + Sync + 'static) -> Self {
-        Self { key: Arc::new(key), ttl: None, capacity: 1_000 }
+        Self { key: Arc::new(key), ttl: None, capacity: 1_000, is_stored: false }
     }
 
     /// Sets the lifetime of a result, by the clock of the runs.
@@ -58,7 +59,44 @@ impl<S: State> CachePolicy<S> {
         Self { ttl: Some(ttl), ..self }
     }
 
-    /// Sets the maximum number of results; the least used ones are evicted first.
+    /// Stores results also in the [store](crate::CompiledGraph::with_store) of the graph, so that they outlive the process
+    /// and are shared by all programs with that store; one that is not in memory is looked up there.
+    ///
+    /// Results are stored as JSON under the names of the graph and the node, in the namespace `superstep-cache`, for the
+    /// [lifetime](Self::ttl) of the policy; there is no other limit of their number. A later program uses them as well: after
+    /// a change of the node, include a version in the key, or [clear](crate::CompiledGraph::clear_stored_cache) them. A
+    /// result that does not fit the current state or graph, or has a write to an untracked channel, is not used.
+    ///
+    /// A run ends with [`RunError::Cache`](crate::RunError::Cache) if the graph has no store, or the store fails.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use superstep_graph::{*, node::CachePolicy};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Trip { city: String, weather: String }
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let graph = |weather: &'static str| -> Result<CompiledGraph<Trip>, CompileError> {
+    /// # let mut graph = StateGraph::<Trip>::new("trip");
+    /// # let look_up = graph.add_node("weather", move |_: Trip, _: Cx| async move { Trip::update().weather(weather) });
+    /// # graph.add_edge(START, look_up);
+    /// # graph.add_edge(look_up, END);
+    /// graph.cache(look_up, CachePolicy::new(|trip: &Trip| format!("v1 {}", trip.city)).stored());
+    /// # graph.compile() };
+    /// let store = Arc::new(MemoryStore::new()); // Or a `SqliteStore`.
+    /// graph("rain")?.with_store(store.clone()).run(Trip::update().city("Bonn")).await?;
+    /// // Another process, in which the node would return something else.
+    /// let end = graph("sun")?.with_store(store).run(Trip::update().city("Bonn")).await?;
+    /// assert_eq!(end.state.weather, "rain");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn stored(self) -> Self {
+        Self { is_stored: true, ..self }
+    }
+
+    /// Sets the maximum number of results in memory; the least used ones are evicted first.
     #[must_use]
     pub fn capacity(self, results: u64) -> Self {
         Self { capacity: results, ..self }
@@ -70,12 +108,13 @@ impl<S> std::fmt::Debug for CachePolicy<S> {
         f.debug_struct("CachePolicy")
             .field("ttl", &self.ttl)
             .field("capacity", &self.capacity)
+            .field("is_stored", &self.is_stored)
             .finish_non_exhaustive()
     }
 }
 
 /// The key of the policy and the item of a worker.
-type Key = (String, Option<Arc<str>>);
+pub(crate) type Key = (String, Option<Arc<str>>);
 
 /// The results of a node.
 pub(crate) struct NodeCache<S: State> {
@@ -103,7 +142,7 @@ pub(crate) enum Lookup {
 }
 
 pub(crate) struct Missing {
-    key: Key,
+    pub(crate) key: Key,
     era: u64,
 }
 
@@ -134,10 +173,24 @@ impl<S: State> NodeCache<S> {
         })
     }
 
-    pub(crate) fn keep(&self, missing: Missing, written: Written<S>, now_ms: i64) {
-        let Missing { key, era } = missing;
+    /// Returns whether results are also in the store of the graph.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.policy.is_stored
+    }
+
+    /// Returns the lifetime of results.
+    pub(crate) fn ttl(&self) -> Option<Duration> {
+        self.policy.ttl
+    }
+
+    /// Returns the time at which a result of this time expires.
+    pub(crate) fn until_ms(&self, now_ms: i64) -> Option<i64> {
         let ttl = self.policy.ttl.map(|ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
-        let until_ms = ttl.map(|ttl| now_ms.saturating_add(ttl));
+        ttl.map(|ttl| now_ms.saturating_add(ttl))
+    }
+
+    pub(crate) fn keep(&self, missing: Missing, written: Written<S>, until_ms: Option<i64>) {
+        let Missing { key, era } = missing;
         self.results.insert(key, Arc::new(Cached { written, until_ms, era }));
     }
 

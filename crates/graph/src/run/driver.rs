@@ -16,7 +16,7 @@ use std::{
 };
 
 use futures::task::AtomicWaker;
-use superstep_checkpoint::{CheckpointMeta, TaskRecord, chain};
+use superstep_checkpoint::{CheckpointMeta, TaskRecord, chain, store::Operation};
 use superstep_engine::{
     ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
 };
@@ -88,7 +88,7 @@ pub(crate) async fn run<S: State>(
     if let Some(thread) = config.thread.clone().filter(ThreadId::is_child) {
         return Err(RunError::ChildThread { thread });
     }
-    let Backends { checkpointer, store } = backends;
+    let Backends { checkpointer, store, retention } = backends;
     let place = checkpointer.clone().zip(config.thread.clone());
     let scope = RunScope::root(config.clone(), place, store);
     let mut driver = Driver::new(graph, scope, events);
@@ -102,6 +102,9 @@ pub(crate) async fn run<S: State>(
         }
     };
     let status = driver.drive(begin, limits, &config).await.map_err(Stop::into_error)?;
+    if let Some(keep) = &retention {
+        driver.retain(keep).await?;
+    }
     Ok(driver.outcome(status, &config))
 }
 
@@ -144,6 +147,10 @@ pub(super) struct Driver<S: State> {
     pub(super) ended: Vec<u32>,
     /// Cache entries to insert after the superstep commits.
     pub(super) to_keep: Vec<(NodeIndex, Missing, Written<S>)>,
+    /// The cache entries of committed supersteps that are not in the store yet.
+    pub(super) to_store: Vec<(NodeIndex, Operation)>,
+    /// The results of this superstep's tasks that were found in the store, by slot.
+    pub(super) fetched: BTreeMap<u32, Written<S>>,
     /// The encoding buffer of updates.
     pub(super) scratch: Vec<u8>,
     /// The last failure of a task, until it is known whether the task runs again.
@@ -234,6 +241,8 @@ impl<S: State> Driver<S> {
             done: Vec::new(),
             ended: Vec::new(),
             to_keep: Vec::new(),
+            to_store: Vec::new(),
+            fetched: BTreeMap::new(),
             scratch: Vec::new(),
             failure: None,
             failures: BTreeMap::new(),
@@ -346,12 +355,16 @@ impl<S: State> Driver<S> {
         let mut cancelled = pin!(config.cancel.cancelled());
         let mut too_long: Option<Pin<Box<Sleep>>> = None;
         let mut begun = None;
+        let mut looked_up = Vec::new();
         loop {
             while let Some(output) = run.poll() {
                 match output {
                     Output::Execute(task) => {
                         if self.failure.is_some() {
                             self.record_failed_attempt(task).await?;
+                        }
+                        if self.is_cached_in_store(task) {
+                            looked_up.push(task);
                         }
                         tasks.push(task).map_err(RunError::from)?;
                     }
@@ -361,6 +374,9 @@ impl<S: State> Driver<S> {
                         if self.hold.is_some() {
                             let control = run.control().expect("a commit is pending");
                             self.store_superstep(run, control).await?;
+                        }
+                        if !self.to_store.is_empty() {
+                            self.store_cached().await?;
                         }
                         self.written = ChannelSet::EMPTY;
                         self.done.clear();
@@ -378,6 +394,9 @@ impl<S: State> Driver<S> {
                     Output::Suspended => return Ok(Status::Interrupted),
                     Output::Fail(failure) => return Err(self.failed(failure, config).into()),
                 }
+            }
+            if !looked_up.is_empty() {
+                self.fetch_cached(std::mem::take(&mut looked_up)).await?;
             }
             if self.ended.is_empty() {
                 self.release();
@@ -478,11 +497,11 @@ impl<S: State> Driver<S> {
     pub(super) fn start(&self, task: Task, steps_left: u32) -> RunTask<S> {
         let compiled = &self.graph.nodes[task.node.position()];
         let item: Option<Arc<str>> = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
-        let (counts, reads_cache) = match self.observer.before_task(self.view(None), task) {
-            TaskStart::Run { counts, reads_cache } => (counts, reads_cache),
+        let counts = match self.observer.before_task(self.view(None), task) {
+            TaskStart::Run { counts } => counts,
             TaskStart::Ended(result, lookup) => return RunTask::over(task, result, lookup),
         };
-        let looked = match reads_cache {
+        let looked = match self.observer.reads_cache() {
             true => self.look_up(task, compiled, item.clone()),
             false => Ok((None, Lookup::None)),
         };

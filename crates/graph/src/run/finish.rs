@@ -40,7 +40,12 @@ impl<S: State> Driver<S> {
                 if self.cx.interrupts.answers_of(task.id).is_empty()
                     && self.failure_of(task.id.slot).is_none() =>
             {
-                cache.find(&self.state, item, self.cx.clock.now_ms())
+                match cache.find(&self.state, item, self.cx.clock.now_ms())? {
+                    (None, Lookup::Miss(_)) if self.fetched.contains_key(&task.id.slot) => {
+                        Ok((self.fetched.get(&task.id.slot).cloned(), Lookup::Hit))
+                    }
+                    looked => Ok(looked),
+                }
             }
             _ => Ok((None, Lookup::None)),
         }
@@ -146,10 +151,8 @@ impl<S: State> Driver<S> {
             })?;
         }
         // Only accepted results, because others would be rejected again and again.
-        for (node, missing, written) in self.to_keep.drain(..) {
-            if let Some(cache) = &self.graph.nodes[node.position()].cache {
-                cache.keep(missing, written, self.cx.clock.now_ms());
-            }
+        for (node, missing, written) in std::mem::take(&mut self.to_keep) {
+            self.keep_cached(node, missing, written);
         }
         // Both are usually empty, and clearing an empty map has a cost.
         if !self.items.is_empty() {
@@ -161,6 +164,9 @@ impl<S: State> Driver<S> {
         debug_assert!(self.waiting.is_empty(), "a superstep with a task that asks is not over");
         if !self.failures.is_empty() {
             self.failures.clear();
+        }
+        if !self.fetched.is_empty() {
+            self.fetched.clear();
         }
         if !self.asked.is_empty() {
             self.asked.clear();

@@ -40,7 +40,12 @@ pub(super) trait RunObserver<S: State>: Send + Sync {
 
     /// Called before an attempt of a task; decides whether its node runs.
     fn before_task(&self, _run: RunView<'_, S>, _task: Task) -> TaskStart<S> {
-        TaskStart::Run { counts: None, reads_cache: true }
+        TaskStart::Run { counts: None }
+    }
+
+    /// Returns whether a task may end with a result from the cache of its node.
+    fn reads_cache(&self) -> bool {
+        true
     }
 
     /// Called when an attempt has ended; may replace its result.
@@ -86,8 +91,6 @@ pub(super) enum TaskStart<S: State> {
     Run {
         /// The attempt and the remaining supersteps that the node reads in place of those of this run.
         counts: Option<(u32, u32)>,
-        /// `true` if the task may end with an update from the cache of its node.
-        reads_cache: bool,
     },
     /// The task ends with this result, and its node does not run.
     Ended(Result<Written<S>, NodeError>, Lookup),

@@ -308,7 +308,11 @@ impl<S: State> RunObserver<S> for Probing<S> {
             failure: None,
         };
         log.begin(task.id, new);
-        TaskStart::Run { counts: None, reads_cache: false }
+        TaskStart::Run { counts: None }
+    }
+
+    fn reads_cache(&self) -> bool {
+        false
     }
 
     fn after_task(&self, run: RunView<'_, S>, task: Task, result: &mut TaskResult<S>) -> Result<(), Stop> {

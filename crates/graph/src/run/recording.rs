@@ -31,7 +31,7 @@ pub(super) struct Recording;
 impl<S: State> RunObserver<S> for Recording {
     fn before_task(&self, run: RunView<'_, S>, task: Task) -> TaskStart<S> {
         run.cx.recorder.begin(task.id, ReplayMode::Nothing);
-        TaskStart::Run { counts: None, reads_cache: true }
+        TaskStart::Run { counts: None }
     }
 
     fn before_record(

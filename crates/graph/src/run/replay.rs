@@ -45,7 +45,7 @@ async fn run<S: State>(
     cursor: ReplayCursor,
 ) -> Result<(), Stop> {
     let (limits, config) = (limits(&graph, &config)?, Arc::new(config));
-    let Backends { checkpointer, store } = backends;
+    let Backends { checkpointer, store, .. } = backends;
     let checkpointer = checkpointer.expect("a replay has a store");
     let place = Some((checkpointer.clone(), cursor.thread.clone()));
     let scope = RunScope { cursor: Some(cursor.clone()), ..RunScope::root(config.clone(), place, store) };

@@ -132,9 +132,13 @@ impl<S: State> RunObserver<S> for Replaying {
         run.cx.recorder.begin(task.id, given);
         match over {
             Some((result, lookup)) => TaskStart::Ended(result, lookup),
-            // The cache has entries of other runs, which the stored run may not have found.
-            None => TaskStart::Run { counts, reads_cache: false },
+            None => TaskStart::Run { counts },
         }
+    }
+
+    /// Returns `false`: the cache has entries of other runs, which the stored run may not have found.
+    fn reads_cache(&self) -> bool {
+        false
     }
 
     fn after_task(&self, run: RunView<'_, S>, task: Task, result: &mut TaskResult<S>) -> Result<(), Stop> {

@@ -69,9 +69,14 @@ impl<S: State> Drop for RunTask<S> {
 impl<S: State> RunTask<S> {
     /// Calls the node. An async function runs its first part only when it is polled.
     pub(crate) fn new(task: Task, node: &CompiledNode<S>, state: S, cx: Cx, lookup: Lookup) -> Self {
-        let deadlines = match Deadlines::begin(node.timeout, node.idle_timeout.zip(cx.0.heartbeat.clone())) {
+        let failed = |error| Self::over(task, Err(error), Lookup::None);
+        let timeout = match node.timeout_of(cx.0.item.as_deref()) {
+            Ok(timeout) => timeout,
+            Err(panicked) => return failed(NodeError::new(panicked).fatal()),
+        };
+        let deadlines = match Deadlines::begin(timeout, node.idle_timeout.zip(cx.0.heartbeat.clone())) {
             Ok(deadlines) => deadlines.map(Box::new),
-            Err(error) => return Self::over(task, Err(NodeError::new(error).fatal()), lookup),
+            Err(error) => return failed(NodeError::new(error).fatal()),
         };
         let kept = Some(cx.0.clone());
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");

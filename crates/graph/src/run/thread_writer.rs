@@ -189,6 +189,11 @@ impl ThreadWriter {
         self.head = Some(head);
     }
 
+    /// Returns the thread, and where it is stored.
+    pub(crate) fn stored_in(&self) -> (&Arc<dyn Checkpointer>, &ThreadId) {
+        (&self.checkpointer, &self.thread)
+    }
+
     /// Remembers the state of the head for the next run, if it can be known without the stored data.
     pub(crate) fn remember<S: State>(&self, graph: &Arc<Inner<S>>, state: &S) {
         let (Some(head), Some(_), true) = (self.head, &self.lease, self.kept.is_empty()) else { return };

@@ -1,0 +1,74 @@
+//! The deletion of older checkpoints, on request or at the end of a run.
+//!
+//! Start at [`prune`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use superstep_checkpoint::{CheckpointMeta, Prune, Retention, internal::input_metadata};
+use superstep_engine::ChannelSet;
+
+use super::driver::Driver;
+use crate::{
+    CheckpointId, Checkpointer, History, RunError, State, ThreadId,
+    compiled::graph::Inner,
+    journal::task_origin::Origins,
+    run::{
+        finish::snapshot,
+        restore::{Restored, load},
+    },
+};
+
+/// The automatic prune waits until it deletes at least one checkpoint for this number of retained ones, because the oldest
+/// retained one gets a full state each time.
+const RETAINED_PER_DELETED: usize = 4;
+
+/// Deletes the checkpoints of a thread that are not in `kept`, and returns their number. The caller has the thread's lease;
+/// `history` is all of it, newest first.
+pub(crate) async fn prune<S: State>(
+    graph: &Arc<Inner<S>>,
+    checkpointer: &Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    history: &[CheckpointMeta],
+    kept: BTreeSet<CheckpointId>,
+) -> Result<usize, RunError> {
+    let Some(head) = history.first() else { return Ok(0) };
+    let (mut snapshots, mut metadata) = (BTreeMap::new(), BTreeMap::new());
+    for meta in history.iter().filter(|meta| kept.contains(&meta.id)) {
+        if meta.parent.is_none_or(|parent| kept.contains(&parent)) || meta.parent_pruned {
+            continue;
+        }
+        let mut remembered = input_metadata(history, meta.id);
+        if !remembered.is_empty() {
+            remembered.extend(meta.metadata.clone());
+            metadata.insert(meta.id, remembered);
+        }
+        if let Some(restored) = load(graph, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await? {
+            let Restored { state, kept, .. } = restored;
+            let channels = snapshot(&state, meta.control.step)?;
+            snapshots.insert(meta.id, channels.into_iter().chain(kept.entry()).collect());
+        }
+    }
+    let origins = history.iter().filter(|meta| kept.contains(&meta.id)).map(Origins::of);
+    let callers = origins.flat_map(|origins| origins.carried.into_values().map(|origin| origin.checkpoint));
+    let callers = callers.collect();
+    let prune = Prune { keep: kept, snapshots, callers, metadata };
+    Ok(checkpointer.prune(thread, head.id, prune).await?)
+}
+
+impl<S: State> Driver<S> {
+    /// Deletes the checkpoints of the run's thread that are not to be retained, if they are enough.
+    pub(super) async fn retain(&self, keep: &Retention) -> Result<(), RunError> {
+        let Some(hold) = &self.hold else { return Ok(()) };
+        let (checkpointer, thread) = hold.stored_in();
+        let history = checkpointer.history(thread, History::default()).await?;
+        let kept = keep.choose(&history);
+        let is_due = (history.len() - kept.len()) * RETAINED_PER_DELETED >= kept.len();
+        if is_due && history.len() > kept.len() {
+            prune(&self.graph, checkpointer, thread, &history, kept).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! Threads as text, by the handle of a thread.
+
+use superstep::{
+    checkpoint::text::{ExportOptions, Redaction},
+    prelude::*,
+};
+
+#[derive(State, Clone, Debug, Default)]
+struct Trip {
+    city: String,
+    weather: String,
+}
+
+fn trip(name: &str) -> CompiledGraph<Trip> {
+    let mut graph = StateGraph::<Trip>::new(name);
+    let look_up = graph
+        .add_node("look_up", async |trip: Trip, _| Trip::update().weather(format!("rain in {}", trip.city)));
+    graph.add_edge(START, look_up);
+    graph.add_edge(look_up, END);
+    graph.compile().unwrap().with_checkpointer(MemoryCheckpointer::new())
+}
+
+async fn stored() -> CompiledGraph<Trip> {
+    let graph = trip("trip");
+    graph.thread("t").run(Trip::update().city("Bonn")).await.unwrap();
+    graph
+}
+
+#[tokio::test]
+async fn a_thread_is_exported_and_imported_under_the_name_of_the_handle() {
+    let (here, there) = (stored().await, trip("trip"));
+    let text = here.thread("t").export().await.unwrap();
+    let imported = there.thread("case").import(&text).await.unwrap();
+    assert_eq!((imported.thread.as_str(), imported.threads, imported.checkpoints), ("case", 1, 3));
+    let [one, other] = [here.thread("t"), there.thread("case")];
+    assert_eq!(one.state().await.unwrap().values.weather, other.state().await.unwrap().values.weather);
+    other.replay().run().await.unwrap().assert_same();
+    assert_eq!(other.export().await.unwrap(), text.replacen(r#""thread":"t""#, r#""thread":"case""#, 1));
+
+    let again = there.thread("case").import(&text).await.unwrap_err();
+    insta::assert_snapshot!(again, @"SS310: thread `case` already exists; use another name, or delete that thread first");
+}
+
+#[tokio::test]
+async fn values_are_replaced_in_an_export() {
+    let options = ExportOptions { redaction: Redaction::new().channel("city"), ..ExportOptions::default() };
+    let text = stored().await.thread("t").export_with(&options).await.unwrap();
+    assert!(text.contains(r#""city":{"$redacted":"channel city"}"#), "{text}");
+}
+
+#[tokio::test]
+async fn a_thread_of_another_graph_is_neither_exported_nor_imported() {
+    let store = std::sync::Arc::new(MemoryCheckpointer::new());
+    let (one, other) = (trip("trip").with_checkpointer(store.clone()), trip("walk").with_checkpointer(store));
+    one.thread("t").run(Trip::update()).await.unwrap();
+    let text = one.thread("t").export().await.unwrap();
+    let wanted = "belongs to graph `trip`, and this is graph `walk`";
+    let error = other.thread("t").export().await.unwrap_err();
+    assert!(matches!(error, RunError::OtherGraph { .. }) && error.to_string().contains(wanted), "{error}");
+    let error = other.thread("u").import(&text).await.unwrap_err();
+    assert!(matches!(error, RunError::OtherGraph { .. }) && error.to_string().contains(wanted), "{error}");
+    assert!(other.thread("u").history().checkpoints().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_wrong_text_and_an_unknown_thread_are_refused() {
+    let graph = trip("trip");
+    let error = graph.thread("u").import("hello\n").await.unwrap_err();
+    insta::assert_snapshot!(
+        error,
+        @r#"SS312: line 1 of the thread file: it is not the first line of a thread's text, which begins with `{"superstep":"thread",`"#
+    );
+    let error = graph.thread("none").export().await.unwrap_err();
+    insta::assert_snapshot!(error, @"SS311: thread `none` does not exist; check its name, `threads` lists the existing threads");
+}
