@@ -56,6 +56,11 @@ races times="200":
 review:
     cargo insta review
 
+# A project as `superstep new` creates it, built, tested and run against this workspace, in `target/new-project`; the first time
+# takes minutes. CI compiles its sources with the tests.
+new-project:
+    bash tests/cli/new_project.sh
+
 # Real MCP servers, and the protocol's suite for clients, for the tests that want them.
 mcp:
     sh tests/it/mcp/install.sh target/mcp

@@ -22,8 +22,11 @@ mod mem0;
 mod memory;
 mod models;
 mod modes;
+#[cfg(unix)]
+mod new_project;
 mod own_program;
 mod own_refusals;
+mod own_texts;
 mod owners;
 mod real_model;
 mod refusals;

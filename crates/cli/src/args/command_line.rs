@@ -10,6 +10,7 @@ use crate::{
         decisions::DecisionArgs,
         export::{ExportArgs, ImportArgs},
         memory::MemoryCommand,
+        new::NewArgs,
         shared::{DatabaseArgs, LocationArgs, ThreadArgs, TurnArgs, TwoStatesArgs},
         values::{age, new_thread_name, thread_name, user_name},
     },
@@ -166,6 +167,14 @@ Examples:
     Presets(PresetsArgs),
     /// List the agent's tools by group.
     Tools(ToolsArgs),
+    /// Create a project with a graph of your own: its program, its tests, and a stored thread that they replay.
+    #[command(after_help = "\
+The program of the project has `run`, `answer`, `history` and the other commands for its graph. The crates are not in a
+registry yet, so name a checkout of superstep with `--path`.
+
+Examples:
+  superstep new my-shop --path ../superstep")]
+    New(NewArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.

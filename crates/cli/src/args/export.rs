@@ -1,19 +1,18 @@
-//! The arguments of `superstep export` and `import`.
+//! The arguments of `export` and `import`.
 
 use std::path::PathBuf;
 
 use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::{
+    own::OwnDatabaseArgs,
     shared::{DatabaseArgs, LocationArgs},
     values::{new_thread_name, thread_name},
 };
 
+/// The contents of a text.
 #[derive(Args, Debug)]
-pub(crate) struct ExportArgs {
-    /// The thread.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
+pub(crate) struct TextArgs {
     /// Replace the values of this channel, or of a part of it such as `messages.*.content`, and everything that tasks
     /// recorded.
     #[arg(long, value_name = "CHANNEL", value_parser = NonEmptyStringValueParser::new())]
@@ -24,18 +23,54 @@ pub(crate) struct ExportArgs {
     /// Include all snapshots, so that the imported thread loads as fast as this one.
     #[arg(long)]
     pub(crate) snapshots: bool,
+}
+
+/// A text to import.
+#[derive(Args, Debug)]
+pub(crate) struct FileArgs {
+    /// The file, as `export` writes it.
+    #[arg(value_name = "FILE")]
+    pub(crate) path: PathBuf,
+    /// The name of the thread, which must not exist [default: the name in the file].
+    #[arg(long = "as", value_name = "THREAD", value_parser = new_thread_name)]
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ExportArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    #[command(flatten)]
+    pub(crate) text: TextArgs,
     #[command(flatten)]
     pub(crate) location: LocationArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// The file, as `superstep export` writes it.
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// The name of the thread, which must not exist [default: the name in the file].
-    #[arg(long = "as", value_name = "THREAD", value_parser = new_thread_name)]
-    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
     #[command(flatten)]
     pub(crate) database: DatabaseArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnExportArgs {
+    /// The thread.
+    #[arg(value_parser = thread_name)]
+    pub(crate) thread: String,
+    #[command(flatten)]
+    pub(crate) text: TextArgs,
+    /// The database [default: `.superstep/threads.db` under the current folder].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OwnImportArgs {
+    #[command(flatten)]
+    pub(crate) file: FileArgs,
+    #[command(flatten)]
+    pub(crate) database: OwnDatabaseArgs,
 }

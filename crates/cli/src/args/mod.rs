@@ -6,6 +6,7 @@ pub(crate) mod command_line;
 pub(crate) mod decisions;
 pub(crate) mod export;
 pub(crate) mod memory;
+pub(crate) mod new;
 pub(crate) mod own;
 pub(crate) mod shared;
 pub(crate) mod values;

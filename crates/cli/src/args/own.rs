@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::args::{
     command_line::Format,
+    export::{OwnExportArgs, OwnImportArgs},
     shared::TwoStatesArgs,
     values::{new_thread_name, thread_name},
 };
@@ -65,6 +66,23 @@ Examples:
     Watch(OwnThreadArgs),
     /// Replay a thread from its recorded inputs and report the first divergence.
     Replay(OwnReplayArgs),
+    /// Write a thread as text, one line of JSON for each checkpoint, update and record.
+    #[command(after_help = "\
+The text can be reviewed, compared and stored in a repository, for example as a test; `import` stores it in a database
+again. It has everything that the thread has.
+
+Examples:
+  export order-7 > order-7.thread.jsonl
+  export order-7 --redact email --redact-env API_KEY")]
+    Export(OwnExportArgs),
+    /// Store the thread of a file that `export` wrote; it must not exist yet.
+    #[command(after_help = "\
+The thread may come from someone else, so it runs only with `--trust`.
+
+Examples:
+  import order-7.thread.jsonl
+  import order-7.thread.jsonl --as case")]
+    Import(OwnImportArgs),
     /// Draw a graph, or a thread's path through it.
     Draw(OwnDrawArgs),
     /// Print a completion script for a shell.

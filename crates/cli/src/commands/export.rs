@@ -1,20 +1,24 @@
-//! `superstep export` and `import`: threads as text.
+//! `export` and `import`: threads as text.
 
 use std::{
     fs::File,
     io::{self, BufReader, BufWriter, IsTerminal, Write},
     path::Path,
+    sync::Arc,
 };
 
 use serde_json::json;
 use superstep::{
-    ThreadId,
-    checkpoint::text::{self, ExportOptions, Redaction, TextError},
+    Checkpointer, ThreadId,
+    checkpoint::{
+        GraphId,
+        text::{self, ExportOptions, Redaction, TextError},
+    },
 };
 
 use crate::{
     args::{
-        export::{ExportArgs, ImportArgs},
+        export::{ExportArgs, FileArgs, ImportArgs, TextArgs},
         values::new_thread_name,
     },
     config::location::Location,
@@ -27,37 +31,58 @@ use crate::{
 
 /// Writes a thread to stdout.
 pub(crate) async fn export(args: ExportArgs) -> Result<Exit, Failure> {
-    let ExportArgs { thread: name, redact, redact_env, snapshots, location } = args;
+    let ExportArgs { thread: name, text, location } = args;
     let location = Location::new(location)?;
-    let options = ExportOptions { snapshots, redaction: redaction(redact, redact_env)? };
-    let Some(store) = location.look()? else { return Err(location.unknown(&name)) };
+    let options = options(text)?;
+    let store = location.existing(&name)?;
     let thread = ThreadId::from(name.as_str());
     if !store.names().await?.contains(&thread) {
         return Err(location.unknown(&name));
     }
-    let stdout = io::stdout();
-    let exported = match stdout.is_terminal() {
-        true => text::export_to(&*store, &thread, &options, &mut Visible::new(stdout)).await,
-        false => text::export_to(&*store, &thread, &options, &mut BufWriter::new(stdout)).await,
-    };
-    match exported {
-        Ok(_) => Ok(Exit::Ok),
-        Err(TextError::Io { source, .. }) => exit::unwritten(&source).map_or(Ok(Exit::Ok), Err),
-        Err(error) => Err(failure(error)),
-    }
+    export_of(&*store, &thread, &options).await
 }
 
 /// Stores the thread of a file.
 pub(crate) async fn import(args: ImportArgs) -> Result<Exit, Failure> {
-    let ImportArgs { file: path, name, database } = args;
-    let location = Location::new(database.location)?;
+    let location = Location::new(args.database.location)?;
+    import_of(args.file, args.database.json, &location, |_, _| Ok(()), async || location.open()).await
+}
+
+/// Writes a thread of a database to stdout.
+pub(crate) async fn export_of(
+    store: &dyn Checkpointer,
+    thread: &ThreadId,
+    options: &ExportOptions,
+) -> Result<Exit, Failure> {
+    let stdout = io::stdout();
+    let exported = match stdout.is_terminal() {
+        true => text::export_to(store, thread, options, &mut Visible::new(stdout)).await,
+        false => text::export_to(store, thread, options, &mut BufWriter::new(stdout)).await,
+    };
+    match exported {
+        Ok(_) => Ok(Exit::Ok),
+        Err(TextError::Io { source, .. }) => exit::unwritten(&source).map_or(Ok(Exit::Ok), Err),
+        Err(error) => Err(Failure::from(error)),
+    }
+}
+
+/// Stores the thread of a file. `accepts` may reject the thread, by its name and its graph; the database is opened after
+/// that.
+pub(crate) async fn import_of(
+    args: FileArgs,
+    json: bool,
+    location: &Location,
+    accepts: impl FnOnce(&str, Option<&GraphId>) -> Result<(), Failure>,
+    open: impl AsyncFnOnce() -> Result<Arc<dyn Checkpointer>, Failure>,
+) -> Result<Exit, Failure> {
+    let FileArgs { path, name } = args;
     let file = File::open(&path).map_err(|cause| unreadable(&path, &cause))?;
     if !file.metadata().is_ok_and(|found| found.is_file()) {
         return Err(unreadable(&path, &"it is not a regular file"));
     }
     let mut file = BufReader::new(file);
     let in_file = |error: TextError| {
-        let Failure { exit, message } = failure(error);
+        let Failure { exit, message } = Failure::from(error);
         Failure::new(exit, format!("`{}`: {message}", path.display()))
     };
     // Before anything is created.
@@ -67,18 +92,25 @@ pub(crate) async fn import(args: ImportArgs) -> Result<Exit, Failure> {
         None => new_thread_name(checked.thread().as_str())
             .map_err(|reason| Failure::usage(format!("{reason}; choose one with `--as`")))?,
     };
+    accepts(&name, checked.graph())?;
     let thread = ThreadId::from(name.as_str());
-    let store = location.open()?;
+    let store = open().await?;
     // Decisions on a thread of this name were not about this one.
     if store.load(&thread, None).await?.is_none() {
         location.mark_imported(&thread)?;
     }
-    let imported = checked.store(&*store, &thread).await.map_err(failure)?;
-    if database.json {
+    let imported = checked.store(&*store, &thread).await.map_err(Failure::from)?;
+    if json {
         let (threads, checkpoints) = (imported.threads, imported.checkpoints);
         return print(&lines([json!({ "thread": name, "threads": threads, "checkpoints": checkpoints })]));
     }
     print(&format!("imported thread `{}` with {} checkpoints\n", printable_line(&name), imported.checkpoints))
+}
+
+/// Returns the options of the flags.
+pub(crate) fn options(args: TextArgs) -> Result<ExportOptions, Failure> {
+    let TextArgs { redact, redact_env, snapshots } = args;
+    Ok(ExportOptions { snapshots, redaction: redaction(redact, redact_env)? })
 }
 
 /// Returns the rules of the flags.
@@ -101,14 +133,6 @@ fn redaction(channels: Vec<String>, variables: Vec<String>) -> Result<Redaction,
 
 fn unreadable(path: &Path, cause: &dyn std::fmt::Display) -> Failure {
     Failure::usage(format!("cannot read `{}`: {cause}", path.display()))
-}
-
-fn failure(error: TextError) -> Failure {
-    match error {
-        TextError::Checkpoint(error) => error.into(),
-        TextError::Unexportable { .. } => Failure::caused(Exit::Database, &error),
-        error => Failure::caused(Exit::Usage, &error),
-    }
 }
 
 /// A terminal: characters that cannot be seen are JSON escapes.

@@ -7,6 +7,7 @@ pub(crate) mod dream;
 pub(crate) mod export;
 pub(crate) mod history_tree;
 pub(crate) mod memory;
+pub(crate) mod new;
 pub(crate) mod own;
 pub(crate) mod presets;
 pub(crate) mod replay;

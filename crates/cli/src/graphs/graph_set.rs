@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use superstep::{CheckpointId, Checkpointer, RunOptions, ThreadId, checkpoint::CheckpointError};
+use superstep::{
+    CheckpointId, Checkpointer, RunOptions, ThreadId,
+    checkpoint::{CheckpointError, GraphId},
+};
 
 use crate::{
     graphs::{any_graph::AnyGraph, any_thread::AnyThread},
@@ -82,22 +85,33 @@ impl GraphSet {
             loaded => loaded?,
         };
         let Some(loaded) = loaded else { return Err(unknown()) };
-        let graph = match loaded.meta.graph() {
+        let graph = self.owner(name, loaded.meta.graph().as_ref())?;
+        let options = self.options.clone().thread(thread.clone());
+        Ok(Owned { graph, store, name: thread, options })
+    }
+
+    /// Returns the graph of a thread that stores this graph.
+    ///
+    /// # Errors    The thread belongs to another graph.
+    pub(crate) fn owner(
+        &self,
+        thread: &str,
+        stored: Option<&GraphId>,
+    ) -> Result<&Arc<dyn AnyGraph>, Failure> {
+        match stored {
             Some(owner) => self.find(&owner.name).ok_or_else(|| {
                 let known = self.names();
                 let message =
-                    format!("thread `{name}` belongs to graph {owner}, and this program has {known}");
+                    format!("thread `{thread}` belongs to graph {owner}, and this program has {known}");
                 Failure::new(Exit::Thread, message)
-            })?,
+            }),
             // An older version stored it without its graph.
             None => self.named(None).map_err(|_| {
                 let message =
-                    format!("thread `{name}` does not store its graph, and this program has several");
+                    format!("thread `{thread}` does not store its graph, and this program has several");
                 Failure::new(Exit::Thread, message)
-            })?,
-        };
-        let options = self.options.clone().thread(thread.clone());
-        Ok(Owned { graph, store, name: thread, options })
+            }),
+        }
     }
 
     fn find(&self, name: &str) -> Option<&Arc<dyn AnyGraph>> {

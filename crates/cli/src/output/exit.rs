@@ -8,7 +8,11 @@ use std::{
 };
 
 use superstep::{
-    RunError, agent::AgentError, checkpoint::CheckpointError, error::chain, replay::ReplayError,
+    RunError,
+    agent::AgentError,
+    checkpoint::{CheckpointError, text::TextError},
+    error::chain,
+    replay::ReplayError,
 };
 
 use crate::output::text::printable;
@@ -89,10 +93,21 @@ impl From<CheckpointError> for Failure {
     }
 }
 
+impl From<TextError> for Failure {
+    fn from(error: TextError) -> Self {
+        match error {
+            TextError::Checkpoint(error) => error.into(),
+            TextError::Unexportable { .. } => Self::caused(Exit::Database, &error),
+            error => Self::caused(Exit::Usage, &error),
+        }
+    }
+}
+
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
             RunError::Checkpoint(error) => error.into(),
+            RunError::Text(error) => error.into(),
             RunError::EmptyThread { .. }
             | RunError::UnknownCheckpoint { .. }
             | RunError::OtherGraph { .. }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::{
     args::command_line::{self, Command},
     commands::{
-        dream, export, memory, presets, replay, revert, run, show, steer, thread_admin, threads, tools,
+        dream, export, memory, new, presets, replay, revert, run, show, steer, thread_admin, threads, tools,
     },
     program::start::start,
 };
@@ -38,6 +38,7 @@ pub fn agent() -> ExitCode {
         Command::Memory(command) => memory::memory(command).await,
         Command::Presets(args) => presets::presets(&args),
         Command::Tools(args) => tools::list(&args).await,
+        Command::New(args) => new::new(args),
         Command::Completions { shell } => show::completions(shell),
     })
 }

@@ -17,7 +17,7 @@ use superstep::{CompiledGraph, RunOptions, State};
 
 use crate::{
     args::own::{OwnCli, OwnCommand},
-    commands::own::{change, run, show, threads},
+    commands::own::{change, export, run, show, threads},
     graphs::{any_graph::AnyGraph, graph_set::GraphSet},
     output::{
         exit::{Exit, Failure},
@@ -164,6 +164,8 @@ impl Program {
             OwnCommand::Edit(args) => change::edit(args, name, &graphs).await,
             OwnCommand::Watch(args) => show::watch(args, name, &graphs).await,
             OwnCommand::Replay(args) => show::replay(args, name, &graphs).await,
+            OwnCommand::Export(args) => export::export(args, name, &graphs).await,
+            OwnCommand::Import(args) => export::import(args, name, &graphs).await,
             OwnCommand::Draw(args) => show::draw(args, name, &graphs).await,
             OwnCommand::Completions { shell } => {
                 let mut script = Vec::new();

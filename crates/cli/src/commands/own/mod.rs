@@ -3,6 +3,7 @@
 //! Start at [`run::run`].
 
 pub(crate) mod change;
+pub(crate) mod export;
 pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod threads;

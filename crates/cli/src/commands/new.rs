@@ -1,0 +1,159 @@
+//! `superstep new`: a project with a graph, its tests and its program.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    args::new::NewArgs,
+    output::{
+        exit::{Exit, Failure},
+        table::print,
+        text::quoted,
+    },
+};
+
+/// The files of a project, and their contents with placeholders.
+const FILES: [(&str, &str); 8] = [
+    ("Cargo.toml", include_str!("../../template/Cargo.toml.in")),
+    ("README.md", include_str!("../../template/README.md")),
+    (".gitignore", include_str!("../../template/gitignore")),
+    (".github/workflows/ci.yml", include_str!("../../template/ci.yml")),
+    ("src/main.rs", include_str!("../../template/src/main.rs")),
+    ("src/expenses.rs", include_str!("../../template/src/expenses.rs")),
+    ("src/tests.rs", include_str!("../../template/src/tests.rs")),
+    ("threads/chairs.thread.jsonl", include_str!("../../template/threads/chairs.thread.jsonl")),
+];
+
+/// The crates that a project depends on, and their folders in a checkout.
+const CRATES: [(&str, &str); 3] =
+    [("superstep", "superstep"), ("superstep-cli", "cli"), ("superstep-testing", "testing")];
+
+/// Creates a project in a new folder.
+pub(crate) fn new(args: NewArgs) -> Result<Exit, Failure> {
+    let NewArgs { name, path } = args;
+    let folder = Path::new(&name);
+    check_free(folder)?;
+    let checkout = path.as_deref().map(checkout).transpose()?;
+    let values = Values { name: &name, checkout, is_in_workspace: is_in_workspace() };
+    create(folder, &values).map_err(|cause| {
+        Failure::new(Exit::Failed, format!("cannot create the folder `{name}`: {cause}; nothing was created"))
+    })?;
+    let input = quoted(r#"{"purpose": "chairs", "euros": 240}"#);
+    print(&format!(
+        "created the project `{name}`\n\n  \
+         cd {name}\n  \
+         cargo test\n  \
+         cargo run -- run --input {input} --thread chairs\n  \
+         cargo run -- answer chairs approve true\n  \
+         cargo run -- history chairs\n\n\
+         its README.md describes the next steps\n"
+    ))
+}
+
+/// Rejects a folder with files, and any other entry of that name.
+fn check_free(folder: &Path) -> Result<(), Failure> {
+    let name = folder.display();
+    match fs::read_dir(folder).map(|mut entries| entries.next()) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => {
+            Err(Failure::usage(format!("the folder `{name}` exists and has files; choose another name")))
+        }
+        // A link that leads nowhere is an entry, too.
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound && folder.symlink_metadata().is_err() => Ok(()),
+        Err(cause) => Err(Failure::usage(format!("cannot create the folder `{name}`: {cause}"))),
+    }
+}
+
+/// Returns the path of a checkout as the project writes it: a relative one is relative to the current folder, above the
+/// project.
+fn checkout(given: &Path) -> Result<String, Failure> {
+    let shown = given.display();
+    for (_, folder) in CRATES {
+        if !given.join("crates").join(folder).join("Cargo.toml").is_file() {
+            let message =
+                format!("`{shown}` is not a checkout of superstep: it has no `crates/{folder}/Cargo.toml`");
+            return Err(Failure::usage(message));
+        }
+    }
+    let path: PathBuf = if given.is_absolute() { given.to_owned() } else { Path::new("..").join(given) };
+    let path = path.into_os_string().into_string();
+    path.map_err(|_| {
+        Failure::usage(format!("the path `{shown}` is not valid UTF-8, which `Cargo.toml` requires"))
+    })
+}
+
+/// Returns whether the current folder is inside of a workspace of cargo, which would reject a package that it does not list.
+fn is_in_workspace() -> bool {
+    let Ok(current) = std::env::current_dir() else { return false };
+    current.ancestors().any(|folder| {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).ok();
+        let manifest = manifest.and_then(|text| text.parse::<toml::Table>().ok());
+        manifest.is_some_and(|manifest| manifest.contains_key("workspace"))
+    })
+}
+
+/// The values of the placeholders.
+struct Values<'a> {
+    name: &'a str,
+    checkout: Option<String>,
+    is_in_workspace: bool,
+}
+
+impl Values<'_> {
+    /// Replaces the placeholders of a file.
+    fn fill(&self, file: &str) -> String {
+        let mut text = file
+            .replace("{{name}}", self.name)
+            .replace("{{rust-version}}", env!("CARGO_PKG_RUST_VERSION"))
+            .replace("{{ci-note}}", match self.checkout {
+                Some(_) => " It needs a checkout of superstep where `Cargo.toml` expects it.",
+                None => "",
+            })
+            .replace("{{workspace}}", match self.is_in_workspace {
+                true => "\n# Apart from the workspace in a folder above, which does not list this package.\n[workspace]\n",
+                false => "",
+            });
+        for (name, folder) in CRATES {
+            text = text.replace(&format!("{{{{{name}}}}}"), &self.dependency(folder));
+        }
+        text
+    }
+
+    /// Formats the dependency on the crate in this folder of a checkout.
+    fn dependency(&self, folder: &str) -> String {
+        match &self.checkout {
+            Some(checkout) => {
+                let path = toml::Value::String(format!("{}/crates/{folder}", checkout.trim_end_matches('/')));
+                format!("{{ path = {path} }}")
+            }
+            None => toml::Value::from(env!("CARGO_PKG_VERSION")).to_string(),
+        }
+    }
+}
+
+/// Creates the folder with all files, or nothing: the files are written beside it, and it is renamed at the end.
+fn create(folder: &Path, values: &Values<'_>) -> io::Result<()> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".superstep-new-");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(fs::Permissions::from_mode(0o777));
+    }
+    let beside = builder.tempdir_in(".")?;
+    for (name, content) in FILES {
+        let path = beside.path().join(name);
+        fs::create_dir_all(path.parent().expect("a file is in a folder"))?;
+        fs::write(path, values.fill(content))?;
+    }
+    if folder.exists() {
+        // It is empty, and not every platform renames over a folder.
+        fs::remove_dir(folder)?;
+    }
+    fs::rename(beside.path(), folder)?;
+    // It has moved.
+    let _ = beside.keep();
+    Ok(())
+}
