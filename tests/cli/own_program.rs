@@ -227,6 +227,23 @@ async fn json_has_the_documented_form() {
 }
 
 #[tokio::test]
+async fn the_schema_of_inputs_and_states_is_printed() {
+    let place = Place::new();
+    let input = json_of(&place.own(&["schema", "digest"]).await.ok());
+    assert_eq!(input["properties"]["texts"], json!({"type": "array", "items": {"type": "string"}}));
+    assert_eq!(input["properties"]["clear"]["items"], json!({"enum": ["texts", "counts", "summary"]}));
+    assert_eq!(input["additionalProperties"], false);
+    // The type of an item has no schema.
+    assert_eq!(json_of(&place.own(&["schema", "orders"]).await.ok())["properties"]["items"], true);
+    let output = json_of(&place.own(&["schema", "digest", "--output"]).await.ok());
+    assert_eq!(
+        (&output["properties"]["summary"], &output["properties"]["clear"]),
+        (&json!({"type": "string"}), &Value::Null)
+    );
+    place.own(&["schema", "x"]).await.refused(2, "unknown graph `x`; the graphs are `orders`, `digest`");
+}
+
+#[tokio::test]
 async fn threads_of_all_graphs_are_listed_with_their_status() {
     let place = with_an_order().await;
     let none = Place::new().own(&["threads"]).await.ok().stdout;

@@ -159,7 +159,7 @@ pub mod __private {
     pub use superstep_engine::ChannelSet;
 
     pub use superstep_state::__private::{
-        Cleared, Comparable, First, Fixed, Incomparable, Later, Pair, Problem, deserialize, in_order, joined,
-        read, serialize, write,
+        Cleared, Comparable, Described, First, Fixed, Incomparable, Later, Pair, Problem, Schema,
+        SchemaGenerator, Shape, Undescribed, deserialize, in_order, joined, read, serialize, write,
     };
 }

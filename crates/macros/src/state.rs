@@ -1,6 +1,7 @@
 //! `#[derive(State)]`.
 
 mod differing;
+mod schema;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -441,6 +442,7 @@ impl Input {
         let Code { home, idents, types, positions, reducers, defaults, stored, count, flats, .. } = code;
         let FlatCode { idents: inner, types: states, positions: ranges, .. } = flats;
         let json = quote!(#home::__private::serde_json);
+        let (differing, schema) = (self.differing_of_state(home), self.schema(code));
         let serde = quote!(#home::__private::serde);
         let absent = format!(
             "the state `{}` has {{}} channels, and none that is stored at position {{}}",
@@ -477,9 +479,8 @@ impl Input {
                     update.__restrict(channels);
                 }
 
-                fn differing(&self, one: &#update, other: &#update) -> #home::__private::ChannelSet {
-                    <#update as #home::__private::Fixed>::differing(one, other)
-                }
+                #differing
+                #schema
 
                 fn clear_ephemeral(&mut self) {
                     #(

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use superstep_engine::ChannelSet;
 
 use crate::{
-    Channel, FoldError, State, WriteError,
+    Channel, FoldError, State, Stored, WriteError,
     json_state::{
         rule::{Rule, RuleValue},
         schema::Schema,
@@ -71,6 +71,8 @@ struct Spec {
     /// The initial values, also used for cleared channels.
     initial: Vec<RuleValue>,
     schemas: Vec<Option<Schema>>,
+    /// The schemas as they were given.
+    described: Vec<Option<Value>>,
     ephemeral: bool,
     untracked: bool,
 }
@@ -175,6 +177,15 @@ impl State for JsonState {
 
     fn channels(&self) -> &[Channel] {
         &self.spec.channels
+    }
+
+    fn schema(
+        &self,
+        channel: usize,
+        _: Stored,
+        _: &mut schemars::SchemaGenerator,
+    ) -> Option<schemars::Schema> {
+        self.spec.described[channel].clone()?.try_into().ok()
     }
 
     fn written(&self, update: &JsonUpdate) -> ChannelSet {

@@ -7,6 +7,7 @@
 mod by_id;
 mod channel;
 mod derived_update;
+mod described;
 mod encode;
 mod fingerprint;
 mod flatten;
@@ -50,9 +51,11 @@ pub mod __private {
         derived_update::{
             Cleared, Comparable, First, Fixed, Incomparable, Pair, deserialize, read, serialize, write,
         },
+        described::{Described, Shape, Undescribed},
         flatten::{Problem, in_order, joined},
         update_chain::Later,
     };
+    pub use schemars::{Schema, SchemaGenerator};
 }
 
 /// Items shared with the other crates of superstep. Not for other use.

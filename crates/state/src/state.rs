@@ -8,10 +8,11 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use schemars::{Schema, SchemaGenerator};
 use serde::{Serialize, Serializer, de::DeserializeOwned, ser::Error as _};
 use superstep_engine::ChannelSet;
 
-use crate::{Channel, Panicked, ReduceError};
+use crate::{Channel, Panicked, ReduceError, Stored};
 
 /// A struct whose fields are channels, each with a reducer.
 ///
@@ -68,6 +69,13 @@ pub trait State: Clone + Default + Send + Sync + 'static {
     #[doc(hidden)]
     fn differing(&self, _one: &Self::Update, _other: &Self::Update) -> ChannelSet {
         ChannelSet::EMPTY
+    }
+
+    /// Returns the JSON Schema of a channel's value or of a write to it; `None` if its type has none, that is, does not
+    /// implement `schemars::JsonSchema`.
+    #[doc(hidden)]
+    fn schema(&self, _channel: usize, _form: Stored, _generator: &mut SchemaGenerator) -> Option<Schema> {
+        None
     }
 
     /// Resets every ephemeral channel to its default.

@@ -39,6 +39,7 @@ mod reducers;
 mod refused;
 mod replay;
 mod retries;
+mod schemas;
 mod state;
 mod stopped;
 mod storable;

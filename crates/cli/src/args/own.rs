@@ -85,6 +85,8 @@ Examples:
     Import(OwnImportArgs),
     /// Draw a graph, or a thread's path through it.
     Draw(OwnDrawArgs),
+    /// Print the JSON Schema of a graph's inputs and updates, or of its states.
+    Schema(SchemaArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -242,6 +244,15 @@ pub(crate) struct OwnReplayArgs {
     pub(crate) trust: bool,
     #[command(flatten)]
     pub(crate) thread: OwnThreadArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SchemaArgs {
+    /// The graph; may be omitted if the program has only one.
+    pub(crate) graph: Option<String>,
+    /// Print the schema of the states instead.
+    #[arg(long)]
+    pub(crate) output: bool,
 }
 
 #[derive(Args, Debug)]

@@ -26,6 +26,9 @@ pub(crate) trait AnyGraph: Send + Sync {
     /// Draws it.
     fn drawing(&self) -> Drawing;
 
+    /// Returns the JSON Schema of its inputs, or of its states.
+    fn schema(&self, of: SchemaOf) -> Value;
+
     /// Checks that JSON is an update of the state. `what` names it in the error.
     ///
     /// # Errors    It has an unknown channel, or a value of the wrong type.
@@ -33,6 +36,13 @@ pub(crate) trait AnyGraph: Send + Sync {
 
     /// Opens the thread that the options name.
     fn open(&self, store: Arc<dyn Checkpointer>, options: RunOptions) -> Box<dyn AnyThread>;
+}
+
+/// The two schemas of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SchemaOf {
+    Input,
+    Output,
 }
 
 impl<S: State> AnyGraph for CompiledGraph<S> {
@@ -46,6 +56,13 @@ impl<S: State> AnyGraph for CompiledGraph<S> {
 
     fn drawing(&self) -> Drawing {
         self.drawing()
+    }
+
+    fn schema(&self, of: SchemaOf) -> Value {
+        match of {
+            SchemaOf::Input => self.input_schema(),
+            SchemaOf::Output => self.output_schema(),
+        }
     }
 
     fn check(&self, what: &str, update: &Value) -> Result<(), Failure> {

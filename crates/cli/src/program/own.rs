@@ -166,6 +166,7 @@ impl Program {
             OwnCommand::Replay(args) => show::replay(args, name, &graphs).await,
             OwnCommand::Export(args) => export::export(args, name, &graphs).await,
             OwnCommand::Import(args) => export::import(args, name, &graphs).await,
+            OwnCommand::Schema(args) => show::schema(&args, &graphs),
             OwnCommand::Draw(args) => show::draw(args, name, &graphs).await,
             OwnCommand::Completions { shell } => {
                 let mut script = Vec::new();

@@ -12,6 +12,7 @@ pub(crate) mod probe;
 pub(crate) mod replay;
 pub(crate) mod replay_checkpointer;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod state;
 pub(crate) mod subgraph;
 pub(crate) mod text;

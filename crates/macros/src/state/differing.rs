@@ -4,6 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 
 use super::{Code, Input};
+use crate::home::Home;
 
 impl Input {
     /// Returns the function that finds the stored channels whose writes differ between two updates, as far as
@@ -37,6 +38,16 @@ impl Input {
                     }
                 }
                 channels
+            }
+        }
+    }
+
+    /// Returns the same function of the state.
+    pub(super) fn differing_of_state(&self, home: &Home) -> TokenStream {
+        let update = &self.update;
+        quote! {
+            fn differing(&self, one: &#update, other: &#update) -> #home::__private::ChannelSet {
+                <#update as #home::__private::Fixed>::differing(one, other)
             }
         }
     }

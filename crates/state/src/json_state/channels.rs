@@ -164,6 +164,7 @@ impl JsonChannels {
                 Ok(value) => spec.initial.push(value),
                 Err(cause) => problem(format!("its default: {cause}")),
             }
+            spec.described.push(channel.schema.clone());
             match channel.schema.as_ref().map(Schema::new).transpose() {
                 Ok(schema) => spec.schemas.push(schema),
                 Err(cause) => problem(format!("its schema {cause}")),

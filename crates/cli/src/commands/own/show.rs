@@ -4,7 +4,9 @@ use serde_json::json;
 use superstep::CheckpointId;
 
 use crate::{
-    args::own::{OwnDiffArgs, OwnDrawArgs, OwnHistoryArgs, OwnReplayArgs, OwnStateArgs, OwnThreadArgs},
+    args::own::{
+        OwnDiffArgs, OwnDrawArgs, OwnHistoryArgs, OwnReplayArgs, OwnStateArgs, OwnThreadArgs, SchemaArgs,
+    },
     commands::{
         diff::{Side, diff_of},
         replay::{line_of, text_of},
@@ -13,6 +15,7 @@ use crate::{
     },
     config::location::Location,
     graphs::{
+        any_graph::SchemaOf,
         any_thread::{AnySnapshot, ReplayRange},
         graph_set::GraphSet,
     },
@@ -119,6 +122,12 @@ pub(crate) async fn draw(args: OwnDrawArgs, program: &str, graphs: &GraphSet) ->
         }
     };
     print(&rendered(&drawing, args.format))
+}
+
+/// Prints the JSON Schema of a graph's inputs or states.
+pub(crate) fn schema(args: &SchemaArgs, graphs: &GraphSet) -> Result<Exit, Failure> {
+    let of = if args.output { SchemaOf::Output } else { SchemaOf::Input };
+    print(&format!("{}\n", pretty(&graphs.named(args.graph.as_deref())?.schema(of))))
 }
 
 /// Replays a thread and reports the result.
