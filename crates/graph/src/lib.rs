@@ -107,7 +107,8 @@ pub mod probe {
 pub mod replay {
     pub use crate::{
         api::replay::{Replay, ReplayError, Replayed},
-        journal::divergence::{At, Divergence},
+        journal::divergence::{At, Change, Divergence, DivergenceKind, text_diff},
+        node::cx::recorded::ComparedTask,
     };
 }
 

@@ -1,5 +1,7 @@
 //! The interface between the agent and its chat models.
 
+use std::collections::BTreeMap;
+
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -155,6 +157,12 @@ pub trait ChatModel: Send + Sync {
         vec![self.name()]
     }
 
+    /// Returns the settings with which it sends a request that has none of its own, such as its `temperature`. A thread stores
+    /// them, so that a replay reports a change; they contain no keys. None by default.
+    fn settings(&self) -> BTreeMap<String, Value> {
+        BTreeMap::new()
+    }
+
     /// Returns the media types that it, or any of several models, accepts. Other media are not part of its
     /// requests; the text of their message describes them. None by default.
     fn accepts(&self) -> Accepts {
@@ -185,6 +193,10 @@ impl<M: ChatModel> ChatModel for Named<M> {
         self.model.stream(request)
     }
 
+    fn settings(&self) -> BTreeMap<String, Value> {
+        self.model.settings()
+    }
+
     fn accepts(&self) -> Accepts {
         self.model.accepts()
     }
@@ -203,6 +215,10 @@ macro_rules! chat_model_behind {
 
             fn names(&self) -> Vec<&str> {
                 (**self).names()
+            }
+
+            fn settings(&self) -> BTreeMap<String, Value> {
+                (**self).settings()
             }
 
             fn accepts(&self) -> Accepts {

@@ -135,6 +135,10 @@ impl ChatModel for OpenAiModel {
         &self.config.wire.model
     }
 
+    fn settings(&self) -> BTreeMap<String, serde_json::Value> {
+        self.config.wire.settings()
+    }
+
     fn accepts(&self) -> Accepts {
         self.config.wire.accepts
     }

@@ -1,8 +1,9 @@
 //! A model whose tool calls arrive as text.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use futures::{StreamExt, stream};
+use serde_json::Value;
 
 use crate::{
     Accepts, ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, TextCalls, ToolSpecs,
@@ -26,6 +27,10 @@ impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
 
     fn names(&self) -> Vec<&str> {
         self.0.names()
+    }
+
+    fn settings(&self) -> BTreeMap<String, Value> {
+        self.0.settings()
     }
 
     fn accepts(&self) -> Accepts {

@@ -1,8 +1,14 @@
 //! The retry layer, for the same model or another one.
 
-use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
+use serde_json::Value;
 
 use crate::{
     Accepts, ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream,
@@ -71,6 +77,10 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
     fn names(&self) -> Vec<&str> {
         let fallbacks = self.fallbacks.iter().flat_map(|model| model.names());
         self.model.names().into_iter().chain(fallbacks).collect()
+    }
+
+    fn settings(&self) -> BTreeMap<String, Value> {
+        self.model.settings()
     }
 
     fn accepts(&self) -> Accepts {

@@ -108,6 +108,15 @@ impl WireConfig {
         fields.find(|field| OWN_FIELDS.contains(field) || chooses == Some(*field))
     }
 
+    /// Returns the parameters of requests that have none of their own: see [`ChatModel::settings`](crate::ChatModel::settings).
+    pub fn settings(&self) -> BTreeMap<String, Value> {
+        // The shortest decimal form, not that of the `f64` nearest to the `f32`.
+        let temperature = self.temperature.and_then(|number| number.to_string().parse::<f64>().ok());
+        let temperature = temperature.map(|number| ("temperature".to_owned(), number.into()));
+        let max_tokens = self.max_tokens.map(|number| ("max_tokens".to_owned(), number.into()));
+        temperature.into_iter().chain(max_tokens).collect()
+    }
+
     /// Builds the body of a streamed request. Equal requests give equal bytes, and a longer conversation
     /// begins with the bytes of the shorter one, as prompt caches require.
     pub fn body<'a>(&'a self, request: &'a Request) -> impl Serialize + Send + 'a {

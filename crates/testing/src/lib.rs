@@ -6,12 +6,15 @@ pub mod hostile;
 pub mod mem0;
 mod nodes;
 pub mod provider;
+pub mod replays;
 pub mod script;
 pub mod scripted;
 pub mod sim;
 pub mod transcript;
 pub mod wire;
 pub mod wrapped;
+
+pub use replays::replay_all;
 
 pub use nodes::{
     Called, Chain, ChainTest, CxTest, NodeTest, NodeTestError, Transition, chain, cx, node, route,

@@ -1,11 +1,15 @@
 //! Invariants after every scenario.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use superstep::{
-    CompiledGraph, State,
+    CompiledGraph, MemoryCheckpointer, State,
     agent::{AgentOutcome, AgentState},
     llm::{Message, Request, Role},
+    replay::ReplayError,
 };
 
 use super::{Turn, kit::Kit, show::Told};
@@ -159,10 +163,24 @@ fn extends(before: &Request, after: &Request) -> bool {
     rest.len() <= 4 && rest.iter().all(one_shot)
 }
 
-/// Asserts that the thread `t` can be replayed from its records with the same result and without effects.
+/// Asserts that the thread `t` can be replayed from its records with the same result and without effects, and that the same graph
+/// records an equal thread again from them.
 pub(crate) async fn replays<S: State>(graph: &CompiledGraph<S>, kit: &Kit) {
     let seen = || (kit.ran(), kit.asked().len(), kit.notes(), kit.remembered().len());
     let before = seen();
-    graph.thread("t").replay().run().await.expect("the thread can be read").assert_same();
+    let replayed = graph.thread("t").replay().run().await.expect("the thread can be read");
+    replayed.assert_same();
+    let again = Arc::new(MemoryCheckpointer::new());
+    match graph.thread("t").replay().rerecord(again.clone()).await {
+        Ok(()) => {
+            let again = graph.clone().with_checkpointer(again).thread("t").replay().run().await;
+            assert_eq!(again.expect("the new thread can be read"), replayed);
+        }
+        // Its messages are those of a run that reads the inbox.
+        Err(ReplayError::NotRerecorded { missing, .. }) => {
+            assert!(missing.starts_with("messages that it received"), "{missing}");
+        }
+        Err(error) => panic!("{error:?}"),
+    }
     assert_eq!(seen(), before, "a replay does nothing");
 }

@@ -15,6 +15,7 @@ mod asked_outside;
 mod budget;
 mod cancel;
 mod cancel_everywhere;
+mod changes;
 mod context;
 mod decided;
 mod dreams;

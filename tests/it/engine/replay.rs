@@ -1,5 +1,7 @@
 //! Replays of recorded threads.
 
+mod again;
+mod all;
 mod changes;
 mod effects;
 mod ends;

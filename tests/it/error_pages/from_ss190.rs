@@ -1,4 +1,4 @@
-//! The fragments of SS190 to SS199.
+//! The fragments of SS190 to SS200.
 
 use std::{io::Cursor, sync::Arc};
 
@@ -253,5 +253,33 @@ async fn ss199() -> Done {
     elsewhere.delete(&"support-17".into()).await?;
     text::import(&*elsewhere, &mut Cursor::new(text)).await?;
     graph.thread("support-17").replay().run().await?.assert_same();
+    Ok(())
+}
+
+#[tokio::test]
+async fn ss200() -> Done {
+    let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
+    let mailing = |mails: bool| {
+        let mut graph = empty();
+        let agent = graph.add_node("agent", move |_: Chat, cx: Cx| async move {
+            if mails {
+                let _sent: bool = cx.recorded("mail", async || true).await;
+            }
+            Chat::update().note("done")
+        });
+        graph.add_edge(START, agent);
+        graph.compile()
+    };
+    mailing(false)?.with_checkpointer(store.clone()).thread("case").run(Chat::update().note("Hi.")).await?;
+    let graph = mailing(true)?.with_checkpointer(store.clone());
+    let target = Arc::new(MemoryCheckpointer::new());
+    fails("SS200", async {
+        graph.thread("case").replay().rerecord(target).await?;
+        Ok(())
+    })
+    .await;
+
+    graph.thread("case-2").run(Chat::update().note("Hi.")).await?;
+    let text = text::export(&*store, &"case-2".into(), &ExportOptions::default()).await?;
     Ok(())
 }

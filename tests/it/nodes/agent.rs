@@ -62,6 +62,32 @@ async fn the_node_agent_calls_a_scripted_model() {
       usage {"input_tokens":56,"output_tokens":18}
       answer {"estimated":true}
       request_size {"message":"auto-0","tokens":56}
+      frame {
+        "model": "scripted",
+        "tools": [
+          {
+            "description": "Adds two numbers.",
+            "name": "add",
+            "parameters": {
+              "properties": {
+                "a": {
+                  "format": "int64",
+                  "type": "integer"
+                },
+                "b": {
+                  "format": "int64",
+                  "type": "integer"
+                }
+              },
+              "required": [
+                "a",
+                "b"
+              ],
+              "type": "object"
+            }
+          }
+        ]
+      }
     state
       messages + {"content":"","id":"1.0.message","role":"assistant","tool_calls":[{"arguments":"{\"a\":2,\"b\":3}","id":"c1","name":"add"}]}
       llm_calls 0 → 1
@@ -71,6 +97,8 @@ async fn the_node_agent_calls_a_scripted_model() {
       answer.estimated + true
       request_size.message + "auto-0"
       request_size.tokens + 56
+      frame.model "" → "scripted"
+      frame.tools + [{"description":"Adds two numbers.","name":"add","parameters":{"properties":{"a":{"format":"int64","type":"integer"},"b":{"format":"int64","type":"integer"}},"required":["a","b"],"type":"object"}}]
     next
       tools
     events

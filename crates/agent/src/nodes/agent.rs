@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 
 use superstep_graph::{Cx, NodeError, State};
-use superstep_llm::Message;
+use superstep_llm::{Message, ToolRegistry};
 
 use super::{
     budget::of_turn,
@@ -28,12 +28,13 @@ pub(crate) async fn agent(
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
     let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
+    let own = deps.tools.clone();
     let (deps, offered) = deps.of_now(&state, &cx).await;
     let update = match summary_due(&deps, &state, &cx) {
         Some(update) => update,
         None => {
             emit(&cx, || AgentEvent::NodeStart { node: cx.node().to_string() });
-            let update = step(&deps, &system, &state, &cx).await;
+            let update = step(&deps, &own, &system, &state, &cx).await;
             emit(&cx, || AgentEvent::NodeEnd { node: cx.node().to_string() });
             update?
         }
@@ -46,6 +47,7 @@ pub(crate) async fn agent(
 
 async fn step(
     deps: &AgentDeps,
+    own: &ToolRegistry,
     system: &SystemMessage,
     state: &AgentState,
     cx: &Cx,
@@ -61,7 +63,7 @@ async fn step(
         Err(failure) => return Ok(stop(AgentOutcome::LlmError).error(failure)),
     };
     let sent = request(deps, state, &room.view, &call, (system, &new));
-    let call = PlannedCall { deps, state, cx, call, room, new, steered: last };
+    let call = PlannedCall { deps, own, state, cx, call, room, new, steered: last };
     // Boxed, because the future of a node is moved several times before it starts.
     Ok(Box::pin(call.run(sent)).await?)
 }

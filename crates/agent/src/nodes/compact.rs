@@ -13,6 +13,7 @@ use super::{
     model_call::by_model,
     model_turn::is_guessed,
     recorded_response::Print,
+    request_changes,
 };
 use crate::{
     AgentEvent, AgentState,
@@ -42,7 +43,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
     let summaries = may_summarise(&deps, &state, &cx);
     if let Step::Consolidate(consolidation) = plan(meter, &state, summaries) {
         let request = consolidation.request();
-        cx.compared("summary", || Print::of(&request)).await;
+        cx.compared_with("summary", || Print::of(&request), request_changes::of_summary).await;
         let sent = request.messages.clone();
         let summed: RecordedSummary = cx.recorded("summary", || ask(&deps, &state, request, &cx)).await;
         update = summed.count(update, &deps, &state, &sent);

@@ -22,6 +22,7 @@ pub(crate) mod reasoning_hooks;
 pub(crate) mod record;
 pub(crate) mod recorded_response;
 pub(crate) mod request;
+pub(crate) mod request_changes;
 pub(crate) mod retrieve;
 pub(crate) mod steering_input;
 pub(crate) mod tools;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use superstep_graph::{Cx, State, checkpoint::CheckpointError};
-use superstep_llm::{Message, Request, Response, Usage};
+use superstep_graph::{Cx, State, checkpoint::CheckpointError, replay::ComparedTask};
+use superstep_llm::{ChatModel, Message, Request, Response, ToolRegistry, Usage};
 
 use super::{
     accept_response::{self, Broke},
@@ -16,6 +16,7 @@ use super::{
     progress::Progress,
     reasoning_hooks,
     recorded_response::{End, Print, RecordedResponse, StoredResponse, failure},
+    request_changes::{HINTS, RequestChanges, own_hints, recorded_frame},
     steering_input::is_waiting,
 };
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
     config::limit::MOST_STEERED,
     deps::AgentDeps,
     events::emit,
-    state::{AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, StopReason},
+    state::{AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, RequestFrame, StopReason},
 };
 
 /// The fraction of a turn's time available to a reserved call after that time is over.
@@ -32,6 +33,8 @@ const RESERVED_SHARE: u32 = 4;
 /// A planned model call.
 pub(super) struct PlannedCall<'a> {
     pub(super) deps: &'a AgentDeps,
+    /// The tools without those of sources.
+    pub(super) own: &'a ToolRegistry,
     pub(super) state: &'a AgentState,
     pub(super) cx: &'a Cx,
     pub(super) call: NextCall<'a>,
@@ -58,10 +61,48 @@ impl PlannedCall<'_> {
     /// Calls the model and returns the update.
     ///
     /// # Errors    If the check for steering messages fails.
-    pub(super) async fn run(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
+    pub(super) async fn run(self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
+        offered::compared(&sent, self.cx).await;
+        let frame = self.compared(&sent).await;
+        let update = self.called(sent).await?;
+        Ok(match frame {
+            Some(frame) => update.frame(frame),
+            None => update,
+        })
+    }
+
+    /// Compares the request with the recorded one. Returns its frame for the state, if it changed.
+    async fn compared(&self, sent: &Request) -> Option<RequestFrame> {
         let (deps, state, cx) = (self.deps, self.state, self.cx);
-        offered::compared(&sent, cx).await;
-        cx.compared("model", || Print::of(&sent)).await;
+        if !cx.is_recorded() {
+            return None;
+        }
+        let model = &*deps.models.main;
+        let mut frame = self.changed_frame(sent);
+        cx.noted(HINTS, own_hints(sent, state));
+        let (is_live, new) = (cx.is_for_real(), &mut frame);
+        let changes = |task: ComparedTask<'_>| {
+            let (written, known) = recorded_frame(task, state);
+            // A replay writes what the thread has, also of a live model.
+            *new = written;
+            let model = (!is_live).then_some(model as &dyn ChatModel);
+            RequestChanges { sent, state, frame: known.as_ref(), model, task }.list()
+        };
+        cx.compared_with("model", || Print::of(sent), changes).await;
+        frame
+    }
+
+    /// Returns the frame of the request, if it is not that of the state.
+    fn changed_frame(&self, sent: &Request) -> Option<RequestFrame> {
+        let Self { deps, own, state, .. } = self;
+        let is_sourced = |name: &str| deps.tools.get(name).is_some() && own.get(name).is_none();
+        let has_sourced = deps.tools.names().count() > own.names().count();
+        let is_sourced = has_sourced.then_some(&is_sourced as &dyn Fn(&str) -> bool);
+        state.frame.changed(&*deps.models.main, sent, is_sourced)
+    }
+
+    async fn called(mut self, sent: Request) -> Result<AgentStateUpdate, CheckpointError> {
+        let (deps, state, cx) = (self.deps, self.state, self.cx);
         let mut recorded: RecordedResponse = cx.recorded("model", || Box::pin(self.ask(sent))).await;
         let message = message_id(state, cx);
         let (requests, any) = (recorded.requests, recorded.streamed);

@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_graph::{Cx, Log, state::fingerprint};
+use superstep_graph::{
+    Cx, Log,
+    replay::{Change, ComparedTask, DivergenceKind},
+    state::fingerprint,
+};
 use superstep_llm::{
     Behaviour, Request, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolRegistry, ToolSpec,
 };
@@ -200,7 +204,7 @@ impl AgentDeps {
         if let Some(then) = then.filter(|then| *then != now && !cx.is_for_real()) {
             match self.replay_tools {
                 ReplayTools::Recorded => sourced = recorded(&then, &now, &sourced),
-                ReplayTools::Current => cx.compared(TOOLS, || ToolDifference::between(&then, &now)).await,
+                ReplayTools::Current => differ(ToolDifference::between(&then, &now), cx).await,
             }
         }
         let mut tools = ToolRegistry::clone(&self.tools);
@@ -245,8 +249,14 @@ pub(super) async fn compared(request: &Request, cx: &Cx) {
     };
     let now = request.tools.iter().map(each).collect();
     if then != now {
-        cx.compared(TOOLS, || ToolDifference::between(&then, &now)).await;
+        differ(ToolDifference::between(&then, &now), cx).await;
     }
+}
+
+/// Ends a replay whose tools differ.
+async fn differ(difference: ToolDifference, cx: &Cx) {
+    let changes = |_: ComparedTask<'_>| vec![Change::new(DivergenceKind::Tools, difference.to_string())];
+    cx.compared_with(TOOLS, || &difference, changes).await;
 }
 
 #[cfg(test)]

@@ -146,15 +146,14 @@ const APART: usize = 4;
 impl Print {
     pub(super) fn of(request: &Request) -> Self {
         let Request { messages, tools, output_schema, temperature, max_tokens, .. } = request;
-        let print = |message: &Message| format!("{}:{}", name(message.role), of_message(message));
         let rest = messages.get(1..).unwrap_or_default();
         let (between, last) = rest.split_at(rest.len().saturating_sub(APART));
         Self {
             messages: messages.len(),
-            first: messages.first().map(print).unwrap_or_default(),
+            first: messages.first().map(print_of).unwrap_or_default(),
             between: (!between.is_empty())
                 .then(|| Fingerprint::of_list(between.iter().map(of_message)).to_string()),
-            last: last.iter().map(print).collect(),
+            last: last.iter().map(print_of).collect(),
             tools: format!("{}:{}", tools.len(), tools.derived::<Part>().0),
             output_schema: output_schema.as_ref().map(|schema| fingerprint(schema).expect(SENT)),
             temperature: *temperature,
@@ -173,6 +172,11 @@ impl<S: Serialize + ?Sized> DerivedFrom<S> for Part {
 }
 
 const SENT: &str = "what is sent has a JSON form";
+
+/// Returns the role and the fingerprint of a message.
+pub(super) fn print_of(message: &Message) -> String {
+    format!("{}:{}", name(message.role), of_message(message))
+}
 
 fn of_message(message: &Message) -> Fingerprint {
     message.derived::<Part>().0

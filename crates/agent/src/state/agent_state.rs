@@ -14,6 +14,7 @@ use super::{
     hook_failure::HookFailure,
     outcome::{AgentOutcome, StopReason},
     parts::Parts,
+    request_frame::RequestFrame,
     view::{ContextView, RequestSize},
 };
 use crate::config::{Budget, PermissionRule};
@@ -37,7 +38,7 @@ pub type Messages = ById<Message, MessageIds>;
 
 /// The state of the agent graph.
 ///
-/// `messages`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `permissions` and
+/// `messages`, `context`, `request_size`, `parts`, `files`, `steered`, `offered`, `frame`, `permissions` and
 /// `permitted_in` last as long as the thread, `hints` until they are sent, `user_id` and `cwd` until another
 /// input writes them. Every other channel belongs to one turn and is reset at the next one.
 #[derive(State, Clone, Debug, Default, PartialEq)]
@@ -111,6 +112,9 @@ pub struct AgentState {
     /// The source tools as recorded by the last superstep in which they changed: a JSON text each, with the
     /// specification. A replay offers them again, see [`ReplayTools`](crate::replay::ReplayTools).
     pub offered: Log<String>,
+    /// The parts of the last request around the conversation: the model, the system prompt, the tools and the schema, as recorded
+    /// when they changed.
+    pub frame: RequestFrame,
     /// The turn ends now.
     pub stop: bool,
     /// The reason why the turn ended before the model was done.

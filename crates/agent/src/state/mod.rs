@@ -7,6 +7,7 @@ pub(crate) mod has_agent;
 pub(crate) mod hook_failure;
 pub(crate) mod outcome;
 pub(crate) mod parts;
+pub(crate) mod request_frame;
 pub(crate) mod view;
 
 pub use self::{
@@ -16,5 +17,6 @@ pub use self::{
     hook_failure::HookFailure,
     outcome::{BudgetLimit, StopReason},
     parts::{IllegalTransition, Part, PartKind, Parts, ToolEvent, ToolState, ToolStatus},
+    request_frame::{FrameData, RequestFrame},
     view::{ContextView, RequestSize},
 };

@@ -22,6 +22,7 @@
 //! Start at [`export`] and [`import`].
 
 mod export;
+mod files;
 mod import;
 mod lines;
 mod parse;
@@ -31,6 +32,7 @@ use std::{error::Error, io};
 
 pub use self::{
     export::{ExportOptions, export, export_to},
+    files::{FILE_END, files},
     import::{Checked, check, import},
     redaction::Redaction,
 };

@@ -2,9 +2,10 @@
 //!
 //! Start at [`ModelInputs::settle`].
 
-use std::{env, path::Path, sync::Arc};
+use std::{collections::BTreeMap, env, path::Path, sync::Arc};
 
 use futures::{StreamExt, stream};
+use serde_json::Value;
 use superstep::llm::{self, Accepts, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream};
 
 use crate::{
@@ -84,6 +85,7 @@ pub(crate) fn say_again(again: &mut Vec<String>, config: &Path) {
 struct UnusedModel {
     name: String,
     accepts: Accepts,
+    settings: BTreeMap<String, Value>,
 }
 
 impl ChatModel for UnusedModel {
@@ -93,6 +95,10 @@ impl ChatModel for UnusedModel {
 
     fn accepts(&self) -> Accepts {
         self.accepts
+    }
+
+    fn settings(&self) -> BTreeMap<String, Value> {
+        self.settings.clone()
     }
 
     fn stream(&self, _: Request) -> ResponseStream<'_> {
@@ -128,7 +134,9 @@ impl ModelInputs<'_> {
     pub(crate) fn names_only(self) -> Choice {
         let named = |profile: Option<Profile>| profile.and_then(|profile| profile.model);
         let unused = |name: &str, profile: &Profile| -> Arc<dyn ChatModel> {
-            Arc::new(UnusedModel { name: name.to_owned(), accepts: profile.accepts() })
+            let name = profile.name.as_deref().unwrap_or(name).to_owned();
+            let (accepts, settings) = (profile.accepts(), profile.settings());
+            Arc::new(UnusedModel { name, accepts, settings })
         };
         let Self { flags, thread, environment, profiles, .. } = &self;
         let (file, remembered) = match &flags.config {
@@ -139,7 +147,8 @@ impl ModelInputs<'_> {
         let name = name.or(environment.model.clone()).unwrap_or_else(|| OFFLINE.to_owned());
         let base_url = flags.base_url.as_deref().or(thread.base_url.as_deref());
         let of_server = |profile: &&Profile| base_url.is_none_or(|base_url| profile.is_of(base_url));
-        let main = profiles.main.as_ref().filter(of_server).cloned().unwrap_or_default();
+        let main = profiles.main.as_ref().filter(of_server).filter(|_| name != OFFLINE);
+        let main = main.cloned().unwrap_or_default();
         let other = |profile: &Profile| Some(unused(profile.model.as_deref()?, profile));
         Choice {
             model: unused(&name, &main),

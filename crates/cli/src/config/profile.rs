@@ -158,6 +158,12 @@ impl Profile {
         Accepts { images: self.accepts.contains(&Takes::Images), audio: self.accepts.contains(&Takes::Audio) }
     }
 
+    /// Returns the settings of the model that it builds.
+    pub(crate) fn settings(&self) -> BTreeMap<String, Value> {
+        let temperature = self.temperature.map(|temperature| temperature as f32);
+        WireConfig { temperature, max_tokens: self.max_tokens, ..WireConfig::default() }.settings()
+    }
+
     /// Returns whether it applies to the model of a server.
     pub(crate) fn is_of(&self, base_url: &str) -> bool {
         self.base_url.as_deref().is_none_or(|own| is_same_server(own, base_url))

@@ -65,12 +65,13 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Replay<S: State> {
-    graph: CompiledGraph<S>,
+    pub(super) graph: CompiledGraph<S>,
     thread: Option<ThreadId>,
     pub(crate) from: Option<CheckpointId>,
     to: Option<CheckpointId>,
     pub(crate) live: BTreeSet<String>,
-    context: Value,
+    pub(super) context: Value,
+    pub(super) metadata: Map<String, Value>,
     pub(crate) store: Option<Arc<dyn Store>>,
 }
 
@@ -155,6 +156,17 @@ pub enum ReplayError {
         /// The names of the rules.
         rules: Vec<String>,
     },
+    /// A thread that cannot be recorded again without its effects.
+    #[error(
+        "SS200: thread `{thread}` cannot be recorded again: {missing} is missing; run the graph on its inputs instead, which \
+         performs the effects"
+    )]
+    NotRerecorded {
+        /// The thread.
+        thread: ThreadId,
+        /// The missing data.
+        missing: String,
+    },
     /// An unknown name of a live node.
     #[error(
         "SS197: unknown live node `{node}`: not found in graph `{graph}` or its subgraphs; name the nodes \
@@ -182,6 +194,7 @@ impl<S: State> Thread<S> {
             to: self.options.checkpoint,
             live: BTreeSet::new(),
             context: Value::Null,
+            metadata: Map::new(),
             store: None,
         }
     }
@@ -216,6 +229,12 @@ impl<S: State> Replay<S> {
         Self { context, ..self }
     }
 
+    /// Replaces entries of the metadata of inputs that [`rerecord`](Self::rerecord) stores. No effect on other replays.
+    #[must_use]
+    pub fn input_metadata(self, metadata: Map<String, Value>) -> Self {
+        Self { metadata, ..self }
+    }
+
     /// Sets the store for [`Cx::store`](crate::Cx::store), for live and all other nodes. Without it there is
     /// none, even if the graph has one: operations on a store are effects and belong in
     /// [`Cx::recorded`](crate::Cx::recorded).
@@ -230,17 +249,8 @@ impl<S: State> Replay<S> {
     /// [`ReplayError`]. A divergence is not an error: see [`Replayed::divergence`].
     pub async fn run(self) -> Result<Replayed, ReplayError> {
         let stored = self.graph.checkpointer()?.clone();
-        if self.thread.is_none() {
-            return Err(RunError::NoThread { graph: self.graph.name().to_owned() }.into());
-        }
-        let branch: Arc<[CheckpointMeta]> = self.branch(&*stored).await?.into();
-        let start = match self.from {
-            None => 0,
-            Some(from) => branch.iter().position(|meta| meta.id == from).ok_or_else(|| {
-                let to = branch.last().map_or(from, |last| last.id);
-                ReplayError::NotOnBranch { thread: self.thread().clone(), checkpoint: from, to }
-            })?,
-        };
+        let branch: Arc<[CheckpointMeta]> = self.named_branch(&*stored).await?.into();
+        let start = self.start(&branch)?;
         let script = Arc::new(Script::new(stored.clone(), self.live.clone()));
         let (skipped, fork) = match script.is_any_live() {
             true => (0, Some(self.live_run(&script, stored, &branch, start).await?)),
@@ -256,7 +266,27 @@ impl<S: State> Replay<S> {
         })
     }
 
-    fn thread(&self) -> &ThreadId {
+    /// Returns the position of the first checkpoint on the branch.
+    pub(super) fn start(&self, branch: &[CheckpointMeta]) -> Result<usize, ReplayError> {
+        let Some(from) = self.from else { return Ok(0) };
+        branch.iter().position(|meta| meta.id == from).ok_or_else(|| {
+            let to = branch.last().map_or(from, |last| last.id);
+            ReplayError::NotOnBranch { thread: self.thread().clone(), checkpoint: from, to }
+        })
+    }
+
+    /// Returns the branch of a handle that has a thread.
+    pub(super) async fn named_branch(
+        &self,
+        stored: &dyn Checkpointer,
+    ) -> Result<Vec<CheckpointMeta>, ReplayError> {
+        if self.thread.is_none() {
+            return Err(RunError::NoThread { graph: self.graph.name().to_owned() }.into());
+        }
+        self.branch(stored).await
+    }
+
+    pub(super) fn thread(&self) -> &ThreadId {
         self.thread.as_ref().expect("`run` refuses a handle without a thread")
     }
 

@@ -11,4 +11,5 @@ pub(crate) mod packed;
 pub(crate) mod recorder;
 pub(crate) mod replay_cursor;
 pub(crate) mod replay_script;
+pub(crate) mod supply;
 pub(crate) mod task_origin;

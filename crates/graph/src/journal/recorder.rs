@@ -8,6 +8,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -73,6 +74,25 @@ pub(crate) struct Recorded {
     /// not grow.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) inner: BTreeMap<String, Recorded>,
+    /// The update that they were read from.
+    #[serde(skip)]
+    pub(crate) update: ReadFrom,
+}
+
+/// The update from which recorded inputs were read. It is not one of them, so that it is neither stored nor compared.
+#[derive(Clone, Default)]
+pub(crate) struct ReadFrom(pub(crate) Option<StoredUpdate>);
+
+impl PartialEq for ReadFrom {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for ReadFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "an update" } else { "nothing" })
+    }
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -150,6 +170,8 @@ pub(crate) enum ReplayMode {
     Recorded(Arc<Recorded>),
     /// The recorded inputs, with live effects.
     Live(Arc<Recorded>),
+    /// The recorded inputs for a task that may differ from the recorded one: no effect is repeated, and nothing is compared.
+    Adopted(Arc<Recorded>),
     /// The recorded inputs are missing: as soon as the task needs one, its stored update is used instead.
     Unknown,
 }
@@ -297,7 +319,7 @@ impl Recorder {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => {
                 recorded.failure.as_deref().cloned()
             }
-            ReplayMode::Nothing | ReplayMode::Unknown => None,
+            ReplayMode::Nothing | ReplayMode::Unknown | ReplayMode::Adopted(_) => None,
         }
     }
 
@@ -352,7 +374,7 @@ impl Recorder {
             page.times += 1;
             let last = page.last_ms.unwrap_or(since_ms);
             let now = match &page.given {
-                ReplayMode::Recorded(recorded) => {
+                ReplayMode::Recorded(recorded) | ReplayMode::Adopted(recorded) => {
                     let told = recorded.now.iter().find(|(at, _)| *at == nth);
                     told.map_or(last, |(_, after)| since_ms.saturating_add(*after))
                 }
@@ -373,7 +395,9 @@ impl Recorder {
             let nth = page.reads;
             page.reads += 1;
             match &page.given {
-                ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => {
+                ReplayMode::Recorded(recorded)
+                | ReplayMode::Live(recorded)
+                | ReplayMode::Adopted(recorded) => {
                     Some(recorded.inbox.iter().find(|(at, _)| *at == nth).map_or(0, |(_, last)| *last))
                 }
                 ReplayMode::Unknown => Some(0),

@@ -20,7 +20,7 @@ use superstep_state::StoredUpdate;
 use super::divergence::Divergence;
 use crate::{
     CheckpointId, Checkpointer, History, RunError, ThreadId,
-    journal::recorder::{Recorded, ReplayMode},
+    journal::recorder::{ReadFrom, Recorded, ReplayMode},
 };
 
 /// A replayed thread, with those of its called graphs.
@@ -291,6 +291,9 @@ fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_js
             let mut recorded = is_recorded.then(|| Recorded::of(&update)).transpose()?;
             if let (Some(recorded), Some(failure)) = (&mut recorded, failure) {
                 recorded.failure = Some(failure);
+            }
+            if let Some(recorded) = &mut recorded {
+                recorded.update = ReadFrom(Some(update.clone()));
             }
             // The targets of a task that was stored with its superstep are unknown.
             let targets = (!targets.is_empty()).then_some(targets);

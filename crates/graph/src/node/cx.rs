@@ -4,7 +4,7 @@ mod context;
 mod inbox;
 mod messages;
 mod once;
-mod recorded;
+pub(crate) mod recorded;
 
 use std::{
     future::Future,
@@ -36,6 +36,7 @@ use crate::{
         memories::Memories,
         recorder::{Recorder, ReplayMode, in_effect},
         replay_cursor::ReplayCursor,
+        supply::Supply,
         task_origin::Origin,
     },
     node::{
@@ -122,6 +123,8 @@ pub(crate) struct RunScope {
     pub(crate) heartbeat: Option<Arc<Heartbeat>>,
     /// The replayed thread, in a replay.
     pub(crate) cursor: Option<ReplayCursor>,
+    /// The recorded inputs of the tasks of a thread that is recorded again.
+    pub(crate) supply: Option<Arc<Supply>>,
     /// The parent's recorder, for nested runs without a checkpointer.
     pub(crate) parent: Option<ParentRecorder>,
 }
@@ -143,6 +146,7 @@ impl RunScope {
             keys: None,
             heartbeat: None,
             cursor: None,
+            supply: None,
             parent: None,
         }
     }
@@ -270,7 +274,9 @@ impl Cx {
     /// Returns the base RNG seed of the run, recorded in a replay.
     pub(crate) fn seed(&self) -> u64 {
         let seed = match self.0.run.recorder.given(self.0.task) {
-            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) if self.namespace().is_root() => {
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) | ReplayMode::Adopted(recorded)
+                if self.namespace().is_root() =>
+            {
                 recorded.seed
             }
             _ => self.0.run.seed,
@@ -375,7 +381,9 @@ impl Cx {
     /// question is the same as when the answer was given.
     pub fn is_answered(&self, key: &str) -> bool {
         let recorded = match self.0.run.recorder.given(self.0.task) {
-            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => recorded.answers.contains_key(key),
+            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) | ReplayMode::Adopted(recorded) => {
+                recorded.answers.contains_key(key)
+            }
             ReplayMode::Nothing | ReplayMode::Unknown => false,
         };
         recorded || self.0.run.interrupts.answers_of(self.0.task).contains_key(key)
@@ -433,6 +441,12 @@ impl Cx {
         match self.0.run.recorder.given(self.0.task) {
             ReplayMode::Nothing => {}
             ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
+            // The answer to another question under this key is the one that a changed node gets.
+            ReplayMode::Adopted(recorded) => {
+                if let Some((_, recorded)) = recorded.answers.get(key) {
+                    answer = Ok(Some(recorded.clone()));
+                }
+            }
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => match recorded.answers.get(key) {
                 Some((asked, recorded)) if *asked == print => answer = Ok(Some(recorded.clone())),
                 _ => {

@@ -28,6 +28,8 @@ pub(crate) mod record;
 pub(crate) mod recording;
 pub(crate) mod replay;
 pub(crate) mod replaying;
+pub(crate) mod rerecord;
+mod rerecording;
 pub(crate) mod restore;
 pub(crate) mod stop;
 pub(crate) mod stored_cache;

@@ -297,6 +297,7 @@ impl Cx {
             drain: run.drain.clone(),
             heartbeat: self.0.heartbeat.clone(),
             cursor,
+            supply: None,
             parent,
         };
         let answers = run.interrupts.given(self.0.task, key);

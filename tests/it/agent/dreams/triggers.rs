@@ -9,7 +9,7 @@ use serde_json::json;
 use superstep::{
     RunOptions,
     agent::{Agent, AgentOutcome, facades::cococat::AgentLoop},
-    llm::{ApiKey, OpenAiConfig, OpenAiModel},
+    llm::{ApiKey, Named, OpenAiConfig, OpenAiModel},
     memory::{DreamConfig, DreamEvent, Dreams, Dreamt, HistoryPlace},
 };
 use superstep_testing::{
@@ -204,7 +204,7 @@ async fn a_dream_is_replayed_without_its_files() {
     assert_eq!(dreamt(dreams.dream_if_due("ada", at(1)).await.unwrap()).turns, 3);
     bed.say("ada", 0, &["four", "five", "six"]).await;
     let (memory, cursor) = (bed.read("ada"), bed.cursor("ada"));
-    let nobody = bed.dreams(scripted([]));
+    let nobody = bed.dreams(Named::new("dreamer", scripted([])));
     let graph = nobody.graph("ada").unwrap();
     graph.thread(Dreams::thread("ada")).replay().run().await.unwrap().assert_same();
     assert_eq!((bed.read("ada"), bed.cursor("ada")), (memory, cursor));

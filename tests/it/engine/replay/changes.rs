@@ -204,6 +204,7 @@ on_every_store! {
         graph.add_edge(a, b);
         graph.add_edge(b, END);
         let found = found(&graph.compile().unwrap().with_checkpointer(store)).await;
+        assert_eq!(found.kind, superstep::replay::DivergenceKind::Reducer);
         assert_eq!((found.node.as_str(), found.at, found.step), ("a", At::State("log".into()), 1));
         assert_eq!(found.got, json!(["a"]));
     }
@@ -220,5 +221,133 @@ on_every_store! {
         graph.add_edge(START, a);
         let found = found(&graph.compile().unwrap().with_checkpointer(store)).await;
         assert_eq!((found.node.as_str(), found.at), ("a", At::State("log".into())));
+    }
+}
+
+/// A change of the graph of orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edit {
+    None,
+    Answer,
+    Lines,
+    Route,
+    Sends,
+    SendMore,
+    Name,
+    Plan,
+    Effect,
+    Question,
+    Fails,
+    Call,
+}
+
+#[derive(superstep::Route, Clone, Copy)]
+enum Way {
+    Pay,
+    Refuse,
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Order {
+    #[channel(append)]
+    log: Log<String>,
+    letter: String,
+    approved: bool,
+}
+
+fn orders(edit: Edit, store: Arc<dyn Checkpointer>) -> CompiledGraph<Order> {
+    let mut inner = StateGraph::<Order>::new("inner");
+    let deep = inner.add_node("deep", async |_: Order, _: Cx| Order::update().log(["deep".to_owned()]));
+    inner.add_edge(START, deep);
+    let inner = inner.compile().unwrap();
+    let mut graph = StateGraph::<Order>::new("orders");
+    let plan =
+        graph.add_node_with("plan", inner, move |inner: CompiledGraph<Order>, _: Order, cx: Cx| async move {
+            let cents = if edit == Edit::Plan { 21 } else { 20 };
+            cx.compared("charge", || json!({"cents": cents})).await;
+            let _receipt: String = cx.recorded("charge", async || "r-1".to_owned()).await;
+            if edit == Edit::Effect {
+                let _mail: String = cx.recorded("mail", async || "sent".to_owned()).await;
+            }
+            let question = if edit == Edit::Question { "Really?" } else { "Approve?" };
+            let approved: bool = cx.interrupt("approve", question).await;
+            if edit == Edit::Call {
+                cx.call(&inner, Order::update()).await?;
+            }
+            if edit == Edit::Fails {
+                return Err(NodeError::new("broken"));
+            }
+            let word = if edit == Edit::Answer { "ordered" } else { "planned" };
+            let second = if edit == Edit::Lines { "we thank you" } else { "thank you" };
+            let update = Order::update().log([word.to_owned()]).approved(approved);
+            Ok(update.letter(format!("Dear customer,\n{second}\nfor your order.\n")))
+        });
+    let name = if edit == Edit::Name { "settle" } else { "pay" };
+    let [pay, refuse] =
+        [name, "refuse"].map(|name| graph.add_node(name, async |_: Order, _: Cx| Order::update()));
+    let worker = graph.add_worker("pack", async |item: String, _: Order, _: Cx| Order::update().log([item]));
+    graph.add_edge(START, plan);
+    let way =
+        move |order: &Order| if order.approved == (edit != Edit::Route) { Way::Pay } else { Way::Refuse };
+    graph.add_conditional_edges(plan, way, move |way| match way {
+        Way::Pay => pay,
+        Way::Refuse => refuse,
+    });
+    let items = move |_: &Order| match edit {
+        Edit::Sends => vec!["cup".to_owned(), "tea".to_owned()],
+        Edit::SendMore => vec!["tea".to_owned(), "cup".to_owned(), "pot".to_owned()],
+        _ => vec!["tea".to_owned(), "cup".to_owned()],
+    };
+    graph.add_fan_out(pay, items, worker);
+    graph.add_edge(refuse, END);
+    graph.compile().unwrap().with_checkpointer(store)
+}
+
+#[tokio::test]
+async fn each_deliberate_change_has_its_kind_and_its_words() {
+    use superstep::replay::DivergenceKind as Kind;
+
+    let store = Arc::new(MemoryCheckpointer::new());
+    let graph = orders(Edit::None, store.clone());
+    graph.thread("t").run(Order::update()).await.unwrap();
+    let answers = superstep::Answers::new().answer("approve", json!(true));
+    graph.thread("t").answers(answers).resume().await.unwrap();
+    graph.thread("t").replay().run().await.unwrap().assert_same();
+    let cases = [
+        (
+            Edit::Answer,
+            "plan",
+            At::Channel("log".into()),
+            Kind::Update,
+            "\"planned\"\n  got      \"ordered\"",
+        ),
+        (
+            Edit::Lines,
+            "plan",
+            At::Channel("letter".into()),
+            Kind::Update,
+            "(update)\n  text\n      Dear customer,\n    - thank you\n    + we thank you\n      for your order.",
+        ),
+        (Edit::Route, "plan", At::Route, Kind::Route, "\"pay\"\n  got      \"refuse\""),
+        (Edit::Sends, "pay", At::Route, Kind::Order, "[\"tea\",\"cup\"]\n  got      [\"cup\",\"tea\"]"),
+        (Edit::SendMore, "pay", At::Route, Kind::Route, "pot"),
+        (Edit::Name, "plan", At::Route, Kind::Route, "\"pay\"\n  got      \"settle\""),
+        (
+            Edit::Plan,
+            "plan",
+            At::Effect("charge".into()),
+            Kind::Effect,
+            "at /cents\n  expected 20\n  got      21",
+        ),
+        (Edit::Effect, "plan", At::Effect("mail".into()), Kind::Effect, "nothing"),
+        (Edit::Question, "plan", At::Question("approve".into()), Kind::Question, "Really?"),
+        (Edit::Fails, "plan", At::Failure, Kind::Failure, "broken"),
+        (Edit::Call, "plan", At::Call(String::new()), Kind::Call, "a graph that it had not called"),
+    ];
+    for (edit, node, at, kind, words) in cases {
+        let found = found(&orders(edit, store.clone())).await;
+        let text = found.to_string();
+        assert_eq!((found.node.as_str(), &found.at, found.kind), (node, &at, kind), "{edit:?}: {text}");
+        assert!(text.contains(words), "{edit:?}: {text}");
     }
 }

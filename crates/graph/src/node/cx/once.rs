@@ -76,7 +76,7 @@ impl Cx {
         let (effects, task) = (&self.0.run.effects, self.0.task);
         match self.0.run.recorder.given(task) {
             ReplayMode::Nothing | ReplayMode::Live(_) => self.0.run.recorder.did_once(task, name),
-            ReplayMode::Recorded(recorded) => {
+            ReplayMode::Recorded(recorded) | ReplayMode::Adopted(recorded) => {
                 if let Some(error) = recorded.errors.get(name) {
                     self.0.run.recorder.record_inputs(task, |learned| {
                         learned.errors.insert(name.to_owned(), error.clone());

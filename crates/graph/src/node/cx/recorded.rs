@@ -1,6 +1,9 @@
 //! Effects whose results are replayed.
 
-use std::future::{Future, pending};
+use std::{
+    collections::BTreeMap,
+    future::{Future, pending},
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -9,15 +12,35 @@ use superstep_state::internal::encode;
 use crate::{
     Cx,
     journal::{
-        divergence::Astray,
+        divergence::{Astray, Change},
         interrupts::WaitReason,
         recorder::{Recorder, ReplayMode, Use, effect},
     },
 };
 
+/// The stored data of a task that a replay compares: see [`Cx::compared_with`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ComparedTask<'a> {
+    /// The recorded data; `null` if there are none of this name.
+    pub expected: &'a Value,
+    /// The new data.
+    pub got: &'a Value,
+    /// The update of the stored task, by channel; `null` if it is not known.
+    pub update: &'a Value,
+    /// The recorded results of effects and the noted values of the task, by name.
+    pub noted: &'a BTreeMap<String, Value>,
+}
+
 impl Cx {
     fn recorder(&self) -> &Recorder {
         &self.0.run.recorder
+    }
+
+    /// Returns whether what the task does is recorded, or replayed: `false` without a thread, without
+    /// [`recording`](crate::Thread::recording), and inside of a recorded effect.
+    pub fn is_recorded(&self) -> bool {
+        self.recorder().is_on()
     }
 
     /// Runs an effect and records its result with the update: a [`Replay`](crate::replay::Replay) returns the result
@@ -55,7 +78,7 @@ impl Cx {
                     return given;
                 }
             }
-            ReplayMode::Recorded(recorded) => {
+            ReplayMode::Recorded(recorded) | ReplayMode::Adopted(recorded) => {
                 let given = Box::pin(self.given_result(name, recorded.results.get(name))).await;
                 self.record_result(name, recorded.results.get(name).cloned().unwrap_or_default());
                 return given;
@@ -102,7 +125,7 @@ impl Cx {
                 self.needs_records();
                 T::default()
             }
-            ReplayMode::Recorded(recorded) => {
+            ReplayMode::Recorded(recorded) | ReplayMode::Adopted(recorded) => {
                 let noted = recorded.results.get(name);
                 noted.and_then(|noted| T::deserialize(noted).ok()).unwrap_or_default()
             }
@@ -121,6 +144,34 @@ impl Cx {
     /// continue. `what` returns the identifying data, with [fingerprints](crate::state::fingerprint) of large parts;
     /// it is not called without recording. Data that cannot be stored as JSON fails the task.
     pub async fn compared<T: Serialize>(&self, name: &str, what: impl FnOnce() -> T) {
+        self.compared_with(name, what, |_| Vec::new()).await;
+    }
+
+    /// Like [`compared`](Self::compared), with words for a difference. In a replay, `changes` receives the recorded and the new
+    /// data and what else is stored of the task, and returns what changed. The replay diverges if there are changes, or if the
+    /// data differ; the first change is the [kind](crate::replay::Divergence::kind) of the divergence.
+    ///
+    /// ```
+    /// # use superstep_graph::*;
+    /// use superstep_graph::replay::{Change, DivergenceKind};
+    ///
+    /// # async fn node(cx: &Cx, prompt: &str) {
+    /// cx.compared_with("ask", || prompt, |task| {
+    ///     let recorded = task.expected.as_str().unwrap_or_default();
+    ///     match recorded == prompt {
+    ///         true => Vec::new(),
+    ///         false => vec![Change::of_text(DivergenceKind::Prompt, "prompt", recorded, prompt)],
+    ///     }
+    /// })
+    /// .await;
+    /// # }
+    /// ```
+    pub async fn compared_with<T: Serialize>(
+        &self,
+        name: &str,
+        what: impl FnOnce() -> T,
+        changes: impl FnOnce(ComparedTask<'_>) -> Vec<Change>,
+    ) {
         if !self.recorder().is_on() {
             return;
         }
@@ -130,15 +181,25 @@ impl Cx {
         };
         let name = &*self.recorder().numbered(self.0.task, Use::Compared, name);
         let recorded = match self.recorder().given(self.0.task) {
-            ReplayMode::Nothing => None,
+            ReplayMode::Nothing | ReplayMode::Adopted(_) => None,
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => Some(recorded),
             ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
         };
         if let Some(recorded) = recorded {
             let expected = recorded.compared.get(name).cloned().unwrap_or_default();
-            if expected != got {
+            let changes = {
+                let update = recorded.update.0.as_ref().and_then(|update| update.split_recorded().ok());
+                let update = update.map(|(_, update)| update).unwrap_or_default();
+                changes(ComparedTask {
+                    expected: &expected,
+                    got: &got,
+                    update: &update,
+                    noted: &recorded.results,
+                })
+            };
+            if expected != got || !changes.is_empty() {
                 let effect = name.to_owned();
-                return self.astray(Astray::Other { effect, expected, got }).await;
+                return self.astray(Astray::Other { effect, expected, got, changes }).await;
             }
         }
         self.recorder().record_inputs(self.0.task, |learned| {

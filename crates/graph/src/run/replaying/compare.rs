@@ -14,7 +14,7 @@ use super::{Progress, Replaying};
 use crate::{
     CheckpointId, RunError, State,
     journal::{
-        divergence::{Astray, At, Divergence},
+        divergence::{Astray, At, Divergence, DivergenceKind},
         replay_script::ExpectedTask,
     },
     node::output::Written,
@@ -36,7 +36,18 @@ impl Progress {
         let checkpoint = CheckpointId(run.cx.checkpoint.load(Ordering::Relaxed));
         let checkpoint = self.expected.at.unwrap_or(checkpoint);
         let (namespace, step) = (run.cx.scope.namespace.clone(), self.step);
-        Divergence { namespace, checkpoint, step, node, at, expected, got, place: String::new() }
+        let kind = match &at {
+            At::Channel(_) if node == START => DivergenceKind::Input,
+            At::Channel(_) => DivergenceKind::Update,
+            At::State(_) => DivergenceKind::Reducer,
+            At::Route => DivergenceKind::Route,
+            At::Effect(_) => DivergenceKind::Effect,
+            At::Question(_) => DivergenceKind::Question,
+            At::Call(_) => DivergenceKind::Call,
+            At::Failure => DivergenceKind::Failure,
+        };
+        let (changes, place) = (Vec::new(), String::new());
+        Divergence { namespace, checkpoint, step, node, at, kind, changes, expected, got, place }
     }
 
     /// Returns the difference of a task; `None` if it only needs what was not recorded.
@@ -46,6 +57,7 @@ impl Progress {
         node: NodeName,
         astray: Astray,
     ) -> Option<Divergence> {
+        let mut words = Vec::new();
         let (at, expected, got) = match astray {
             Astray::Unknown => return None,
             Astray::New { effect } => {
@@ -54,11 +66,16 @@ impl Progress {
             Astray::Unfit { effect, recorded } => {
                 (At::Effect(effect), recorded, "a type that this does not fit".into())
             }
-            Astray::Other { effect, expected, got } => (At::Effect(effect), expected, got),
+            Astray::Other { effect, expected, got, changes } => {
+                words = changes;
+                (At::Effect(effect), expected, got)
+            }
             Astray::Question { key, question } => (At::Question(key), Value::Null, question),
             Astray::Call { key } => (At::Call(key), Value::Null, "a graph that it had not called".into()),
         };
-        Some(self.divergence(run, node, at, expected, got))
+        let divergence = self.divergence(run, node, at, expected, got);
+        let kind = words.first().map_or(divergence.kind, |change| change.kind);
+        Some(Divergence { kind, changes: words, ..divergence })
     }
 
     /// Returns the difference between the stored control record and that of the replay, in the name of the task to blame.

@@ -6,7 +6,12 @@ use superstep_checkpoint::Segment;
 
 use crate::{
     CheckpointId, Cx, NodeError,
-    journal::{divergence::Astray, recorder::in_effect, replay_cursor::ReplayCursor, replay_script},
+    journal::{
+        divergence::Astray,
+        recorder::{ReplayMode, in_effect},
+        replay_cursor::ReplayCursor,
+        replay_script,
+    },
     node::{cx::RunScope, parent_recorder::ParentRecorder},
 };
 
@@ -42,6 +47,10 @@ pub(in crate::run) fn seek<'a>(
     scope: &RunScope,
     is_own: bool,
 ) -> Option<BoxFuture<'a, Result<Option<Astray>, NodeError>>> {
+    if matches!(cx.0.run.recorder.given(cx.0.task), ReplayMode::Adopted(_)) {
+        // The effects of its nodes would be live.
+        return Some(async { Ok(Some(Astray::Call { key: key.to_owned() })) }.boxed());
+    }
     let cursor = scope.cursor.clone()?;
     scope.place.as_ref()?;
     Some(strays(cx, key, cursor, is_own).boxed())

@@ -1,0 +1,82 @@
+//! The observer that records a thread again: tasks are given what was recorded of their nodes, and nothing is compared.
+//!
+//! Start at [`Rerecording`].
+
+use std::sync::Arc;
+
+use superstep_checkpoint::{RecordedTarget, Source};
+use superstep_engine::{Breakpoints, RunLimits, Task};
+use superstep_state::StoredUpdate;
+
+use super::{
+    observer::{RunObserver, RunView, TaskStart, Wait},
+    recording::{add_fingerprints, record},
+    stop::Stop,
+    task::TaskResult,
+    thread_writer::NewCheckpoint,
+};
+use crate::{
+    NodeError, RunError, State,
+    journal::{interrupts::WaitReason, recorder::ReplayMode, supply::Supply},
+    node::cache::Lookup,
+};
+
+/// The observer of a run that records a thread again.
+pub(super) struct Rerecording(pub(super) Arc<Supply>);
+
+impl<S: State> RunObserver<S> for Rerecording {
+    fn begin<'a>(&'a self, _: RunView<'a, S>, limits: &mut RunLimits) -> Wait<'a> {
+        limits.breakpoints = Breakpoints::default();
+        None
+    }
+
+    fn before_task(&self, run: RunView<'_, S>, task: Task) -> TaskStart<S> {
+        let node = run.graph.topology.name(task.node);
+        let is_handler = run.failures.contains_key(&task.id.slot);
+        let recorded = match is_handler || task.attempt > 1 {
+            true => self.0.current(task.id),
+            false => self.0.take(node, task.id),
+        };
+        let failure = recorded.failure.clone().filter(|failure| !is_handler && failure.node == *node);
+        run.cx.recorder.begin(task.id, ReplayMode::Adopted(recorded));
+        match failure {
+            Some(failure) => {
+                TaskStart::Ended(Err(NodeError::new(failure.message.clone()).fatal()), Lookup::None)
+            }
+            None => TaskStart::Run { counts: None },
+        }
+    }
+
+    fn reads_cache(&self) -> bool {
+        false
+    }
+
+    fn after_task(&self, run: RunView<'_, S>, task: Task, result: &mut TaskResult<S>) -> Result<(), Stop> {
+        let TaskResult::Interrupted(asked) = result else { return Ok(()) };
+        let astray = asked.iter().find_map(|asked| match asked {
+            WaitReason::Astray(astray) => Some(astray.clone()),
+            _ => None,
+        });
+        let Some(astray) = astray else { return Ok(()) };
+        self.0.miss(run.graph.topology.name(task.node).clone(), astray);
+        Err(Stop::Halted)
+    }
+
+    fn before_record(
+        &self,
+        run: RunView<'_, S>,
+        task: Task,
+        cached: Option<Vec<RecordedTarget>>,
+        update: Option<&mut StoredUpdate>,
+    ) -> Result<(), RunError> {
+        record(run, task, task.attempt, cached, update)
+    }
+
+    fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut NewCheckpoint) -> Wait<'a> {
+        if matches!(new.source, Source::Input | Source::Loop) {
+            new.created_ms = Some(self.0.time());
+        }
+        add_fingerprints(run, new);
+        None
+    }
+}

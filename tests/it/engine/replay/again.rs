@@ -1,0 +1,135 @@
+//! Threads that are recorded again with a changed graph.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use superstep::{
+    Answers, CompiledGraph, Cx, END, Log, MemoryCheckpointer, START, State, StateGraph,
+    checkpoint::text::{self, ExportOptions},
+    replay::ReplayError,
+    thread::AsNode,
+};
+
+use super::Outside;
+
+#[derive(State, Clone, Debug, Default)]
+struct Order {
+    #[channel(append)]
+    log: Log<String>,
+    ms: i64,
+}
+
+#[derive(superstep::Route, Clone, Copy)]
+enum Next {
+    Again,
+    Done,
+}
+
+/// How the graph differs from the recorded one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Edit {
+    word: &'static str,
+    question: &'static str,
+    cents: u32,
+    more: bool,
+    rounds: usize,
+}
+
+const SAME: Edit = Edit { word: "paid", question: "Pay?", cents: 20, more: false, rounds: 2 };
+
+fn orders(edit: Edit, outside: &Outside, store: Arc<MemoryCheckpointer>) -> CompiledGraph<Order> {
+    let mut graph = StateGraph::<Order>::new("orders");
+    let pay = graph.add_node_with(
+        "pay",
+        outside.clone(),
+        move |outside: Outside, order: Order, cx: Cx| async move {
+            cx.compared("charge", || json!({ "cents": edit.cents })).await;
+            let receipt = cx.recorded("charge", async || outside.done()).await;
+            let kept: usize =
+                cx.once("keep", async |_| Ok::<_, superstep::NodeError>(outside.done())).await?;
+            if order.log.len() == 1 && !cx.interrupt::<bool>("sure", edit.question).await {
+                return Ok(Order::update());
+            }
+            if edit.more {
+                let _more = cx.recorded("more", async || outside.done()).await;
+            }
+            Ok::<_, superstep::NodeError>(
+                Order::update().log([format!("{} {receipt} {kept}", edit.word)]).ms(cx.now_ms()),
+            )
+        },
+    );
+    graph.add_edge(START, pay);
+    let next = move |order: &Order| if order.log.len() <= edit.rounds { Next::Again } else { Next::Done };
+    graph.add_conditional_edges(pay, next, move |next| match next {
+        Next::Again => pay,
+        Next::Done => END,
+    });
+    graph.compile().unwrap().with_checkpointer(store)
+}
+
+async fn recorded() -> (Outside, Arc<MemoryCheckpointer>) {
+    let (outside, store) = (Outside::default(), Arc::new(MemoryCheckpointer::new()));
+    let graph = orders(SAME, &outside, store.clone());
+    graph.thread("t").metadata("who", json!("me")).run(Order::update().log(["in".to_owned()])).await.unwrap();
+    graph.thread("t").answers(Answers::new().answer("sure", json!(true))).resume().await.unwrap();
+    graph
+        .thread("t")
+        .metadata("who", json!("you"))
+        .run(Order::update().log(["more".to_owned()]))
+        .await
+        .unwrap();
+    (outside, store)
+}
+
+async fn text(store: &MemoryCheckpointer) -> String {
+    text::export(store, &"t".into(), &ExportOptions::default()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_changed_graph_records_the_thread_again_without_its_effects() {
+    let (outside, store) = recorded().await;
+    let (before, times) = (text(&store).await, outside.times());
+    for edit in [
+        SAME,
+        Edit { word: "charged", ..SAME },
+        Edit { question: "Really?", ..SAME },
+        Edit { cents: 21, ..SAME },
+        Edit { rounds: 1, ..SAME },
+    ] {
+        let target = Arc::new(MemoryCheckpointer::new());
+        let graph = orders(edit, &outside, store.clone());
+        graph.thread("t").replay().rerecord(target.clone()).await.unwrap();
+        let new = orders(edit, &outside, target.clone());
+        new.thread("t").replay().run().await.unwrap().assert_same();
+        let metadata = |text: &str| text.matches(r#""who":"you""#).count();
+        let again = text(&target).await;
+        assert_eq!(metadata(&again), metadata(&before), "{edit:?}: {again}");
+        let log = new.thread("t").state().await.unwrap().values.log;
+        assert!(log.iter().any(|line| line == &format!("{} 3 2", edit.word)), "{edit:?}: {log:?}");
+    }
+    assert_eq!((outside.times(), text(&store).await), (times, before));
+}
+
+#[tokio::test]
+async fn what_was_not_recorded_is_named() {
+    let (outside, store) = recorded().await;
+    let missing = async |edit: Edit| {
+        let target = Arc::new(MemoryCheckpointer::new());
+        match orders(edit, &outside, store.clone()).thread("t").replay().rerecord(target).await {
+            Err(ReplayError::NotRerecorded { missing, .. }) => missing,
+            other => panic!("{other:?}"),
+        }
+    };
+    let more = missing(Edit { more: true, ..SAME }).await;
+    assert_eq!(more, "the result of the effect `more` of node `pay`");
+    let rounds = missing(Edit { rounds: 7, ..SAME }).await;
+    assert_eq!(rounds, "the result of the effect `charge` of node `pay`");
+    let graph = orders(SAME, &outside, store.clone());
+    graph
+        .thread("t")
+        .update_as(AsNode::from(Some("pay")), Order::update().log(["hand".to_owned()]))
+        .await
+        .unwrap();
+    let update = missing(SAME).await;
+    assert_eq!(update, "an external update, which is not an input of the graph");
+}
