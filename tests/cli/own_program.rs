@@ -362,3 +362,35 @@ async fn a_watch_ends_at_a_signal() {
     assert_eq!(watch.end().await.code, Some(130));
     run.abort();
 }
+
+#[tokio::test]
+async fn the_texts_of_its_threads_are_replayed_and_accepted_if_they_are_trusted() {
+    let place = with_an_order().await;
+    place.own(&["answer", "o", "approve", "true"]).await.ok();
+    place.own(&["run", "orders", "--input", SMALL, "--thread", "p"]).await.ok();
+    let ran = place.own(&["replay", "--all", "--strict"]).await.ok();
+    assert_eq!(ran.stdout, "same       o\nsame       p\n2 threads: 2 same\n");
+
+    let folder = place.work().join("cases");
+    std::fs::create_dir(&folder).unwrap();
+    for thread in ["o", "p"] {
+        let text = place.run(&["export", thread]).await.ok().stdout;
+        // As a program had recorded it that calculates otherwise.
+        let text = text.replace("\"total\":120", "\"total\":121");
+        std::fs::write(folder.join(format!("{thread}.thread.jsonl")), text).unwrap();
+    }
+    for flag in ["--all", "--accept"] {
+        let ran = place.own(&["replay", flag, "cases"]).await;
+        assert!(ran.code == Some(2) && ran.stderr.contains("`--trust`"), "{ran:?}");
+    }
+    let ran = place.own(&["replay", "--all", "cases", "--trust", "--json"]).await;
+    let lines = ran.lines();
+    assert_eq!((&lines[0]["thread"], &lines[1]["thread"]), (&json!("o"), &json!("p")));
+    assert_eq!((&lines[0]["status"], &lines[1]["status"]), (&json!("diverged"), &json!("same")));
+    assert_eq!(
+        (&lines[0]["divergence"]["kind"], &lines[0]["divergence"]["got"]),
+        (&json!("update"), &json!(120))
+    );
+    place.own(&["replay", "--accept", "cases", "--trust"]).await.ok();
+    place.own(&["replay", "--all", "cases", "--trust", "--strict"]).await.ok();
+}

@@ -46,9 +46,9 @@ async fn a_changed_configuration_is_reported_where_it_counts() {
     place.file("mine.toml", "system_prompt = \"Answer in French.\"\n");
     let ran = place.run(&["replay", "t", "--config", "mine.toml"]).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    let told = "superstep 3, after checkpoint 4: node `agent`: the effect `model` is different at /first\n  \
-                expected \"system:";
+    let told = "superstep 3, after checkpoint 4: node `agent`: the effect `model` is different (prompt)\n  system prompt\n";
     assert!(ran.stdout.starts_with(told), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("\n    + Answer in French.\n"), "{}", ran.stdout);
 
     let ran = place.run(&["replay", "t", "--max-steps", "3", "--json"]).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
@@ -59,7 +59,19 @@ async fn a_changed_configuration_is_reported_where_it_counts() {
 
     let ran = place.run(&["replay", "t", "--tools", "calculate"]).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    assert!(ran.stdout.contains("node `agent`: the effect `model` is different at /tools"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("node `agent`: the effect `model` is different (tools)"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("  tool `read_file` removed\n"), "{}", ran.stdout);
+
+    place.file("warm.toml", "[models.main]\nmodel = \"n\"\ntemperature = 0.7\n");
+    let ran = place.run(&["replay", "t", "--config", "warm.toml", "--json"]).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    let divergence = &ran.lines()[0]["divergence"];
+    assert_eq!(divergence["kind"], "model");
+    let changes = json!([
+        { "kind": "model", "what": "model", "diff": "- m\n+ n" },
+        { "kind": "parameters", "what": "temperature", "diff": "+ 0.7" },
+    ]);
+    assert_eq!(divergence["changes"], changes);
 }
 
 #[tokio::test]
@@ -159,20 +171,125 @@ async fn strict_replays_fail_if_a_part_was_not_replayed() {
 }
 
 #[tokio::test]
-async fn turns_with_other_settings_are_reported_with_the_checkpoint_to_replay_from() {
+async fn each_turn_is_replayed_with_the_configuration_that_it_had() {
     let place = Place::new();
     recorded(&place).await;
-    let server = serve([txt("Yes.")]).await;
+    let server = serve([txt("Yes."), txt("Sure.")]).await;
     let url = server.base_url();
-    let args =
-        ["run", "Sure?", "--thread", "t", "--base-url", &url, "--model", "m", "--max-steps", "3", "--quiet"];
-    place.run(&args).await.ok();
-    let ran = place.run(&["replay", "t"]).await;
+    for (model, prompt, more) in [("m", "Sure?", ["--max-steps", "3"]), ("n", "Why?", ["--max-steps", "4"])] {
+        let args = ["run", prompt, "--thread", "t", "--base-url", &url, "--model", model, "--quiet"];
+        place.run(&[args.as_slice(), &more].concat()).await.ok();
+    }
+    let ran = place.run(&["replay", "t", "--strict"]).await.ok();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("22 supersteps replayed, no divergence\n", ""));
+    place.run(&["replay", "t", "--from", "9", "--to", "20", "--strict"]).await.ok();
+
+    // A flag applies to all turns.
+    let ran = place.run(&["replay", "t", "--max-steps", "3", "--json"]).await;
     assert_eq!(ran.code, Some(7), "{ran:?}");
-    let told = "the turn ran with another configuration than the newest one, which this replay used; replay \
-        the turns since then with: superstep replay t --from 15";
-    assert!(ran.stderr.contains(told), "{ran:?}");
-    place.run(&["replay", "t", "--from", "15", "--strict"]).await.ok();
-    let ran = place.run(&["replay", "t", "--max-steps", "9"]).await;
-    assert!(ran.code == Some(7) && ran.stderr.is_empty(), "{ran:?}");
+    let divergence = &ran.lines()[0]["divergence"];
+    assert_eq!(
+        (&divergence["node"], &divergence["step"], &divergence["got"]),
+        (&json!("init_state"), &json!(1), &json!(3))
+    );
+    let ran = place.run(&["replay", "t", "--from", "15", "--max-steps", "3"]).await;
+    assert!(ran.code == Some(7) && ran.stdout.contains("expected 4\n  got      3"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn all_threads_of_a_database_or_a_folder_are_replayed() {
+    let place = Place::new();
+    recorded(&place).await;
+    let server = serve([txt("Hello.")]).await;
+    let url = server.base_url();
+    let args = ["run", "Hi.", "--thread", "s", "--base-url", &url, "--model", "m", "--quiet", "--no-memory"];
+    place.run(&args).await.ok();
+
+    let ran = place.run(&["replay", "--all"]).await.ok();
+    assert_eq!(ran.stdout, "same       s\nsame       t\n2 threads: 2 same\n");
+
+    let folder = place.work().join("cases");
+    std::fs::create_dir(&folder).unwrap();
+    for name in ["s", "t"] {
+        let text = place.run(&["export", name]).await.ok().stdout;
+        std::fs::write(folder.join(format!("{name}.thread.jsonl")), text).unwrap();
+    }
+    std::fs::write(folder.join("notes.txt"), "no thread").unwrap();
+    let ran = place.run(&["replay", "--all", "cases", "--strict"]).await.ok();
+    assert!(ran.stdout.ends_with("2 threads: 2 same\n"), "{ran:?}");
+
+    place.file("mine.toml", "system_prompt = \"Answer in French.\"\n");
+    let redacted = place.run(&["export", "t", "--redact", "messages"]).await.ok().stdout;
+    std::fs::write(folder.join("r.thread.jsonl"), redacted).unwrap();
+    std::fs::write(folder.join("broken.thread.jsonl"), "{}\n").unwrap();
+    let ran = place.run(&["replay", "--all", "cases", "--config", "mine.toml", "--json"]).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    let lines = ran.lines();
+    let status: Vec<_> = lines.iter().map(|line| (&line["thread"], &line["status"])).collect();
+    let expected = ["broken", "t", "s", "t"].map(|thread| json!(thread));
+    let kinds = ["failed", "failed", "diverged", "diverged"].map(|status| json!(status));
+    assert_eq!(status, expected.iter().zip(&kinds).collect::<Vec<_>>());
+    assert_eq!(lines[2]["divergence"]["kind"], "prompt");
+    assert!(lines[1]["error"].as_str().unwrap().contains("SS199"), "{ran:?}");
+
+    let ran = place.run(&["replay", "--all", "cases/broken.thread.jsonl"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.starts_with("failed     broken  cases/broken.thread.jsonl\n  SS312"), "{ran:?}");
+    for args in
+        [["replay", "--all", "nowhere"].as_slice(), &["replay"], &["replay", "--all", "cases", "--from", "1"]]
+    {
+        let ran = place.run(args).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+    }
+}
+
+/// Exports a recorded thread to a folder of cases, beside a configuration with another prompt.
+async fn cases(place: &Place) -> std::path::PathBuf {
+    recorded(place).await;
+    place.file("mine.toml", "system_prompt = \"Answer in French.\"\n");
+    let folder = place.work().join("cases");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("t.thread.jsonl");
+    std::fs::write(&file, place.run(&["export", "t"]).await.ok().stdout).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn an_accepted_change_is_recorded_as_the_case_without_a_model() {
+    let place = Place::new();
+    let file = cases(&place).await;
+    let before = std::fs::read_to_string(&file).unwrap();
+    let ran = place.run(&["replay", "--accept", "cases"]).await.ok();
+    assert_eq!(ran.stdout, "1 thread: 1 same\n");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+
+    let ran = place.run(&["replay", "--accept", "cases", "--config", "mine.toml"]).await.ok();
+    assert!(ran.stdout.contains("+ Answer in French."), "{ran:?}");
+    assert!(ran.stdout.ends_with("\n1 thread: 1 accepted\n"), "{ran:?}");
+    let after = std::fs::read_to_string(&file).unwrap();
+    assert!(after.contains("Answer in French.") && after.contains("You are welcome."), "{after}");
+    let checkpoints = |text: &str| text.matches("{\"checkpoint\":").count();
+    assert_eq!(checkpoints(&after), checkpoints(&before));
+    // The accepted configuration belongs to the case.
+    place.run(&["replay", "--all", "cases", "--strict"]).await.ok();
+    assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+
+    place.run(&["replay", "--accept", "cases", "--max-steps", "7"]).await.ok();
+    place.run(&["replay", "--all", "cases", "--strict"]).await.ok();
+}
+
+#[tokio::test]
+async fn a_review_needs_files_and_a_terminal() {
+    let place = Place::new();
+    cases(&place).await;
+    let ran = place.run(&["replay", "--review", "cases"]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("`--accept` accepts all of them"), "{ran:?}");
+    for args in [
+        ["replay", "--review"].as_slice(),
+        &["replay", "--accept", "nowhere"],
+        &["replay", "--review", "--all"],
+    ] {
+        let ran = place.run(args).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+    }
 }

@@ -219,3 +219,36 @@ async fn ctrl_c_at_the_question_leaves_it_open() {
     assert!(made(&place, "one"));
     server.check().unwrap();
 }
+
+#[tokio::test]
+async fn each_divergence_of_a_case_is_accepted_rejected_or_skipped() {
+    let place = Place::new();
+    let server = serve([txt("Hello."), txt("Hello.")]).await;
+    let url = server.base_url();
+    let folder = place.work().join("cases");
+    std::fs::create_dir(&folder).unwrap();
+    for thread in ["one", "two"] {
+        let args =
+            ["run", "Hi.", "--thread", thread, "--base-url", &url, "--model", "m", "--quiet", "--no-memory"];
+        place.run(&args).await.ok();
+        let text = place.run(&["export", thread]).await.ok().stdout;
+        std::fs::write(folder.join(format!("{thread}.thread.jsonl")), text).unwrap();
+    }
+    place.file("mine.toml", "system_prompt = \"Answer in French.\"\n");
+    let text = |thread: &str| std::fs::read_to_string(folder.join(format!("{thread}.thread.jsonl"))).unwrap();
+    let before = ["one", "two"].map(text);
+    let args = ["replay", "--review", "cases", "--config", "mine.toml"];
+    for (keys, code) in [(["r", "s"], 7), (["a", "r"], 7)] {
+        let mut terminal = Terminal::start(&place, &args);
+        for key in keys {
+            terminal.sees("[a]ccept, [r]eject, [s]kip").await;
+            terminal.types(key);
+        }
+        let ran = terminal.ends().await;
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(ran.stdout.contains("+ Answer in French."), "{ran:?}");
+        assert_eq!(text("two"), before[1]);
+        assert_eq!(text("one") == before[0], keys[0] == "r");
+    }
+    assert!(text("one").contains("Answer in French."));
+}

@@ -124,7 +124,7 @@ Examples:
     Diff(DiffArgs),
     /// Follow a thread that another process runs, until its turn ends or waits for a decision.
     Watch(ThreadArgs),
-    /// Replay a thread from its recorded inputs and report the first divergence.
+    /// Replay a thread, or all of them, from the recorded inputs and report the first divergence.
     #[command(after_help = "\
 Neither the model nor tools run: their results come from the thread. Nothing is stored. With another `--config` or
 `--preset`, the replay shows the effect of the change on stored conversations.
@@ -135,7 +135,9 @@ returns to its checkpoint, unless the program is killed. The thread must be fini
 Examples:
   superstep replay t-20261121-223015-3f2a
   superstep replay t-20261121-223015-3f2a --config mine.toml --json
-  superstep replay t-20261121-223015-3f2a --from 4 --live-model")]
+  superstep replay t-20261121-223015-3f2a --from 4 --live-model
+  superstep replay --all tests/threads --json
+  superstep replay --review tests/threads --config mine.toml")]
     Replay(ReplayArgs),
     /// Write a thread as text, one line of JSON for each checkpoint, update and record.
     #[command(after_help = "\
@@ -355,9 +357,18 @@ pub(crate) struct DiffArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
-    /// The thread.
-    #[arg(value_parser = thread_name)]
-    pub(crate) thread: String,
+    /// The thread; with `--all`, `--review` or `--accept` a folder of files `*.thread.jsonl`, or one such file.
+    #[arg(value_name = "THREAD", required_unless_present = "all")]
+    pub(crate) target: Option<String>,
+    /// Replay all threads of the database, or of the folder.
+    #[arg(long, conflicts_with_all = ["from", "to", "live_model", "live_tools"])]
+    pub(crate) all: bool,
+    /// Replay the files, and decide on each divergence: accept, which records the new result in the file, reject, or skip.
+    #[arg(long, conflicts_with_all = ["all", "from", "to", "live_model", "live_tools", "json"])]
+    pub(crate) review: bool,
+    /// Accept all divergences of the files, without a question.
+    #[arg(long, conflicts_with_all = ["all", "from", "to", "live_model", "live_tools", "json"])]
+    pub(crate) accept: bool,
     /// The first checkpoint [default: the thread's first].
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) from: Option<u64>,

@@ -64,7 +64,7 @@ Examples:
     Edit(EditArgs),
     /// Follow a thread that another process runs, until it is finished or waits for an answer.
     Watch(OwnThreadArgs),
-    /// Replay a thread from its recorded inputs and report the first divergence.
+    /// Replay a thread, or all of them, from the recorded inputs and report the first divergence.
     Replay(OwnReplayArgs),
     /// Write a thread as text, one line of JSON for each checkpoint, update and record.
     #[command(after_help = "\
@@ -227,6 +227,18 @@ pub(crate) struct EditArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct OwnReplayArgs {
+    /// The thread; with `--all`, `--review` or `--accept` a folder of files `*.thread.jsonl`, or one such file.
+    #[arg(value_name = "THREAD", required_unless_present = "all")]
+    pub(crate) target: Option<String>,
+    /// Replay all threads of the database, or of the folder.
+    #[arg(long, conflicts_with_all = ["from", "to", "live"])]
+    pub(crate) all: bool,
+    /// Replay the files, and decide on each divergence: accept, which records the new result in the file, reject, or skip.
+    #[arg(long, conflicts_with_all = ["all", "from", "to", "live", "json"])]
+    pub(crate) review: bool,
+    /// Accept all divergences of the files, without a question.
+    #[arg(long, conflicts_with_all = ["all", "from", "to", "live", "json"])]
+    pub(crate) accept: bool,
     /// The first checkpoint [default: the thread's first].
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) from: Option<u64>,
@@ -239,11 +251,11 @@ pub(crate) struct OwnReplayArgs {
     /// Exit with 1 unless the whole thread was replayed.
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Replay the threads of this database although this program did not create it on this machine.
+    /// Replay files, and the threads of this database although this program did not create it on this machine.
     #[arg(long)]
     pub(crate) trust: bool,
     #[command(flatten)]
-    pub(crate) thread: OwnThreadArgs,
+    pub(crate) database: OwnDatabaseArgs,
 }
 
 #[derive(Args, Debug)]

@@ -93,6 +93,19 @@ pub(crate) struct TurnArgs {
     pub(crate) quiet: bool,
 }
 
+impl TurnArgs {
+    /// Returns whether a flag replaces a setting of a thread.
+    pub(crate) fn changes_settings(&self) -> bool {
+        let Self { model, preset, config, mode, max_steps, tools, no_memory, .. } = self;
+        let texts = [model, preset, tools];
+        texts.iter().any(|text| text.is_some())
+            || config.is_some()
+            || mode.is_some()
+            || max_steps.is_some()
+            || *no_memory
+    }
+}
+
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use superstep::llm::is_printable;
 
 /// Checks a name that can be shown, typed and found again.
-pub(super) fn thread_name(name: &str) -> Result<String, String> {
+pub(crate) fn thread_name(name: &str) -> Result<String, String> {
     name_of("thread", name)
 }
 

@@ -149,6 +149,18 @@ impl Location {
         Ok((remembered, decided))
     }
 
+    /// Loads the settings that one checkpoint of a thread stores, and the user's decisions about it on this machine.
+    pub(crate) async fn remembered_at(
+        &self,
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> Result<(Remembered, Arc<Decided>), Failure> {
+        let (mut remembered, decided) = (Remembered::at(store, thread, at).await?, self.decided(thread)?);
+        remembered.is_foreign = !decided.knows(&remembered);
+        Ok((remembered, decided))
+    }
+
     /// Returns the user's decisions about a thread on this machine.
     pub(crate) fn decided(&self, thread: &ThreadId) -> Result<Arc<Decided>, Failure> {
         Decided::about(&self.db, thread.as_str())

@@ -54,15 +54,30 @@ impl Remembered {
             let is_foreign = newest(store, thread, None, |_| true).await?.is_some();
             return Ok(Self { is_foreign, ..Self::default() });
         };
-        let read = Self::of(&meta).map_err(|cause| {
+        Ok(Self { is_foreign: true, ..Self::read(&meta, thread)? })
+    }
+
+    /// Loads the settings that one checkpoint stores.
+    pub(crate) async fn at(
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> Result<Self, Failure> {
+        match store.load(thread, Some(at)).await? {
+            Some(loaded) => Ok(Self { is_foreign: true, ..Self::read(&loaded.meta, thread)? }),
+            None => Self::load(store, thread, None).await,
+        }
+    }
+
+    fn read(meta: &CheckpointMeta, thread: &ThreadId) -> Result<Self, Failure> {
+        Self::of(meta).map_err(|cause| {
             let message = format!(
                 "checkpoint {} of thread `{thread}` stores its model in an unknown form ({cause}); use \
                  another thread",
                 meta.id
             );
             Failure::new(Exit::Database, message)
-        })?;
-        Ok(Self { is_foreign: true, ..read })
+        })
     }
 
     /// Loads all settings that the thread's checkpoints have; skips unreadable ones.

@@ -2,11 +2,13 @@
 //!
 //! Start at [`AnyThread`].
 
+use std::sync::Arc;
+
 use futures::{StreamExt, future::BoxFuture};
 use serde_json::{Map, Value};
 use superstep::{
-    CheckpointId, CompiledGraph, Interrupt, Outcome, RunError, RunOptions, RunStream, State, Status,
-    StreamMode, Streaming,
+    CheckpointId, Checkpointer, CompiledGraph, Interrupt, Outcome, RunError, RunOptions, RunStream, State,
+    Status, StreamMode, Streaming,
     checkpoint::CheckpointMeta,
     drawing::Drawing,
     node::NodeName,
@@ -51,6 +53,9 @@ pub(crate) trait AnyThread: Send + Sync {
 
     /// Replays the thread.
     fn replay(&self, range: ReplayRange) -> BoxFuture<'static, Result<Replayed, ReplayError>>;
+
+    /// Records the thread again in another store.
+    fn rerecord(&self, target: Arc<dyn Checkpointer>) -> BoxFuture<'static, Result<(), ReplayError>>;
 }
 
 /// The part of a thread to replay, and its live nodes.
@@ -180,6 +185,11 @@ impl<S: State> AnyThread for OpenThread<S> {
             replay = replay.live(live);
         }
         Box::pin(replay.run())
+    }
+
+    fn rerecord(&self, target: Arc<dyn Checkpointer>) -> BoxFuture<'static, Result<(), ReplayError>> {
+        let replay = self.thread().replay().context(self.options.get_context().clone());
+        Box::pin(replay.rerecord(target))
     }
 }
 

@@ -114,6 +114,11 @@ impl GraphSet {
         }
     }
 
+    /// Returns whether there is a graph of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
     fn find(&self, name: &str) -> Option<&Arc<dyn AnyGraph>> {
         self.graphs.iter().find(|graph| graph.name() == name)
     }

@@ -22,7 +22,7 @@ const ANSWER: &str = "Answer this? [a]nswer field by field, or [a]nswer JSON, [y
 const ALLOW: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT, [v]iew all:";
 
 /// The input for answers.
-pub(super) trait Keys: BufRead {
+pub(crate) trait Keys: BufRead {
     /// Discards input typed before the question was shown, because it cannot be the answer.
     fn discard(&mut self) -> io::Result<()>;
 }
@@ -186,7 +186,7 @@ fn ask_yes(input: &mut impl Keys, output: &mut impl Write) -> io::Result<bool> {
 }
 
 /// Reads the line typed after a question; `None` at the end of the input.
-pub(super) fn answer(
+pub(crate) fn answer(
     question: &str,
     input: &mut impl Keys,
     output: &mut impl Write,

@@ -10,7 +10,7 @@ use std::{
 
 use futures::future::join_all;
 use rand::RngExt;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use superstep::{
     Answers, CheckpointId, Checkpointer, RunOptions, StreamMode, Streaming, ThreadId,
     agent::{Agent, AgentBuilder, ReactConfig, config::PermissionRule, replay::ReplayTools},
@@ -45,8 +45,9 @@ use crate::{
 pub(crate) enum Purpose {
     /// A turn, optionally for this user and from this checkpoint.
     Turn { user: Option<String>, from: Option<CheckpointId> },
-    /// A replay; whether models are called, whether tools run, and which server tools are used.
-    Replay { asks: bool, acts: bool, tools: ReplayTools },
+    /// A replay; whether models are called, whether tools run, which server tools are used, and the checkpoint whose settings
+    /// apply, instead of those of the newest one.
+    Replay { asks: bool, acts: bool, tools: ReplayTools, at: Option<CheckpointId> },
 }
 
 /// The basis of a run that has not begun: the settings from flags, the thread and the environment.
@@ -74,11 +75,11 @@ impl Basis {
         location: &Location,
         turn: &TurnArgs,
     ) -> Result<Self, Failure> {
-        let from = match purpose {
-            Purpose::Turn { from, .. } => from,
-            Purpose::Replay { .. } => None,
+        let (mut remembered, decided) = match purpose {
+            Purpose::Replay { at: Some(at), .. } => location.remembered_at(store, &thread, at).await?,
+            Purpose::Replay { .. } => location.remembered(store, &thread, None).await?,
+            Purpose::Turn { from, .. } => location.remembered(store, &thread, from).await?,
         };
-        let (mut remembered, decided) = location.remembered(store, &thread, from).await?;
         let cwd = location.cwd_of(&remembered)?;
         let last_cwd = remembered.cwd.clone().filter(|_| location.has_own_db());
         let is_foreign = remembered.is_foreign;
@@ -363,6 +364,13 @@ impl<'a> Setup<'a> {
 
     pub(crate) async fn close_servers(&self) {
         join_all(self.servers.iter().map(|server| server.close())).await;
+    }
+
+    /// Returns the model and the configuration as a thread stores them.
+    pub(crate) fn settings(&self) -> Map<String, Value> {
+        let Basis { choice, configuration, .. } = &self.basis;
+        let remembered = Remembered::new(choice.name.clone(), None, configuration.to_remember(), None, None);
+        remembered.into_metadata()
     }
 
     pub(crate) fn options(&self) -> Result<RunOptions, Failure> {

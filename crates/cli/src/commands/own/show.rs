@@ -1,7 +1,10 @@
 //! `state`, `history`, `diff`, `watch`, `draw` and `replay`: inspection of threads of one's own graphs.
 
+use std::sync::Arc;
+
+use futures::FutureExt;
 use serde_json::json;
-use superstep::CheckpointId;
+use superstep::{CheckpointId, Checkpointer, ThreadId};
 
 use crate::{
     args::own::{
@@ -9,7 +12,12 @@ use crate::{
     },
     commands::{
         diff::{Side, diff_of},
-        replay::{line_of, text_of},
+        replay::{
+            all::{Cases, Replayer},
+            ended, named,
+            report::{line_of, text_of},
+            review::review,
+        },
         show::{history_of, rendered},
         watch::{Watched, watch_of},
     },
@@ -130,10 +138,45 @@ pub(crate) fn schema(args: &SchemaArgs, graphs: &GraphSet) -> Result<Exit, Failu
     print(&format!("{}\n", pretty(&graphs.named(args.graph.as_deref())?.schema(of))))
 }
 
-/// Replays a thread and reports the result.
+/// Replays one thread or many, and reports the results.
 pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let OwnReplayArgs { from, to, live, strict, trust, thread } = args;
-    let (name, location) = (&thread.name, Location::of_program(program, thread.database.db)?);
+    let OwnReplayArgs { target, all, review: reviews, accept, from, to, live, strict, trust, database } =
+        args;
+    let location = Location::of_program(program, database.db)?;
+    if all || reviews || accept {
+        let (is_own, is_text) = (|name: &str| graphs.has(name), target.is_some());
+        if is_text && !trust {
+            // The nodes run, and what they do besides their recorded effects is done again.
+            return Err(Failure::usage(
+                "the files may come from someone else; inspect them, and repeat the command with `--trust` to run their threads",
+            ));
+        }
+        let location = &location;
+        let owned = async |store: Arc<dyn Checkpointer>, thread: &ThreadId| {
+            graphs.owned(store, thread.as_str(), None, || location.unknown(thread.as_str())).await
+        };
+        let owned = &owned;
+        let replay = |store: Arc<dyn Checkpointer>, thread: ThreadId| {
+            async move {
+                let owned = owned(store, &thread).await?;
+                if !is_text {
+                    location.check_own(&*owned.store, &owned.name, trust).await?;
+                }
+                Ok(owned.open().replay(ReplayRange::default()).await?)
+            }
+            .boxed_local()
+        };
+        let rerecord = |store: Arc<dyn Checkpointer>, thread: ThreadId, target: Arc<dyn Checkpointer>| {
+            async move { Ok(owned(store, &thread).await?.open().rerecord(target).await?) }.boxed_local()
+        };
+        let json = database.json;
+        let replayer = Replayer { is_own: &is_own, replay: &replay, rerecord: &rerecord, json, strict };
+        return match all {
+            true => Cases::of(location, target.as_deref())?.replay(&replayer).await,
+            false => review(location, target.as_deref(), accept, &replayer).await,
+        };
+    }
+    let name = &named(target)?;
     let mut owned = graphs.owned(location.existing(name)?, name, None, || location.unknown(name)).await?;
     // The nodes run, and what they do besides their recorded effects is done again.
     location.check_own(&*owned.store, &owned.name, trust).await?;
@@ -142,16 +185,9 @@ pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet
     }
     let range = ReplayRange { from: from.map(CheckpointId), to: to.map(CheckpointId), live };
     let replayed = owned.open().replay(range).await?;
-    match thread.database.json {
+    match database.json {
         true => print(&lines([line_of(name, &replayed)]))?,
         false => print(&text_of(&replayed))?,
     };
-    if replayed.divergence.is_some() {
-        return Ok(Exit::Diverged);
-    }
-    if strict && !replayed.is_whole() {
-        let message = format!("not all of thread `{name}` was replayed, which `--strict` requires");
-        return Err(Failure::new(Exit::Failed, message));
-    }
-    Ok(Exit::Ok)
+    ended(name, &replayed, strict)
 }

@@ -1,0 +1,116 @@
+//! `superstep replay`: replays threads from their recorded inputs.
+//!
+//! ```text
+//! replay THREAD ─▶ Turns, each with its configuration ─▶ report
+//! replay --all  ─▶ cases of a database or of files ────▶ report
+//! replay --review ─▶ cases of files ─▶ decision ─▶ a new case
+//! ```
+
+pub(crate) mod all;
+pub(crate) mod report;
+pub(crate) mod review;
+mod turns;
+
+use futures::FutureExt;
+use superstep::{CheckpointId, ThreadId, agent::replay::ToolDifference, replay::Replayed};
+
+use self::{
+    all::{Cases, Replayer},
+    report::{line_of, text_of},
+    review::review,
+    turns::Turns,
+};
+use crate::{
+    args::{command_line::ReplayArgs, values::thread_name},
+    config::location::Location,
+    output::{
+        exit::{Exit, Failure},
+        table::print,
+        text::print_note,
+    },
+    session::stored_graph::graph,
+};
+
+/// Replays one thread or many, and reports the results.
+pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
+    let ReplayArgs {
+        target,
+        all,
+        review: reviews,
+        accept,
+        from,
+        to,
+        live_model,
+        live_tools,
+        current_tools,
+        strict,
+        location,
+        turn,
+    } = args;
+    let location = Location::new(location)?;
+    let (from, to) = (from.map(CheckpointId), to.map(CheckpointId));
+    let turns = Turns { location: &location, turn: &turn, from, to, live_model, live_tools, current_tools };
+    if all || reviews || accept {
+        let graph = graph()?;
+        let is_own = |name: &str| name == graph.name();
+        let replay = |store, thread: ThreadId| {
+            async move { turns.run(store, &thread).await.map(|(replayed, _)| replayed) }.boxed_local()
+        };
+        let rerecord = |store, thread: ThreadId, target| {
+            async move { turns.rerecord(store, &thread, target).await }.boxed_local()
+        };
+        let (json, is_own) = (turn.json, &is_own);
+        let replayer = Replayer { is_own, replay: &replay, rerecord: &rerecord, json, strict };
+        return match all {
+            true => Cases::of(&location, target.as_deref())?.replay(&replayer).await,
+            false => review(&location, target.as_deref(), accept, &replayer).await,
+        };
+    }
+    let name = named(target)?;
+    let thread = ThreadId::from(name.as_str());
+    let store = match live_model || live_tools {
+        true => location.change(&[&name]).await?,
+        false => location.existing(&name)?,
+    };
+    if store.load(&thread, None).await?.is_none() {
+        return Err(location.unknown(&name));
+    }
+    let (replayed, tools) = turns.run(store, &thread).await?;
+    show(&name, &replayed, tools, turn.json)?;
+    ended(&name, &replayed, strict)
+}
+
+/// Returns the thread that the command line names.
+pub(crate) fn named(target: Option<String>) -> Result<String, Failure> {
+    let name = target.ok_or_else(|| Failure::usage("name a thread, or replay all with `--all`"))?;
+    thread_name(&name).map_err(Failure::usage)
+}
+
+fn show(name: &str, replayed: &Replayed, tools: Option<ToolDifference>, json: bool) -> Result<Exit, Failure> {
+    if json {
+        let mut line = line_of(name, replayed);
+        if let Some(tools) = tools {
+            line["tools"] = serde_json::json!(tools);
+        }
+        return print(&format!("{line}\n"));
+    }
+    if let Some(tools) = tools {
+        print_note(&format!(
+            "the replay has the tools of MCP servers that the thread recorded; they are others now: {tools}; \
+             `--current-tools` has those of now"
+        ));
+    }
+    print(&text_of(replayed))
+}
+
+/// Returns the exit code of a replay.
+pub(crate) fn ended(name: &str, replayed: &Replayed, strict: bool) -> Result<Exit, Failure> {
+    if replayed.divergence.is_some() {
+        return Ok(Exit::Diverged);
+    }
+    if strict && !replayed.is_whole() {
+        let message = format!("not all of thread `{name}` was replayed, which `--strict` requires");
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    Ok(Exit::Ok)
+}

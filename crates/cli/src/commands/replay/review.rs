@@ -1,0 +1,180 @@
+//! `replay --review`: decides on each divergence of stored cases, and records accepted changes.
+//!
+//! Start at [`review`].
+
+use std::{
+    fs,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use superstep::{
+    Checkpointer, MemoryCheckpointer, ThreadId,
+    checkpoint::text::{self, ExportOptions},
+    replay::Replayed,
+};
+
+use super::all::{Cases, Replayer, load};
+use crate::{
+    config::location::Location,
+    output::{
+        exit::{Exit, Failure},
+        table::print,
+        text::{print_note, printable_line},
+    },
+    session::approve::answer,
+};
+
+/// A decision on a changed case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    Accept,
+    Reject,
+    Skip,
+}
+
+/// The number of cases by result.
+#[derive(Default)]
+struct Counts {
+    same: usize,
+    accepted: usize,
+    rejected: usize,
+    skipped: usize,
+    failed: usize,
+}
+
+/// Replays the texts at a path, and asks about each that diverges; with `accepts_all` each is accepted.
+///
+/// # Errors    There is no path, or no terminal to ask on.
+pub(crate) async fn review(
+    location: &Location,
+    path: Option<&str>,
+    accepts_all: bool,
+    replayer: &Replayer<'_>,
+) -> Result<Exit, Failure> {
+    let files = match path.map(|path| Cases::of(location, Some(path))).transpose()? {
+        Some(Cases::Files(files)) => files,
+        _ => {
+            return Err(Failure::usage(format!(
+                "name the folder or the file of the cases to review; a thread of a database is never replaced: export it with \
+                 `{} > NAME{}`",
+                location.command("export", &["THREAD"]),
+                text::FILE_END
+            )));
+        }
+    };
+    let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !accepts_all && !can_ask {
+        return Err(Failure::usage(
+            "`--review` asks on a terminal, and this is none; `--all` lists the divergences, and `--accept` accepts all of them",
+        ));
+    }
+    let mut counts = Counts::default();
+    for file in files {
+        if let Err(failure) = one(&file, accepts_all, replayer, &mut counts).await {
+            counts.failed += 1;
+            print_note(&format!("{}: {}", file.display(), failure.message));
+        }
+    }
+    counts.end()
+}
+
+async fn one(
+    file: &Path,
+    accepts_all: bool,
+    replayer: &Replayer<'_>,
+    counts: &mut Counts,
+) -> Result<(), Failure> {
+    let (store, thread) = load(file).await?;
+    let replayed = (replayer.replay)(store.clone(), thread.clone()).await?;
+    if replayed.divergence.is_none() {
+        counts.same += 1;
+        return Ok(());
+    }
+    print(&format!("{}\n{replayed}\n", printable_line(&file.display().to_string())))?;
+    let decision = if accepts_all { Decision::Accept } else { ask()? };
+    match decision {
+        Decision::Accept => accept(file, store, &thread, replayer).await.map(|()| counts.accepted += 1),
+        Decision::Reject => {
+            counts.rejected += 1;
+            Ok(())
+        }
+        Decision::Skip => {
+            counts.skipped += 1;
+            Ok(())
+        }
+    }
+}
+
+/// Asks until the answer is a decision; the end of the input skips.
+fn ask() -> Result<Decision, Failure> {
+    let failed =
+        |error: io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be read: {error}"));
+    loop {
+        let question = "Accept the new result as the case? [a]ccept, [r]eject, [s]kip";
+        let typed = answer(question, &mut io::stdin().lock(), &mut anstream::stderr()).map_err(failed)?;
+        match typed.map(|typed| typed.to_lowercase()).as_deref() {
+            Some("a" | "accept") => return Ok(Decision::Accept),
+            Some("r" | "reject") => return Ok(Decision::Reject),
+            Some("s" | "skip") | None => return Ok(Decision::Skip),
+            Some(_) => {}
+        }
+    }
+}
+
+/// Records the thread of a file again, and replaces the file by it. The file is unchanged if that fails.
+async fn accept(
+    file: &Path,
+    store: Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    replayer: &Replayer<'_>,
+) -> Result<(), Failure> {
+    let target: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
+    (replayer.rerecord)(store, thread.clone(), target.clone()).await?;
+    let text = text::export(&*target, thread, &ExportOptions::default()).await;
+    let text = text.map_err(|error| Failure::caused(Exit::Failed, &error))?;
+    let again: Replayed = (replayer.replay)(target, thread.clone()).await?;
+    if let Some(divergence) = &again.divergence {
+        let message = format!("the new result does not replay, so that it cannot be a case\n{divergence}");
+        return Err(Failure::new(Exit::Diverged, message));
+    }
+    replace(file, &text).map_err(|error| {
+        Failure::new(Exit::Failed, format!("`{}` cannot be replaced: {error}", file.display()))
+    })
+}
+
+/// Replaces a file in one step, with its permissions.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    // A link stays one.
+    let file: PathBuf = file.canonicalize()?;
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let mut new = tempfile::NamedTempFile::new_in(folder)?;
+    new.write_all(text.as_bytes())?;
+    new.as_file().set_permissions(fs::metadata(&file)?.permissions())?;
+    new.as_file().sync_all()?;
+    new.persist(&file)?;
+    Ok(())
+}
+
+impl Counts {
+    fn end(self) -> Result<Exit, Failure> {
+        let Self { same, accepted, rejected, skipped, failed } = self;
+        let parts = [
+            (same, "same"),
+            (accepted, "accepted"),
+            (rejected, "rejected"),
+            (skipped, "skipped"),
+            (failed, "failed"),
+        ];
+        let all: usize = parts.iter().map(|(n, _)| n).sum();
+        let parts = parts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+        let s = if all == 1 { "" } else { "s" };
+        print(&format!("{all} thread{s}: {}\n", parts.collect::<Vec<_>>().join(", ")))?;
+        match (rejected + skipped, failed) {
+            (0, 0) => Ok(Exit::Ok),
+            (0, _) => Ok(Exit::Failed),
+            _ => Ok(Exit::Diverged),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The replay of a thread of the agent, each turn with the configuration that it had.
+//!
+//! Start at [`Turns::run`].
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use superstep::{
+    CheckpointId, Checkpointer, History, ThreadId,
+    agent::{
+        AgentState,
+        replay::{ReplayTools, ToolDifference},
+    },
+    checkpoint::{CheckpointError, CheckpointMeta, Source},
+    replay::{Replay, Replayed},
+};
+
+use crate::{
+    args::shared::TurnArgs,
+    config::{location::Location, remembered::Remembered},
+    output::exit::Failure,
+    session::setup::{Purpose, Setup},
+};
+
+/// The nodes that call a model, and the one that runs tools.
+const ASKING: [&str; 2] = ["agent", "compact"];
+const TOOLS: &str = "tools";
+
+/// The part of a thread to replay, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Turns<'a> {
+    pub(super) location: &'a Location,
+    /// The flags, which apply to all turns.
+    pub(super) turn: &'a TurnArgs,
+    pub(super) from: Option<CheckpointId>,
+    pub(super) to: Option<CheckpointId>,
+    pub(super) live_model: bool,
+    pub(super) live_tools: bool,
+    pub(super) current_tools: bool,
+}
+
+/// Consecutive turns with the same settings.
+struct Section {
+    /// The checkpoint that stores the settings; `None` for those of the newest one.
+    settings: Option<CheckpointId>,
+    from: Option<CheckpointId>,
+    to: Option<CheckpointId>,
+}
+
+impl Turns<'_> {
+    /// Replays a thread up to its first divergence. Returns also the difference between the recorded tools and those of MCP servers
+    /// that are connected now.
+    pub(super) async fn run(
+        self,
+        store: Arc<dyn Checkpointer>,
+        thread: &ThreadId,
+    ) -> Result<(Replayed, Option<ToolDifference>), Failure> {
+        let sections = self.sections(&*store, thread).await?;
+        let mut sections = sections.iter();
+        let first = sections.next().expect("a thread has at least one section");
+        let (mut all, mut tools) = self.section(&store, thread, first).await?;
+        for section in sections {
+            if all.divergence.is_some() {
+                break;
+            }
+            let (replayed, changed) = self.section(&store, thread, section).await?;
+            all.supersteps += replayed.supersteps;
+            all.taken += replayed.taken;
+            all.skipped += replayed.skipped;
+            all.divergence = replayed.divergence;
+            tools = changed.or(tools);
+        }
+        Ok((all, tools))
+    }
+
+    /// Records a thread again in another store, each turn with its configuration, in which flags replace settings.
+    pub(super) async fn rerecord(
+        self,
+        store: Arc<dyn Checkpointer>,
+        thread: &ThreadId,
+        target: Arc<dyn Checkpointer>,
+    ) -> Result<(), Failure> {
+        for section in self.sections(&*store, thread).await? {
+            let setup = self.setup(&store, thread, &section).await?;
+            let mut replay = replay(&setup, thread, &section);
+            if self.turn.changes_settings() {
+                replay = replay.input_metadata(setup.settings());
+            }
+            let recorded = replay.rerecord(target.clone()).await;
+            setup.close_servers().await;
+            recorded?;
+        }
+        Ok(())
+    }
+
+    fn is_live(&self) -> bool {
+        self.live_model || self.live_tools
+    }
+
+    /// Splits the branch where the settings change.
+    async fn sections(
+        &self,
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+    ) -> Result<Vec<Section>, CheckpointError> {
+        let branch = self.branch(store, thread).await?;
+        let begins =
+            |(position, meta): &(usize, &CheckpointMeta)| *position == 0 || meta.source == Source::Input;
+        let settings = |meta: &CheckpointMeta| -> Value {
+            Remembered::of(meta).map_or(Value::Null, |settings| settings.to_compare())
+        };
+        let mut groups: Vec<(CheckpointId, usize, Value)> = Vec::new();
+        for (position, meta) in branch.iter().enumerate().filter(begins) {
+            let settings = settings(meta);
+            if groups.last().is_none_or(|(_, _, last)| *last != settings) {
+                groups.push((meta.id, position, settings));
+            }
+        }
+        let start = self.from.and_then(|from| branch.iter().position(|meta| meta.id == from));
+        let is_elsewhere = self.from.is_some() && start.is_none();
+        let mut sections = Vec::new();
+        for (nth, (id, position, _)) in groups.iter().enumerate() {
+            let end = groups.get(nth + 1).map(|(_, next, _)| *next);
+            if start.is_some_and(|start| end.is_some_and(|end| start >= end)) {
+                continue;
+            }
+            let from = match self.from {
+                Some(from) if sections.is_empty() => Some(from),
+                _ => (nth > 0).then(|| branch[*position].id),
+            };
+            // A live replay ends before the next turn in any case.
+            let to = end.filter(|_| !self.is_live()).map(|end| branch[end - 1].id).or(self.to);
+            sections.push(Section { settings: Some(*id), from, to });
+            if self.is_live() {
+                break;
+            }
+        }
+        if sections.is_empty() || is_elsewhere {
+            return Ok(vec![Section { settings: None, from: self.from, to: self.to }]);
+        }
+        Ok(sections)
+    }
+
+    /// Returns the checkpoints that lead to the last one, oldest first.
+    async fn branch(
+        &self,
+        store: &dyn Checkpointer,
+        thread: &ThreadId,
+    ) -> Result<Vec<CheckpointMeta>, CheckpointError> {
+        let all = store.history(thread, History::default()).await?;
+        let mut wanted = self.to.or(all.first().map(|head| head.id));
+        let mut branch = Vec::new();
+        for meta in all {
+            if wanted == Some(meta.id) {
+                wanted = meta.parent.filter(|_| !meta.parent_pruned);
+                branch.push(meta);
+            }
+        }
+        branch.reverse();
+        Ok(branch)
+    }
+
+    async fn setup(
+        &self,
+        store: &Arc<dyn Checkpointer>,
+        thread: &ThreadId,
+        section: &Section,
+    ) -> Result<Setup<'_>, Failure> {
+        let tools = if self.current_tools { ReplayTools::Current } else { ReplayTools::Recorded };
+        let purpose =
+            Purpose::Replay { asks: self.live_model, acts: self.is_live(), tools, at: section.settings };
+        Setup::new(self.location, store.clone(), thread.clone(), purpose, self.turn).await
+    }
+
+    async fn section(
+        &self,
+        store: &Arc<dyn Checkpointer>,
+        thread: &ThreadId,
+        section: &Section,
+    ) -> Result<(Replayed, Option<ToolDifference>), Failure> {
+        let setup = self.setup(store, thread, section).await?;
+        let mut replay = replay(&setup, thread, section);
+        if self.live_model {
+            // Not every agent has the node `compact`.
+            let graph = setup.agent.graph().topology();
+            replay = replay.live(ASKING.into_iter().filter(|node| graph.find(node).is_some()));
+        }
+        if self.live_tools {
+            replay = replay.live([TOOLS]);
+        }
+        let replayed = replay.run().await;
+        setup.close_servers().await;
+        let replayed = replayed?;
+        if self.current_tools || self.is_live() || setup.servers.is_empty() {
+            return Ok((replayed, None));
+        }
+        let recorded = setup.agent.graph().thread(thread).at(section.to).state().await?.values;
+        let now: Vec<_> = setup.servers.iter().flat_map(|server| server.tools()).collect();
+        Ok((replayed, ToolDifference::of(&recorded, &now)))
+    }
+}
+
+/// Returns the replay of a section.
+fn replay(setup: &Setup<'_>, thread: &ThreadId, section: &Section) -> Replay<AgentState> {
+    let mut replay = setup.agent.graph().thread(thread).replay();
+    if let Some(from) = section.from {
+        replay = replay.from(from);
+    }
+    if let Some(to) = section.to {
+        replay = replay.to(to);
+    }
+    replay
+}
