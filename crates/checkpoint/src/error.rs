@@ -27,6 +27,15 @@ pub enum CheckpointError {
         /// The head that the writer expected; `None` for a new thread.
         expected: Option<CheckpointId>,
     },
+    /// Another process took the thread over because this one did not renew its lease in time, as if it had died.
+    #[error(
+        "SS315: another process has taken over thread `{thread}`, because this one did not renew its lease in time; it stored \
+         nothing more, resume the thread if the other one has ended"
+    )]
+    LeaseLost {
+        /// The leased thread.
+        thread: ThreadId,
+    },
     /// The thread already exists.
     #[error("SS310: thread `{thread}` already exists; use another name, or delete that thread first")]
     ThreadExists {

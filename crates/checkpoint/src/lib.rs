@@ -7,16 +7,19 @@
 
 mod chain;
 mod checkpointer;
+mod checksum;
 mod clock;
 mod commit;
 mod error;
 mod head_state;
+mod heads;
 mod history;
 mod ids;
 mod memory;
 mod record;
 mod shared;
 pub mod store;
+mod stored;
 mod subgraph_path;
 pub mod text;
 
@@ -39,5 +42,17 @@ pub use subgraph_path::{Segment, SubgraphPath};
 /// Items shared with the other crates of superstep. Not for other use.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::{commit::Fingerprints, commit::own, history::input_metadata, ids::SEPARATOR};
+    pub use crate::{
+        checksum::{Cell, add_cell, row_sum},
+        commit::Fingerprints,
+        commit::own,
+        heads::Heads,
+        history::input_metadata,
+        ids::SEPARATOR,
+    };
+
+    /// The JSON columns of databases.
+    pub mod stored {
+        pub use crate::stored::*;
+    }
 }

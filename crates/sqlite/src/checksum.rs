@@ -1,7 +1,7 @@
 //! The checksums of rows.
 
 use rusqlite::{Connection, functions::FunctionFlags, types::ValueRef};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use superstep_checkpoint::internal::{Cell, add_cell};
 
 /// The checksum of a row of `threads`.
 pub(crate) const THREAD: &str = "row_sum('thread', key, name, head, checkpoints, branched)";
@@ -33,15 +33,14 @@ pub(crate) fn register(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Adds a value to the checksum of a row.
 fn add(sum: u64, value: ValueRef<'_>) -> u64 {
-    // Equal bytes of another type are another value.
-    let seed = |kind: u64| sum.wrapping_add(kind);
-    match value {
-        ValueRef::Null => xxh3_64_with_seed(&[], seed(0)),
-        ValueRef::Integer(number) => xxh3_64_with_seed(&number.to_le_bytes(), seed(1)),
-        ValueRef::Real(number) => xxh3_64_with_seed(&number.to_bits().to_le_bytes(), seed(2)),
-        ValueRef::Text(text) => xxh3_64_with_seed(text, seed(3)),
-        ValueRef::Blob(bytes) => xxh3_64_with_seed(bytes, seed(4)),
-    }
+    let cell = match value {
+        ValueRef::Null => Cell::Null,
+        ValueRef::Integer(number) => Cell::Integer(number),
+        ValueRef::Real(number) => Cell::Real(number),
+        ValueRef::Text(text) => Cell::Text(text),
+        ValueRef::Blob(bytes) => Cell::Bytes(bytes),
+    };
+    add_cell(sum, cell)
 }
 
 #[cfg(test)]

@@ -185,11 +185,6 @@ pub(crate) fn missing(place: &Location, thread: &ThreadId, id: CheckpointId, par
     }
 }
 
-/// Creates the error of a value that should be stored as JSON and is not JSON.
-pub(crate) fn not_json(thread: &ThreadId, part: &str, cause: serde_json::Error) -> CheckpointError {
-    storage(format!("cannot store {part} of thread `{thread}`: it is not JSON"), cause)
-}
-
 /// Creates the error of a thread with the maximum number of checkpoints.
 pub(crate) fn too_long(thread: &ThreadId) -> CheckpointError {
     CheckpointError::Storage {

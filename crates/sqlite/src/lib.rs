@@ -7,7 +7,6 @@ mod checksum;
 mod database;
 mod error;
 mod foreign;
-mod heads;
 mod location;
 mod locks;
 mod open;
@@ -17,10 +16,11 @@ mod requests;
 mod schema;
 mod sqlite;
 mod store;
-mod stored;
 mod threads;
 mod upgrade;
 mod write;
+
+use superstep_checkpoint::internal::stored;
 
 pub use options::{SqliteOptions, Synchronous};
 pub use schema::SCHEMA;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use superstep_checkpoint::{
     AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, HeadState, History, Loaded,
-    LoadedHead, TaskRecord, ThreadId,
+    LoadedHead, TaskRecord, ThreadId, internal::Heads,
 };
 use superstep_engine::{Control, NodeName};
 use superstep_state::{RawJson, Snapshot, StoredUpdate};
@@ -16,7 +16,6 @@ use crate::{
     checksum::{CHECKPOINT, CONTENT, TASK, TASK_SHARE, THREAD},
     database::{Database, ThreadKey, ThreadRow, id_of},
     error,
-    heads::Heads,
     location::Location,
     stored::{self, EffectSlots},
 };
@@ -126,7 +125,7 @@ impl Database {
     pub(crate) fn load_head(
         &mut self,
         thread: &ThreadId,
-        heads: &Mutex<Heads>,
+        heads: &Mutex<Heads<CheckpointId>>,
     ) -> Result<Option<LoadedHead>, CheckpointError> {
         let loaded = self.head(thread, heads, |reader, state| {
             let loaded = if state.is_some() { reader.tip()? } else { reader.load(None)? };
@@ -140,7 +139,7 @@ impl Database {
     pub(crate) fn load_short_head(
         &mut self,
         thread: &ThreadId,
-        heads: &Mutex<Heads>,
+        heads: &Mutex<Heads<CheckpointId>>,
     ) -> Option<Result<Option<LoadedHead>, CheckpointError>> {
         let loaded = self.head(thread, heads, |reader, state| match state {
             Some(state) => Ok(reader.tip()?.map(|loaded| LoadedHead { loaded, state: Some(state) })),
@@ -158,7 +157,7 @@ impl Database {
     fn head<T>(
         &mut self,
         thread: &ThreadId,
-        heads: &Mutex<Heads>,
+        heads: &Mutex<Heads<CheckpointId>>,
         read: impl FnOnce(&Reader<'_>, Option<HeadState>) -> Result<T, CheckpointError>,
     ) -> Result<Option<T>, CheckpointError> {
         let place = self.place.clone();
@@ -171,7 +170,7 @@ impl Database {
         let mut heads = heads.lock().unwrap_or_else(PoisonError::into_inner);
         heads.see(version.map_err(refused)?);
         let Some(row) = row else { return Ok(None) };
-        let state = heads.get(thread, row.head);
+        let state = heads.get(thread, &row.head);
         drop(heads);
         read(&Reader { connection: &transaction, place: &place, thread, row }, state).map(Some)
     }

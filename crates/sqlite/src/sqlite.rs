@@ -11,14 +11,13 @@ use futures::future::BoxFuture;
 use rusqlite::Connection;
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
-    LoadedHead, Prune, TaskKey, TaskRecord, ThreadId,
+    LoadedHead, Prune, TaskKey, TaskRecord, ThreadId, internal::Heads,
 };
 use superstep_state::RawJson;
 
 use crate::{
     SqliteOptions,
     database::Database,
-    heads::Heads,
     location::Location,
     locks::Locks,
     open,
@@ -70,7 +69,7 @@ pub struct SqliteCheckpointer {
     place: Arc<Location>,
     locks: Arc<Locks>,
     requests: Requests,
-    heads: Arc<Mutex<Heads>>,
+    heads: Arc<Mutex<Heads<CheckpointId>>>,
 }
 
 impl SqliteCheckpointer {
@@ -150,7 +149,7 @@ impl SqliteCheckpointer {
         self.requests.write(self.locks.are_several(), request, job).await
     }
 
-    fn heads(&self) -> MutexGuard<'_, Heads> {
+    fn heads(&self) -> MutexGuard<'_, Heads<CheckpointId>> {
         self.heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

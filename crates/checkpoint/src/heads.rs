@@ -3,25 +3,27 @@
 //! Start at [`Heads`].
 
 use hashlink::LinkedHashMap;
-use superstep_checkpoint::{CheckpointId, HeadState, ThreadId};
 
-/// The remembered states, least recently used first, up to a total size.
+use crate::{HeadState, ThreadId};
+
+/// The remembered states, least recently used first, up to a total size. `H` identifies the head that has a state.
 #[derive(Debug)]
-pub(crate) struct Heads {
-    states: LinkedHashMap<ThreadId, (CheckpointId, HeadState)>,
+pub struct Heads<H> {
+    states: LinkedHashMap<ThreadId, (H, HeadState)>,
     bytes: usize,
     max_bytes: usize,
     /// The version of the database's content in which the states are known to be valid. Only another connection changes it.
     version: i64,
 }
 
-impl Heads {
-    pub(crate) fn new(max_bytes: usize) -> Self {
+impl<H: PartialEq> Heads<H> {
+    /// Creates an empty set with a limit.
+    pub fn new(max_bytes: usize) -> Self {
         Self { states: LinkedHashMap::new(), bytes: 0, max_bytes, version: 0 }
     }
 
     /// Inserts a state, in place of the least recently used ones.
-    pub(crate) fn insert(&mut self, thread: ThreadId, head: CheckpointId, state: HeadState) {
+    pub fn insert(&mut self, thread: ThreadId, head: H, state: HeadState) {
         self.remove(&thread);
         if state.bytes() > self.max_bytes {
             return;
@@ -35,16 +37,16 @@ impl Heads {
     }
 
     /// Drops all states if another connection has written since the last call, because it may have replaced their threads.
-    pub(crate) fn see(&mut self, version: i64) {
+    pub fn see(&mut self, version: i64) {
         if self.version != version {
             *self = Self { version, ..Self::new(self.max_bytes) };
         }
     }
 
     /// Returns the state of this head.
-    pub(crate) fn get(&mut self, thread: &ThreadId, head: CheckpointId) -> Option<HeadState> {
+    pub fn get(&mut self, thread: &ThreadId, head: &H) -> Option<HeadState> {
         match self.states.to_back(thread)? {
-            (known, state) if *known == head => Some(state.clone()),
+            (known, state) if *known == *head => Some(state.clone()),
             _ => {
                 self.remove(thread);
                 None
@@ -53,7 +55,7 @@ impl Heads {
     }
 
     /// Drops the state of a thread.
-    pub(crate) fn remove(&mut self, thread: &ThreadId) {
+    pub fn remove(&mut self, thread: &ThreadId) {
         if let Some((_, state)) = self.states.remove(thread) {
             self.bytes -= state.bytes();
         }
@@ -63,6 +65,7 @@ impl Heads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CheckpointId;
 
     fn state(bytes: usize) -> HeadState {
         HeadState::new((), bytes)
@@ -74,11 +77,11 @@ mod tests {
         for (name, bytes) in [("a", 4), ("b", 4), ("huge", 11)] {
             heads.insert(name.into(), CheckpointId(1), state(bytes));
         }
-        assert!(heads.get(&"huge".into(), CheckpointId(1)).is_none());
-        assert!(heads.get(&"a".into(), CheckpointId(1)).is_some());
+        assert!(heads.get(&"huge".into(), &CheckpointId(1)).is_none());
+        assert!(heads.get(&"a".into(), &CheckpointId(1)).is_some());
         heads.insert("c".into(), CheckpointId(1), state(4));
-        assert!(heads.get(&"b".into(), CheckpointId(1)).is_none());
-        assert!(heads.get(&"a".into(), CheckpointId(1)).is_some());
+        assert!(heads.get(&"b".into(), &CheckpointId(1)).is_none());
+        assert!(heads.get(&"a".into(), &CheckpointId(1)).is_some());
         assert_eq!(heads.bytes, 8);
     }
 
@@ -86,16 +89,16 @@ mod tests {
     fn a_state_is_that_of_one_head_and_of_one_version_of_the_database() {
         let mut heads = Heads::new(10);
         heads.insert("a".into(), CheckpointId(1), state(4));
-        assert!(heads.get(&"a".into(), CheckpointId(2)).is_none());
+        assert!(heads.get(&"a".into(), &CheckpointId(2)).is_none());
         assert_eq!(heads.bytes, 0);
         heads.insert("a".into(), CheckpointId(1), state(4));
         heads.see(0);
-        assert!(heads.get(&"a".into(), CheckpointId(1)).is_some());
+        assert!(heads.get(&"a".into(), &CheckpointId(1)).is_some());
         heads.see(1);
-        assert!(heads.get(&"a".into(), CheckpointId(1)).is_none());
+        assert!(heads.get(&"a".into(), &CheckpointId(1)).is_none());
         heads.insert("a".into(), CheckpointId(1), state(4));
         heads.see(1);
-        assert!(heads.get(&"a".into(), CheckpointId(1)).is_some());
+        assert!(heads.get(&"a".into(), &CheckpointId(1)).is_some());
         heads.remove(&"a".into());
         assert_eq!(heads.bytes, 0);
     }

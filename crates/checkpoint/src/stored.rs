@@ -1,4 +1,6 @@
-//! The JSON columns. A promise: see `tests/fixtures`.
+//! The JSON columns of databases, common to all. A promise: see the fixtures of the crates that store them.
+
+#![expect(missing_docs, reason = "shared with the crates of databases, and not for other use")]
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -7,32 +9,31 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use superstep_checkpoint::{
+use superstep_state::{ChannelValue, RawJson, StoredUpdate};
+
+use crate::{
     AppliedTask, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
     TaskKey, TaskRecord, ThreadId,
 };
-use superstep_state::{ChannelValue, RawJson, StoredUpdate};
-
-use crate::error;
 
 /// The stored form of a checkpoint, created outside of the storing thread.
-pub(crate) struct NewCheckpoint {
-    pub(crate) thread: ThreadId,
-    pub(crate) expected: Option<CheckpointId>,
-    pub(crate) parent: Option<CheckpointId>,
-    pub(crate) source: Source,
-    pub(crate) created_ms: i64,
-    pub(crate) control: String,
-    pub(crate) metadata: Option<String>,
-    pub(crate) applied: String,
-    pub(crate) snapshot: Option<String>,
+pub struct NewCheckpoint {
+    pub thread: ThreadId,
+    pub expected: Option<CheckpointId>,
+    pub parent: Option<CheckpointId>,
+    pub source: Source,
+    pub created_ms: i64,
+    pub control: String,
+    pub metadata: Option<String>,
+    pub applied: String,
+    pub snapshot: Option<String>,
     /// The slots of the applied tasks with records under the parent.
-    pub(crate) recorded: Vec<u32>,
-    pub(crate) records: Vec<(u32, String)>,
+    pub recorded: Vec<u32>,
+    pub records: Vec<(u32, String)>,
 }
 
 impl NewCheckpoint {
-    pub(crate) fn new(
+    pub fn new(
         thread: ThreadId,
         expected: Option<CheckpointId>,
         next: &Commit,
@@ -41,7 +42,7 @@ impl NewCheckpoint {
         let snapshot = match &next.snapshot {
             Some(snapshot) => {
                 let channels = snapshot.channels();
-                let channels = channels.map_err(|cause| error::not_json(&thread, "a snapshot", cause))?;
+                let channels = channels.map_err(|cause| not_json(&thread, "a snapshot", cause))?;
                 Some(snapshot_text(&thread, &channels)?)
             }
             None => None,
@@ -67,13 +68,13 @@ impl NewCheckpoint {
 }
 
 /// The stored form of a record.
-pub(crate) struct NewRecord {
-    pub(crate) task: TaskKey,
-    pub(crate) text: String,
+pub struct NewRecord {
+    pub task: TaskKey,
+    pub text: String,
 }
 
 impl NewRecord {
-    pub(crate) fn new(task: TaskKey, record: &TaskRecord) -> Result<Self, CheckpointError> {
+    pub fn new(task: TaskKey, record: &TaskRecord) -> Result<Self, CheckpointError> {
         let text = record_text(&task.thread, task.slot, record)?;
         Ok(Self { task, text })
     }
@@ -81,23 +82,20 @@ impl NewRecord {
 
 impl NewRecord {
     /// Creates the row with further results of a task's effects.
-    pub(crate) fn of_effects(
-        task: TaskKey,
-        once: BTreeMap<String, RawJson>,
-    ) -> Result<Self, CheckpointError> {
+    pub fn of_effects(task: TaskKey, once: BTreeMap<String, RawJson>) -> Result<Self, CheckpointError> {
         Self::new(task, &TaskRecord::Started { attempts: 0, once })
     }
 }
 
 /// The stored form of the records of several tasks of a checkpoint.
-pub(crate) struct NewRecords {
-    pub(crate) thread: ThreadId,
-    pub(crate) checkpoint: CheckpointId,
-    pub(crate) texts: Vec<(u32, String)>,
+pub struct NewRecords {
+    pub thread: ThreadId,
+    pub checkpoint: CheckpointId,
+    pub texts: Vec<(u32, String)>,
 }
 
 impl NewRecords {
-    pub(crate) fn new(
+    pub fn new(
         thread: ThreadId,
         checkpoint: CheckpointId,
         records: &[(u32, TaskRecord)],
@@ -109,28 +107,28 @@ impl NewRecords {
 }
 
 /// The slots of the rows with further results of the effects of a task, which come before those of the tasks.
-pub(crate) struct EffectSlots {
-    pub(crate) first: i64,
-    pub(crate) last: i64,
+pub struct EffectSlots {
+    pub first: i64,
+    pub last: i64,
 }
 
 impl EffectSlots {
     /// How many bits count the rows of one task.
     const BITS: u32 = 24;
 
-    pub(crate) fn of(task: u32) -> Self {
+    pub fn of(task: u32) -> Self {
         let first = -((i64::from(task) + 1) << Self::BITS);
         Self { first, last: first + (1 << Self::BITS) - 1 }
     }
 
     /// Returns the task whose effects are in the row with this slot; `None` if it is the row of a task.
-    pub(crate) fn task_of(slot: i64) -> Option<u32> {
+    pub fn task_of(slot: i64) -> Option<u32> {
         if slot < 0 { u32::try_from(-(slot + 1) >> Self::BITS).ok() } else { None }
     }
 }
 
 /// A request with a known size.
-pub(crate) trait Bytes {
+pub trait Bytes {
     /// Returns about how many bytes it stores.
     fn bytes(&self) -> usize;
 }
@@ -212,7 +210,7 @@ impl JsonText {
         part: impl FnOnce() -> String,
     ) -> Result<(), CheckpointError> {
         self.name(name);
-        let json = json.check().map_err(|cause| error::not_json(thread, &part(), cause))?;
+        let json = json.check().map_err(|cause| not_json(thread, &part(), cause))?;
         self.0.extend_from_slice(json.as_bytes());
         Ok(())
     }
@@ -224,7 +222,7 @@ impl JsonText {
         thread: &ThreadId,
         part: impl Fn() -> String,
     ) -> Result<(), CheckpointError> {
-        let json = update.json().map_err(|cause| error::not_json(thread, &part(), cause))?;
+        let json = update.json().map_err(|cause| not_json(thread, &part(), cause))?;
         self.json("update", &json, thread, part)
     }
 
@@ -252,17 +250,17 @@ fn applied_text(thread: &ThreadId, applied: &[AppliedTask]) -> Result<String, Ch
 
 /// A folded task, in the column `applied`.
 #[derive(Deserialize)]
-pub(crate) struct Applied<'a> {
-    pub(crate) slot: u32,
+pub struct Applied<'a> {
+    pub slot: u32,
     #[serde(borrow)]
-    pub(crate) node: Cow<'a, str>,
+    pub node: Cow<'a, str>,
     /// `None` if it is in the task's record.
     #[serde(borrow, default, deserialize_with = "present")]
-    pub(crate) update: Option<&'a RawValue>,
+    pub update: Option<&'a RawValue>,
 }
 
 /// Reads the column `applied`.
-pub(crate) fn applied(json: &[u8]) -> serde_json::Result<Vec<Applied<'_>>> {
+pub fn applied(json: &[u8]) -> serde_json::Result<Vec<Applied<'_>>> {
     serde_json::from_slice(json)
 }
 
@@ -295,7 +293,7 @@ enum End {
 }
 
 /// Reads the column `record`.
-pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
+pub fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
     let record: Record<'_> = serde_json::from_slice(json)?;
     let lacks =
         |field: &str| serde::de::Error::custom(format!("a {} task without `{field}`", text(&record.end)));
@@ -331,11 +329,7 @@ pub(crate) fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
 }
 
 /// Writes the column `record`.
-pub(crate) fn record_text(
-    thread: &ThreadId,
-    slot: u32,
-    record: &TaskRecord,
-) -> Result<String, CheckpointError> {
+pub fn record_text(thread: &ThreadId, slot: u32, record: &TaskRecord) -> Result<String, CheckpointError> {
     let (failure, record) = match record {
         TaskRecord::Handled { failure, handler } => (Some(failure), &**handler),
         TaskRecord::Finished { failure, .. } => (failure.as_ref(), record),
@@ -378,7 +372,7 @@ pub(crate) fn record_text(
 }
 
 /// Writes the column `snapshot`, an object in the order of the channels.
-pub(crate) fn snapshot_text(thread: &ThreadId, channels: &[ChannelValue]) -> Result<String, CheckpointError> {
+pub fn snapshot_text(thread: &ThreadId, channels: &[ChannelValue]) -> Result<String, CheckpointError> {
     let mut json = JsonText::default();
     json.open();
     for ChannelValue { channel, json: value } in channels {
@@ -391,7 +385,7 @@ pub(crate) fn snapshot_text(thread: &ThreadId, channels: &[ChannelValue]) -> Res
 struct Snapshot<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 /// Reads the column `snapshot`.
-pub(crate) fn snapshot(json: &[u8]) -> serde_json::Result<Vec<ChannelValue>> {
+pub fn snapshot(json: &[u8]) -> serde_json::Result<Vec<ChannelValue>> {
     let Snapshot(channels) = serde_json::from_slice(json)?;
     let owned = |(channel, value): (Cow<'_, str>, &RawValue)| ChannelValue {
         channel: channel.into_owned(),
@@ -425,7 +419,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Snapshot<'a> {
 }
 
 /// Reads the column `source`.
-pub(crate) fn source(name: &str) -> Result<Source, String> {
+pub fn source(name: &str) -> Result<Source, String> {
     [Source::Input, Source::Loop, Source::Update, Source::Fork]
         .into_iter()
         .find(|source| source.as_str() == name)
@@ -435,6 +429,12 @@ pub(crate) fn source(name: &str) -> Result<Source, String> {
 /// Deserializes an existing field, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(deserializer).map(Some)
+}
+
+/// Creates the error of a value that should be stored as JSON and is not JSON.
+fn not_json(thread: &ThreadId, part: &str, cause: serde_json::Error) -> CheckpointError {
+    let what = format!("cannot store {part} of thread `{thread}`: it is not JSON");
+    CheckpointError::Storage { what, source: Some(cause.into()) }
 }
 
 /// Why no stored part fails to become JSON.
