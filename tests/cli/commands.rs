@@ -130,7 +130,7 @@ async fn every_command_with_a_database_is_tried() {
     while let Some(command) = pending.pop() {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let help = help(&words).await;
-        if help.contains("--db <FILE>") {
+        if help.contains("--db <FILE|URL>") {
             with_database.insert(command.join(" "));
         }
         pending.extend(listed(&help).into_iter().map(|name| [command.clone(), vec![name]].concat()));

@@ -28,6 +28,8 @@ mod own_program;
 mod own_refusals;
 mod own_texts;
 mod owners;
+#[cfg(unix)]
+mod postgres;
 mod real_model;
 mod refusals;
 mod replay;

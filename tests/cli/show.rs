@@ -215,10 +215,10 @@ Arguments:
   <TEXT>    The message
 
 Options:
-      --db <FILE>  The database [default: `.superstep/threads.db` under `--cwd`]
-      --cwd <DIR>  The folder that the tools cannot leave [default: the current one]
-      --json       Print JSON: one object per line
-  -h, --help       Print help
+      --db <FILE|URL>  The database [default: `.superstep/threads.db` under `--cwd`]
+      --cwd <DIR>      The folder that the tools cannot leave [default: the current one]
+      --json           Print JSON: one object per line
+  -h, --help           Print help
 "
     );
     let prune = place.run(&["prune", "--help"]).await.ok().stdout;
@@ -237,7 +237,7 @@ Options:
       --older-than <DURATION>  Delete those older than this, such as `12h`, `30d` or `2w`
       --leaves                 Retain the last one of each branch
   -y, --yes                    Skip the confirmation
-      --db <FILE>              The database [default: `.superstep/threads.db` under `--cwd`]
+      --db <FILE|URL>          The database [default: `.superstep/threads.db` under `--cwd`]
       --cwd <DIR>              The folder that the tools cannot leave [default: the current one]
       --json                   Print JSON: one object per line
   -h, --help                   Print help

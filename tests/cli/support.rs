@@ -92,6 +92,7 @@ impl Place {
             .env_remove("OPENAI_BASE_URL")
             .env_remove("OPENAI_MODEL")
             .env_remove("OPENAI_API_KEY")
+            .env_remove("SUPERSTEP_DB")
             .env("SUPERSTEP_LOCAL_SERVERS", "")
             .env("SUPERSTEP_STATE_DIR", self.state_folder())
             .env("NO_PROXY", "*")

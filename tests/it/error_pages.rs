@@ -15,6 +15,8 @@ mod from_ss160;
 mod from_ss176;
 mod from_ss190;
 mod from_ss301;
+#[cfg(all(feature = "postgres", unix))]
+mod from_ss315;
 mod setup;
 
 use std::{

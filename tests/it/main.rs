@@ -15,6 +15,8 @@ mod llm;
 #[cfg(all(feature = "mcp", unix))]
 mod mcp;
 mod nodes;
+#[cfg(all(feature = "postgres", unix))]
+mod postgres;
 mod simulation;
 mod tidy;
 #[cfg(all(feature = "openai", feature = "sqlite"))]

@@ -97,6 +97,8 @@ pub(crate) enum Backend {
     Text(Mutex<Arc<MemoryCheckpointer>>),
     #[cfg(feature = "sqlite")]
     Sqlite(tempfile::TempDir),
+    #[cfg(all(feature = "postgres", unix))]
+    Postgres(crate::postgres::Schema),
 }
 
 impl Backend {
@@ -113,6 +115,12 @@ impl Backend {
     #[cfg(feature = "sqlite")]
     pub(crate) fn sqlite() -> Self {
         Self::Sqlite(tempfile::tempdir().unwrap())
+    }
+
+    /// `None` where PostgreSQL is not installed.
+    #[cfg(all(feature = "postgres", unix))]
+    pub(crate) fn postgres() -> Option<Self> {
+        crate::postgres::Schema::new().map(Self::Postgres)
     }
 
     /// Opens the store as in a new process: a database is opened again.
@@ -132,6 +140,8 @@ impl Backend {
                 let path = folder.path().join("threads.db");
                 Arc::new(superstep::sqlite::SqliteCheckpointer::open(path).unwrap())
             }
+            #[cfg(all(feature = "postgres", unix))]
+            Self::Postgres(schema) => schema.open(),
         }
     }
 
@@ -152,7 +162,7 @@ async fn moved(store: &MemoryCheckpointer) -> MemoryCheckpointer {
     next
 }
 
-/// Makes each scenario a test in memory, a test in memory with threads that are moved as text, and a test in a database.
+/// Makes each scenario a test in memory, a test in memory with threads that are moved as text, and a test in each database.
 macro_rules! on_every_store {
     ($($(#[$attribute:meta])* async fn $name:ident($backend:ident: Backend) $body:block)*) => {$(
         $(#[$attribute])*
@@ -173,6 +183,14 @@ macro_rules! on_every_store {
             #[tokio::test(start_paused = true)]
             async fn in_sqlite() {
                 super::$name(crate::support::Backend::sqlite()).await;
+            }
+
+            #[cfg(all(feature = "postgres", unix))]
+            #[tokio::test(start_paused = true)]
+            async fn in_postgres() {
+                if let Some(backend) = crate::support::Backend::postgres() {
+                    super::$name(backend).await;
+                }
             }
         }
     )*};

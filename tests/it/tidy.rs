@@ -15,12 +15,13 @@ mod roots;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 14] = [
+const ROOMS: [(&str, &[&str]); 15] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
     ("superstep-checkpoint", &["superstep-engine", "superstep-state"]),
     ("superstep-sqlite", &["superstep-checkpoint", "superstep-state", "superstep-engine"]),
+    ("superstep-postgres", &["superstep-checkpoint", "superstep-state", "superstep-engine"]),
     ("superstep-graph", &["superstep-engine", "superstep-state", "superstep-checkpoint", "superstep-macros"]),
     ("superstep-llm", &["superstep-macros"]),
     ("superstep-tools", &["superstep-llm"]),
@@ -42,15 +43,17 @@ const ROOMS: [(&str, &[&str]); 14] = [
             "superstep-memory",
             "superstep-mcp",
             "superstep-sqlite",
+            "superstep-postgres",
         ],
     ),
     ("superstep-cli", &["superstep"]),
 ];
 
 /// The dependencies that only certain crates may have.
-const SECRETS: [(&str, &[&str]); 5] = [
+const SECRETS: [(&str, &[&str]); 6] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-sqlite"]),
+    ("tokio-postgres", &["superstep-postgres"]),
     ("petgraph", &["superstep-engine"]),
     ("rpds", &["superstep-state"]),
     ("rmcp", &["superstep-mcp"]),

@@ -26,6 +26,8 @@ guides! {
     limits = "docs/limits.md";
     subgraphs = "docs/subgraphs.md";
     store = "docs/store.md";
+    #[cfg(feature = "postgres")]
+    postgres = "docs/postgres.md";
     #[cfg(feature = "agent")]
     presets = "docs/presets.md";
     #[cfg(feature = "agent")]

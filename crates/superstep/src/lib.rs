@@ -12,6 +12,8 @@ pub use superstep_llm as llm;
 pub use superstep_mcp as mcp;
 #[cfg(feature = "agent")]
 pub use superstep_memory as memory;
+#[cfg(feature = "postgres")]
+pub use superstep_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use superstep_sqlite as sqlite;
 #[cfg(feature = "agent")]

@@ -23,7 +23,7 @@ use superstep_graph::Checkpointer;
 
 pub use self::{
     memories::check_memory,
-    operations::check_operations,
+    operations::{check_operations, check_some_operations},
     stores::{check_store, check_store_operations},
 };
 

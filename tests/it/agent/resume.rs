@@ -388,5 +388,7 @@ fn another(backend: &Backend) -> Backend {
         Backend::Memory(_) => Backend::memory(),
         Backend::Text(_) => Backend::text(),
         Backend::Sqlite(_) => Backend::sqlite(),
+        #[cfg(all(feature = "postgres", unix))]
+        Backend::Postgres(_) => Backend::postgres().expect("it is installed"),
     }
 }

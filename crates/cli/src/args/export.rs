@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::{
+    db::{DbArg, VARIABLE, database},
     own::OwnDatabaseArgs,
     shared::{DatabaseArgs, LocationArgs},
     values::{new_thread_name, thread_name},
@@ -63,8 +64,8 @@ pub(crate) struct OwnExportArgs {
     #[command(flatten)]
     pub(crate) text: TextArgs,
     /// The database [default: `.superstep/threads.db` under the current folder].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) db: Option<PathBuf>,
+    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
+    pub(crate) db: Option<DbArg>,
 }
 
 #[derive(Args, Debug)]

@@ -3,6 +3,7 @@
 //! Start at [`command_line::Command`].
 
 pub(crate) mod command_line;
+pub(crate) mod db;
 pub(crate) mod decisions;
 pub(crate) mod export;
 pub(crate) mod memory;

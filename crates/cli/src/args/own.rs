@@ -1,11 +1,10 @@
 //! The command line of a program with graphs of its own.
 
-use std::path::PathBuf;
-
 use clap::{Args, Parser, Subcommand};
 
 use crate::args::{
     command_line::Format,
+    db::{DbArg, VARIABLE, database},
     export::{OwnExportArgs, OwnImportArgs},
     shared::TwoStatesArgs,
     values::{new_thread_name, thread_name},
@@ -98,8 +97,8 @@ Examples:
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OwnDatabaseArgs {
     /// The database [default: `.superstep/threads.db` under the current folder].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) db: Option<PathBuf>,
+    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
+    pub(crate) db: Option<DbArg>,
     /// Print JSON: one object per line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -279,6 +278,6 @@ pub(crate) struct OwnDrawArgs {
     #[arg(long, value_name = "THREAD", value_parser = thread_name)]
     pub(crate) thread: Option<String>,
     /// The database [default: `.superstep/threads.db` under the current folder].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) db: Option<PathBuf>,
+    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
+    pub(crate) db: Option<DbArg>,
 }

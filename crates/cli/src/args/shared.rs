@@ -6,14 +6,17 @@ use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use serde::{Deserialize, Serialize};
 use superstep::{agent::presets::PRESETS, llm::ApiKey};
 
-use super::values::{ThreadAt, thread_at, thread_name};
+use super::{
+    db::{DbArg, VARIABLE, database},
+    values::{ThreadAt, thread_at, thread_name},
+};
 
 /// The folder and the database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LocationArgs {
     /// The database [default: `.superstep/threads.db` under `--cwd`].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) db: Option<PathBuf>,
+    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
+    pub(crate) db: Option<DbArg>,
     /// The folder that the tools cannot leave [default: the current one].
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,

@@ -3,19 +3,20 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use superstep::{
     CheckpointId, Checkpointer, ThreadId,
     checkpoint::CheckpointError,
+    postgres::{PostgresCheckpointer, PostgresOptions},
     sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous},
     tools::make_private_folder,
 };
 
 use crate::{
-    args::shared::LocationArgs,
-    config::{private, remembered::Remembered, trust::Decided},
+    args::{db::DbArg, shared::LocationArgs},
+    config::{place::Db, private, remembered::Remembered, trust::Decided},
     output::{
         exit::{Exit, Failure},
         text::quoted,
@@ -31,7 +32,9 @@ pub(crate) struct Location {
     program: String,
     /// Canonical.
     pub(crate) cwd: PathBuf,
-    db: PathBuf,
+    db: Db,
+    /// The connections to a server, once it is opened for writing.
+    server: OnceLock<Arc<dyn Checkpointer>>,
     /// The given flags, for suggested commands.
     given: LocationArgs,
 }
@@ -39,22 +42,27 @@ pub(crate) struct Location {
 impl Location {
     /// Resolves the folder and the database.
     ///
-    /// # Errors    The folder is missing or not a folder.
-    pub(crate) fn new(given: LocationArgs) -> Result<Self, Failure> {
+    /// # Errors    The folder is missing or not a folder, or the URL of the database is not valid.
+    pub(crate) fn new(mut given: LocationArgs) -> Result<Self, Failure> {
+        // An empty variable counts as unset.
+        given.db = given.db.filter(|db| !db.0.is_empty());
         let cwd = folder(given.cwd.as_deref().unwrap_or(Path::new(".")))?;
-        let db = given.db.clone().unwrap_or_else(|| cwd.join(DATABASE));
-        Ok(Self { program: "superstep".to_owned(), cwd, db, given })
+        let db = match &given.db {
+            Some(given) => Db::parse(given)?,
+            None => Db::File(cwd.join(DATABASE)),
+        };
+        Ok(Self { program: "superstep".to_owned(), cwd, db, server: OnceLock::new(), given })
     }
 
     /// Resolves the database of a program with graphs of its own.
     ///
     /// # Errors    The current folder is missing.
-    pub(crate) fn of_program(program: &str, db: Option<PathBuf>) -> Result<Self, Failure> {
+    pub(crate) fn of_program(program: &str, db: Option<DbArg>) -> Result<Self, Failure> {
         Ok(Self { program: program.to_owned(), ..Self::new(LocationArgs { db, cwd: None })? })
     }
 
-    /// Returns the file of the database.
-    pub(crate) fn db(&self) -> &Path {
+    /// Returns the place of the database.
+    pub(crate) fn db(&self) -> &Db {
         &self.db
     }
 
@@ -86,7 +94,7 @@ impl Location {
     /// Returns whether a folder has a database of its own that is not this one.
     fn is_of_other(&self, folder: &Path) -> bool {
         let own = folder.join(DATABASE);
-        own.exists() && own.canonicalize().ok() != self.db.canonicalize().ok()
+        own.exists() && own.canonicalize().ok() != self.db.file().and_then(|file| file.canonicalize().ok())
     }
 
     /// Returns all folders in which the user ran a thread and that still exist, beginning with that of its
@@ -167,17 +175,36 @@ impl Location {
     }
 
     /// Rejects a database that another user may have created or changed.
-    fn check(&self) -> Result<(), Failure> {
-        match self.db.parent() {
+    fn check(&self, file: &Path) -> Result<(), Failure> {
+        match file.parent() {
             Some(folder) if !self.has_own_db() => private::check(folder, private::OTHER_DATABASE)?,
-            _ => private::check_folder_of(&self.db)?,
+            _ => private::check_folder_of(file)?,
         }
-        private::check_database(&self.db)
+        private::check_database(file)
+    }
+
+    /// Returns whether the database has been created.
+    ///
+    /// # Errors    The server cannot be reached.
+    pub(crate) fn exists(&self) -> Result<bool, Failure> {
+        match &self.db {
+            Db::File(file) => Ok(file.exists()),
+            Db::Server(_) => Ok(self.look()?.is_some()),
+        }
     }
 
     /// Opens the database, and creates it if absent.
     pub(crate) fn open(&self) -> Result<Arc<dyn Checkpointer>, Failure> {
-        Ok(Arc::new(SqliteCheckpointer::open(self.database()?)?))
+        match &self.db {
+            Db::File(file) => Ok(Arc::new(SqliteCheckpointer::open(self.made(file)?)?)),
+            Db::Server(server) => {
+                if let Some(open) = self.server.get() {
+                    return Ok(open.clone());
+                }
+                let open = Arc::new(PostgresCheckpointer::open(server.options.clone())?);
+                Ok(self.server.get_or_init(|| open).clone())
+            }
+        }
     }
 
     /// Reopens the database if a configuration changes its settings.
@@ -186,16 +213,18 @@ impl Location {
         store: Arc<dyn Checkpointer>,
         options: SqliteOptions,
     ) -> Result<Arc<dyn Checkpointer>, Failure> {
-        if options.synchronous == Synchronous::default() {
-            return Ok(store);
+        match &self.db {
+            Db::File(file) if options.synchronous != Synchronous::default() => {
+                Ok(Arc::new(SqliteCheckpointer::open_with(self.made(file)?, options)?))
+            }
+            _ => Ok(store),
         }
-        Ok(Arc::new(SqliteCheckpointer::open_with(self.database()?, options)?))
     }
 
-    /// Returns the file of the database, and creates its folder if absent.
-    pub(crate) fn database(&self) -> Result<&Path, Failure> {
+    /// Creates the folder of a database in a file if absent, and returns the file.
+    fn made<'f>(&self, file: &'f Path) -> Result<&'f Path, Failure> {
         if !self.has_own_db()
-            && let Some(folder) = self.db.parent()
+            && let Some(folder) = file.parent()
         {
             make_private_folder(folder).map_err(|cause| {
                 let folder = folder.display();
@@ -205,17 +234,24 @@ impl Location {
                 Failure::new(Exit::Database, message)
             })?;
         }
-        self.check()?;
-        Ok(&self.db)
+        self.check(file)?;
+        Ok(file)
     }
 
     /// Opens the database for reading; `None` if the folder has none yet.
     pub(crate) fn look(&self) -> Result<Option<Arc<dyn Checkpointer>>, Failure> {
-        if !self.has_own_db() && !self.db.exists() {
-            return Ok(None);
+        match &self.db {
+            Db::File(file) if !self.has_own_db() && !file.exists() => Ok(None),
+            Db::File(file) => {
+                self.check(file)?;
+                Ok(Some(Arc::new(SqliteCheckpointer::open_read_only(file)?)))
+            }
+            Db::Server(server) => {
+                let options = PostgresOptions { read_only: true, ..server.options.clone() };
+                let found = PostgresCheckpointer::find(options)?;
+                Ok(found.map(|store| Arc::new(store) as Arc<dyn Checkpointer>))
+            }
         }
-        self.check()?;
-        Ok(Some(Arc::new(SqliteCheckpointer::open_read_only(&self.db)?)))
     }
 
     /// Opens the database for reading.
@@ -243,7 +279,7 @@ impl Location {
 
     /// Returns the error for an unknown thread.
     pub(crate) fn unknown(&self, thread: &str) -> Failure {
-        let db = self.db.display();
+        let db = &self.db;
         let message =
             format!("thread `{thread}` does not exist in `{db}`; see `{}`", self.command("threads", &[]));
         Failure::new(Exit::Thread, message)
@@ -257,13 +293,13 @@ impl Location {
             text.push_str(&quoted(word));
         };
         words.iter().for_each(|word| add(word));
-        let folders = [("--db", &self.given.db), ("--cwd", &self.given.cwd)];
-        for (flag, path) in folders {
+        let db = self.given.db.as_ref().map(|_| self.db.argument());
+        let cwd = self.given.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        for (flag, path) in [("--db", db), ("--cwd", cwd)] {
             if let Some(path) = path {
                 add(flag);
                 // A path that looks like a flag would be parsed as one.
-                let path = path.to_string_lossy();
-                add(&if path.starts_with('-') { format!("./{path}").into() } else { path });
+                add(&if path.starts_with('-') { format!("./{path}") } else { path });
             }
         }
         text

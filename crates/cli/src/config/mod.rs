@@ -12,6 +12,7 @@ pub(crate) mod memory;
 mod misfit;
 pub(crate) mod model;
 mod own_database;
+pub(crate) mod place;
 pub(crate) mod private;
 pub(crate) mod profile;
 pub(crate) mod remembered;

@@ -25,7 +25,7 @@ impl Location {
         thread: Option<&ThreadId>,
         trust: bool,
     ) -> Result<Arc<dyn Checkpointer>, Failure> {
-        let is_new = !self.db().exists();
+        let is_new = !self.exists()?;
         let store = self.open()?;
         match thread {
             Some(thread) => self.check_own(&*store, thread, is_new || trust).await?,
@@ -57,7 +57,7 @@ impl Location {
         let why = if decided.is_imported() {
             format!("thread `{thread}` was imported from a file, so it")
         } else if !self.is_own()? {
-            let db = self.db().display();
+            let db = self.db();
             format!("this program did not create the database `{db}` on this machine, so thread `{thread}`")
         } else {
             return Ok(());

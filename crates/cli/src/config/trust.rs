@@ -33,6 +33,7 @@ use superstep::{
 
 use crate::{
     config::{
+        place::Db,
         private,
         remembered::Remembered,
         state_folder::{self, OTHER_FOLDER},
@@ -87,10 +88,17 @@ impl Decided {
     /// Reads the decisions about a thread of a database.
     ///
     /// # Errors    The file is damaged, or writable by others.
-    pub(crate) fn about(database: &Path, thread: &str) -> Result<Arc<Self>, Failure> {
-        let real = database.canonicalize();
-        let identity = real.as_ref().ok().and_then(|real| identity(&fs::metadata(real).ok()?));
-        let (Ok(real), Some(file)) = (real, identity) else {
+    pub(crate) fn about(database: &Db, thread: &str) -> Result<Arc<Self>, Failure> {
+        let (real, identity) = match database {
+            Db::File(file) => {
+                let real = file.canonicalize().ok();
+                let identity = real.as_ref().and_then(|real| identity(&fs::metadata(real).ok()?));
+                (real, identity)
+            }
+            // Its name is its identity: whoever can replace the server's database can write any thread.
+            Db::Server(_) => (Some(database.to_string().into()), Some("server".to_owned())),
+        };
+        let (Some(real), Some(file)) = (real, identity) else {
             let record = Record { thread: thread.to_owned(), ..Record::default() };
             return Ok(Arc::new(Self { place: None, record: Mutex::new(record), untaken: Mutex::default() }));
         };

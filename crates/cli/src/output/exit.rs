@@ -85,6 +85,7 @@ impl From<CheckpointError> for Failure {
         let exit = match error {
             CheckpointError::Busy { .. }
             | CheckpointError::Conflict { .. }
+            | CheckpointError::LeaseLost { .. }
             | CheckpointError::NoThread { .. }
             | CheckpointError::ThreadExists { .. } => Exit::Thread,
             _ => Exit::Database,

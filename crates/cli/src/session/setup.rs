@@ -27,6 +27,7 @@ use crate::{
         location::Location,
         memory::{self, Memory},
         model::{Choice, Environment, ModelInputs, say_again},
+        place::Db,
         remembered::Remembered,
         trust::Decided,
     },
@@ -64,7 +65,7 @@ pub(crate) struct Basis {
     is_unknown: bool,
     config: ReactConfig,
     pub(crate) decided: Arc<Decided>,
-    db: PathBuf,
+    db: Db,
 }
 
 impl Basis {
@@ -158,7 +159,7 @@ impl Basis {
             choice.again.extend(["--base-url".to_owned(), url.clone()]);
         }
         let config = configuration.react(choice.name == OFFLINE);
-        let db = location.db().to_owned();
+        let db = location.db().clone();
         Ok(Self { thread, user, choice, configuration, cwd, last_cwd, is_unknown, config, decided, db })
     }
 

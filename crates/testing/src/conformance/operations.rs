@@ -49,9 +49,21 @@ pub fn check_operations<P>(
     make: impl AsyncFn() -> (Arc<dyn Checkpointer>, P),
     restart: impl AsyncFn(Arc<dyn Checkpointer>, &P) -> Arc<dyn Checkpointer>,
 ) {
+    check_some_operations(Config::default().cases, make, restart);
+}
+
+/// Executes this number of sequences like [`check_operations`], for a store whose answers take long.
+///
+/// # Panics
+/// See [`check_operations`].
+pub fn check_some_operations<P>(
+    sequences: u32,
+    make: impl AsyncFn() -> (Arc<dyn Checkpointer>, P),
+    restart: impl AsyncFn(Arc<dyn Checkpointer>, &P) -> Arc<dyn Checkpointer>,
+) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime without drivers starts");
-    let config = Config { failure_persistence: None, ..Config::default() };
+    let config = Config { failure_persistence: None, cases: sequences, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let result = runner.run(&vec(operation(), 1..40), |operations| {
         runtime.block_on(async {

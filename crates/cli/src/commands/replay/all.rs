@@ -86,7 +86,7 @@ impl Cases {
             let store = location.look()?.ok_or_else(|| {
                 let message = format!(
                     "there is no database `{}`; name one with `--db`, or a folder of texts: `--all FOLDER`",
-                    location.db().display()
+                    location.db()
                 );
                 Failure::new(Exit::Thread, message)
             })?;

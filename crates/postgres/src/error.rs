@@ -1,0 +1,266 @@
+//! The errors of a database, with remedies.
+
+use std::{error::Error, fmt, io};
+
+use deadpool_postgres::{HookError, PoolError};
+use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
+use tokio_postgres::error::SqlState;
+
+use crate::location::Location;
+
+/// A failed attempt of a request.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The server or the connection.
+    Server(tokio_postgres::Error),
+    /// No connection was available in time.
+    NoConnection,
+    /// The server did not answer in time.
+    NoAnswer,
+    /// Not to be repeated.
+    Refused(CheckpointError),
+}
+
+impl From<tokio_postgres::Error> for Failed {
+    fn from(cause: tokio_postgres::Error) -> Self {
+        Self::Server(cause)
+    }
+}
+
+impl From<CheckpointError> for Failed {
+    fn from(error: CheckpointError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<PoolError> for Failed {
+    fn from(cause: PoolError) -> Self {
+        match cause {
+            PoolError::Backend(cause) | PoolError::PostCreateHook(HookError::Backend(cause)) => {
+                Self::Server(cause)
+            }
+            _ => Self::NoConnection,
+        }
+    }
+}
+
+impl Failed {
+    /// Returns whether the same request may succeed later: the connection broke, the server restarts, or two transactions waited
+    /// for each other.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Server(cause) => match cause.code() {
+                Some(code) => {
+                    let class = &code.code()[..2];
+                    class == "08"
+                        || [
+                            SqlState::ADMIN_SHUTDOWN,
+                            SqlState::CRASH_SHUTDOWN,
+                            SqlState::CANNOT_CONNECT_NOW,
+                            SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+                            SqlState::T_R_SERIALIZATION_FAILURE,
+                            SqlState::T_R_DEADLOCK_DETECTED,
+                        ]
+                        .contains(code)
+                }
+                None => cause.is_closed() || is_io(cause),
+            },
+            Self::NoAnswer => true,
+            Self::NoConnection | Self::Refused(_) => false,
+        }
+    }
+
+    /// Returns whether a server has answered.
+    pub(crate) fn is_of_server(&self) -> bool {
+        matches!(self, Self::Server(cause) if cause.code().is_some())
+    }
+
+    /// Converts the failure of `action`.
+    pub(crate) fn into_error(self, place: &Location, action: &str) -> CheckpointError {
+        match self {
+            Self::Server(cause) => database(place, action, cause),
+            Self::NoConnection => CheckpointError::Storage {
+                what: format!(
+                    "cannot {action} in database `{place}`: no connection is free in time; set more connections, or check the server"
+                ),
+                source: None,
+            },
+            Self::NoAnswer => CheckpointError::Storage {
+                what: format!(
+                    "cannot {action} in database `{place}`: the server does not answer; check it and the network"
+                ),
+                source: None,
+            },
+            Self::Refused(error) => error,
+        }
+    }
+}
+
+/// Returns whether reading or writing a connection failed.
+fn is_io(cause: &tokio_postgres::Error) -> bool {
+    let mut next = cause.source();
+    while let Some(cause) = next {
+        if cause.is::<io::Error>() {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}
+
+/// The message of the server with its code.
+#[derive(Debug)]
+struct Refusal {
+    message: String,
+    code: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (SQLSTATE {})", self.message, self.code)
+    }
+}
+
+impl Error for Refusal {}
+
+/// Converts an error of the server during `action`.
+fn database(place: &Location, action: &str, cause: tokio_postgres::Error) -> CheckpointError {
+    let failed = format!("cannot {action} in database `{place}`");
+    let Some(refused) = cause.as_db_error() else {
+        let advice = match cause.is_closed() || is_io(&cause) {
+            true => "the server cannot be reached, or closed the connection; check that it runs, and the URL",
+            false => "the client of PostgreSQL refused",
+        };
+        return storage(format!("{failed}: {advice}"), cause);
+    };
+    let code = refused.code();
+    let advice = match code.code() {
+        "57P01" | "57P02" | "57P03" => "the server is shutting down or starting; try again",
+        "28000" | "28P01" => "the server refused the user or the password; check the URL",
+        "3D000" => "the database does not exist; create it, or use another",
+        "42501" => "the user has not the right; grant it, or use another user",
+        "42P01" | "3F000" => "it has no tables of superstep; open it for writing once",
+        "53100" => "the server's disk is full; free some space and resume from the last checkpoint",
+        "53300" => "the server has too many connections; lower those of its clients, or raise its limit",
+        "57014" => "the statement took too long; raise its limit, or check the server's load",
+        "55P03" => "another program holds a lock for too long; wait until it is done, or end it",
+        "25006" => "the server or the connection is for reading only; use the primary server",
+        "XX001" | "XX002" => {
+            let what = format!("{failed}: database `{place}` is damaged; restore it from a backup");
+            return corrupt(what, refusal(refused));
+        }
+        _ => "the server refused",
+    };
+    storage(format!("{failed}: {advice}"), refusal(refused))
+}
+
+/// Without the details of the message, which quote stored values.
+fn refusal(refused: &tokio_postgres::error::DbError) -> Refusal {
+    Refusal { message: refused.message().to_owned(), code: refused.code().code().to_owned() }
+}
+
+pub(crate) fn wrong_url(why: &str) -> CheckpointError {
+    CheckpointError::Storage { what: format!("invalid URL of a PostgreSQL database: {why}"), source: None }
+}
+
+pub(crate) fn wrong_schema(schema: &str) -> CheckpointError {
+    let what = format!(
+        "invalid schema name `{schema}`: use lower-case letters, digits and `_`, at most 63, and no `pg_` at the beginning"
+    );
+    CheckpointError::Storage { what, source: None }
+}
+
+/// Creates the error of a database of another program, or of a newer version of this one.
+pub(crate) fn not_ours(place: &Location, why: &str) -> CheckpointError {
+    CheckpointError::Storage { what: format!("cannot open database `{place}`: {why}"), source: None }
+}
+
+pub(crate) fn no_tls(cause: impl Error + Send + Sync + 'static) -> CheckpointError {
+    storage("cannot set up TLS for PostgreSQL; check the certificates of the system".to_owned(), cause)
+}
+
+pub(crate) fn no_service(cause: io::Error) -> CheckpointError {
+    storage("cannot start the OS thread that serves a PostgreSQL database".to_owned(), cause)
+}
+
+/// Creates the error of a request whose task panicked.
+pub(crate) fn service_ended(place: &Location) -> CheckpointError {
+    let what = format!("the OS thread that served database `{place}` has panicked; open it again");
+    CheckpointError::Storage { what, source: None }
+}
+
+pub(crate) fn read_only(place: &Location) -> CheckpointError {
+    let what = format!("{place} was opened for reading only; open it for writing");
+    CheckpointError::Storage { what, source: None }
+}
+
+/// Creates the error of a thread with the maximum number of checkpoints.
+pub(crate) fn too_long(thread: &ThreadId) -> CheckpointError {
+    let what =
+        format!("thread `{thread}` has {} checkpoints, the most there can be; use another thread", u32::MAX);
+    CheckpointError::Storage { what, source: None }
+}
+
+/// Creates the error of a checkpoint with data that this program did not write.
+pub(crate) fn damaged(
+    place: &Location,
+    thread: &ThreadId,
+    id: CheckpointId,
+    part: &str,
+    cause: impl Into<Box<dyn Error + Send + Sync>>,
+) -> CheckpointError {
+    let what = format!(
+        "checkpoint {id} of thread `{thread}` in database `{place}` is damaged: superstep did not write this {part}; resume from an \
+         older checkpoint, or restore the database from a backup"
+    );
+    corrupt(what, cause)
+}
+
+/// The reason to refuse a row whose checksum does not fit.
+pub(crate) const CHECKSUM: &str = "its checksum does not match its content";
+
+/// Creates the error of a checkpoint with a changed row.
+pub(crate) fn changed(place: &Location, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
+    let what = format!(
+        "checkpoint {id} of thread `{thread}` in database `{place}` is damaged: {part}; resume from an older checkpoint, or restore \
+         the database from a backup"
+    );
+    corrupt(what, CHECKSUM)
+}
+
+/// Creates the error of a thread whose own row was changed.
+pub(crate) fn damaged_thread(
+    place: &Location,
+    thread: &str,
+    cause: impl Into<Box<dyn Error + Send + Sync>>,
+) -> CheckpointError {
+    let what = format!(
+        "the row of {thread} in the table `threads` in database `{place}` is damaged; restore the database from a backup, or delete the \
+         thread"
+    );
+    corrupt(what, cause)
+}
+
+/// Creates the error of a thread with fewer rows of some kind than its own row states.
+pub(crate) fn lost_rows(place: &Location, thread: &ThreadId) -> CheckpointError {
+    let what = format!(
+        "thread `{thread}` in database `{place}` is damaged: checkpoints are missing, or too many; restore the database from a backup"
+    );
+    CheckpointError::Corrupt { what, source: None }
+}
+
+/// Creates the error of a checkpoint with a dangling reference.
+pub(crate) fn missing(place: &Location, thread: &ThreadId, id: CheckpointId, part: &str) -> CheckpointError {
+    let what = format!(
+        "checkpoint {id} of thread `{thread}` in database `{place}` is damaged: {part} is missing; restore the database from a backup"
+    );
+    CheckpointError::Corrupt { what, source: None }
+}
+
+fn storage(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
+    CheckpointError::Storage { what, source: Some(cause.into()) }
+}
+
+fn corrupt(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
+    CheckpointError::Corrupt { what, source: Some(cause.into()) }
+}

@@ -1,0 +1,227 @@
+//! One writer for each thread, among all processes.
+//!
+//! ```text
+//!          acquire: a new token                         every write: is the token still in the table?
+//! free ───────────────────────────► owned by A ◄──── renew, three times in the time of a lease
+//!   ▲                                │     │
+//!   └──── release: delete the row ───┘     └── no renewal until `expires_at` ──► owned by B, with another token
+//! ```
+//!
+//! The server's clock decides. An owner that was stopped for longer than its lease may continue if no other took it over; otherwise
+//! its token is gone, and each of its writes is refused in the transaction that would store it.
+//!
+//! Start at [`acquire`].
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use superstep_checkpoint::{CheckpointError, ThreadId};
+use tokio::time::Instant;
+use tokio_postgres::types::Type;
+
+use crate::{
+    database::{Database, Open, repeated},
+    error::Failed,
+    query::Query,
+    rows::name_of,
+    service::Service,
+};
+
+/// The longest pause between two attempts to take over the lease of another process.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The first of these pauses; each is twice as long as the one before, up to the longest.
+const SHORT_PAUSE: Duration = Duration::from_millis(10);
+
+/// The leases of this opening of the database, by the name of the thread; without a token while they are acquired.
+#[derive(Default)]
+pub(crate) struct Held(Mutex<HashMap<ThreadId, Option<i64>>>);
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ThreadId, Option<i64>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the token with which a thread, or one of a subgraph, is written; `None` if this process has no lease.
+    pub(crate) fn token(&self, thread: &ThreadId) -> Option<i64> {
+        let held = self.lock();
+        match thread.is_child() {
+            true => held.get(&thread.root()).copied().flatten(),
+            false => held.get(thread).copied().flatten(),
+        }
+    }
+
+    fn tokens(&self) -> Vec<i64> {
+        self.lock().values().copied().flatten().collect()
+    }
+}
+
+/// The lease of a thread. Released when dropped.
+pub(crate) struct LeaseGuard {
+    database: Arc<Database>,
+    service: Arc<Service>,
+    thread: ThreadId,
+    token: i64,
+}
+
+impl Drop for LeaseGuard {
+    fn drop(&mut self) {
+        self.database.held.lock().remove(&self.thread);
+        let (database, thread, token) = (self.database.clone(), self.thread.clone(), self.token);
+        self.service.spawn_last(async move {
+            // A row that stays expires.
+            let _ = repeated!(&database, "release a lease", |_nth| release(&database, &thread, token));
+        });
+    }
+}
+
+async fn release(database: &Database, thread: &ThreadId, token: i64) -> Result<(), Failed> {
+    let session = database.session().await?;
+    let name = name_of(thread);
+    let mut query = Query::new();
+    query.sql("DELETE FROM leases WHERE hash = sha256(").bytes(&name).sql(") AND token = ").int(&token);
+    query.rows(session.client()).await?;
+    Ok(())
+}
+
+/// A name that is being leased, until the token is known.
+struct Claim<'a> {
+    database: &'a Database,
+    thread: &'a ThreadId,
+    is_kept: bool,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.database.held.lock().remove(self.thread);
+        }
+    }
+}
+
+/// Makes this opening of the database the only writer of a thread. Waits for another one as long as the options say.
+pub(crate) async fn acquire(open: Open, thread: ThreadId) -> Result<LeaseGuard, CheckpointError> {
+    let database = &*open.database;
+    database.check_writable()?;
+    let until = Instant::now() + database.options.lease_wait;
+    let mut pause = SHORT_PAUSE;
+    let token = loop {
+        let is_free = {
+            let mut held = database.held.lock();
+            let is_free = !held.contains_key(&thread);
+            if is_free {
+                held.insert(thread.clone(), None);
+            }
+            is_free
+        };
+        if is_free {
+            let mut claim = Claim { database, thread: &thread, is_kept: false };
+            let action = || format!("lease thread `{thread}`");
+            if let Some(token) = repeated!(database, action(), |_nth| take(database, &thread))? {
+                database.held.lock().insert(thread.clone(), Some(token));
+                claim.is_kept = true;
+                break token;
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(CheckpointError::Busy { thread });
+        }
+        tokio::time::sleep(pause.min(left)).await;
+        pause = (pause * 2).min(PAUSE);
+    };
+    Ok(LeaseGuard { database: open.database, service: open.service, thread, token })
+}
+
+/// Takes the lease of a thread, if it is free or its time is over; `None` otherwise.
+async fn take(database: &Database, thread: &ThreadId) -> Result<Option<i64>, Failed> {
+    let session = database.session().await?;
+    let (name, seconds) = (name_of(thread), database.options.lease.as_secs_f64());
+    let mut query = Query::new();
+    query.sql("INSERT INTO leases (hash, name, owner, token, expires_at) SELECT sha256(").bytes(&name);
+    query
+        .sql("), ")
+        .bytes(&name)
+        .sql(", ")
+        .text(&database.owner)
+        .sql(", nextval('lease_tokens'), clock_timestamp() + ");
+    query.value(&seconds, Type::FLOAT8).sql(
+        " * interval '1 second'
+         ON CONFLICT (hash) DO UPDATE SET owner = excluded.owner, token = excluded.token, expires_at = excluded.expires_at
+         WHERE leases.expires_at < clock_timestamp() OR leases.owner = excluded.owner
+         RETURNING token",
+    );
+    // A row of this owner is left of a lease that is released right now, or of an attempt whose answer was lost.
+    let row = query.row(session.client()).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// Renews the leases of this opening as long as it lives.
+pub(crate) async fn renew(database: std::sync::Weak<Database>) {
+    loop {
+        let Some(pause) = database.upgrade().map(|database| database.options.lease / 3) else { return };
+        tokio::time::sleep(pause.max(Duration::from_millis(1))).await;
+        let Some(database) = database.upgrade() else { return };
+        let tokens = database.held.tokens();
+        if !tokens.is_empty() {
+            // Leases that are not renewed may be taken over; writes find out.
+            let _ = repeated!(&database, "renew leases", |_nth| extend(&database, &tokens));
+        }
+    }
+}
+
+async fn extend(database: &Database, tokens: &Vec<i64>) -> Result<(), Failed> {
+    let session = database.session().await?;
+    let seconds = database.options.lease.as_secs_f64();
+    let mut query = Query::new();
+    query.sql("UPDATE leases SET expires_at = clock_timestamp() + ").value(&seconds, Type::FLOAT8);
+    query.sql(" * interval '1 second' WHERE owner = ").text(&database.owner);
+    query.sql(" AND token = ANY(").value(tokens, Type::INT8_ARRAY).sql(")");
+    query.rows(session.client()).await?;
+    Ok(())
+}
+
+/// The check of a write that its owner still has the lease. The row stays locked until the end of the transaction, so that no other process
+/// takes the lease over before.
+pub(crate) struct Fence {
+    root: ThreadId,
+    token: i64,
+}
+
+impl Fence {
+    /// Returns the check for a write to a thread; `None` if this process has no lease of it.
+    pub(crate) fn of(database: &Database, thread: &ThreadId) -> Option<Self> {
+        database.held.token(thread).map(|token| Self { root: thread.root(), token })
+    }
+
+    /// Appends a common table expression `fence` with a row if the lease is valid.
+    pub(crate) fn define<'a>(
+        &'a self,
+        query: &mut Query<'a>,
+        name: &'a (dyn tokio_postgres::types::ToSql + Sync),
+    ) {
+        query.sql("fence AS MATERIALIZED (").sql(LEASED).bytes(name).sql(") AND token = ").int(&self.token);
+        query.sql(" FOR SHARE)");
+    }
+
+    /// Returns the name of the leased thread.
+    pub(crate) fn name(&self) -> &[u8] {
+        name_of(&self.root)
+    }
+
+    /// Checks it in the current transaction.
+    pub(crate) async fn check(&self, session: &crate::database::Session) -> Result<(), Failed> {
+        let name = self.name();
+        let mut query = Query::new();
+        query.sql(LEASED).bytes(&name).sql(") AND token = ").int(&self.token).sql(" FOR SHARE");
+        match query.row(session.client()).await? {
+            Some(_) => Ok(()),
+            None => Err(CheckpointError::LeaseLost { thread: self.root.clone() }.into()),
+        }
+    }
+}
+
+const LEASED: &str = "SELECT 1 FROM leases WHERE hash = sha256(";

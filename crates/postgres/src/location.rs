@@ -1,0 +1,123 @@
+//! The location of a database, for messages: never its user and password.
+//!
+//! Start at [`Location`].
+
+use std::fmt;
+
+use superstep_checkpoint::CheckpointError;
+use tokio_postgres::{
+    Config,
+    config::{Host, SslMode},
+};
+
+use crate::{PostgresOptions, error};
+
+/// A schema of a database on a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    database: String,
+    server: String,
+    schema: String,
+}
+
+impl Location {
+    /// Parses the URL.
+    ///
+    /// # Errors    It is not a URL of PostgreSQL, or parts of its password could be taken for its server.
+    pub(crate) fn parse(options: &PostgresOptions) -> Result<(Self, Config), CheckpointError> {
+        let url = options.url();
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(error::wrong_url("it does not begin with `postgres://`"));
+        }
+        // The cause could quote a part of the password.
+        let mut config: Config = url.parse().map_err(|_| {
+            error::wrong_url(
+                "it is not valid; write special characters of the user and password as `%` codes",
+            )
+        })?;
+        if !options.has_plain_schema() {
+            return Err(error::wrong_schema(&options.schema));
+        }
+        let named = |host: &Host| match host {
+            Host::Tcp(name) => name.clone(),
+            #[cfg(unix)]
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let hosts: Vec<String> = config.get_hosts().iter().map(named).collect();
+        if hosts.iter().any(|host| host.contains('@')) {
+            return Err(error::wrong_url("its password has an `@`; write it as `%40`"));
+        }
+        if hosts.is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(error::wrong_url("it names no server"));
+        }
+        let ports = config.get_ports();
+        let port = |nth: usize| ports.get(nth).or(ports.first()).copied().unwrap_or(5432);
+        let server = hosts.iter().enumerate().map(|(nth, host)| format!("{host}:{}", port(nth)));
+        let server = server.collect::<Vec<_>>().join(",");
+        let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres").to_owned();
+        #[cfg(unix)]
+        if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
+            // A socket of the file system has no name to verify.
+            config.ssl_mode(SslMode::Disable);
+        }
+        config.connect_timeout(options.connect_timeout);
+        if config.get_application_name().is_none() {
+            config.application_name("superstep");
+        }
+        Ok((Self { database, server, schema: options.schema.clone() }, config))
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "postgres://{}/{}", self.server, self.database)?;
+        if self.schema != "superstep" { write!(f, ", schema {}", self.schema) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_has_the_password_or_the_user() {
+        for url in [
+            "postgres://ada:s3cret@db.example:6543/app",
+            "postgres://ada:s3cret@x@db.example/app",
+            "postgres://ada:s3cret/x@db.example/app",
+            "postgres://ada:s3cret@db.example:s3cret/app",
+            "postgres://ada:s3cret@db.example/app?s3cret=1",
+            "mysql://ada:s3cret@db.example/app",
+        ] {
+            let options = PostgresOptions::new(url);
+            let text = match Location::parse(&options) {
+                Ok((location, _)) => location.to_string(),
+                Err(error) => format!("{error:?}"),
+            };
+            assert!(!format!("{text} {options:?}").contains("s3cret"), "{text}");
+            assert!(!text.contains("ada"), "{text}");
+        }
+        let (location, _) = Location::parse(&"postgres://ada:s3cret@db.example:6543/app".into()).unwrap();
+        assert_eq!(location.to_string(), "postgres://db.example:6543/app");
+    }
+
+    #[test]
+    fn names_of_schemas_are_plain() {
+        for (schema, fits) in [
+            ("superstep", true),
+            ("_a1", true),
+            ("", false),
+            ("1a", false),
+            ("A", false),
+            ("a;b", false),
+            ("pg_x", false),
+        ] {
+            let options = PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::new("") };
+            assert_eq!(options.has_plain_schema(), fits, "{schema}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The settings of a database.
+//!
+//! Start at [`PostgresOptions`].
+
+use std::{fmt, time::Duration};
+
+use superstep_checkpoint::CheckpointError;
+
+use crate::location::Location;
+
+/// The URL of a database, which has a password: no output shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresUrl(String);
+
+impl From<&str> for PostgresUrl {
+    fn from(url: &str) -> Self {
+        Self(url.to_owned())
+    }
+}
+
+impl From<String> for PostgresUrl {
+    fn from(url: String) -> Self {
+        Self(url)
+    }
+}
+
+impl fmt::Debug for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PostgresUrl")
+    }
+}
+
+/// Options for connecting to a database.
+#[derive(Clone, Debug)]
+pub struct PostgresOptions {
+    /// The URL, such as `postgres://user:password@host:5432/database?sslmode=require`.
+    pub url: PostgresUrl,
+    /// The schema with the tables, which is created if it does not exist: lower-case letters, digits and `_`. `superstep` by default.
+    pub schema: String,
+    /// The maximum number of connections. 8 by default.
+    pub connections: usize,
+    /// The maximum wait for a connection, a new one or one of the pool. 5 s by default.
+    pub connect_timeout: Duration,
+    /// The maximum duration of a statement. 30 s by default.
+    pub statement_timeout: Duration,
+    /// The time during which a request is repeated while the server cannot be reached or ends connections, such as during its restart; 10 s by
+    /// default. A commit whose connection broke is repeated only if it was not stored.
+    pub reconnect: Duration,
+    /// The time for which a writer stays the owner of a thread without a sign of life. It renews its lease three times as often. 15 s by
+    /// default.
+    pub lease: Duration,
+    /// The maximum wait of [`lease`](superstep_checkpoint::Checkpointer::lease) for another writer of the thread before the
+    /// caller receives [`Busy`](superstep_checkpoint::CheckpointError::Busy). 100 ms by default, in which the release of a run that has
+    /// just ended reaches the server.
+    pub lease_wait: Duration,
+    /// `true` to refuse writes and to create no tables. `false` by default.
+    pub read_only: bool,
+    /// The maximum size of the states that are retained in memory between the runs of a thread, so that a run need not fold its
+    /// thread again; measured by their stored updates. 64 MiB by default; 0 retains none.
+    pub head_states_bytes: usize,
+}
+
+impl PostgresOptions {
+    /// Creates the default options for a connection URL, such as `postgres://user:password@host:5432/database?sslmode=require`. The
+    /// URL is never part of an error or a `Debug` output.
+    ///
+    /// `sslmode` is `disable`, `prefer` (the default) or `require`. A server's certificate is always verified by the certificate
+    /// authorities of the operating system.
+    pub fn new(url: impl Into<PostgresUrl>) -> Self {
+        Self {
+            url: url.into(),
+            schema: "superstep".to_owned(),
+            connections: 8,
+            connect_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(30),
+            reconnect: Duration::from_secs(10),
+            lease: Duration::from_secs(15),
+            lease_wait: Duration::from_millis(100),
+            read_only: false,
+            head_states_bytes: 64 << 20,
+        }
+    }
+
+    /// Returns the URL of the database without user, password and parameters, for messages.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Storage`] if the URL is not valid.
+    pub fn location(&self) -> Result<String, CheckpointError> {
+        Ok(Location::parse(self)?.0.to_string())
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url.0
+    }
+
+    /// Returns whether the schema's name needs no quotation marks and fits into PostgreSQL's names.
+    pub(crate) fn has_plain_schema(&self) -> bool {
+        let mut letters = self.schema.bytes();
+        letters.next().is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
+            && letters.all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'_')
+            && self.schema.len() < 64
+            && !self.schema.starts_with("pg_")
+    }
+}
+
+impl From<&str> for PostgresOptions {
+    fn from(url: &str) -> Self {
+        Self::new(url)
+    }
+}
+
+impl From<String> for PostgresOptions {
+    fn from(url: String) -> Self {
+        Self::new(url)
+    }
+}

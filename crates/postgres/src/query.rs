@@ -1,0 +1,77 @@
+//! A statement that is composed with its parameters.
+//!
+//! Start at [`Query`].
+
+use std::fmt::Write as _;
+
+use deadpool_postgres::ClientWrapper;
+use tokio_postgres::{
+    Row, Statement,
+    types::{ToSql, Type},
+};
+
+/// A statement with its parameters. Equal conditions result in equal texts, so that a connection prepares each only once.
+#[derive(Default)]
+pub(crate) struct Query<'a> {
+    sql: String,
+    params: Vec<&'a (dyn ToSql + Sync)>,
+    types: Vec<Type>,
+}
+
+impl<'a> Query<'a> {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a part of the statement.
+    pub(crate) fn sql(&mut self, part: &str) -> &mut Self {
+        self.sql.push_str(part);
+        self
+    }
+
+    /// Appends a parameter.
+    pub(crate) fn value(&mut self, value: &'a (dyn ToSql + Sync), of: Type) -> &mut Self {
+        self.params.push(value);
+        self.types.push(of);
+        let _ = write!(self.sql, "${}", self.params.len());
+        self
+    }
+
+    pub(crate) fn int(&mut self, value: &'a i64) -> &mut Self {
+        self.value(value, Type::INT8)
+    }
+
+    pub(crate) fn text(&mut self, value: &'a (dyn ToSql + Sync)) -> &mut Self {
+        self.value(value, Type::TEXT)
+    }
+
+    pub(crate) fn bytes(&mut self, value: &'a (dyn ToSql + Sync)) -> &mut Self {
+        self.value(value, Type::BYTEA)
+    }
+
+    /// Prepares it, if the connection did not do so before.
+    pub(crate) async fn prepare(&self, client: &ClientWrapper) -> Result<Statement, tokio_postgres::Error> {
+        client.prepare_typed_cached(&self.sql, &self.types).await
+    }
+
+    /// Executes it, prepared, and returns its rows. The request is sent when the future is polled for the first time, so that the
+    /// order of requests that are awaited together is that of their futures.
+    pub(crate) async fn run(
+        &self,
+        client: &ClientWrapper,
+        prepared: &Statement,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        client.query(prepared, &self.params).await
+    }
+
+    /// Prepares and executes it, and returns its rows.
+    pub(crate) async fn rows(&self, client: &ClientWrapper) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let prepared = self.prepare(client).await?;
+        self.run(client, &prepared).await
+    }
+
+    /// Prepares and executes it, and returns its first row.
+    pub(crate) async fn row(&self, client: &ClientWrapper) -> Result<Option<Row>, tokio_postgres::Error> {
+        Ok(self.rows(client).await?.into_iter().next())
+    }
+}

@@ -1,0 +1,93 @@
+//! The tables of a schema, in each of their versions, and their creation.
+//!
+//! Start at [`SCHEMA`].
+
+use deadpool_postgres::ClientWrapper;
+
+use crate::{error, error::Failed, location::Location};
+
+/// The tables of a schema, as SQL.
+///
+/// A promise: databases that this version wrote can be read by later ones.
+pub const SCHEMA: &str = include_str!("schema_1.sql");
+
+/// The statements that create each version from the one before. They are never changed; a new version is a new entry.
+const VERSIONS: [&str; 1] = [SCHEMA];
+
+/// The key of the lock of those who create or migrate tables: "superstep" as a number.
+const LOCK: i64 = 0x7375_7065_7273_7465;
+
+/// Returns whether the tables are current; `None` if there are none.
+///
+/// # Errors    The tables are of a newer version or of another program.
+pub(crate) async fn is_current(client: &ClientWrapper, place: &Location) -> Result<Option<bool>, Failed> {
+    Ok(version(client, place).await?.map(|version| version == VERSIONS.len()))
+}
+
+/// Creates or migrates the tables, one process at a time.
+///
+/// # Errors    See [`is_current`].
+pub(crate) async fn make(client: &ClientWrapper, place: &Location) -> Result<(), Failed> {
+    if is_current(client, place).await? == Some(true) {
+        return Ok(());
+    }
+    client.batch_execute("BEGIN").await?;
+    // Until the end of the transaction.
+    client.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    let found = match version(client, place).await? {
+        Some(found) => found,
+        None => {
+            let schema = place.schema();
+            // Not every user may create a schema, and one that exists needs no right to create it.
+            let known = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1";
+            if client.query_opt(known, &[&schema]).await?.is_none() {
+                client.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+            }
+            let versions = "CREATE TABLE versions (part text PRIMARY KEY, version bigint NOT NULL);
+                INSERT INTO versions VALUES ('superstep', 0)";
+            client.batch_execute(versions).await?;
+            0
+        }
+    };
+    for statements in &VERSIONS[found..] {
+        client.batch_execute(statements).await?;
+    }
+    let now = i64::try_from(VERSIONS.len()).expect("there are few versions");
+    client.execute("UPDATE versions SET version = $1 WHERE part = 'superstep'", &[&now]).await?;
+    client.batch_execute("COMMIT").await?;
+    Ok(())
+}
+
+/// Returns the version of the tables; `None` if there are none.
+async fn version(client: &ClientWrapper, place: &Location) -> Result<Option<usize>, Failed> {
+    let encoding = client.query_one("SELECT current_setting('server_encoding')", &[]).await?;
+    if encoding.try_get::<_, &str>(0)? != "UTF8" {
+        return Err(
+            error::not_ours(place, "its encoding is not UTF8; create a database with that encoding").into()
+        );
+    }
+    let tables = "SELECT relname = 'versions' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace
+        WHERE nspname = $1 AND relkind IN ('r', 'v', 'm', 'p', 'f') ORDER BY 1 DESC LIMIT 1";
+    match client.query_opt(tables, &[&place.schema()]).await? {
+        None => return Ok(None),
+        Some(row) if row.try_get(0)? => {}
+        Some(_) => {
+            return Err(
+                error::not_ours(place, "the schema has tables of another program; use another one").into()
+            );
+        }
+    }
+    let found = client.query_opt("SELECT version FROM versions WHERE part = 'superstep'", &[]).await?;
+    let found: i64 = found.map_or(Ok(-1), |row| row.try_get(0))?;
+    match usize::try_from(found) {
+        Ok(version) if version <= VERSIONS.len() => Ok(Some(version)),
+        _ => {
+            let known = VERSIONS.len();
+            let why = format!(
+                "its tables were written by a newer superstep (version {found}, this program knows {known}); update superstep \
+                 or use another schema"
+            );
+            Err(error::not_ours(place, &why).into())
+        }
+    }
+}

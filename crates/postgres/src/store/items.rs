@@ -1,0 +1,445 @@
+//! Operations on items inside a transaction.
+
+use std::error::Error;
+
+use superstep_checkpoint::{
+    internal::{Cell, row_sum},
+    store::{Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words},
+};
+use tokio_postgres::{Row, types::Type};
+
+use super::Stop;
+use crate::{database::Session, error::CHECKSUM, location::Location, query::Query};
+
+/// The number of items that are read at once.
+const PAGE: i64 = 256;
+
+/// The items of a database in its current transaction.
+pub(super) struct Items<'t> {
+    pub(super) session: &'t Session,
+    pub(super) place: &'t Location,
+}
+
+/// The id of an item, and its score.
+pub(super) type Hit = (i64, Option<f64>);
+
+/// The scope of a search: the namespaces from `low` to below `high`, without those that only share a prefix of letters.
+pub(super) struct Bounds {
+    low: Vec<u8>,
+    dot: Vec<u8>,
+    high: Option<Vec<u8>>,
+}
+
+impl Bounds {
+    pub(super) fn of(search: &Search) -> Self {
+        match &search.within {
+            // `/` follows `.` in order.
+            Some(outer) => {
+                let [dot, high] = ['.', '/'].map(|end| format!("{outer}{end}").into_bytes());
+                Self { low: outer.as_str().into(), dot, high: Some(high) }
+            }
+            None => Self { low: Vec::new(), dot: Vec::new(), high: None },
+        }
+    }
+
+    /// Appends the condition that an item `i` is in the scope and alive.
+    pub(super) fn select<'q>(&'q self, query: &mut Query<'q>, now_ms: &'q i64) {
+        query.sql("(i.expires_ms IS NULL OR i.expires_ms > ").int(now_ms).sql(")");
+        let Some(high) = &self.high else { return };
+        // The index has the first bytes.
+        query.sql(" AND substring(i.namespace FROM 1 FOR 128) >= substring(").bytes(&self.low);
+        query.sql(" FROM 1 FOR 128) AND substring(i.namespace FROM 1 FOR 128) <= substring(").bytes(high);
+        query
+            .sql(" FROM 1 FOR 128) AND i.namespace < ")
+            .bytes(high)
+            .sql(" AND (i.namespace = ")
+            .bytes(&self.low);
+        query.sql(" OR i.namespace >= ").bytes(&self.dot).sql(")");
+    }
+}
+
+/// The columns of a row `i` that [`ItemRow::read`] reads.
+pub(super) const ITEM: &str =
+    "i.id, i.namespace, i.key, i.created_ms, i.updated_ms, i.ttl_ms, i.expires_ms, i.words, i.value,
+    i.model, i.vector, i.text, i.checksum";
+
+/// A row of the table `store_items`.
+#[derive(Clone, Copy)]
+pub(super) struct ItemRow<'r> {
+    pub(super) id: i64,
+    pub(super) namespace: &'r [u8],
+    pub(super) key: &'r [u8],
+    created_ms: i64,
+    updated_ms: i64,
+    ttl_ms: Option<i64>,
+    expires_ms: Option<i64>,
+    words: i64,
+    value: &'r str,
+    model: Option<&'r str>,
+    vector: Option<&'r [u8]>,
+    pub(super) text: &'r str,
+}
+
+impl<'r> ItemRow<'r> {
+    /// Reads a row that is intact.
+    pub(super) fn read(place: &Location, row: &'r Row) -> Result<Self, Stop> {
+        let found = Self {
+            id: row.try_get(0)?,
+            namespace: row.try_get(1)?,
+            key: row.try_get(2)?,
+            created_ms: row.try_get(3)?,
+            updated_ms: row.try_get(4)?,
+            ttl_ms: row.try_get(5)?,
+            expires_ms: row.try_get(6)?,
+            words: row.try_get(7)?,
+            value: row.try_get(8)?,
+            model: row.try_get(9)?,
+            vector: row.try_get(10)?,
+            text: row.try_get(11)?,
+        };
+        if found.sum() == row.try_get::<_, i64>(12)? {
+            Ok(found)
+        } else {
+            Err(changed(place, found.id).into())
+        }
+    }
+
+    fn sum(&self) -> i64 {
+        let optional = |number: Option<i64>| number.map_or(Cell::Null, Cell::Integer);
+        row_sum(&[
+            Cell::Text(b"item"),
+            Cell::Integer(self.id),
+            Cell::Bytes(self.namespace),
+            Cell::Bytes(self.key),
+            Cell::Integer(self.created_ms),
+            Cell::Integer(self.updated_ms),
+            optional(self.ttl_ms),
+            optional(self.expires_ms),
+            Cell::Integer(self.words),
+            Cell::Text(self.value.as_bytes()),
+            self.model.map_or(Cell::Null, |model| Cell::Text(model.as_bytes())),
+            self.vector.map_or(Cell::Null, Cell::Bytes),
+            Cell::Text(self.text.as_bytes()),
+        ])
+    }
+
+    pub(super) fn lives(&self, now_ms: i64) -> bool {
+        self.expires_ms.is_none_or(|expires| now_ms < expires)
+    }
+
+    pub(super) fn fits(&self, place: &Location, search: &Search) -> Result<bool, StoreError> {
+        if search.filter.is_empty() {
+            return Ok(true);
+        }
+        let value = value(place, self.value)?;
+        Ok(search.filter.iter().all(|filter| filter.matches(&value)))
+    }
+
+    fn item(&self, place: &Location) -> Result<Item, StoreError> {
+        let key = std::str::from_utf8(self.key).map_err(|cause| damaged(place, "a key", cause))?;
+        Ok(Item {
+            namespace: namespace(place, self.namespace)?,
+            key: key.to_owned(),
+            value: value(place, self.value)?,
+            created_ms: self.created_ms,
+            updated_ms: self.updated_ms,
+            expires_ms: self.expires_ms,
+        })
+    }
+
+    fn direction(&self, place: &Location) -> Result<Option<Vector>, StoreError> {
+        let (Some(model), Some(bytes)) = (self.model, self.vector) else { return Ok(None) };
+        let (floats, rest) = bytes.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err(damaged(place, "a vector", "it is not made of floats of 32 bits"));
+        }
+        let direction = floats.iter().map(|float| f32::from_le_bytes(*float)).collect();
+        Ok(Some(Vector { model: model.to_owned(), direction }))
+    }
+}
+
+impl Items<'_> {
+    pub(super) async fn apply(&self, now_ms: i64, step: &Step) -> Result<Answer, Stop> {
+        Ok(match step {
+            Step::Get { namespace, key, refresh } => {
+                Answer::Item(self.get(now_ms, namespace, key, *refresh).await?)
+            }
+            Step::Put(new) => {
+                self.put(now_ms, new).await?;
+                Answer::Done
+            }
+            Step::Delete { namespace, key } => {
+                if let Some(row) = self.find(namespace, key).await? {
+                    self.remove(&vec![ItemRow::read(self.place, &row)?.id]).await?;
+                }
+                Answer::Done
+            }
+            Step::Search { search, query, refresh } => {
+                let hits = match query {
+                    None => self.all(now_ms, search).await?,
+                    Some(ReadyQuery::Words(terms)) => self.with_words(now_ms, search, terms).await?,
+                    Some(ReadyQuery::Meaning(meant)) => self.with_meaning(now_ms, search, meant).await?,
+                };
+                let mut found = Vec::with_capacity(hits.len());
+                for (id, score) in hits {
+                    found.push(Found { item: self.load(now_ms, id, *refresh).await?, score });
+                }
+                Answer::Found(found)
+            }
+            Step::List(which) => {
+                let mut query = Query::new();
+                query.sql("SELECT DISTINCT namespace FROM store_items WHERE expires_ms IS NULL OR expires_ms > ").int(&now_ms);
+                let rows = query.rows(self.session.client()).await?;
+                let names = rows.iter().map(|row| Ok(namespace(self.place, row.try_get(0)?)?));
+                Answer::Namespaces(which.pick(names.collect::<Result<Vec<_>, Stop>>()?))
+            }
+        })
+    }
+
+    /// Removes expired items.
+    pub(super) async fn sweep(&self, now_ms: i64) -> Result<usize, Stop> {
+        let mut query = Query::new();
+        query.sql("SELECT id FROM store_items WHERE expires_ms <= ").int(&now_ms);
+        let rows = query.rows(self.session.client()).await?;
+        let over = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        self.remove(&over).await?;
+        Ok(over.len())
+    }
+
+    async fn get(
+        &self,
+        now_ms: i64,
+        namespace: &Namespace,
+        key: &str,
+        refresh: bool,
+    ) -> Result<Option<Item>, Stop> {
+        let Some(row) = self.find(namespace, key).await? else { return Ok(None) };
+        let found = ItemRow::read(self.place, &row)?;
+        match found.lives(now_ms) {
+            true if refresh => self.load(now_ms, found.id, true).await.map(Some),
+            true => Ok(Some(found.item(self.place)?)),
+            false => Ok(None),
+        }
+    }
+
+    async fn put(&self, now_ms: i64, new: &NewItem) -> Result<(), Stop> {
+        let before = self.find(&new.namespace, &new.key).await?;
+        let before = before.as_ref().map(|row| ItemRow::read(self.place, row)).transpose()?;
+        if let Some(before) = before {
+            self.remove(&vec![before.id]).await?;
+        }
+        let mut next = Query::new();
+        next.sql("SELECT nextval('store_puts')");
+        let row = next.rows(self.session.client()).await?;
+        let id = row.first().map_or(Ok(0), |row| row.try_get(0))?;
+        let living = before.filter(|before| before.lives(now_ms));
+        let (value, words) = (new.value.to_string(), words(&new.text).collect::<Vec<_>>());
+        let vector: Option<Vec<u8>> = new
+            .vector
+            .as_ref()
+            .map(|vector| vector.direction.iter().flat_map(|float| float.to_le_bytes()).collect());
+        let row = ItemRow {
+            id,
+            namespace: new.namespace.as_str().as_bytes(),
+            key: new.key.as_bytes(),
+            created_ms: living.map_or(now_ms, |before| before.created_ms),
+            updated_ms: NewItem::updated_ms(now_ms, living.map(|before| before.updated_ms)),
+            ttl_ms: new.ttl_ms,
+            expires_ms: new.ttl_ms.map(|ttl| now_ms.saturating_add(ttl)),
+            words: i64::from(new.words().len()),
+            value: &value,
+            model: new.vector.as_ref().map(|vector| vector.model.as_str()),
+            vector: vector.as_deref(),
+            text: &words.join(" "),
+        };
+        let sum = row.sum();
+        let mut query = Query::new();
+        query.sql("INSERT INTO store_items (id, namespace, key, created_ms, updated_ms, ttl_ms, expires_ms, words, value, model, ");
+        query
+            .sql("vector, text, checksum) VALUES (")
+            .int(&row.id)
+            .sql(", ")
+            .bytes(&row.namespace)
+            .sql(", ")
+            .bytes(&row.key);
+        query
+            .sql(", ")
+            .int(&row.created_ms)
+            .sql(", ")
+            .int(&row.updated_ms)
+            .sql(", ")
+            .value(&row.ttl_ms, Type::INT8);
+        query
+            .sql(", ")
+            .value(&row.expires_ms, Type::INT8)
+            .sql(", ")
+            .int(&row.words)
+            .sql(", ")
+            .text(&row.value);
+        query
+            .sql(", ")
+            .text(&row.model)
+            .sql(", ")
+            .bytes(&row.vector)
+            .sql(", ")
+            .text(&row.text)
+            .sql(", ")
+            .int(&sum)
+            .sql(")");
+        query.rows(self.session.client()).await?;
+        if !words.is_empty() {
+            let mut query = Query::new();
+            query
+                .sql("INSERT INTO store_words (term, item) SELECT DISTINCT sha256(convert_to(w, 'UTF8')), ")
+                .int(&row.id);
+            query.sql(" FROM unnest(").value(&words, Type::TEXT_ARRAY).sql(") AS w");
+            query.rows(self.session.client()).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the row of an item, expired or not.
+    async fn find(&self, namespace: &Namespace, key: &str) -> Result<Option<Row>, Stop> {
+        let (namespace, key) = (namespace.as_str().as_bytes(), key.as_bytes());
+        let mut query = Query::new();
+        query
+            .sql("SELECT ")
+            .sql(ITEM)
+            .sql(" FROM store_items i WHERE sha256(namespace) = sha256(")
+            .bytes(&namespace);
+        query.sql(") AND sha256(key) = sha256(").bytes(&key).sql(")");
+        Ok(query.row(self.session.client()).await?)
+    }
+
+    async fn remove(&self, ids: &Vec<i64>) -> Result<(), Stop> {
+        for table in ["store_words WHERE item", "store_items WHERE id"] {
+            let mut query = Query::new();
+            query.sql("DELETE FROM ").sql(table).sql(" = ANY(").value(ids, Type::INT8_ARRAY).sql(")");
+            query.rows(self.session.client()).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads an item that was found, and restarts its lifetime with `refresh`.
+    async fn load(&self, now_ms: i64, id: i64, refresh: bool) -> Result<Item, Stop> {
+        let mut query = Query::new();
+        query.sql("SELECT ").sql(ITEM).sql(" FROM store_items i WHERE id = ").int(&id);
+        let row = query.row(self.session.client()).await?.ok_or_else(|| changed(self.place, id))?;
+        let mut found = ItemRow::read(self.place, &row)?;
+        if let (true, Some(ttl)) = (refresh, found.ttl_ms) {
+            found.expires_ms = Some(now_ms.saturating_add(ttl));
+            let sum = found.sum();
+            let mut query = Query::new();
+            query
+                .sql("UPDATE store_items SET expires_ms = ")
+                .value(&found.expires_ms, Type::INT8)
+                .sql(", checksum = ")
+                .int(&sum);
+            query.sql(" WHERE id = ").int(&id);
+            query.rows(self.session.client()).await?;
+        }
+        Ok(found.item(self.place)?)
+    }
+
+    async fn all(&self, now_ms: i64, search: &Search) -> Result<Vec<Hit>, Stop> {
+        let mut hits = Vec::new();
+        let mut skipped = 0;
+        self.each(now_ms, search, None, |row| {
+            if hits.len() == search.limit {
+                return Ok(false);
+            }
+            if row.fits(self.place, search)? {
+                if skipped < search.offset {
+                    skipped += 1;
+                } else {
+                    hits.push((row.id, None));
+                }
+            }
+            Ok(true)
+        })
+        .await?;
+        Ok(hits)
+    }
+
+    async fn with_meaning(&self, now_ms: i64, search: &Search, meant: &Vector) -> Result<Vec<Hit>, Stop> {
+        let mut hits = Vec::new();
+        self.each(now_ms, search, Some(&meant.model), |row| {
+            if row.fits(self.place, search)?
+                && let Some(score) = row.direction(self.place)?.and_then(|vector| vector.cosine(meant))
+            {
+                hits.push((row.id, score));
+            }
+            Ok(true)
+        })
+        .await?;
+        Ok(best(hits, search))
+    }
+
+    /// Reads the items in the scope of a search in order, page by page, until the callback stops.
+    async fn each(
+        &self,
+        now_ms: i64,
+        search: &Search,
+        model: Option<&String>,
+        mut read: impl FnMut(ItemRow<'_>) -> Result<bool, StoreError>,
+    ) -> Result<(), Stop> {
+        let bounds = Bounds::of(search);
+        let mut last: Option<(Vec<u8>, Vec<u8>)> = None;
+        loop {
+            let mut query = Query::new();
+            query.sql("SELECT ").sql(ITEM).sql(" FROM store_items i WHERE ");
+            bounds.select(&mut query, &now_ms);
+            if let Some(model) = &model {
+                query.sql(" AND i.model = ").text(model);
+            }
+            if let Some((namespace, key)) = &last {
+                query.sql(" AND (i.namespace, i.key) > (").bytes(namespace).sql(", ").bytes(key).sql(")");
+            }
+            query.sql(" ORDER BY i.namespace, i.key LIMIT ").int(&PAGE);
+            let rows = query.rows(self.session.client()).await?;
+            for row in &rows {
+                if !read(ItemRow::read(self.place, row)?)? {
+                    return Ok(());
+                }
+            }
+            let Some(end) = rows.last().filter(|_| rows.len() as i64 == PAGE) else { return Ok(()) };
+            let end = ItemRow::read(self.place, end)?;
+            last = Some((end.namespace.to_owned(), end.key.to_owned()));
+        }
+    }
+}
+
+/// Returns the requested page of hits. They are ordered by place, which decides between equal scores.
+pub(super) fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<Hit> {
+    hits.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    hits.into_iter().skip(search.offset).take(search.limit).map(|(id, score)| (id, Some(score))).collect()
+}
+
+fn namespace(place: &Location, name: &[u8]) -> Result<Namespace, StoreError> {
+    let text = std::str::from_utf8(name).map_err(|cause| damaged(place, "a namespace", cause))?;
+    Namespace::parse(text).map_err(|cause| damaged(place, "a namespace", cause))
+}
+
+fn value(place: &Location, json: &str) -> Result<serde_json::Value, StoreError> {
+    serde_json::from_str(json).map_err(|cause| damaged(place, "a value", cause))
+}
+
+/// Creates the error of a row that was changed.
+fn changed(place: &Location, id: i64) -> StoreError {
+    StoreError::Corrupt {
+        what: format!(
+            "the store in database `{place}` is damaged: row {id} of `store_items`; remove it, or restore the database from a backup"
+        ),
+        source: Some(CHECKSUM.into()),
+    }
+}
+
+fn damaged(place: &Location, part: &str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+    StoreError::Corrupt {
+        what: format!(
+            "the store in database `{place}` is damaged: superstep did not write {part} in `store_items`; remove the row, or restore the \
+             database from a backup"
+        ),
+        source: Some(cause.into()),
+    }
+}

@@ -1,0 +1,111 @@
+//! Searching for words inside a transaction.
+//!
+//! The server finds the items that have a word; this program counts and ranks, so that the result is that of the other stores.
+
+use superstep_checkpoint::store::{LOOKED_AT, Scope, Search, Words, bm25, finding};
+use tokio_postgres::types::Type;
+
+use super::{
+    Stop,
+    items::{Bounds, Hit, ITEM, ItemRow, Items, best},
+};
+use crate::query::Query;
+
+/// An item that has one of the words.
+struct Candidate {
+    id: i64,
+    fits: bool,
+    place: (Vec<u8>, Vec<u8>),
+    counts: Vec<u32>,
+    len: u32,
+}
+
+impl Items<'_> {
+    pub(super) async fn with_words(
+        &self,
+        now_ms: i64,
+        search: &Search,
+        terms: &[String],
+    ) -> Result<Vec<Hit>, Stop> {
+        let bounds = Bounds::of(search);
+        let having = self.having(now_ms, &bounds, terms).await?;
+        let finding = finding(&having);
+        if finding.is_empty() {
+            return Ok(Vec::new());
+        }
+        let scope = self.scope(now_ms, &bounds).await?;
+        let mut found = self.candidates(now_ms, search, &bounds, terms, &finding).await?;
+        found.sort_by(|a, b| a.place.cmp(&b.place));
+        let counts: Vec<_> = found.iter().map(|found| (found.counts.clone(), found.len)).collect();
+        let scores = bm25(&counts, &having, scope);
+        let fitting = found.into_iter().zip(scores).filter(|(found, _)| found.fits);
+        Ok(best(fitting.map(|(found, score)| (found.id, score)).collect(), search))
+    }
+
+    /// Returns the number of live items in the scope, and of their words.
+    async fn scope(&self, now_ms: i64, bounds: &Bounds) -> Result<Scope, Stop> {
+        let mut query = Query::new();
+        query.sql("SELECT count(*), coalesce(sum(i.words), 0)::bigint FROM store_items i WHERE ");
+        bounds.select(&mut query, &now_ms);
+        let rows = query.rows(self.session.client()).await?;
+        let count = |column: usize| rows.first().map_or(Ok(0_i64), |row| row.try_get(column));
+        Ok(Scope { items: unsigned(count(0)?), words: unsigned(count(1)?) })
+    }
+
+    /// Returns the number of live items in the scope with each word.
+    async fn having(&self, now_ms: i64, bounds: &Bounds, terms: &[String]) -> Result<Vec<u64>, Stop> {
+        let mut query = Query::new();
+        query.sql("SELECT w.nth, count(*) FROM unnest(").value(&terms, Type::TEXT_ARRAY);
+        query.sql(") WITH ORDINALITY AS w (term, nth) JOIN store_words s ON s.term = sha256(convert_to(w.term, 'UTF8')) ");
+        query.sql("JOIN store_items i ON i.id = s.item WHERE ");
+        bounds.select(&mut query, &now_ms);
+        query.sql(" GROUP BY w.nth");
+        let mut having = vec![0; terms.len()];
+        for row in query.rows(self.session.client()).await? {
+            let (nth, count): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            if let Some(place) = usize::try_from(nth - 1).ok().and_then(|nth| having.get_mut(nth)) {
+                *place = unsigned(count);
+            }
+        }
+        Ok(having)
+    }
+
+    /// Returns the items that have one of the words that select items, those that were put last.
+    async fn candidates(
+        &self,
+        now_ms: i64,
+        search: &Search,
+        bounds: &Bounds,
+        terms: &[String],
+        finding: &[usize],
+    ) -> Result<Vec<Candidate>, Stop> {
+        let wanted: Vec<&str> = finding.iter().map(|term| terms[*term].as_str()).collect();
+        let most = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
+        let mut query = Query::new();
+        query
+            .sql("SELECT ")
+            .sql(ITEM)
+            .sql(" FROM store_items i WHERE i.id IN (SELECT DISTINCT s.item FROM unnest(");
+        query
+            .value(&wanted, Type::TEXT_ARRAY)
+            .sql(") AS w JOIN store_words s ON s.term = sha256(convert_to(w, 'UTF8')) ");
+        query.sql("JOIN store_items i ON i.id = s.item WHERE ");
+        bounds.select(&mut query, &now_ms);
+        query.sql(" ORDER BY s.item DESC LIMIT ").int(&most).sql(")");
+        let mut found = Vec::new();
+        for row in query.rows(self.session.client()).await? {
+            let row = ItemRow::read(self.place, &row)?;
+            let text = Words::of(row.text);
+            let (counts, len) = (text.count(terms), text.len());
+            if finding.iter().any(|term| counts[*term] > 0) {
+                let place = (row.namespace.to_owned(), row.key.to_owned());
+                found.push(Candidate { id: row.id, fits: row.fits(self.place, search)?, place, counts, len });
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}

@@ -1,0 +1,605 @@
+//! Commits and records.
+//!
+//! A commit is one statement: it compares the thread's row with the one that is known, checks the lease, the parent and the
+//! recorded tasks, and appends all rows. If it has no effect, [`why`] finds out why.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
+use tokio_postgres::{Row, Statement, types::Type};
+
+use crate::{
+    database::{Database, Session, repeated},
+    error,
+    error::Failed,
+    leases::Fence,
+    query::Query,
+    rows::{CheckpointRow, SHARE, THREAD, ThreadRow, column_of, name_of, task_sum},
+    stored::{EffectSlots, NewCheckpoint, NewRecord, NewRecords},
+};
+
+/// The maximum number of statements that are sent before the first answer.
+const PIPELINED: usize = 16;
+
+/// The beginning of the record of a finished task, which begins with the kind of its end.
+const FINISHED: &str = r#"left(record, 17) = '{"end":"finished"'"#;
+
+pub(crate) async fn commit_all(database: &Database, all: &[NewCheckpoint]) -> Result<(), CheckpointError> {
+    database.check_writable()?;
+    let Some(first) = all.first() else { return Ok(()) };
+    let thread = &first.thread;
+    let fence = Fence::of(database, thread);
+    let mut planned = None;
+    let done = repeated!(database, format!("commit to thread `{thread}`"), |nth| {
+        attempt(database, all, fence.as_ref(), &mut planned, nth)
+    });
+    if done.is_err() {
+        database.learn(thread, None);
+    }
+    done
+}
+
+/// A checkpoint with its row, the rows of its thread before and after, and the rows of its tasks.
+struct Planned<'a> {
+    new: &'a NewCheckpoint,
+    before: ThreadRow,
+    after: ThreadRow,
+    parent: Option<i64>,
+    recorded: Vec<i64>,
+    tasks: Tasks<'a>,
+    sums: (i64, i64),
+}
+
+/// The rows of tasks, column by column.
+struct Tasks<'a> {
+    slots: Vec<i64>,
+    records: Vec<&'a str>,
+    sums: Vec<i64>,
+    /// The sum of their shares.
+    share: i64,
+}
+
+impl<'a> Tasks<'a> {
+    fn new(thread: i64, checkpoint: i64, records: impl IntoIterator<Item = (u32, &'a str)>) -> Self {
+        // Of two records of a task, the last one counts.
+        let records: BTreeMap<u32, &str> = records.into_iter().collect();
+        let mut tasks = Self { slots: Vec::new(), records: Vec::new(), sums: Vec::new(), share: 0 };
+        for (slot, record) in records {
+            let slot = i64::from(slot);
+            let sum = task_sum(thread, checkpoint, slot, record);
+            tasks.slots.push(slot);
+            tasks.records.push(record);
+            tasks.sums.push(sum);
+            tasks.share += sum & SHARE;
+        }
+        tasks
+    }
+}
+
+impl<'a> Planned<'a> {
+    fn new(new: &'a NewCheckpoint, before: ThreadRow) -> Self {
+        let parent = new.parent.map(|parent| column_of(parent).unwrap_or(i64::MAX));
+        let after = before.grown(&new.thread, parent);
+        let records = new.records.iter().map(|(slot, record)| (*slot, record.as_str()));
+        let tasks = Tasks::new(before.key, after.head, records);
+        let row = row_of(new, before.key, after.head, parent);
+        let recorded = new.recorded.iter().map(|slot| i64::from(*slot)).collect();
+        Self { new, before, after, parent, recorded, tasks, sums: (row.sum(), row.content_sum()) }
+    }
+
+    /// Returns the statement that appends the checkpoint. It returns a row if it has.
+    fn query(
+        &'a self,
+        fence: Option<(&'a Fence, &'a &'a [u8])>,
+        name: &'a &'a [u8],
+        source: &'a &'static str,
+    ) -> Query<'a> {
+        let Self { new, before, after, parent, recorded, tasks, sums } = self;
+        let mut query = Query::new();
+        query.sql("WITH ");
+        if let Some((fence, root)) = fence {
+            fence.define(&mut query, root);
+            query.sql(", ");
+        }
+        query.sql("head AS (");
+        if before.head == 0 {
+            let row = "INSERT INTO threads (key, head, checkpoints, branched, prunes, checksum, root, name) SELECT ";
+            query.sql(row).int(&after.key);
+            for number in [&after.head, &after.checkpoints, &after.branched, &after.prunes, &after.checksum] {
+                query.sql(", ").int(number);
+            }
+            // The root of a subgraph's thread is the text before the separator.
+            query
+                .sql(", CASE WHEN position('\\x1f'::bytea IN ")
+                .bytes(name)
+                .sql(") > 0 THEN substring(")
+                .bytes(name);
+            query.sql(" FROM 1 FOR position('\\x1f'::bytea IN ").bytes(name).sql(") - 1) END, ").bytes(name);
+            // A new thread has no checkpoint to follow, and no records.
+            let is_possible = parent.is_none() && recorded.is_empty();
+            query.sql(if is_possible { " WHERE true" } else { " WHERE false" });
+            if fence.is_some() {
+                query.sql(" AND EXISTS (SELECT FROM fence)");
+            }
+            query.sql(" ON CONFLICT (sha256(name)) DO NOTHING");
+        } else {
+            query.sql("UPDATE threads SET head = ").int(&after.head);
+            query.sql(", checkpoints = ").int(&after.checkpoints).sql(", branched = ").int(&after.branched);
+            query.sql(", checksum = ").int(&after.checksum).sql(" WHERE key = ").int(&before.key);
+            query.sql(" AND head = ").int(&before.head).sql(" AND checksum = ").int(&before.checksum);
+            if fence.is_some() {
+                query.sql(" AND EXISTS (SELECT FROM fence)");
+            }
+            if let Some(parent) = parent {
+                query.sql(" AND EXISTS (SELECT FROM checkpoints WHERE thread = ").int(&before.key);
+                query.sql(" AND id = ").int(parent).sql(")");
+            }
+            if let (None, false) = (parent, recorded.is_empty()) {
+                query.sql(" AND false");
+            }
+            if let (Some(parent), false) = (parent, recorded.is_empty()) {
+                query.sql(" AND NOT EXISTS (SELECT unnest(").value(recorded, Type::INT8_ARRAY);
+                query.sql(") EXCEPT SELECT slot FROM tasks WHERE thread = ").int(&before.key);
+                query.sql(" AND checkpoint = ").int(parent).sql(" AND slot >= 0 AND ").sql(FINISHED).sql(")");
+            }
+        }
+        query.sql(" RETURNING key), added AS (INSERT INTO checkpoints (thread, id, parent, source, created_ms, control, metadata, ");
+        query
+            .sql("parent_pruned, checksum, content_checksum, applied, snapshot) SELECT key, ")
+            .int(&after.head);
+        query.sql(", ").value(parent, Type::INT8).sql(", ").text(source).sql(", ").int(&new.created_ms);
+        query.sql(", ").text(&new.control).sql(", ").text(&new.metadata).sql(", false, ").int(&sums.0);
+        query
+            .sql(", ")
+            .int(&sums.1)
+            .sql(", ")
+            .text(&new.applied)
+            .sql(", ")
+            .text(&new.snapshot)
+            .sql(" FROM head)");
+        if !tasks.slots.is_empty() {
+            query.sql(
+                ", records AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT key, ",
+            );
+            query.int(&after.head).sql(", r.slot, r.record, r.checksum FROM head, ");
+            tasks.unnest(&mut query);
+            query
+                .sql("), total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT key, ")
+                .int(&after.head);
+            query.sql(", ").int(&tasks.share).sql(" FROM head)");
+        }
+        query.sql(" SELECT key FROM head");
+        query
+    }
+}
+
+impl Tasks<'_> {
+    /// Appends the rows as a table `r`.
+    fn unnest<'q>(&'q self, query: &mut Query<'q>) {
+        query
+            .sql("unnest(")
+            .value(&self.slots, Type::INT8_ARRAY)
+            .sql(", ")
+            .value(&self.records, Type::TEXT_ARRAY);
+        query.sql(", ").value(&self.sums, Type::INT8_ARRAY).sql(") AS r (slot, record, checksum)");
+    }
+}
+
+fn row_of(new: &NewCheckpoint, thread: i64, id: i64, parent: Option<i64>) -> CheckpointRow<'_> {
+    CheckpointRow {
+        thread,
+        id,
+        parent,
+        source: new.source.as_str(),
+        created_ms: new.created_ms,
+        control: &new.control,
+        metadata: new.metadata.as_deref(),
+        parent_pruned: false,
+        applied: &new.applied,
+        snapshot: new.snapshot.as_deref(),
+    }
+}
+
+/// Appends all checkpoints or none. `planned` has the thread's row of the first attempt; `nth` counts the earlier ones.
+async fn attempt(
+    database: &Database,
+    all: &[NewCheckpoint],
+    fence: Option<&Fence>,
+    planned: &mut Option<ThreadRow>,
+    nth: u32,
+) -> Result<(), Failed> {
+    let first = &all[0];
+    let thread = &first.thread;
+    let mut session = database.session().await?;
+    if let (1.., Some(before)) = (nth, *planned)
+        && let Some(row) = is_stored(database, &session, all, before).await?
+    {
+        // The answer was lost, and not the commit.
+        database.learn(thread, Some(row));
+        return Ok(());
+    }
+    for is_again in [false, true] {
+        let before = match (first.expected, database.known(thread)) {
+            (None, _) if planned.is_none_or(|row| row.head > 0) => {
+                ThreadRow::new(database.new_key(session.client()).await?)
+            }
+            (None, _) => planned.expect("it was just found"),
+            (Some(expected), Some(known)) if known.head() == expected => known,
+            (Some(_), _) => match find(database, &session, thread).await? {
+                Some(row) => row,
+                None => return Err(conflict(first).into()),
+            },
+        };
+        *planned = Some(before);
+        if before.head() != first.expected.unwrap_or(CheckpointId(0)) {
+            return Err(conflict(first).into());
+        }
+        if before.head + all.len() as i64 > i64::from(u32::MAX) {
+            return Err(error::too_long(thread).into());
+        }
+        let mut row = before;
+        let mut plan = Vec::with_capacity(all.len());
+        for new in all {
+            if new.expected.unwrap_or(CheckpointId(0)) != row.head() {
+                return Err(conflict(new).into());
+            }
+            let next = Planned::new(new, row);
+            row = next.after;
+            plan.push(next);
+        }
+        match append(database, &mut session, &plan, fence).await? {
+            Appended::Done => {
+                database.learn(thread, Some(row));
+                return Ok(());
+            }
+            Appended::Refused(Some(error)) => return Err(error.into()),
+            // The known row was old.
+            Appended::Refused(None) if !is_again => database.learn(thread, None),
+            Appended::Refused(None) => {}
+        }
+    }
+    Err(conflict(first).into())
+}
+
+/// The end of some commits.
+enum Appended {
+    Done,
+    /// Nothing was stored: the reason, if there is one beside an old row of the thread.
+    Refused(Option<CheckpointError>),
+}
+
+/// Executes the statements of some commits.
+async fn append(
+    database: &Database,
+    session: &mut Session,
+    plan: &[Planned<'_>],
+    fence: Option<&Fence>,
+) -> Result<Appended, Failed> {
+    let name = name_of(&plan[0].new.thread);
+    let root = fence.map(Fence::name).unwrap_or_default();
+    let sources: Vec<&'static str> = plan.iter().map(|next| next.new.source.as_str()).collect();
+    let queries: Vec<_> = plan
+        .iter()
+        .zip(&sources)
+        .map(|(next, source)| next.query(fence.map(|fence| (fence, &root)), &name, source))
+        .collect();
+    let mut prepared: Vec<Statement> = Vec::with_capacity(queries.len());
+    for query in &queries {
+        prepared.push(query.prepare(session.client()).await?);
+    }
+    let has_recorded = plan.iter().any(|next| !next.recorded.is_empty());
+    if plan.len() == 1 && !has_recorded {
+        let rows = queries[0].run(session.client(), &prepared[0]).await?;
+        return match rows.is_empty() {
+            true => why(database, session, &plan[0], fence).await.map(Appended::Refused),
+            false => Ok(Appended::Done),
+        };
+    }
+    // Behind a lock on the thread, the statements see each record that was stored before.
+    let mut lock = Query::new();
+    lock.sql("SELECT key FROM threads WHERE key = ").int(&plan[0].before.key).sql(" FOR NO KEY UPDATE");
+    let locked = lock.prepare(session.client()).await?;
+    session.enter();
+    let client = session.client();
+    if plan.len() == 1 {
+        // A statement without an effect may be committed, so that all are sent at once.
+        let (begun, locked, rows, ended) = futures::join!(
+            client.batch_execute("BEGIN"),
+            lock.run(client, &locked),
+            queries[0].run(client, &prepared[0]),
+            client.batch_execute("COMMIT"),
+        );
+        begun?;
+        locked?;
+        let rows = rows?;
+        ended?;
+        session.leave();
+        return match rows.is_empty() {
+            true => why(database, session, &plan[0], fence).await.map(Appended::Refused),
+            false => Ok(Appended::Done),
+        };
+    }
+    let (begun, locked) = futures::join!(client.batch_execute("BEGIN"), lock.run(client, &locked));
+    begun?;
+    locked?;
+    for (chunk, (queries, prepared)) in queries.chunks(PIPELINED).zip(prepared.chunks(PIPELINED)).enumerate()
+    {
+        let rows = queries.iter().zip(prepared).map(|(query, prepared)| query.run(client, prepared));
+        for (nth, rows) in join_all(rows).await.into_iter().enumerate() {
+            if rows?.is_empty() {
+                let why = why(database, session, &plan[chunk * PIPELINED + nth], fence).await?;
+                session.roll_back().await?;
+                return Ok(Appended::Refused(why));
+            }
+        }
+    }
+    session.commit().await?;
+    Ok(Appended::Done)
+}
+
+/// Returns the reason why a commit has no effect; `None` if there is none beside an old row of the thread.
+async fn why(
+    database: &Database,
+    session: &Session,
+    refused: &Planned<'_>,
+    fence: Option<&Fence>,
+) -> Result<Option<CheckpointError>, Failed> {
+    let Planned { new, before, parent, recorded, .. } = refused;
+    if let Some(fence) = fence {
+        match fence.check(session).await {
+            Err(Failed::Refused(lost)) => return Ok(Some(lost)),
+            other => other?,
+        }
+    }
+    let row = find(database, session, &new.thread).await?;
+    match (row, before.head) {
+        (None, 0) => {}
+        (Some(row), 1..) if row.head == before.head && row.key == before.key => {}
+        _ => return Ok(Some(conflict(new))),
+    }
+    let Some(parent) = parent else {
+        let not_recorded = |slot: &u32| CheckpointError::not_recorded(&new.thread, None, *slot);
+        return Ok(new.recorded.first().map(not_recorded));
+    };
+    let given = new.parent.expect("its column is there");
+    let mut known = Query::new();
+    known.sql("SELECT 1 FROM checkpoints WHERE thread = ").int(&before.key).sql(" AND id = ").int(parent);
+    if *parent > before.head || known.row(session.client()).await?.is_none() {
+        return Ok(Some(CheckpointError::no_parent(&new.thread, given)));
+    }
+    let mut query = Query::new();
+    query
+        .sql("SELECT slot FROM unnest(")
+        .value(recorded, Type::INT8_ARRAY)
+        .sql(") slot EXCEPT SELECT slot FROM tasks");
+    query.sql(" WHERE thread = ").int(&before.key).sql(" AND checkpoint = ").int(parent);
+    query.sql(" AND slot >= 0 AND ").sql(FINISHED).sql(" ORDER BY slot LIMIT 1");
+    let slot: Option<i64> = query.row(session.client()).await?.map(|row| row.try_get(0)).transpose()?;
+    Ok(slot.map(|slot| {
+        let slot = u32::try_from(slot).expect("it is one of those given");
+        CheckpointError::not_recorded(&new.thread, new.parent, slot)
+    }))
+}
+
+/// Returns the row of the thread if the commits are stored, behind which others may have been.
+async fn is_stored(
+    database: &Database,
+    session: &Session,
+    all: &[NewCheckpoint],
+    before: ThreadRow,
+) -> Result<Option<ThreadRow>, Failed> {
+    let last = all.last().expect("there is one");
+    let id = before.head + all.len() as i64;
+    let Some(row) = find(database, session, &last.thread).await? else { return Ok(None) };
+    if row.key != before.key || row.head < id {
+        return Ok(None);
+    }
+    let parent = last.parent.and_then(column_of);
+    let wanted = row_of(last, row.key, id, parent);
+    let (sum, content) = (wanted.sum(), wanted.content_sum());
+    let mut query = Query::new();
+    query.sql("SELECT 1 FROM checkpoints WHERE thread = ").int(&row.key).sql(" AND id = ").int(&id);
+    query.sql(" AND checksum = ").int(&sum).sql(" AND content_checksum = ").int(&content);
+    Ok(query.row(session.client()).await?.map(|_| row))
+}
+
+/// Reads the row of a thread.
+pub(crate) async fn find(
+    database: &Database,
+    session: &Session,
+    thread: &ThreadId,
+) -> Result<Option<ThreadRow>, Failed> {
+    let name = name_of(thread);
+    let mut query = Query::new();
+    query.sql("SELECT ").sql(THREAD).sql(" FROM threads WHERE sha256(name) = sha256(").bytes(&name).sql(")");
+    let row = query.row(session.client()).await?;
+    row.map(|row| read(database, thread, &row)).transpose()
+}
+
+/// Reads the row of a thread from a query with the columns of [`THREAD`].
+pub(crate) fn read(database: &Database, thread: &ThreadId, row: &Row) -> Result<ThreadRow, Failed> {
+    let damaged = |cause| error::damaged_thread(&database.place, &format!("thread `{thread}`"), cause);
+    match ThreadRow::read(row, 0) {
+        Ok((name, found)) if name == *thread => Ok(found),
+        Ok(_) => Err(damaged("it has another name".into()).into()),
+        Err(cause) => Err(damaged(cause).into()),
+    }
+}
+
+fn conflict(new: &NewCheckpoint) -> CheckpointError {
+    CheckpointError::Conflict { thread: new.thread.clone(), expected: new.expected }
+}
+
+/// Stores records and replaces earlier ones of the same tasks.
+pub(crate) async fn record_all(database: &Database, new: &NewRecords) -> Result<(), CheckpointError> {
+    let write = |thread: i64, checkpoint: i64| {
+        let records = new.texts.iter().map(|(slot, record)| (*slot, record.as_str()));
+        Write::Put(Tasks::new(thread, checkpoint, records))
+    };
+    at_head(database, &new.thread, new.checkpoint, write).await.map(drop)
+}
+
+/// Adds results of effects to the record of an unfinished task; `false` if there is none.
+pub(crate) async fn add_effects(database: &Database, new: &NewRecord) -> Result<bool, CheckpointError> {
+    let slots = EffectSlots::of(new.task.slot);
+    let write = |thread: i64, checkpoint: i64| Write::Effects {
+        slot: new.task.slot.into(),
+        first: slots.first,
+        last: slots.last,
+        record: &new.text,
+        sum: task_sum(thread, checkpoint, slots.first, &new.text),
+    };
+    at_head(database, &new.task.thread, new.task.checkpoint, write).await
+}
+
+/// A write to tasks of the head.
+enum Write<'a> {
+    Put(Tasks<'a>),
+    Effects { slot: i64, first: i64, last: i64, record: &'a String, sum: i64 },
+}
+
+/// Writes to tasks of the head in a transaction.
+async fn at_head<'a>(
+    database: &Database,
+    thread: &ThreadId,
+    checkpoint: CheckpointId,
+    write: impl Fn(i64, i64) -> Write<'a>,
+) -> Result<bool, CheckpointError> {
+    database.check_writable()?;
+    let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(checkpoint) };
+    let id = column_of(checkpoint).ok_or_else(conflict)?;
+    let fence = Fence::of(database, thread);
+    repeated!(database, format!("record tasks of thread `{thread}`"), |_nth| async {
+        let mut session = database.session().await?;
+        let known = database.known(thread).filter(|row| row.head == id);
+        for known in [known, None].into_iter().skip(usize::from(known.is_none())) {
+            let row = match known {
+                Some(row) => Some(row),
+                None => find(database, &session, thread).await?,
+            };
+            let row = row.filter(|row| row.head == id).ok_or_else(conflict)?;
+            let written = put(&mut session, row.key, id, &write(row.key, id), fence.as_ref()).await?;
+            if let Some(done) = written {
+                database.learn(thread, Some(row));
+                return Ok(done);
+            }
+            if let Some(fence) = &fence {
+                fence.check(&session).await?;
+            }
+            database.learn(thread, None);
+        }
+        Err(conflict().into())
+    })
+}
+
+/// Executes a write to tasks. Returns `None` if the checkpoint is not the head or the lease is lost, and `false` if the task has no
+/// unfinished record.
+async fn put(
+    session: &mut Session,
+    thread: i64,
+    checkpoint: i64,
+    write: &Write<'_>,
+    fence: Option<&Fence>,
+) -> Result<Option<bool>, Failed> {
+    let mut lock = Query::new();
+    lock.sql("SELECT key FROM threads WHERE key = ").int(&thread).sql(" FOR NO KEY UPDATE");
+    let root = fence.map(Fence::name).unwrap_or_default();
+    let mut query = Query::new();
+    query.sql("WITH ");
+    if let Some(fence) = fence {
+        fence.define(&mut query, &root);
+        query.sql(", ");
+    }
+    query
+        .sql("t AS MATERIALIZED (SELECT key FROM threads WHERE key = ")
+        .int(&thread)
+        .sql(" AND head = ")
+        .int(&checkpoint);
+    query.sql(if fence.is_some() { " AND EXISTS (SELECT FROM fence)), " } else { "), " });
+    match write {
+        Write::Put(tasks) => {
+            query.sql("new AS MATERIALIZED (SELECT r.slot, r.record, r.checksum FROM ");
+            tasks.unnest(&mut query);
+            query.sql("), old AS (SELECT coalesce(sum(tasks.checksum & 4294967295), 0)::bigint AS share FROM t, new, tasks ");
+            query.sql("WHERE tasks.thread = t.key AND tasks.checkpoint = ").int(&checkpoint);
+            query.sql(" AND tasks.slot = new.slot), gone AS (DELETE FROM tasks USING t, new WHERE tasks.thread = t.key ");
+            query.sql("AND tasks.checkpoint = ").int(&checkpoint);
+            query.sql(
+                " AND tasks.slot BETWEEN -((new.slot + 1) << 24) AND -((new.slot + 1) << 24) + 16777215 ",
+            );
+            query.sql("RETURNING tasks.checksum & 4294967295 AS share), ");
+            query
+                .sql("put AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT t.key, ")
+                .int(&checkpoint);
+            query.sql(
+                ", new.slot, new.record, new.checksum FROM t, new ON CONFLICT (thread, checkpoint, slot) ",
+            );
+            query.sql("DO UPDATE SET record = excluded.record, checksum = excluded.checksum RETURNING 1), ");
+            query
+                .sql("total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT t.key, ")
+                .int(&checkpoint);
+            query.sql(", ").int(&tasks.share);
+            query.sql(" - old.share - (SELECT coalesce(sum(share), 0)::bigint FROM gone) FROM t, old ");
+        }
+        Write::Effects { slot, first, last, record, sum } => {
+            query
+                .sql("place AS (SELECT coalesce(max(tasks.slot) + 1, ")
+                .int(first)
+                .sql(") AS slot FROM tasks WHERE thread = ");
+            query
+                .int(&thread)
+                .sql(" AND checkpoint = ")
+                .int(&checkpoint)
+                .sql(" AND tasks.slot BETWEEN ")
+                .int(first);
+            query
+                .sql(" AND ")
+                .int(last)
+                .sql("), put AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) ");
+            query
+                .sql("SELECT t.key, ")
+                .int(&checkpoint)
+                .sql(", place.slot, ")
+                .text(*record)
+                .sql(", ")
+                .int(sum);
+            query.sql(" FROM t, place WHERE place.slot <= ").int(last);
+            query
+                .sql(" AND EXISTS (SELECT FROM tasks WHERE thread = ")
+                .int(&thread)
+                .sql(" AND checkpoint = ")
+                .int(&checkpoint);
+            query
+                .sql(" AND slot = ")
+                .int(slot)
+                .sql(" AND NOT ")
+                .sql(FINISHED)
+                .sql(") RETURNING checksum & 4294967295 AS share), ");
+            query
+                .sql("total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT ")
+                .int(&thread)
+                .sql(", ");
+            query.int(&checkpoint).sql(", share FROM put ");
+        }
+    }
+    query.sql("ON CONFLICT (thread, checkpoint) DO UPDATE SET sum = task_sums.sum + excluded.sum) ");
+    query.sql("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM put)");
+    let (locked, prepared) = (lock.prepare(session.client()).await?, query.prepare(session.client()).await?);
+    session.enter();
+    let client = session.client();
+    let (begun, locked, rows, ended) = futures::join!(
+        client.batch_execute("BEGIN"),
+        lock.run(client, &locked),
+        query.run(client, &prepared),
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    locked?;
+    let rows = rows?;
+    ended?;
+    session.leave();
+    let row = rows.first().expect("a query without a table has one row");
+    let (threads, put): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok((threads > 0).then_some(put > 0))
+}

@@ -1,0 +1,73 @@
+//! Threads in a PostgreSQL database.
+
+#[path = "../../crates/postgres/tests/it/server.rs"]
+#[allow(dead_code, reason = "the tests of the crate use more of it")]
+mod server;
+
+use crate::support::{Place, Ran, ended};
+
+/// The password in the URL.
+const SECRET: &str = "s3cret";
+
+#[track_caller]
+fn assert_secret(ran: &Ran) {
+    assert!(!ran.stdout.contains(SECRET) && !ran.stderr.contains(SECRET), "{ran:?}");
+}
+
+#[track_caller]
+fn assert_unknown(ran: &Ran, error: &str) {
+    assert!(ran.code == Some(5) && ran.stderr.contains(error), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_url_is_a_database_of_every_command_and_in_no_output() {
+    let Some(server) = server::shared() else { return };
+    let (place, url) = (Place::new(), server.url());
+    let run = async |args: &[&str]| {
+        let mut command = place.command(args);
+        let ran = ended(command.env("SUPERSTEP_DB", &url)).await;
+        assert_secret(&ran);
+        ran
+    };
+    let missing = run(&["state", "t"]).await;
+    assert_unknown(&missing, "thread `t` does not exist in `postgres://");
+    assert!(run(&["threads", "--json"]).await.ok().lines().is_empty());
+    run(&["run", "-q", "12 + 30", "--no-memory", "--thread", "t"]).await.ok();
+    // The next process need not wait for the lease of the last one.
+    run(&["run", "-q", "2 + 2", "--no-memory", "--thread", "t"]).await.ok();
+    let threads = run(&["threads", "--json"]).await.ok().lines();
+    assert_eq!((threads.len(), &threads[0]["thread"]), (1, &"t".into()));
+    for command in
+        [&["state", "t"][..], &["history", "t"], &["replay", "t", "--strict"], &["diff", "t@1", "@2"]]
+    {
+        run(command).await.ok();
+    }
+
+    // The same thread in a file, and back under another name.
+    let text = run(&["export", "t"]).await.ok().stdout;
+    place.file("case.jsonl", &text);
+    place.run(&["import", "case.jsonl"]).await.ok();
+    assert_eq!(place.run(&["export", "t"]).await.ok().stdout, text);
+    run(&["import", "case.jsonl", "--as", "u"]).await.ok();
+    run(&["copy", "t", "v"]).await.ok();
+    run(&["prune", "v", "--keep-last", "2", "--yes"]).await.ok();
+    run(&["delete", "u", "v", "--yes"]).await.ok();
+    assert_eq!(run(&["threads", "--json"]).await.ok().lines().len(), 1);
+
+    // A flag is the same, and suggested commands name the database without it.
+    let flag = place.run(&["state", "x", "--db", &url]).await;
+    assert_secret(&flag);
+    assert_unknown(&flag, "see `superstep threads --db postgres://");
+    let elsewhere = place.run(&["threads", "--db", "postgres://a:s3cret@127.0.0.1:1/x"]).await;
+    assert_secret(&elsewhere);
+    assert!(elsewhere.code != Some(0) && elsewhere.stderr.contains("127.0.0.1:1/x"), "{elsewhere:?}");
+}
+
+#[tokio::test]
+async fn a_program_with_graphs_of_its_own_takes_a_url() {
+    let Some(server) = server::shared() else { return };
+    let place = Place::new();
+    let ran = place.own(&["threads", "--db", &server.url()]).await;
+    assert_secret(&ran);
+    ran.ok();
+}
