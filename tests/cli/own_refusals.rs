@@ -247,6 +247,14 @@ async fn an_imported_thread_and_its_copies_run_only_if_they_are_trusted() {
             }
         }
     }
+    // An import that was killed leaves a thread that nothing is recorded about.
+    let left = "o (import 0123456789abcdef)";
+    let store = SqliteCheckpointer::open(place.database()).unwrap();
+    store.copy(&"o".into(), &left.into()).await.unwrap();
+    drop(store);
+    assert_eq!(place.own(&["answer", left, "approve", "true"]).await.code, Some(2));
+    place.own(&["answer", left, "approve", "true", "--trust"]).await.ok();
+    place.own(&["replay", left]).await.ok();
     // Trust in one of them is not trust in another.
     place.own(&["answer", "forged", "approve", "true", "--trust"]).await.ok();
     place.own(&["replay", "forged"]).await.ok();

@@ -22,6 +22,16 @@ use crate::{
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 
+/// What the temporary name of a thread has around its number.
+const BEGIN: &str = " (import ";
+const END: char = ')';
+
+/// Returns whether a thread has the temporary name of an import, as after an import that was killed.
+pub fn is_unfinished(thread: &ThreadId) -> bool {
+    let numbered = thread.as_str().strip_suffix(END).and_then(|name| name.rsplit_once(BEGIN));
+    numbered.is_some_and(|(_, number)| number.len() == 16 && number.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
 /// The text of a thread that was read once and is valid.
 #[derive(Debug)]
 pub struct Checked<'a, R> {
@@ -88,7 +98,7 @@ impl<R: BufRead + Seek + Send> Checked<'_, R> {
     ///
     /// The thread is stored under a temporary name first, `NAME (import NUMBER)`, and then [copied](Checkpointer::copy), so
     /// that no part of a thread is ever found under its name. If the process is killed meanwhile, a thread of the temporary
-    /// name is left.
+    /// name is left, which [`is_unfinished`] detects.
     ///
     /// # Errors
     /// [`CheckpointError::ThreadExists`] if the thread exists, [`CheckpointError::Busy`] if it has a writer, and other errors
@@ -103,7 +113,7 @@ impl<R: BufRead + Seek + Send> Checked<'_, R> {
             return Err(CheckpointError::ThreadExists { thread: name.clone() }.into());
         }
         self.source.seek(SeekFrom::Start(self.begin)).map_err(unread)?;
-        let temporary = ThreadId::from(format!("{} (import {})", name.as_str(), drawn()?));
+        let temporary = ThreadId::from(format!("{}{BEGIN}{}{END}", name.as_str(), drawn()?));
         let stored = stored_under(store, self.source, &temporary, name).await;
         let deleted = store.delete(&temporary).await;
         let Counts { threads, checkpoints } = stored?;

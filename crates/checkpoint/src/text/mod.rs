@@ -33,7 +33,7 @@ use std::{error::Error, io};
 pub use self::{
     export::{ExportOptions, export, export_to},
     files::{FILE_END, files},
-    import::{Checked, check, import},
+    import::{Checked, check, import, is_unfinished},
     redaction::Redaction,
 };
 use crate::{CheckpointError, CheckpointId, ThreadId};

@@ -29,6 +29,7 @@ use superstep::{
         approval::{ApprovalRequest, Trust},
         config::PermissionRule,
     },
+    checkpoint::text,
 };
 
 use crate::{
@@ -89,6 +90,8 @@ impl Decided {
     ///
     /// # Errors    The file is damaged, or writable by others.
     pub(crate) fn about(database: &Db, thread: &str) -> Result<Arc<Self>, Failure> {
+        // A killed import leaves a thread that nothing was recorded about.
+        let imported = text::is_unfinished(&ThreadId::from(thread));
         let (real, identity) = match database {
             Db::File(file) => {
                 let real = file.canonicalize().ok();
@@ -99,7 +102,7 @@ impl Decided {
             Db::Server(_) => (Some(database.to_string().into()), Some("server".to_owned())),
         };
         let (Some(real), Some(file)) = (real, identity) else {
-            let record = Record { thread: thread.to_owned(), ..Record::default() };
+            let record = Record { thread: thread.to_owned(), imported, ..Record::default() };
             return Ok(Arc::new(Self { place: None, record: Mutex::new(record), untaken: Mutex::default() }));
         };
         let place = state_folder::folder()
@@ -108,6 +111,7 @@ impl Decided {
             database: real.to_string_lossy().into_owned(),
             file,
             thread: thread.to_owned(),
+            imported,
             ..Record::default()
         };
         let record = match &place {
