@@ -24,6 +24,7 @@ mod nodes;
 mod plain_name;
 pub mod presets;
 pub mod state;
+mod trace;
 mod transcript;
 
 pub use agent::builder::{AgentBuilder, AgentError};

@@ -12,6 +12,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use tokio::task::AbortHandle;
+use tracing::Instrument as _;
 
 use crate::flat_drop::drop_flat;
 
@@ -51,7 +52,7 @@ impl OwnTask {
     /// Outside a tokio runtime.
     pub(crate) fn spawn(future: BoxFuture<'static, ()>) -> Self {
         let slot = Arc::new(Slot { place: Mutex::new(FutureState::Here(future)), gone: Condvar::new() });
-        let task = tokio::spawn(Poller(slot.clone())).abort_handle();
+        let task = tokio::spawn(Poller(slot.clone()).in_current_span()).abort_handle();
         Self { slot, task }
     }
 }

@@ -45,6 +45,7 @@ mod tool;
 mod tool_cx;
 mod tool_macro;
 mod tool_source;
+mod trace;
 mod wire_message;
 mod wire_request;
 

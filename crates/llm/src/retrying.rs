@@ -9,10 +9,11 @@ use std::{
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
+use tracing::{Instrument as _, Span};
 
 use crate::{
     Accepts, ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream,
-    assemble::truncated, check_timers, retry::millis, seeded_jitter,
+    assemble::truncated, check_timers, retry::millis, seeded_jitter, trace,
 };
 
 /// A model that retries failed requests, and sends them to other models if it cannot answer.
@@ -94,8 +95,10 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
         let first = models.iter().position(|model| first == Some(model.name())).unwrap_or(0);
         models.rotate_left(first);
         let model = models.pop_front().expect("there is a model at least");
+        let span = trace::chat(model.name(), &request, 1);
         let run = Attempts {
-            current: Some(model.stream(request.clone())),
+            current: Some(span.in_scope(|| model.stream(request.clone()))),
+            span,
             model,
             others: models,
             policy: &self.policy,
@@ -123,6 +126,8 @@ struct Attempts<'a> {
     jitter: &'a JitterSource,
     request: Request,
     current: Option<ResponseStream<'a>>,
+    /// The span of the current attempt.
+    span: Span,
     /// The number of attempts, in total and of this model.
     attempt: u32,
     of_this_model: u32,
@@ -155,11 +160,13 @@ impl Attempts<'_> {
             self.attempt += 1;
             self.of_this_model += 1;
             self.streamed = false;
-            self.current = Some(self.model.stream(self.request.clone()));
+            self.span = trace::chat(self.model.name(), &self.request, self.attempt);
+            self.current = Some(self.span.in_scope(|| self.model.stream(self.request.clone())));
         }
         let current = self.current.as_mut().expect("an attempt was started in the lines above");
-        let error = match current.next().await {
+        let error = match current.next().instrument(self.span.clone()).await {
             Some(Ok(delta)) => {
+                trace::streamed(&self.span, &delta);
                 self.streamed = true;
                 self.finished |= matches!(delta, Delta::Finish(_));
                 return Some(Ok(delta));
@@ -168,10 +175,13 @@ impl Attempts<'_> {
             None => truncated(),
             Some(Err(error)) => error,
         };
-        self.current = None;
+        trace::failed(&self.span, &error);
+        (self.current, self.span) = (None, Span::none());
         self.finished = false;
+        let failed = self.model.name();
         match self.then(error) {
             Ok(delta) => {
+                trace::continued(failed, &delta);
                 if self.streamed {
                     self.announced.push_back(Delta::AttemptDiscarded { attempt: self.attempt });
                 }

@@ -2,6 +2,7 @@
 
 mod crash;
 mod spent;
+mod traced;
 
 use std::{
     sync::{Arc, Mutex},

@@ -29,7 +29,9 @@ const END: char = ')';
 /// Returns whether a thread has the temporary name of an import, as after an import that was killed.
 pub fn is_unfinished(thread: &ThreadId) -> bool {
     let numbered = thread.as_str().strip_suffix(END).and_then(|name| name.rsplit_once(BEGIN));
-    numbered.is_some_and(|(_, number)| number.len() == 16 && number.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    numbered.is_some_and(|(_, number)| {
+        number.len() == 16 && number.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 /// The text of a thread that was read once and is valid.

@@ -11,7 +11,7 @@ use crate::{
         export::{ExportArgs, ImportArgs},
         memory::MemoryCommand,
         new::NewArgs,
-        shared::{DatabaseArgs, LocationArgs, ThreadArgs, TurnArgs, TwoStatesArgs},
+        shared::{DatabaseArgs, LocationArgs, LogArgs, ThreadArgs, TurnArgs, TwoStatesArgs},
         values::{age, new_thread_name, thread_name, user_name},
     },
     output::exit::Exit,
@@ -32,6 +32,7 @@ Environment:
   OPENAI_API_KEY                  the key; it is never stored
   SUPERSTEP_LOCAL_SERVERS         the servers to discover, as `NAME=URL,...`; empty for none
   SUPERSTEP_STATE_DIR             the folder with your decisions on threads
+  RUST_LOG                        as `--log`
   NO_COLOR                        no colours
 
 Exit codes:
@@ -53,6 +54,8 @@ Exit codes:
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 #[derive(Subcommand, Debug)]
@@ -437,9 +440,9 @@ pub(crate) enum Format {
 }
 
 /// Parses the command line; an `Err` has been reported already.
-pub(crate) fn parse() -> Result<Command, Exit> {
+pub(crate) fn parse() -> Result<(Command, LogArgs), Exit> {
     match Cli::try_parse() {
-        Ok(cli) => Ok(cli.command),
+        Ok(cli) => Ok((cli.command, cli.log)),
         Err(error) => {
             // Help is printed on stdout, everything else on stderr; if that is closed, only the exit code
             // remains.

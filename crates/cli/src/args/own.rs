@@ -6,7 +6,7 @@ use crate::args::{
     command_line::Format,
     db::{DbArg, VARIABLE, database},
     export::{OwnExportArgs, OwnImportArgs},
-    shared::TwoStatesArgs,
+    shared::{LogArgs, TwoStatesArgs},
     values::{new_thread_name, thread_name},
 };
 
@@ -16,6 +16,7 @@ Inputs and updates are JSON objects with an entry for each written channel of th
 
 Environment:
   SUPERSTEP_STATE_DIR             the folder that records your own databases
+  RUST_LOG                        as `--log`
   NO_COLOR                        no colours
 
 Exit codes:
@@ -35,6 +36,8 @@ Exit codes:
 pub(crate) struct OwnCli {
     #[command(subcommand)]
     pub(crate) command: OwnCommand,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
 }
 
 #[derive(Subcommand, Debug)]

@@ -10,6 +10,7 @@ use super::{
     db::{DbArg, VARIABLE, database},
     values::{ThreadAt, thread_at, thread_name},
 };
+use crate::output::log::LogFilter;
 
 /// The folder and the database.
 #[derive(Args, Clone, Debug)]
@@ -20,6 +21,14 @@ pub(crate) struct LocationArgs {
     /// The folder that the tools cannot leave [default: the current one].
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
+}
+
+/// What is logged.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LogArgs {
+    /// Log spans and events on stderr: a level (warn, info, debug), or a list such as `superstep=debug,rmcp=info`.
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub(crate) log: Option<LogFilter>,
 }
 
 /// The folder and the database, and the form of the output.

@@ -6,6 +6,7 @@ pub(crate) mod exit;
 pub(crate) mod files;
 pub(crate) mod human;
 pub(crate) mod json;
+pub(crate) mod log;
 pub(crate) mod run_output;
 pub(crate) mod suggest;
 pub(crate) mod table;

@@ -3,19 +3,24 @@
 use std::process::ExitCode;
 
 use crate::{
-    args::command_line::{self, Command},
+    args::{
+        command_line::{self, Command},
+        shared::LogArgs,
+    },
     commands::{
         dream, export, memory, new, presets, replay, revert, run, show, steer, thread_admin, threads, tools,
     },
+    output::log,
     program::start::start,
 };
 
 /// Runs the program `superstep`: a ReAct agent in the terminal.
 pub fn agent() -> ExitCode {
-    let command = match command_line::parse() {
-        Ok(command) => command,
+    let (command, LogArgs { log }) = match command_line::parse() {
+        Ok(parsed) => parsed,
         Err(exit) => return exit.into(),
     };
+    log::begin(log);
     start(async || match command {
         Command::Run(args) => run::run(args).await,
         Command::Resume(args) => run::resume(args).await,

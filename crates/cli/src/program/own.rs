@@ -16,11 +16,15 @@ use clap::{CommandFactory, FromArgMatches};
 use superstep::{CompiledGraph, RunOptions, State};
 
 use crate::{
-    args::own::{OwnCli, OwnCommand},
+    args::{
+        own::{OwnCli, OwnCommand},
+        shared::LogArgs,
+    },
     commands::own::{change, export, run, show, threads},
     graphs::{any_graph::AnyGraph, graph_set::GraphSet},
     output::{
         exit::{Exit, Failure},
+        log,
         table::written,
     },
     program::start::start,
@@ -138,14 +142,15 @@ impl Program {
             return written(write!(io::stdout(), "{}", cli.render_help()));
         }
         let parsed = cli.try_get_matches_from_mut(words).and_then(|found| OwnCli::from_arg_matches(&found));
-        let command = match parsed {
-            Ok(OwnCli { command }) => command,
+        let (command, LogArgs { log }) = match parsed {
+            Ok(OwnCli { command, log }) => (command, log),
             Err(error) => {
                 // If stdout or stderr is closed, only the exit code remains.
                 let _ = error.print();
                 return Ok(if error.use_stderr() { Exit::Usage } else { Exit::Ok });
             }
         };
+        log::begin(log);
         let failed = |error: GraphError| {
             let message =
                 format!("a graph of this program is not valid: {}", superstep::error::chain(&*error));

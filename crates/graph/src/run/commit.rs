@@ -6,7 +6,7 @@ use serde_json::Map;
 use superstep_checkpoint::{AppliedTask, CheckpointMeta, Source};
 use superstep_engine::{Control, Run};
 
-use super::{done::FinishedTask, driver::Driver, finish::DueSnapshot, stop::Stop};
+use super::{done::FinishedTask, driver::Driver, finish::DueSnapshot, stop::Stop, trace};
 use crate::{
     RunError, State, StreamMode,
     journal::memories::with_memories,
@@ -44,11 +44,15 @@ impl<S: State> Driver<S> {
         let seeded = self.is_seeded();
         let (state, control) = (&self.state, &new.control);
         let (source, step) = (new.source, control.step);
+        let (tasks, bytes) = (new.applied.len(), trace::bytes(&new.applied));
         let snapshot = DueSnapshot { state, step };
         let hold = self.hold.as_mut().expect("it was just there");
         // A graph that starts with its caller's state returns its updates only.
         let may_snapshot = source == Source::Loop && !seeded;
         let stored = hold.commit(new, may_snapshot.then_some(&snapshot), describe).await?;
+        if let Some(checkpoint) = hold.at() {
+            trace::stored(checkpoint, step, tasks, bytes);
+        }
         self.held = hold.holds().then(|| self.state.clone());
         // The task of `START` is folded before the superstep that it belongs to.
         self.is_head = source == Source::Loop;

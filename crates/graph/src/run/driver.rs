@@ -25,6 +25,7 @@ use tokio::{
     task::yield_now,
     time::{Instant, Sleep},
 };
+use tracing::Instrument as _;
 
 use super::{
     breakpoints::breakpoints,
@@ -33,6 +34,7 @@ use super::{
     observer::{RunObserver, RunView, TaskStart},
     observers,
     stop::{Refused, Stop},
+    trace,
 };
 use crate::{
     Command, Cx, NodeError, NodeFailure, Outcome, Question, RunError, RunOptions, State, Status, ThreadId,
@@ -280,6 +282,18 @@ impl<S: State> Driver<S> {
     }
 
     pub(super) async fn drive(
+        &mut self,
+        begin: Begin,
+        limits: RunLimits,
+        config: &RunOptions,
+    ) -> Result<Status, Stop> {
+        let span = trace::run(&self.graph.name, &self.cx.scope);
+        let ended = self.drive_to_end(begin, limits, config).instrument(span.clone()).await;
+        trace::ended(&span, &ended);
+        ended
+    }
+
+    async fn drive_to_end(
         &mut self,
         begin: Begin,
         mut limits: RunLimits,

@@ -37,3 +37,4 @@ pub(crate) mod subgraph_lookup;
 pub(crate) mod targets;
 pub(crate) mod task;
 pub(crate) mod thread_writer;
+pub(crate) mod trace;

@@ -7,7 +7,7 @@ use superstep_checkpoint::{TaskRecord, chain};
 use superstep_engine::{Control, Report, Run, Task, TaskId};
 use superstep_state::{RawJson, StoredUpdate, reduce};
 
-use super::{done::FinishedTask, driver::Driver, fail::node_failure};
+use super::{done::FinishedTask, driver::Driver, fail::node_failure, trace};
 use crate::{
     NodeFailure, Question, RunError, State,
     journal::{
@@ -29,6 +29,7 @@ impl<S: State> Driver<S> {
         let Some((failed, source)) = self.failure.take_if(|(failed, _)| failed.id == task.id) else {
             return Ok(());
         };
+        trace::repeated(self.graph.topology.name(failed.node), failed, &*source, task);
         let record = self.failed_record(failed.id, failed.attempt, chain(&*source));
         self.store_record(failed.id.slot, record).await
     }

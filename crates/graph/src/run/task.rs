@@ -19,6 +19,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
     time::Sleep,
 };
+use tracing::Span;
 
 use crate::{
     Cx, NodeError, State,
@@ -30,6 +31,7 @@ use crate::{
         output::Written,
         timeout::Deadlines,
     },
+    run::trace,
     stream::patience::Patience,
     timers::{self, NoTimers},
 };
@@ -55,6 +57,7 @@ pub(crate) struct RunTask<S: State> {
     lookup: Lookup,
     /// The time that it lets the consumer of its events go first.
     patience: Option<Patience>,
+    span: Span,
     /// Its waker is for messages of the node, also from a future that runs in parallel; `None` after its end.
     cx: Option<Arc<TaskCx>>,
 }
@@ -79,16 +82,19 @@ impl<S: State> RunTask<S> {
             Err(error) => return failed(NodeError::new(error).fatal()),
         };
         let kept = Some(cx.0.clone());
+        let span = trace::attempt(cx.0.run.topology.name(task.node), task, cx.0.attempt);
+        let entered = span.enter();
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
-        Self { task, node: Some(node), deadlines, lookup, patience: None, cx: kept }
+        drop(entered);
+        Self { task, node: Some(node), deadlines, lookup, patience: None, span, cx: kept }
     }
 
     /// Creates a task that has ended without a run of its node.
     pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
         let node = Some(Box::pin(future::ready(result)) as BoxFuture<'static, _>);
-        Self { task, node, deadlines: None, lookup, patience: None, cx: None }
+        Self { task, node, deadlines: None, lookup, patience: None, span: Span::none(), cx: None }
     }
 
     /// Drops the node and its values.
@@ -100,12 +106,16 @@ impl<S: State> RunTask<S> {
     /// Polls the node; the result is left in `end`, because it may be large and should not be moved more
     /// often than needed.
     fn poll(&mut self, run: &RunCx, context: &mut Context<'_>, end: &mut Option<TaskEnd<S>>) -> Poll<()> {
+        let entered = self.span.clone().entered();
         ready!(self.poll_node(run, context, end));
         if let Err(panic) = self.drop_node()
             && let Some(end) = end
             && matches!(end.result, TaskResult::Finished(..))
         {
             end.result = TaskResult::Failed(panicked(&*panic));
+        }
+        if let Some(end) = end {
+            trace::attempted(&entered, &end.result);
         }
         Poll::Ready(())
     }

@@ -14,6 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tracing::Instrument as _;
 
 use super::{
     answer::{Answer, AnsweredQuestion, CallResult},
@@ -33,6 +34,7 @@ use crate::{
     hooks::ToolFailure,
     nodes::parts,
     state::{Part, ToolEvent, ToolStatus},
+    trace,
 };
 
 impl Executor {
@@ -192,7 +194,14 @@ impl Executor {
         let done = match self.deps.sub_agents.get(name) {
             Some(agent) => match self.doubtful(position, 0, tool, call, behaviour).await? {
                 Some(done) => done,
-                None => self.ask_agent(agent, name, position, &args).await,
+                None => {
+                    let span = trace::invoke_agent(name, &call.id);
+                    let done = self.ask_agent(agent, name, position, &args).instrument(span.clone()).await;
+                    if !done.returned {
+                        trace::failed(&span);
+                    }
+                    done
+                }
             },
             None => self.run_answered(position, tool, pending, (args, asked), questions).await?,
         };
@@ -280,12 +289,13 @@ impl Executor {
         let limit = tool.behaviour().timeout;
         // A separate task isolates its panics, and tools that compute do not block each other.
         let steps = self.deps.steps.clone();
-        let mut task = AbortOnDropHandle::new(tokio::spawn(async move {
+        let called = async move {
             match steps {
                 Some(steps) => steps.acting(args, tool_cx, &*tool).await,
                 None => tool.call(args, tool_cx).await,
             }
-        }));
+        };
+        let mut task = AbortOnDropHandle::new(tokio::spawn(called.in_current_span()));
         let limit = limit.or(self.deps.config.tool_timeout);
         let (text, failed) = tokio::select! {
             biased;

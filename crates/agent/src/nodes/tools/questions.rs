@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use superstep_graph::NodeError;
 use superstep_llm::{AnswerFuture, ArgumentCheck, Tool, ToolAnswer, ToolError, ToolQuestion, ToolSpec};
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use super::{
     answer::{AnsweredQuestion, CallResult},
@@ -25,6 +26,7 @@ use crate::{
     Approval,
     approval::{ApprovalRequest, Approvals},
     config::prompts,
+    trace,
 };
 
 /// Maximum number of questions of one call, whose tool is called once more for each.
@@ -50,7 +52,12 @@ impl Executor {
                 return Ok(done);
             }
             let run = self.run(position, tool.clone(), &pending.call, (args.clone(), asked, answers));
-            match run.await {
+            let span = trace::execute_tool(&pending.name, &pending.call.id);
+            let ran = run.instrument(span.clone()).await;
+            if matches!(&ran, Ok(done) if !done.returned) {
+                trace::failed(&span);
+            }
+            match ran {
                 Ok(done) if questions.is_empty() => return Ok(done),
                 Ok(done) => {
                     let result = format!("{}\n{}", prompts::sent_again(questions.len() + 1), done.result);

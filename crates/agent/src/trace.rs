@@ -1,0 +1,47 @@
+//! The spans of calls of tools and sub-agents, for `tracing`. No field has an argument or a result.
+//!
+//! Their names and fields are those of OpenTelemetry's conventions for generative AI.
+//!
+//! # Source
+//! OpenTelemetry, Semantic Conventions for GenAI agent spans.
+
+use tracing::{Span, field::Empty};
+
+/// Returns the span of a call of a tool.
+pub(crate) fn execute_tool(tool: &str, call: &str) -> Span {
+    let span = tracing::info_span!(
+        "execute_tool",
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = tool,
+        gen_ai.tool.call.id = call,
+        "error.type" = Empty,
+        otel.name = Empty,
+        otel.status_code = Empty,
+    );
+    if !span.is_disabled() {
+        span.record("otel.name", format!("execute_tool {tool}"));
+    }
+    span
+}
+
+/// Returns the span of a call of a sub-agent.
+pub(crate) fn invoke_agent(agent: &str, call: &str) -> Span {
+    let span = tracing::info_span!(
+        "invoke_agent",
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.agent.name = agent,
+        gen_ai.tool.call.id = call,
+        "error.type" = Empty,
+        otel.name = Empty,
+        otel.status_code = Empty,
+    );
+    if !span.is_disabled() {
+        span.record("otel.name", format!("invoke_agent {agent}"));
+    }
+    span
+}
+
+/// Records that a call failed.
+pub(crate) fn failed(span: &Span) {
+    span.record("error.type", "tool_error").record("otel.status_code", "ERROR");
+}

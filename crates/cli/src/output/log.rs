@@ -1,0 +1,129 @@
+//! The spans and events of a run on stderr, for `--log` and `RUST_LOG`.
+
+use std::{env, fmt, io, str::FromStr};
+
+use superstep::llm::printable_line;
+use tracing::{
+    field::{Field, Visit},
+    span,
+};
+use tracing_subscriber::{
+    field::RecordFields,
+    filter::{LevelFilter, Targets},
+    fmt::{
+        FormatFields, FormattedFields,
+        format::{FmtSpan, Writer},
+    },
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
+
+use super::text::print_note;
+
+/// The variable that selects what is logged without `--log`.
+const VARIABLE: &str = "RUST_LOG";
+
+/// What is logged: a level for superstep, or levels for single targets.
+#[derive(Clone, Debug)]
+pub(crate) struct LogFilter(Targets);
+
+impl FromStr for LogFilter {
+    type Err = String;
+
+    /// Parses a level, which applies to superstep alone, or a list such as `superstep=debug,rmcp=info`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(level) = LevelFilter::from_str(text.trim()) {
+            return Ok(Self(Targets::new().with_target("superstep", level)));
+        }
+        let several = |part: &&str| !part.contains('=') && LevelFilter::from_str(part.trim()).is_ok();
+        if let Some(level) = text.split(',').find(several) {
+            return Err(format!("a level without a target; write `superstep={}`", level.trim()));
+        }
+        let targets = Targets::from_str(text);
+        targets.map(Self).map_err(|_| {
+            "it is a level (error, warn, info, debug, trace) or a list such as `superstep=debug,rmcp=info`"
+                .to_owned()
+        })
+    }
+}
+
+/// Logs what `filter` selects, or the variable `RUST_LOG`. Without both, nothing is logged.
+pub(crate) fn begin(filter: Option<LogFilter>) {
+    let Some(filter) = filter.or_else(of_environment) else { return };
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .with_span_events(FmtSpan::CLOSE)
+        .fmt_fields(Fields);
+    if tracing_subscriber::registry().with(filter.0).with(lines).try_init().is_err() {
+        print_note("`--log` has no effect: the program has a subscriber of its own for `tracing`");
+    }
+}
+
+/// Returns the filter of the environment. Other programs read that variable too, so an unknown form is only reported.
+fn of_environment() -> Option<LogFilter> {
+    if tracing::dispatcher::has_been_set() {
+        return None;
+    }
+    let text = env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty())?;
+    let filter = text.parse();
+    if let Err(reason) = &filter {
+        print_note(&format!("`{VARIABLE}` is ignored: {reason}"));
+    }
+    filter.ok()
+}
+
+/// The fields of a span or an event on one line, without those that repeat others for OpenTelemetry.
+struct Fields;
+
+impl<'w> FormatFields<'w> for Fields {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut line = Line(String::new());
+        fields.record(&mut line);
+        writer.write_str(&line.0)
+    }
+
+    fn add_fields(&self, current: &'w mut FormattedFields<Self>, fields: &span::Record<'_>) -> fmt::Result {
+        let mut line = Line(std::mem::take(&mut current.fields));
+        fields.record(&mut line);
+        current.fields = line.0;
+        Ok(())
+    }
+}
+
+/// The fields that were formatted.
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name().starts_with("otel.") {
+            return;
+        }
+        if !self.0.is_empty() {
+            self.0.push(' ');
+        }
+        if field.name() != "message" {
+            self.0 += field.name();
+            self.0.push('=');
+        }
+        self.0 += &printable_line(&format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_applies_to_superstep_only() {
+        let shown = |text: &str| text.parse::<LogFilter>().map(|filter| filter.0.to_string());
+        assert_eq!(shown("debug"), Ok("superstep=debug".to_owned()));
+        assert_eq!(shown("superstep=info"), Ok("superstep=info".to_owned()));
+        assert_eq!(
+            shown("debug,rmcp=info"),
+            Err("a level without a target; write `superstep=debug`".to_owned())
+        );
+        assert!(shown("loud=very").unwrap_err().starts_with("it is a level"));
+    }
+}

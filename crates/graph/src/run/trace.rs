@@ -1,0 +1,122 @@
+//! The spans and events of runs, for `tracing`. No field has a value of the state.
+//!
+//! | span or event | level | fields |
+//! |---|---|---|
+//! | `run` | info | `graph`, `thread`, `subgraph`; at its end `status` or `error.type` |
+//! | `node`, one for each attempt | info | `node`, `superstep`, `slot`, `attempt`; at its end `status` or `error.type` |
+//! | a stored checkpoint | debug | `checkpoint`, `superstep`, `tasks`, `bytes` |
+//! | a failed attempt that is repeated | warn | `node`, `superstep`, `attempt`, `delay_ms`, `error` |
+//!
+//! The fields `otel.name` and `otel.status_code` are those that `tracing-opentelemetry` reads.
+
+use std::error::Error;
+
+use superstep_checkpoint::{AppliedTask, CheckpointId, chain};
+use superstep_engine::{NodeName, Task};
+use superstep_state::Panicked;
+use tracing::{Level, Span, field::Empty};
+
+use super::{stop::Stop, task::TaskResult};
+use crate::{
+    State, Status,
+    node::{cx::RunScope, timeout::TimedOut},
+};
+
+/// Returns the span of a run.
+pub(super) fn run(graph: &str, scope: &RunScope) -> Span {
+    let span = tracing::info_span!(
+        "run",
+        graph,
+        thread = Empty,
+        subgraph = Empty,
+        status = Empty,
+        "error.type" = Empty,
+        otel.name = Empty,
+        otel.status_code = Empty,
+    );
+    if span.is_disabled() {
+        return span;
+    }
+    span.record("otel.name", format!("run {graph}"));
+    if let Some(thread) = &scope.config.thread {
+        span.record("thread", thread.root().as_str());
+    }
+    if !scope.namespace.is_root() {
+        span.record("subgraph", scope.namespace.to_string());
+    }
+    span
+}
+
+/// Records the end of a run.
+pub(super) fn ended(span: &Span, ended: &Result<Status, Stop>) {
+    if span.is_disabled() {
+        return;
+    }
+    match ended {
+        Ok(status) => _ = span.record("status", format!("{status:?}").to_lowercase()),
+        Err(Stop::Refused(refused)) => {
+            let text = refused.error.to_string();
+            failed(span, text.split(':').next().unwrap_or_default());
+        }
+        // A replay found a difference.
+        Err(Stop::Halted) => _ = span.record("status", "halted"),
+    }
+}
+
+fn failed(span: &Span, kind: &str) {
+    span.record("error.type", kind).record("otel.status_code", "ERROR");
+}
+
+/// Returns the span of an attempt of a task.
+pub(super) fn attempt(node: &NodeName, task: Task, attempt: u32) -> Span {
+    tracing::info_span!(
+        "node",
+        %node,
+        superstep = task.id.step,
+        slot = task.id.slot,
+        attempt,
+        status = Empty,
+        "error.type" = Empty,
+        otel.name = node.as_str(),
+        otel.status_code = Empty,
+    )
+}
+
+/// Records the end of an attempt.
+pub(super) fn attempted<S: State>(span: &Span, result: &TaskResult<S>) {
+    if span.is_disabled() {
+        return;
+    }
+    match result {
+        TaskResult::Finished(..) => _ = span.record("status", "finished"),
+        TaskResult::Interrupted(_) => _ = span.record("status", "interrupted"),
+        TaskResult::Failed(error) if error.cause().is::<Panicked>() => failed(span, "panic"),
+        TaskResult::Failed(error) if error.cause().is::<TimedOut>() => failed(span, "timeout"),
+        TaskResult::Failed(_) => failed(span, "error"),
+    }
+}
+
+/// Emits that a failed attempt is repeated.
+pub(super) fn repeated(node: &NodeName, failed: Task, error: &(dyn Error + 'static), again: Task) {
+    tracing::warn!(
+        %node,
+        superstep = failed.id.step,
+        attempt = failed.attempt,
+        delay_ms = u64::try_from(again.delay.as_millis()).unwrap_or(u64::MAX),
+        error = chain(error),
+        "a failed attempt is repeated",
+    );
+}
+
+/// Returns about how many bytes the updates of a checkpoint have; 0 if nothing listens.
+pub(super) fn bytes(applied: &[AppliedTask]) -> usize {
+    match tracing::enabled!(Level::DEBUG) {
+        true => applied.iter().map(|task| task.update.bytes()).sum(),
+        false => 0,
+    }
+}
+
+/// Emits that a checkpoint was stored, or is about to be with another durability than `Sync`.
+pub(super) fn stored(checkpoint: CheckpointId, superstep: i64, tasks: usize, bytes: usize) {
+    tracing::debug!(checkpoint = checkpoint.0, superstep, tasks, bytes, "a checkpoint is stored");
+}
