@@ -26,7 +26,7 @@ pub(crate) struct LocationArgs {
 /// What is logged.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogArgs {
-    /// Log spans and events on stderr: a level (warn, info, debug), or a list such as `superstep=debug,rmcp=info`.
+    /// Log on stderr: `warn`, `info`, `debug`, or `superstep=debug,rmcp=info`.
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<LogFilter>,
 }
