@@ -16,6 +16,7 @@ mod hostile;
 mod hostile_mcp;
 mod keep;
 mod kill;
+mod logs;
 #[cfg(unix)]
 mod mcp;
 mod mem0;

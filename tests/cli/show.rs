@@ -219,6 +219,11 @@ Options:
       --cwd <DIR>      The folder that the tools cannot leave [default: the current one]
       --json           Print JSON: one object per line
   -h, --help           Print help
+      --db <FILE>     The database [default: `.superstep/threads.db` under `--cwd`]
+      --cwd <DIR>     The folder that the tools cannot leave [default: the current one]
+      --json          Print JSON: one object per line
+      --log <FILTER>  Log on stderr: `warn`, `info`, `debug`, or `superstep=debug,rmcp=info`
+  -h, --help          Print help
 "
     );
     let prune = place.run(&["prune", "--help"]).await.ok().stdout;
@@ -240,6 +245,7 @@ Options:
       --db <FILE|URL>          The database [default: `.superstep/threads.db` under `--cwd`]
       --cwd <DIR>              The folder that the tools cannot leave [default: the current one]
       --json                   Print JSON: one object per line
+      --log <FILTER>           Log on stderr: `warn`, `info`, `debug`, or `superstep=debug,rmcp=info`
   -h, --help                   Print help
 "
     );

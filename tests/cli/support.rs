@@ -93,6 +93,7 @@ impl Place {
             .env_remove("OPENAI_MODEL")
             .env_remove("OPENAI_API_KEY")
             .env_remove("SUPERSTEP_DB")
+            .env_remove("RUST_LOG")
             .env("SUPERSTEP_LOCAL_SERVERS", "")
             .env("SUPERSTEP_STATE_DIR", self.state_folder())
             .env("NO_PROXY", "*")
