@@ -222,7 +222,7 @@ Options:
       --db <FILE>     The database [default: `.superstep/threads.db` under `--cwd`]
       --cwd <DIR>     The folder that the tools cannot leave [default: the current one]
       --json          Print JSON: one object per line
-      --log <FILTER>  Log on stderr: `warn`, `info`, `debug`, or `superstep=debug,rmcp=info`
+      --log <FILTER>  Log on stderr: `info`, `debug`, or `superstep=debug,rmcp=info`
   -h, --help          Print help
 "
     );
@@ -245,7 +245,7 @@ Options:
       --db <FILE|URL>          The database [default: `.superstep/threads.db` under `--cwd`]
       --cwd <DIR>              The folder that the tools cannot leave [default: the current one]
       --json                   Print JSON: one object per line
-      --log <FILTER>           Log on stderr: `warn`, `info`, `debug`, or `superstep=debug,rmcp=info`
+      --log <FILTER>           Log on stderr: `info`, `debug`, or `superstep=debug,rmcp=info`
   -h, --help                   Print help
 "
     );

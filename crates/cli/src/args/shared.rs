@@ -26,7 +26,7 @@ pub(crate) struct LocationArgs {
 /// What is logged.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogArgs {
-    /// Log on stderr: `warn`, `info`, `debug`, or `superstep=debug,rmcp=info`.
+    /// Log on stderr: `info`, `debug`, or `superstep=debug,rmcp=info`.
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<LogFilter>,
 }

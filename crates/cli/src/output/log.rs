@@ -95,6 +95,13 @@ impl<'w> FormatFields<'w> for Fields {
 struct Line(String);
 
 impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.record_debug(field, &format_args!("{value}")),
+            _ => self.record_debug(field, &value),
+        }
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name().starts_with("otel.") {
             return;

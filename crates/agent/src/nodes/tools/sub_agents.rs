@@ -111,5 +111,5 @@ fn reply(name: &str, state: AgentState) -> CallResult {
     let failed = matches!(state.outcome, Some(AgentOutcome::LlmError | AgentOutcome::HookFailed));
     let text = if failed { prompts::failed(name, &state.final_reply) } else { state.final_reply };
     let (usage, usage_by_model) = (Some(state.usage), state.usage_by_model);
-    CallResult { executed: true, usage, usage_by_model, ..CallResult::not_executed(text) }
+    CallResult { executed: true, returned: !failed, usage, usage_by_model, ..CallResult::not_executed(text) }
 }
