@@ -64,10 +64,9 @@ fn crashed_everywhere(report: &Report) {
     }
 }
 
-/// Waits, may stop, and says its name and the random values of its context.
-async fn draw(sim: Sim, state: Work, cx: Cx) -> WorkUpdate {
+/// Says its name and the random values of its context.
+async fn draw(state: Work, cx: Cx) -> WorkUpdate {
     let name = cx.node().to_string();
-    sim.pause(&name).await;
     let drawn = cx.rng().random_range(0..1_000);
     Work::update()
         .log([format!("{name} {} of {}", cx.step(), state.log.len())])
@@ -79,20 +78,14 @@ async fn draw(sim: Sim, state: Work, cx: Cx) -> WorkUpdate {
 
 /// `plan → worker × 4 → review` (one worker more in later turns), and `plan → aside → review`, which runs
 /// once after the workers and once after aside.
-fn fan_out(sim: &Sim) -> CompiledGraph<Work> {
+fn fan_out(_: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("fan_out");
-    let plan = graph.add_node_with("plan", sim.clone(), draw);
-    let aside = graph.add_node_with("aside", sim.clone(), draw);
-    let pausing = sim.clone();
-    let worker = graph.add_worker("worker", move |item: u32, _: Work, cx: Cx| {
-        let sim = pausing.clone();
-        async move {
-            sim.pause(format!("worker, before {item}")).await;
-            sim.pause(format!("worker, after {item}")).await;
-            Work::update().log([format!("worked on {item}")]).ids(BTreeSet::from([cx.id(item)])).done(10)
-        }
+    let plan = graph.add_node("plan", draw);
+    let aside = graph.add_node("aside", draw);
+    let worker = graph.add_worker("worker", async |item: u32, _: Work, cx: Cx| {
+        Work::update().log([format!("worked on {item}")]).ids(BTreeSet::from([cx.id(item)])).done(10)
     });
-    let review = graph.add_node_with("review", sim.clone(), draw);
+    let review = graph.add_node("review", draw);
     graph.add_edge(START, plan);
     graph.add_edge(plan, aside);
     graph.add_fan_out(plan, |state: &Work| 0..4 + u32::from(state.log.len() > 2), worker);
@@ -110,14 +103,12 @@ enum Again {
 
 /// Builds `work` and `watch` in parallel, round after round; `work` fails its first two attempts in every
 /// other round.
-fn retrying_loop(sim: &Sim) -> CompiledGraph<Work> {
+fn retrying_loop(_: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("retrying_loop");
-    let begin = graph.add_node_with("begin", sim.clone(), async |sim: Sim, state: Work, _| {
-        sim.pause("begin").await;
+    let begin = graph.add_node("begin", async |state: Work, _| {
         Work::update().round(state.round + 1).hint(Some(format!("round {}", state.round + 1)))
     });
-    let work = graph.add_node_with("work", sim.clone(), async |sim: Sim, state: Work, cx: Cx| {
-        sim.pause(format!("work, attempt {}", cx.attempt())).await;
+    let work = graph.add_node("work", async |state: Work, cx: Cx| {
         if state.round % 2 == 1 && cx.attempt() < 3 {
             return Err(NodeError::new("not yet"));
         }
@@ -125,7 +116,7 @@ fn retrying_loop(sim: &Sim) -> CompiledGraph<Work> {
     });
     let retry = RetryPolicy { initial: Duration::from_millis(3), ..RetryPolicy::default() };
     graph.configure(work, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
-    let watch = graph.add_node_with("watch", sim.clone(), draw);
+    let watch = graph.add_node("watch", draw);
     graph.add_edge(START, begin);
     graph.add_edge(begin, work);
     graph.add_edge(begin, watch);
@@ -138,13 +129,13 @@ fn retrying_loop(sim: &Sim) -> CompiledGraph<Work> {
 }
 
 /// Builds branches of different lengths, all of which add to the same text and log, and meet in `last`.
-fn appends(sim: &Sim) -> CompiledGraph<Work> {
+fn appends(_: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("appends");
-    let last = graph.add_node_with("last", sim.clone(), draw);
+    let last = graph.add_node("last", draw);
     for branch in [&["c"][..], &["a1", "a2"], &["b1", "b2", "b3"], &["d1", "d2"]] {
         let mut from = START;
         for name in branch {
-            let node = graph.add_node_with(name, sim.clone(), draw);
+            let node = graph.add_node(name, draw);
             graph.add_edge(from, node);
             from = node;
         }
@@ -156,10 +147,10 @@ fn appends(sim: &Sim) -> CompiledGraph<Work> {
 
 /// Builds `START → (a → aa → aaa, b, c → cc)`; `meet` waits for `aaa`, `b` and `cc`, and `tidy` for all
 /// nodes.
-fn joins(sim: &Sim) -> CompiledGraph<Work> {
+fn joins(_: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("joins");
     let nodes = ["a", "aa", "aaa", "b", "c", "cc", "meet", "tidy"];
-    let [a, aa, aaa, b, c, cc, meet, tidy] = nodes.map(|name| graph.add_node_with(name, sim.clone(), draw));
+    let [a, aa, aaa, b, c, cc, meet, tidy] = nodes.map(|name| graph.add_node(name, draw));
     graph.add_edge(START, a);
     graph.add_edge(START, b);
     graph.add_edge(START, c);
@@ -176,23 +167,20 @@ fn joins(sim: &Sim) -> CompiledGraph<Work> {
 
 /// Builds three nodes that ask at the same time, one of them twice and one after a side effect, in parallel
 /// to one that does not.
-fn asking(sim: &Sim) -> CompiledGraph<Work> {
+fn asking(_: &Sim) -> CompiledGraph<Work> {
     let mut graph = StateGraph::<Work>::new("asking");
-    let ask = async |sim: Sim, state: Work, cx: Cx| {
+    let ask = async |state: Work, cx: Cx| {
         let name = cx.node().to_string();
-        sim.pause(format!("{name}, before")).await;
         let first: i64 = cx.interrupt("first", format!("{name} after {}", state.log.len())).await;
         let second: i64 = match name.as_str() {
             "twice" => cx.interrupt("second", first).await,
             _ => 0,
         };
-        sim.pause(format!("{name}, after")).await;
         Work::update().log([format!("{name} heard {first} and {second}")]).done(first + second)
     };
-    let [once, again, twice] =
-        ["once", "again", "twice"].map(|name| graph.add_node_with(name, sim.clone(), ask));
-    let beside = graph.add_node_with("beside", sim.clone(), draw);
-    let sum = graph.add_node_with("sum", sim.clone(), ask);
+    let [once, again, twice] = ["once", "again", "twice"].map(|name| graph.add_node(name, ask));
+    let beside = graph.add_node("beside", draw);
+    let sum = graph.add_node("sum", ask);
     for node in [once, again, twice, beside] {
         graph.add_edge(START, node);
         graph.add_edge(node, sum);
@@ -209,7 +197,6 @@ fn once(sim: Sim, cx: Cx, name: &'static str) -> BoxFuture<'static, Result<Strin
     Box::pin(async move {
         let effect = |key: String| async move {
             sim.effect(&key);
-            sim.pause(format!("{name}, in the middle")).await;
             Ok::<_, NodeError>(format!("{name} as {}", key.rsplit('/').nth(1).unwrap_or_default()))
         };
         let done = cx.once(name, effect).await?;
@@ -228,17 +215,15 @@ fn effects(sim: &Sim, once: Once) -> CompiledGraph<Work> {
         )?;
         let agreed: i64 = cx.interrupt("agreed", &left).await;
         let third = once(sim.clone(), cx.clone(), "third").await?;
-        sim.pause("pays").await;
         Ok::<_, NodeError>(Work::update().log([left, right, third]).done(agreed))
     });
     let fails = graph.add_node_with("fails", sim.clone(), move |sim: Sim, _: Work, cx: Cx| async move {
         let done = once(sim.clone(), cx.clone(), "fails").await?;
-        sim.pause("fails").await;
         if cx.attempt() < 3 { Err(NodeError::new("not yet")) } else { Ok(Work::update().log([done])) }
     });
     let retry = RetryPolicy { initial: Duration::from_millis(3), ..RetryPolicy::default() };
     graph.configure(fails, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
-    let beside = graph.add_node_with("beside", sim.clone(), draw);
+    let beside = graph.add_node("beside", draw);
     let last = graph.add_node_with("last", sim.clone(), move |sim: Sim, _: Work, cx: Cx| async move {
         Ok::<_, NodeError>(Work::update().log([once(sim, cx, "last").await?]))
     });
@@ -284,13 +269,12 @@ fn an_effect_that_is_done_again_is_found_out() {
 
 /// `begin → sub → worker × 2`: a subgraph of the same state which loops, draws random values, and contains
 /// another one that asks; and workers that call a graph with persistence per node, per task, or without.
-fn nested(sim: &Sim) -> CompiledGraph<Work> {
-    let asks = |sim: &Sim| {
+fn nested(_: &Sim) -> CompiledGraph<Work> {
+    let asks = || {
         let mut graph = StateGraph::<Work>::new("asks");
-        let first = graph.add_node_with("first", sim.clone(), draw);
-        let ask = graph.add_node_with("ask", sim.clone(), async |sim: Sim, state: Work, cx: Cx| {
+        let first = graph.add_node("first", draw);
+        let ask = graph.add_node("ask", async |state: Work, cx: Cx| {
             let answer: i64 = cx.interrupt("how many", state.log.len()).await;
-            sim.pause("ask").await;
             Work::update().log([format!("{answer} by {}", cx.id("answer"))]).done(answer)
         });
         graph.add_edge(START, first);
@@ -298,17 +282,16 @@ fn nested(sim: &Sim) -> CompiledGraph<Work> {
         graph.compile().unwrap()
     };
     let mut sub = StateGraph::<Work>::new("sub");
-    let (left, right) =
-        (sub.add_node_with("left", sim.clone(), draw), sub.add_node_with("right", sim.clone(), draw));
-    let inner = sub.add_subgraph("inner", &asks(sim));
+    let (left, right) = (sub.add_node("left", draw), sub.add_node("right", draw));
+    let inner = sub.add_subgraph("inner", &asks());
     sub.add_edge(START, left);
     sub.add_edge(START, right);
     sub.add_edge(left, inner);
     sub.add_edge(inner, END);
-    let kept = asks(sim);
-    let anew = asks(sim).with_persistence(Persistence::Ephemeral);
+    let kept = asks();
+    let anew = asks().with_persistence(Persistence::Ephemeral);
     let mut graph = StateGraph::<Work>::new("nested");
-    let begin = graph.add_node_with("begin", sim.clone(), draw);
+    let begin = graph.add_node("begin", draw);
     let sub = graph.add_subgraph("sub", &sub.compile().unwrap());
     let worker = graph.add_worker("worker", move |item: i64, _: Work, cx: Cx| {
         let (kept, anew) = (kept.clone(), anew.clone());
@@ -322,7 +305,7 @@ fn nested(sim: &Sim) -> CompiledGraph<Work> {
     });
     let own = graph.add_subgraph_with(
         "own",
-        &asks(sim).with_persistence(Persistence::PerNode),
+        &asks().with_persistence(Persistence::PerNode),
         |state: &Work| Work::update().round(state.done),
         |own: &Work| Work::update().text(format!("{} of {}; ", own.done, own.log.len())),
     );
@@ -429,19 +412,16 @@ fn a_seed_is_the_same_life_every_time() {
 }
 
 /// Folds in the order in which siblings end: they write to a list of their own, which `tell` copies.
-fn folds_as_they_come(sim: &Sim) -> CompiledGraph<Plain> {
+fn folds_as_they_come(_: &Sim) -> CompiledGraph<Plain> {
     let mut graph = StateGraph::<Plain>::new("folds_as_they_come");
     let list = Arc::new(Mutex::new(Vec::new()));
     let tell = graph.add_node_with("tell", list.clone(), async |list: Arc<Mutex<Vec<_>>>, _, _| {
         Plain::update().log(std::mem::take(&mut *list.lock().unwrap()))
     });
     for name in ["a", "b", "c"] {
-        let deps = (sim.clone(), list.clone());
-        let node =
-            graph.add_node_with(name, deps, async |(sim, list): (Sim, Arc<Mutex<Vec<_>>>), _, cx: Cx| {
-                sim.pause(cx.node()).await;
-                list.lock().unwrap().push(cx.node().to_string());
-            });
+        let node = graph.add_node_with(name, list.clone(), async |list: Arc<Mutex<Vec<_>>>, _, cx: Cx| {
+            list.lock().unwrap().push(cx.node().to_string());
+        });
         graph.add_edge(START, node);
         graph.add_edge(node, tell);
     }
@@ -460,12 +440,10 @@ fn a_graph_that_depends_on_completion_order_is_detected() {
 #[test]
 fn a_graph_that_remembers_outside_its_state_is_found_out() {
     let begun = Arc::new(AtomicU64::new(0));
-    let counts = |sim: &Sim| {
+    let counts = |_: &Sim| {
         let mut graph = StateGraph::<Plain>::new("remembers");
-        let deps = (sim.clone(), begun.clone());
-        let node = graph.add_node_with("node", deps, async |(sim, begun): (Sim, Arc<AtomicU64>), _, _| {
+        let node = graph.add_node_with("node", begun.clone(), async |begun: Arc<AtomicU64>, _, _| {
             let nth = begun.fetch_add(1, Ordering::SeqCst);
-            sim.pause("node").await;
             Plain::update().x(i64::try_from(nth).unwrap())
         });
         graph.add_edge(START, node);
@@ -486,6 +464,67 @@ fn a_store_that_loses_finished_tasks_is_detected() {
         assert!(!failure.crashes.is_empty(), "{report}");
         assert!(failure.what.contains("tasks not stored as finished"), "{report}");
     }
+}
+
+/// A node of every function of `Cx` that an observer sees.
+fn calls_everything(_: &Sim) -> CompiledGraph<Work> {
+    let mut inner = StateGraph::<Work>::new("inner");
+    let only = inner.add_node("only", async |_: Work, cx: Cx| Work::update().text(cx.id("inner")));
+    inner.add_edge(START, only);
+    let inner = inner.compile().unwrap();
+    let mut graph = StateGraph::<Work>::new("calls_everything");
+    let calls = graph.add_node_with("calls", inner, async |inner: CompiledGraph<Work>, _: Work, cx: Cx| {
+        cx.emit("begun", 1);
+        let drawn = cx.rng().random_range(0..9);
+        let once: i64 = cx.once("charge", async |_| Ok::<_, NodeError>(drawn)).await?;
+        let weather = cx.recorded("weather", async || "rain".to_owned()).await;
+        cx.noted("cold", weather == "rain");
+        cx.compared("plan", || "pay").await;
+        cx.sleep(Duration::from_millis(3)).await;
+        cx.durable().await;
+        cx.inbox(0).await?;
+        let answer: i64 = cx.interrupt("sure", &weather).await;
+        let called = cx.call(&inner, input("called")).key("k").await?;
+        cx.emit_message("m", "said");
+        Ok::<_, NodeError>(Work::update().text(called.text.clone()).done(once + answer + cx.now_ms() % 2))
+    });
+    graph.add_edge(START, calls);
+    graph.compile().unwrap()
+}
+
+#[test]
+fn a_process_stops_at_every_call_of_a_node() {
+    let report = sim::check(Options { answer: agree, ..many() }, calls_everything, [input("go")]);
+    crashed_everywhere(&report);
+    let places: Vec<String> = report.places.keys().map(ToString::to_string).collect();
+    let inside = |place: &String| place.strip_prefix("in node ").map(str::to_owned);
+    insta::assert_snapshot!(places.iter().filter_map(inside).collect::<Vec<_>>().join("\n"), @r#"
+    `calls/only`, begin
+    `calls/only`, end
+    `calls`, after call `k`
+    `calls`, after once `charge`
+    `calls`, after recorded `weather`
+    `calls`, after sleep
+    `calls`, after the answer `sure`
+    `calls`, before call `k`
+    `calls`, before once `charge`
+    `calls`, before recorded `weather`
+    `calls`, before sleep
+    `calls`, before the question `sure`
+    `calls`, begin
+    `calls`, compared `plan`
+    `calls`, durable
+    `calls`, emit
+    `calls`, end
+    `calls`, inbox
+    `calls`, message
+    `calls`, noted `cold`
+    `calls`, now_ms
+    `calls`, rng
+    "#);
+    let errors = places.iter().filter(|place| place.contains("with an error of the"));
+    assert!(errors.clone().any(|place| place.ends_with("which was written")), "{places:?}");
+    assert!(errors.clone().any(|place| place.ends_with("which was not written")), "{places:?}");
 }
 
 #[test]

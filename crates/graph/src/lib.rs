@@ -98,8 +98,10 @@ pub mod thread {
     pub use crate::{node::drain::Drain, run::external_update::AsNode};
 }
 
-/// Runs that begin at one node with a given state, and report what each task did. Node tests are made of them.
+/// Runs that begin at one node with a given state, and report what each task did; and observers of the calls of nodes. Node tests
+/// and simulators are made of them.
 pub mod probe {
+    pub use crate::node::cx::observer::{CxCall, CxObserver};
     pub use crate::run::probe::{AfterFailure, Probe, Probed, ProbedTask};
 }
 

@@ -7,9 +7,10 @@
 //! plain run: no waits, no crashes ─────────────────────── equal?
 //! ```
 //!
-//! Start at [`check`]; nodes take part with [`Sim::pause`].
+//! Start at [`check`].
 
 mod course;
+mod faults;
 mod ledger;
 mod life;
 mod process;
@@ -65,9 +66,12 @@ impl Default for Options {
 /// `make` builds the graph without a checkpointer, once for every simulated process. Each of the `inputs` is
 /// passed when the run of the previous one is finished.
 ///
-/// Under a seed, nodes wait for a random time at each [`Sim::pause`], and so does the store before and after
-/// each write. The process may crash at each of these places: the run is dropped with all its tasks, and a
-/// new graph on a reopened store continues. The result must equal the plain run byte by byte: the state, the
+/// Under a seed, nodes wait for a random time at their beginning, at their end, and at each call of `Cx` that waits, and so
+/// does the store before and after each write. The process may crash at each of these places: the run is dropped with all its
+/// tasks, and a new graph on a reopened store continues. At a call that does not wait, such as
+/// [`Cx::emit`](superstep_graph::Cx::emit), the process stops at the next place where the node waits. A write of the store may
+/// also fail, before or after it was written; the process ends with its error. Models and tools fail with [`Sim::model`] and
+/// [`Sim::tool`]. The result must equal the plain run byte by byte: the state, the
 /// checkpoints (source, superstep, pending nodes), and the stored updates in fold order. In addition, the ids
 /// of checkpoints must ascend, each parent must be the previous checkpoint, a dropped run must release its
 /// thread, and no finished task may run again.
@@ -85,8 +89,8 @@ impl Default for Options {
 ///
 /// # Example
 /// ```
-/// use superstep_graph::{END, Log, START, State, StateGraph};
-/// use superstep_testing::sim::{self, Options, Sim};
+/// use superstep_graph::{Cx, END, Log, START, State, StateGraph};
+/// use superstep_testing::sim::{self, Options};
 ///
 /// #[derive(State, Clone, Debug, Default)]
 /// struct Words {
@@ -94,13 +98,10 @@ impl Default for Options {
 ///     log: Log<String>,
 /// }
 ///
-/// let two_at_once = |sim: &Sim| {
+/// let two_at_once = |_: &_| {
 ///     let mut graph = StateGraph::<Words>::new("two_at_once");
 ///     for name in ["left", "right"] {
-///         let node = graph.add_node_with(name, sim.clone(), move |sim: Sim, _, _| async move {
-///             sim.pause(name).await;
-///             Words::update().log([name.to_owned()])
-///         });
+///         let node = graph.add_node(name, async |_, cx: Cx| Words::update().log([cx.node().to_string()]));
 ///         graph.add_edge(START, node);
 ///         graph.add_edge(node, END);
 ///     }

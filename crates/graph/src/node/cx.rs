@@ -3,6 +3,7 @@
 mod context;
 mod inbox;
 mod messages;
+pub(crate) mod observer;
 mod once;
 pub(crate) mod recorded;
 
@@ -239,6 +240,7 @@ impl Cx {
 
     /// Returns the UTC time in milliseconds since 1970, by the clock of the run.
     pub fn now_ms(&self) -> i64 {
+        self.passes("now_ms", "");
         self.needs_records();
         let clock = || self.0.run.clock.now_ms();
         self.0
@@ -251,7 +253,9 @@ impl Cx {
     /// Waits for a duration; returns immediately in a replay.
     pub async fn sleep(&self, duration: Duration) {
         if self.is_for_real() {
+            self.waits("before sleep", "").await;
             timers::sleep_in_node(duration).await;
+            self.waits("after sleep", "").await;
         }
     }
 
@@ -261,6 +265,7 @@ impl Cx {
     /// It derives from [`Thread::seed`](crate::Thread::seed), the thread and the task: do not use it
     /// for secrets.
     pub fn rng(&self) -> StdRng {
+        self.passes("rng", "");
         self.needs_records();
         let task = (self.0.task.step as u64).rotate_left(32) ^ u64::from(self.0.task.slot);
         // An error handler runs in the task of the failed node, and needs other random numbers.
@@ -349,6 +354,7 @@ impl Cx {
     /// Requests the run to end after this superstep, like [`Thread::drain`](crate::Thread::drain). The
     /// first reason is retained. A replay continues, as the thread did in another run.
     pub fn drain(&self, reason: impl Into<String>) {
+        self.passes("drain", "");
         if !self.0.run.recorder.replays {
             self.0.run.drain.request(reason);
         }
@@ -432,6 +438,7 @@ impl Cx {
         question: impl Serialize,
         schema: Option<RawJson>,
     ) -> A {
+        self.waits("before the question", key).await;
         let written = encode::to_string(&question).and_then(|json| Ok((fingerprint(&question)?, json)));
         let (print, question) = match written {
             Ok(written) => written,
@@ -462,6 +469,7 @@ impl Cx {
                     self.0.run.recorder.record_inputs(self.0.task, |learned| {
                         learned.answers.insert(key.to_owned(), (print, answer));
                     });
+                    self.waits("after the answer", key).await;
                     return read;
                 }
                 Err(error) => WaitReason::Refused { question, why: Refusal::BadType(error) },
@@ -491,6 +499,7 @@ impl Cx {
         if !self.is_for_real() {
             return;
         }
+        self.passes("spawn", "");
         self.0.run.background.spawn(work);
     }
 
@@ -505,6 +514,7 @@ impl Cx {
     /// Emits the custom event that `event` returns: its name and its data. Calls `event` only if the mode is streamed.
     pub fn emit_with(&self, event: impl FnOnce() -> (&'static str, Value)) {
         self.heartbeat();
+        self.passes("emit", "");
         if let Some(events) = self.0.run.events(StreamMode::Custom) {
             let (name, data) = event();
             events.custom(self.node(), name, data);

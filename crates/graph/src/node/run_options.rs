@@ -10,7 +10,10 @@ use superstep_checkpoint::{Clock, SystemClock, internal::own};
 use superstep_state::internal::encode;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Answers, CheckpointId, RunError, ThreadId, node::drain::Drain};
+use crate::{
+    Answers, CheckpointId, RunError, ThreadId,
+    node::{cx::observer::CxObserver, drain::Drain},
+};
 
 /// Defines the options of a run as methods of a type that holds a [`RunOptions`]: `$options` is the place of it in `$self`.
 macro_rules! run_options {
@@ -198,6 +201,7 @@ pub struct RunOptions {
     pub(crate) durability: Durability,
     pub(crate) recording: bool,
     pub(crate) metadata: Map<String, Value>,
+    pub(crate) call_observer: Option<Arc<dyn CxObserver>>,
 }
 
 /// The treatment of a new input on a thread with pending tasks.
@@ -232,6 +236,12 @@ impl RunOptions {
     }
 
     run_options!(self, self);
+
+    /// Sets an observer of the nodes' calls of `Cx`, which may delay or stop them. Graphs that nodes call have the same one.
+    #[must_use = "the options take effect when something runs with them"]
+    pub fn observe_calls(self, observer: Arc<dyn CxObserver>) -> Self {
+        Self { call_observer: Some(observer), ..self }
+    }
 
     /// Returns the options for another thread, or for none: without the start checkpoint, answers and breakpoints,
     /// which belong to the former one. The metadata remains.
@@ -307,6 +317,7 @@ impl Default for RunOptions {
             durability: Durability::Sync,
             recording: true,
             metadata: Map::new(),
+            call_observer: None,
         }
     }
 }

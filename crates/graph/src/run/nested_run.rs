@@ -390,6 +390,7 @@ impl<'a, T: State> GraphCall<'a, T> {
         let at_work = cx.0.run.calls.begin(cx, key, graph.persistence()).map_err(fatal)?;
         // The thread is named after the checkpoint, and the keys of all its tasks.
         cx.settle().await;
+        cx.waits("before call", key).await;
         let call = cx.prepare(key, graph, input, seed).map_err(fatal)?;
         let call = Call { watch: watch.clone(), ..call };
         if let Some(place) = replaying::seek(cx, key, &call.scope, call.own.is_some())
@@ -401,6 +402,7 @@ impl<'a, T: State> GraphCall<'a, T> {
         let kept = call.scope.place.is_some();
         let own = call.own.as_ref().and(call.scope.namespace.0.last().cloned());
         let (called, at) = called(call).await;
+        cx.waits("after call", key).await;
         if let (Some(segment), Some(at)) = (own, at) {
             cx.0.run.memories.leave(&segment, at);
         }

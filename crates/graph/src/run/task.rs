@@ -85,7 +85,19 @@ impl<S: State> RunTask<S> {
         let span = trace::attempt(cx.0.run.topology.name(task.node), task, cx.0.attempt);
         let entered = span.enter();
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
-        let called = catch_unwind(AssertUnwindSafe(|| run(state, cx)));
+        let call = || match cx.is_observed() {
+            false => run(state, cx),
+            true => {
+                let run = run.clone();
+                Box::pin(async move {
+                    cx.waits("begin", "").await;
+                    let ended = run(state, cx.clone()).await;
+                    cx.waits("end", "").await;
+                    ended
+                })
+            }
+        };
+        let called = catch_unwind(AssertUnwindSafe(call));
         let node = called.unwrap_or_else(|panic| Box::pin(future::ready(Err(panicked(&*panic)))));
         drop(entered);
         Self { task, node: Some(node), deadlines, lookup, patience: None, span, cx: kept }

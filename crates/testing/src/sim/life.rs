@@ -62,6 +62,10 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
                 known.crashed += passes.crashed;
             }
             let different = match life.course {
+                Ok(ended) if life.fate.has_faults => {
+                    let same_faults = self.live(Fate::with_faults_of(seed), &thread, &mut report.graph);
+                    same_faults.course.map_or_else(Some, |course| ended.difference(&course))
+                }
                 Ok(ended) => ended.difference(&course),
                 Err(what) => Some(what),
             };
@@ -118,14 +122,18 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             }
             // The run is dropped; the next one must find the thread free.
             at_once(store.lease(thread)).map_err(|error| chain(&error))?;
-            match ended? {
-                None => {
-                    let stopped = sim.fate().stopped.clone();
-                    return Ok(End::Crashed(
-                        stopped.expect("a run is dropped only when its process stopped"),
-                    ));
-                }
-                Some(end) => left = (end.status == Status::Completed).then_some(end.state),
+            let failed = sim.fate().failed.take();
+            match (ended, failed) {
+                (Err(_), Some(place)) => return Ok(End::Crashed(place)),
+                (ended, _) => match ended? {
+                    None => {
+                        let stopped = sim.fate().stopped.clone();
+                        return Ok(End::Crashed(
+                            stopped.expect("a run is dropped only when its process stopped"),
+                        ));
+                    }
+                    Some(end) => left = (end.status == Status::Completed).then_some(end.state),
+                },
             }
         }
         Course::read(&observer, &**store, thread, left.as_ref()).await.map(End::Finished)
@@ -146,6 +154,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             at_once(store.history(thread, range)).map_err(|error| chain(&error))
         };
         let options = self.options.run.clone().thread(thread.clone()).clock(Stopped);
+        let options = options.observe_calls(Arc::new(sim.clone()));
         // Every execution counts, for any number of them between two reads.
         let tasks = || Streaming { buffer: usize::MAX, ..StreamMode::Tasks.into() };
         let unfinished = |head: &CheckpointMeta| !head.control.is_finished();

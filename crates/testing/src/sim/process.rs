@@ -11,7 +11,11 @@ use std::{
 
 use futures::{future::BoxFuture, task::AtomicWaker};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use superstep_graph::ThreadId;
+use superstep_graph::{
+    ThreadId,
+    checkpoint::CheckpointError,
+    probe::{CxCall, CxObserver},
+};
 use tokio::time::sleep;
 
 use super::{Passes, ledger::Ledger};
@@ -20,12 +24,15 @@ use super::{Passes, ledger::Ledger};
 /// time.
 const LONGEST_WAIT_MS: u64 = 8;
 
-/// A simulated process. Nodes, tools and models of a simulated graph have a clone and [pause](Self::pause).
+/// A simulated process, for what is around the nodes of a graph: [models](Self::model), [tools](Self::tool) and
+/// [external effects](Self::effect). Nodes themselves need nothing of it: it stops at their calls of `Cx`.
 #[derive(Clone)]
 pub struct Sim(Arc<Process>);
 
 struct Process {
     fate: Mutex<Fate>,
+    /// The failed attempts of each request of a model in this process.
+    attempts: Mutex<BTreeMap<u64, u32>>,
     /// The waker of the task that drops the run when the process crashes.
     watcher: AtomicWaker,
 }
@@ -34,8 +41,28 @@ struct Process {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CrashPoint {
-    /// In a node, where it [pauses](Sim::pause).
-    Pause(String),
+    /// In a node: at its beginning, at its end, or at a call of `Cx`.
+    Node(String),
+    /// In a tool of [`Sim::tool`], before its call.
+    BeforeTool(String),
+    /// In a tool of [`Sim::tool`], after its effect and before its result.
+    AfterTool(String),
+    /// The store fails, and the process ends with the error: a record of a task.
+    RecordFails {
+        /// Its superstep.
+        step: i64,
+        /// Its slot.
+        slot: u32,
+        /// `true` if it was written nevertheless.
+        written: bool,
+    },
+    /// The store fails, and the process ends with the error: a commit.
+    CommitFails {
+        /// The superstep.
+        step: i64,
+        /// `true` if it was written nevertheless.
+        written: bool,
+    },
     /// Before a finished or failed task is recorded.
     BeforeRecord {
         /// Its superstep.
@@ -82,7 +109,17 @@ impl CrashPoint {
 impl fmt::Display for CrashPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pause(at) => write!(f, "in `{at}`"),
+            Self::Node(at) => write!(f, "in node {at}"),
+            Self::BeforeTool(tool) => write!(f, "before the effect of tool `{tool}`"),
+            Self::AfterTool(tool) => write!(f, "after the effect of tool `{tool}`"),
+            Self::RecordFails { step, slot, written } => {
+                let how = if *written { "was written" } else { "was not written" };
+                write!(f, "with an error of the record of task {slot} of superstep {step}, which {how}")
+            }
+            Self::CommitFails { step, written } => {
+                let how = if *written { "was written" } else { "was not written" };
+                write!(f, "with an error of the commit of superstep {step}, which {how}")
+            }
             Self::BeforeRecord { step, slot } => {
                 write!(f, "before the record of task {slot} of superstep {step}")
             }
@@ -98,19 +135,11 @@ impl fmt::Display for CrashPoint {
 
 impl Sim {
     pub(super) fn new(fate: Fate) -> Self {
-        Self(Arc::new(Process { fate: Mutex::new(fate), watcher: AtomicWaker::new() }))
+        let (fate, attempts) = (Mutex::new(fate), Mutex::default());
+        Self(Arc::new(Process { fate, attempts, watcher: AtomicWaker::new() }))
     }
 
-    /// Waits for a random time; then the process may crash, and this future never returns.
-    ///
-    /// `at` distinguishes places: a node's or tool's name. Call it between a side effect and its result,
-    /// where a crash does most harm. It does nothing in the plain run.
-    pub fn pause(&self, at: impl fmt::Display) -> BoxFuture<'static, ()> {
-        let (sim, at) = (self.clone(), CrashPoint::Pause(at.to_string()));
-        Box::pin(async move { sim.pass(at).await })
-    }
-
-    /// Returns the seed of this life of the thread; `None` in the plain run. For data that a test records
+    /// Returns the seed of this life of the thread; `None` in runs without crashes. For data that a test records
     /// outside, shared by all lives.
     pub fn seed(&self) -> Option<u64> {
         self.fate().seed
@@ -134,6 +163,25 @@ impl Sim {
         }
     }
 
+    /// Fails at a place of the store, if the seed says so: the run ends with the error, and with it the process.
+    pub(super) fn fails(&self, place: CrashPoint) -> Result<(), CheckpointError> {
+        let mut fate = self.fate();
+        if fate.stopped.is_some() || !fate.happens(place.clone()) {
+            return Ok(());
+        }
+        let what = format!("the process ends {place}");
+        fate.failed = Some(place);
+        Err(CheckpointError::Storage { what, source: None })
+    }
+
+    /// Returns the number of failed attempts of a request of a model, with this one.
+    pub(super) fn attempt(&self, request: u64) -> u32 {
+        let mut attempts = self.0.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let attempt = attempts.entry(request).or_default();
+        *attempt += 1;
+        *attempt
+    }
+
     /// Returns whether the process has crashed; if not, registers the waker for the crash.
     pub(super) fn has_stopped(&self, context: &Context<'_>) -> bool {
         self.0.watcher.register(context.waker());
@@ -152,11 +200,28 @@ impl Sim {
             chance: fate.chance.take(),
             crashes: fate.crashes,
             stopped: None,
+            failed: None,
+            faults: fate.faults,
+            has_faults: fate.has_faults,
             places: std::mem::take(&mut fate.places),
             ledger: std::mem::take(&mut fate.ledger),
         };
-        fate.stopped.get_or_insert_with(|| CrashPoint::Pause("a process that is over".to_owned()));
+        fate.stopped.get_or_insert_with(|| CrashPoint::Node("a process that is over".to_owned()));
         after
+    }
+}
+
+impl CxObserver for Sim {
+    /// Stops the process at the next place where the node waits.
+    fn passes(&self, at: CxCall<'_>) {
+        if self.fate().stops_at(CrashPoint::Node(at.to_string())) {
+            self.0.watcher.wake();
+        }
+    }
+
+    fn waits(&self, at: CxCall<'_>) -> BoxFuture<'static, ()> {
+        let (sim, at) = (self.clone(), CrashPoint::Node(at.to_string()));
+        Box::pin(async move { sim.pass(at).await })
     }
 }
 
@@ -167,6 +232,12 @@ pub(super) struct Fate {
     chance: Option<StdRng>,
     crashes: Crashes,
     pub(super) stopped: Option<CrashPoint>,
+    /// The last error of the store.
+    pub(super) failed: Option<CrashPoint>,
+    /// The seed of the faults of models and tools. A call has the same faults in every process.
+    pub(super) faults: Option<u64>,
+    /// `true` if the graph has models or tools that fail, which changes its course.
+    pub(super) has_faults: bool,
     pub(super) places: BTreeMap<CrashPoint, Passes>,
     pub(super) ledger: Ledger,
 }
@@ -198,6 +269,11 @@ impl Fate {
         Self::new(None, Crashes::None)
     }
 
+    /// Creates a fate without waits and crashes, with the faults of a seed.
+    pub(super) fn with_faults_of(seed: u64) -> Self {
+        Self { faults: Some(seed), ..Self::plain() }
+    }
+
     /// Creates the fate of a seed. A plain run passes `places` places.
     pub(super) fn of(seed: u64, places: u64) -> Self {
         let mut chance = StdRng::seed_from_u64(seed);
@@ -207,7 +283,7 @@ impl Fate {
             2 => Crashes::often(3, places),
             _ => Crashes::often(6, places),
         };
-        Self { seed: Some(seed), ..Self::new(Some(chance), crashes) }
+        Self { seed: Some(seed), faults: Some(seed), ..Self::new(Some(chance), crashes) }
     }
 
     fn new(chance: Option<StdRng>, crashes: Crashes) -> Self {
@@ -216,6 +292,9 @@ impl Fate {
             chance,
             crashes,
             stopped: None,
+            failed: None,
+            faults: None,
+            has_faults: false,
             places: BTreeMap::new(),
             ledger: Ledger::default(),
         }
@@ -240,6 +319,13 @@ impl Fate {
         if self.stopped.is_some() {
             return true;
         }
+        let crash = self.happens(place.clone());
+        self.stopped = crash.then_some(place);
+        crash
+    }
+
+    /// Draws whether a crash or an error of the store happens at a place.
+    fn happens(&mut self, place: CrashPoint) -> bool {
         let crash = match (&mut self.crashes, &mut self.chance) {
             (Crashes::Often { odds, left }, Some(chance)) if *left > 0 => {
                 let crash = chance.random_bool(*odds);
@@ -256,10 +342,9 @@ impl Fate {
             }
             (Crashes::None | Crashes::Often { .. }, _) => false,
         };
-        let passes = self.places.entry(place.clone()).or_default();
+        let passes = self.places.entry(place).or_default();
         passes.passed += 1;
         passes.crashed += u64::from(crash);
-        self.stopped = crash.then_some(place);
         crash
     }
 }

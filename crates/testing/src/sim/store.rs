@@ -51,9 +51,13 @@ impl Wrapper for CrashingCheckpointer {
         let task = task.clone();
         Box::pin(async move {
             let (step, slot) = (self.sim.fate().ledger.step(&task.thread), task.slot);
+            let fails =
+                |written| self.sim.fails(CrashPoint::RecordFails { step, slot, written }.on(&task.thread));
             self.sim.pass(CrashPoint::BeforeRecord { step, slot }.on(&task.thread)).await;
+            fails(false)?;
             at_once(self.store.record(&task, record.clone()))?;
             self.sim.fate().ledger.recorded(&task, &record);
+            fails(true)?;
             self.sim.pass(CrashPoint::AfterRecord { step, slot }.on(&task.thread)).await;
             Ok(())
         })
@@ -67,10 +71,14 @@ impl Wrapper for CrashingCheckpointer {
         let task = task.clone();
         Box::pin(async move {
             let (step, slot) = (self.sim.fate().ledger.step(&task.thread), task.slot);
+            let fails =
+                |written| self.sim.fails(CrashPoint::RecordFails { step, slot, written }.on(&task.thread));
             self.sim.pass(CrashPoint::BeforeRecord { step, slot }.on(&task.thread)).await;
+            fails(false)?;
             let added = at_once(self.store.add_effects(&task, results.clone()))?;
             if added {
                 self.sim.fate().ledger.added(&task, results.keys());
+                fails(true)?;
             }
             self.sim.pass(CrashPoint::AfterRecord { step, slot }.on(&task.thread)).await;
             Ok(added)
@@ -92,9 +100,12 @@ impl Wrapper for CrashingCheckpointer {
         Box::pin(async move {
             let (control, records) = (next.control.clone(), next.records.clone());
             let step = control.step;
+            let fails = |written| self.sim.fails(CrashPoint::CommitFails { step, written }.on(&thread));
             self.sim.pass(CrashPoint::BeforeCommit { step }.on(&thread)).await;
+            fails(false)?;
             let id = at_once(self.store.commit(&thread, expected, next))?;
             self.sim.fate().ledger.committed(&thread, id, control, &records);
+            fails(true)?;
             self.sim.pass(CrashPoint::AfterCommit { step }.on(&thread)).await;
             Ok(id)
         })
@@ -116,11 +127,14 @@ impl Wrapper for CrashingCheckpointer {
                 .collect();
             let (Some(first), Some(last)) = (stored.first(), stored.last()) else { return Ok(()) };
             let (first, last) = (first.1.step, last.1.step);
+            let fails = |step, written| self.sim.fails(CrashPoint::CommitFails { step, written }.on(&thread));
             self.sim.pass(CrashPoint::BeforeCommit { step: first }.on(&thread)).await;
+            fails(first, false)?;
             at_once(self.store.commit_all(&thread, expected, next))?;
             for (id, control, records) in stored {
                 self.sim.fate().ledger.committed(&thread, id, control, &records);
             }
+            fails(last, true)?;
             self.sim.pass(CrashPoint::AfterCommit { step: last }.on(&thread)).await;
             Ok(())
         })

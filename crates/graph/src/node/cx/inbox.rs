@@ -18,6 +18,7 @@ impl Cx {
     /// Those of the checkpointer.
     pub async fn inbox(&self, after: u64) -> Result<Vec<Posted>, CheckpointError> {
         let Some((checkpointer, thread)) = &self.0.run.scope.place else { return Ok(Vec::new()) };
+        self.waits("inbox", "").await;
         self.needs_records();
         let last = self.0.run.recorder.inbox(self.0.task);
         let mut found = match last {

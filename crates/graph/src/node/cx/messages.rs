@@ -43,6 +43,7 @@ impl Cx {
 
     fn say(&self, id: &str, kind: MessageKind, data: impl Serialize) {
         self.heartbeat();
+        self.passes("message", "");
         if let Some(events) = self.0.run.events(StreamMode::Messages) {
             let data = serde_json::to_value(data).expect("a message has a JSON form");
             let checkpoint = Some(self.0.run.checkpoint.load(Ordering::Relaxed)).filter(|id| *id > 0);

@@ -102,8 +102,11 @@ impl Cx {
             None => {
                 // The key is derived from the checkpoint.
                 self.settle().await;
+                self.waits("before once", name).await;
                 let key = format!("{}/{name}", self.key());
-                let result = recorder::effect(Box::pin(effect(key))).await.map_err(|error| {
+                let result = recorder::effect(Box::pin(effect(key))).await;
+                self.waits("after once", name).await;
+                let result = result.map_err(|error| {
                     let error: NodeError = error.into();
                     self.0.run.recorder.record_inputs(task, |learned| {
                         learned.errors.insert(name.to_owned(), Failed::from(&error));
@@ -132,6 +135,7 @@ impl Cx {
     /// checkpointer, if every write is synced anyway, and in a [`Replay`](crate::replay::Replay).
     pub async fn durable(&self) {
         if let ReplayMode::Nothing | ReplayMode::Live(_) = self.0.run.recorder.given(self.0.task) {
+            self.waits("durable", "").await;
             // Work that outlives its task has no stored data to wait for.
             let _ = self.0.run.effects.sync(self.0.task).await;
         }

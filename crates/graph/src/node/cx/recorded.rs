@@ -85,7 +85,9 @@ impl Cx {
             }
             ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
         }
+        self.waits("before recorded", name).await;
         let outcome = self::effect(Box::pin(effect())).await;
+        self.waits("after recorded", name).await;
         if self.recorder().is_on() {
             match encode::to_value_of(&outcome) {
                 Ok(json) => self.record_result(name, json),
@@ -112,6 +114,7 @@ impl Cx {
         T: Serialize + DeserializeOwned + Default + PartialEq,
     {
         let name = &*self.recorder().numbered(self.0.task, Use::Result, name);
+        self.passes("noted", name);
         let value = match self.recorder().given(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Live(_) => match self.recorder().given_result(name) {
                 None => value,
@@ -180,6 +183,7 @@ impl Cx {
             Err(error) => return self.unstorable(&format!("the compared value `{name}`"), error).await,
         };
         let name = &*self.recorder().numbered(self.0.task, Use::Compared, name);
+        self.waits("compared", name).await;
         let recorded = match self.recorder().given(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Adopted(_) => None,
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => Some(recorded),
