@@ -1,6 +1,9 @@
 //! Scripted worlds: the models, tools, servers and stores around a graph under test.
 
+mod cassette;
 mod expect;
+mod fixtures;
+mod property;
 
 use std::sync::Arc;
 

@@ -1,10 +1,13 @@
 #![doc = include_str!("../docs/testing.md")]
 
+pub mod cassette;
 pub mod conformance;
 pub mod expect;
+pub mod fixture;
 pub mod hostile;
 pub mod mem0;
 mod nodes;
+pub mod property;
 pub mod provider;
 pub mod replays;
 pub mod script;
