@@ -42,6 +42,21 @@ fn a_file_of_messages_replies_and_results_is_a_run_of_an_agent() {
 }
 
 #[test]
+fn a_reply_of_several_parts_is_one_reply() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/worlds/runs/reads_a_file.run");
+    let transcript = fixture::run(path, agents);
+    let lines: Vec<_> = transcript.lines().collect();
+    assert_eq!(lines[..2], ["> user What is in a.txt", "  and in b.txt?"]);
+    assert_eq!(lines.last(), Some(&"completed"));
+    let line = |part: &str| lines.iter().position(|line| line.contains(" → ") && line.contains(part));
+    let call = line(r#""name":"read_file","arguments":"{\"path\":\"b.txt\"}""#).unwrap();
+    let results = line("no such file").unwrap();
+    let end = line("The first says hello, the second does not exist.").unwrap();
+    assert!(call < results && results < end, "{transcript}");
+    assert!(lines[call].contains("Let me look.") && lines[results].contains("hello"), "{transcript}");
+}
+
+#[test]
 fn a_file_with_an_invalid_line_or_unused_parts_fails() {
     let file = |text: &str| {
         let folder = tempfile::tempdir().unwrap();
