@@ -26,7 +26,7 @@ async fn a_log_shows_what_ran_and_not_what_was_said() {
         &["INFO", r#"run{graph="react" thread="t" status="completed"}: close"#],
     ] {
         let is_one = |line: &&str| parts.iter().all(|part| line.contains(part));
-        assert!(logged.iter().any(|line| is_one(line)), "{parts:?}: {}", ran.stderr);
+        assert!(logged.iter().any(is_one), "{parts:?}: {}", ran.stderr);
     }
     for content in ["secret", "40+2", "the result", "otel."] {
         assert!(logged.iter().all(|line| !line.contains(content)), "{content}: {}", ran.stderr);

@@ -152,7 +152,7 @@ async fn play<S: State>(graph: CompiledGraph<S>, steps: Vec<Step>) -> String {
         let run = match step {
             Step::Input(json) | Step::User { input: json, .. } => {
                 match graph.initial().read_update(json.to_string().as_bytes()) {
-                    Ok(input) => graph.configured(options.clone()).stream(input, &modes),
+                    Ok(input) => graph.configured(options.clone()).stream(input, modes),
                     Err(error) => {
                         writeln!(out, "not an update of the state: {error}")
                             .expect("a string takes any text");
@@ -162,9 +162,9 @@ async fn play<S: State>(graph: CompiledGraph<S>, steps: Vec<Step>) -> String {
             }
             Step::Answer(key, answer) => {
                 let answers = Answers::new().answer(key, answer);
-                graph.configured(options.clone().answers(answers)).resume_stream(&modes)
+                graph.configured(options.clone().answers(answers)).resume_stream(modes)
             }
-            Step::Resume => graph.configured(options.clone()).resume_stream(&modes),
+            Step::Resume => graph.configured(options.clone()).resume_stream(modes),
         };
         out.push_str(&ended(run).await);
     }

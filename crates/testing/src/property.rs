@@ -122,12 +122,15 @@ pub fn invariants<S: State>(graph: &CompiledGraph<S>) -> Invariants<'_, S> {
     }
 }
 
+/// An invariant and its name.
+type Check<'a, S> = (String, Box<dyn Fn(&S) -> bool + 'a>);
+
 /// A property test of a graph. Made by [`invariants`].
 #[must_use = "a test does nothing until it runs"]
 pub struct Invariants<'a, S: State> {
     graph: &'a CompiledGraph<S>,
     inputs: BoxedStrategy<S::Update>,
-    checks: Vec<(String, Box<dyn Fn(&S) -> bool + 'a>)>,
+    checks: Vec<Check<'a, S>>,
     length: RangeInclusive<usize>,
     cases: u32,
     answer: fn(&Interrupt) -> Option<Value>,
@@ -242,7 +245,7 @@ impl<'a, S: State> Invariants<'a, S> {
         let options = self.options.clone().thread("property");
         let modes = [StreamMode::Values, StreamMode::Updates];
         for (number, input) in (1..).zip(inputs) {
-            let mut run = graph.configured(options.clone()).stream(input, &modes);
+            let mut run = graph.configured(options.clone()).stream(input, modes);
             for _ in 0..ROUNDS {
                 self.supersteps(number, &mut run).await?;
                 let outcome = match run.outcome().await {
@@ -261,7 +264,7 @@ impl<'a, S: State> Invariants<'a, S> {
                 if outcome.interrupts.is_empty() && outcome.status != Status::Interrupted {
                     return Ok(());
                 }
-                run = graph.configured(options.clone().answers(answers)).resume_stream(&modes);
+                run = graph.configured(options.clone().answers(answers)).resume_stream(modes);
             }
         }
         Ok(())
