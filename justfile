@@ -56,8 +56,7 @@ races times="200":
 review:
     cargo insta review
 
-# A project as `superstep new` creates it, built, tested and run against this workspace, in `target/new-project`; the first time
-# takes minutes. CI compiles its sources with the tests.
+# A project as `superstep new` creates it, built, tested and run against this workspace; the first time takes minutes. CI compiles its sources with the tests.
 new-project:
     bash tests/cli/new_project.sh
 

@@ -2,9 +2,12 @@
 # Creates a project with `superstep new`, and does with it what its README says.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-root=$PWD place=$PWD/target/new-project
+root=$PWD
+# Outside of the workspace, whose `rustfmt.toml` is not that of the project.
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
 cargo build --workspace --all-features --bin superstep
-rm -rf "$place" && mkdir -p "$place" && cd "$place"
+cd "$place"
 export SUPERSTEP_STATE_DIR=$place/state CARGO_TARGET_DIR=$root/target INSTA_UPDATE=no
 "$root/target/debug/superstep" new my-shop --path "$root"
 cd my-shop
@@ -20,4 +23,4 @@ run export chairs > threads/again.thread.jsonl
 run replay chairs --strict
 cargo clippy --offline --all-targets -- -D warnings
 cargo test --offline
-cp threads/again.thread.jsonl "$place/chairs.thread.jsonl"
+cp threads/again.thread.jsonl "$root/target/chairs.thread.jsonl"

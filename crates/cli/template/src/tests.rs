@@ -1,9 +1,9 @@
 //! Tests of the graph: a node, a route, and the threads in `threads/`.
 
-use std::{error::Error, fs, path::Path};
+use std::error::Error;
 
 use superstep::prelude::*;
-use superstep_testing::{assert_transition, node, route_table};
+use superstep_testing::{assert_transition, node, replay_all, route_table};
 
 use super::expenses::{Claim, expenses};
 
@@ -53,14 +53,7 @@ fn large_claims_need_an_approval() -> Result<(), Box<dyn Error>> {
 /// Each stored thread runs again with its recorded answers and payments, and has to do the same.
 #[tokio::test]
 async fn stored_threads_are_replayed() -> Result<(), Box<dyn Error>> {
-    let threads = Path::new(env!("CARGO_MANIFEST_DIR")).join("threads");
-    for file in fs::read_dir(threads)? {
-        let path = file?.path();
-        let graph = expenses()?.with_checkpointer(MemoryCheckpointer::new());
-        let thread = graph.thread("stored");
-        thread.import(&fs::read_to_string(&path)?).await?;
-        let replayed = thread.replay().run().await?;
-        assert!(replayed.is_same(), "{}: {replayed}", path.display());
-    }
+    let threads = concat!(env!("CARGO_MANIFEST_DIR"), "/threads");
+    replay_all(&expenses()?, threads).await?.assert_same();
     Ok(())
 }
