@@ -38,7 +38,10 @@ fn json_of(ran: &Ran) -> Value {
 async fn without_a_command_it_prints_its_help() {
     let place = Place::new();
     let help = place.own(&[]).await.ok().stdout;
-    assert!(help.contains("Usage: own_program <COMMAND>") && help.contains("Exit codes:"), "{help}");
+    assert!(
+        help.contains("Usage: own_program [OPTIONS] <COMMAND>") && help.contains("Exit codes:"),
+        "{help}"
+    );
     assert!(place.own(&["completions", "bash"]).await.ok().stdout.contains("own_program"));
 }
 

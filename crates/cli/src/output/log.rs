@@ -32,7 +32,10 @@ impl FromStr for LogFilter {
 
     /// Parses a level, which applies to superstep alone, or a list such as `superstep=debug,rmcp=info`.
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(level) = LevelFilter::from_str(text.trim()) {
+        // An empty text would be the level `error`.
+        if let Ok(level) = LevelFilter::from_str(text)
+            && !text.is_empty()
+        {
             return Ok(Self(Targets::new().with_target("superstep", level)));
         }
         // Without a level, a target would have all of them.
