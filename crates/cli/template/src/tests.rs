@@ -2,7 +2,6 @@
 
 use std::error::Error;
 
-use superstep::prelude::*;
 use superstep_testing::{assert_transition, node, replay_all, route_table};
 
 use super::expenses::{Claim, expenses};
