@@ -49,12 +49,12 @@ const ROUNDS: usize = 100;
 ///     price: Option<u32>,
 /// }
 ///
-/// let result = TestRunner::default().run(&values::<Part>(), |part| {
+/// let result = TestRunner::deterministic().run(&values::<Part>(), |part| {
 ///     prop_assert!(part.price.is_none_or(|price| price < 1_000_000));
 ///     Ok(())
 /// });
 /// let error = result.unwrap_err().to_string();
-/// assert!(error.contains(r#"Part { name: "", price: Some("#), "{error}");
+/// assert!(error.contains("price: Some("), "{error}");
 /// ```
 pub fn values<T: DeserializeOwned + fmt::Debug + 'static>() -> BoxedStrategy<T> {
     let read = |bytes: Vec<u8>| T::deserialize(&mut Source::new(&bytes)).ok();
