@@ -49,6 +49,7 @@ pub mod internal {
         heads::Heads,
         history::input_metadata,
         ids::SEPARATOR,
+        store::words::best,
     };
 
     /// The JSON columns of databases.

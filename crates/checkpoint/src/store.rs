@@ -8,7 +8,7 @@ mod meaning;
 mod memory;
 mod namespace;
 mod prepare;
-mod words;
+pub(crate) mod words;
 
 use std::time::Duration;
 

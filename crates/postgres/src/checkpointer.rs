@@ -148,13 +148,14 @@ impl Checkpointer for PostgresCheckpointer {
         checkpoint: CheckpointId,
         records: Vec<(u32, TaskRecord)>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let (database, thread) = (self.open.database.clone(), thread.clone());
+        let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
+        let thread = thread.clone();
         Box::pin(async move {
             if records.is_empty() {
                 return Ok(());
             }
             let new = NewRecords::new(thread, checkpoint, &records)?;
-            self.open.run(async move { write::record_all(&database, &new).await }).await
+            self.open.run(async move { write::record_all(&database, &new, fence.as_ref()).await }).await
         })
     }
 
@@ -163,10 +164,11 @@ impl Checkpointer for PostgresCheckpointer {
         task: &TaskKey,
         results: BTreeMap<String, RawJson>,
     ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
-        let (database, task) = (self.open.database.clone(), task.clone());
+        let (database, fence) = (self.open.database.clone(), self.open.fence(&task.thread));
+        let task = task.clone();
         Box::pin(async move {
             let new = NewRecord::of_effects(task, results)?;
-            self.open.run(async move { write::add_effects(&database, &new).await }).await
+            self.open.run(async move { write::add_effects(&database, &new, fence.as_ref()).await }).await
         })
     }
 
@@ -176,10 +178,11 @@ impl Checkpointer for PostgresCheckpointer {
         expected: Option<CheckpointId>,
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
-        let (database, thread) = (self.open.database.clone(), thread.clone());
+        let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
+        let thread = thread.clone();
         Box::pin(async move {
             let new = NewCheckpoint::new(thread, expected, &next)?;
-            self.open.run(async move { write::commit_all(&database, &[new]).await }).await?;
+            self.open.run(async move { write::commit_all(&database, &[new], fence.as_ref()).await }).await?;
             Ok(CheckpointId(expected.map_or(0, |id| id.0) + 1))
         })
     }
@@ -190,13 +193,14 @@ impl Checkpointer for PostgresCheckpointer {
         expected: Option<CheckpointId>,
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let (database, thread) = (self.open.database.clone(), thread.clone());
+        let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
+        let thread = thread.clone();
         Box::pin(async move {
             let head = expected.map_or(0, |id| id.0);
             let expected = (0u64..).map(|nth| head.checked_add(nth).filter(|id| *id > 0).map(CheckpointId));
             let new = expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
             let new = new.collect::<Result<Vec<_>, _>>()?;
-            self.open.run(async move { write::commit_all(&database, &new).await }).await
+            self.open.run(async move { write::commit_all(&database, &new, fence.as_ref()).await }).await
         })
     }
 
@@ -225,13 +229,15 @@ impl Checkpointer for PostgresCheckpointer {
     }
 
     fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let (database, thread) = (self.open.database.clone(), thread.clone());
-        Box::pin(self.open.run(async move { maintain::delete(&database, &thread).await }))
+        let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
+        let thread = thread.clone();
+        Box::pin(self.open.run(async move { maintain::delete(&database, &thread, fence.as_ref()).await }))
     }
 
     fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let fences: Vec<_> = [from, to].into_iter().filter_map(|thread| self.open.fence(thread)).collect();
         let (database, from, to) = (self.open.database.clone(), from.clone(), to.clone());
-        Box::pin(self.open.run(async move { maintain::copy(&database, &from, &to).await }))
+        Box::pin(self.open.run(async move { maintain::copy(&database, &from, &to, &fences).await }))
     }
 
     fn prune(
@@ -240,8 +246,12 @@ impl Checkpointer for PostgresCheckpointer {
         head: CheckpointId,
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
-        let (database, thread) = (self.open.database.clone(), thread.clone());
-        Box::pin(self.open.run(async move { maintain::prune(&database, &thread, head, &prune).await }))
+        let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
+        let thread = thread.clone();
+        Box::pin(
+            self.open
+                .run(async move { maintain::prune(&database, &thread, head, &prune, fence.as_ref()).await }),
+        )
     }
 }
 

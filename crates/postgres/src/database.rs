@@ -17,7 +17,12 @@ use tokio_postgres::{NoTls, config::SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
-    PostgresOptions, error, error::Failed, leases::Held, location::Location, rows::ThreadRow, schema,
+    PostgresOptions, error,
+    error::Failed,
+    leases::{Fence, Held},
+    location::Location,
+    rows::ThreadRow,
+    schema,
     service::Service,
 };
 
@@ -289,6 +294,11 @@ impl Open {
         let database = service.block_on(Database::connect(options));
         let database = database.ok_or_else(|| error::service_ended(&place))??;
         Ok(database.map(|database| Self { database, service }))
+    }
+
+    /// Returns the check for writes to a thread that are requested now.
+    pub(crate) fn fence(&self, thread: &ThreadId) -> Option<Fence> {
+        Fence::of(&self.database, thread)
     }
 
     /// Runs a request to its end, even if the caller drops the future.

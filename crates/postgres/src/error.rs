@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io};
 
-use deadpool_postgres::{HookError, PoolError};
+use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 use tokio_postgres::error::SqlState;
 
@@ -39,6 +39,7 @@ impl From<PoolError> for Failed {
             PoolError::Backend(cause) | PoolError::PostCreateHook(HookError::Backend(cause)) => {
                 Self::Server(cause)
             }
+            PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => Self::NoAnswer,
             _ => Self::NoConnection,
         }
     }

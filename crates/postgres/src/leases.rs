@@ -192,7 +192,8 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// Returns the check for a write to a thread; `None` if this process has no lease of it.
+    /// Returns the check for a write to a thread; `None` if this process has no lease of it. It is taken when the write is requested:
+    /// later, the lease may be released, or be that of another run.
     pub(crate) fn of(database: &Database, thread: &ThreadId) -> Option<Self> {
         database.held.token(thread).map(|token| Self { root: thread.root(), token })
     }

@@ -21,14 +21,17 @@ use crate::{
 const PAGE: i64 = 64;
 
 /// Deletes a thread with those of its subgraphs, however damaged they are.
-pub(crate) async fn delete(database: &Database, thread: &ThreadId) -> Result<(), CheckpointError> {
+pub(crate) async fn delete(
+    database: &Database,
+    thread: &ThreadId,
+    fence: Option<&Fence>,
+) -> Result<(), CheckpointError> {
     database.check_writable()?;
     database.learn(thread, None);
-    let fence = Fence::of(database, thread);
     repeated!(database, format!("delete thread `{thread}`"), |_nth| async {
         let mut session = database.session().await?;
         session.begin().await?;
-        if let Some(fence) = &fence {
+        if let Some(fence) = fence {
             fence.check(&session).await?;
         }
         let root = thread.root();
@@ -74,13 +77,17 @@ async fn lock(
     find(database, session, thread).await
 }
 
-pub(crate) async fn copy(database: &Database, from: &ThreadId, to: &ThreadId) -> Result<(), CheckpointError> {
+pub(crate) async fn copy(
+    database: &Database,
+    from: &ThreadId,
+    to: &ThreadId,
+    fences: &[Fence],
+) -> Result<(), CheckpointError> {
     database.check_writable()?;
-    let fences: Vec<_> = [from, to].into_iter().filter_map(|thread| Fence::of(database, thread)).collect();
     let copied = async {
         let mut session = database.session().await?;
         session.begin().await?;
-        for fence in &fences {
+        for fence in fences {
             fence.check(&session).await?;
         }
         let row = lock(database, &session, from).await?.filter(|_| !from.is_child() && !to.is_child());
@@ -253,15 +260,15 @@ pub(crate) async fn prune(
     thread: &ThreadId,
     head: CheckpointId,
     prune: &Prune,
+    fence: Option<&Fence>,
 ) -> Result<usize, CheckpointError> {
     database.check_writable()?;
     database.learn(thread, None);
-    let fence = Fence::of(database, thread);
     let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(head) };
     let pruned = async {
         let mut session = database.session().await?;
         session.begin().await?;
-        if let Some(fence) = &fence {
+        if let Some(fence) = fence {
             fence.check(&session).await?;
         }
         let row = lock(database, &session, thread).await?;

@@ -283,9 +283,10 @@ impl<'a> Reader<'a> {
             sum.run(client, &prepared[3]),
         );
         begun?;
-        let (path, tasks, sum) = (path?, tasks?, sum?);
+        // The first error is the cause of the others.
+        let (found, path, tasks, sum) = (found?, path?, tasks?, sum?);
         let sum = sum.first().map_or(Ok(0), |row| row.try_get(0))?;
-        match found?.first() {
+        match found.first() {
             None => Ok(None),
             Some(row) => {
                 let row = write::read(database, thread, row)?;

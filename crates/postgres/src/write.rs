@@ -25,14 +25,17 @@ const PIPELINED: usize = 16;
 /// The beginning of the record of a finished task, which begins with the kind of its end.
 const FINISHED: &str = r#"left(record, 17) = '{"end":"finished"'"#;
 
-pub(crate) async fn commit_all(database: &Database, all: &[NewCheckpoint]) -> Result<(), CheckpointError> {
+pub(crate) async fn commit_all(
+    database: &Database,
+    all: &[NewCheckpoint],
+    fence: Option<&Fence>,
+) -> Result<(), CheckpointError> {
     database.check_writable()?;
     let Some(first) = all.first() else { return Ok(()) };
     let thread = &first.thread;
-    let fence = Fence::of(database, thread);
     let mut planned = None;
     let done = repeated!(database, format!("commit to thread `{thread}`"), |nth| {
-        attempt(database, all, fence.as_ref(), &mut planned, nth)
+        attempt(database, all, fence, &mut planned, nth)
     });
     if done.is_err() {
         database.learn(thread, None);
@@ -432,16 +435,24 @@ fn conflict(new: &NewCheckpoint) -> CheckpointError {
 }
 
 /// Stores records and replaces earlier ones of the same tasks.
-pub(crate) async fn record_all(database: &Database, new: &NewRecords) -> Result<(), CheckpointError> {
+pub(crate) async fn record_all(
+    database: &Database,
+    new: &NewRecords,
+    fence: Option<&Fence>,
+) -> Result<(), CheckpointError> {
     let write = |thread: i64, checkpoint: i64| {
         let records = new.texts.iter().map(|(slot, record)| (*slot, record.as_str()));
         Write::Put(Tasks::new(thread, checkpoint, records))
     };
-    at_head(database, &new.thread, new.checkpoint, write).await.map(drop)
+    at_head(database, &new.thread, new.checkpoint, fence, write).await.map(drop)
 }
 
 /// Adds results of effects to the record of an unfinished task; `false` if there is none.
-pub(crate) async fn add_effects(database: &Database, new: &NewRecord) -> Result<bool, CheckpointError> {
+pub(crate) async fn add_effects(
+    database: &Database,
+    new: &NewRecord,
+    fence: Option<&Fence>,
+) -> Result<bool, CheckpointError> {
     let slots = EffectSlots::of(new.task.slot);
     let write = |thread: i64, checkpoint: i64| Write::Effects {
         slot: new.task.slot.into(),
@@ -450,7 +461,7 @@ pub(crate) async fn add_effects(database: &Database, new: &NewRecord) -> Result<
         record: &new.text,
         sum: task_sum(thread, checkpoint, slots.first, &new.text),
     };
-    at_head(database, &new.task.thread, new.task.checkpoint, write).await
+    at_head(database, &new.task.thread, new.task.checkpoint, fence, write).await
 }
 
 /// A write to tasks of the head.
@@ -464,12 +475,12 @@ async fn at_head<'a>(
     database: &Database,
     thread: &ThreadId,
     checkpoint: CheckpointId,
+    fence: Option<&Fence>,
     write: impl Fn(i64, i64) -> Write<'a>,
 ) -> Result<bool, CheckpointError> {
     database.check_writable()?;
     let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(checkpoint) };
     let id = column_of(checkpoint).ok_or_else(conflict)?;
-    let fence = Fence::of(database, thread);
     repeated!(database, format!("record tasks of thread `{thread}`"), |_nth| async {
         let mut session = database.session().await?;
         let known = database.known(thread).filter(|row| row.head == id);
@@ -479,12 +490,12 @@ async fn at_head<'a>(
                 None => find(database, &session, thread).await?,
             };
             let row = row.filter(|row| row.head == id).ok_or_else(conflict)?;
-            let written = put(&mut session, row.key, id, &write(row.key, id), fence.as_ref()).await?;
+            let written = put(&mut session, row.key, id, &write(row.key, id), fence).await?;
             if let Some(done) = written {
                 database.learn(thread, Some(row));
                 return Ok(done);
             }
-            if let Some(fence) = &fence {
+            if let Some(fence) = fence {
                 fence.check(&session).await?;
             }
             database.learn(thread, None);

@@ -5,6 +5,8 @@ pub mod conformance;
 pub mod expect;
 pub mod fixture;
 pub mod hostile;
+#[doc(hidden)]
+pub mod lines;
 pub mod mem0;
 mod nodes;
 pub mod property;

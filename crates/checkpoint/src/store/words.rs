@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde_json::Value;
 
-use super::{Index, filter::field};
+use super::{Index, Search, filter::field};
 
 /// The number of different words of a query that count: the first ones.
 pub const QUERY_WORDS: usize = 64;
@@ -39,6 +39,13 @@ pub fn words(text: &str) -> impl Iterator<Item = String> {
 fn stands_alone(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'
         | '\u{20000}'..='\u{3ffff}')
+}
+
+/// Returns the requested page of hits, the best ones first. They are given in the order of their places, which decides between
+/// equal scores.
+pub fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<(i64, Option<f64>)> {
+    hits.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    hits.into_iter().skip(search.offset).take(search.limit).map(|(id, score)| (id, Some(score))).collect()
 }
 
 /// The counted words of an item.

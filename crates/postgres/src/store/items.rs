@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use superstep_checkpoint::{
-    internal::{Cell, row_sum},
+    internal::{Cell, best, row_sum},
     store::{Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words},
 };
 use tokio_postgres::{Row, types::Type};
@@ -407,12 +407,6 @@ impl Items<'_> {
             last = Some((end.namespace.to_owned(), end.key.to_owned()));
         }
     }
-}
-
-/// Returns the requested page of hits. They are ordered by place, which decides between equal scores.
-pub(super) fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<Hit> {
-    hits.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    hits.into_iter().skip(search.offset).take(search.limit).map(|(id, score)| (id, Some(score))).collect()
 }
 
 fn namespace(place: &Location, name: &[u8]) -> Result<Namespace, StoreError> {

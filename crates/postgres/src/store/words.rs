@@ -2,12 +2,15 @@
 //!
 //! The server finds the items that have a word; this program counts and ranks, so that the result is that of the other stores.
 
-use superstep_checkpoint::store::{LOOKED_AT, Scope, Search, Words, bm25, finding};
+use superstep_checkpoint::{
+    internal::best,
+    store::{LOOKED_AT, Scope, Search, Words, bm25, finding},
+};
 use tokio_postgres::types::Type;
 
 use super::{
     Stop,
-    items::{Bounds, Hit, ITEM, ItemRow, Items, best},
+    items::{Bounds, Hit, ITEM, ItemRow, Items},
 };
 use crate::query::Query;
 

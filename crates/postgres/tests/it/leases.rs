@@ -64,14 +64,14 @@ async fn a_lease_outlives_the_checkpointer_that_gave_it() {
 #[tokio::test]
 async fn an_owner_that_lives_keeps_its_lease_for_longer_than_its_time() {
     let Some(server) = shared() else { return };
-    let brief = PostgresOptions { lease: Duration::from_millis(300), ..fresh(server) };
+    let brief = PostgresOptions { lease: Duration::from_secs(2), ..fresh(server) };
     let one = open(&brief);
-    let two = open(&PostgresOptions { lease_wait: Duration::from_millis(1200), ..brief });
+    let two = open(&PostgresOptions { lease_wait: Duration::from_secs(5), ..brief });
     let thread = ThreadId::from("t");
     let _lease = one.lease(&thread).await.unwrap();
     let begun = Instant::now();
     assert_busy(two.lease(&thread).await);
-    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert!(begun.elapsed() >= Duration::from_secs(4));
     line(&one, &thread, 2).await;
 }
 

@@ -1,8 +1,9 @@
 //! Operations on items inside a transaction.
 
 use rusqlite::{Connection, Params, Row, params, types::Value as Sql};
-use superstep_checkpoint::store::{
-    Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words,
+use superstep_checkpoint::{
+    internal::best,
+    store::{Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words},
 };
 
 use super::rows::{self, ITEM, SUM};
@@ -325,10 +326,4 @@ impl Items<'_> {
 /// they are read.
 pub(super) fn intact(search: &Search) -> String {
     if search.filter.is_empty() { "1".to_owned() } else { format!("checksum IS {SUM}") }
-}
-
-/// Returns the requested page of hits. They are ordered by place, which decides between equal scores.
-pub(super) fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<Hit> {
-    hits.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    hits.into_iter().skip(search.offset).take(search.limit).map(|(id, score)| (id, Some(score))).collect()
 }

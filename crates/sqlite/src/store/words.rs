@@ -5,7 +5,10 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use rusqlite::Row;
-use superstep_checkpoint::store::{LOOKED_AT, Scope, Search, StoreError, Words, bm25, finding};
+use superstep_checkpoint::{
+    internal::best,
+    store::{LOOKED_AT, Scope, Search, StoreError, Words, bm25, finding},
+};
 
 use super::{
     items::{Hit, IN_SCOPE, Items, intact},
@@ -56,7 +59,7 @@ impl Items<'_> {
         let counts: Vec<_> = found.iter().map(|found| (found.counts.clone(), found.len)).collect();
         let scores = bm25(&counts, &having, scope);
         let fitting = found.into_iter().zip(scores).filter(|(found, _)| found.fits);
-        Ok(super::items::best(fitting.map(|(found, score)| (found.id, score)).collect(), search))
+        Ok(best(fitting.map(|(found, score)| (found.id, score)).collect(), search))
     }
 
     /// Returns the number of live items in the scope, and of their words.

@@ -1,17 +1,13 @@
-//! Commits to store, and a folder to store them in.
+//! A folder to store threads in.
 
 use std::{
     error::Error,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use superstep_graph::{
-    CheckpointId, Checkpointer, ThreadId,
-    checkpoint::{AppliedTask, CheckpointError, Commit, Loaded, Source},
-    topology::Control,
-};
+use superstep_graph::checkpoint::CheckpointError;
 use superstep_sqlite::SqliteCheckpointer;
+pub(crate) use superstep_testing::lines::{line, load, superstep, updates};
 use tempfile::TempDir;
 
 /// A folder with a database `db`, or a place for one.
@@ -51,38 +47,4 @@ impl Folder {
         let text = text.replace(&folder.display().to_string(), "DIR");
         text.replace(&self.path().display().to_string(), "DIR")
     }
-}
-
-/// Creates a superstep with one task without a record.
-pub(crate) fn superstep(parent: Option<CheckpointId>, update: &str) -> Commit {
-    let step = parent.map_or(-1, |id| i64::try_from(id.0).expect("a small id") - 1);
-    Commit {
-        parent,
-        source: if parent.is_none() { Source::Input } else { Source::Loop },
-        control: Control::new(step, vec!["b".into()]),
-        created_ms: 1_700_000_000_000 + step,
-        metadata: Arc::default(),
-        applied: vec![AppliedTask { slot: 0, recorded: false, node: "a".into(), update: update.into() }],
-        snapshot: None,
-        fingerprints: None,
-        records: Vec::new(),
-    }
-}
-
-/// Commits supersteps to a fresh thread, with the updates 1, 2, 3...
-pub(crate) async fn line(store: &dyn Checkpointer, thread: &ThreadId, commits: u64) {
-    let mut head = None;
-    for update in 1..=commits {
-        let id = store.commit(thread, head, superstep(head, &update.to_string())).await;
-        head = Some(id.expect("a commit behind the head succeeds"));
-    }
-}
-
-pub(crate) async fn load(store: &dyn Checkpointer, thread: &ThreadId) -> Loaded {
-    store.load(thread, None).await.expect("the thread can be loaded").expect("the thread exists")
-}
-
-/// Returns the updates of a loaded checkpoint, as text.
-pub(crate) fn updates(loaded: &Loaded) -> Vec<String> {
-    loaded.commits.concat().into_iter().map(|update| update.to_string()).collect()
 }
