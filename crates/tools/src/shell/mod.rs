@@ -190,8 +190,8 @@ impl Running {
         shell.current_dir(directory).env("TERM", "dumb").kill_on_drop(true);
         shell.stdin(std::process::Stdio::null());
         shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-        for (name, _) in std::env::vars_os() {
-            if is_secret(&name) {
+        for (name, value) in std::env::vars_os() {
+            if is_secret(&name) || has_password(&value) {
                 shell.env_remove(name);
             }
         }
@@ -291,6 +291,16 @@ fn is_secret(name: &OsStr) -> bool {
     let name = name.to_string_lossy().to_ascii_uppercase();
     let last = name.rsplit('_').next().unwrap_or(&name);
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "APIKEY"].contains(&last)
+}
+
+/// Returns whether a value names a place with its password, as those of databases do: `scheme://user:password@host`, or
+/// `password=` among parameters.
+fn has_password(value: &OsStr) -> bool {
+    let value = value.to_string_lossy();
+    // A password may have any character, also `/`, so this may also be true of a path with `@` behind a port.
+    let credentials = value.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
+    credentials.is_some_and(|(user, _)| user.contains(':'))
+        || value.to_ascii_lowercase().contains("password=")
 }
 
 #[cfg(test)]
@@ -463,14 +473,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn passwords_are_detected_in_the_places_of_databases() {
+        for place in [
+            "postgres://app:word@db.example/threads",
+            "postgresql://app:a/b?c@db.example",
+            "postgres:///threads?user=app&password=word",
+            "host=db user=app Password=word",
+        ] {
+            assert!(has_password(place.as_ref()), "{place}");
+        }
+        for place in ["https://example.org:8443/a", "postgres://app@db.example/threads", "/home/a@b", "a:b@c"]
+        {
+            assert!(!has_password(place.as_ref()), "{place}");
+        }
+    }
+
     #[tokio::test]
     async fn a_command_does_not_see_the_secrets() {
         // Cargo sets its own variables for tests; none of them is a secret, and PATH has to stay.
         let place = TestWorkspace::new();
         let seen = call(&shell(&place.workspace), args("env")).await;
         assert!(seen.contains("PATH=") && seen.contains("TERM=dumb"), "{seen}");
-        let names = seen.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name);
-        assert_eq!(names.filter(|name| is_secret(name.as_ref())).count(), 0, "{seen}");
+        let seen_ones = seen.lines().filter_map(|line| line.split_once('='));
+        let is_withheld =
+            |(name, value): &(&str, &str)| is_secret(name.as_ref()) || has_password(value.as_ref());
+        assert_eq!(seen_ones.filter(is_withheld).count(), 0, "{seen}");
     }
 
     #[test]
