@@ -9,36 +9,28 @@ use tracing::{Span, field::Empty};
 
 /// Returns the span of a call of a tool.
 pub(crate) fn execute_tool(tool: &str, call: &str) -> Span {
-    let span = tracing::info_span!(
+    tracing::info_span!(
         "execute_tool",
         gen_ai.operation.name = "execute_tool",
         gen_ai.tool.name = tool,
         gen_ai.tool.call.id = call,
         "error.type" = Empty,
-        otel.name = Empty,
+        otel.name = %format_args!("execute_tool {tool}"),
         otel.status_code = Empty,
-    );
-    if !span.is_disabled() {
-        span.record("otel.name", format!("execute_tool {tool}"));
-    }
-    span
+    )
 }
 
 /// Returns the span of a call of a sub-agent.
 pub(crate) fn invoke_agent(agent: &str, call: &str) -> Span {
-    let span = tracing::info_span!(
+    tracing::info_span!(
         "invoke_agent",
         gen_ai.operation.name = "invoke_agent",
         gen_ai.agent.name = agent,
         gen_ai.tool.call.id = call,
         "error.type" = Empty,
-        otel.name = Empty,
+        otel.name = %format_args!("invoke_agent {agent}"),
         otel.status_code = Empty,
-    );
-    if !span.is_disabled() {
-        span.record("otel.name", format!("invoke_agent {agent}"));
-    }
-    span
+    )
 }
 
 /// Records that a call failed.

@@ -14,7 +14,7 @@ use crate::{Delta, ModelError, Request};
 
 /// Returns the span of one request.
 pub(crate) fn chat(model: &str, request: &Request, attempt: u32) -> Span {
-    let span = tracing::info_span!(
+    tracing::info_span!(
         "chat",
         gen_ai.operation.name = "chat",
         gen_ai.request.model = model,
@@ -25,14 +25,10 @@ pub(crate) fn chat(model: &str, request: &Request, attempt: u32) -> Span {
         messages = request.messages.len(),
         http.response.status_code = Empty,
         "error.type" = Empty,
-        otel.name = Empty,
+        otel.name = %format_args!("chat {model}"),
         otel.kind = "client",
         otel.status_code = Empty,
-    );
-    if !span.is_disabled() {
-        span.record("otel.name", format!("chat {model}"));
-    }
-    span
+    )
 }
 
 /// Records what a part of the answer says about the request.

@@ -255,7 +255,11 @@ pub(super) async fn compared(request: &Request, cx: &Cx) {
 
 /// Ends a replay whose tools differ.
 async fn differ(difference: ToolDifference, cx: &Cx) {
-    let changes = |_: ComparedTask<'_>| vec![Change::new(DivergenceKind::Tools, difference.to_string())];
+    // A thread that was recorded again has the difference.
+    let changes = |task: ComparedTask<'_>| match task.expected == task.got {
+        true => Vec::new(),
+        false => vec![Change::new(DivergenceKind::Tools, difference.to_string())],
+    };
     cx.compared_with(TOOLS, || &difference, changes).await;
 }
 

@@ -7,9 +7,9 @@ use superstep_graph::{
     Cx,
     state::{Fingerprint, fingerprint},
 };
-use superstep_llm::{DerivedFrom, FinishReason, Message, ModelError, Request, Response, Role, Usage};
+use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Role, Usage};
 
-use crate::state::{HookFailure, ModelFailure};
+use crate::state::{HookFailure, ModelFailure, request_frame::Part};
 
 /// The result of one call of the models.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -122,22 +122,23 @@ pub(super) fn failure(error: ModelError, cx: &Cx) -> ModelFailure {
 }
 
 /// A fingerprint of a request.
-#[derive(Serialize)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Print {
-    messages: usize,
+    pub(super) messages: usize,
     /// The first message, which is the system prompt if there is one; those between; and the last ones, each
     /// by itself.
-    first: String,
+    pub(super) first: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    between: Option<String>,
-    last: Vec<String>,
-    tools: String,
+    pub(super) between: Option<String>,
+    pub(super) last: Vec<String>,
+    pub(super) tools: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    output_schema: Option<String>,
+    pub(super) output_schema: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    temperature: Option<f32>,
+    pub(super) temperature: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    max_tokens: Option<u32>,
+    pub(super) max_tokens: Option<u32>,
 }
 
 /// Number of last messages with their own fingerprints.
@@ -160,14 +161,15 @@ impl Print {
             max_tokens: *max_tokens,
         }
     }
-}
 
-/// The fingerprint of a message or of the tools.
-struct Part(Fingerprint);
+    pub(super) fn has_prompt(&self) -> bool {
+        self.first.starts_with("system:")
+    }
 
-impl<S: Serialize + ?Sized> DerivedFrom<S> for Part {
-    fn derive(from: &S) -> Self {
-        Self(Fingerprint::of(from).expect(SENT))
+    /// Returns the last messages behind the prompt that are known one by one.
+    pub(super) fn rest(&self) -> Vec<&String> {
+        let is_one = !self.has_prompt() && !self.first.is_empty() && self.between.is_none();
+        is_one.then_some(&self.first).into_iter().chain(&self.last).collect()
     }
 }
 
@@ -182,7 +184,7 @@ fn of_message(message: &Message) -> Fingerprint {
     message.derived::<Part>().0
 }
 
-fn name(role: Role) -> &'static str {
+pub(super) fn name(role: Role) -> &'static str {
     match role {
         Role::System => "system",
         Role::User => "user",

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::replay::{Change, ComparedTask, DivergenceKind, text_diff};
-use superstep_llm::{ChatModel, Message, Request, Role, ToolSpec};
+use superstep_llm::{ChatModel, Message, Request, ToolSpec};
 
-use super::recorded_response::print_of;
+use super::recorded_response::{Print, name, print_of};
 use crate::{AgentState, state::RequestFrame};
 
 /// The name of the noted hints.
@@ -26,32 +26,6 @@ pub(super) fn own_hints(sent: &Request, state: &AgentState) -> Vec<String> {
     texts.filter(|text| !state.hints.iter().any(|hint| hint == text)).collect()
 }
 
-/// The parts of a recorded request's fingerprint.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Recorded {
-    messages: usize,
-    first: String,
-    between: Option<String>,
-    last: Vec<String>,
-    tools: String,
-    output_schema: Option<String>,
-    temperature: Option<f32>,
-    max_tokens: Option<u32>,
-}
-
-impl Recorded {
-    fn has_prompt(&self) -> bool {
-        self.first.starts_with("system:")
-    }
-
-    /// Returns the last messages behind the prompt that are known one by one.
-    fn rest(&self) -> Vec<&String> {
-        let is_one = !self.has_prompt() && !self.first.is_empty() && self.between.is_none();
-        is_one.then_some(&self.first).into_iter().chain(&self.last).collect()
-    }
-}
-
 /// A request and its recorded counterpart.
 pub(super) struct RequestChanges<'a> {
     pub(super) sent: &'a Request,
@@ -66,8 +40,7 @@ pub(super) struct RequestChanges<'a> {
 impl RequestChanges<'_> {
     /// Returns what changed; empty if nothing did, or if the call was not recorded.
     pub(super) fn list(&self) -> Vec<Change> {
-        let (Ok(then), Ok(now)) =
-            (Recorded::deserialize(self.task.expected), Recorded::deserialize(self.task.got))
+        let (Ok(then), Ok(now)) = (Print::deserialize(self.task.expected), Print::deserialize(self.task.got))
         else {
             return Vec::new();
         };
@@ -143,7 +116,7 @@ impl RequestChanges<'_> {
     }
 
     /// Returns the change of the messages behind the system prompt.
-    fn of_messages(&self, then: &Recorded, now: &Recorded) -> Change {
+    fn of_messages(&self, then: &Print, now: &Print) -> Change {
         let known = self.known();
         let now_prints: Vec<String> = self.sent.messages.iter().map(print_of).collect();
         let shown = |print: &&String| match known.get(*print) {
@@ -188,12 +161,7 @@ impl RequestChanges<'_> {
 
 /// Returns a message as text.
 fn text_of(message: &Message) -> String {
-    let role = match message.role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    };
+    let role = name(message.role);
     let calls = message.tool_calls.iter().map(|call| format!("\ncalls {}({})", call.name, call.arguments));
     format!("{role}: {}{}\n", message.content, calls.collect::<String>())
 }

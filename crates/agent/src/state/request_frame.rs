@@ -48,11 +48,11 @@ fn read_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ToolSpecs, D:
     Vec::<ToolSpec>::deserialize(deserializer).map(ToolSpecs::from)
 }
 
-/// The fingerprint of tools.
-struct Print(Fingerprint);
+/// The fingerprint of a message or of the tools.
+pub(crate) struct Part(pub(crate) Fingerprint);
 
-impl DerivedFrom<[ToolSpec]> for Print {
-    fn derive(from: &[ToolSpec]) -> Self {
+impl<S: Serialize + ?Sized> DerivedFrom<S> for Part {
+    fn derive(from: &S) -> Self {
         Self(Fingerprint::of(from).expect("what is sent has a JSON form"))
     }
 }
@@ -70,24 +70,28 @@ impl RequestFrame {
         let system = messages.first().filter(|first| first.role == Role::System);
         let system = system.map_or("", |first| &first.content);
         let settings = model.settings();
-        // A request may be without tools only because it is the last one of its turn.
-        let tools = match is_sourced {
-            _ if tools.is_empty() => &self.tools,
-            None => tools,
-            Some(is_sourced) => &tools.iter().filter(|tool| !is_sourced(&tool.name)).cloned().collect(),
+        // A request may be without tools only because it is the last one of its turn. Tools are cloned only for a new frame.
+        let own = || tools.iter().filter(|tool| is_sourced.is_none_or(|is_sourced| !is_sourced(&tool.name)));
+        let has_same_tools = match is_sourced {
+            _ if tools.is_empty() => true,
+            None => self.tools.derived::<Part>().0 == tools.derived::<Part>().0,
+            Some(_) => self.tools.iter().eq(own()),
         };
         let is_same = self.model == model.name()
             && self.settings == settings
             && self.system == system
             && self.schema == *output_schema
-            && self.tools.len() == tools.len()
-            && self.tools.derived::<Print>().0 == tools.derived::<Print>().0;
+            && has_same_tools;
         (!is_same).then(|| {
             Self(Arc::new(FrameData {
                 model: model.name().to_owned(),
                 settings,
                 system: system.to_owned(),
-                tools: tools.clone(),
+                tools: match is_sourced {
+                    _ if has_same_tools => self.tools.clone(),
+                    None => tools.clone(),
+                    Some(_) => own().cloned().collect(),
+                },
                 schema: output_schema.clone(),
             }))
         })

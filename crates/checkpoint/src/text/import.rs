@@ -22,7 +22,7 @@ use crate::{
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What the temporary name of a thread has around its number.
+/// The parts of a thread's temporary name before and after its number.
 const BEGIN: &str = " (import ";
 const END: char = ')';
 

@@ -23,7 +23,7 @@ pub(crate) struct LocationArgs {
     pub(crate) cwd: Option<PathBuf>,
 }
 
-/// What is logged.
+/// The selection of what is logged.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogArgs {
     /// Log on stderr: `info`, `debug`, or `superstep=debug,rmcp=info`.

@@ -23,7 +23,7 @@ use super::text::print_note;
 /// The variable that selects what is logged without `--log`.
 const VARIABLE: &str = "RUST_LOG";
 
-/// What is logged: a level for superstep, or levels for single targets.
+/// A selection of spans and events: a level for superstep, or levels for single targets.
 #[derive(Clone, Debug)]
 pub(crate) struct LogFilter(Targets);
 

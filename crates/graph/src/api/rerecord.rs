@@ -102,6 +102,9 @@ impl<S: State> Replay<S> {
                 if failure.is_some() {
                     recorded.failure = failure;
                 }
+                if recorded.cached {
+                    return Err(self.refuse("a result that came from a cache"));
+                }
                 if !recorded.inbox.is_empty() {
                     return Err(self.refuse("messages that it received while it ran"));
                 }

@@ -2,7 +2,7 @@
 //!
 //! Start at [`Divergence`].
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -270,13 +270,16 @@ fn is_reordered(left: &[Value], right: &[Value]) -> bool {
 /// The number of equal lines shown around a change.
 const AROUND: usize = 1;
 
+/// The time after which a difference is no longer the shortest one. Long texts without common lines would take minutes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The maximum number of lines of a difference.
 const LINES: usize = 60;
 
 /// Returns the lines that differ between two texts, with an equal line before and after them: removed lines begin with `- `, new
 /// ones with `+ `. Of a long line, the part around its first change is shown.
 pub fn text_diff(recorded: &str, now: &str) -> String {
-    let diff = TextDiff::from_lines(recorded, now);
+    let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(recorded, now);
     let mut lines: Vec<String> = Vec::new();
     for (nth, group) in diff.grouped_ops(AROUND).into_iter().enumerate() {
         if nth > 0 {

@@ -10,7 +10,7 @@ use superstep_state::StoredUpdate;
 
 use super::{
     observer::{RunObserver, RunView, TaskStart, Wait},
-    recording::{add_fingerprints, record},
+    recording::{Recording, add_fingerprints},
     stop::Stop,
     task::TaskResult,
     thread_writer::NewCheckpoint,
@@ -69,7 +69,7 @@ impl<S: State> RunObserver<S> for Rerecording {
         cached: Option<Vec<RecordedTarget>>,
         update: Option<&mut StoredUpdate>,
     ) -> Result<(), RunError> {
-        record(run, task, task.attempt, cached, update)
+        RunObserver::<S>::before_record(&Recording, run, task, cached, update)
     }
 
     fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut NewCheckpoint) -> Wait<'a> {

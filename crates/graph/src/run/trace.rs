@@ -22,29 +22,19 @@ use crate::{
     node::{cx::RunScope, timeout::TimedOut},
 };
 
-/// Returns the span of a run.
+/// Returns the span of a run. Its fields are computed only if something listens.
 pub(super) fn run(graph: &str, scope: &RunScope) -> Span {
-    let span = tracing::info_span!(
+    let namespace = &scope.namespace;
+    tracing::info_span!(
         "run",
         graph,
-        thread = Empty,
-        subgraph = Empty,
+        thread = scope.config.thread.as_ref().map(|thread| thread.root().to_string()),
+        subgraph = (!namespace.is_root()).then(|| namespace.to_string()),
         status = Empty,
         "error.type" = Empty,
-        otel.name = Empty,
+        otel.name = %format_args!("run {graph}"),
         otel.status_code = Empty,
-    );
-    if span.is_disabled() {
-        return span;
-    }
-    span.record("otel.name", format!("run {graph}"));
-    if let Some(thread) = &scope.config.thread {
-        span.record("thread", thread.root().as_str());
-    }
-    if !scope.namespace.is_root() {
-        span.record("subgraph", scope.namespace.to_string());
-    }
-    span
+    )
 }
 
 /// Records the end of a run.

@@ -1,6 +1,7 @@
 //! The faults of models and tools.
 
 use std::{
+    collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
     io,
     path::Path,
@@ -65,6 +66,10 @@ impl ChatModel for FaultyModel {
 
     fn accepts(&self) -> Accepts {
         self.model.accepts()
+    }
+
+    fn settings(&self) -> BTreeMap<String, Value> {
+        self.model.settings()
     }
 
     fn stream(&self, request: Request) -> ResponseStream<'_> {
