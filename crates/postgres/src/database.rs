@@ -9,11 +9,12 @@ use std::{
 };
 
 use deadpool_postgres::{
-    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime,
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime,
 };
+use hashlink::LruCache;
 use superstep_checkpoint::{CheckpointError, ThreadId};
 use tokio::time::Instant;
-use tokio_postgres::{NoTls, config::SslMode};
+use tokio_postgres::{Config, NoTls, config::SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
@@ -21,12 +22,12 @@ use crate::{
     error::Failed,
     leases::{Fence, Held},
     location::Location,
+    query::Query,
     rows::ThreadRow,
     schema,
     service::Service,
+    session::{Client, Session},
 };
-
-use hashlink::LruCache;
 
 /// The number of threads whose rows are known without a request.
 const KNOWN_ROWS: usize = 4096;
@@ -34,7 +35,10 @@ const KNOWN_ROWS: usize = 4096;
 /// The pause before a request is repeated for the first time.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The time that an answer may take beyond the limit of its statement.
+/// The message of a connection whose settings are not acknowledged in time.
+const NO_ANSWER: &str = "no answer";
+
+/// The time that an answer may take beyond the limit of its statement, unless that is shorter.
 const DELAY: Duration = Duration::from_secs(5);
 
 /// The connections and what is known of the database, for all requests.
@@ -42,6 +46,8 @@ pub(crate) struct Database {
     pub(crate) place: Location,
     pub(crate) options: PostgresOptions,
     pool: Pool,
+    /// The connection that renews leases, which waits for no other request.
+    renewals: Pool,
     /// The name of this opening of the database among the owners of leases.
     pub(crate) owner: String,
     pub(crate) held: Held,
@@ -51,62 +57,6 @@ pub(crate) struct Database {
     keys: Mutex<std::ops::Range<i64>>,
 }
 
-/// A connection of the pool. It is closed instead of being used again if it is dropped in a transaction.
-pub(crate) struct Session {
-    object: Option<Object>,
-    is_clean: bool,
-}
-
-impl Session {
-    pub(crate) fn client(&self) -> &ClientWrapper {
-        self.object.as_ref().expect("a session has its connection until it is dropped")
-    }
-
-    pub(crate) async fn begin(&mut self) -> Result<(), Failed> {
-        self.is_clean = false;
-        Ok(self.client().batch_execute("BEGIN").await?)
-    }
-
-    /// Begins a transaction that sees the database as it is now.
-    pub(crate) async fn begin_reading(&mut self) -> Result<(), Failed> {
-        self.is_clean = false;
-        Ok(self.client().batch_execute(BEGIN_READING).await?)
-    }
-
-    pub(crate) async fn commit(&mut self) -> Result<(), Failed> {
-        self.client().batch_execute("COMMIT").await?;
-        self.is_clean = true;
-        Ok(())
-    }
-
-    /// Ends a transaction without an effect.
-    pub(crate) async fn roll_back(&mut self) -> Result<(), Failed> {
-        self.client().batch_execute("ROLLBACK").await?;
-        self.is_clean = true;
-        Ok(())
-    }
-
-    /// Marks the begin of requests that contain a transaction.
-    pub(crate) fn enter(&mut self) {
-        self.is_clean = false;
-    }
-
-    /// Marks the end of that transaction.
-    pub(crate) fn leave(&mut self) {
-        self.is_clean = true;
-    }
-}
-
-pub(crate) const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        if let (Some(object), false) = (self.object.take(), self.is_clean) {
-            drop(Object::take(object));
-        }
-    }
-}
-
 /// Repeats an attempt while its failures are temporary and time is left.
 macro_rules! repeated {
     ($database:expr, $action:expr, |$nth:ident| $attempt:expr) => {{
@@ -114,7 +64,7 @@ macro_rules! repeated {
         let mut repetition = $crate::database::Repetition::new(database);
         loop {
             let $nth = repetition.nth;
-            match database.in_time($attempt).await {
+            match database.attempt($attempt).await {
                 Ok(done) => break Ok(done),
                 Err(failed) if repetition.pause(&failed).await => {}
                 Err(failed) => break Err(failed.into_error(&database.place, &$action)),
@@ -128,19 +78,22 @@ pub(crate) use repeated;
 pub(crate) struct Repetition {
     /// The number of failed attempts.
     pub(crate) nth: u32,
-    until: Instant,
+    /// The time for repetitions, which begins with the first failure: an attempt without an answer may take longer.
+    reconnect: Duration,
+    until: Option<Instant>,
 }
 
 impl Repetition {
     pub(crate) fn new(database: &Database) -> Self {
-        Self { nth: 0, until: Instant::now() + database.options.reconnect }
+        Self { nth: 0, reconnect: database.options.reconnect, until: None }
     }
 
     /// Waits before the next attempt; `false` if there is none.
     pub(crate) async fn pause(&mut self, failed: &Failed) -> bool {
         let pause = PAUSE * 2_u32.pow(self.nth.min(4));
         self.nth += 1;
-        let again = failed.is_temporary() && Instant::now() + pause < self.until;
+        let until = *self.until.get_or_insert_with(|| Instant::now() + self.reconnect);
+        let again = failed.is_temporary() && Instant::now() + pause < until;
         if again {
             tokio::time::sleep(pause).await;
         }
@@ -152,33 +105,8 @@ impl Database {
     /// Connects, and creates or migrates the tables. Returns `None` for a database without tables that is only to be read.
     pub(crate) async fn connect(options: PostgresOptions) -> Result<Option<Arc<Self>>, CheckpointError> {
         let (place, config) = Location::parse(&options)?;
-        let (schema, is_read_only) = (place.schema(), options.read_only);
-        let limit = options.statement_timeout.as_millis();
-        let mode = if is_read_only { "on" } else { "off" };
-        let settings = format!(
-            "SET search_path TO {schema}; SET statement_timeout TO {limit}; SET lock_timeout TO {limit};
-             SET idle_in_transaction_session_timeout TO {limit}; SET default_transaction_read_only TO {mode};
-             SET client_min_messages TO warning"
-        );
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = match config.get_ssl_mode() {
-            // TLS wants the server's name, which a socket of the file system does not have.
-            SslMode::Disable => Manager::from_config(config, NoTls, recycling),
-            _ => Manager::from_config(config, tls()?, recycling),
-        };
-        let settings = Arc::new(settings);
-        let pool = Pool::builder(manager)
-            .max_size(options.connections.max(1))
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(options.connect_timeout.max(options.statement_timeout)))
-            .create_timeout(Some(options.connect_timeout))
-            .recycle_timeout(Some(options.connect_timeout))
-            .post_create(Hook::async_fn(move |client: &mut ClientWrapper, _| {
-                let settings = settings.clone();
-                Box::pin(async move { client.batch_execute(&settings).await.map_err(HookError::Backend) })
-            }))
-            .build()
-            .map_err(|_| error::not_ours(&place, "its connections have no runtime"))?;
+        let pool = pool(&place, &options, config.clone(), options.connections.max(1))?;
+        let renewals = self::pool(&place, &options, config, 1)?;
         let database = Self {
             owner: owner()?,
             held: Held::default(),
@@ -187,10 +115,11 @@ impl Database {
             place,
             options,
             pool,
+            renewals,
         };
         let mut repetition = Repetition::new(&database);
         let has_tables = loop {
-            match database.in_time(database.prepare()).await {
+            match database.attempt(database.prepare()).await {
                 Ok(has_tables) => break has_tables,
                 // A server that is not there may be a mistake in the URL.
                 Err(failed) if failed.is_of_server() && repetition.pause(&failed).await => {}
@@ -224,16 +153,30 @@ impl Database {
 
     /// Takes a connection of the pool.
     pub(crate) async fn session(&self) -> Result<Session, Failed> {
-        Ok(Session { object: Some(self.pool.get().await?), is_clean: true })
+        Ok(Session::new(self.pool.get().await?, self.limit()))
     }
 
-    /// Limits the duration of an attempt, beyond the limits that the server has.
-    pub(crate) async fn in_time<T>(
+    /// Takes the connection for the renewal of leases.
+    pub(crate) async fn renewal_session(&self) -> Result<Session, Failed> {
+        Ok(Session::new(self.renewals.get().await?, self.limit()))
+    }
+
+    /// Returns the maximum wait for the answer to a statement.
+    fn limit(&self) -> Duration {
+        let limit = self.options.statement_timeout;
+        limit + limit.min(DELAY)
+    }
+
+    /// Makes an attempt of a request. If there is no answer, idle connections are closed: they may have been cut as well.
+    pub(crate) async fn attempt<T>(
         &self,
         attempt: impl Future<Output = Result<T, Failed>>,
     ) -> Result<T, Failed> {
-        let limit = self.options.statement_timeout + DELAY;
-        tokio::time::timeout(limit, attempt).await.unwrap_or(Err(Failed::NoAnswer))
+        let done = attempt.await;
+        if let Err(Failed::NoAnswer) = done {
+            self.pool.retain(|_, _| false);
+        }
+        done
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), CheckpointError> {
@@ -258,13 +201,14 @@ impl Database {
     }
 
     /// Returns a key for a new thread.
-    pub(crate) async fn new_key(&self, client: &ClientWrapper) -> Result<i64, Failed> {
+    pub(crate) async fn new_key(&self, client: Client<'_>) -> Result<i64, Failed> {
         let next = || self.keys.lock().unwrap_or_else(PoisonError::into_inner).next();
         if let Some(key) = next() {
             return Ok(key);
         }
-        let block = client.prepare_cached("SELECT nextval('thread_keys')").await?;
-        let first: i64 = client.query_one(&block, &[]).await?.try_get(0)?;
+        let mut block = Query::new();
+        block.sql("SELECT nextval('thread_keys')");
+        let first: i64 = block.only(client).await?.try_get(0)?;
         *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = first + 1..first + KEYS;
         Ok(first)
     }
@@ -309,6 +253,46 @@ impl Open {
         let done = self.service.run(request).await;
         done.unwrap_or_else(|| Err(error::service_ended(&self.database.place)))
     }
+}
+
+/// Creates a pool, which connects when a connection is taken.
+fn pool(
+    place: &Location,
+    options: &PostgresOptions,
+    config: Config,
+    connections: usize,
+) -> Result<Pool, CheckpointError> {
+    let (schema, limit) = (place.schema(), options.statement_timeout.as_millis());
+    let mode = if options.read_only { "on" } else { "off" };
+    let settings: Arc<str> = format!(
+        "SET search_path TO {schema}; SET statement_timeout TO {limit}; SET lock_timeout TO {limit};
+         SET idle_in_transaction_session_timeout TO {limit}; SET default_transaction_read_only TO {mode};
+         SET client_min_messages TO warning"
+    )
+    .into();
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = match config.get_ssl_mode() {
+        // TLS wants the server's name, which a socket of the file system does not have.
+        SslMode::Disable => Manager::from_config(config, NoTls, recycling),
+        _ => Manager::from_config(config, tls()?, recycling),
+    };
+    let limit = options.connect_timeout;
+    Pool::builder(manager)
+        .max_size(connections)
+        .runtime(Runtime::Tokio1)
+        .wait_timeout(Some(limit.max(options.statement_timeout)))
+        .create_timeout(Some(limit))
+        .recycle_timeout(Some(limit))
+        .post_create(Hook::async_fn(move |client: &mut ClientWrapper, _| {
+            let settings = settings.clone();
+            Box::pin(async move {
+                let set = tokio::time::timeout(limit, client.batch_execute(&settings));
+                let set = set.await.map_err(|_| HookError::message(NO_ANSWER))?;
+                set.map_err(HookError::Backend)
+            })
+        }))
+        .build()
+        .map_err(|_| error::not_ours(place, "its connections have no runtime"))
 }
 
 /// Returns a name for this opening of a database.

@@ -39,7 +39,8 @@ impl From<PoolError> for Failed {
             PoolError::Backend(cause) | PoolError::PostCreateHook(HookError::Backend(cause)) => {
                 Self::Server(cause)
             }
-            PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => Self::NoAnswer,
+            PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle)
+            | PoolError::PostCreateHook(HookError::Message(_)) => Self::NoAnswer,
             _ => Self::NoConnection,
         }
     }

@@ -10,17 +10,20 @@
 //! The server's clock decides. An owner that was stopped for longer than its lease may continue if no other took it over; otherwise
 //! its token is gone, and each of its writes is refused in the transaction that would store it.
 //!
+//! A write locks the row `FOR KEY SHARE` until its end. The row can be renewed meanwhile, however long that takes, and not be taken
+//! over: a take-over changes the token, which is a unique column.
+//!
 //! Start at [`acquire`].
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use superstep_checkpoint::{CheckpointError, ThreadId};
-use tokio::time::Instant;
-use tokio_postgres::types::Type;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::{
     database::{Database, Open, repeated},
@@ -28,6 +31,7 @@ use crate::{
     query::Query,
     rows::name_of,
     service::Service,
+    session::Session,
 };
 
 /// The longest pause between two attempts to take over the lease of another process.
@@ -142,15 +146,15 @@ async fn take(database: &Database, thread: &ThreadId) -> Result<Option<i64>, Fai
     let (name, seconds) = (name_of(thread), database.options.lease.as_secs_f64());
     let mut query = Query::new();
     query.sql("INSERT INTO leases (hash, name, owner, token, expires_at) SELECT sha256(").bytes(&name);
+    query.sql("), ").bytes(&name).sql(", ").text(&database.owner);
+    query.sql(", nextval('lease_tokens'), clock_timestamp() + ").value(&seconds, Type::FLOAT8);
+    // A lease that is valid is not even locked.
     query
-        .sql("), ")
-        .bytes(&name)
-        .sql(", ")
-        .text(&database.owner)
-        .sql(", nextval('lease_tokens'), clock_timestamp() + ");
-    query.value(&seconds, Type::FLOAT8).sql(
-        " * interval '1 second'
-         ON CONFLICT (hash) DO UPDATE SET owner = excluded.owner, token = excluded.token, expires_at = excluded.expires_at
+        .sql(" * interval '1 second' WHERE NOT EXISTS (SELECT FROM leases WHERE hash = sha256(")
+        .bytes(&name);
+    query.sql(") AND expires_at >= clock_timestamp() AND owner <> ").text(&database.owner);
+    query.sql(
+        ") ON CONFLICT (hash) DO UPDATE SET owner = excluded.owner, token = excluded.token, expires_at = excluded.expires_at
          WHERE leases.expires_at < clock_timestamp() OR leases.owner = excluded.owner
          RETURNING token",
     );
@@ -159,27 +163,33 @@ async fn take(database: &Database, thread: &ThreadId) -> Result<Option<i64>, Fai
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Renews the leases of this opening as long as it lives.
-pub(crate) async fn renew(database: std::sync::Weak<Database>) {
+/// Renews the leases of this opening as long as it lives, three times in the time of a lease.
+pub(crate) async fn renew(database: Weak<Database>) {
+    let Some(period) = database.upgrade().map(|database| database.options.lease / 3) else { return };
+    let period = period.max(Duration::from_millis(1));
+    let mut ticks = tokio::time::interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let Some(pause) = database.upgrade().map(|database| database.options.lease / 3) else { return };
-        tokio::time::sleep(pause.max(Duration::from_millis(1))).await;
+        ticks.tick().await;
         let Some(database) = database.upgrade() else { return };
         let tokens = database.held.tokens();
         if !tokens.is_empty() {
-            // Leases that are not renewed may be taken over; writes find out.
-            let _ = repeated!(&database, "renew leases", |_nth| extend(&database, &tokens));
+            let renewed = async { repeated!(&database, "renew leases", |_nth| extend(&database, &tokens)) };
+            // Leases that are not renewed may be taken over; writes find out. The connection of an attempt that takes longer is closed.
+            let _ = tokio::time::timeout(period, renewed).await;
         }
     }
 }
 
 async fn extend(database: &Database, tokens: &Vec<i64>) -> Result<(), Failed> {
-    let session = database.session().await?;
+    let session = database.renewal_session().await?;
     let seconds = database.options.lease.as_secs_f64();
     let mut query = Query::new();
+    // A row that another program locks must not delay the others.
+    query.sql("WITH own AS MATERIALIZED (SELECT hash FROM leases WHERE owner = ").text(&database.owner);
+    query.sql(" AND token = ANY(").ints(tokens).sql(") FOR NO KEY UPDATE SKIP LOCKED) ");
     query.sql("UPDATE leases SET expires_at = clock_timestamp() + ").value(&seconds, Type::FLOAT8);
-    query.sql(" * interval '1 second' WHERE owner = ").text(&database.owner);
-    query.sql(" AND token = ANY(").value(tokens, Type::INT8_ARRAY).sql(")");
+    query.sql(" * interval '1 second' FROM own WHERE leases.hash = own.hash");
     query.rows(session.client()).await?;
     Ok(())
 }
@@ -199,13 +209,9 @@ impl Fence {
     }
 
     /// Appends a common table expression `fence` with a row if the lease is valid.
-    pub(crate) fn define<'a>(
-        &'a self,
-        query: &mut Query<'a>,
-        name: &'a (dyn tokio_postgres::types::ToSql + Sync),
-    ) {
+    pub(crate) fn define<'a>(&'a self, query: &mut Query<'a>, name: &'a (dyn ToSql + Sync)) {
         query.sql("fence AS MATERIALIZED (").sql(LEASED).bytes(name).sql(") AND token = ").int(&self.token);
-        query.sql(" FOR SHARE)");
+        query.sql(" FOR KEY SHARE)");
     }
 
     /// Returns the name of the leased thread.
@@ -214,10 +220,10 @@ impl Fence {
     }
 
     /// Checks it in the current transaction.
-    pub(crate) async fn check(&self, session: &crate::database::Session) -> Result<(), Failed> {
+    pub(crate) async fn check(&self, session: &Session) -> Result<(), Failed> {
         let name = self.name();
         let mut query = Query::new();
-        query.sql(LEASED).bytes(&name).sql(") AND token = ").int(&self.token).sql(" FOR SHARE");
+        query.sql(LEASED).bytes(&name).sql(") AND token = ").int(&self.token).sql(" FOR KEY SHARE");
         match query.row(session.client()).await? {
             Some(_) => Ok(()),
             None => Err(CheckpointError::LeaseLost { thread: self.root.clone() }.into()),

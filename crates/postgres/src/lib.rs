@@ -14,6 +14,7 @@ mod read;
 mod rows;
 mod schema;
 mod service;
+mod session;
 mod store;
 mod write;
 

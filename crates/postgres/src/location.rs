@@ -2,7 +2,7 @@
 //!
 //! Start at [`Location`].
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use superstep_checkpoint::CheckpointError;
 use tokio_postgres::{
@@ -11,6 +11,9 @@ use tokio_postgres::{
 };
 
 use crate::{PostgresOptions, error};
+
+/// The time after which a connection without any sign of its server is closed, where the platform supports it.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// A schema of a database on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +64,12 @@ impl Location {
             config.ssl_mode(SslMode::Disable);
         }
         config.connect_timeout(options.connect_timeout);
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(SILENCE);
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives_idle(SILENCE / 3).keepalives_interval(SILENCE / 3).keepalives_retries(2);
+        }
         if config.get_application_name().is_none() {
             config.application_name("superstep");
         }

@@ -2,19 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use superstep_checkpoint::{CheckpointError, CheckpointId, History, Prune, Source, TaskRecord, ThreadId};
+use superstep_checkpoint::{CheckpointError, CheckpointId, Prune, Source, TaskRecord, ThreadId};
 use tokio_postgres::{Row, types::Type};
 
 use crate::{
-    database::{Database, Session, repeated},
+    database::{Database, repeated},
     error,
     error::Failed,
     leases::Fence,
-    query::Query,
-    read::{Reader, under},
+    query::{Query, run_all},
+    read::{LOST_PARENT, Reader, meta_of, under},
     rows::{CHECKPOINT, CheckpointRow, StoredRow, ThreadRow, column_of, id_of, name_of, task_sum},
-    stored::{self, EffectSlots},
-    write::find,
+    session::Session,
+    stored,
+    write::{Tasks, find},
 };
 
 /// The number of rows with content that are read at once.
@@ -58,7 +59,7 @@ async fn remove(session: &Session, keys: &Vec<i64>) -> Result<(), Failed> {
         ["tasks WHERE thread", "task_sums WHERE thread", "checkpoints WHERE thread", "threads WHERE key"]
     {
         let mut query = Query::new();
-        query.sql("DELETE FROM ").sql(table).sql(" = ANY(").value(keys, Type::INT8_ARRAY).sql(")");
+        query.sql("DELETE FROM ").sql(table).sql(" = ANY(").ints(keys).sql(")");
         query.rows(session.client()).await?;
     }
     Ok(())
@@ -98,12 +99,11 @@ pub(crate) async fn copy(
         let children = under(database, &session, from).await?;
         for (source, row) in [(from.clone(), row)].into_iter().chain(children) {
             let reader = Reader { database, session: &session, thread: &source, row };
-            reader.history(&History::default()).await?;
             copy_rows(&reader, &source.moved(from, to)).await?;
         }
         session.commit().await
     };
-    let copied = database.in_time(copied).await;
+    let copied = database.attempt(copied).await;
     copied.map_err(|failed| failed.into_error(&database.place, &format!("copy thread `{from}`")))
 }
 
@@ -123,15 +123,15 @@ async fn copy_rows(reader: &Reader<'_>, to: &ThreadId) -> Result<(), Failed> {
     }
     query.sql(", ").bytes(&name).sql(", ").bytes(&root).sql(")");
     query.rows(session.client()).await?;
-    let mut last = 0;
+    let mut read = Read::default();
     loop {
-        let rows = reader.page(last).await?;
-        let Some(end) = rows.last() else { break };
-        last = end.try_get(1)?;
-        for row in &rows {
-            let copied = CheckpointRow { thread: key, ..reader.checked(row)?.row };
-            insert(session, &copied).await?;
+        let rows = reader.page(&mut read).await?;
+        let copies = rows.iter().map(|row| Ok(CheckpointRow { thread: key, ..StoredRow::read(row)?.row }));
+        let copies = copies.collect::<Result<Vec<_>, Failed>>()?;
+        if copies.is_empty() {
+            break;
         }
+        insert(session, &copies).await?;
     }
     let mut place = (0_i64, i64::MIN);
     loop {
@@ -152,38 +152,30 @@ async fn copy_rows(reader: &Reader<'_>, to: &ThreadId) -> Result<(), Failed> {
             .sql("INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT ")
             .int(&key)
             .sql(", * FROM unnest(");
-        query.value(&checkpoints, Type::INT8_ARRAY).sql(", ").value(&slots, Type::INT8_ARRAY).sql(", ");
-        query.value(&records, Type::TEXT_ARRAY).sql(", ").value(&sums, Type::INT8_ARRAY).sql(")");
+        query.ints(&checkpoints).sql(", ").ints(&slots).sql(", ");
+        query.value(&records, Type::TEXT_ARRAY).sql(", ").ints(&sums).sql(")");
         query.rows(session.client()).await?;
     }
     reader.check_sums().await?;
     sum_tasks(session, key).await
 }
 
-async fn insert(session: &Session, row: &CheckpointRow<'_>) -> Result<(), Failed> {
-    let (sum, content) = (row.sum(), row.content_sum());
+/// Appends rows, all sent at once.
+async fn insert(session: &Session, rows: &[CheckpointRow<'_>]) -> Result<(), Failed> {
+    let sums: Vec<_> = rows.iter().map(|row| (row.sum(), row.content_sum())).collect();
+    let queries: Vec<_> = rows.iter().zip(&sums).map(|(row, sums)| insertion(row, sums)).collect();
+    run_all(&queries, session.client()).await
+}
+
+fn insertion<'q>(row: &'q CheckpointRow<'_>, sums: &'q (i64, i64)) -> Query<'q> {
     let mut query = Query::new();
     query.sql("INSERT INTO checkpoints (thread, id, parent, source, created_ms, control, metadata, parent_pruned, checksum, ");
+    query.sql("content_checksum, applied, snapshot) VALUES (").int(&row.thread).sql(", ").int(&row.id);
+    query.sql(", ").value(&row.parent, Type::INT8).sql(", ").text(&row.source);
+    query.sql(", ").int(&row.created_ms).sql(", ").text(&row.control).sql(", ").text(&row.metadata);
+    query.sql(", ").value(&row.parent_pruned, Type::BOOL).sql(", ").int(&sums.0).sql(", ").int(&sums.1);
+    query.sql(", ").text(&row.applied).sql(", ").text(&row.snapshot).sql(")");
     query
-        .sql("content_checksum, applied, snapshot) VALUES (")
-        .int(&row.thread)
-        .sql(", ")
-        .int(&row.id)
-        .sql(", ");
-    query.value(&row.parent, Type::INT8).sql(", ").text(&row.source).sql(", ").int(&row.created_ms).sql(", ");
-    query.text(&row.control).sql(", ").text(&row.metadata).sql(", ").value(&row.parent_pruned, Type::BOOL);
-    query
-        .sql(", ")
-        .int(&sum)
-        .sql(", ")
-        .int(&content)
-        .sql(", ")
-        .text(&row.applied)
-        .sql(", ")
-        .text(&row.snapshot)
-        .sql(")");
-    query.rows(session.client()).await?;
-    Ok(())
 }
 
 /// Recomputes the sums of a thread's task checksums.
@@ -198,13 +190,34 @@ async fn sum_tasks(session: &Session, thread: i64) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The rows of a thread that were read so far, oldest first.
+#[derive(Default)]
+struct Read {
+    last: i64,
+    count: i64,
+}
+
 impl Reader<'_> {
-    /// Returns the rows after a checkpoint, oldest first.
-    async fn page(&self, after: i64) -> Result<Vec<Row>, Failed> {
+    /// Returns the next rows of the thread, which are intact; none after the last one. Rejects a thread that lost rows.
+    async fn page(&self, read: &mut Read) -> Result<Vec<Row>, Failed> {
         let mut query = Query::new();
-        query.sql("SELECT ").sql(CHECKPOINT).sql(" FROM checkpoints c WHERE thread = ").int(&self.row.key);
-        query.sql(" AND id > ").int(&after).sql(" ORDER BY id LIMIT ").int(&PAGE);
-        Ok(query.rows(self.session.client()).await?)
+        query.sql("SELECT ").sql(CHECKPOINT).sql(", ").sql(LOST_PARENT);
+        query.sql(" FROM checkpoints c WHERE thread = ").int(&self.row.key).sql(" AND id > ").int(&read.last);
+        query.sql(" ORDER BY id LIMIT ").int(&PAGE);
+        let rows = query.rows(self.session.client()).await?;
+        let lost = || error::lost_rows(&self.database.place, self.thread);
+        for row in &rows {
+            let id = self.checked(row)?.row.id;
+            if id > self.row.head || (self.row.is_whole() && id != read.last + 1) {
+                return Err(lost().into());
+            }
+            meta_of(self.database, self.thread, row)?;
+            *read = Read { last: id, count: read.count + 1 };
+        }
+        if rows.is_empty() && (read.last, read.count) != (self.row.head, self.row.checkpoints) {
+            return Err(lost().into());
+        }
+        Ok(rows)
     }
 
     /// Returns the rows of tasks after one, in order.
@@ -213,7 +226,7 @@ impl Reader<'_> {
         query.sql("SELECT checkpoint, slot, record, checksum FROM tasks WHERE thread = ").int(&self.row.key);
         query.sql(" AND (checkpoint, slot) > (").int(&after.0).sql(", ").int(&after.1);
         query.sql(") ORDER BY checkpoint, slot LIMIT ").int(&PAGE);
-        Ok(query.rows(self.session.client()).await?)
+        query.rows(self.session.client()).await
     }
 
     /// Reads a row with its content, if it is intact.
@@ -278,7 +291,7 @@ pub(crate) async fn prune(
         session.commit().await?;
         Ok(pruned)
     };
-    let pruned = database.in_time(pruned).await;
+    let pruned = database.attempt(pruned).await;
     pruned.map_err(|failed| failed.into_error(&database.place, &format!("prune thread `{thread}`")))
 }
 
@@ -321,14 +334,14 @@ impl Pruning<'_> {
 
     /// Reads and checks all checkpoints and tasks.
     async fn known(&self) -> Result<BTreeMap<CheckpointId, Known>, Failed> {
-        self.reader.history(&History::default()).await?;
-        let (mut known, mut last) = (BTreeMap::new(), 0);
+        let (mut known, mut read) = (BTreeMap::new(), Read::default());
         loop {
-            let rows = self.reader.page(last).await?;
-            let Some(end) = rows.last() else { break };
-            last = end.try_get(1)?;
+            let rows = self.reader.page(&mut read).await?;
+            if rows.is_empty() {
+                break;
+            }
             for row in &rows {
-                let row = self.reader.checked(row)?.row;
+                let row = StoredRow::read(row)?.row;
                 let (parent, is_loop) = (row.parent.map(id_of), row.source == Source::Loop.as_str());
                 known.insert(id_of(row.id), Known { parent, is_loop, has_snapshot: row.snapshot.is_some() });
             }
@@ -360,33 +373,28 @@ impl Pruning<'_> {
                 continue;
             }
             let checkpoint = column_of(parent).unwrap_or_default();
+            let mut results = Vec::new();
             for (slot, record) in reader.requested_tasks(parent).await? {
-                let TaskRecord::Finished { .. } = record else { continue };
-                let record = stored::record_text(reader.thread, slot, &record)?;
-                let (EffectSlots { first, last }, slot) = (EffectSlots::of(slot), i64::from(slot));
-                let mut drop = Query::new();
-                drop.sql("DELETE FROM tasks WHERE thread = ")
-                    .int(&reader.row.key)
-                    .sql(" AND checkpoint = ")
-                    .int(&checkpoint);
-                drop.sql(" AND slot BETWEEN ").int(&first).sql(" AND ").int(&last);
-                drop.rows(reader.session.client()).await?;
-                let sum = task_sum(reader.row.key, checkpoint, slot, &record);
-                let mut put = Query::new();
-                put.sql("INSERT INTO tasks (thread, checkpoint, slot, record, checksum) VALUES (")
-                    .int(&reader.row.key);
-                put.sql(", ")
-                    .int(&checkpoint)
-                    .sql(", ")
-                    .int(&slot)
-                    .sql(", ")
-                    .text(&record)
-                    .sql(", ")
-                    .int(&sum);
-                put.sql(") ON CONFLICT (thread, checkpoint, slot) DO UPDATE SET record = excluded.record, ");
-                put.sql("checksum = excluded.checksum");
-                put.rows(reader.session.client()).await?;
+                if let TaskRecord::Finished { .. } = record {
+                    results.push((slot, stored::record_text(reader.thread, slot, &record)?));
+                }
             }
+            let key = &reader.row.key;
+            let results = results.iter().map(|(slot, record)| (*slot, record.as_str()));
+            let results = Tasks::new(*key, checkpoint, results);
+            let mut drop = Query::new();
+            drop.sql("DELETE FROM tasks USING ");
+            results.unnest(&mut drop);
+            drop.sql(" WHERE thread = ").int(key).sql(" AND checkpoint = ").int(&checkpoint);
+            drop.sql(" AND tasks.slot BETWEEN -((r.slot + 1) << 24) AND -((r.slot + 1) << 24) + 16777215");
+            drop.rows(reader.session.client()).await?;
+            let mut put = Query::new();
+            put.sql("INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT ").int(key);
+            put.sql(", ").int(&checkpoint).sql(", r.slot, r.record, r.checksum FROM ");
+            results.unnest(&mut put);
+            put.sql(" ON CONFLICT (thread, checkpoint, slot) ");
+            put.sql("DO UPDATE SET record = excluded.record, checksum = excluded.checksum");
+            put.rows(reader.session.client()).await?;
         }
         Ok(())
     }
@@ -398,37 +406,43 @@ impl Pruning<'_> {
         keep: &BTreeSet<CheckpointId>,
     ) -> Result<(), Failed> {
         let (reader, prune) = (&self.reader, self.prune);
-        for (id, found) in known.iter().filter(|(id, _)| keep.contains(id)) {
-            let snapshot = match prune.snapshots.get(id) {
-                Some(channels) if !found.has_snapshot => {
-                    Some(stored::snapshot_text(reader.thread, channels)?)
-                }
-                _ => None,
-            };
-            let metadata = prune.metadata.get(id);
-            let metadata =
-                metadata.map(|metadata| serde_json::to_string(metadata).expect("an object is JSON"));
-            let is_orphan = found.parent.is_some_and(|parent| !keep.contains(&parent));
-            if snapshot.is_none() && metadata.is_none() && !is_orphan {
-                continue;
-            }
-            let column = column_of(*id).unwrap_or_default();
+        let is_orphan = |id: &CheckpointId| known[id].parent.is_some_and(|parent| !keep.contains(&parent));
+        let changes = |id: &CheckpointId| {
+            let gets_snapshot = !known[id].has_snapshot && prune.snapshots.contains_key(id);
+            gets_snapshot || prune.metadata.contains_key(id) || is_orphan(id)
+        };
+        let changed: Vec<i64> =
+            keep.iter().filter(|id| changes(id)).filter_map(|id| column_of(*id)).collect();
+        for ids in changed.chunks(PAGE as usize) {
+            let ids = ids.to_vec();
             let mut query = Query::new();
-            query
-                .sql("DELETE FROM checkpoints c WHERE thread = ")
-                .int(&reader.row.key)
-                .sql(" AND id = ")
-                .int(&column);
-            query.sql(" RETURNING ").sql(CHECKPOINT);
-            let row = query.row(reader.session.client()).await?;
-            let row = row.ok_or_else(|| error::lost_rows(&reader.database.place, reader.thread))?;
-            let row = reader.checked(&row)?.row;
-            let rewritten = CheckpointRow {
-                metadata: metadata.as_deref().or(row.metadata),
-                snapshot: snapshot.as_deref().or(row.snapshot),
-                parent_pruned: row.parent_pruned || is_orphan,
-                ..row
-            };
+            query.sql("DELETE FROM checkpoints c WHERE thread = ").int(&reader.row.key).sql(" AND id = ANY(");
+            query.ints(&ids).sql(") RETURNING ").sql(CHECKPOINT);
+            let rows = query.rows(reader.session.client()).await?;
+            if rows.len() != ids.len() {
+                return Err(error::lost_rows(&reader.database.place, reader.thread).into());
+            }
+            let mut rewritten = Vec::with_capacity(rows.len());
+            for row in &rows {
+                let row = reader.checked(row)?.row;
+                let id = id_of(row.id);
+                let snapshot = prune.snapshots.get(&id).filter(|_| row.snapshot.is_none());
+                let snapshot =
+                    snapshot.map(|channels| stored::snapshot_text(reader.thread, channels)).transpose()?;
+                let metadata = prune.metadata.get(&id);
+                let metadata =
+                    metadata.map(|metadata| serde_json::to_string(metadata).expect("an object is JSON"));
+                rewritten.push((row, snapshot, metadata));
+            }
+            let rewritten: Vec<_> = rewritten
+                .iter()
+                .map(|(row, snapshot, metadata)| CheckpointRow {
+                    metadata: metadata.as_deref().or(row.metadata),
+                    snapshot: snapshot.as_deref().or(row.snapshot),
+                    parent_pruned: row.parent_pruned || is_orphan(&id_of(row.id)),
+                    ..*row
+                })
+                .collect();
             insert(reader.session, &rewritten).await?;
         }
         Ok(())
@@ -443,7 +457,7 @@ impl Pruning<'_> {
         let kept: Vec<i64> = keep.iter().filter_map(|id| column_of(*id)).collect();
         for table in ["tasks WHERE NOT checkpoint", "checkpoints WHERE NOT id"] {
             let mut query = Query::new();
-            query.sql("DELETE FROM ").sql(table).sql(" = ANY(").value(&kept, Type::INT8_ARRAY);
+            query.sql("DELETE FROM ").sql(table).sql(" = ANY(").ints(&kept);
             query.sql(") AND thread = ").int(&reader.row.key);
             query.rows(reader.session.client()).await?;
         }

@@ -37,14 +37,15 @@ pub struct PostgresOptions {
     pub url: PostgresUrl,
     /// The schema with the tables, which is created if it does not exist: lower-case letters, digits and `_`. `superstep` by default.
     pub schema: String,
-    /// The maximum number of connections. 8 by default.
+    /// The maximum number of connections for requests. 8 by default. The renewal of leases has one of its own.
     pub connections: usize,
     /// The maximum wait for a connection, a new one or one of the pool. 5 s by default.
     pub connect_timeout: Duration,
-    /// The maximum duration of a statement. 30 s by default.
+    /// The maximum duration of a statement, not of a request with several. 30 s by default. If an answer takes 5 s longer, its
+    /// connection is given up.
     pub statement_timeout: Duration,
-    /// The time during which a request is repeated while the server cannot be reached or ends connections, such as during its restart; 10 s by
-    /// default. A commit whose connection broke is repeated only if it was not stored.
+    /// The time after its first failure during which a request is repeated while the server cannot be reached or ends connections, such as
+    /// during its restart; 10 s by default. A commit whose connection broke is repeated only if it was not stored.
     pub reconnect: Duration,
     /// The time for which a writer stays the owner of a thread without a sign of life. It renews its lease three times as often. 15 s by
     /// default.

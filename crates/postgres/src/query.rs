@@ -4,11 +4,13 @@
 
 use std::fmt::Write as _;
 
-use deadpool_postgres::ClientWrapper;
+use futures::future::join_all;
 use tokio_postgres::{
     Row, Statement,
     types::{ToSql, Type},
 };
+
+use crate::{error::Failed, session::Client};
 
 /// A statement with its parameters. Equal conditions result in equal texts, so that a connection prepares each only once.
 #[derive(Default)]
@@ -49,29 +51,42 @@ impl<'a> Query<'a> {
         self.value(value, Type::BYTEA)
     }
 
+    pub(crate) fn ints(&mut self, values: &'a Vec<i64>) -> &mut Self {
+        self.value(values, Type::INT8_ARRAY)
+    }
+
     /// Prepares it, if the connection did not do so before.
-    pub(crate) async fn prepare(&self, client: &ClientWrapper) -> Result<Statement, tokio_postgres::Error> {
-        client.prepare_typed_cached(&self.sql, &self.types).await
+    pub(crate) async fn prepare(&self, client: Client<'_>) -> Result<Statement, Failed> {
+        client.prepare(&self.sql, &self.types).await
     }
 
     /// Executes it, prepared, and returns its rows. The request is sent when the future is polled for the first time, so that the
     /// order of requests that are awaited together is that of their futures.
-    pub(crate) async fn run(
-        &self,
-        client: &ClientWrapper,
-        prepared: &Statement,
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+    pub(crate) async fn run(&self, client: Client<'_>, prepared: &Statement) -> Result<Vec<Row>, Failed> {
         client.query(prepared, &self.params).await
     }
 
     /// Prepares and executes it, and returns its rows.
-    pub(crate) async fn rows(&self, client: &ClientWrapper) -> Result<Vec<Row>, tokio_postgres::Error> {
+    pub(crate) async fn rows(&self, client: Client<'_>) -> Result<Vec<Row>, Failed> {
         let prepared = self.prepare(client).await?;
         self.run(client, &prepared).await
     }
 
     /// Prepares and executes it, and returns its first row.
-    pub(crate) async fn row(&self, client: &ClientWrapper) -> Result<Option<Row>, tokio_postgres::Error> {
+    pub(crate) async fn row(&self, client: Client<'_>) -> Result<Option<Row>, Failed> {
         Ok(self.rows(client).await?.into_iter().next())
     }
+
+    /// Executes a statement that always has one row.
+    pub(crate) async fn only(&self, client: Client<'_>) -> Result<Row, Failed> {
+        Ok(self.row(client).await?.expect("the statement has no condition"))
+    }
+}
+
+/// Executes statements of one text, all sent at once.
+pub(crate) async fn run_all(queries: &[Query<'_>], client: Client<'_>) -> Result<(), Failed> {
+    let Some(first) = queries.first() else { return Ok(()) };
+    let prepared = first.prepare(client).await?;
+    let all = join_all(queries.iter().map(|query| query.run(client, &prepared))).await;
+    all.into_iter().try_for_each(|rows| rows.map(drop))
 }

@@ -11,11 +11,12 @@ use superstep_state::{RawJson, Snapshot, StoredUpdate};
 use tokio_postgres::{Row, types::Type};
 
 use crate::{
-    database::{BEGIN_READING, Database, Session, repeated},
+    database::{Database, repeated},
     error,
     error::Failed,
     query::Query,
     rows::{CHECKPOINT, META, SHARE, StoredRow, THREAD, ThreadRow, column_of, id_of, name_of, task_sum},
+    session::{BEGIN_READING, Session},
     stored::{self, Applied, EffectSlots},
     write,
 };
@@ -187,7 +188,7 @@ fn thread_of(
 }
 
 /// The condition that the parent of a row `c` is missing.
-const LOST_PARENT: &str = "c.parent IS NOT NULL AND NOT EXISTS (
+pub(crate) const LOST_PARENT: &str = "c.parent IS NOT NULL AND NOT EXISTS (
     SELECT FROM checkpoints p WHERE p.thread = c.thread AND p.id = c.parent)";
 
 /// Reads one thread in a transaction.
@@ -477,7 +478,7 @@ impl<'a> Reader<'a> {
         }
         let mut query = Query::new();
         query.sql("SELECT c.slot, c.record, c.checksum, c.checkpoint FROM tasks c, unnest(");
-        query.value(&checkpoints, Type::INT8_ARRAY).sql(", ").value(&slots, Type::INT8_ARRAY);
+        query.ints(&checkpoints).sql(", ").ints(&slots);
         query.sql(") AS w (checkpoint, slot) WHERE c.thread = ").int(&self.row.key);
         query.sql(" AND c.checkpoint = w.checkpoint AND c.slot = w.slot");
         for row in query.rows(self.session.client()).await? {
@@ -705,7 +706,7 @@ type Path = (Vec<(u32, NodeName)>, Option<Snapshot>, Vec<Vec<StoredUpdate>>);
 type Recorded = BTreeMap<(i64, i64), StoredUpdate>;
 
 /// Reads a row with the columns of [`META`] or [`CHECKPOINT`], and of [`LOST_PARENT`].
-fn meta_of(database: &Database, thread: &ThreadId, row: &Row) -> Result<CheckpointMeta, Failed> {
+pub(crate) fn meta_of(database: &Database, thread: &ThreadId, row: &Row) -> Result<CheckpointMeta, Failed> {
     let place = &database.place;
     let stored = StoredRow::read(row)?;
     let id = id_of(stored.row.id);

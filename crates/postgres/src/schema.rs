@@ -2,17 +2,15 @@
 //!
 //! Start at [`SCHEMA`].
 
-use deadpool_postgres::ClientWrapper;
-
-use crate::{error, error::Failed, location::Location};
+use crate::{error, error::Failed, location::Location, query::Query, session::Client};
 
 /// The tables of a schema, as SQL.
 ///
 /// A promise: databases that this version wrote can be read by later ones.
-pub const SCHEMA: &str = include_str!("schema_1.sql");
+pub const SCHEMA: &str = concat!(include_str!("schema_1.sql"), "\n", include_str!("schema_2.sql"));
 
 /// The statements that create each version from the one before. They are never changed; a new version is a new entry.
-const VERSIONS: [&str; 1] = [SCHEMA];
+const VERSIONS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
 
 /// The key of the lock of those who create or migrate tables: "superstep" as a number.
 const LOCK: i64 = 0x7375_7065_7273_7465;
@@ -20,27 +18,30 @@ const LOCK: i64 = 0x7375_7065_7273_7465;
 /// Returns whether the tables are current; `None` if there are none.
 ///
 /// # Errors    The tables are of a newer version or of another program.
-pub(crate) async fn is_current(client: &ClientWrapper, place: &Location) -> Result<Option<bool>, Failed> {
+pub(crate) async fn is_current(client: Client<'_>, place: &Location) -> Result<Option<bool>, Failed> {
     Ok(version(client, place).await?.map(|version| version == VERSIONS.len()))
 }
 
 /// Creates or migrates the tables, one process at a time.
 ///
 /// # Errors    See [`is_current`].
-pub(crate) async fn make(client: &ClientWrapper, place: &Location) -> Result<(), Failed> {
+pub(crate) async fn make(client: Client<'_>, place: &Location) -> Result<(), Failed> {
     if is_current(client, place).await? == Some(true) {
         return Ok(());
     }
     client.batch_execute("BEGIN").await?;
     // Until the end of the transaction.
-    client.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    let mut lock = Query::new();
+    lock.sql("SELECT pg_advisory_xact_lock(").int(&LOCK).sql(")");
+    lock.rows(client).await?;
     let found = match version(client, place).await? {
         Some(found) => found,
         None => {
             let schema = place.schema();
             // Not every user may create a schema, and one that exists needs no right to create it.
-            let known = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1";
-            if client.query_opt(known, &[&schema]).await?.is_none() {
+            let mut known = Query::new();
+            known.sql("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = ").text(&schema);
+            if known.row(client).await?.is_none() {
                 client.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
             }
             let versions = "CREATE TABLE versions (part text PRIMARY KEY, version bigint NOT NULL);
@@ -53,22 +54,27 @@ pub(crate) async fn make(client: &ClientWrapper, place: &Location) -> Result<(),
         client.batch_execute(statements).await?;
     }
     let now = i64::try_from(VERSIONS.len()).expect("there are few versions");
-    client.execute("UPDATE versions SET version = $1 WHERE part = 'superstep'", &[&now]).await?;
-    client.batch_execute("COMMIT").await?;
-    Ok(())
+    let mut update = Query::new();
+    update.sql("UPDATE versions SET version = ").int(&now).sql(" WHERE part = 'superstep'");
+    update.rows(client).await?;
+    client.batch_execute("COMMIT").await
 }
 
 /// Returns the version of the tables; `None` if there are none.
-async fn version(client: &ClientWrapper, place: &Location) -> Result<Option<usize>, Failed> {
-    let encoding = client.query_one("SELECT current_setting('server_encoding')", &[]).await?;
-    if encoding.try_get::<_, &str>(0)? != "UTF8" {
+async fn version(client: Client<'_>, place: &Location) -> Result<Option<usize>, Failed> {
+    let mut encoding = Query::new();
+    encoding.sql("SELECT current_setting('server_encoding')");
+    if encoding.only(client).await?.try_get::<_, &str>(0)? != "UTF8" {
         return Err(
             error::not_ours(place, "its encoding is not UTF8; create a database with that encoding").into()
         );
     }
-    let tables = "SELECT relname = 'versions' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace
-        WHERE nspname = $1 AND relkind IN ('r', 'v', 'm', 'p', 'f') ORDER BY 1 DESC LIMIT 1";
-    match client.query_opt(tables, &[&place.schema()]).await? {
+    let schema = place.schema();
+    let mut tables = Query::new();
+    tables.sql("SELECT relname = 'versions' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace ");
+    tables.sql("WHERE nspname = ").text(&schema);
+    tables.sql(" AND relkind IN ('r', 'v', 'm', 'p', 'f') ORDER BY 1 DESC LIMIT 1");
+    match tables.row(client).await? {
         None => return Ok(None),
         Some(row) if row.try_get(0)? => {}
         Some(_) => {
@@ -77,8 +83,9 @@ async fn version(client: &ClientWrapper, place: &Location) -> Result<Option<usiz
             );
         }
     }
-    let found = client.query_opt("SELECT version FROM versions WHERE part = 'superstep'", &[]).await?;
-    let found: i64 = found.map_or(Ok(-1), |row| row.try_get(0))?;
+    let mut found = Query::new();
+    found.sql("SELECT version FROM versions WHERE part = 'superstep'");
+    let found: i64 = found.row(client).await?.map_or(Ok(-1), |row| row.try_get(0))?;
     match usize::try_from(found) {
         Ok(version) if version <= VERSIONS.len() => Ok(Some(version)),
         _ => {

@@ -14,11 +14,12 @@ use tokio_postgres::types::Type;
 
 use crate::{
     PostgresCheckpointer, PostgresOptions,
-    database::{Database, Open, Session, repeated},
+    database::{Database, Open, repeated},
     error,
     error::Failed,
     location::Location,
     query::Query,
+    session::Session,
 };
 use items::Items;
 
@@ -70,16 +71,19 @@ impl PostgresStore {
         request: impl Future<Output = Result<T, Stop>> + Send + 'static,
     ) -> Result<T, StoreError> {
         let database = self.open.database.clone();
-        let limited = async move {
-            let done = database.in_time(async { Ok(request.await) }).await;
-            let failed = match done {
-                Ok(Ok(done)) => return Ok(done),
-                Ok(Err(Stop::Store(error))) => return Err(error),
-                Ok(Err(Stop::Server(failed))) | Err(failed) => failed,
+        let attempt = async move {
+            // An error of the store is not a failure of the database.
+            let settled = async {
+                match request.await {
+                    Ok(done) => Ok(Ok(done)),
+                    Err(Stop::Store(error)) => Ok(Err(error)),
+                    Err(Stop::Server(failed)) => Err(failed),
+                }
             };
-            Err(StoreError::from(failed.into_error(&database.place, "use the store")))
+            let done = database.attempt(settled).await;
+            done.unwrap_or_else(|failed| Err(failed.into_error(&database.place, "use the store").into()))
         };
-        let done = self.open.service.run(limited).await;
+        let done = self.open.service.run(attempt).await;
         done.unwrap_or_else(|| Err(error::service_ended(&self.open.database.place).into()))
     }
 }

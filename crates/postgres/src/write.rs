@@ -10,12 +10,13 @@ use superstep_checkpoint::{CheckpointError, CheckpointId, ThreadId};
 use tokio_postgres::{Row, Statement, types::Type};
 
 use crate::{
-    database::{Database, Session, repeated},
+    database::{Database, repeated},
     error,
     error::Failed,
     leases::Fence,
     query::Query,
     rows::{CheckpointRow, SHARE, THREAD, ThreadRow, column_of, name_of, task_sum},
+    session::Session,
     stored::{EffectSlots, NewCheckpoint, NewRecord, NewRecords},
 };
 
@@ -55,7 +56,7 @@ struct Planned<'a> {
 }
 
 /// The rows of tasks, column by column.
-struct Tasks<'a> {
+pub(crate) struct Tasks<'a> {
     slots: Vec<i64>,
     records: Vec<&'a str>,
     sums: Vec<i64>,
@@ -64,7 +65,11 @@ struct Tasks<'a> {
 }
 
 impl<'a> Tasks<'a> {
-    fn new(thread: i64, checkpoint: i64, records: impl IntoIterator<Item = (u32, &'a str)>) -> Self {
+    pub(crate) fn new(
+        thread: i64,
+        checkpoint: i64,
+        records: impl IntoIterator<Item = (u32, &'a str)>,
+    ) -> Self {
         // Of two records of a task, the last one counts.
         let records: BTreeMap<u32, &str> = records.into_iter().collect();
         let mut tasks = Self { slots: Vec::new(), records: Vec::new(), sums: Vec::new(), share: 0 };
@@ -142,7 +147,7 @@ impl<'a> Planned<'a> {
                 query.sql(" AND false");
             }
             if let (Some(parent), false) = (parent, recorded.is_empty()) {
-                query.sql(" AND NOT EXISTS (SELECT unnest(").value(recorded, Type::INT8_ARRAY);
+                query.sql(" AND NOT EXISTS (SELECT unnest(").ints(recorded);
                 query.sql(") EXCEPT SELECT slot FROM tasks WHERE thread = ").int(&before.key);
                 query.sql(" AND checkpoint = ").int(parent).sql(" AND slot >= 0 AND ").sql(FINISHED).sql(")");
             }
@@ -179,13 +184,9 @@ impl<'a> Planned<'a> {
 
 impl Tasks<'_> {
     /// Appends the rows as a table `r`.
-    fn unnest<'q>(&'q self, query: &mut Query<'q>) {
-        query
-            .sql("unnest(")
-            .value(&self.slots, Type::INT8_ARRAY)
-            .sql(", ")
-            .value(&self.records, Type::TEXT_ARRAY);
-        query.sql(", ").value(&self.sums, Type::INT8_ARRAY).sql(") AS r (slot, record, checksum)");
+    pub(crate) fn unnest<'q>(&'q self, query: &mut Query<'q>) {
+        query.sql("unnest(").ints(&self.slots).sql(", ").value(&self.records, Type::TEXT_ARRAY);
+        query.sql(", ").ints(&self.sums).sql(") AS r (slot, record, checksum)");
     }
 }
 
@@ -204,7 +205,8 @@ fn row_of(new: &NewCheckpoint, thread: i64, id: i64, parent: Option<i64>) -> Che
     }
 }
 
-/// Appends all checkpoints or none. `planned` has the thread's row of the first attempt; `nth` counts the earlier ones.
+/// Appends all checkpoints or none. `planned` has the thread's row of the last statements that were sent; `nth` counts the earlier
+/// attempts, of which one may be stored, or be at work on the server.
 async fn attempt(
     database: &Database,
     all: &[NewCheckpoint],
@@ -212,57 +214,75 @@ async fn attempt(
     planned: &mut Option<ThreadRow>,
     nth: u32,
 ) -> Result<(), Failed> {
-    let first = &all[0];
-    let thread = &first.thread;
     let mut session = database.session().await?;
-    if let (1.., Some(before)) = (nth, *planned)
-        && let Some(row) = is_stored(database, &session, all, before).await?
-    {
+    if nth > 0 && is_stored(database, &session, all, *planned).await? {
         // The answer was lost, and not the commit.
-        database.learn(thread, Some(row));
         return Ok(());
     }
+    let Some(refusal) = append_to_head(database, &mut session, all, fence, planned).await? else {
+        return Ok(());
+    };
+    // An earlier attempt may have been at work until now.
+    if nth > 0 && is_stored(database, &session, all, *planned).await? {
+        return Ok(());
+    }
+    if let (CheckpointError::Conflict { .. }, Some(fence)) = (&refusal, fence) {
+        fence.check(&session).await?;
+    }
+    Err(refusal.into())
+}
+
+/// Appends all checkpoints or none, and returns the reason if nothing was stored.
+async fn append_to_head(
+    database: &Database,
+    session: &mut Session,
+    all: &[NewCheckpoint],
+    fence: Option<&Fence>,
+    planned: &mut Option<ThreadRow>,
+) -> Result<Option<CheckpointError>, Failed> {
+    let first = &all[0];
+    let thread = &first.thread;
     for is_again in [false, true] {
         let before = match (first.expected, database.known(thread)) {
-            (None, _) if planned.is_none_or(|row| row.head > 0) => {
-                ThreadRow::new(database.new_key(session.client()).await?)
-            }
-            (None, _) => planned.expect("it was just found"),
+            (None, _) => match *planned {
+                Some(before) => before,
+                None => ThreadRow::new(database.new_key(session.client()).await?),
+            },
             (Some(expected), Some(known)) if known.head() == expected => known,
-            (Some(_), _) => match find(database, &session, thread).await? {
+            (Some(_), _) => match find(database, session, thread).await? {
                 Some(row) => row,
-                None => return Err(conflict(first).into()),
+                None => return Ok(Some(conflict(first))),
             },
         };
-        *planned = Some(before);
         if before.head() != first.expected.unwrap_or(CheckpointId(0)) {
-            return Err(conflict(first).into());
+            return Ok(Some(conflict(first)));
         }
         if before.head + all.len() as i64 > i64::from(u32::MAX) {
-            return Err(error::too_long(thread).into());
+            return Ok(Some(error::too_long(thread)));
         }
         let mut row = before;
         let mut plan = Vec::with_capacity(all.len());
         for new in all {
             if new.expected.unwrap_or(CheckpointId(0)) != row.head() {
-                return Err(conflict(new).into());
+                return Ok(Some(conflict(new)));
             }
             let next = Planned::new(new, row);
             row = next.after;
             plan.push(next);
         }
-        match append(database, &mut session, &plan, fence).await? {
+        *planned = Some(before);
+        match append(database, session, &plan, fence).await? {
             Appended::Done => {
                 database.learn(thread, Some(row));
-                return Ok(());
+                return Ok(None);
             }
-            Appended::Refused(Some(error)) => return Err(error.into()),
+            Appended::Refused(Some(error)) => return Ok(Some(error)),
             // The known row was old.
             Appended::Refused(None) if !is_again => database.learn(thread, None),
             Appended::Refused(None) => {}
         }
     }
-    Err(conflict(first).into())
+    Ok(Some(conflict(first)))
 }
 
 /// The end of some commits.
@@ -372,10 +392,7 @@ async fn why(
         return Ok(Some(CheckpointError::no_parent(&new.thread, given)));
     }
     let mut query = Query::new();
-    query
-        .sql("SELECT slot FROM unnest(")
-        .value(recorded, Type::INT8_ARRAY)
-        .sql(") slot EXCEPT SELECT slot FROM tasks");
+    query.sql("SELECT slot FROM unnest(").ints(recorded).sql(") slot EXCEPT SELECT slot FROM tasks");
     query.sql(" WHERE thread = ").int(&before.key).sql(" AND checkpoint = ").int(parent);
     query.sql(" AND slot >= 0 AND ").sql(FINISHED).sql(" ORDER BY slot LIMIT 1");
     let slot: Option<i64> = query.row(session.client()).await?.map(|row| row.try_get(0)).transpose()?;
@@ -385,18 +402,22 @@ async fn why(
     }))
 }
 
-/// Returns the row of the thread if the commits are stored, behind which others may have been.
+/// Returns whether the commits to the thread with this row are stored, behind which others may have been. Waits for the end of other
+/// transactions on the thread.
 async fn is_stored(
     database: &Database,
     session: &Session,
     all: &[NewCheckpoint],
-    before: ThreadRow,
-) -> Result<Option<ThreadRow>, Failed> {
-    let last = all.last().expect("there is one");
+    planned: Option<ThreadRow>,
+) -> Result<bool, Failed> {
+    let (last, Some(before)) = (all.last().expect("there is one"), planned) else { return Ok(false) };
     let id = before.head + all.len() as i64;
-    let Some(row) = find(database, session, &last.thread).await? else { return Ok(None) };
+    let mut lock = Query::new();
+    lock.sql("SELECT key FROM threads WHERE key = ").int(&before.key).sql(" FOR SHARE");
+    lock.rows(session.client()).await?;
+    let Some(row) = find(database, session, &last.thread).await? else { return Ok(false) };
     if row.key != before.key || row.head < id {
-        return Ok(None);
+        return Ok(false);
     }
     let parent = last.parent.and_then(column_of);
     let wanted = row_of(last, row.key, id, parent);
@@ -404,7 +425,11 @@ async fn is_stored(
     let mut query = Query::new();
     query.sql("SELECT 1 FROM checkpoints WHERE thread = ").int(&row.key).sql(" AND id = ").int(&id);
     query.sql(" AND checksum = ").int(&sum).sql(" AND content_checksum = ").int(&content);
-    Ok(query.row(session.client()).await?.map(|_| row))
+    let is_stored = query.row(session.client()).await?.is_some();
+    if is_stored {
+        database.learn(&last.thread, Some(row));
+    }
+    Ok(is_stored)
 }
 
 /// Reads the row of a thread.
@@ -489,16 +514,16 @@ async fn at_head<'a>(
                 Some(row) => Some(row),
                 None => find(database, &session, thread).await?,
             };
-            let row = row.filter(|row| row.head == id).ok_or_else(conflict)?;
+            let Some(row) = row.filter(|row| row.head == id) else { break };
             let written = put(&mut session, row.key, id, &write(row.key, id), fence).await?;
             if let Some(done) = written {
                 database.learn(thread, Some(row));
                 return Ok(done);
             }
-            if let Some(fence) = fence {
-                fence.check(&session).await?;
-            }
             database.learn(thread, None);
+        }
+        if let Some(fence) = fence {
+            fence.check(&session).await?;
         }
         Err(conflict().into())
     })

@@ -9,7 +9,7 @@ use superstep_checkpoint::{
 use tokio_postgres::{Row, types::Type};
 
 use super::Stop;
-use crate::{database::Session, error::CHECKSUM, location::Location, query::Query};
+use crate::{error::CHECKSUM, location::Location, query::Query, session::Session};
 
 /// The number of items that are read at once.
 const PAGE: i64 = 256;
@@ -314,7 +314,7 @@ impl Items<'_> {
     async fn remove(&self, ids: &Vec<i64>) -> Result<(), Stop> {
         for table in ["store_words WHERE item", "store_items WHERE id"] {
             let mut query = Query::new();
-            query.sql("DELETE FROM ").sql(table).sql(" = ANY(").value(ids, Type::INT8_ARRAY).sql(")");
+            query.sql("DELETE FROM ").sql(table).sql(" = ANY(").ints(ids).sql(")");
             query.rows(self.session.client()).await?;
         }
         Ok(())

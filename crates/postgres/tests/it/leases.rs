@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, ChildStdout, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::{
     server::shared,
-    support::{fresh, line, load, open, superstep, updates},
+    support::{Other, fresh, line, load, open, superstep, updates},
 };
 
 #[track_caller]
@@ -75,8 +76,91 @@ async fn an_owner_that_lives_keeps_its_lease_for_longer_than_its_time() {
     line(&one, &thread, 2).await;
 }
 
+/// Returns the query of the time when the lease of a thread ends.
+fn end_of(thread: &str) -> String {
+    format!("SELECT expires_at::text FROM leases WHERE name = '{thread}'")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_are_renewed_while_a_write_holds_one_and_requests_use_all_connections() {
+    let Some(server) = shared() else { return };
+    let options = PostgresOptions {
+        lease: Duration::from_secs(2),
+        connections: 1,
+        statement_timeout: Duration::from_secs(600),
+        ..fresh(server)
+    };
+    let (store, thread) = (Arc::new(open(&options)), ThreadId::from("a"));
+    let _leases = (store.lease(&thread).await.unwrap(), store.lease(&"b".into()).await.unwrap());
+    line(&*store, &thread, 1).await;
+    let other = Other::connect(server, &options).await;
+    other.sql("BEGIN; SELECT FROM threads FOR UPDATE").await;
+    let head = Some(CheckpointId(1));
+    let commit = tokio::spawn({
+        let (store, thread) = (store.clone(), thread.clone());
+        async move { store.commit(&thread, head, superstep(head, "2")).await }
+    });
+    other.until_waiting(1).await;
+    for lease in ["a", "b"].map(end_of) {
+        let end = other.text(&lease).await;
+        other.until_other(&lease, &end).await;
+    }
+    assert!(!commit.is_finished());
+    other.sql("COMMIT").await;
+    assert_eq!(commit.await.unwrap().unwrap(), CheckpointId(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_row_is_locked_delays_the_renewal_of_no_other() {
+    let Some(server) = shared() else { return };
+    let options = PostgresOptions { lease: Duration::from_secs(2), ..fresh(server) };
+    let store = open(&options);
+    let _leases = [store.lease(&"a".into()).await.unwrap(), store.lease(&"b".into()).await.unwrap()];
+    let other = Other::connect(server, &options).await;
+    other.sql("BEGIN; SELECT FROM leases WHERE name = 'a' FOR UPDATE").await;
+    // The first renewal may have been made before the lock.
+    for _ in 0..2 {
+        let end = other.text(&end_of("b")).await;
+        other.until_other(&end_of("b"), &end).await;
+    }
+    let end = other.text(&end_of("a")).await;
+    other.sql("COMMIT").await;
+    other.until_other(&end_of("a"), &end).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_take_over_waits_for_the_write_that_its_owner_is_about_to_store() {
+    let Some(server) = shared() else { return };
+    // No renewal comes between.
+    let options = PostgresOptions { lease: Duration::from_secs(3600), ..fresh(server) };
+    let (one, two, thread) = (Arc::new(open(&options)), Arc::new(open(&options)), ThreadId::from("t"));
+    let lease = one.lease(&thread).await.unwrap();
+    line(&*one, &thread, 1).await;
+    let (other, third) = (Other::connect(server, &options).await, Other::connect(server, &options).await);
+    other.sql("BEGIN; SELECT FROM threads FOR UPDATE").await;
+    let commit = tokio::spawn({
+        let (one, thread, head) = (one.clone(), thread.clone(), Some(CheckpointId(1)));
+        async move { one.commit(&thread, head, superstep(head, "2")).await }
+    });
+    other.until_waiting(1).await;
+    third.sql("UPDATE leases SET expires_at = '2000-01-01'").await;
+    let taken = tokio::spawn({
+        let (two, thread) = (two.clone(), thread.clone());
+        async move { (two.lease(&thread).await, load(&*two, &thread).await.head) }
+    });
+    other.until_waiting(2).await;
+    other.sql("COMMIT").await;
+    assert_eq!(commit.await.unwrap().unwrap(), CheckpointId(2));
+    let (taken, head) = taken.await.unwrap();
+    assert_eq!((taken.is_ok(), head), (true, CheckpointId(2)));
+    // The first owner notices, also where the head is another one.
+    let late = one.commit(&thread, Some(CheckpointId(1)), superstep(Some(CheckpointId(1)), "3")).await;
+    assert!(matches!(late, Err(CheckpointError::LeaseLost { .. })), "{late:?}");
+    drop(lease);
+}
+
 /// Another process with a lease of the thread `t`, at checkpoint 1.
-struct Other {
+struct Process {
     child: Child,
     output: BufReader<ChildStdout>,
 }
@@ -84,7 +168,7 @@ struct Other {
 const SCHEMA: &str = "SUPERSTEP_TEST_SCHEMA";
 const URL: &str = "SUPERSTEP_TEST_URL";
 
-impl Other {
+impl Process {
     fn start(url: &str, options: &PostgresOptions) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "leases::the_other_process", "--nocapture"]);
@@ -112,7 +196,7 @@ impl Other {
     }
 }
 
-impl Drop for Other {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -151,7 +235,7 @@ async fn a_process_that_was_stopped_for_too_long_loses_its_thread_and_stores_not
     let Some(server) = shared() else { return };
     let options = fresh(server);
     let store = open(&patient(&options));
-    let mut other = Other::start(&server.url(), &options);
+    let mut other = Process::start(&server.url(), &options);
     other.signal(Signal::STOP);
     let thread = ThreadId::from("t");
     let _lease = store.lease(&thread).await.unwrap();
@@ -173,7 +257,7 @@ async fn a_process_that_was_stopped_continues_if_no_other_took_its_thread_over()
     let Some(server) = shared() else { return };
     let options = fresh(server);
     let store = open(&patient(&options));
-    let mut other = Other::start(&server.url(), &options);
+    let mut other = Process::start(&server.url(), &options);
     other.signal(Signal::STOP);
     let expired =
         format!("SELECT count(*) FROM {}.leases WHERE expires_at < clock_timestamp()", options.schema);
@@ -191,7 +275,7 @@ async fn the_thread_of_a_killed_process_is_taken_over_after_its_time() {
     let Some(server) = shared() else { return };
     let options = fresh(server);
     let store = open(&patient(&options));
-    let other = Other::start(&server.url(), &options);
+    let other = Process::start(&server.url(), &options);
     other.signal(Signal::KILL);
     let thread = ThreadId::from("t");
     let _lease = store.lease(&thread).await.unwrap();

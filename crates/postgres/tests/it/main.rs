@@ -9,6 +9,10 @@
 mod conformance;
 mod crash;
 mod damage;
+mod format;
 mod leases;
+mod maintain;
+mod network;
+mod proxy;
 mod server;
 mod support;

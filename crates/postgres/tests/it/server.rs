@@ -95,8 +95,12 @@ impl Server {
     }
 
     pub(crate) fn url(&self) -> String {
-        let folder = self.folder.display().to_string().replace('/', "%2F");
-        format!("postgres://test:s3cret@{folder}/postgres")
+        url_of(&self.folder)
+    }
+
+    /// Returns the folder with its socket.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Returns the name of a fresh schema.
@@ -122,6 +126,12 @@ impl Server {
         assert!(output.status.success(), "{sql}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
+}
+
+/// Returns the URL of the server with its socket in a folder.
+pub(crate) fn url_of(folder: &Path) -> String {
+    let folder = folder.display().to_string().replace('/', "%2F");
+    format!("postgres://test:s3cret@{folder}/postgres")
 }
 
 /// Finds a program of the server.
