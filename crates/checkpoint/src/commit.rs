@@ -89,12 +89,16 @@ pub mod own {
     pub const VERSION: &str = "$version";
     /// The nonce of the thread.
     pub const NONCE: &str = "$nonce";
+    /// On an input: a list with its id, under which the thread accepts it once. After a prune also those of deleted inputs.
+    pub const INPUT: &str = "$input";
     /// On every checkpoint of a thread whose text was redacted: the names of the rules.
     pub const REDACTED: &str = "$redacted";
 
     /// All of them.
-    pub const ALL: [&str; 12] =
-        [TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE, REDACTED];
+    pub const ALL: [&str; 13] = [
+        TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE, INPUT,
+        REDACTED,
+    ];
 }
 
 impl CheckpointMeta {

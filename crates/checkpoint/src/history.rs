@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use superstep_engine::NodeName;
 use superstep_state::ChannelValue;
 
-use crate::{CheckpointId, CheckpointMeta, Source};
+use crate::{CheckpointId, CheckpointMeta, Source, commit::own};
 
 /// A selection of a thread's checkpoints. All fields that are set must match.
 ///
@@ -100,6 +100,11 @@ pub fn input_metadata(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, V
         wanted = meta.parent;
     }
     Map::new()
+}
+
+/// Returns the ids of inputs that a checkpoint stores: of its own, and of deleted ones.
+pub fn input_ids(meta: &CheckpointMeta) -> impl Iterator<Item = &str> {
+    meta.metadata.get(own::INPUT).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// A prune for a [`Checkpointer`](crate::Checkpointer). `Thread::prune` makes it from a

@@ -47,7 +47,7 @@ pub mod internal {
         commit::Fingerprints,
         commit::own,
         heads::Heads,
-        history::input_metadata,
+        history::{input_ids, input_metadata},
         ids::SEPARATOR,
         store::words::best,
     };

@@ -188,6 +188,30 @@ on_every_store! {
         graph.thread("t").at(CheckpointId(oldest)).update_as("a", say("on")).await.unwrap();
     }
 
+    async fn an_input_of_one_id_is_accepted_once_also_after_a_prune(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        let stopped = graph.thread("t").input_id("1").break_before(["a"]).run(say("1")).await.unwrap();
+        assert_eq!(stopped.state.said(), "1");
+        for (id, said) in [("1", "1 a"), ("1", "1 a"), ("2", "1 a 2 a"), ("1", "1 a 2 a"), ("3", "1 a 2 a 3 a")] {
+            let end = graph.thread("t").input_id(id).run(say(id)).await.unwrap();
+            assert_eq!(end.state.said(), said);
+        }
+        let history = graph.thread("t").history().checkpoints().await.unwrap();
+        assert!(history.iter().all(|meta| meta.metadata.is_empty()));
+        for last in [5, 1] {
+            graph.thread("t").prune(Retention::Last(last)).await.unwrap();
+            for id in ["1", "2", "3"] {
+                let end = graph.thread("t").input_id(id).run(say(id)).await.unwrap();
+                assert_eq!(end.state.said(), "1 a 2 a 3 a");
+            }
+        }
+        let end = graph.thread("t").input_id("4").run(say("4")).await.unwrap();
+        assert_eq!(end.state.said(), "1 a 2 a 3 a 4 a");
+        // An id belongs to a thread.
+        let end = graph.thread("other").input_id("1").run(say("1")).await.unwrap();
+        assert_eq!(end.state.said(), "1 a");
+    }
+
     async fn a_run_that_failed_or_only_read_deletes_nothing(backend: Backend) {
         let calls = Calls::default();
         let keep = |repaired| backend.keep(crate::engine::failures::ok_and_bad(repaired, &calls));

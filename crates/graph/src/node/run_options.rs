@@ -158,6 +158,35 @@ macro_rules! run_options {
             $self
         }
 
+        /// Sets the id of the input, under which the thread accepts it once: a run with the id of an accepted input resumes the thread
+        /// instead. So a request that may be repeated, because its answer was lost, does no harm. The run reads the history of the
+        /// thread; a prune retains the ids of the last 64 deleted inputs. No effect on a run from an older checkpoint, or without a
+        /// thread.
+        ///
+        /// ```
+        /// # use superstep_graph::{CompiledGraph, END, MemoryCheckpointer, START, State, StateGraph};
+        /// # #[derive(State, Clone, Debug, Default)]
+        /// # struct Account { #[channel(sum)] balance: i64 }
+        /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+        /// # let mut graph = StateGraph::<Account>::new("account");
+        /// # let book = graph.add_node("book", async |_, _| Account::update());
+        /// # graph.add_edge(START, book);
+        /// # graph.add_edge(book, END);
+        /// # let graph = graph.compile()?.with_checkpointer(MemoryCheckpointer::new());
+        /// let payment = graph.thread("ada").input_id("payment-17");
+        /// payment.run(Account::update().balance(5)).await?;
+        /// let repeated = payment.run(Account::update().balance(5)).await?;
+        /// assert_eq!(repeated.state.balance, 5);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// # })?;
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        #[must_use = "the options take effect when something runs with them"]
+        pub fn input_id(mut $self, id: impl Into<String>) -> Self {
+            $options.input_id = Some(id.into());
+            $self
+        }
+
         /// Adds an entry to the metadata of the input's checkpoint.
         #[must_use = "the options take effect when something runs with them"]
         pub fn metadata(mut $self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
@@ -200,6 +229,7 @@ pub struct RunOptions {
     pub(crate) snapshot_every: Option<usize>,
     pub(crate) durability: Durability,
     pub(crate) recording: bool,
+    pub(crate) input_id: Option<String>,
     pub(crate) metadata: Map<String, Value>,
     pub(crate) call_observer: Option<Arc<dyn CxObserver>>,
 }
@@ -243,12 +273,12 @@ impl RunOptions {
         Self { call_observer: Some(observer), ..self }
     }
 
-    /// Returns the options for another thread, or for none: without the start checkpoint, answers and breakpoints,
-    /// which belong to the former one. The metadata remains.
+    /// Returns the options for another thread, or for none: without the start checkpoint, the id of the input, answers and
+    /// breakpoints, which belong to the former one. The metadata remains.
     #[must_use]
     pub fn for_other_thread(self, thread: Option<ThreadId>) -> Self {
         let (answers, breakpoints) = (Answers::new(), Breakpoints::default());
-        Self { thread, checkpoint: None, answers, breakpoints, ..self }
+        Self { thread, checkpoint: None, answers, breakpoints, input_id: None, ..self }
     }
 
     /// Returns the thread of the run.
@@ -316,6 +346,7 @@ impl Default for RunOptions {
             snapshot_every: None,
             durability: Durability::Sync,
             recording: true,
+            input_id: None,
             metadata: Map::new(),
             call_observer: None,
         }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use superstep_checkpoint::{Lease, Source, TaskRecord};
+use superstep_checkpoint::{
+    Lease, Source, TaskRecord,
+    internal::{input_ids, own::INPUT},
+};
 use superstep_engine::{ChannelSet, Control, NodeName, Report, RestoreError, START, TaskId};
 use superstep_state::Update;
 
@@ -14,7 +17,7 @@ use super::{
     stop::Stop,
 };
 use crate::{
-    Answers, Checkpointer, Event, OnUnfinished, RunError, RunOptions, State, ThreadId,
+    Answers, Checkpointer, Event, History, OnUnfinished, RunError, RunOptions, State, ThreadId,
     journal::{memories::Bound, task_origin::Origins},
     node::routing::Targets,
     run::{
@@ -52,7 +55,17 @@ impl<S: State> Driver<S> {
         let thread = config.thread.clone();
         let thread = thread.ok_or_else(|| RunError::NoThread { graph: self.graph.name.clone() })?;
         let lease = checkpointer.lease(&thread).await?;
-        self.begin_leased(checkpointer, thread, Some(lease), given, config).await
+        let (Some(id), RunInput::Input(input)) = (&config.input_id, &given) else {
+            return self.begin_leased(checkpointer, thread, Some(lease), given, config).await;
+        };
+        let history = checkpointer.history(&thread, History::default()).await?;
+        let is_new = config.checkpoint.is_some()
+            || !history.iter().any(|meta| input_ids(meta).any(|known| known == id));
+        let given = if is_new { RunInput::Input(input.clone()) } else { RunInput::Nothing };
+        // Of the caller's input only: graphs that its nodes call have inputs of their own.
+        let mut config = config.clone();
+        config.metadata.insert(INPUT.to_owned(), [id.as_str()].as_slice().into());
+        self.begin_leased(checkpointer, thread, Some(lease), given, &config).await
     }
 
     /// Begins on a thread; without a `lease` if the caller has it, or nothing is written.

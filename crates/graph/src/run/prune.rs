@@ -7,7 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use superstep_checkpoint::{CheckpointMeta, Prune, Retention, internal::input_metadata};
+use superstep_checkpoint::{
+    CheckpointMeta, Prune, Retention,
+    internal::{input_ids, input_metadata, own::INPUT},
+};
 use superstep_engine::ChannelSet;
 
 use super::driver::Driver;
@@ -25,6 +28,9 @@ use crate::{
 /// retained one gets a full state each time.
 const RETAINED_PER_DELETED: usize = 4;
 
+/// The maximum number of ids of inputs that a checkpoint retains.
+const RETAINED_INPUT_IDS: usize = 64;
+
 /// Deletes the checkpoints of a thread that are not in `kept`, and returns their number. The caller has the thread's lease;
 /// `history` is all of it, newest first.
 pub(crate) async fn prune<S: State>(
@@ -41,8 +47,14 @@ pub(crate) async fn prune<S: State>(
             continue;
         }
         let mut remembered = input_metadata(history, meta.id);
-        if !remembered.is_empty() {
+        let gone = history.iter().filter(|other| other.id < meta.id && !kept.contains(&other.id));
+        let ids: Vec<&str> =
+            input_ids(meta).chain(gone.flat_map(input_ids)).take(RETAINED_INPUT_IDS).collect();
+        if !remembered.is_empty() || !ids.is_empty() {
             remembered.extend(meta.metadata.clone());
+            if !ids.is_empty() {
+                remembered.insert(INPUT.to_owned(), ids.into());
+            }
             metadata.insert(meta.id, remembered);
         }
         if let Some(restored) = load(graph, checkpointer, thread, Some(meta.id), ChannelSet::EMPTY).await? {
