@@ -15,7 +15,7 @@ mod roots;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 15] = [
+const ROOMS: [(&str, &[&str]); 16] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
@@ -31,6 +31,7 @@ const ROOMS: [(&str, &[&str]); 15] = [
         &["superstep-agent", "superstep-graph", "superstep-checkpoint", "superstep-llm", "superstep-tools"],
     ),
     ("superstep-mcp", &["superstep-llm"]),
+    ("superstep-worker", &["superstep-graph", "superstep-postgres"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm", "superstep-agent"]),
     (
         "superstep",
@@ -44,16 +45,18 @@ const ROOMS: [(&str, &[&str]); 15] = [
             "superstep-mcp",
             "superstep-sqlite",
             "superstep-postgres",
+            "superstep-worker",
         ],
     ),
     ("superstep-cli", &["superstep"]),
 ];
 
 /// The dependencies that only certain crates may have.
-const SECRETS: [(&str, &[&str]); 6] = [
+const SECRETS: [(&str, &[&str]); 7] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-sqlite"]),
     ("tokio-postgres", &["superstep-postgres"]),
+    ("graphile_worker", &["superstep-worker"]),
     ("petgraph", &["superstep-engine"]),
     ("rpds", &["superstep-state"]),
     ("rmcp", &["superstep-mcp"]),

@@ -256,7 +256,7 @@ impl Open {
 }
 
 /// Creates a pool, which connects when a connection is taken.
-fn pool(
+pub(crate) fn pool(
     place: &Location,
     options: &PostgresOptions,
     config: Config,
@@ -306,7 +306,7 @@ fn owner() -> Result<String, CheckpointError> {
 }
 
 /// Returns TLS with the certificate authorities of the operating system.
-fn tls() -> Result<MakeRustlsConnect, CheckpointError> {
+pub(crate) fn tls() -> Result<MakeRustlsConnect, CheckpointError> {
     use rustls_platform_verifier::BuilderVerifierExt as _;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)

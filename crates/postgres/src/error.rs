@@ -259,7 +259,7 @@ pub(crate) fn missing(place: &Location, thread: &ThreadId, id: CheckpointId, par
     CheckpointError::Corrupt { what, source: None }
 }
 
-fn storage(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
+pub(crate) fn storage(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
     CheckpointError::Storage { what, source: Some(cause.into()) }
 }
 

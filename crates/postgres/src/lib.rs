@@ -5,6 +5,8 @@
 mod checkpointer;
 mod database;
 mod error;
+#[doc(hidden)]
+pub mod internal;
 mod leases;
 mod location;
 mod maintain;

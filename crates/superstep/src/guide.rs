@@ -29,6 +29,8 @@ guides! {
     store = "docs/store.md";
     #[cfg(feature = "postgres")]
     postgres = "docs/postgres.md";
+    #[cfg(feature = "worker")]
+    workers = "docs/workers.md";
     #[cfg(feature = "agent")]
     presets = "docs/presets.md";
     #[cfg(feature = "agent")]

@@ -18,6 +18,8 @@ pub use superstep_postgres as postgres;
 pub use superstep_sqlite as sqlite;
 #[cfg(feature = "agent")]
 pub use superstep_tools as tools;
+#[cfg(feature = "worker")]
+pub use superstep_worker as worker;
 
 pub mod guide;
 

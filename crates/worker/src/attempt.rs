@@ -1,0 +1,110 @@
+//! One attempt of a job: its run, and what becomes of the job.
+//!
+//! Start at [`Attempt::run`].
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt as _;
+use graphile_worker::Job;
+use superstep_graph::{RunOptions, Status, error::chain, thread::Drain};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use crate::{
+    graph::{AnyGraph, Failure, UNKNOWN_INTERRUPT},
+    payload::Payload,
+    queue::{Queue, is_cancelled},
+};
+
+/// The pause before a job is tried again whose thread another run has.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause before the end of an attempt is stored again.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+
+/// A claimed job.
+pub(crate) struct Attempt {
+    pub(crate) queue: Queue,
+    pub(crate) worker: Arc<str>,
+    pub(crate) job: Job,
+    pub(crate) graph: Arc<dyn AnyGraph>,
+    pub(crate) options: RunOptions,
+    pub(crate) drain: Drain,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// The end of an attempt.
+enum End {
+    /// Nothing is left to do.
+    Done,
+    /// The job was not tried, or not to its end.
+    Later {
+        pause: Duration,
+        why: &'static str,
+    },
+    Failed(String),
+}
+
+impl Attempt {
+    /// Runs the job, stores the end, and returns the number of the job.
+    pub(crate) async fn run(self) -> i64 {
+        let id = *self.job.id();
+        let graph = self.job.task_identifier().as_str();
+        let span = tracing::info_span!("job", job = id, graph, attempt = *self.job.attempts());
+        async {
+            let end = self.end().await;
+            // The job would stay claimed as long as this worker lives.
+            while let Err(error) = self.store(&end).await {
+                tracing::warn!(error = chain(&error), "the end of a job cannot be stored; trying again");
+                tokio::time::sleep(STORE_PAUSE).await;
+            }
+        }
+        .instrument(span)
+        .await;
+        id
+    }
+
+    async fn end(&self) -> End {
+        if is_cancelled(&self.job) {
+            return End::Done;
+        }
+        let payload = match Payload::read(self.job.payload()) {
+            Ok(payload) => payload,
+            Err(reason) => return End::Failed(reason),
+        };
+        let is_first = match self.job.last_error() {
+            Some(error) => error.starts_with(UNKNOWN_INTERRUPT),
+            None => *self.job.attempts() <= 1,
+        };
+        let options = self.options.clone().cancel(self.cancel.clone()).drain(self.drain.clone());
+        let run = AssertUnwindSafe(self.graph.work(options, payload, is_first)).catch_unwind().await;
+        // A request to cancel is about this job, however the run ended.
+        if self.cancel.is_cancelled() {
+            return End::Done;
+        }
+        match run {
+            Ok(Ok(Status::Drained)) if self.drain.requested().is_some() => {
+                End::Later { pause: Duration::ZERO, why: "the worker stopped" }
+            }
+            Ok(Ok(_)) => End::Done,
+            Ok(Err(Failure::Elsewhere)) => {
+                End::Later { pause: BUSY_PAUSE, why: "another run has the thread" }
+            }
+            // A text of PostgreSQL has no such character.
+            Ok(Err(Failure::Failed(error))) => End::Failed(error.replace('\0', "\u{fffd}")),
+            Err(_) => End::Failed("the run panicked".to_owned()),
+        }
+    }
+
+    async fn store(&self, end: &End) -> Result<(), superstep_graph::checkpoint::CheckpointError> {
+        let Self { queue, job, worker, .. } = self;
+        match end {
+            End::Done => queue.complete(job, worker).await,
+            End::Later { pause, why } => queue.give_back(job, worker, *pause, why).await,
+            End::Failed(error) => {
+                tracing::warn!(error, "a job failed");
+                queue.fail(job, worker, error).await
+            }
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! The queue in the database: the tables of Graphile Worker, and requests to them.
+//!
+//! The requests of a claim, an end, a sign of life and a recovery are those of the crate `graphile_worker`. Its loop is not used: a job of a
+//! busy thread must not consume an attempt, and it logs what jobs contain.
+//!
+//! Start at [`Queue`].
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use chrono::DateTime;
+use graphile_worker::{
+    Database, DbError, DbExecutor, DbParams, DbRow, DbValue, Job, JobFlagFilter, Schema,
+    SweepStaleWorkersOptions, WorkerRecoveryConfig, WorkerUtils,
+    errors::GraphileWorkerError,
+    sql::{
+        complete_job::complete_job,
+        fail_job::single::fail_job,
+        get_job::get_job_with_filter,
+        recover_workers::recover_dead_worker_jobs,
+        return_jobs::recovery::return_job_for_recovery,
+        task_identifiers::{TaskDetails, get_tasks_details},
+        worker_heartbeat::registration::{worker_deregister, worker_heartbeat},
+    },
+    worker_utils::types::CleanupTask,
+};
+use serde_json::{Value, json};
+use superstep_graph::checkpoint::CheckpointError;
+use superstep_postgres::{
+    PostgresOptions,
+    internal::{Notification, Server, queue_error},
+};
+use tokio::{sync::mpsc::UnboundedReceiver, time::Instant};
+
+/// The channel on which Graphile Worker reports new jobs.
+pub(crate) const NEW_JOBS: &str = "jobs:insert";
+
+/// The key of the lock of those who create or migrate tables: "ss jobs" as a number.
+const LOCK: i64 = 0x0073_7320_6a6f_6273;
+
+/// The pause before a request is repeated for the first time.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The longest of these pauses.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
+
+/// The entry in the flags of a running job that is to be cancelled.
+const CANCELLED: &str = "cancelled";
+
+/// The queue of a database.
+#[derive(Clone)]
+pub(crate) struct Queue {
+    server: Server,
+    database: Database,
+    schema: Schema,
+    /// The channel on which cancellations are requested.
+    pub(crate) cancellations: String,
+    reconnect: Duration,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("place", &self.server.place()).finish_non_exhaustive()
+    }
+}
+
+/// Repeats a request while the server cannot be reached.
+macro_rules! repeated {
+    ($queue:expr, $action:expr, $attempt:expr) => {{
+        let queue: &Queue = $queue;
+        let (until, mut pause) = (Instant::now() + queue.reconnect, PAUSE);
+        loop {
+            match $attempt.await {
+                Ok(done) => break Ok(done),
+                Err(error) if is_temporary(&error) && Instant::now() + pause < until => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONG_PAUSE);
+                }
+                Err(error) => break Err(queue_error(&queue.server.place(), $action, error)),
+            }
+        }
+    }};
+}
+
+/// A new job, as it is stored.
+pub(crate) struct Stored {
+    pub(crate) graph: String,
+    pub(crate) payload: Value,
+    pub(crate) id: String,
+    pub(crate) key: Option<String>,
+    pub(crate) priority: i16,
+    pub(crate) attempts: i16,
+    pub(crate) when: When,
+}
+
+/// The earliest time of a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum When {
+    After(Duration),
+    At { unix_ms: i64 },
+}
+
+/// A job of a worker as the database has it.
+pub(crate) struct Mine {
+    pub(crate) id: i64,
+    pub(crate) is_cancelled: bool,
+}
+
+impl Queue {
+    /// Connects, and creates or migrates the tables.
+    pub(crate) async fn open(mut options: PostgresOptions) -> Result<Self, CheckpointError> {
+        // A migration needs a second connection for its lock.
+        options.connections = options.connections.max(2);
+        let reconnect = options.reconnect;
+        let server = Server::new(options)?;
+        server.check().await?;
+        let name = format!("{}_jobs", server.schema());
+        let database = Database::from(server.pool().clone());
+        let cancellations = format!("{name}:cancel");
+        let queue = Self { server, database, schema: Schema::new(&name), cancellations, reconnect };
+        queue
+            .migrate()
+            .await
+            .map_err(|error| queue_error(&queue.server.place(), "make the tables of jobs", error))?;
+        Ok(queue)
+    }
+
+    async fn migrate(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        // Until the end of the transaction.
+        let lock = self.database.begin().await?;
+        lock.execute("select pg_advisory_xact_lock($1)", vec![DbValue::I64(LOCK)].into()).await?;
+        self.utils().migrate().await?;
+        lock.commit().await?;
+        Ok(())
+    }
+
+    fn utils(&self) -> WorkerUtils {
+        WorkerUtils::new(self.database.clone(), &self.schema)
+    }
+
+    fn table(&self, name: &str) -> String {
+        self.schema.private_table(name)
+    }
+
+    async fn rows(
+        &self,
+        action: &str,
+        sql: &str,
+        values: Vec<DbValue>,
+    ) -> Result<Vec<DbRow>, CheckpointError> {
+        let values = DbParams::from(values);
+        repeated!(self, action, self.database.fetch_all(sql, values.clone()))
+    }
+
+    fn get<T: graphile_worker::FromDbCell>(&self, row: &DbRow, column: &str) -> Result<T, CheckpointError> {
+        row.try_get(column).map_err(|error| queue_error(&self.server.place(), "read a job", error))
+    }
+
+    /// Returns the notifications of new jobs and of cancellations.
+    pub(crate) fn listen(&self) -> UnboundedReceiver<Option<Notification>> {
+        self.server.listen(&[NEW_JOBS, &self.cancellations])
+    }
+
+    /// Stores a job, unless one with the same id is stored, and returns its number.
+    pub(crate) async fn add(&self, job: &Stored) -> Result<i64, CheckpointError> {
+        let sql = format!("select id from {}", self.add_job(1));
+        let rows = self.rows("store a job", &sql, values_of(job)).await?;
+        self.get(rows.first().expect("`add_job` returns the job"), "id")
+    }
+
+    /// Stores the job of a schedule's time, unless another worker did so, and returns its number.
+    pub(crate) async fn fire(
+        &self,
+        schedule: &str,
+        unix_ms: i64,
+        job: &Stored,
+    ) -> Result<Option<i64>, CheckpointError> {
+        let (known, add_job) = (self.table("known_crontabs"), self.add_job(3));
+        let time = "to_timestamp($2::bigint / 1000.0)";
+        let sql = format!(
+            "with fired as (
+                update {known} set last_execution = {time}
+                where identifier = $1::text and coalesce(last_execution, known_since) < {time} returning identifier
+             ) select job.id from fired, lateral {add_job} as job"
+        );
+        let mut values = vec![DbValue::Text(schedule.to_owned()), DbValue::I64(unix_ms)];
+        values.extend(values_of(job));
+        let rows = self.rows("store the job of a schedule", &sql, values).await?;
+        rows.first().map(|row| self.get(row, "id")).transpose()
+    }
+
+    /// Returns the call that stores a job, whose values begin with this number.
+    fn add_job(&self, first: usize) -> String {
+        let value = |nth: usize| format!("${}", first + nth);
+        format!(
+            "{}(identifier => {}::text, payload => {}::json, queue_name => {}::text, run_at => case when {at}::bigint is null
+                then now() + {}::bigint * interval '1 millisecond' else to_timestamp({at}::bigint / 1000.0) end,
+                max_attempts => {}::int, job_key => {}::text, priority => {}::int, job_key_mode => 'unsafe_dedupe')",
+            self.schema.function("add_job"),
+            value(0),
+            value(1),
+            value(2),
+            value(4),
+            value(5),
+            value(6),
+            value(7),
+            at = value(3),
+        )
+    }
+
+    /// Makes schedules known, which begin now.
+    pub(crate) async fn know(&self, schedules: Vec<String>) -> Result<(), CheckpointError> {
+        let sql = format!(
+            "insert into {} (identifier, known_since) select name, now() from unnest($1::text[]) as name on conflict do nothing",
+            self.table("known_crontabs")
+        );
+        self.rows("store the schedules", &sql, vec![DbValue::TextArray(schedules)]).await.map(drop)
+    }
+
+    /// Returns the time of the server.
+    pub(crate) async fn now_ms(&self) -> Result<i64, CheckpointError> {
+        let sql = "select (extract(epoch from clock_timestamp()) * 1000)::bigint as now";
+        let rows = self.rows("read the time", sql, Vec::new()).await?;
+        self.get(rows.first().expect("one row"), "now")
+    }
+
+    /// Returns the numbers of graphs in jobs.
+    pub(crate) async fn numbers(
+        &self,
+        graphs: Vec<String>,
+    ) -> Result<BTreeMap<String, i32>, CheckpointError> {
+        let details = repeated!(
+            self,
+            "read the names of graphs",
+            get_tasks_details(&self.database, &self.schema, graphs.clone())
+        )?;
+        let number = |graph: String| details.get_id(&graph).map(|number| (graph, number));
+        Ok(graphs.into_iter().filter_map(number).collect())
+    }
+
+    /// Claims the next job of these graphs that is due.
+    pub(crate) async fn claim(
+        &self,
+        worker: &str,
+        graphs: impl Iterator<Item = (String, i32)>,
+        now_ms: Option<i64>,
+    ) -> Result<Option<Job>, CheckpointError> {
+        let mut details = TaskDetails::new();
+        graphs.for_each(|(graph, number)| details.insert(number, graph));
+        let now = now_ms.and_then(DateTime::from_timestamp_millis);
+        // Not repeated: a claim whose answer is lost is given back with the next sign of life.
+        let claimed = get_job_with_filter(
+            &self.database,
+            &details,
+            &self.schema,
+            worker,
+            JobFlagFilter::default(),
+            now,
+        )
+        .await;
+        claimed.map_err(|error| queue_error(&self.server.place(), "claim a job", error))
+    }
+
+    /// Returns the time until the next job of these graphs that is not due yet.
+    pub(crate) async fn next_due(&self, graphs: Vec<i32>) -> Result<Option<Duration>, CheckpointError> {
+        let sql = format!(
+            "select ceil(extract(epoch from min(run_at) - now()) * 1000)::bigint as wait from {}
+             where is_available and task_id = any($1::int[]) and run_at > now()",
+            self.table("jobs")
+        );
+        let rows = self.rows("read the time of the next job", &sql, vec![DbValue::I32Array(graphs)]).await?;
+        let wait = rows.first().map(|row| self.get::<Option<i64>>(row, "wait")).transpose()?.flatten();
+        Ok(wait.map(|wait| Duration::from_millis(wait.unsigned_abs())))
+    }
+
+    /// Removes a job that is done.
+    pub(crate) async fn complete(&self, job: &Job, worker: &str) -> Result<(), CheckpointError> {
+        repeated!(self, "remove a job that is done", complete_job(&self.database, job, worker, &self.schema))
+    }
+
+    /// Stores the failure of an attempt.
+    pub(crate) async fn fail(&self, job: &Job, worker: &str, error: &str) -> Result<(), CheckpointError> {
+        repeated!(
+            self,
+            "store the failure of a job",
+            fail_job(&self.database, job, &self.schema, worker, error, None)
+        )
+    }
+
+    /// Puts a job back, as if it had not been claimed.
+    pub(crate) async fn give_back(
+        &self,
+        job: &Job,
+        worker: &str,
+        delay: Duration,
+        why: &str,
+    ) -> Result<(), CheckpointError> {
+        repeated!(
+            self,
+            "put a job back",
+            return_job_for_recovery(&self.database, job, &self.schema, worker, Some(delay), Some(why))
+        )?;
+        self.wake().await
+    }
+
+    /// Wakes the workers.
+    async fn wake(&self) -> Result<(), CheckpointError> {
+        let sql = format!("select pg_notify('{NEW_JOBS}', '{{\"count\":1}}') is null as done");
+        self.rows("wake the workers", &sql, Vec::new()).await.map(drop)
+    }
+
+    /// Stores a sign of life, puts the jobs of dead workers back, and returns the jobs that this one has.
+    pub(crate) async fn beat(&self, worker: &str, interval: Duration) -> Result<Vec<Mine>, CheckpointError> {
+        let process = || Some(json!({"pid": std::process::id()}));
+        repeated!(
+            self,
+            "store a sign of life",
+            worker_heartbeat(&self.database, &self.schema, worker, process())
+        )?;
+        let config =
+            WorkerRecoveryConfig::default().sweep_threshold(interval * 3).recovery_delay(Duration::ZERO);
+        let utils = self.utils();
+        let swept = repeated!(
+            self,
+            "put the jobs of dead workers back",
+            utils.sweep_stale_workers_with_config(&config, SweepStaleWorkersOptions::default())
+        )?;
+        if swept.recovered_count > 0 {
+            self.wake().await?;
+        }
+        let sql = format!(
+            "select id, coalesce(flags, '{{}}') ? '{CANCELLED}' as cancelled from {} where locked_by = $1::text",
+            self.table("jobs")
+        );
+        let rows = self.rows("read the claimed jobs", &sql, vec![DbValue::Text(worker.to_owned())]).await?;
+        let mine = |row| Ok(Mine { id: self.get(row, "id")?, is_cancelled: self.get(row, "cancelled")? });
+        rows.iter().map(mine).collect()
+    }
+
+    /// Puts jobs back whose claim this worker does not know, because its answer was lost.
+    pub(crate) async fn disown(&self, worker: &str, jobs: Vec<i64>) -> Result<(), CheckpointError> {
+        let sql = format!(
+            "select {}($1::text, $2::bigint[], 0, 'the claim was lost', true)::text as done",
+            self.schema.function("_private_return_jobs")
+        );
+        let values = vec![DbValue::Text(worker.to_owned()), DbValue::I64Array(jobs)];
+        self.rows("put a job back", &sql, values).await.map(drop)
+    }
+
+    /// Removes the rows of keys without jobs.
+    pub(crate) async fn clean(&self) -> Result<(), CheckpointError> {
+        let utils = self.utils();
+        repeated!(self, "remove the keys without jobs", utils.cleanup(&[CleanupTask::GcJobQueues]))
+    }
+
+    /// Puts all jobs of a worker back, and forgets the worker.
+    pub(crate) async fn leave(&self, worker: &str) -> Result<(), CheckpointError> {
+        let workers = [worker.to_owned()];
+        let returned = repeated!(
+            self,
+            "put the jobs of this worker back",
+            recover_dead_worker_jobs(&self.database, &self.schema, &workers, Duration::ZERO)
+        )?;
+        repeated!(self, "end this worker", worker_deregister(&self.database, &self.schema, worker))?;
+        if returned > 0 { self.wake().await } else { Ok(()) }
+    }
+
+    /// Lists jobs, in the order in which they are due: all, or one, or those of a thread.
+    pub(crate) async fn list(
+        &self,
+        id: Option<i64>,
+        thread: Option<&str>,
+        state: Option<&str>,
+    ) -> Result<Vec<Row>, CheckpointError> {
+        let (jobs, tasks, queues) = (self.table("jobs"), self.table("tasks"), self.table("job_queues"));
+        let ms = |column: &str| format!("(extract(epoch from jobs.{column}) * 1000)::bigint");
+        let sql = format!(
+            "select * from (
+                select jobs.id, tasks.identifier as graph, jobs.payload->>'thread' as thread, jobs.key as own_id,
+                    (select min(work) from json_object_keys(jobs.payload->'work') as work) as work,
+                    queues.queue_name as key, jobs.priority, {} as run_at, {} as created_at, jobs.attempts, jobs.max_attempts,
+                    jobs.last_error, jobs.locked_by, case when jobs.locked_at is not null then 'running'
+                    when jobs.attempts >= jobs.max_attempts then 'dead' else 'queued' end as state
+                from {jobs} as jobs join {tasks} as tasks on tasks.id = jobs.task_id
+                left join {queues} as queues on queues.id = jobs.job_queue_id
+             ) as listed
+             where ($1::bigint is null or id = $1) and ($2::text is null or thread = $2) and ($3::text is null or state = $3)
+             order by priority, run_at, id",
+            ms("run_at"),
+            ms("created_at"),
+        );
+        let text = |text: Option<&str>| DbValue::TextOpt(text.map(str::to_owned));
+        let rows =
+            self.rows("list the jobs", &sql, vec![DbValue::I64Opt(id), text(thread), text(state)]).await?;
+        rows.iter().map(|row| self.row(row)).collect()
+    }
+
+    fn row(&self, row: &DbRow) -> Result<Row, CheckpointError> {
+        Ok(Row {
+            id: self.get(row, "id")?,
+            graph: self.get(row, "graph")?,
+            thread: self.get(row, "thread")?,
+            own_id: self.get(row, "own_id")?,
+            work: self.get(row, "work")?,
+            key: self.get(row, "key")?,
+            priority: self.get(row, "priority")?,
+            run_at_ms: self.get(row, "run_at")?,
+            created_at_ms: self.get(row, "created_at")?,
+            attempts: self.get(row, "attempts")?,
+            max_attempts: self.get(row, "max_attempts")?,
+            last_error: self.get(row, "last_error")?,
+            worker: self.get(row, "locked_by")?,
+            state: self.get(row, "state")?,
+        })
+    }
+
+    /// Makes a job due now, with all its attempts. Returns `false` if it runs, or does not exist.
+    pub(crate) async fn retry(&self, id: i64) -> Result<bool, CheckpointError> {
+        let sql = format!(
+            "select id from {}(array[$1::bigint], run_at := now(), attempts := 0)",
+            self.schema.function("reschedule_jobs")
+        );
+        let rows = self.rows("retry a job", &sql, vec![DbValue::I64(id)]).await?;
+        self.wake().await?;
+        Ok(!rows.is_empty())
+    }
+
+    /// Removes a job that does not run. Returns `false` if it runs, or does not exist.
+    pub(crate) async fn remove(&self, id: i64) -> Result<bool, CheckpointError> {
+        let sql = format!(
+            "delete from {} where id = $1::bigint and locked_at is null returning id",
+            self.table("jobs")
+        );
+        Ok(!self.rows("remove a job", &sql, vec![DbValue::I64(id)]).await?.is_empty())
+    }
+
+    /// Requests the end of a running job. Returns `false` if it does not exist.
+    pub(crate) async fn request_cancel(&self, id: i64) -> Result<bool, CheckpointError> {
+        let sql = format!(
+            "with flagged as (
+                update {} set flags = coalesce(flags, '{{}}') || '{{\"{CANCELLED}\": true}}' where id = $1::bigint returning id
+             ) select pg_notify($2::text, id::text) is null as done from flagged",
+            self.table("jobs")
+        );
+        let values = vec![DbValue::I64(id), DbValue::Text(self.cancellations.clone())];
+        Ok(!self.rows("cancel a job", &sql, values).await?.is_empty())
+    }
+}
+
+/// A listed job.
+pub(crate) struct Row {
+    pub(crate) id: i64,
+    pub(crate) graph: String,
+    pub(crate) thread: Option<String>,
+    pub(crate) own_id: Option<String>,
+    pub(crate) work: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) priority: i16,
+    pub(crate) run_at_ms: i64,
+    pub(crate) created_at_ms: i64,
+    pub(crate) attempts: i16,
+    pub(crate) max_attempts: i16,
+    pub(crate) last_error: Option<String>,
+    pub(crate) worker: Option<String>,
+    pub(crate) state: String,
+}
+
+/// Returns whether the cancellation of a claimed job was requested.
+pub(crate) fn is_cancelled(job: &Job) -> bool {
+    job.flags().as_ref().is_some_and(|flags| flags.get(CANCELLED).is_some())
+}
+
+fn values_of(job: &Stored) -> Vec<DbValue> {
+    let (at, after) = match job.when {
+        When::After(delay) => (None, i64::try_from(delay.as_millis()).unwrap_or(i64::MAX)),
+        When::At { unix_ms } => (Some(unix_ms), 0),
+    };
+    vec![
+        DbValue::Text(job.graph.clone()),
+        DbValue::Json(job.payload.clone()),
+        DbValue::TextOpt(job.key.clone()),
+        DbValue::I64Opt(at),
+        DbValue::I64(after),
+        DbValue::I32(job.attempts.into()),
+        DbValue::Text(job.id.clone()),
+        DbValue::I32(job.priority.into()),
+    ]
+}
+
+/// The errors of requests.
+trait Request {
+    fn database_error(&self) -> Option<&DbError>;
+}
+
+impl Request for DbError {
+    fn database_error(&self) -> Option<&DbError> {
+        Some(self)
+    }
+}
+
+impl Request for GraphileWorkerError {
+    fn database_error(&self) -> Option<&DbError> {
+        match self {
+            Self::SqlError(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether the connection broke, or the server is starting or stopping.
+fn is_temporary(error: &impl Request) -> bool {
+    let Some(error) = error.database_error() else { return false };
+    error.code().is_none_or(|code| ["57P01", "57P02", "57P03", "40001", "40P01"].contains(&code))
+}

@@ -1,0 +1,263 @@
+//! The loop of a worker.
+//!
+//! ```text
+//!        ┌── claim while a slot is free ◄──────────────────────────────────────┐
+//!        ▼                                                                     │
+//! wait for the first of: the end of a run │ a notification │ the time of a job or schedule │ a sign of life is due │ stop
+//!                                                                                                    │
+//!                          drain the runs, for at most the time of grace; give their jobs back ◄─────┘
+//! ```
+//!
+//! Start at [`Running::run`].
+
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
+
+use rand::{TryRng as _, rngs::SysRng};
+use superstep_graph::{checkpoint::CheckpointError, error::chain, thread::Drain};
+use superstep_postgres::internal::Notification;
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    task::JoinSet,
+    time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Worker,
+    attempt::Attempt,
+    queue::{NEW_JOBS, Queue},
+};
+
+/// The pause after a failed request.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest wait, without a job or a schedule.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// The number of signs of life between two clean-ups.
+const CLEANED: u32 = 120;
+
+/// A worker at work.
+pub(crate) struct Running<'a> {
+    worker: &'a Worker,
+    queue: &'a Queue,
+    name: Arc<str>,
+    numbers: BTreeMap<String, i32>,
+    notifications: UnboundedReceiver<Option<Notification>>,
+    beats: Interval,
+    nth_beat: u32,
+    /// A time of the server, and when it was read.
+    clock: (i64, Instant),
+    drain: Drain,
+    runs: JoinSet<i64>,
+    jobs: BTreeMap<i64, Claimed>,
+    ended: usize,
+    /// When jobs or schedules may be due, without a notification.
+    wake: Instant,
+}
+
+/// A running job.
+struct Claimed {
+    graph: String,
+    cancel: CancellationToken,
+}
+
+impl<'a> Running<'a> {
+    /// Registers a worker.
+    pub(crate) async fn start(worker: &'a Worker) -> Result<Self, CheckpointError> {
+        let queue = &worker.jobs.queue;
+        let notifications = queue.listen();
+        let numbers = queue.numbers(worker.graphs.keys().cloned().collect()).await?;
+        queue.know(worker.schedules.iter().map(|schedule| schedule.name.clone()).collect()).await?;
+        let now = Instant::now();
+        let mut beats = interval_at(now + worker.heartbeat, worker.heartbeat);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let drawn = SysRng.try_next_u64().map_err(|cause| CheckpointError::Storage {
+            what: "this machine has no random number for the name of a worker; try again".to_owned(),
+            source: Some(Box::new(cause)),
+        })?;
+        let mut running = Self {
+            worker,
+            queue,
+            name: format!("superstep-{}-{drawn:016x}", std::process::id()).into(),
+            numbers,
+            notifications,
+            beats,
+            nth_beat: 0,
+            clock: (0, now),
+            drain: Drain::new(),
+            runs: JoinSet::new(),
+            jobs: BTreeMap::new(),
+            ended: 0,
+            wake: now,
+        };
+        running.beat().await?;
+        Ok(running)
+    }
+
+    /// Runs jobs until `stop` is ready, or until no job is due. Returns the number of runs.
+    pub(crate) async fn run(
+        mut self,
+        stop: impl Future<Output = ()>,
+        until_idle: bool,
+    ) -> Result<usize, CheckpointError> {
+        let mut stop = pin!(stop);
+        let mut failed = None;
+        loop {
+            if let Err(error) = self.take().await {
+                if until_idle {
+                    failed = Some(error);
+                    break;
+                }
+                tracing::warn!(error = chain(&error), "no jobs can be taken; trying again");
+                self.wake = Instant::now() + PAUSE;
+            }
+            if until_idle && self.jobs.is_empty() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                () = self.wait() => {}
+            }
+        }
+        self.stop().await?;
+        failed.map_or(Ok(self.ended), Err)
+    }
+
+    /// Waits for the first event.
+    async fn wait(&mut self) {
+        tokio::select! {
+            Some(ended) = self.runs.join_next() => self.ended(ended.ok()),
+            Some(notification) = self.notifications.recv() => {
+                self.notified(notification);
+                // Many jobs at once are one event.
+                while let Ok(next) = self.notifications.try_recv() {
+                    self.notified(next);
+                }
+            }
+            _ = self.beats.tick() => {
+                if let Err(error) = self.beat().await {
+                    tracing::warn!(error = chain(&error), "no sign of life can be stored; trying again");
+                }
+            }
+            () = sleep_until(self.wake) => {}
+        }
+    }
+
+    fn ended(&mut self, job: Option<i64>) {
+        if let Some(job) = job {
+            self.jobs.remove(&job);
+            self.ended += 1;
+        }
+    }
+
+    fn notified(&self, notification: Option<Notification>) {
+        let Some(Notification { channel, payload }) = notification else { return };
+        if channel == NEW_JOBS {
+            return;
+        }
+        if let Some(claimed) = payload.parse().ok().and_then(|job: i64| self.jobs.get(&job)) {
+            claimed.cancel.cancel();
+        }
+    }
+
+    /// Stores a sign of life, and compares the jobs that run with those that the database has for this worker.
+    async fn beat(&mut self) -> Result<(), CheckpointError> {
+        let mine = self.queue.beat(&self.name, self.worker.heartbeat).await?;
+        let mut unknown = Vec::new();
+        for job in mine {
+            match self.jobs.get(&job.id) {
+                // Its notification was lost.
+                Some(claimed) if job.is_cancelled => claimed.cancel.cancel(),
+                Some(_) => {}
+                None => unknown.push(job.id),
+            }
+        }
+        if !unknown.is_empty() {
+            self.queue.disown(&self.name, unknown).await?;
+        }
+        self.clock = (self.queue.now_ms().await?, Instant::now());
+        self.nth_beat += 1;
+        if self.nth_beat.is_multiple_of(CLEANED) {
+            self.queue.clean().await?;
+        }
+        Ok(())
+    }
+
+    fn now_ms(&self) -> i64 {
+        let (then, read) = self.clock;
+        let passed = i64::try_from(read.elapsed().as_millis()).unwrap_or(i64::MAX);
+        self.worker.now_ms.unwrap_or(then.saturating_add(passed))
+    }
+
+    /// Takes what is due: times of schedules, and jobs while slots are free.
+    async fn take(&mut self) -> Result<(), CheckpointError> {
+        let now_ms = self.now_ms();
+        let mut wait = LONG;
+        for schedule in &self.worker.schedules {
+            if let Some((unix_ms, job)) = schedule.latest(now_ms) {
+                self.queue.fire(&schedule.name, unix_ms, &job).await?;
+            }
+            let next = schedule.next(now_ms).map(|next| Duration::from_millis(next.abs_diff(now_ms)));
+            wait = wait.min(next.unwrap_or(LONG));
+        }
+        let free = loop {
+            let free: Vec<_> = self.free().collect();
+            if free.is_empty() {
+                break free;
+            }
+            let named = free.iter().map(|(graph, number)| ((*graph).clone(), *number));
+            match self.queue.claim(&self.name, named, self.worker.now_ms).await? {
+                Some(job) => self.begin(job),
+                None => break free,
+            }
+        };
+        if !free.is_empty() {
+            let due = self.queue.next_due(free.into_iter().map(|(_, number)| number).collect()).await?;
+            wait = wait.min(due.unwrap_or(LONG));
+        }
+        self.wake = Instant::now() + wait;
+        Ok(())
+    }
+
+    /// Returns the graphs of which another run may begin.
+    fn free(&self) -> impl Iterator<Item = (&String, i32)> {
+        let is_free = self.jobs.len() < self.worker.concurrency;
+        let has_slot = |graph: &String| {
+            let running = self.jobs.values().filter(|claimed| claimed.graph == *graph).count();
+            self.worker.graphs.get(graph).is_some_and(|hosted| running < hosted.limit)
+        };
+        let free = self.numbers.iter().map(|(graph, number)| (graph, *number));
+        free.filter(move |(graph, _)| is_free && has_slot(graph))
+    }
+
+    fn begin(&mut self, job: graphile_worker::Job) {
+        let (id, graph) = (*job.id(), job.task_identifier().clone());
+        let Some(hosted) = self.worker.graphs.get(&graph) else { return };
+        let cancel = CancellationToken::new();
+        self.jobs.insert(id, Claimed { graph, cancel: cancel.clone() });
+        let attempt = Attempt {
+            queue: self.queue.clone(),
+            worker: self.name.clone(),
+            job,
+            graph: hosted.graph.clone(),
+            options: self.worker.options.clone(),
+            drain: self.drain.clone(),
+            cancel,
+        };
+        self.runs.spawn(attempt.run());
+    }
+
+    /// Ends the runs after their supersteps, or after the time of grace, and gives their jobs back.
+    async fn stop(&mut self) -> Result<(), CheckpointError> {
+        self.drain.request("the worker stopped");
+        let until = Instant::now() + self.worker.grace;
+        while !self.runs.is_empty() && Instant::now() < until {
+            self.wake = until;
+            self.wait().await;
+        }
+        self.runs.shutdown().await;
+        self.queue.leave(&self.name).await
+    }
+}
