@@ -29,7 +29,7 @@ guides! {
     store = "docs/store.md";
     #[cfg(feature = "postgres")]
     postgres = "docs/postgres.md";
-    #[cfg(feature = "worker")]
+    #[cfg(all(feature = "agent", feature = "worker"))]
     workers = "docs/workers.md";
     #[cfg(feature = "agent")]
     presets = "docs/presets.md";

@@ -22,6 +22,9 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before the end of an attempt is stored again.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
+/// The reason with which a worker that stops drains its runs.
+pub(crate) const STOPPED: &str = "the worker stopped";
+
 /// A claimed job.
 pub(crate) struct Attempt {
     pub(crate) queue: Queue,
@@ -83,8 +86,9 @@ impl Attempt {
             return End::Done;
         }
         match run {
-            Ok(Ok(Status::Drained)) if self.drain.requested().is_some() => {
-                End::Later { pause: Duration::ZERO, why: "the worker stopped" }
+            // A node may have drained its run for another reason.
+            Ok(Ok(Status::Drained)) if self.drain.requested() == Some(STOPPED) => {
+                End::Later { pause: Duration::ZERO, why: STOPPED }
             }
             Ok(Ok(_)) => End::Done,
             Ok(Err(Failure::Elsewhere)) => {

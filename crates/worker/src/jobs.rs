@@ -205,7 +205,7 @@ pub struct JobInfo {
     pub attempts: i16,
     /// The number of attempts after which it is dead.
     pub max_attempts: i16,
-    /// The error of its last attempt, or the reason why it was put back.
+    /// The error of its last attempt, or the reason why it was returned to the queue.
     pub last_error: Option<String>,
     /// The worker that runs it.
     pub worker: Option<String>,

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a job has to do. A promise: stored jobs of older versions can be read.
+/// The work of a job. A promise: stored jobs of older versions can be read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Payload {
     /// The version of this form.

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Worker,
-    attempt::Attempt,
+    attempt::{Attempt, STOPPED},
     queue::{NEW_JOBS, Queue},
 };
 
@@ -48,11 +48,10 @@ pub(crate) struct Running<'a> {
     nth_beat: u32,
     /// A time of the server, and when it was read.
     clock: (i64, Instant),
-    drain: Drain,
     runs: JoinSet<i64>,
     jobs: BTreeMap<i64, Claimed>,
     ended: usize,
-    /// When jobs or schedules may be due, without a notification.
+    /// The time at which jobs or schedules may be due, without a notification.
     wake: Instant,
 }
 
@@ -60,6 +59,7 @@ pub(crate) struct Running<'a> {
 struct Claimed {
     graph: String,
     cancel: CancellationToken,
+    drain: Drain,
 }
 
 impl<'a> Running<'a> {
@@ -85,7 +85,6 @@ impl<'a> Running<'a> {
             beats,
             nth_beat: 0,
             clock: (0, now),
-            drain: Drain::new(),
             runs: JoinSet::new(),
             jobs: BTreeMap::new(),
             ended: 0,
@@ -235,15 +234,15 @@ impl<'a> Running<'a> {
     fn begin(&mut self, job: graphile_worker::Job) {
         let (id, graph) = (*job.id(), job.task_identifier().clone());
         let Some(hosted) = self.worker.graphs.get(&graph) else { return };
-        let cancel = CancellationToken::new();
-        self.jobs.insert(id, Claimed { graph, cancel: cancel.clone() });
+        let (cancel, drain) = (CancellationToken::new(), Drain::new());
+        self.jobs.insert(id, Claimed { graph, cancel: cancel.clone(), drain: drain.clone() });
         let attempt = Attempt {
             queue: self.queue.clone(),
             worker: self.name.clone(),
             job,
             graph: hosted.graph.clone(),
             options: self.worker.options.clone(),
-            drain: self.drain.clone(),
+            drain,
             cancel,
         };
         self.runs.spawn(attempt.run());
@@ -251,7 +250,7 @@ impl<'a> Running<'a> {
 
     /// Ends the runs after their supersteps, or after the time of grace, and gives their jobs back.
     async fn stop(&mut self) -> Result<(), CheckpointError> {
-        self.drain.request("the worker stopped");
+        self.jobs.values().for_each(|claimed| claimed.drain.request(STOPPED));
         let until = Instant::now() + self.worker.grace;
         while !self.runs.is_empty() && Instant::now() < until {
             self.wake = until;

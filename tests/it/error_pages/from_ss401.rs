@@ -9,8 +9,9 @@ use super::setup::{Done, fails};
 async fn ss401() -> Done {
     let input = json!({"days": 1});
     fails("SS401", async {
+        let input = input.clone();
         let times = Schedule::new("digest", "every morning", "Europe/Berlin")?;
-        let digest = times.run("digest", "digest-{time}", input.clone())?;
+        let digest = times.run("digest", "digest-{time}", input)?;
         Ok(())
     })
     .await;

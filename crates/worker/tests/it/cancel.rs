@@ -80,6 +80,31 @@ async fn a_run_that_does_not_end_in_the_time_of_grace_is_dropped_and_its_job_is_
     assert_whole(&graph.thread("a").state().await.unwrap().values);
 }
 
+#[tokio::test]
+async fn a_node_that_drains_its_run_does_not_end_the_others_of_the_worker() {
+    let Some(server) = shared() else { return };
+    let options = fresh(server);
+    let jobs = Jobs::open(options.clone()).await.unwrap();
+    let mut graph = StateGraph::<Form>::new("drains");
+    let one = graph.add_node("one", async |_: Form, cx: Cx| {
+        cx.drain("enough for today");
+        Form::update().yes(1)
+    });
+    let two = graph.add_node("two", async |_: Form, _: Cx| Form::update().yes(1));
+    graph.add_edge(START, one);
+    graph.add_edge(one, two);
+    graph.add_edge(two, END);
+    let graph = graph.compile().unwrap().with_checkpointer(PostgresCheckpointer::open(options).unwrap());
+    for thread in ["a", "b"] {
+        jobs.run(&graph, thread, Form::update()).send().await.unwrap();
+    }
+    assert_eq!(Worker::new(&jobs).graph(graph.clone()).concurrency(1).run_due().await.unwrap(), 2);
+    assert_eq!(jobs.list(Listed::All).await.unwrap(), []);
+    for thread in ["a", "b"] {
+        assert_eq!(graph.thread(thread).state().await.unwrap().values.yes, 1);
+    }
+}
+
 #[derive(State, Clone, Debug, Default)]
 struct Form {
     #[channel(sum)]

@@ -171,7 +171,7 @@ async fn a_job_that_fails_is_dead_until_it_is_retried_or_removed() {
     let one = jobs.run(&graph, "a", input("a")).attempts(1).send().await.unwrap();
     let other = jobs.run(&graph, "b", input("b")).attempts(1).send().await.unwrap();
     let worker = || Worker::new(&jobs).graph(graph.clone());
-    assert_eq!(worker().run_due().await.unwrap(), 2);
+    assert_eq!(worker().concurrency(1).run_due().await.unwrap(), 2);
     let dead = jobs.list(Listed::In(JobState::Dead)).await.unwrap();
     assert_eq!(dead.iter().map(|job| job.id).collect::<Vec<_>>(), [one, other]);
     assert!(dead[0].last_error.as_ref().unwrap().starts_with("SS101: "), "{dead:?}");

@@ -47,7 +47,7 @@ pub(crate) fn input(name: &str) -> TripUpdate {
     Trip::update().name(name).inputs(1)
 }
 
-/// What the nodes of a test do and report.
+/// The behaviour of the nodes of a test, and their reports.
 #[derive(Clone, Default)]
 pub(crate) struct Control {
     /// The threads whose node `work` began, in order.
