@@ -14,6 +14,8 @@ mod escapes;
 mod forged;
 mod hostile;
 mod hostile_mcp;
+#[cfg(unix)]
+mod jobs;
 mod keep;
 mod kill;
 mod logs;

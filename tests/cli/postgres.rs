@@ -2,7 +2,7 @@
 
 #[path = "../../crates/postgres/tests/it/server.rs"]
 #[allow(dead_code, reason = "the tests of the crate use more of it")]
-mod server;
+pub(crate) mod server;
 
 use crate::support::{Place, Ran, ended};
 
@@ -10,7 +10,7 @@ use crate::support::{Place, Ran, ended};
 const SECRET: &str = "s3cret";
 
 #[track_caller]
-fn assert_secret(ran: &Ran) {
+pub(crate) fn assert_secret(ran: &Ran) {
     assert!(!ran.stdout.contains(SECRET) && !ran.stderr.contains(SECRET), "{ran:?}");
 }
 

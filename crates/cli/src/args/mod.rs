@@ -6,6 +6,7 @@ pub(crate) mod command_line;
 pub(crate) mod db;
 pub(crate) mod decisions;
 pub(crate) mod export;
+pub(crate) mod jobs;
 pub(crate) mod memory;
 pub(crate) mod new;
 pub(crate) mod own;

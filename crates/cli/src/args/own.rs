@@ -6,6 +6,7 @@ use crate::args::{
     command_line::Format,
     db::{DbArg, VARIABLE, database},
     export::{OwnExportArgs, OwnImportArgs},
+    jobs::{JobsCommand, WorkerArgs},
     shared::{LogArgs, TwoStatesArgs},
     values::{new_thread_name, thread_name},
 };
@@ -48,6 +49,22 @@ pub(crate) enum OwnCommand {
     Resume(OwnResumeArgs),
     /// Answer a question of a thread, and resume it.
     Answer(AnswerArgs),
+    /// Send, list, retry and cancel jobs: runs that `worker` takes from a PostgreSQL database.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  jobs run orders --input @order.json --thread order-7 --key ada
+  jobs answer order-7 approve true
+  jobs list --dead
+  jobs retry 17"
+    )]
+    Jobs(JobsCommand),
+    /// Take jobs from a PostgreSQL database and run them, beside any number of other workers.
+    #[command(after_help = "\
+With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other
+workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.")]
+    Worker(WorkerArgs),
     /// List the threads, the newest first.
     Threads(OwnDatabaseArgs),
     /// Show the state of a thread.

@@ -66,6 +66,14 @@ impl Location {
         &self.db
     }
 
+    /// Returns the options of the server; `None` for a database in a file.
+    pub(crate) fn server_options(&self) -> Option<&PostgresOptions> {
+        match &self.db {
+            Db::File(_) => None,
+            Db::Server(server) => Some(&server.options),
+        }
+    }
+
     /// Returns whether the user named the tools' folder.
     pub(crate) fn has_own_cwd(&self) -> bool {
         self.given.cwd.is_some()

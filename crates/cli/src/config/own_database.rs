@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use superstep::{Checkpointer, ThreadId};
+use superstep::{Checkpointer, ThreadId, postgres::PostgresOptions};
 
 use crate::{
     config::{location::Location, remembered::Remembered, trust::Decided},
@@ -33,6 +33,32 @@ impl Location {
             None => {}
         }
         Ok(store)
+    }
+
+    /// Opens the database of a worker, which runs any of its threads, and creates it if absent.
+    ///
+    /// # Errors    The database is not known to be the user's own, and not trusted.
+    pub(crate) async fn open_to_work(&self, trust: bool) -> Result<Arc<dyn Checkpointer>, Failure> {
+        let store = self.open_to_run(None, trust).await?;
+        if self.is_own()? {
+            return Ok(store);
+        }
+        let db = self.db();
+        Err(Failure::usage(format!(
+            "this program did not create the database `{db}` on this machine, so its jobs and threads may come from someone else; \
+             repeat the command with `--trust` to run them"
+        )))
+    }
+
+    /// Returns the options of the server that has the jobs.
+    ///
+    /// # Errors    The database is a file.
+    pub(crate) fn queue(&self) -> Result<PostgresOptions, Failure> {
+        self.server_options().cloned().ok_or_else(|| {
+            Failure::usage(
+                "jobs need a PostgreSQL database: set the variable `SUPERSTEP_DB` to its URL, or use `--db`",
+            )
+        })
     }
 
     /// Rejects a stored thread that was imported, or of a database that is not known to be the user's own. With `trust` both are

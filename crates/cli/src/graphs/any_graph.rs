@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use superstep::{Checkpointer, CompiledGraph, RunOptions, State, drawing::Drawing};
+use superstep::{Checkpointer, CompiledGraph, RunOptions, State, drawing::Drawing, worker::Worker};
 
 use crate::{
     graphs::{
@@ -33,6 +33,9 @@ pub(crate) trait AnyGraph: Send + Sync {
     ///
     /// # Errors    It has an unknown channel, or a value of the wrong type.
     fn check(&self, what: &str, update: &Value) -> Result<(), Failure>;
+
+    /// Adds it to a worker.
+    fn add_to(&self, worker: Worker, store: Arc<dyn Checkpointer>) -> Worker;
 
     /// Opens the thread that the options name.
     fn open(&self, store: Arc<dyn Checkpointer>, options: RunOptions) -> Box<dyn AnyThread>;
@@ -67,6 +70,10 @@ impl<S: State> AnyGraph for CompiledGraph<S> {
 
     fn check(&self, what: &str, update: &Value) -> Result<(), Failure> {
         read_update(self.initial(), what, update).map(drop)
+    }
+
+    fn add_to(&self, worker: Worker, store: Arc<dyn Checkpointer>) -> Worker {
+        worker.graph(self.clone().with_checkpointer(store))
     }
 
     fn open(&self, store: Arc<dyn Checkpointer>, options: RunOptions) -> Box<dyn AnyThread> {

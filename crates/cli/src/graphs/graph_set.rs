@@ -114,6 +114,11 @@ impl GraphSet {
         }
     }
 
+    /// Returns all graphs.
+    pub(crate) fn all(&self) -> &[Arc<dyn AnyGraph>] {
+        &self.graphs
+    }
+
     /// Returns whether there is a graph of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.find(name).is_some()

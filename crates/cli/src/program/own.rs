@@ -20,7 +20,7 @@ use crate::{
         own::{OwnCli, OwnCommand},
         shared::LogArgs,
     },
-    commands::own::{change, export, run, show, threads},
+    commands::own::{change, export, jobs, run, show, threads, worker},
     graphs::{any_graph::AnyGraph, graph_set::GraphSet},
     output::{
         exit::{Exit, Failure},
@@ -55,7 +55,7 @@ pub fn main(graphs: impl IntoGraphs) -> ExitCode {
 
 /// A program with the commands `run`, `resume`, `threads`, `state`, .. for graphs of your own.
 ///
-/// The graphs may have different states. Their threads are stored in the SQLite database that `--db` names, in place of
+/// The graphs may have different states. Their threads are stored in the database that `--db` names, in place of
 /// the checkpointer of the graph; a store of the graph is used as it is.
 ///
 /// ```no_run
@@ -161,6 +161,8 @@ impl Program {
             OwnCommand::Run(args) => run::run(args, name, &graphs).await,
             OwnCommand::Resume(args) => run::resume(args, name, &graphs).await,
             OwnCommand::Answer(args) => run::answer(args, name, &graphs).await,
+            OwnCommand::Jobs(command) => jobs::jobs(command, name, &graphs).await,
+            OwnCommand::Worker(args) => worker::worker(args, name, &graphs).await,
             OwnCommand::Threads(args) => threads::threads(args, name, &graphs).await,
             OwnCommand::State(args) => show::state(args, name, &graphs).await,
             OwnCommand::History(args) => show::history(args, name, &graphs).await,

@@ -4,6 +4,8 @@
 
 pub(crate) mod change;
 pub(crate) mod export;
+pub(crate) mod jobs;
 pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod threads;
+pub(crate) mod worker;

@@ -97,7 +97,7 @@ pub(crate) async fn answer(args: AnswerArgs, program: &str, graphs: &GraphSet) -
 }
 
 /// Rejects an answer to a question that does not wait, or to several.
-fn check_key(thread: &str, key: &str, interrupts: &[&Interrupt]) -> Result<(), Failure> {
+pub(super) fn check_key(thread: &str, key: &str, interrupts: &[&Interrupt]) -> Result<(), Failure> {
     if interrupts.is_empty() {
         return Err(Failure::new(
             Exit::Thread,

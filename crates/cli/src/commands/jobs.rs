@@ -1,0 +1,117 @@
+//! `jobs list | retry | cancel`: the jobs of a database.
+
+use superstep::{
+    ThreadId,
+    worker::{Cancelled, JobId, JobInfo, JobState, Jobs, Listed},
+};
+
+use crate::{
+    args::{
+        db::DbArg,
+        jobs::{JobIdsArgs, JobListArgs},
+    },
+    config::location::Location,
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, new_table, print, time},
+        text::{brief, printable_line},
+    },
+};
+
+/// The number of characters of an error in a table.
+const ERROR: usize = 60;
+
+/// Lists the jobs.
+pub(crate) async fn list(
+    args: JobListArgs,
+    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+) -> Result<Exit, Failure> {
+    let JobListArgs { thread, dead, database } = args;
+    let jobs = Jobs::open(location(database.db)?.queue()?).await?;
+    let which = match thread {
+        Some(thread) => Listed::Of(ThreadId::from(thread)),
+        None if dead => Listed::In(JobState::Dead),
+        None => Listed::All,
+    };
+    let found = jobs.list(which).await?;
+    if database.json {
+        return print(&lines(found));
+    }
+    if found.is_empty() {
+        return print("no jobs\n");
+    }
+    let mut table =
+        new_table(&["JOB", "GRAPH", "THREAD", "WORK", "STATE", "PRIORITY", "DUE", "ATTEMPTS", "ERROR"]);
+    for job in &found {
+        let JobInfo {
+            id,
+            graph,
+            thread,
+            work,
+            state,
+            priority,
+            run_at_ms,
+            attempts,
+            max_attempts,
+            last_error,
+            ..
+        } = job;
+        let or_none = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), printable_line);
+        table.add_row([
+            id.to_string(),
+            printable_line(graph),
+            or_none(thread),
+            or_none(work),
+            state.to_string(),
+            priority.to_string(),
+            time(*run_at_ms),
+            format!("{attempts}/{max_attempts}"),
+            last_error.as_deref().map_or_else(|| "-".to_owned(), |error| brief(error, ERROR)),
+        ]);
+    }
+    print(&format!("{}\n", table.trim_fmt()))
+}
+
+/// Makes jobs due now.
+pub(crate) async fn retry(
+    args: JobIdsArgs,
+    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+) -> Result<Exit, Failure> {
+    let jobs = Jobs::open(location(args.database.db)?.queue()?).await?;
+    let mut done = Vec::new();
+    for id in args.jobs {
+        match jobs.retry(id).await? {
+            true => done.push((id, "due now")),
+            false => return Err(unknown(id, "it runs, is done, or never was")),
+        }
+    }
+    report(&done, args.database.json)
+}
+
+/// Removes jobs, or requests the end of those that run.
+pub(crate) async fn cancel(
+    args: JobIdsArgs,
+    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+) -> Result<Exit, Failure> {
+    let jobs = Jobs::open(location(args.database.db)?.queue()?).await?;
+    let mut done = Vec::new();
+    for id in args.jobs {
+        match jobs.cancel(id).await? {
+            Cancelled::Removed => done.push((id, "removed")),
+            Cancelled::Requested => done.push((id, "stopping")),
+            _ => return Err(unknown(id, "it is done, or never was")),
+        }
+    }
+    report(&done, args.database.json)
+}
+
+fn unknown(id: JobId, why: &str) -> Failure {
+    Failure::new(Exit::Thread, format!("job {id} does not wait: {why}; `jobs list` lists the jobs"))
+}
+
+fn report(done: &[(JobId, &str)], json: bool) -> Result<Exit, Failure> {
+    match json {
+        true => print(&lines(done.iter().map(|(id, what)| serde_json::json!({"job": id, "now": what})))),
+        false => print(&done.iter().map(|(id, what)| format!("job {id}: {what}\n")).collect::<String>()),
+    }
+}

@@ -1,0 +1,89 @@
+//! Jobs and workers of a program with graphs of its own.
+
+use std::time::Duration;
+
+use crate::{
+    postgres::{assert_secret, server},
+    support::{Place, Ran, ended},
+};
+
+const ORDER: &str = r#"{"items": [{"name": "tea", "euros": 120}]}"#;
+
+/// Creates a database of the server, and returns its URL.
+fn database(server: &server::Server, name: &str) -> String {
+    server.sql(&format!("CREATE DATABASE {name}"));
+    server.url().replace("/postgres", &format!("/{name}"))
+}
+
+#[tokio::test]
+async fn a_worker_runs_the_jobs_that_the_program_sends() {
+    let Some(server) = server::shared() else { return };
+    let (place, url) = (Place::new(), database(server, "jobs"));
+    let run = async |args: &[&str]| -> Ran {
+        let mut command = place.own_command(args);
+        let ran = ended(command.env("SUPERSTEP_DB", &url)).await;
+        assert_secret(&ran);
+        ran
+    };
+    let send = async |args: &[&str]| run(args).await.ok().lines()[0]["job"].to_string();
+    let thread = "job-order-7";
+    send(&["jobs", "run", "orders", "--input", ORDER, "--thread", thread, "--json", "--id", "o7"]).await;
+    let listed = run(&["jobs", "list", "--thread", thread]).await.ok().stdout;
+    assert!(listed.contains("orders") && listed.contains("queued") && listed.contains("0/10"), "{listed}");
+    run(&["worker", "--once", "orders"]).await.ok();
+    let asked = run(&["state", thread, "--json"]).await.ok().lines();
+    assert_eq!(asked[0]["tasks"][0]["waits"][0]["key"], "approve");
+    send(&["jobs", "answer", thread, "approve", "true", "--json"]).await;
+    run(&["worker", "--once"]).await.ok();
+    let state = run(&["state", thread, "--json"]).await.ok().lines();
+    assert_eq!(state[0]["values"]["status"], "paid");
+    // The same request again.
+    send(&["jobs", "run", "orders", "--input", ORDER, "--thread", thread, "--json", "--id", "o7"]).await;
+    run(&["worker", "--once"]).await.ok();
+    assert_eq!(run(&["state", thread, "--json"]).await.ok().lines(), state);
+    assert_eq!(run(&["jobs", "list", "--thread", thread]).await.ok().stdout, "no jobs\n");
+
+    let id = send(&["jobs", "resume", thread, "--delay", "2h", "--json"]).await;
+    assert_eq!(run(&["jobs", "retry", &id]).await.ok().stdout, format!("job {id}: due now\n"));
+    assert_eq!(run(&["jobs", "cancel", &id]).await.ok().stdout, format!("job {id}: removed\n"));
+    let gone = run(&["jobs", "cancel", &id]).await;
+    assert!(gone.code == Some(5) && gone.stderr.contains("it is done, or never was"), "{gone:?}");
+    let wrong = run(&["jobs", "answer", thread, "aprove", "true"]).await;
+    assert!(wrong.code == Some(5) && wrong.stderr.contains("waits for an answer"), "{wrong:?}");
+    let unfit = run(&["jobs", "run", "orders", "--input", r#"{"itms": []}"#]).await;
+    assert!(unfit.code == Some(2) && unfit.stderr.contains("did you mean `items`?"), "{unfit:?}");
+}
+
+#[tokio::test]
+async fn jobs_need_a_server_and_a_worker_needs_trust() {
+    let place = Place::new();
+    for args in [&["worker"][..], &["jobs", "list"], &["jobs", "run", "orders"]] {
+        let ran = place.own(args).await;
+        assert!(ran.code == Some(2) && ran.stderr.contains("jobs need a PostgreSQL database"), "{ran:?}");
+    }
+    let Some(server) = server::shared() else { return };
+    let url = database(server, "elsewhere");
+    // Another machine makes the database.
+    Place::new().own(&["run", "digest", "--db", &url]).await.ok();
+    let ran = place.own(&["worker", "--once", "--db", &url]).await;
+    assert!(ran.code == Some(2) && ran.stderr.contains("repeat the command with `--trust`"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_worker_ends_with_the_first_signal() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let Some(server) = server::shared() else { return };
+    let place = Place::new();
+    let mut command = place.own_command(&["worker", "--db", &database(server, "stopped"), "digest"]);
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = {
+        use tokio::io::{AsyncBufReadExt as _, BufReader};
+        BufReader::new(child.stderr.take().unwrap()).lines()
+    };
+    let first = lines.next_line().await.unwrap().unwrap();
+    assert!(first.starts_with("taking jobs for `digest` from `postgres://"), "{first}");
+    let id = i32::try_from(child.id().unwrap()).unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+    let status = tokio::time::timeout(Duration::from_secs(60), child.wait()).await.unwrap().unwrap();
+    assert_eq!(status.code(), Some(0));
+}
