@@ -8,6 +8,7 @@ mod answers;
 mod approvals;
 #[cfg(unix)]
 mod commands;
+mod db;
 mod dream;
 mod escapes;
 #[cfg(unix)]
@@ -46,6 +47,8 @@ mod show;
 mod steer;
 mod stop;
 mod structured;
+#[cfg(unix)]
+mod telemetry;
 #[cfg(unix)]
 mod terminal;
 mod texts;

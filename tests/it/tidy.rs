@@ -15,7 +15,7 @@ mod roots;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 16] = [
+const ROOMS: [(&str, &[&str]); 17] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
@@ -32,6 +32,7 @@ const ROOMS: [(&str, &[&str]); 16] = [
     ),
     ("superstep-mcp", &["superstep-llm"]),
     ("superstep-worker", &["superstep-graph", "superstep-postgres"]),
+    ("superstep-telemetry", &["superstep-llm"]),
     ("superstep-testing", &["superstep-graph", "superstep-llm", "superstep-agent"]),
     (
         "superstep",
@@ -60,6 +61,7 @@ const SECRETS: [(&str, &[&str]); 7] = [
     ("petgraph", &["superstep-engine"]),
     ("rpds", &["superstep-state"]),
     ("rmcp", &["superstep-mcp"]),
+    ("opentelemetry_sdk", &["superstep-telemetry"]),
 ];
 
 /// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of

@@ -16,6 +16,27 @@ use crate::{
     record::{TaskKey, TaskRecord},
 };
 
+/// The size and the format of what a checkpointer stores.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Storage {
+    /// The kind of database, such as `SQLite`.
+    pub kind: &'static str,
+    /// The version of the tables.
+    pub version: u32,
+    /// The size in bytes, with indexes and free space, and with what else is stored there, such as memories.
+    pub bytes: u64,
+    /// The part of it that [`vacuum`](Checkpointer::vacuum) would return to the disk, in bytes; `None` if that is unknown.
+    pub free_bytes: Option<u64>,
+}
+
+impl Storage {
+    /// Creates the description of a database.
+    pub fn new(kind: &'static str, version: u32, bytes: u64, free_bytes: Option<u64>) -> Self {
+        Self { kind, version, bytes, free_bytes }
+    }
+}
+
 /// A storage backend of threads: durable lines of checkpoints, each with one writer.
 ///
 /// A checkpoint is a state and a control record. The state is stored as changes: the updates of its
@@ -190,6 +211,28 @@ pub trait Checkpointer: Send + Sync + 'static {
     /// # Errors
     /// [`CheckpointError::Storage`] if the data cannot be written to the disk.
     fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Returns the size and the format of what is stored; `None`, the default, if there is no file and no server.
+    fn storage(&self) -> BoxFuture<'_, Result<Option<Storage>, CheckpointError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Verifies the storage itself, such as the pages and indexes of a database. The rows of a thread are verified
+    /// whenever they are read; [`text::export_to`](crate::text::export_to) reads all of them. The default does nothing.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Corrupt`] with what is damaged.
+    fn verify(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Returns the space of deleted data to the disk. Other requests wait meanwhile. The default does nothing.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Storage`] if another program uses the database, or the disk is full. Nothing is lost.
+    fn vacuum(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

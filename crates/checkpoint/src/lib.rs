@@ -22,9 +22,10 @@ pub mod store;
 mod stored;
 mod subgraph_path;
 pub mod text;
+mod trace;
 
 pub use chain::chain;
-pub use checkpointer::{Checkpointer, Lease};
+pub use checkpointer::{Checkpointer, Lease, Storage};
 pub use clock::{Clock, SystemClock};
 pub use commit::{AppliedTask, CheckpointMeta, Commit, GraphId, LazyFingerprints, Loaded, Source};
 pub use error::CheckpointError;
@@ -50,6 +51,7 @@ pub mod internal {
         history::{input_ids, input_metadata},
         ids::SEPARATOR,
         store::words::best,
+        trace::request,
     };
 
     /// The JSON columns of databases.

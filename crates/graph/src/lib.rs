@@ -73,8 +73,8 @@ pub mod functional {
 pub mod checkpoint {
     pub use superstep_checkpoint::{
         AppliedTask, CheckpointError, CheckpointMeta, Commit, GraphId, HeadState, LazyFingerprints, Lease,
-        Loaded, LoadedHead, Prune, RecordedTarget, Replaced, Retention, Segment, Source, SubgraphPath,
-        TaskKey, TaskRecord, Within, text,
+        Loaded, LoadedHead, Prune, RecordedTarget, Replaced, Retention, Segment, Source, Storage,
+        SubgraphPath, TaskKey, TaskRecord, Within, text,
     };
 }
 

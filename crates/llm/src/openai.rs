@@ -32,6 +32,7 @@ use crate::{
     excerpt,
     http::{base_url, client, root_cause},
     split_thinking,
+    trace::trace_headers,
 };
 
 /// The maximum number of bytes stored from an answer that may not be a stream.
@@ -291,6 +292,12 @@ impl tower_service::Service<HttpRequestFactory> for SendOnce {
             let mut request = request.build().await?;
             if this.model.config.api_key.is_empty() {
                 request.headers_mut().remove(header::AUTHORIZATION);
+            }
+            for (name, value) in trace_headers() {
+                // A propagator of the program's own may have a header that HTTP does not allow.
+                if let (Ok(name), Ok(value)) = (header::HeaderName::try_from(name), value.try_into()) {
+                    request.headers_mut().insert(name, value);
+                }
             }
             this.send(request).await.map_err(|error| OpenAIError::Boxed(Box::new(error)))
         })

@@ -79,6 +79,47 @@ pub(crate) fn continued(model: &str, delta: &Delta) {
     }
 }
 
+/// Returns the headers with which a request to another program continues the trace of the current span: `traceparent`, and
+/// `tracestate` if there is one, in the form of the process-wide propagator of OpenTelemetry. Empty without the feature
+/// `opentelemetry`, and for a span that is not exported.
+///
+/// Models and MCP servers receive them by themselves. Add them to the requests of your own tools:
+///
+/// ```
+/// let headers: Vec<(String, String)> = superstep_llm::trace_headers();
+/// assert!(headers.is_empty()); // nothing is exported here
+/// ```
+///
+/// # Source
+/// W3C, Trace Context.
+pub fn trace_headers() -> Vec<(String, String)> {
+    #[cfg(feature = "opentelemetry")]
+    {
+        use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+        let mut headers = Headers(Vec::new());
+        let context = Span::current().context();
+        opentelemetry::global::get_text_map_propagator(|propagator| {
+            propagator.inject_context(&context, &mut headers);
+        });
+        headers.0
+    }
+    #[cfg(not(feature = "opentelemetry"))]
+    Vec::new()
+}
+
+/// The headers that a propagator writes.
+#[cfg(feature = "opentelemetry")]
+struct Headers(Vec<(String, String)>);
+
+#[cfg(feature = "opentelemetry")]
+impl opentelemetry::propagation::Injector for Headers {
+    fn set(&mut self, key: &str, value: String) {
+        if !value.is_empty() {
+            self.0.push((key.to_owned(), value));
+        }
+    }
+}
+
 /// Returns the stored name of a value without fields.
 fn name(value: impl Serialize) -> String {
     match serde_json::to_value(value) {

@@ -18,6 +18,7 @@ mod program;
 mod running;
 mod server;
 mod tool;
+mod trace;
 
 pub use config::{Ask, Endpoint, McpConfig, McpConfigError};
 pub use running::{all_ended, kill_all};

@@ -15,6 +15,7 @@ use superstep_llm::{
     Behaviour, Sequence, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec, check_timers,
 };
 use tokio::{runtime::Handle, time::sleep};
+use tracing::Instrument as _;
 
 use crate::{
     Ask, Endpoint,
@@ -25,6 +26,7 @@ use crate::{
     message::UNREADABLE,
     notifications::{ListenerGuard, Sent},
     server::Link,
+    trace,
 };
 
 pub(crate) struct McpTool {
@@ -76,21 +78,26 @@ impl McpTool {
             Err(problem) => return failed(format!("the MCP server `{server}` cannot be reached: {problem}")),
         };
         let limit = self.link.config.call_timeout;
+        let span = trace::call(server, &self.name);
         // A dropped call is cancelled at the server, too.
         let result = tokio::select! {
             biased;
             () = cx.cancel.cancelled() => return failed("cancelled".to_owned()),
-            result = self.ask(&connection, args, cx) => result,
+            result = self.ask(&connection, args, cx).instrument(span.clone()) => result,
             () = sleep(limit) => {
                 // A program may be slow; an address may have another server by now, which does not know this
                 // session.
                 if matches!(self.link.config.endpoint, Endpoint::Http { .. }) {
                     self.link.forget(&connection).await;
                 }
+                trace::failed(&span, "timeout");
                 let (ms, outcome) = (limit.as_millis(), self.outcome());
                 return failed(format!("the MCP server `{server}` did not answer in {ms} ms{outcome}"));
             }
         };
+        if result.is_err() {
+            trace::failed(&span, "mcp_error");
+        }
         match result {
             Ok(None) => Ok(None),
             Ok(Some(result)) => content::reply(raw(result)).map(Some),
@@ -156,7 +163,9 @@ impl McpTool {
         let request = ClientRequest::CallToolRequest(request);
         let guard = connection.service().listen(cx, self.is_repeatable());
         let again = guard.again.clone();
-        let sent = connection.send_request_with_option(request, PeerRequestOptions::default()).await?;
+        let mut options = PeerRequestOptions::default();
+        options.meta = trace::context();
+        let sent = connection.send_request_with_option(request, options).await?;
         guard.is_sent(&sent.progress_token);
         let mut out = RunningCall { connection: connection.clone(), id: Some(sent.id.clone()), guard };
         tokio::select! {

@@ -233,3 +233,9 @@ fn storage(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Chec
 fn corrupt(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
     CheckpointError::Corrupt { what, source: Some(cause.into()) }
 }
+
+/// Creates the error of a file whose pages or indexes are damaged.
+pub(crate) fn damaged_file(place: &Location, damages: &str) -> CheckpointError {
+    let what = format!("{place} is damaged: {damages}; restore the database from a backup");
+    CheckpointError::Corrupt { what, source: None }
+}

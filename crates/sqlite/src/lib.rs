@@ -9,6 +9,7 @@ mod error;
 mod foreign;
 mod location;
 mod locks;
+mod maintain;
 mod open;
 mod options;
 mod read;

@@ -15,7 +15,7 @@ use crate::{SCHEMA, SqliteOptions, Synchronous, checksum, error, foreign, locati
 
 /// The number of [`SCHEMA`], stored as `PRAGMA user_version`. Any two numbers of schemas differ in more than
 /// one bit.
-const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 2;
 
 /// The number of [`SCHEMA_1`](crate::schema::SCHEMA_1).
 const OLD: i64 = 1;

@@ -11,9 +11,11 @@ use futures::future::BoxFuture;
 use rusqlite::Connection;
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
-    LoadedHead, Prune, TaskKey, TaskRecord, ThreadId, internal::Heads,
+    LoadedHead, Prune, Storage, TaskKey, TaskRecord, ThreadId,
+    internal::{Heads, request},
 };
 use superstep_state::RawJson;
+use tracing::Instrument as _;
 
 use crate::{
     SqliteOptions,
@@ -166,13 +168,18 @@ impl Checkpointer for SqliteCheckpointer {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        let span = request("sqlite", "load", thread);
         let thread = thread.clone();
-        Box::pin(async move {
-            if at.is_none() && self.requests.at_once(|database| database.is_fresh(&thread)) == Some(true) {
-                return Ok(None);
+        Box::pin(
+            async move {
+                if at.is_none() && self.requests.at_once(|database| database.is_fresh(&thread)) == Some(true)
+                {
+                    return Ok(None);
+                }
+                self.requests.run(move |database| database.load(&thread, at)).await
             }
-            self.requests.run(move |database| database.load(&thread, at)).await
-        })
+            .instrument(span),
+        )
     }
 
     fn read_commit(
@@ -185,15 +192,19 @@ impl Checkpointer for SqliteCheckpointer {
     }
 
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
+        let span = request("sqlite", "load", thread);
         let thread = thread.clone();
-        Box::pin(async move {
-            let short = self.requests.at_once(|database| database.load_short_head(&thread, &self.heads));
-            if let Some(loaded) = short {
-                return loaded;
+        Box::pin(
+            async move {
+                let short = self.requests.at_once(|database| database.load_short_head(&thread, &self.heads));
+                if let Some(loaded) = short {
+                    return loaded;
+                }
+                let heads = self.heads.clone();
+                self.requests.run(move |database| database.load_head(&thread, &heads)).await
             }
-            let heads = self.heads.clone();
-            self.requests.run(move |database| database.load_head(&thread, &heads)).await
-        })
+            .instrument(span),
+        )
     }
 
     fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
@@ -214,14 +225,18 @@ impl Checkpointer for SqliteCheckpointer {
         checkpoint: CheckpointId,
         records: Vec<(u32, TaskRecord)>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let span = request("sqlite", "record", thread);
         let thread = thread.clone();
-        Box::pin(async move {
-            if records.is_empty() {
-                return Ok(());
+        Box::pin(
+            async move {
+                if records.is_empty() {
+                    return Ok(());
+                }
+                let new = NewRecords::new(thread, checkpoint, &records)?;
+                self.write(new, Database::record_all).await
             }
-            let new = NewRecords::new(thread, checkpoint, &records)?;
-            self.write(new, Database::record_all).await
-        })
+            .instrument(span),
+        )
     }
 
     fn add_effects(
@@ -229,11 +244,15 @@ impl Checkpointer for SqliteCheckpointer {
         task: &TaskKey,
         results: BTreeMap<String, RawJson>,
     ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let span = request("sqlite", "record", &task.thread);
         let task = task.clone();
-        Box::pin(async move {
-            let new = NewRecord::of_effects(task, results)?;
-            self.write(new, Database::add_effects).await
-        })
+        Box::pin(
+            async move {
+                let new = NewRecord::of_effects(task, results)?;
+                self.write(new, Database::add_effects).await
+            }
+            .instrument(span),
+        )
     }
 
     fn commit(
@@ -242,11 +261,15 @@ impl Checkpointer for SqliteCheckpointer {
         expected: Option<CheckpointId>,
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let span = request("sqlite", "commit", thread);
         let thread = thread.clone();
-        Box::pin(async move {
-            let new = NewCheckpoint::new(thread, expected, &next)?;
-            self.write(new, Database::commit).await
-        })
+        Box::pin(
+            async move {
+                let new = NewCheckpoint::new(thread, expected, &next)?;
+                self.write(new, Database::commit).await
+            }
+            .instrument(span),
+        )
     }
 
     fn commit_all(
@@ -255,18 +278,35 @@ impl Checkpointer for SqliteCheckpointer {
         expected: Option<CheckpointId>,
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let span = request("sqlite", "commit", thread);
         let thread = thread.clone();
-        Box::pin(async move {
-            let head = expected.map_or(0, |id| id.0);
-            let expected = (0u64..).map(|nth| (head + nth > 0).then_some(CheckpointId(head + nth)));
-            let new = expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
-            let new = new.collect::<Result<Vec<_>, _>>()?;
-            self.write(new, Database::commit_all).await
-        })
+        Box::pin(
+            async move {
+                let head = expected.map_or(0, |id| id.0);
+                let expected = (0u64..).map(|nth| (head + nth > 0).then_some(CheckpointId(head + nth)));
+                let new =
+                    expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
+                let new = new.collect::<Result<Vec<_>, _>>()?;
+                self.write(new, Database::commit_all).await
+            }
+            .instrument(span),
+        )
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
         Box::pin(self.requests.run(Database::sync))
+    }
+
+    fn storage(&self) -> BoxFuture<'_, Result<Option<Storage>, CheckpointError>> {
+        Box::pin(async { self.requests.run(|database| database.storage()).await.map(Some) })
+    }
+
+    fn verify(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        Box::pin(self.requests.run(|database| database.verify()))
+    }
+
+    fn vacuum(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        Box::pin(self.requests.run(Database::vacuum))
     }
 
     fn history(
@@ -311,12 +351,17 @@ impl Checkpointer for SqliteCheckpointer {
         head: CheckpointId,
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        let span = request("sqlite", "prune", thread);
         let (thread, heads) = (thread.clone(), self.heads.clone());
-        Box::pin(self.requests.run(move |database| {
-            // Snapshots are due elsewhere afterwards.
-            heads.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);
-            database.prune(&thread, head, &prune)
-        }))
+        Box::pin(
+            self.requests
+                .run(move |database| {
+                    // Snapshots are due elsewhere afterwards.
+                    heads.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);
+                    database.prune(&thread, head, &prune)
+                })
+                .instrument(span),
+        )
     }
 }
 

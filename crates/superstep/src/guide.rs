@@ -20,6 +20,7 @@ guides! {
     #[cfg(all(feature = "agent", feature = "sqlite"))]
     langgraph = "docs/langgraph.md";
     streaming = "docs/streaming.md";
+    #[cfg(feature = "opentelemetry")]
     tracing = "docs/tracing.md";
     state = "docs/state.md";
     nodes = "docs/nodes.md";

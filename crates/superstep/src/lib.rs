@@ -16,6 +16,8 @@ pub use superstep_memory as memory;
 pub use superstep_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use superstep_sqlite as sqlite;
+#[cfg(feature = "opentelemetry")]
+pub use superstep_telemetry as telemetry;
 #[cfg(feature = "agent")]
 pub use superstep_tools as tools;
 #[cfg(feature = "worker")]

@@ -27,6 +27,9 @@ while read -r line; do
     *'"method":"notifications/cancelled"'*) echo "cancelled" >> "$SEEN" ;;
     *'"method":"tools/call"'*)
         echo "called" >> "$SEEN"
+        case "$line" in *'"traceparent":"'*)
+            trace=${line#*\"traceparent\":\"}; echo "traced:${trace%%\"*}" >> "$SEEN" ;;
+        esac
         case "$line" in
         *'a flood'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"%01100000d"}}\n' "$id" 0 ;;
         *'"name":"say"'*) [ -n "$ORDER" ] && { what=${line#*\"what\":\"}; echo "said:${what%%\"*}" >> "$SEEN"; }

@@ -12,7 +12,7 @@ const SUPERSTEP: &str = "Answers CheckpointId Checkpointer Command CompileError 
     Route RoutingRef RunError RunOptions RunStream START State StateGraph Status Store StreamMode Streaming Thread \
     ThreadId View WorkerRef \
     agent call checkpoint clock convert drawing error functional guide llm mcp memory node postgres prelude probe replay sqlite state \
-    store stream thread tools topology worker";
+    store stream telemetry thread tools topology worker";
 
 /// The names at the root of `superstep-agent`.
 const AGENT: &str = "Agent AgentBuilder AgentError AgentEvent AgentOutcome AgentState AgentThread Approval \

@@ -2,7 +2,10 @@
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
+use clap::{
+    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    builder::NonEmptyStringValueParser,
+};
 use superstep::llm::ApiKey;
 
 use crate::{
@@ -12,6 +15,7 @@ use crate::{
         memory::MemoryCommand,
         new::NewArgs,
         shared::{DatabaseArgs, LocationArgs, LogArgs, ThreadArgs, TurnArgs, TwoStatesArgs},
+        storage::DbCommand,
         values::{age, new_thread_name, thread_name, user_name},
     },
     output::exit::Exit,
@@ -33,6 +37,7 @@ Environment:
   SUPERSTEP_LOCAL_SERVERS         the servers to discover, as `NAME=URL,...`; empty for none
   SUPERSTEP_STATE_DIR             the folder with your decisions on threads
   RUST_LOG                        as `--log`
+  OTEL_EXPORTER_OTLP_ENDPOINT     the collector of OpenTelemetry for traces and metrics
   NO_COLOR                        no colours
 
 Exit codes:
@@ -87,6 +92,16 @@ Examples:
     Adopt(ThreadArgs),
     /// Delete older checkpoints of a thread; its newest one always stays.
     Prune(PruneArgs),
+    /// Check, measure, prune or shrink a whole database.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  superstep db check
+  superstep db stats --json
+  superstep db prune --older-than 30d && superstep db vacuum"
+    )]
+    Db(DbCommand<DatabaseArgs>),
     /// Restore files that tools changed after a checkpoint of a finished thread.
     #[command(after_help = "\
 Restores files that only the thread's tools changed; if one was also changed by someone else, nothing is done.
@@ -439,10 +454,14 @@ pub(crate) enum Format {
     Svg,
 }
 
-/// Parses the command line; an `Err` has been reported already.
-pub(crate) fn parse() -> Result<(Command, LogArgs), Exit> {
-    match Cli::try_parse() {
-        Ok(cli) => Ok((cli.command, cli.log)),
+/// Parses the command line, and returns the command with its name; an `Err` has been reported already.
+pub(crate) fn parse() -> Result<(Command, String, LogArgs), Exit> {
+    let parsed = Cli::command().try_get_matches().and_then(|found| {
+        let name = found.subcommand_name().unwrap_or_default().to_owned();
+        Ok((Cli::from_arg_matches(&found)?, name))
+    });
+    match parsed {
+        Ok((cli, name)) => Ok((cli.command, name, cli.log)),
         Err(error) => {
             // Help is printed on stdout, everything else on stderr; if that is closed, only the exit code
             // remains.
@@ -455,14 +474,12 @@ pub(crate) fn parse() -> Result<(Command, LogArgs), Exit> {
 /// Writes the completion script.
 pub(crate) fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> std::io::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut <Cli as clap::CommandFactory>::command(), "superstep", &mut script);
+    clap_complete::generate(shell, &mut Cli::command(), "superstep", &mut script);
     out.write_all(&script)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

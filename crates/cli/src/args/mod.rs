@@ -11,4 +11,5 @@ pub(crate) mod memory;
 pub(crate) mod new;
 pub(crate) mod own;
 pub(crate) mod shared;
+pub(crate) mod storage;
 pub(crate) mod values;

@@ -8,6 +8,7 @@ use crate::args::{
     export::{OwnExportArgs, OwnImportArgs},
     jobs::{JobsCommand, WorkerArgs},
     shared::{LogArgs, TwoStatesArgs},
+    storage::DbCommand,
     values::{new_thread_name, thread_name},
 };
 
@@ -102,6 +103,9 @@ Examples:
   import order-7.thread.jsonl
   import order-7.thread.jsonl --as case")]
     Import(OwnImportArgs),
+    /// Check, measure, prune or shrink a whole database.
+    #[command(subcommand)]
+    Db(DbCommand<OwnDatabaseArgs>),
     /// Draw a graph, or a thread's path through it.
     Draw(OwnDrawArgs),
     /// Print the JSON Schema of a graph's inputs and updates, or of its states.

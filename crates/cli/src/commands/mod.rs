@@ -2,6 +2,7 @@
 //!
 //! Start at [`run::run`].
 
+pub(crate) mod db;
 pub(crate) mod diff;
 pub(crate) mod dream;
 pub(crate) mod export;

@@ -1,4 +1,6 @@
-//! `superstep delete`, `copy`, `adopt` and `prune`: administration of threads.
+//! `superstep delete`, `copy`, `adopt`, `prune` and `db`: administration of threads.
+
+use std::sync::Arc;
 
 use serde_json::json;
 use superstep::{
@@ -11,8 +13,10 @@ use superstep::{
 use crate::{
     args::{
         command_line::{CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
-        shared::ThreadArgs,
+        shared::{DatabaseArgs, ThreadArgs},
+        storage::{DbCommand, DbPruneArgs},
     },
+    commands::db,
     config::location::Location,
     output::{
         exit::{Exit, Failure},
@@ -104,23 +108,8 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Interrupted);
     }
     let thread = ThreadId::from(args.thread.name.as_str());
-    let graph = graph()?.with_checkpointer(store.clone());
-    // Before the checkpoints that name them are gone.
-    let folders = location.folders_of(&*store, &thread).await?;
-    let is_dream = Dreams::is_thread(&thread);
-    let pruned = match is_dream {
-        true => {
-            let graph = Dreams::inspection_graph().with_checkpointer(store.clone());
-            graph.thread(&thread).prune(keep(&args.keep)).await?
-        }
-        false => graph.thread(&thread).prune(keep(&args.keep)).await?,
-    };
+    let (pruned, files) = pruned(&location, store.clone(), &thread, keep(&args.keep)).await?;
     let left = left(&*store, &thread).await?;
-    // A missing folder has no files to restore, and a dream has none that tools wrote.
-    let files = match is_dream {
-        true => 0,
-        false => snapshots::prune(folders, &*store, &graph, &thread).await?,
-    };
     if args.thread.database.json {
         return print(&lines([json!({ "thread": thread, "pruned": pruned, "left": left, "files": files })]));
     }
@@ -131,7 +120,45 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
     ))
 }
 
-fn keep(args: &KeepArgs) -> Retention {
+/// Prunes a thread with the files that its deleted checkpoints name, and returns the numbers of both.
+async fn pruned(
+    location: &Location,
+    store: Arc<dyn Checkpointer>,
+    thread: &ThreadId,
+    keep: Retention,
+) -> Result<(usize, usize), Failure> {
+    let graph = graph()?.with_checkpointer(store.clone());
+    // Before the checkpoints that name them are gone.
+    let folders = location.folders_of(&*store, thread).await?;
+    if Dreams::is_thread(thread) {
+        // It has no files that tools wrote.
+        let graph = Dreams::inspection_graph().with_checkpointer(store);
+        return Ok((graph.thread(thread).prune(keep).await?, 0));
+    }
+    let pruned = graph.thread(thread).prune(keep).await?;
+    // A missing folder has no files to restore.
+    Ok((pruned, snapshots::prune(folders, &*store, &graph, thread).await?))
+}
+
+/// Runs a command for a whole database.
+pub(crate) async fn db(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failure> {
+    match command {
+        DbCommand::Check(args) => db::check(&Location::new(args.location)?, args.json).await,
+        DbCommand::Stats(args) => db::stats(&Location::new(args.location)?, args.json).await,
+        DbCommand::Migrate(args) => db::migrate(&Location::new(args.location)?, args.json).await,
+        DbCommand::Vacuum(args) => db::vacuum(&Location::new(args.location)?, args.json).await,
+        DbCommand::Prune(DbPruneArgs { keep: retained, yes, database }) => {
+            let location = Location::new(database.location)?;
+            db::prune(&location, (yes, database.json), async |store, thread| {
+                Ok(pruned(&location, store, thread, keep(&retained)).await?.0)
+            })
+            .await
+        }
+    }
+}
+
+/// Returns what to retain.
+pub(crate) fn keep(args: &KeepArgs) -> Retention {
     let KeepArgs { keep_last, older_than, leaves: _ } = args;
     match (keep_last, older_than) {
         (Some(count), _) => Retention::Last(usize::try_from(*count).unwrap_or(usize::MAX)),
@@ -147,7 +174,8 @@ async fn left(store: &dyn Checkpointer, thread: &ThreadId) -> Result<usize, Fail
     Ok(store.history(thread, Default::default()).await?.len())
 }
 
-fn allowed(what: &str, yes: bool) -> Result<bool, Failure> {
+/// Asks the user for permission.
+pub(crate) fn allowed(what: &str, yes: bool) -> Result<bool, Failure> {
     let asked = confirm(&format!("This will {what}."), yes);
     asked.map_err(|cause| {
         Failure::new(Exit::Failed, format!("cannot ask at the terminal: {cause}; use `--yes`"))

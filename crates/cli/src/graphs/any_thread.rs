@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use superstep::{
     CheckpointId, Checkpointer, CompiledGraph, Interrupt, Outcome, RunError, RunOptions, RunStream, State,
     Status, StreamMode, Streaming,
-    checkpoint::CheckpointMeta,
+    checkpoint::{CheckpointMeta, Retention},
     drawing::Drawing,
     node::NodeName,
     replay::{ReplayError, Replayed},
@@ -47,6 +47,9 @@ pub(crate) trait AnyThread: Send + Sync {
 
     /// Copies the thread to a new name.
     fn copy_to(&self, name: &str) -> BoxFuture<'_, Result<(), RunError>>;
+
+    /// Deletes older checkpoints, and returns their number.
+    fn prune(&self, keep: Retention) -> BoxFuture<'_, Result<usize, RunError>>;
 
     /// Draws the graph with the path of the thread.
     fn drawing(&self) -> BoxFuture<'_, Result<Drawing, RunError>>;
@@ -166,6 +169,10 @@ impl<S: State> AnyThread for OpenThread<S> {
     fn copy_to(&self, name: &str) -> BoxFuture<'_, Result<(), RunError>> {
         let name = name.to_owned();
         Box::pin(async { self.thread().copy_to(name).await.map(drop) })
+    }
+
+    fn prune(&self, keep: Retention) -> BoxFuture<'_, Result<usize, RunError>> {
+        Box::pin(async { self.thread().prune(keep).await })
     }
 
     fn drawing(&self) -> BoxFuture<'_, Result<Drawing, RunError>> {

@@ -1,13 +1,19 @@
-//! The spans and events of a run on stderr, for `--log` and `RUST_LOG`.
+//! The spans and events of a run: on stderr for `--log` and `RUST_LOG`, and to a collector for the variables of OpenTelemetry.
 
 use std::{env, fmt, io, str::FromStr};
 
-use superstep::llm::printable_line;
+use superstep::{
+    error::chain,
+    llm::printable_line,
+    telemetry::{Telemetry, continue_trace, is_requested},
+};
 use tracing::{
+    Span,
     field::{Field, Visit},
     span,
 };
 use tracing_subscriber::{
+    Layer as _,
     field::RecordFields,
     filter::{LevelFilter, Targets},
     fmt::{
@@ -49,18 +55,63 @@ impl FromStr for LogFilter {
     }
 }
 
-/// Logs what `filter` selects, or the variable `RUST_LOG`. Without both, nothing is logged.
-pub(crate) fn begin(filter: Option<LogFilter>) {
-    let Some(filter) = filter.or_else(of_environment) else { return };
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .with_span_events(FmtSpan::CLOSE)
-        .fmt_fields(Fields);
-    if tracing_subscriber::registry().with(filter.0).with(lines).try_init().is_err() {
+/// What a program shows and exports of its runs, until it is dropped.
+pub(crate) struct Observed {
+    telemetry: Option<Telemetry>,
+}
+
+impl Observed {
+    /// Returns the span of a command, which continues the trace of the environment; without a name if nothing is exported.
+    pub(crate) fn command(&self, program: &str, command: &str) -> Span {
+        if self.telemetry.is_none() {
+            return Span::none();
+        }
+        let span = tracing::info_span!("command", program, otel.name = %format_args!("{program} {command}"));
+        continue_trace(&span, |header| env::var(header.to_ascii_uppercase()).ok());
+        span
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        let ended = self.telemetry.take().map_or(Ok(()), Telemetry::end);
+        if let Err(error) = ended {
+            print_note(&chain(&error));
+        }
+    }
+}
+
+/// Logs what `filter` selects, or the variable `RUST_LOG`, and exports traces and metrics if the variables of OpenTelemetry name a
+/// collector. Otherwise it does nothing.
+pub(crate) fn begin(filter: Option<LogFilter>, program: &str) -> Observed {
+    let filter = filter.or_else(of_environment);
+    let telemetry = telemetry(program);
+    if filter.is_none() && telemetry.is_none() {
+        return Observed { telemetry };
+    }
+    let lines = filter.map(|filter| {
+        let lines =
+            tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false).with_target(false);
+        lines.with_span_events(FmtSpan::CLOSE).fmt_fields(Fields).with_filter(filter.0)
+    });
+    let exported = telemetry.as_ref().map(Telemetry::layer);
+    if tracing_subscriber::registry().with(lines).with(exported).try_init().is_err() {
         print_note("`--log` has no effect: the program has a subscriber of its own for `tracing`");
     }
+    Observed { telemetry }
+}
+
+/// Starts the export that the environment requests. Its variables are those of other programs too, so that what is wrong with them
+/// is only reported.
+fn telemetry(program: &str) -> Option<Telemetry> {
+    if !is_requested() || tracing::dispatcher::has_been_set() {
+        return None;
+    }
+    let telemetry = Telemetry::start(program);
+    if let Err(error) = &telemetry {
+        print_note(&format!("traces and metrics are not exported: {}", chain(error)));
+    }
+    telemetry.ok()
 }
 
 /// Returns the filter of the environment. Other programs read that variable too, so an unknown form is only reported.

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tracing::Instrument as _;
+
 use crate::{
     args::{
         command_line::{self, Command},
@@ -10,18 +12,26 @@ use crate::{
     commands::{
         dream, export, memory, new, presets, replay, revert, run, show, steer, thread_admin, threads, tools,
     },
-    output::log,
+    output::{
+        exit::{Exit, Failure},
+        log,
+    },
     program::start::start,
 };
 
 /// Runs the program `superstep`: a ReAct agent in the terminal.
 pub fn agent() -> ExitCode {
-    let (command, LogArgs { log }) = match command_line::parse() {
+    let (command, name, LogArgs { log }) = match command_line::parse() {
         Ok(parsed) => parsed,
         Err(exit) => return exit.into(),
     };
-    log::begin(log);
-    start(async || match command {
+    let observed = log::begin(log, "superstep");
+    let span = observed.command("superstep", &name);
+    start(async || run(command).instrument(span).await)
+}
+
+async fn run(command: Command) -> Result<Exit, Failure> {
+    match command {
         Command::Run(args) => run::run(args).await,
         Command::Resume(args) => run::resume(args).await,
         Command::Steer(args) => steer::steer(args).await,
@@ -30,6 +40,7 @@ pub fn agent() -> ExitCode {
         Command::Copy(args) => thread_admin::copy(args).await,
         Command::Adopt(args) => thread_admin::adopt(args).await,
         Command::Prune(args) => thread_admin::prune(args).await,
+        Command::Db(command) => thread_admin::db(command).await,
         Command::Revert(args) => revert::revert(args).await,
         Command::State(args) => show::state(args).await,
         Command::History(args) => show::history(args).await,
@@ -45,5 +56,5 @@ pub fn agent() -> ExitCode {
         Command::Tools(args) => tools::list(&args).await,
         Command::New(args) => new::new(args),
         Command::Completions { shell } => show::completions(shell),
-    })
+    }
 }

@@ -14,6 +14,7 @@ use std::{
 
 use clap::{CommandFactory, FromArgMatches};
 use superstep::{CompiledGraph, RunOptions, State};
+use tracing::Instrument as _;
 
 use crate::{
     args::{
@@ -141,16 +142,25 @@ impl Program {
         if words.len() < 2 {
             return written(write!(io::stdout(), "{}", cli.render_help()));
         }
-        let parsed = cli.try_get_matches_from_mut(words).and_then(|found| OwnCli::from_arg_matches(&found));
-        let (command, LogArgs { log }) = match parsed {
-            Ok(OwnCli { command, log }) => (command, log),
+        let parsed = cli.try_get_matches_from_mut(words).and_then(|found| {
+            let name = found.subcommand_name().unwrap_or_default().to_owned();
+            Ok((OwnCli::from_arg_matches(&found)?, name))
+        });
+        let (command, word, LogArgs { log }) = match parsed {
+            Ok((OwnCli { command, log }, word)) => (command, word, log),
             Err(error) => {
                 // If stdout or stderr is closed, only the exit code remains.
                 let _ = error.print();
                 return Ok(if error.use_stderr() { Exit::Usage } else { Exit::Ok });
             }
         };
-        log::begin(log);
+        let observed = log::begin(log, &self.name);
+        let span = observed.command(&self.name, &word);
+        self.obey(command, cli).instrument(span).await
+    }
+
+    /// Runs a command.
+    async fn obey(self, command: OwnCommand, mut cli: clap::Command) -> Result<Exit, Failure> {
         let failed = |error: GraphError| {
             let message =
                 format!("a graph of this program is not valid: {}", superstep::error::chain(&*error));
@@ -174,6 +184,7 @@ impl Program {
             OwnCommand::Export(args) => export::export(args, name, &graphs).await,
             OwnCommand::Import(args) => export::import(args, name, &graphs).await,
             OwnCommand::Schema(args) => show::schema(&args, &graphs),
+            OwnCommand::Db(command) => change::db(command, name, &graphs).await,
             OwnCommand::Draw(args) => show::draw(args, name, &graphs).await,
             OwnCommand::Completions { shell } => {
                 let mut script = Vec::new();

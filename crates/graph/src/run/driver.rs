@@ -25,7 +25,6 @@ use tokio::{
     task::yield_now,
     time::{Instant, Sleep},
 };
-use tracing::Instrument as _;
 
 use super::{
     breakpoints::breakpoints,
@@ -288,7 +287,8 @@ impl<S: State> Driver<S> {
         config: &RunOptions,
     ) -> Result<Status, Stop> {
         let span = trace::run(&self.graph.name, &self.cx.scope);
-        let ended = self.drive_to_end(begin, limits, config).instrument(span.clone()).await;
+        let driven = pin!(self.drive_to_end(begin, limits, config));
+        let ended = trace::inside(&span, driven).await;
         trace::ended(&span, &ended);
         ended
     }

@@ -9,7 +9,7 @@
 //!
 //! The fields `otel.name` and `otel.status_code` are those that `tracing-opentelemetry` reads.
 
-use std::error::Error;
+use std::{error::Error, future::poll_fn, pin::Pin};
 
 use superstep_checkpoint::{AppliedTask, CheckpointId, chain};
 use superstep_engine::{NodeName, Task};
@@ -35,6 +35,11 @@ pub(super) fn run(graph: &str, scope: &RunScope) -> Span {
         otel.name = %format_args!("run {graph}"),
         otel.status_code = Empty,
     )
+}
+
+/// Polls a future inside of a span. `Instrument` would take the future, which makes room for it twice in that of its caller.
+pub(super) async fn inside<F: Future>(span: &Span, mut future: Pin<&mut F>) -> F::Output {
+    poll_fn(|cx| span.in_scope(|| future.as_mut().poll(cx))).await
 }
 
 /// Records the end of a run.

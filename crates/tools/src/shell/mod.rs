@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use superstep_llm::{
     Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, check_timers, printable,
-    printable_line,
+    printable_line, trace_headers,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -194,6 +194,10 @@ impl Running {
             if is_secret(&name) || has_password(&value) {
                 shell.env_remove(name);
             }
+        }
+        // Programs that export their spans continue the trace of this call.
+        for (name, value) in trace_headers() {
+            shell.env(name.to_ascii_uppercase(), value);
         }
         #[cfg(unix)]
         shell.process_group(0);

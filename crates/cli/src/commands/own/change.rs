@@ -1,10 +1,14 @@
-//! `fork` and `edit`: changes of a thread of one's own graphs, without a run.
+//! `fork`, `edit` and `db`: changes of threads of one's own graphs, without a run.
 
 use serde_json::json;
 use superstep::{CheckpointId, RunError, ThreadId, thread::AsNode};
 
 use crate::{
-    args::own::{EditArgs, ForkArgs},
+    args::{
+        own::{EditArgs, ForkArgs, OwnDatabaseArgs},
+        storage::{DbCommand, DbPruneArgs},
+    },
+    commands::{db, thread_admin::keep},
     config::location::Location,
     graphs::graph_set::GraphSet,
     output::{
@@ -52,6 +56,30 @@ pub(crate) async fn fork(args: ForkArgs, program: &str, graphs: &GraphSet) -> Re
         printable_line(target),
         location.command("resume", &[target])
     ))
+}
+
+/// Runs a command for a whole database.
+pub(crate) async fn db(
+    command: DbCommand<OwnDatabaseArgs>,
+    program: &str,
+    graphs: &GraphSet,
+) -> Result<Exit, Failure> {
+    let location = |args: &OwnDatabaseArgs| Location::of_program(program, args.db.clone());
+    match command {
+        DbCommand::Check(args) => db::check(&location(&args)?, args.json).await,
+        DbCommand::Stats(args) => db::stats(&location(&args)?, args.json).await,
+        DbCommand::Migrate(args) => db::migrate(&location(&args)?, args.json).await,
+        DbCommand::Vacuum(args) => db::vacuum(&location(&args)?, args.json).await,
+        DbCommand::Prune(DbPruneArgs { keep: retained, yes, database }) => {
+            let location = location(&database)?;
+            db::prune(&location, (yes, database.json), async |store, thread| {
+                let unknown = || location.unknown(thread.as_str());
+                let owned = graphs.owned(store, thread.as_str(), None, unknown).await?;
+                Ok(owned.open().prune(keep(&retained)).await?)
+            })
+            .await
+        }
+    }
 }
 
 /// Stores an update of the state.

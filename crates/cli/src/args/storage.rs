@@ -1,0 +1,31 @@
+//! The arguments of `db`.
+
+use clap::{Args, Subcommand};
+
+use crate::args::command_line::KeepArgs;
+
+/// A command for a whole database, which the arguments `D` name.
+#[derive(Subcommand, Debug)]
+pub(crate) enum DbCommand<D: Args> {
+    /// Read every thread whole and verify the file, and list what is damaged.
+    Check(D),
+    /// Show the size of the database, and the threads with the most checkpoints.
+    Stats(D),
+    /// Convert the tables of an older superstep, as every command does that writes.
+    Migrate(D),
+    /// Delete older checkpoints of all threads; the newest one of each always stays.
+    Prune(DbPruneArgs<D>),
+    /// Return the space of deleted threads and checkpoints to the disk.
+    Vacuum(D),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DbPruneArgs<D: Args> {
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+    /// Skip the confirmation.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) database: D,
+}

@@ -1,0 +1,217 @@
+//! `db`: a whole database.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use serde_json::json;
+use superstep::{
+    Checkpointer, ThreadId,
+    checkpoint::{
+        CheckpointError,
+        text::{ExportOptions, TextError, export_to},
+    },
+};
+
+use crate::{
+    commands::{thread_admin, threads::heads},
+    config::location::Location,
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, new_table, print, time},
+        text::{print_note, printable_line},
+    },
+};
+
+/// The number of threads that the statistics list.
+const LARGEST: usize = 10;
+
+/// Reads every thread whole, and lists the damaged ones.
+pub(crate) async fn check(location: &Location, json: bool) -> Result<Exit, Failure> {
+    let store = existing(location)?;
+    let (mut damages, names) = (Vec::new(), store.names().await?);
+    if let Err(error) = store.verify().await {
+        damages.push((None, damage(error)?));
+    }
+    let mut checkpoints = 0;
+    for name in &names {
+        match export_to(&*store, name, &ExportOptions::default(), &mut std::io::sink()).await {
+            Ok(copied) => checkpoints += copied.checkpoints,
+            // It was deleted meanwhile.
+            Err(TextError::Checkpoint(CheckpointError::NoThread { .. })) => {}
+            Err(TextError::Checkpoint(error)) => damages.push((Some(name), damage(error)?)),
+            Err(error) => damages.push((Some(name), Failure::from(error).message)),
+        }
+    }
+    let exit = if damages.is_empty() { Exit::Ok } else { Exit::Database };
+    let text = match json {
+        true => {
+            let damages = damages.iter().map(|(thread, error)| json!({ "thread": thread, "error": error }));
+            let damages: Vec<_> = damages.collect();
+            lines([json!({ "threads": names.len(), "checkpoints": checkpoints, "damages": damages })])
+        }
+        false => {
+            let mut text = String::new();
+            for (_, error) in &damages {
+                text += &format!("damaged: {}\n", printable_line(error));
+            }
+            let intact = names.len() - damages.iter().filter(|(thread, _)| thread.is_some()).count();
+            let read = format!("{} and {}", count(intact, "thread"), count(checkpoints, "checkpoint"));
+            text + &match damages.len() {
+                0 => format!("{read} are intact\n"),
+                _ => format!("{read} are intact; {}\n", count(damages.len(), "damage")),
+            }
+        }
+    };
+    print(&text)?;
+    Ok(exit)
+}
+
+/// Returns the text of a damage.
+///
+/// # Errors    Of the database itself, such as a server that is gone.
+fn damage(error: CheckpointError) -> Result<String, Failure> {
+    match error {
+        CheckpointError::Corrupt { .. } => Ok(Failure::from(error).message),
+        error => Err(error.into()),
+    }
+}
+
+/// Shows the size of a database.
+pub(crate) async fn stats(location: &Location, json: bool) -> Result<Exit, Failure> {
+    let store = existing(location)?;
+    let (storage, heads) = (store.storage().await?, heads(&*store).await?);
+    let newest = heads.iter().filter_map(|(_, head)| head.as_ref().ok()).map(|head| head.created_ms).max();
+    let mut sizes = Vec::with_capacity(heads.len());
+    for (thread, head) in &heads {
+        let size = match head {
+            Ok(_) => store.history(thread, Default::default()).await.map(|history| history.len()).ok(),
+            Err(_) => None,
+        };
+        sizes.push((thread, size));
+    }
+    let checkpoints: usize = sizes.iter().filter_map(|(_, size)| *size).sum();
+    let damaged = sizes.iter().filter(|(_, size)| size.is_none()).count();
+    sizes.sort_by_key(|(_, size)| Reverse(*size));
+    sizes.truncate(LARGEST);
+    if json {
+        let largest = sizes.iter().map(|(thread, size)| json!({ "thread": thread, "checkpoints": size }));
+        return print(&lines([json!({
+            "storage": storage,
+            "threads": heads.len(),
+            "checkpoints": checkpoints,
+            "damaged_threads": damaged,
+            "updated_ms": newest,
+            "largest": largest.collect::<Vec<_>>(),
+        })]));
+    }
+    let mut text = format!("{}\n", printable_line(&location.db().to_string()));
+    if let Some(storage) = storage {
+        let free = storage.free_bytes.filter(|free| *free > 0);
+        let free = free.map_or_else(String::new, |free| format!(", {} of it free", size(free)));
+        text += &format!("{}, version {}: {}{free}\n", storage.kind, storage.version, size(storage.bytes));
+    }
+    text += &format!("{}, {}", count(heads.len(), "thread"), count(checkpoints, "checkpoint"));
+    if damaged > 0 {
+        text += &format!(
+            "; {} cannot be read, see `{}`",
+            count(damaged, "thread"),
+            location.command("db check", &[])
+        );
+    }
+    text += &newest.map_or_else(String::new, |newest| format!("; the newest of {}", time(newest)));
+    text.push('\n');
+    if !sizes.is_empty() {
+        let mut table = new_table(&["THREAD", "CHECKPOINTS"]);
+        for (thread, size) in sizes {
+            let size = size.map_or_else(|| "-".to_owned(), |size| size.to_string());
+            table.add_row([printable_line(thread.as_str()), size]);
+        }
+        text += &format!("\n{}\n", table.trim_fmt());
+    }
+    print(&text)
+}
+
+/// Converts the tables of an older version.
+pub(crate) async fn migrate(location: &Location, json: bool) -> Result<Exit, Failure> {
+    // Without write access it is only read, which older tables do not allow.
+    let was_current = match location.look() {
+        Ok(None) => return Err(absent(location)),
+        Ok(Some(_)) => true,
+        Err(_) => false,
+    };
+    let storage = location.open()?.storage().await?;
+    let version = storage.map(|storage| storage.version);
+    if json {
+        return print(&lines([json!({ "version": version, "migrated": !was_current })]));
+    }
+    let version = version.map_or_else(String::new, |version| format!(" version {version}"));
+    print(&match was_current {
+        true => format!("the tables already have{version}\n"),
+        false => format!("the tables have{version} now\n"),
+    })
+}
+
+/// Returns the space of deleted data to the disk.
+pub(crate) async fn vacuum(location: &Location, json: bool) -> Result<Exit, Failure> {
+    existing(location)?;
+    let store = location.open()?;
+    let before = store.storage().await?.map_or(0, |storage| storage.bytes);
+    store.vacuum().await?;
+    let after = store.storage().await?.map_or(0, |storage| storage.bytes);
+    if json {
+        return print(&lines([json!({ "bytes_before": before, "bytes": after })]));
+    }
+    print(&format!("{} before, {} now\n", size(before), size(after)))
+}
+
+/// Prunes all threads by `prune`, which returns the number of deleted checkpoints.
+pub(crate) async fn prune(
+    location: &Location,
+    (yes, json): (bool, bool),
+    prune: impl AsyncFn(Arc<dyn Checkpointer>, &ThreadId) -> Result<usize, Failure>,
+) -> Result<Exit, Failure> {
+    existing(location)?;
+    let store = location.open()?;
+    let names = store.names().await?;
+    let of_all = format!("delete older checkpoints of {}", count(names.len(), "thread"));
+    if !names.is_empty() && !thread_admin::allowed(&of_all, yes)? {
+        return Ok(Exit::Interrupted);
+    }
+    let (mut checkpoints, mut threads, mut failed) = (0, 0, None);
+    for name in &names {
+        match prune(store.clone(), name).await {
+            Ok(0) => {}
+            Ok(pruned) => (checkpoints, threads) = (checkpoints + pruned, threads + 1),
+            // The others are pruned all the same.
+            Err(failure) => {
+                print_note(&format!("not pruned: {}", failure.message));
+                failed = Some(failure.exit);
+            }
+        }
+    }
+    let text = match json {
+        true => lines([json!({ "pruned": checkpoints, "threads": threads })]),
+        false => format!("pruned {} of {}\n", count(checkpoints, "checkpoint"), count(threads, "thread")),
+    };
+    print(&text)?;
+    Ok(failed.unwrap_or(Exit::Ok))
+}
+
+/// Opens the database for reading.
+fn existing(location: &Location) -> Result<Arc<dyn Checkpointer>, Failure> {
+    location.look()?.ok_or_else(|| absent(location))
+}
+
+fn absent(location: &Location) -> Failure {
+    let db = location.db();
+    Failure::new(Exit::Database, format!("the database `{db}` does not exist"))
+}
+
+fn count(number: impl TryInto<u64>, noun: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Formats a number of bytes.
+fn size(bytes: u64) -> String {
+    indicatif::HumanBytes(bytes).to_string()
+}

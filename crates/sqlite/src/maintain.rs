@@ -1,0 +1,44 @@
+//! The file as a whole: its size, its integrity, and its free space.
+
+use superstep_checkpoint::{CheckpointError, Storage};
+
+use crate::{database::Database, error, open::VERSION};
+
+/// The maximum number of damages that are named.
+const DAMAGES: u32 = 3;
+
+impl Database {
+    /// Returns the size of the file, with that of its log.
+    pub(crate) fn storage(&self) -> Result<Storage, CheckpointError> {
+        let pages = "SELECT page_count * page_size, freelist_count * page_size
+                     FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
+        let numbers = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        let (bytes, free) = self
+            .connection
+            .query_row(pages, [], numbers)
+            .map_err(|cause| error::database(&self.place, "read the size", cause))?;
+        let version = u32::try_from(VERSION).expect("there are few versions");
+        let [bytes, free] = [bytes, free].map(|number| u64::try_from(number).unwrap_or(0));
+        Ok(Storage::new("SQLite", version, bytes, Some(free)))
+    }
+
+    /// Verifies all pages and indexes.
+    pub(crate) fn verify(&self) -> Result<(), CheckpointError> {
+        let refused = |cause| error::database(&self.place, "verify the file", cause);
+        let check = format!("PRAGMA integrity_check({DAMAGES})");
+        let mut check = self.connection.prepare(&check).map_err(refused)?;
+        let found = check.query_map([], |row| row.get::<_, String>(0)).map_err(refused)?;
+        let found = found.collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        match found.as_slice() {
+            [ok] if ok == "ok" => Ok(()),
+            damages => Err(error::damaged_file(&self.place, &damages.join("; "))),
+        }
+    }
+
+    /// Rewrites the file without its free space.
+    pub(crate) fn vacuum(&mut self) -> Result<(), CheckpointError> {
+        self.writable()?;
+        let refused = |cause| error::database(&self.place, "vacuum the file", cause);
+        self.connection.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)").map_err(refused)
+    }
+}
