@@ -64,6 +64,10 @@ new-project:
 mcp:
     sh tests/it/mcp/install.sh target/mcp
 
+# A collector of OpenTelemetry with a page for traces, and a trace in it; installs Phoenix from PyPI the first time.
+traces:
+    sh examples/telemetry.sh
+
 # LangGraph for Python, for the test of the page that compares programs.
 langgraph:
     sh tests/it/langgraph/install.sh target/langgraph
