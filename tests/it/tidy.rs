@@ -53,7 +53,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
 ];
 
 /// The dependencies that only certain crates may have.
-const SECRETS: [(&str, &[&str]); 7] = [
+const SECRETS: [(&str, &[&str]); 8] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-sqlite"]),
     ("tokio-postgres", &["superstep-postgres"]),
