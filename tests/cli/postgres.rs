@@ -9,6 +9,9 @@ use crate::support::{Place, Ran, ended};
 /// The password in the URL.
 const SECRET: &str = "s3cret";
 
+/// An input whose run waits for an approval.
+const LARGE: &str = r#"{"items": [{"name": "tea", "euros": 100}]}"#;
+
 #[track_caller]
 pub(crate) fn assert_secret(ran: &Ran) {
     assert!(!ran.stdout.contains(SECRET) && !ran.stderr.contains(SECRET), "{ran:?}");
@@ -57,7 +60,7 @@ async fn a_url_is_a_database_of_every_command_and_in_no_output() {
     // A flag is the same, and suggested commands name the database without it.
     let flag = place.run(&["state", "x", "--db", &url]).await;
     assert_secret(&flag);
-    assert_unknown(&flag, "see `superstep threads --db postgres://");
+    assert_unknown(&flag, "see `superstep threads  # with the URL of postgres://");
     let elsewhere = place.run(&["threads", "--db", "postgres://a:s3cret@127.0.0.1:1/x"]).await;
     assert_secret(&elsewhere);
     assert!(elsewhere.code != Some(0) && elsewhere.stderr.contains("127.0.0.1:1/x"), "{elsewhere:?}");
@@ -70,4 +73,50 @@ async fn a_program_with_graphs_of_its_own_takes_a_url() {
     let ran = place.own(&["threads", "--db", &server.url()]).await;
     assert_secret(&ran);
     ran.ok();
+}
+
+/// The decisions of a user belong to one database under one name, and the mark of an imported thread to the database.
+#[tokio::test]
+async fn a_server_under_another_name_and_another_server_under_the_same_name_are_not_trusted() {
+    if server::shared().is_none() {
+        return;
+    }
+    let [one, two] = [(); 2].map(|()| server::Server::start(&["fsync=off"]).unwrap());
+    let place = Place::new();
+    let alias = place.beside("server");
+    std::os::unix::fs::symlink(one.folder(), &alias).unwrap();
+    let (url, other_name) = (one.url(), server::url_of(&alias));
+    let own = async |url: &str, args: &[&str]| {
+        let ran = ended(place.own_command(args).env("SUPERSTEP_DB", url)).await;
+        assert_secret(&ran);
+        ran
+    };
+    let run = ["run", "orders", "--input", LARGE, "--thread", "o"];
+    own(&url, &run).await;
+    let text = ended(place.command(&["export", "o"]).env("SUPERSTEP_DB", &url)).await.ok().stdout;
+    place.file("o.jsonl", &text);
+    ended(place.command(&["import", "o.jsonl", "--as", "forged"]).env("SUPERSTEP_DB", &url)).await.ok();
+    for name in [&url, &other_name] {
+        let refused = own(name, &["answer", "forged", "approve", "true"]).await;
+        assert!(
+            refused.code == Some(2) && refused.stderr.contains("was imported from a file"),
+            "{refused:?}"
+        );
+    }
+    let unknown = own(&other_name, &["answer", "o", "approve", "true"]).await;
+    let error = "this program did not create the database";
+    assert!(unknown.code == Some(2) && unknown.stderr.contains(error), "{unknown:?}");
+    // A suggested command has no URL, and needs none.
+    assert!(!unknown.stderr.contains("--db"), "{unknown:?}");
+    own(&other_name, &["answer", "o", "approve", "true", "--trust"]).await.ok();
+    assert_eq!(own(&other_name, &["answer", "forged", "approve", "true"]).await.code, Some(2));
+
+    // Another person's database gets the name.
+    let mut stranger = place.own_command(&run);
+    stranger.env("SUPERSTEP_STATE_DIR", place.beside("stranger")).env("SUPERSTEP_DB", two.url());
+    ended(&mut stranger).await;
+    std::fs::remove_file(&alias).unwrap();
+    std::os::unix::fs::symlink(two.folder(), &alias).unwrap();
+    let swapped = own(&other_name, &["answer", "o", "approve", "true"]).await;
+    assert!(swapped.code == Some(2) && swapped.stderr.contains(error), "{swapped:?}");
 }

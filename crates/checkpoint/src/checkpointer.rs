@@ -4,7 +4,7 @@
 
 use std::{any::Any, collections::BTreeMap, fmt};
 
-use futures::future::BoxFuture;
+use futures::{future::BoxFuture, stream::BoxStream};
 use rand::{TryRng as _, rngs::SysRng};
 use superstep_state::RawJson;
 
@@ -242,6 +242,17 @@ pub trait Checkpointer: Send + Sync + 'static {
         thread: &ThreadId,
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>>;
+
+    /// Returns a stream that wakes a process that follows the thread. `None`, which is the default, if the storage cannot do so:
+    /// the caller then reads the thread at intervals.
+    ///
+    /// An item follows each commit, record and end of a lease of the thread, by any process. The first one arrives as soon as later
+    /// ones are noticed, so that a caller that reads the thread after each item misses nothing. Several may be one item, and some have
+    /// no cause. The stream ends when the checkpointer is dropped.
+    fn changes(&self, thread: &ThreadId) -> Option<BoxStream<'static, ()>> {
+        let _ = thread;
+        None
+    }
 
     /// Returns the heads of all threads, newest first by [`CheckpointMeta::created_ms`], then by name. Those
     /// of subgraphs are not among them.

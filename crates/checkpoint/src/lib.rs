@@ -50,7 +50,8 @@ pub mod internal {
         heads::Heads,
         history::{input_ids, input_metadata},
         ids::SEPARATOR,
-        store::words::best,
+        store::meaning::{vector_bytes, vector_of},
+        store::words::{Candidate, best, ranked},
         trace::request,
     };
 

@@ -4,7 +4,7 @@
 
 mod error;
 mod filter;
-mod meaning;
+pub(crate) mod meaning;
 mod memory;
 mod namespace;
 mod prepare;

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use futures::future::BoxFuture;
+use futures::{future::BoxFuture, stream::BoxStream};
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
     LoadedHead, Prune, TaskKey, TaskRecord, ThreadId, internal::Heads,
@@ -16,7 +16,7 @@ use superstep_state::RawJson;
 use crate::{
     PostgresOptions,
     database::Open,
-    error, leases,
+    error, follow, leases,
     leases::LeaseGuard,
     location::Location,
     maintain, read,
@@ -81,7 +81,19 @@ impl PostgresCheckpointer {
         let heads = Arc::new(Mutex::new(Heads::new(options.head_states_bytes)));
         let Some(open) = Open::new(options)? else { return Ok(None) };
         open.service.spawn(leases::renew(Arc::downgrade(&open.database)));
+        open.service.spawn(follow::listen(open.database.options.clone(), open.database.followed.clone()));
         Ok(Some(Self { open, heads }))
+    }
+
+    /// Returns the random text that distinguishes this schema from others, under whatever name its server is reached. A copy of the
+    /// database has the same.
+    pub fn identity(&self) -> &str {
+        &self.open.database.tables().identity
+    }
+
+    /// Returns whether this opening has created the tables.
+    pub fn is_new(&self) -> bool {
+        self.open.database.tables().are_new
     }
 
     pub(crate) fn opened(&self) -> &Open {
@@ -211,6 +223,11 @@ impl Checkpointer for PostgresCheckpointer {
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
         let (database, thread) = (self.open.database.clone(), thread.clone());
         Box::pin(self.open.run(async move { read::history(&database, &thread, &range).await }))
+    }
+
+    fn changes(&self, thread: &ThreadId) -> Option<BoxStream<'static, ()>> {
+        let database = &self.open.database;
+        Some(database.followed.follow(database.follow_key(thread)))
     }
 
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {

@@ -4,7 +4,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::{
     PostgresOptions, error,
     error::Failed,
+    follow::{self, Followed},
     leases::{Fence, Held},
     location::Location,
     query::Query,
@@ -45,16 +46,27 @@ const DELAY: Duration = Duration::from_secs(5);
 pub(crate) struct Database {
     pub(crate) place: Location,
     pub(crate) options: PostgresOptions,
+    /// What is known since the first connection.
+    tables: OnceLock<Tables>,
     pool: Pool,
     /// The connection that renews leases, which waits for no other request.
     renewals: Pool,
     /// The name of this opening of the database among the owners of leases.
     pub(crate) owner: String,
     pub(crate) held: Held,
+    pub(crate) followed: Arc<Followed>,
     /// The rows of threads as they were last seen. A write checks that they are current.
     rows: Mutex<LruCache<ThreadId, ThreadRow>>,
     /// Keys for new threads.
     keys: Mutex<std::ops::Range<i64>>,
+}
+
+/// The tables of a schema, as they were found.
+pub(crate) struct Tables {
+    /// The random number that distinguishes the schema from others.
+    pub(crate) identity: String,
+    /// This opening has created them.
+    pub(crate) are_new: bool,
 }
 
 /// Repeats an attempt while its failures are temporary and time is left.
@@ -110,6 +122,8 @@ impl Database {
         let database = Self {
             owner: owner()?,
             held: Held::default(),
+            followed: Arc::default(),
+            tables: OnceLock::new(),
             rows: Mutex::new(LruCache::new(KNOWN_ROWS)),
             keys: Mutex::new(0..0),
             place,
@@ -133,22 +147,27 @@ impl Database {
     async fn prepare(&self) -> Result<bool, Failed> {
         let mut session = self.session().await?;
         session.enter();
-        if !self.options.read_only {
-            schema::make(session.client(), &self.place).await?;
-            session.leave();
-            return Ok(true);
-        }
-        let is_current = schema::is_current(session.client(), &self.place).await?;
+        let client = session.client();
+        let are_new = if self.options.read_only {
+            match schema::is_current(client, &self.place).await? {
+                Some(true) => false,
+                None => return Ok(false),
+                Some(false) => {
+                    let why = "its tables are of an older version; open it for writing once";
+                    return Err(error::not_ours(&self.place, why).into());
+                }
+            }
+        } else {
+            schema::make(client, &self.place).await?
+        };
+        let identity = schema::identity(client, &self.place).await?;
         session.leave();
-        match is_current {
-            Some(true) => Ok(true),
-            None => Ok(false),
-            Some(false) => Err(error::not_ours(
-                &self.place,
-                "its tables are of an older version; open it for writing once",
-            )
-            .into()),
-        }
+        let _ = self.tables.set(Tables { identity, are_new });
+        Ok(true)
+    }
+
+    pub(crate) fn tables(&self) -> &Tables {
+        self.tables.get().expect("they are read before the database is used")
     }
 
     /// Takes a connection of the pool.
@@ -177,6 +196,11 @@ impl Database {
             self.pool.retain(|_, _| false);
         }
         done
+    }
+
+    /// Returns the key of the followers of a thread.
+    pub(crate) fn follow_key(&self, thread: &ThreadId) -> i64 {
+        follow::key(self.place.schema(), thread)
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), CheckpointError> {

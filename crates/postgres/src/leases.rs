@@ -28,6 +28,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::{
     database::{Database, Open, repeated},
     error::Failed,
+    follow::notify,
     query::Query,
     rows::name_of,
     service::Service,
@@ -86,7 +87,9 @@ async fn release(database: &Database, thread: &ThreadId, token: i64) -> Result<(
     let session = database.session().await?;
     let name = name_of(thread);
     let mut query = Query::new();
+    let key = database.follow_key(thread);
     query.sql("DELETE FROM leases WHERE hash = sha256(").bytes(&name).sql(") AND token = ").int(&token);
+    notify(query.sql(" RETURNING "), &key);
     query.rows(session.client()).await?;
     Ok(())
 }

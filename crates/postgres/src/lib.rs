@@ -5,6 +5,7 @@
 mod checkpointer;
 mod database;
 mod error;
+mod follow;
 #[doc(hidden)]
 pub mod internal;
 mod leases;

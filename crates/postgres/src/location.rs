@@ -18,7 +18,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// A schema of a database on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
-    database: String,
+    /// `None` if it has the name of the user, which is in no message.
+    database: Option<String>,
     server: String,
     schema: String,
 }
@@ -46,18 +47,21 @@ impl Location {
             #[cfg(unix)]
             Host::Unix(path) => path.display().to_string(),
         };
-        let hosts: Vec<String> = config.get_hosts().iter().map(named).collect();
+        let mut hosts: Vec<String> = config.get_hosts().iter().map(named).collect();
         if hosts.iter().any(|host| host.contains('@')) {
             return Err(error::wrong_url("its password has an `@`; write it as `%40`"));
         }
         if hosts.is_empty() && config.get_hostaddrs().is_empty() {
             return Err(error::wrong_url("it names no server"));
         }
+        if hosts.is_empty() {
+            hosts = config.get_hostaddrs().iter().map(ToString::to_string).collect();
+        }
         let ports = config.get_ports();
         let port = |nth: usize| ports.get(nth).or(ports.first()).copied().unwrap_or(5432);
         let server = hosts.iter().enumerate().map(|(nth, host)| format!("{host}:{}", port(nth)));
         let server = server.collect::<Vec<_>>().join(",");
-        let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres").to_owned();
+        let database = config.get_dbname().map(str::to_owned);
         #[cfg(unix)]
         if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
             // A socket of the file system has no name to verify.
@@ -83,7 +87,7 @@ impl Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "postgres://{}/{}", self.server, self.database)?;
+        write!(f, "postgres://{}/{}", self.server, self.database.as_deref().unwrap_or_default())?;
         if self.schema != "superstep" { write!(f, ", schema {}", self.schema) } else { Ok(()) }
     }
 }
@@ -96,6 +100,8 @@ mod tests {
     fn no_message_has_the_password_or_the_user() {
         for url in [
             "postgres://ada:s3cret@db.example:6543/app",
+            "postgres://ada:s3cret@db.example",
+            "postgres:///?user=ada&password=s3cret&hostaddr=10.0.0.1",
             "postgres://ada:s3cret@x@db.example/app",
             "postgres://ada:s3cret/x@db.example/app",
             "postgres://ada:s3cret@db.example:s3cret/app",
@@ -112,6 +118,8 @@ mod tests {
         }
         let (location, _) = Location::parse(&"postgres://ada:s3cret@db.example:6543/app".into()).unwrap();
         assert_eq!(location.to_string(), "postgres://db.example:6543/app");
+        let (location, _) = Location::parse(&"postgres:///app?hostaddr=10.0.0.1".into()).unwrap();
+        assert_eq!(location.to_string(), "postgres://10.0.0.1:5432/app");
     }
 
     #[test]

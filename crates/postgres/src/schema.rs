@@ -22,12 +22,23 @@ pub(crate) async fn is_current(client: Client<'_>, place: &Location) -> Result<O
     Ok(version(client, place).await?.map(|version| version == VERSIONS.len()))
 }
 
-/// Creates or migrates the tables, one process at a time.
+/// Returns the random number that distinguishes the schema from others.
+///
+/// # Errors    It was removed.
+pub(crate) async fn identity(client: Client<'_>, place: &Location) -> Result<String, Failed> {
+    let mut query = Query::new();
+    query.sql("SELECT id FROM identity");
+    let row = query.row(client).await?;
+    let lost = "the table `identity` has no row; restore it from a backup, or insert a random text";
+    Ok(row.ok_or_else(|| error::not_ours(place, lost))?.try_get(0)?)
+}
+
+/// Creates or migrates the tables, one process at a time. Returns whether it has created them.
 ///
 /// # Errors    See [`is_current`].
-pub(crate) async fn make(client: Client<'_>, place: &Location) -> Result<(), Failed> {
+pub(crate) async fn make(client: Client<'_>, place: &Location) -> Result<bool, Failed> {
     if is_current(client, place).await? == Some(true) {
-        return Ok(());
+        return Ok(false);
     }
     client.batch_execute("BEGIN").await?;
     // Until the end of the transaction.
@@ -57,7 +68,8 @@ pub(crate) async fn make(client: Client<'_>, place: &Location) -> Result<(), Fai
     let mut update = Query::new();
     update.sql("UPDATE versions SET version = ").int(&now).sql(" WHERE part = 'superstep'");
     update.rows(client).await?;
-    client.batch_execute("COMMIT").await
+    client.batch_execute("COMMIT").await?;
+    Ok(found == 0)
 }
 
 /// Returns the version of the tables; `None` if there are none.

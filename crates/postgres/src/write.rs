@@ -13,6 +13,7 @@ use crate::{
     database::{Database, repeated},
     error,
     error::Failed,
+    follow::notify,
     leases::Fence,
     query::Query,
     rows::{CheckpointRow, SHARE, THREAD, ThreadRow, column_of, name_of, task_sum},
@@ -102,6 +103,7 @@ impl<'a> Planned<'a> {
         fence: Option<(&'a Fence, &'a &'a [u8])>,
         name: &'a &'a [u8],
         source: &'a &'static str,
+        followers: &'a i64,
     ) -> Query<'a> {
         let Self { new, before, after, parent, recorded, tasks, sums } = self;
         let mut query = Query::new();
@@ -177,7 +179,8 @@ impl<'a> Planned<'a> {
                 .int(&after.head);
             query.sql(", ").int(&tasks.share).sql(" FROM head)");
         }
-        query.sql(" SELECT key FROM head");
+        notify(query.sql(" SELECT "), followers);
+        query.sql(" FROM head");
         query
     }
 }
@@ -301,11 +304,12 @@ async fn append(
 ) -> Result<Appended, Failed> {
     let name = name_of(&plan[0].new.thread);
     let root = fence.map(Fence::name).unwrap_or_default();
+    let followers = database.follow_key(&plan[0].new.thread);
     let sources: Vec<&'static str> = plan.iter().map(|next| next.new.source.as_str()).collect();
     let queries: Vec<_> = plan
         .iter()
         .zip(&sources)
-        .map(|(next, source)| next.query(fence.map(|fence| (fence, &root)), &name, source))
+        .map(|(next, source)| next.query(fence.map(|fence| (fence, &root)), &name, source, &followers))
         .collect();
     let mut prepared: Vec<Statement> = Vec::with_capacity(queries.len());
     for query in &queries {
@@ -506,6 +510,7 @@ async fn at_head<'a>(
     database.check_writable()?;
     let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(checkpoint) };
     let id = column_of(checkpoint).ok_or_else(conflict)?;
+    let followers = database.follow_key(thread);
     repeated!(database, format!("record tasks of thread `{thread}`"), |_nth| async {
         let mut session = database.session().await?;
         let known = database.known(thread).filter(|row| row.head == id);
@@ -515,7 +520,7 @@ async fn at_head<'a>(
                 None => find(database, &session, thread).await?,
             };
             let Some(row) = row.filter(|row| row.head == id) else { break };
-            let written = put(&mut session, row.key, id, &write(row.key, id), fence).await?;
+            let written = put(&mut session, row.key, id, &write(row.key, id), fence, followers).await?;
             if let Some(done) = written {
                 database.learn(thread, Some(row));
                 return Ok(done);
@@ -537,6 +542,7 @@ async fn put(
     checkpoint: i64,
     write: &Write<'_>,
     fence: Option<&Fence>,
+    followers: i64,
 ) -> Result<Option<bool>, Failed> {
     let mut lock = Query::new();
     lock.sql("SELECT key FROM threads WHERE key = ").int(&thread).sql(" FOR NO KEY UPDATE");
@@ -620,7 +626,9 @@ async fn put(
         }
     }
     query.sql("ON CONFLICT (thread, checkpoint) DO UPDATE SET sum = task_sums.sum + excluded.sum) ");
-    query.sql("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM put)");
+    query.sql("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM put), CASE WHEN EXISTS (SELECT FROM put) THEN ");
+    notify(&mut query, &followers);
+    query.sql(" END");
     let (locked, prepared) = (lock.prepare(session.client()).await?, query.prepare(session.client()).await?);
     session.enter();
     let client = session.client();

@@ -32,6 +32,7 @@ guides! {
     postgres = "docs/postgres.md";
     #[cfg(all(feature = "agent", feature = "worker"))]
     workers = "docs/workers.md";
+    savers = "docs/savers.md";
     #[cfg(feature = "agent")]
     presets = "docs/presets.md";
     #[cfg(feature = "agent")]

@@ -1,14 +1,18 @@
 //! The conformance suites of [`Checkpointer`], of [`Store`](superstep_graph::Store), and of
 //! [`LongTermMemory`](superstep_agent::deps::LongTermMemory).
 //!
-//! Start at [`check`], [`check_store`] or [`check_memory`]; [`check_operations`] and
-//! [`check_store_operations`] cover random sequences.
+//! Start at the macro [`conformance!`](crate::conformance!), which generates all tests of a checkpointer or a store, or at
+//! [`check_memory`].
 
 mod branches;
 mod children;
 mod commits;
+mod crashes;
 mod fixture;
+#[doc(hidden)]
+pub mod kit;
 mod listing;
+mod load;
 mod memories;
 mod operations;
 mod pruning;
@@ -22,9 +26,11 @@ use futures::{FutureExt, future::BoxFuture};
 use superstep_graph::Checkpointer;
 
 pub use self::{
+    crashes::check_crashes,
+    load::check_load,
     memories::check_memory,
     operations::{check_operations, check_some_operations},
-    stores::{check_store, check_store_operations},
+    stores::{check_some_store_operations, check_store, check_store_operations},
 };
 
 /// Runs every case of the contract, each on a store of its own.
@@ -74,20 +80,22 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use superstep_graph::MemoryCheckpointer;
+    use superstep_graph::{MemoryCheckpointer, MemoryStore};
 
     use super::*;
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn memory_conforms() {
-        check(async || Arc::new(MemoryCheckpointer::new()) as Arc<dyn Checkpointer>).await;
-    }
+    crate::conformance!(
+        checkpointer memory,
+        place = Some(Arc::new(MemoryCheckpointer::new())),
+        open = async |place: &Arc<MemoryCheckpointer>| place.clone(),
+    );
 
-    #[test]
-    fn memory_conforms_under_any_operations() {
-        check_operations(
-            async || (Arc::new(MemoryCheckpointer::new()) as Arc<dyn Checkpointer>, ()),
-            async |store, ()| store,
-        );
-    }
+    /// A store in memory, once it was opened.
+    type Opened = std::sync::OnceLock<Arc<MemoryStore>>;
+
+    crate::conformance!(
+        store memory_store,
+        place = Some(Opened::new()),
+        open = async |place: &Opened, options| place.get_or_init(|| Arc::new(MemoryStore::with(options))).clone(),
+    );
 }

@@ -20,6 +20,18 @@ pub trait Embed: Send + Sync + 'static {
     fn embed<'a>(&'a self, texts: &'a [String]) -> BoxFuture<'a, Result<Vec<Vec<f32>>, EmbedError>>;
 }
 
+/// Returns a direction as databases store it: floats of 32 bits, little-endian.
+pub fn vector_bytes(vector: &Vector) -> Vec<u8> {
+    vector.direction.iter().flat_map(|float| float.to_le_bytes()).collect()
+}
+
+/// Reads the direction that [`vector_bytes`] wrote; `None` if the bytes are not floats.
+pub fn vector_of(model: &str, bytes: &[u8]) -> Option<Vector> {
+    let (floats, rest) = bytes.as_chunks::<4>();
+    let direction = floats.iter().map(|float| f32::from_le_bytes(*float)).collect();
+    rest.is_empty().then(|| Vector { model: model.to_owned(), direction })
+}
+
 /// The embedding of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vector {

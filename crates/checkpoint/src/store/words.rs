@@ -48,6 +48,35 @@ pub fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<(i64, Option<f64>
     hits.into_iter().skip(search.offset).take(search.limit).map(|(id, score)| (id, Some(score))).collect()
 }
 
+/// An item that has one of the words of a query.
+pub struct Candidate<P> {
+    /// The id of its row.
+    pub id: i64,
+    /// Whether it passes the filters. One that does not still counts for the scores of others.
+    pub fits: bool,
+    /// Its namespace and key, in whose order equal scores are.
+    pub place: P,
+    /// The number of occurrences of each term.
+    pub counts: Vec<u32>,
+    /// The number of its words.
+    pub len: u32,
+}
+
+/// Returns those of the candidates that a search wants, with their scores. `having` counts the items with each term.
+pub fn ranked<P: Ord>(
+    mut found: Vec<Candidate<P>>,
+    having: &[u64],
+    scope: Scope,
+    search: &Search,
+) -> Vec<(i64, Option<f64>)> {
+    found.sort_by(|a, b| a.place.cmp(&b.place));
+    let counts: Vec<_> =
+        found.iter_mut().map(|found| (std::mem::take(&mut found.counts), found.len)).collect();
+    let scores = bm25(&counts, having, scope);
+    let fitting = found.into_iter().zip(scores).filter(|(found, _)| found.fits);
+    best(fitting.map(|(found, score)| (found.id, score)).collect(), search)
+}
+
 /// The counted words of an item.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {

@@ -3,11 +3,13 @@
 //! Start at [`watch_of`].
 
 use std::{
+    future::pending,
     io::{self, Write},
     sync::Arc,
     time::Duration,
 };
 
+use futures::{StreamExt as _, stream::BoxStream};
 use serde_json::json;
 use superstep::{
     CheckpointId, Checkpointer, History, RunOptions, ThreadId,
@@ -30,8 +32,11 @@ use crate::{
     session::signals,
 };
 
-/// The time between two readings of the head of the thread.
+/// The time between two readings of the head of the thread, if the database does not report changes.
 const INTERVAL: Duration = Duration::from_millis(500);
+
+/// The same if it does: the end of a process that was killed is not reported.
+const LONG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The number of checkpoints that are read at once.
 const PAGE: usize = 100;
@@ -63,6 +68,8 @@ pub(crate) async fn watch_of(
     let mut shown: Option<CheckpointId> = None;
     // No process ran the thread after the head was read.
     let mut is_idle = false;
+    let mut changes = store.changes(&thread);
+    let interval = if changes.is_some() { LONG_INTERVAL } else { INTERVAL };
     loop {
         let new = newer(&*store, &thread, shown).await?;
         for meta in &new {
@@ -107,9 +114,21 @@ pub(crate) async fn watch_of(
         }
         tokio::select! {
             () = cancel.cancelled() => return Ok(Exit::Interrupted),
-            () = tokio::time::sleep(INTERVAL) => {}
+            () = next(&mut changes) => {}
+            () = tokio::time::sleep(interval) => {}
         }
     }
+}
+
+/// Waits for the next change; forever if none is reported.
+async fn next(changes: &mut Option<BoxStream<'static, ()>>) {
+    if let Some(reported) = changes
+        && reported.next().await.is_some()
+    {
+        return;
+    }
+    *changes = None;
+    pending().await
 }
 
 /// Returns whether a process is the writer of the thread.

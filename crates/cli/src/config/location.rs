@@ -3,13 +3,13 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
 use superstep::{
     CheckpointId, Checkpointer, ThreadId,
     checkpoint::CheckpointError,
-    postgres::{PostgresCheckpointer, PostgresOptions},
+    postgres::PostgresOptions,
     sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous},
     tools::make_private_folder,
 };
@@ -33,8 +33,6 @@ pub(crate) struct Location {
     /// Canonical.
     pub(crate) cwd: PathBuf,
     db: Db,
-    /// The connections to a server, once it is opened for writing.
-    server: OnceLock<Arc<dyn Checkpointer>>,
     /// The given flags, for suggested commands.
     given: LocationArgs,
 }
@@ -51,7 +49,7 @@ impl Location {
             Some(given) => Db::parse(given)?,
             None => Db::File(cwd.join(DATABASE)),
         };
-        Ok(Self { program: "superstep".to_owned(), cwd, db, server: OnceLock::new(), given })
+        Ok(Self { program: "superstep".to_owned(), cwd, db, given })
     }
 
     /// Resolves the database of a program with graphs of its own.
@@ -191,26 +189,22 @@ impl Location {
         private::check_database(file)
     }
 
-    /// Returns whether the database has been created.
-    ///
-    /// # Errors    The server cannot be reached.
-    pub(crate) fn exists(&self) -> Result<bool, Failure> {
-        match &self.db {
-            Db::File(file) => Ok(file.exists()),
-            Db::Server(_) => Ok(self.look()?.is_some()),
-        }
-    }
-
     /// Opens the database, and creates it if absent.
     pub(crate) fn open(&self) -> Result<Arc<dyn Checkpointer>, Failure> {
+        Ok(self.open_or_create()?.0)
+    }
+
+    /// Opens the database, and creates it if absent, which is the second part of the result.
+    pub(crate) fn open_or_create(&self) -> Result<(Arc<dyn Checkpointer>, bool), Failure> {
         match &self.db {
-            Db::File(file) => Ok(Arc::new(SqliteCheckpointer::open(self.made(file)?)?)),
+            Db::File(file) => {
+                let is_new = !file.exists();
+                Ok((Arc::new(SqliteCheckpointer::open(self.made(file)?)?), is_new))
+            }
             Db::Server(server) => {
-                if let Some(open) = self.server.get() {
-                    return Ok(open.clone());
-                }
-                let open = Arc::new(PostgresCheckpointer::open(server.options.clone())?);
-                Ok(self.server.get_or_init(|| open).clone())
+                let open = server.open()?;
+                let is_new = open.is_new();
+                Ok((open, is_new))
             }
         }
     }
@@ -254,11 +248,7 @@ impl Location {
                 self.check(file)?;
                 Ok(Some(Arc::new(SqliteCheckpointer::open_read_only(file)?)))
             }
-            Db::Server(server) => {
-                let options = PostgresOptions { read_only: true, ..server.options.clone() };
-                let found = PostgresCheckpointer::find(options)?;
-                Ok(found.map(|store| Arc::new(store) as Arc<dyn Checkpointer>))
-            }
+            Db::Server(server) => Ok(server.look()?.map(|store| store as Arc<dyn Checkpointer>)),
         }
     }
 
@@ -301,7 +291,8 @@ impl Location {
             text.push_str(&quoted(word));
         };
         words.iter().for_each(|word| add(word));
-        let db = self.given.db.as_ref().map(|_| self.db.argument());
+        // The URL of a server is a secret.
+        let db = self.db.file().filter(|_| self.has_own_db()).map(|file| file.to_string_lossy().into_owned());
         let cwd = self.given.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
         for (flag, path) in [("--db", db), ("--cwd", cwd)] {
             if let Some(path) = path {
@@ -310,7 +301,7 @@ impl Location {
                 add(&if path.starts_with('-') { format!("./{path}") } else { path });
             }
         }
-        text
+        text + &self.db.remark().unwrap_or_default()
     }
 }
 

@@ -25,8 +25,7 @@ impl Location {
         thread: Option<&ThreadId>,
         trust: bool,
     ) -> Result<Arc<dyn Checkpointer>, Failure> {
-        let is_new = !self.exists()?;
-        let store = self.open()?;
+        let (store, is_new) = self.open_or_create()?;
         match thread {
             Some(thread) => self.check_own(&*store, thread, is_new || trust).await?,
             None if is_new || trust => self.record_own()?,

@@ -3,13 +3,17 @@
 //! Start at [`Db`].
 
 use std::{
-    fmt,
+    env, fmt,
     path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
 };
 
-use superstep::{checkpoint::CheckpointError, postgres::PostgresOptions};
+use superstep::{
+    checkpoint::CheckpointError,
+    postgres::{PostgresCheckpointer, PostgresOptions},
+};
 
-use crate::args::db::DbArg;
+use crate::args::db::{DbArg, VARIABLE};
 
 /// The place of a database.
 #[derive(Clone)]
@@ -23,7 +27,47 @@ pub(crate) enum Db {
 pub(crate) struct Server {
     pub(crate) options: PostgresOptions,
     /// Its name without user and password.
-    name: String,
+    pub(crate) name: String,
+    /// The URL is that of the environment variable.
+    is_of_variable: bool,
+    opened: Arc<Opened>,
+}
+
+/// The connections to a server, once it is opened.
+#[derive(Default)]
+struct Opened {
+    for_reading: OnceLock<Arc<PostgresCheckpointer>>,
+    for_writing: OnceLock<Arc<PostgresCheckpointer>>,
+}
+
+impl Server {
+    /// Opens it for writing, and creates the tables if there are none.
+    pub(crate) fn open(&self) -> Result<Arc<PostgresCheckpointer>, CheckpointError> {
+        if let Some(open) = self.opened.for_writing.get() {
+            return Ok(open.clone());
+        }
+        let open = Arc::new(PostgresCheckpointer::open(self.options.clone())?);
+        Ok(self.opened.for_writing.get_or_init(|| open).clone())
+    }
+
+    /// Opens it for reading; `None` if there are no tables.
+    pub(crate) fn look(&self) -> Result<Option<Arc<PostgresCheckpointer>>, CheckpointError> {
+        if let Some(open) = self.opened.for_reading.get() {
+            return Ok(Some(open.clone()));
+        }
+        let options = PostgresOptions { read_only: true, ..self.options.clone() };
+        let found = PostgresCheckpointer::find(options)?.map(Arc::new);
+        Ok(found.map(|open| self.opened.for_reading.get_or_init(|| open).clone()))
+    }
+
+    /// Returns the identity of the schema, which is the same for all names of the server; `None` if there are no tables.
+    pub(crate) fn identity(&self) -> Result<Option<String>, CheckpointError> {
+        let open = match self.opened.for_writing.get() {
+            Some(open) => Some(open.clone()),
+            None => self.look()?,
+        };
+        Ok(open.map(|open| open.identity().to_owned()))
+    }
 }
 
 impl Db {
@@ -36,7 +80,8 @@ impl Db {
         }
         let options = PostgresOptions::new(given.0.to_string_lossy().into_owned());
         let name = options.location()?;
-        Ok(Self::Server(Server { options, name }))
+        let is_of_variable = env::var_os(VARIABLE).is_some_and(|url| url == given.0);
+        Ok(Self::Server(Server { options, name, is_of_variable, opened: Arc::default() }))
     }
 
     /// Returns the file; `None` if it is on a server.
@@ -47,11 +92,13 @@ impl Db {
         }
     }
 
-    /// Returns the argument for a suggested command, without user and password.
-    pub(crate) fn argument(&self) -> String {
+    /// Returns the remark behind a suggested command that needs the URL, which no output contains.
+    pub(crate) fn remark(&self) -> Option<String> {
         match self {
-            Self::File(file) => file.to_string_lossy().into_owned(),
-            Self::Server(server) => server.name.clone(),
+            Self::Server(server) if !server.is_of_variable => {
+                Some(format!("  # with the URL of {} in {VARIABLE}", server.name))
+            }
+            _ => None,
         }
     }
 }

@@ -7,8 +7,11 @@
 //!
 //! ```text
 //! $SUPERSTEP_STATE_DIR, or $XDG_STATE_HOME/superstep, or ~/.local/state/superstep
-//! └── threads/HASH.json       HASH: of the database's path and the thread's name
+//! └── threads/HASH.json       HASH: of the database's path, or of the identity in a server's schema, and the thread's name
 //! ```
+//!
+//! The decisions about a thread on a server belong to its database under one name of the server: another server may have a copy of the
+//! database. That a thread is from a file is known under every name.
 //!
 //! Start at [`Decided`].
 
@@ -51,13 +54,16 @@ const LONGEST: u64 = 1 << 20;
 /// Maximum number of settings, grants and answers stored per thread, the newest ones.
 const MOST: usize = 256;
 
+/// The beginning of the name of a database on a server, before its identity.
+const SERVER: &str = "postgres:";
+
 /// The stored decisions about one thread. A promise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
     database: String,
     /// The identity of the database file, because a copy has the same content, and another file may get its
-    /// name.
+    /// name; or the name of the server.
     file: String,
     thread: String,
     /// Hashes of the settings with which the user ran it.
@@ -98,8 +104,10 @@ impl Decided {
                 let identity = real.as_ref().and_then(|real| identity(&fs::metadata(real).ok()?));
                 (real, identity)
             }
-            // Its name is its identity: whoever can replace the server's database can write any thread.
-            Db::Server(_) => (Some(database.to_string().into()), Some("server".to_owned())),
+            Db::Server(server) => {
+                let identity = server.identity()?.map(|identity| format!("{SERVER}{identity}").into());
+                (identity, Some(server.name.clone()))
+            }
         };
         let (Some(real), Some(file)) = (real, identity) else {
             let record = Record { thread: thread.to_owned(), imported, ..Record::default() };
@@ -368,10 +376,15 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
         return Err(wrong(&"it is longer than 1 MiB"));
     }
     let record: Record = serde_json::from_str(&text).map_err(|cause| wrong(&cause))?;
-    let is_about = |record: &Record| {
-        [&record.database, &record.file, &record.thread] == [&empty.database, &empty.file, &empty.thread]
-    };
-    Ok(if is_about(&record) { record } else { empty.clone() })
+    let is_same = [&record.database, &record.thread] == [&empty.database, &empty.thread];
+    Ok(match is_same && record.file == empty.file {
+        true => record,
+        // The same database under another name of its server, or a copy of it.
+        false if is_same && record.database.starts_with(SERVER) => {
+            Record { imported: record.imported || empty.imported, ..empty.clone() }
+        }
+        false => empty.clone(),
+    })
 }
 
 /// Creates the folder of a file, accessible by its owner only.

@@ -1,18 +1,20 @@
 //! Operations on items inside a transaction.
 
-use std::error::Error;
+use std::{collections::BTreeMap, error::Error};
 
 use superstep_checkpoint::{
-    internal::{Cell, best, row_sum},
+    internal::{Cell, best, row_sum, vector_bytes, vector_of},
     store::{Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words},
 };
 use tokio_postgres::{Row, types::Type};
 
 use super::Stop;
-use crate::{error::CHECKSUM, location::Location, query::Query, session::Session};
-
-/// The number of items that are read at once.
-const PAGE: i64 = 256;
+use crate::{
+    error::CHECKSUM,
+    location::Location,
+    query::{Query, run_all},
+    session::Session,
+};
 
 /// The items of a database in its current transaction.
 pub(super) struct Items<'t> {
@@ -149,12 +151,8 @@ impl<'r> ItemRow<'r> {
 
     fn direction(&self, place: &Location) -> Result<Option<Vector>, StoreError> {
         let (Some(model), Some(bytes)) = (self.model, self.vector) else { return Ok(None) };
-        let (floats, rest) = bytes.as_chunks::<4>();
-        if !rest.is_empty() {
-            return Err(damaged(place, "a vector", "it is not made of floats of 32 bits"));
-        }
-        let direction = floats.iter().map(|float| f32::from_le_bytes(*float)).collect();
-        Ok(Some(Vector { model: model.to_owned(), direction }))
+        let vector = vector_of(model, bytes);
+        vector.map(Some).ok_or_else(|| damaged(place, "a vector", "it is not made of floats of 32 bits"))
     }
 }
 
@@ -180,11 +178,7 @@ impl Items<'_> {
                     Some(ReadyQuery::Words(terms)) => self.with_words(now_ms, search, terms).await?,
                     Some(ReadyQuery::Meaning(meant)) => self.with_meaning(now_ms, search, meant).await?,
                 };
-                let mut found = Vec::with_capacity(hits.len());
-                for (id, score) in hits {
-                    found.push(Found { item: self.load(now_ms, id, *refresh).await?, score });
-                }
-                Answer::Found(found)
+                Answer::Found(self.load(now_ms, &hits, *refresh).await?)
             }
             Step::List(which) => {
                 let mut query = Query::new();
@@ -216,7 +210,10 @@ impl Items<'_> {
         let Some(row) = self.find(namespace, key).await? else { return Ok(None) };
         let found = ItemRow::read(self.place, &row)?;
         match found.lives(now_ms) {
-            true if refresh => self.load(now_ms, found.id, true).await.map(Some),
+            true if refresh => {
+                let found = self.load(now_ms, &[(found.id, None)], true).await?;
+                Ok(found.into_iter().next().map(|found| found.item))
+            }
             true => Ok(Some(found.item(self.place)?)),
             false => Ok(None),
         }
@@ -234,10 +231,7 @@ impl Items<'_> {
         let id = row.first().map_or(Ok(0), |row| row.try_get(0))?;
         let living = before.filter(|before| before.lives(now_ms));
         let (value, words) = (new.value.to_string(), words(&new.text).collect::<Vec<_>>());
-        let vector: Option<Vec<u8>> = new
-            .vector
-            .as_ref()
-            .map(|vector| vector.direction.iter().flat_map(|float| float.to_le_bytes()).collect());
+        let vector = new.vector.as_ref().map(vector_bytes);
         let row = ItemRow {
             id,
             namespace: new.namespace.as_str().as_bytes(),
@@ -320,25 +314,39 @@ impl Items<'_> {
         Ok(())
     }
 
-    /// Reads an item that was found, and restarts its lifetime with `refresh`.
-    async fn load(&self, now_ms: i64, id: i64, refresh: bool) -> Result<Item, Stop> {
-        let mut query = Query::new();
-        query.sql("SELECT ").sql(ITEM).sql(" FROM store_items i WHERE id = ").int(&id);
-        let row = query.row(self.session.client()).await?.ok_or_else(|| changed(self.place, id))?;
-        let mut found = ItemRow::read(self.place, &row)?;
-        if let (true, Some(ttl)) = (refresh, found.ttl_ms) {
-            found.expires_ms = Some(now_ms.saturating_add(ttl));
-            let sum = found.sum();
-            let mut query = Query::new();
-            query
-                .sql("UPDATE store_items SET expires_ms = ")
-                .value(&found.expires_ms, Type::INT8)
-                .sql(", checksum = ")
-                .int(&sum);
-            query.sql(" WHERE id = ").int(&id);
-            query.rows(self.session.client()).await?;
+    /// Reads the items that were found, and restarts their lifetimes with `refresh`.
+    async fn load(&self, now_ms: i64, hits: &[Hit], refresh: bool) -> Result<Vec<Found>, Stop> {
+        if hits.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(found.item(self.place)?)
+        let ids = hits.iter().map(|(id, _)| *id).collect();
+        let mut query = Query::new();
+        query.sql("SELECT ").sql(ITEM).sql(" FROM store_items i WHERE id = ANY(").ints(&ids).sql(")");
+        let rows = query.rows(self.session.client()).await?;
+        let (mut items, mut refreshed) = (BTreeMap::new(), Vec::new());
+        for row in &rows {
+            let mut row = ItemRow::read(self.place, row)?;
+            if let (true, Some(ttl)) = (refresh, row.ttl_ms) {
+                row.expires_ms = Some(now_ms.saturating_add(ttl));
+                refreshed.push((row.id, row.expires_ms, row.sum()));
+            }
+            items.insert(row.id, row.item(self.place)?);
+        }
+        let updates: Vec<_> = refreshed
+            .iter()
+            .map(|(id, expires_ms, sum)| {
+                let mut query = Query::new();
+                query.sql("UPDATE store_items SET expires_ms = ").value(expires_ms, Type::INT8);
+                query.sql(", checksum = ").int(sum).sql(" WHERE id = ").int(id);
+                query
+            })
+            .collect();
+        run_all(&updates, self.session.client()).await?;
+        let found = hits.iter().map(|(id, score)| {
+            let item = items.remove(id).ok_or_else(|| changed(self.place, *id))?;
+            Ok(Found { item, score: *score })
+        });
+        found.collect()
     }
 
     async fn all(&self, now_ms: i64, search: &Search) -> Result<Vec<Hit>, Stop> {
@@ -383,29 +391,30 @@ impl Items<'_> {
         model: Option<&String>,
         mut read: impl FnMut(ItemRow<'_>) -> Result<bool, StoreError>,
     ) -> Result<(), Stop> {
-        let bounds = Bounds::of(search);
-        let mut last: Option<(Vec<u8>, Vec<u8>)> = None;
-        loop {
-            let mut query = Query::new();
-            query.sql("SELECT ").sql(ITEM).sql(" FROM store_items i WHERE ");
-            bounds.select(&mut query, &now_ms);
-            if let Some(model) = &model {
-                query.sql(" AND i.model = ").text(model);
-            }
-            if let Some((namespace, key)) = &last {
-                query.sql(" AND (i.namespace, i.key) > (").bytes(namespace).sql(", ").bytes(key).sql(")");
-            }
-            query.sql(" ORDER BY i.namespace, i.key LIMIT ").int(&PAGE);
-            let rows = query.rows(self.session.client()).await?;
+        let (bounds, client) = (Bounds::of(search), self.session.client());
+        let mut query = Query::new();
+        // The server sorts once.
+        query.sql("DECLARE found NO SCROLL CURSOR FOR SELECT ").sql(ITEM).sql(" FROM store_items i WHERE ");
+        bounds.select(&mut query, &now_ms);
+        if let Some(model) = &model {
+            query.sql(" AND i.model = ").text(model);
+        }
+        query.sql(" ORDER BY i.namespace, i.key");
+        query.rows(client).await?;
+        let mut fetch = Query::new();
+        fetch.sql("FETCH 256 FROM found");
+        'pages: loop {
+            let rows = fetch.rows(client).await?;
             for row in &rows {
                 if !read(ItemRow::read(self.place, row)?)? {
-                    return Ok(());
+                    break 'pages;
                 }
             }
-            let Some(end) = rows.last().filter(|_| rows.len() as i64 == PAGE) else { return Ok(()) };
-            let end = ItemRow::read(self.place, end)?;
-            last = Some((end.namespace.to_owned(), end.key.to_owned()));
+            if rows.is_empty() {
+                break;
+            }
         }
+        Ok(client.batch_execute("CLOSE found").await?)
     }
 }
 

@@ -3,8 +3,8 @@
 //! The server finds the items that have a word; this program counts and ranks, so that the result is that of the other stores.
 
 use superstep_checkpoint::{
-    internal::best,
-    store::{LOOKED_AT, Scope, Search, Words, bm25, finding},
+    internal::{self, ranked},
+    store::{LOOKED_AT, Scope, Search, Words, finding},
 };
 use tokio_postgres::types::Type;
 
@@ -14,14 +14,8 @@ use super::{
 };
 use crate::query::Query;
 
-/// An item that has one of the words.
-struct Candidate {
-    id: i64,
-    fits: bool,
-    place: (Vec<u8>, Vec<u8>),
-    counts: Vec<u32>,
-    len: u32,
-}
+/// An item that has one of the words, with its namespace and key.
+type Candidate = internal::Candidate<(Vec<u8>, Vec<u8>)>;
 
 impl Items<'_> {
     pub(super) async fn with_words(
@@ -37,12 +31,8 @@ impl Items<'_> {
             return Ok(Vec::new());
         }
         let scope = self.scope(now_ms, &bounds).await?;
-        let mut found = self.candidates(now_ms, search, &bounds, terms, &finding).await?;
-        found.sort_by(|a, b| a.place.cmp(&b.place));
-        let counts: Vec<_> = found.iter().map(|found| (found.counts.clone(), found.len)).collect();
-        let scores = bm25(&counts, &having, scope);
-        let fitting = found.into_iter().zip(scores).filter(|(found, _)| found.fits);
-        Ok(best(fitting.map(|(found, score)| (found.id, score)).collect(), search))
+        let found = self.candidates(now_ms, search, &bounds, terms, &finding).await?;
+        Ok(ranked(found, &having, scope, search))
     }
 
     /// Returns the number of live items in the scope, and of their words.

@@ -9,6 +9,7 @@
 mod conformance;
 mod crash;
 mod damage;
+mod follow;
 mod format;
 mod leases;
 mod maintain;

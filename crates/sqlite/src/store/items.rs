@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Params, Row, params, types::Value as Sql};
 use superstep_checkpoint::{
-    internal::best,
+    internal::{best, vector_bytes},
     store::{Answer, Found, Item, Namespace, NewItem, ReadyQuery, Search, Step, StoreError, Vector, words},
 };
 
@@ -113,7 +113,7 @@ impl Items<'_> {
         let updated_ms = NewItem::updated_ms(now_ms, living.map(|before| before.updated_ms));
         let expires_ms = new.ttl_ms.map(|ttl| now_ms.saturating_add(ttl));
         let value = new.value.to_string();
-        let vector = new.vector.as_ref().map(rows::write_vector);
+        let vector = new.vector.as_ref().map(vector_bytes);
         let model = new.vector.as_ref().map(|vector| vector.model.as_str());
         let text = words(&new.text).collect::<Vec<_>>();
         let count = new.words().len();

@@ -3,7 +3,10 @@
 use std::error::Error;
 
 use rusqlite::Row;
-use superstep_checkpoint::store::{Item, Namespace, StoreError, Vector};
+use superstep_checkpoint::{
+    internal::vector_of,
+    store::{Item, Namespace, StoreError, Vector},
+};
 
 use crate::{error::CHECKSUM, location::Location};
 
@@ -65,16 +68,8 @@ pub(super) fn vector(
 ) -> Result<Vector, StoreError> {
     let bytes = row.get_ref(column).map_err(|cause| damaged(place, "a vector", cause))?;
     let bytes = bytes.as_blob().map_err(|cause| damaged(place, "a vector", cause))?;
-    let (floats, rest) = bytes.as_chunks::<4>();
-    if !rest.is_empty() {
-        return Err(damaged(place, "a vector", "it is not made of floats of 32 bits"));
-    }
-    let direction = floats.iter().map(|float| f32::from_le_bytes(*float)).collect();
-    Ok(Vector { model: model.to_owned(), direction })
-}
-
-pub(super) fn write_vector(vector: &Vector) -> Vec<u8> {
-    vector.direction.iter().flat_map(|float| float.to_le_bytes()).collect()
+    let found = vector_of(model, bytes);
+    found.ok_or_else(|| damaged(place, "a vector", "it is not made of floats of 32 bits"))
 }
 
 fn damaged(place: &Location, part: &str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {

@@ -6,8 +6,8 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use rusqlite::Row;
 use superstep_checkpoint::{
-    internal::best,
-    store::{LOOKED_AT, Scope, Search, StoreError, Words, bm25, finding},
+    internal::{self, ranked},
+    store::{LOOKED_AT, Scope, Search, StoreError, Words, finding},
 };
 
 use super::{
@@ -23,14 +23,8 @@ struct Over {
     having: Vec<u64>,
 }
 
-/// An item that has one of the words.
-struct Candidate {
-    id: i64,
-    fits: bool,
-    place: (String, String),
-    counts: Vec<u32>,
-    len: u32,
-}
+/// An item that has one of the words, with its namespace and key.
+type Candidate = internal::Candidate<(String, String)>;
 
 impl Items<'_> {
     pub(super) fn with_words(
@@ -50,16 +44,12 @@ impl Items<'_> {
         if finding.is_empty() {
             return Ok(Vec::new());
         }
-        let mut found = if self.is_rare_here(search, scope, finding.iter().map(|term| &terms[*term]))? {
+        let found = if self.is_rare_here(search, scope, finding.iter().map(|term| &terms[*term]))? {
             self.scanned(now_ms, search, terms, &finding)?
         } else {
             self.matching(now_ms, search, terms, &finding)?
         };
-        found.sort_by(|a, b| a.place.cmp(&b.place));
-        let counts: Vec<_> = found.iter().map(|found| (found.counts.clone(), found.len)).collect();
-        let scores = bm25(&counts, &having, scope);
-        let fitting = found.into_iter().zip(scores).filter(|(found, _)| found.fits);
-        Ok(best(fitting.map(|(found, score)| (found.id, score)).collect(), search))
+        Ok(ranked(found, &having, scope, search))
     }
 
     /// Returns the number of live items in the scope, and of their words.

@@ -1,6 +1,6 @@
 //! The contract, on files and in memory.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use superstep_graph::{
     CheckpointId, Checkpointer, ThreadId,
@@ -8,40 +8,20 @@ use superstep_graph::{
     state::ChannelValue,
 };
 use superstep_sqlite::SqliteCheckpointer;
-use superstep_testing::conformance::{check, check_operations};
 
 use crate::support::{Folder, line, load, superstep};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_conforms() {
-    let folders = Mutex::new(Vec::new());
-    check(async || {
-        let folder = Folder::new();
-        let store = folder.open();
-        folders.lock().unwrap().push(folder);
-        Arc::new(store) as Arc<dyn Checkpointer>
-    })
-    .await;
-}
+superstep_testing::conformance!(
+    checkpointer file,
+    place = Some(Folder::new()),
+    open = async |folder: &Folder| folder.open(),
+);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn memory_conforms() {
-    check(async || Arc::new(SqliteCheckpointer::in_memory().unwrap()) as Arc<dyn Checkpointer>).await;
-}
-
-#[test]
-fn a_file_conforms_under_any_operations_and_restarts() {
-    check_operations(
-        async || {
-            let folder = Folder::new();
-            (Arc::new(folder.open()) as Arc<dyn Checkpointer>, folder)
-        },
-        async |store, folder| {
-            drop(store);
-            Arc::new(folder.open()) as Arc<dyn Checkpointer>
-        },
-    );
-}
+superstep_testing::conformance!(
+    checkpointer memory,
+    place = Some(Arc::new(SqliteCheckpointer::in_memory().unwrap())),
+    open = async |place: &Arc<SqliteCheckpointer>| place.clone(),
+);
 
 #[tokio::test]
 async fn a_stale_writer_is_rejected_where_the_next_id_was_pruned() {

@@ -1,6 +1,6 @@
 //! The store in SQLite: its contract, its file, other tables in the file.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 
 use futures::future::join_all;
 use serde_json::json;
@@ -9,7 +9,6 @@ use superstep_graph::{
     store::{Namespace, Operation, PutOptions, Search, StoreError, StoreOptions},
 };
 use superstep_sqlite::{SqliteOptions, SqliteStore};
-use superstep_testing::conformance::{check_store, check_store_operations};
 
 use crate::support::{Folder, superstep};
 
@@ -21,37 +20,22 @@ fn notes() -> Namespace {
     Namespace::new(["notes"]).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_conforms() {
-    let folders = Mutex::new(Vec::new());
-    check_store(async |options| {
-        let folder = Folder::new();
-        let store = open(&folder, options);
-        folders.lock().unwrap().push(folder);
-        store
-    })
-    .await;
-}
+superstep_testing::conformance!(
+    store file,
+    place = Some(Folder::new()),
+    open = async |folder: &Folder, options| open(folder, options),
+);
 
-#[tokio::test]
-async fn memory_conforms() {
-    check_store(async |options| Arc::new(SqliteStore::in_memory_with(options).unwrap()) as Arc<dyn Store>)
-        .await;
-}
+/// A store in memory, once it was opened.
+type Opened = OnceLock<Arc<SqliteStore>>;
 
-#[test]
-fn a_file_conforms_under_any_operations_and_restarts() {
-    check_store_operations(
-        async |options| {
-            let folder = Folder::new();
-            (open(&folder, options), folder)
-        },
-        async |store, options, folder| {
-            drop(store);
-            open(folder, options)
-        },
-    );
-}
+superstep_testing::conformance!(
+    store memory,
+    place = Some(Opened::new()),
+    open = async |place: &Opened, options| {
+        place.get_or_init(|| Arc::new(SqliteStore::in_memory_with(options).unwrap())).clone()
+    },
+);
 
 #[tokio::test]
 async fn a_store_that_is_only_read_is_not_changed() {

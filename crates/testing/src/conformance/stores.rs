@@ -16,7 +16,7 @@ use superstep_graph::{Store, store::StoreOptions};
 use super::message;
 use kit::{TestClock, Topics};
 
-pub use operations::check_store_operations;
+pub use operations::{check_some_store_operations, check_store_operations};
 
 /// Runs every case of the contract, each on a store of its own with the given options.
 ///
@@ -78,23 +78,3 @@ macro_rules! cases {
     };
 }
 use cases;
-
-#[cfg(test)]
-mod tests {
-    use superstep_graph::MemoryStore;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn memory_conforms() {
-        check_store(async |options| Arc::new(MemoryStore::with(options)) as Arc<dyn Store>).await;
-    }
-
-    #[test]
-    fn memory_conforms_under_any_operations() {
-        check_store_operations(
-            async |options| (Arc::new(MemoryStore::with(options)) as Arc<dyn Store>, ()),
-            async |store, _, ()| store,
-        );
-    }
-}

@@ -43,9 +43,21 @@ pub fn check_store_operations<P>(
     make: impl AsyncFn(StoreOptions) -> (Arc<dyn Store>, P),
     restart: impl AsyncFn(Arc<dyn Store>, StoreOptions, &P) -> Arc<dyn Store>,
 ) {
+    check_some_store_operations(Config::default().cases, make, restart);
+}
+
+/// Executes this number of sequences like [`check_store_operations`], for a store whose answers take long.
+///
+/// # Panics
+/// See [`check_store_operations`].
+pub fn check_some_store_operations<P>(
+    sequences: u32,
+    make: impl AsyncFn(StoreOptions) -> (Arc<dyn Store>, P),
+    restart: impl AsyncFn(Arc<dyn Store>, StoreOptions, &P) -> Arc<dyn Store>,
+) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime without drivers starts");
-    let config = Config { failure_persistence: None, ..Config::default() };
+    let config = Config { failure_persistence: None, cases: sequences, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let result = runner.run(&vec(operation(), 1..40), |operations| {
         runtime.block_on(async {
