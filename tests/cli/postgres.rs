@@ -57,6 +57,20 @@ async fn a_url_is_a_database_of_every_command_and_in_no_output() {
     run(&["delete", "u", "v", "--yes"]).await.ok();
     assert_eq!(run(&["threads", "--json"]).await.ok().lines().len(), 1);
 
+    // The database as a whole.
+    for command in
+        [&["db", "check"][..], &["db", "migrate"], &["db", "prune", "--leaves", "--yes"], &["db", "vacuum"]]
+    {
+        run(command).await.ok();
+    }
+    let stats = run(&["db", "stats", "--json"]).await.ok().lines().remove(0);
+    assert_eq!(
+        (&stats["storage"]["kind"], &stats["checkpoints"]),
+        (&"PostgreSQL".into(), &1.into()),
+        "{stats}"
+    );
+    run(&["state", "t"]).await.ok();
+
     // A flag is the same, and suggested commands name the database without it.
     let flag = place.run(&["state", "x", "--db", &url]).await;
     assert_secret(&flag);

@@ -9,9 +9,11 @@ use std::{
 use futures::{future::BoxFuture, stream::BoxStream};
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, Lease, Loaded,
-    LoadedHead, Prune, TaskKey, TaskRecord, ThreadId, internal::Heads,
+    LoadedHead, Prune, Storage, TaskKey, TaskRecord, ThreadId,
+    internal::{Heads, request},
 };
 use superstep_state::RawJson;
+use tracing::Instrument as _;
 
 use crate::{
     PostgresOptions,
@@ -22,7 +24,7 @@ use crate::{
     maintain, read,
     rows::ThreadRow,
     stored::{NewCheckpoint, NewRecord, NewRecords},
-    write,
+    whole, write,
 };
 
 /// A checkpointer in a PostgreSQL database, which several processes on several machines may use at the same time.
@@ -121,8 +123,9 @@ impl Checkpointer for PostgresCheckpointer {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        let span = request("postgresql", "load", thread);
         let (database, thread) = (self.open.database.clone(), thread.clone());
-        Box::pin(self.open.run(async move { read::load(&database, &thread, at).await }))
+        Box::pin(self.open.run(async move { read::load(&database, &thread, at).await }).instrument(span))
     }
 
     fn read_commit(
@@ -135,12 +138,17 @@ impl Checkpointer for PostgresCheckpointer {
     }
 
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
+        let span = request("postgresql", "load", thread);
         let (database, heads, thread) = (self.open.database.clone(), self.heads.clone(), thread.clone());
-        Box::pin(self.open.run(async move {
-            let state = |row: &ThreadRow| lock(&heads).get(&thread, row);
-            let loaded = read::load_head(&database, &thread, state).await?;
-            Ok(loaded.map(|(loaded, state)| LoadedHead { loaded, state }))
-        }))
+        Box::pin(
+            self.open
+                .run(async move {
+                    let state = |row: &ThreadRow| lock(&heads).get(&thread, row);
+                    let loaded = read::load_head(&database, &thread, state).await?;
+                    Ok(loaded.map(|(loaded, state)| LoadedHead { loaded, state }))
+                })
+                .instrument(span),
+        )
     }
 
     fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
@@ -160,15 +168,19 @@ impl Checkpointer for PostgresCheckpointer {
         checkpoint: CheckpointId,
         records: Vec<(u32, TaskRecord)>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let span = request("postgresql", "record", thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
         let thread = thread.clone();
-        Box::pin(async move {
-            if records.is_empty() {
-                return Ok(());
+        Box::pin(
+            async move {
+                if records.is_empty() {
+                    return Ok(());
+                }
+                let new = NewRecords::new(thread, checkpoint, &records)?;
+                self.open.run(async move { write::record_all(&database, &new, fence.as_ref()).await }).await
             }
-            let new = NewRecords::new(thread, checkpoint, &records)?;
-            self.open.run(async move { write::record_all(&database, &new, fence.as_ref()).await }).await
-        })
+            .instrument(span),
+        )
     }
 
     fn add_effects(
@@ -176,12 +188,16 @@ impl Checkpointer for PostgresCheckpointer {
         task: &TaskKey,
         results: BTreeMap<String, RawJson>,
     ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let span = request("postgresql", "record", &task.thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(&task.thread));
         let task = task.clone();
-        Box::pin(async move {
-            let new = NewRecord::of_effects(task, results)?;
-            self.open.run(async move { write::add_effects(&database, &new, fence.as_ref()).await }).await
-        })
+        Box::pin(
+            async move {
+                let new = NewRecord::of_effects(task, results)?;
+                self.open.run(async move { write::add_effects(&database, &new, fence.as_ref()).await }).await
+            }
+            .instrument(span),
+        )
     }
 
     fn commit(
@@ -190,13 +206,19 @@ impl Checkpointer for PostgresCheckpointer {
         expected: Option<CheckpointId>,
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let span = request("postgresql", "commit", thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
         let thread = thread.clone();
-        Box::pin(async move {
-            let new = NewCheckpoint::new(thread, expected, &next)?;
-            self.open.run(async move { write::commit_all(&database, &[new], fence.as_ref()).await }).await?;
-            Ok(CheckpointId(expected.map_or(0, |id| id.0) + 1))
-        })
+        Box::pin(
+            async move {
+                let new = NewCheckpoint::new(thread, expected, &next)?;
+                self.open
+                    .run(async move { write::commit_all(&database, &[new], fence.as_ref()).await })
+                    .await?;
+                Ok(CheckpointId(expected.map_or(0, |id| id.0) + 1))
+            }
+            .instrument(span),
+        )
     }
 
     fn commit_all(
@@ -205,15 +227,31 @@ impl Checkpointer for PostgresCheckpointer {
         expected: Option<CheckpointId>,
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let span = request("postgresql", "commit", thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
         let thread = thread.clone();
-        Box::pin(async move {
-            let head = expected.map_or(0, |id| id.0);
-            let expected = (0u64..).map(|nth| head.checked_add(nth).filter(|id| *id > 0).map(CheckpointId));
-            let new = expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
-            let new = new.collect::<Result<Vec<_>, _>>()?;
-            self.open.run(async move { write::commit_all(&database, &new, fence.as_ref()).await }).await
-        })
+        Box::pin(
+            async move {
+                let head = expected.map_or(0, |id| id.0);
+                let expected =
+                    (0u64..).map(|nth| head.checked_add(nth).filter(|id| *id > 0).map(CheckpointId));
+                let new =
+                    expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
+                let new = new.collect::<Result<Vec<_>, _>>()?;
+                self.open.run(async move { write::commit_all(&database, &new, fence.as_ref()).await }).await
+            }
+            .instrument(span),
+        )
+    }
+
+    fn storage(&self) -> BoxFuture<'_, Result<Option<Storage>, CheckpointError>> {
+        let database = self.open.database.clone();
+        Box::pin(self.open.run(async move { whole::storage(&database).await.map(Some) }))
+    }
+
+    fn vacuum(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let database = self.open.database.clone();
+        Box::pin(self.open.run(async move { whole::vacuum(&database).await }))
     }
 
     fn history(
@@ -263,11 +301,13 @@ impl Checkpointer for PostgresCheckpointer {
         head: CheckpointId,
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        let span = request("postgresql", "prune", thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
         let thread = thread.clone();
         Box::pin(
             self.open
-                .run(async move { maintain::prune(&database, &thread, head, &prune, fence.as_ref()).await }),
+                .run(async move { maintain::prune(&database, &thread, head, &prune, fence.as_ref()).await })
+                .instrument(span),
         )
     }
 }

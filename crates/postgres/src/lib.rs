@@ -19,6 +19,7 @@ mod schema;
 mod service;
 mod session;
 mod store;
+mod whole;
 mod write;
 
 use superstep_checkpoint::internal::stored;

@@ -12,6 +12,15 @@ pub const SCHEMA: &str = concat!(include_str!("schema_1.sql"), "\n", include_str
 /// The statements that create each version from the one before. They are never changed; a new version is a new entry.
 const VERSIONS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
 
+/// The current version.
+pub(crate) const VERSION: u32 = 2;
+
+const _: () = assert!(VERSIONS.len() == VERSION as usize);
+
+/// The tables whose rows are deleted.
+pub(crate) const TABLES: [&str; 6] =
+    ["checkpoints", "tasks", "task_sums", "threads", "store_items", "store_words"];
+
 /// The key of the lock of those who create or migrate tables: "superstep" as a number.
 const LOCK: i64 = 0x7375_7065_7273_7465;
 
