@@ -1,6 +1,7 @@
 //! Scripted worlds: the models, tools, servers and stores around a graph under test.
 
 mod cassette;
+mod cassette_secrets;
 mod expect;
 mod fixtures;
 mod property;

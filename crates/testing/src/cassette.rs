@@ -7,26 +7,31 @@
 //!
 //! Start at [`Cassette`].
 
+mod decode;
 #[cfg(feature = "record")]
 mod forward;
+#[cfg(feature = "record")]
+mod leftover;
+#[cfg(feature = "record")]
+mod pieces;
+mod secrets;
 mod tape;
 
 use std::{
     fs, io,
-    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::{
-    io::AsyncWriteExt,
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 
-use self::tape::{Exchange, Recorded, Removals, Reply, read};
+use self::{
+    secrets::Removals,
+    tape::{Exchange, Recorded, Reply, read},
+};
 use crate::{
     expect::{difference, end},
+    loopback::Loopback,
     wire::receive,
 };
 
@@ -36,9 +41,12 @@ pub const CASSETTE_VARIABLE: &str = "SUPERSTEP_CASSETTE";
 /// A file of HTTP exchanges with a server, and the settings of its recording.
 ///
 /// The file has a JSON value per line: the request with its body, the status of the reply, and its body or its events, one per
-/// line. It has no headers of requests. Of replies it has the type of the content and `retry-after`. The values of headers
-/// that carry keys, tokens or cookies are removed from all else, if a server repeats them, and so are the
-/// [secrets](Self::secret) that the test names.
+/// line. It has no headers of requests, and no values of queries. Of replies it has the type of the content and `retry-after`.
+/// From all else the following texts are removed, also if an escape of JSON, a URL or HTML, Base64 or hexadecimal digits hide
+/// them, or if they are split over the events of a stream: the values of headers that carry keys, tokens or cookies, the
+/// values of parameters and fields such as `api_key`, `token` and `password`, and the [secrets](Self::secret) that the
+/// test names. At last every text is decoded again; an exchange that still has a secret, or is not UTF-8, is not written and
+/// fails the test.
 ///
 /// # Example
 /// ```
@@ -80,6 +88,8 @@ impl Cassette {
     }
 
     /// Removes a text from all that is stored, beside the keys in headers.
+    ///
+    /// A short one is removed from all words that contain it; Base64 of it is found from about six characters on.
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
         self.secrets.push(secret.into());
         self
@@ -111,7 +121,7 @@ impl Cassette {
             read(&text).map_err(|error| io::Error::other(format!("cassette {shown}, {error}")))?;
         let open = exchanges.into_iter().map(Some).collect();
         let removals = Removals::new(self.secrets);
-        CassetteServer::serve(Source::Replay(Mutex::new(open)), removals).await
+        CassetteServer::serve(Source::Replay(Mutex::new(open), removals)).await
     }
 
     /// Starts a server that passes requests to the real server, and writes the exchanges to the file in place of those that it
@@ -122,8 +132,8 @@ impl Cassette {
     #[cfg(feature = "record")]
     pub async fn record(self) -> io::Result<CassetteServer> {
         let upstream = self.upstream.ok_or_else(|| io::Error::other("a recording needs an upstream"))?;
-        let forward = forward::Forward::new(&upstream, &self.path)?;
-        CassetteServer::serve(Source::Record(forward), Removals::new(self.secrets)).await
+        let forward = forward::Forward::new(&upstream, &self.path, Removals::new(self.secrets))?;
+        CassetteServer::serve(Source::Record(forward)).await
     }
 }
 
@@ -134,51 +144,42 @@ impl Cassette {
 /// panics already.
 #[derive(Debug)]
 pub struct CassetteServer {
-    address: SocketAddr,
+    server: Loopback,
     player: Arc<Player>,
-    accepting: JoinHandle<()>,
     is_over: bool,
 }
 
 #[derive(Debug)]
 struct Player {
     source: Source,
-    removals: Removals,
     failure: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
 enum Source {
-    /// The exchanges, each until it is used.
-    Replay(Mutex<Vec<Option<Exchange>>>),
+    /// The exchanges, each until it is used, and what requests do not have.
+    Replay(Mutex<Vec<Option<Exchange>>>, Removals),
     #[cfg(feature = "record")]
     Record(forward::Forward),
 }
 
 impl CassetteServer {
-    async fn serve(source: Source, removals: Removals) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
-        let player = Arc::new(Player { source, removals, failure: Mutex::default() });
+    async fn serve(source: Source) -> io::Result<Self> {
+        let player = Arc::new(Player { source, failure: Mutex::default() });
         let shared = player.clone();
-        let accepting = tokio::spawn(async move {
-            while let Ok((connection, _)) = listener.accept().await {
-                // A client that disconnects ends only its own connection.
-                tokio::spawn(answer(connection, shared.clone()));
-            }
-        });
-        Ok(Self { address, player, accepting, is_over: false })
+        let server = Loopback::start(move |connection| answer(connection, shared.clone())).await?;
+        Ok(Self { server, player, is_over: false })
     }
 
     /// Returns the base URL in place of that of the real server, without a path.
     pub fn base_url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// Returns the number of recorded exchanges that were not used.
     pub fn unused(&self) -> usize {
         match &self.player.source {
-            Source::Replay(open) => lock(open).iter().flatten().count(),
+            Source::Replay(open, _) => lock(open).iter().flatten().count(),
             #[cfg(feature = "record")]
             Source::Record(_) => 0,
         }
@@ -213,7 +214,6 @@ impl CassetteServer {
 
 impl Drop for CassetteServer {
     fn drop(&mut self) {
-        self.accepting.abort();
         if !std::mem::replace(&mut self.is_over, true) {
             end(self.check());
         }
@@ -223,12 +223,13 @@ impl Drop for CassetteServer {
 impl Player {
     /// Returns the reply to a request; its failure is that of the test.
     async fn reply(&self, received: crate::wire::Received) -> Reply {
-        let removals = self.removals.with(&received.headers);
-        let request = Recorded::of(&received, &removals);
         let reply = match &self.source {
-            Source::Replay(open) => take(&mut lock(open), &request),
+            Source::Replay(open, removals) => {
+                let request = Recorded::of(&received, &removals.with(&received));
+                take(&mut lock(open), &request)
+            }
             #[cfg(feature = "record")]
-            Source::Record(forward) => forward.exchange(received, request, &removals).await,
+            Source::Record(forward) => forward.exchange(received).await,
         };
         reply.unwrap_or_else(|failure| {
             lock(&self.failure).get_or_insert(failure.clone());

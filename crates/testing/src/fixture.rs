@@ -17,13 +17,14 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, sync::Arc};
 use futures::StreamExt;
 use superstep_graph::{
     Answers, CompiledGraph, Event, Interrupt, MemoryCheckpointer, RunOptions, RunStream, State, Status,
-    StreamMode, clock::Clock, error::chain,
+    StreamMode, error::chain,
 };
 use superstep_llm::Tool;
 use tokio::runtime::Builder;
 
 use self::parse::{Fixture, Step};
 use crate::{
+    clock::{FixedClock, NOW_MS},
     scripted::{ScriptedModel, ScriptedTool},
     transcript::transcript,
 };
@@ -144,7 +145,7 @@ fn tool(name: String, results: Vec<Result<String, String>>) -> ScriptedTool {
 /// Runs the steps one after the other.
 async fn play<S: State>(graph: CompiledGraph<S>, steps: Vec<Step>) -> String {
     let graph = graph.with_checkpointer(Arc::new(MemoryCheckpointer::new()));
-    let options = RunOptions::new().thread("fixture").clock(Fixed);
+    let options = RunOptions::new().thread("fixture").clock(FixedClock(NOW_MS));
     let modes = [StreamMode::Updates, StreamMode::Custom];
     let mut out = String::new();
     for step in steps {
@@ -193,13 +194,4 @@ async fn ended<S: State>(mut run: RunStream<S>) -> String {
     };
     writeln!(out, "{end}").expect("a string takes any text");
     out
-}
-
-/// A clock that stands still.
-struct Fixed;
-
-impl Clock for Fixed {
-    fn now_ms(&self) -> i64 {
-        1_700_000_000_000
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -11,13 +10,9 @@ use std::{
 };
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use tokio::{
-    io::AsyncWriteExt,
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 
-use crate::wire::receive;
+use crate::{loopback::Loopback, wire::receive};
 
 /// The answer of a hostile server to every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,10 +139,9 @@ impl Attack {
 /// A server on a free loopback port that answers every request with an [`Attack`], until it is dropped.
 #[derive(Debug)]
 pub struct HostileServer {
-    address: SocketAddr,
+    server: Loopback,
     sent: Arc<AtomicU64>,
     requests: Arc<AtomicU64>,
-    accepting: JoinHandle<()>,
 }
 
 impl HostileServer {
@@ -156,21 +150,17 @@ impl HostileServer {
     /// # Errors
     /// If no loopback port is free.
     pub async fn start(attack: Attack, seed: u64) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
         let (sent, requests) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counted, asked) = (sent.clone(), requests.clone());
-        let accepting = tokio::spawn(async move {
-            while let Ok((connection, _)) = listener.accept().await {
-                tokio::spawn(serve(connection, attack, seed, counted.clone(), asked.clone()));
-            }
+        let server = Loopback::start(move |connection| {
+            serve(connection, attack, seed, counted.clone(), asked.clone())
         });
-        Ok(Self { address, sent, requests, accepting })
+        Ok(Self { server: server.await?, sent, requests })
     }
 
     /// Returns the base URL, as in `http://127.0.0.1:4711/v1`.
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("{}/v1", self.server.url())
     }
 
     /// Returns the number of sent bytes, including those in the buffers of the connection.
@@ -181,12 +171,6 @@ impl HostileServer {
     /// Returns the number of answered requests.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for HostileServer {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }
 

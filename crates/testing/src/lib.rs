@@ -1,12 +1,14 @@
 #![doc = include_str!("../docs/testing.md")]
 
 pub mod cassette;
+mod clock;
 pub mod conformance;
 pub mod expect;
 pub mod fixture;
 pub mod hostile;
 #[doc(hidden)]
 pub mod lines;
+mod loopback;
 pub mod mem0;
 mod nodes;
 pub mod property;

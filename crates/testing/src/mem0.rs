@@ -5,18 +5,16 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use serde_json::{Value, json};
-use tokio::{
-    io::AsyncWriteExt,
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 
-use crate::wire::{Received, receive};
+use crate::{
+    loopback::Loopback,
+    wire::{Received, receive},
+};
 
 /// The two kinds of Mem0 servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +33,8 @@ pub enum Mem0Kind {
 /// deduplicate.
 #[derive(Debug)]
 pub struct Mem0Server {
-    address: SocketAddr,
+    server: Loopback,
     state: Arc<Mutex<State>>,
-    accepting: JoinHandle<()>,
 }
 
 #[derive(Debug)]
@@ -69,8 +66,6 @@ impl Mem0Server {
     /// # Errors
     /// If no loopback port is free.
     pub async fn start(kind: Mem0Kind, key: &str) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(State {
             kind,
             key: key.to_owned(),
@@ -81,17 +76,13 @@ impl Mem0Server {
             fails: false,
         }));
         let shared = state.clone();
-        let accepting = tokio::spawn(async move {
-            while let Ok((connection, _)) = listener.accept().await {
-                tokio::spawn(serve(connection, shared.clone()));
-            }
-        });
-        Ok(Self { address, state, accepting })
+        let server = Loopback::start(move |connection| serve(connection, shared.clone())).await?;
+        Ok(Self { server, state })
     }
 
     /// Returns its address, as in `http://127.0.0.1:4711`.
     pub fn base_url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// Returns all requests so far.
@@ -111,12 +102,6 @@ impl Mem0Server {
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-}
-
-impl Drop for Mem0Server {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }
 

@@ -21,11 +21,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use superstep_graph::{
     Answers, CompiledGraph, Event, Interrupt, MemoryCheckpointer, RunOptions, RunStream, State, Status,
-    StreamMode, clock::Clock, error::chain, state::reduce,
+    StreamMode, error::chain, state::reduce,
 };
 use tokio::runtime::Builder;
 
 use self::source::{Source, read_update};
+use crate::clock::{FixedClock, NOW_MS};
 
 /// The number of bytes from which a value is made.
 const BYTES: usize = 128;
@@ -117,7 +118,7 @@ pub fn invariants<S: State>(graph: &CompiledGraph<S>) -> Invariants<'_, S> {
         length: 1..=5,
         cases: 256,
         answer: |_| None,
-        options: RunOptions::new().clock(Fixed),
+        options: RunOptions::new().clock(FixedClock(NOW_MS)),
         may_fail: false,
     }
 }
@@ -304,13 +305,4 @@ fn shown<S: State>(state: &S) -> String {
         out.push_str(&format!("\n  {} {json}", channel.name));
     }
     out
-}
-
-/// A clock that stands still, so that each execution is the same.
-struct Fixed;
-
-impl Clock for Fixed {
-    fn now_ms(&self) -> i64 {
-        1_700_000_000_000
-    }
 }

@@ -3,19 +3,18 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
+    net::TcpStream,
 };
 
 use crate::{
     expect::Expect,
+    loopback::Loopback,
     provider::{Refused, Rules},
     script::{Answer, Piece, Progress, Reads, Script},
 };
@@ -26,9 +25,8 @@ use crate::{
 /// script.
 #[derive(Debug)]
 pub struct WireServer {
-    address: SocketAddr,
+    server: Loopback,
     state: State,
-    accepting: JoinHandle<()>,
 }
 
 /// The state of a server, which its connections share.
@@ -43,7 +41,7 @@ struct State {
 pub struct Received {
     /// The request line: `POST /v1/chat/completions`.
     pub line: String,
-    /// Headers with lower-case names.
+    /// Headers with lower-case names; the values of a repeated one are joined.
     pub headers: BTreeMap<String, String>,
     /// The body, byte for byte.
     pub text: String,
@@ -79,17 +77,10 @@ impl WireServer {
     }
 
     async fn play(progress: Progress) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
         let state = State { progress: Arc::new(Mutex::new(progress)), received: Arc::default() };
         let shared = state.clone();
-        let accepting = tokio::spawn(async move {
-            while let Ok((connection, _)) = listener.accept().await {
-                // A client that disconnects ends only its own connection.
-                tokio::spawn(serve(connection, shared.clone()));
-            }
-        });
-        Ok(Self { address, state, accepting })
+        let server = Loopback::start(move |connection| serve(connection, shared.clone())).await?;
+        Ok(Self { server, state })
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -98,7 +89,7 @@ impl WireServer {
 
     /// Returns the base URL, as in `http://127.0.0.1:4711/v1`.
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("{}/v1", self.server.url())
     }
 
     /// Returns the bodies of all requests so far.
@@ -127,12 +118,6 @@ impl WireServer {
     /// The difference.
     pub fn check(&self) -> Result<(), String> {
         self.progress().check()
-    }
-}
-
-impl Drop for WireServer {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }
 
@@ -183,10 +168,16 @@ pub(crate) async fn receive(connection: &mut TcpStream) -> io::Result<Option<Rec
     let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
     let mut lines = head.split("\r\n");
     let line = lines.next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
-    let headers: BTreeMap<String, String> = lines
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
-        .collect();
+    let mut headers: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+        let (name, value) = (name.to_lowercase(), value.trim());
+        // A repeated header is a list.
+        let separator = if name == "cookie" { "; " } else { ", " };
+        headers
+            .entry(name)
+            .and_modify(|values| values.extend([separator, value]))
+            .or_insert_with(|| value.to_owned());
+    }
     let length: usize = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     while bytes.len() < head_end + 4 + length {
         if connection.read_buf(&mut bytes).await? == 0 {

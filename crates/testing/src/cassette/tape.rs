@@ -7,20 +7,14 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json, value::RawValue};
 
+use super::secrets::Removals;
+#[cfg(feature = "record")]
+use super::{leftover::leftover, pieces::without_split_secrets};
 use crate::wire::Received;
-
-/// The text in place of a secret.
-const REMOVED: &str = "[removed]";
-
-/// The parts of the names of headers whose values are secrets.
-const SECRET_HEADERS: [&str; 7] = ["auth", "cookie", "key", "organization", "project", "secret", "token"];
 
 /// The headers of replies that clients read.
 #[cfg(feature = "record")]
 const STORED_HEADERS: [&str; 3] = ["content-type", "retry-after", "retry-after-ms"];
-
-/// The shortest value of a header that is removed from bodies; a shorter one may be part of other words.
-const SHORTEST: usize = 8;
 
 /// A request and its reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,15 +84,11 @@ impl Reply {
 
     /// Creates a reply as it is stored.
     #[cfg(feature = "record")]
-    pub(super) fn of(
-        status: u16,
-        headers: impl Iterator<Item = (String, String)>,
-        body: &str,
-        removals: &Removals,
-    ) -> Self {
-        let stored = headers.filter(|(name, _)| STORED_HEADERS.contains(&name.as_str()));
-        let headers: BTreeMap<_, _> = stored.map(|(name, value)| (name, removals.of(&value))).collect();
-        let text = removals.of(body);
+    pub(super) fn of(status: u16, headers: &[(String, String)], body: &str, removals: &Removals) -> Self {
+        let stored = headers.iter().filter(|(name, _)| STORED_HEADERS.contains(&name.as_str()));
+        let headers: BTreeMap<_, _> =
+            stored.map(|(name, value)| (name.clone(), removals.of(value))).collect();
+        let text = without_split_secrets(&removals.of(body), removals);
         let is_stream = headers.get("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
         let body = match is_json(&text) {
             _ if is_stream => Body::Events(events(&text)),
@@ -122,6 +112,34 @@ impl Reply {
                 text.collect::<String>().into_bytes()
             }
         }
+    }
+}
+
+#[cfg(feature = "record")]
+impl Exchange {
+    /// Checks that nothing of it is a secret in any form.
+    ///
+    /// # Errors
+    /// The place of the first secret, and the encodings around it.
+    pub(super) fn check(&self, removals: &Removals) -> Result<(), String> {
+        let Self { request, reply } = self;
+        let check = |place: &dyn std::fmt::Display, text: &str| match leftover(text, removals) {
+            None => Ok(()),
+            Some(how) if how.is_empty() => Err(place.to_string()),
+            Some(how) => Err(format!("{place}, inside of {}", how.join(" in "))),
+        };
+        check(&"the request line", &request.line)?;
+        check(&"the body of the request", &request.body.to_string())?;
+        for (name, value) in &reply.headers {
+            check(&format_args!("the header `{name}` of the reply"), value)?;
+        }
+        if let Body::Events(events) = &reply.body {
+            for (nth, event) in (1..).zip(events) {
+                let (Event::Json(text) | Event::Data(text) | Event::Other(text)) = event;
+                check(&format_args!("event {nth} of the reply"), text)?;
+            }
+        }
+        check(&"the body of the reply", &String::from_utf8_lossy(&reply.bytes()))
     }
 }
 
@@ -232,52 +250,4 @@ pub(super) fn read(text: &str) -> Result<Vec<Exchange>, String> {
 
 fn parsed<T: DeserializeOwned>(json: &RawValue) -> serde_json::Result<T> {
     serde_json::from_str(json.get())
-}
-
-/// The texts that are removed from all that is stored.
-#[derive(Clone, Debug)]
-pub(super) struct Removals(Vec<String>);
-
-impl Removals {
-    pub(super) fn new(secrets: Vec<String>) -> Self {
-        Self(Vec::new()).and(secrets)
-    }
-
-    /// Adds the secrets in the headers of a request.
-    pub(super) fn with(&self, headers: &BTreeMap<String, String>) -> Self {
-        let is_secret = |name: &str| SECRET_HEADERS.iter().any(|part| name.contains(part));
-        let secrets = headers.iter().filter(|(name, _)| is_secret(name));
-        // The value without its scheme, as in `Bearer key`; the values of cookies.
-        let parts = secrets.flat_map(|(_, value)| value.split([' ', ';', '=', ',']).chain([value.as_str()]));
-        let long = parts.map(str::trim).filter(|part| part.len() >= SHORTEST);
-        self.clone().and(long.map(str::to_owned))
-    }
-
-    fn and(mut self, secrets: impl IntoIterator<Item = String>) -> Self {
-        for secret in secrets.into_iter().filter(|secret| !secret.is_empty()) {
-            // As it stands in JSON, too.
-            let escaped = Value::from(secret.as_str()).to_string();
-            self.0.extend([escaped[1..escaped.len() - 1].to_owned(), secret]);
-        }
-        // A part of another secret must not leave the rest of it.
-        self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        self.0.dedup();
-        self
-    }
-
-    /// Returns a text without them.
-    pub(super) fn of(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, REMOVED))
-    }
-
-    /// Returns a request line without them, and without the values of its query, which are keys for some servers.
-    fn of_line(&self, line: &str) -> String {
-        let line = self.of(line);
-        let Some((path, query)) = line.split_once('?') else { return line };
-        let names = query.split('&').map(|entry| match entry.split_once('=') {
-            Some((name, _)) => format!("{name}={REMOVED}"),
-            None => entry.to_owned(),
-        });
-        format!("{path}?{}", names.collect::<Vec<_>>().join("&"))
-    }
 }

@@ -8,23 +8,11 @@ use serde::Serialize;
 use serde_json::Value;
 use superstep_graph::{
     CompiledGraph, RunOptions, State,
-    clock::Clock,
     probe::{Probe, Probed},
 };
 
 use super::NodeTestError;
-
-/// The time in a test without a time of its own: 2023-11-14, 22:13:20 UTC.
-const NOW_MS: i64 = 1_700_000_000_000;
-
-/// A clock that stands still.
-struct Fixed(i64);
-
-impl Clock for Fixed {
-    fn now_ms(&self) -> i64 {
-        self.0
-    }
-}
+use crate::clock::{FixedClock, NOW_MS};
 
 /// The surroundings of a node.
 pub(super) struct Setup {
@@ -39,7 +27,7 @@ pub(super) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         let (answers, effects, unstorable) = (Vec::new(), BTreeMap::new(), None);
-        Self { answers, effects, step: 1, options: RunOptions::new().clock(Fixed(NOW_MS)), unstorable }
+        Self { answers, effects, step: 1, options: RunOptions::new().clock(FixedClock(NOW_MS)), unstorable }
     }
 }
 
@@ -54,7 +42,7 @@ impl Setup {
     }
 
     pub(super) fn now(&mut self, now_ms: i64) {
-        self.options = self.options.clone().clock(Fixed(now_ms));
+        self.options = self.options.clone().clock(FixedClock(now_ms));
     }
 
     /// Runs a probe of `node` in these surroundings, and checks that it used all that was given.

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::life::NOW_MS;
 use superstep_graph::{
     CheckpointId, Event, State, ThreadId,
     checkpoint::{TaskKey, TaskRecord},
     node::NodeName,
     topology::Control,
 };
+
+use crate::clock::NOW_MS;
 
 /// Counts by namespace, superstep and node.
 type Counts = BTreeMap<(String, i64, NodeName), u64>;

@@ -7,7 +7,6 @@ use superstep_graph::{
     Answers, Checkpointer, CompiledGraph, Durability, History, Outcome, RunStream, State, Status, StreamMode,
     Streaming, ThreadId,
     checkpoint::{CheckpointMeta, Source},
-    clock::Clock,
     error::chain,
 };
 use tokio::{runtime::Builder, task::coop::unconstrained, time::timeout};
@@ -18,7 +17,10 @@ use super::{
     process::Fate,
     store::{CrashingCheckpointer, at_once},
 };
-use crate::wrapped::Wrapped;
+use crate::{
+    clock::{FixedClock, NOW_MS},
+    wrapped::Wrapped,
+};
 
 /// The time limit of a process on the simulated clock. It is reached only if no other timer is left.
 const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
@@ -153,7 +155,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             let range = History { source, limit, ..History::default() };
             at_once(store.history(thread, range)).map_err(|error| chain(&error))
         };
-        let options = self.options.run.clone().thread(thread.clone()).clock(Stopped);
+        let options = self.options.run.clone().thread(thread.clone()).clock(FixedClock(NOW_MS));
         let options = options.observe_calls(Arc::new(sim.clone()));
         // Every execution counts, for any number of them between two reads.
         let tasks = || Streaming { buffer: usize::MAX, ..StreamMode::Tasks.into() };
@@ -197,16 +199,4 @@ async fn drive<S: State>(sim: &Sim, mut run: RunStream<S>) -> Result<Option<Outc
         return Ok(None);
     }
     run.outcome().await.map(Some).map_err(|error| chain(&error))
-}
-
-/// The time of every process: UTC milliseconds.
-pub(super) const NOW_MS: i64 = 1_700_000_000_000;
-
-/// A fixed clock, equal in every process, so that states with times can be compared.
-struct Stopped;
-
-impl Clock for Stopped {
-    fn now_ms(&self) -> i64 {
-        NOW_MS
-    }
 }
