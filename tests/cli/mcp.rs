@@ -295,6 +295,29 @@ async fn a_replay_has_the_recorded_tools_of_a_server_unless_those_of_now_are_wan
 const ANSWER: &str = r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"done"}]}}"#;
 
 #[tokio::test]
+async fn the_servers_of_a_replay_are_started_once() {
+    let place = Place::new();
+    configured(&place, "");
+    let server = serve([txt("one"), txt("two"), txt("three")]).await;
+    let base_url = server.base_url();
+    for (thread, model) in [("t", "m"), ("t", "n"), ("u", "m")] {
+        let run = ["run", "go", "-q", "--thread", thread, "--config", "agent.toml", "--base-url", &base_url];
+        place.run(&[&run[..], &["--model", model]].concat()).await.ok();
+    }
+    let seen = place.work().join("seen");
+    for replay in [["replay", "t"], ["replay", "--all"]] {
+        std::fs::remove_file(&seen).unwrap();
+        place.run(&[&replay[..], &["--config", "agent.toml"]].concat()).await.ok();
+        let seen = std::fs::read_to_string(&seen).unwrap();
+        assert_eq!(
+            (seen.matches("started").count(), seen.matches("ended").count()),
+            (1, 1),
+            "{replay:?}: {seen}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn an_image_of_a_server_reaches_a_model_that_takes_images_and_no_terminal() {
     const GIF: &str = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7";
     let place = Place::new();

@@ -72,6 +72,13 @@ async fn a_changed_configuration_is_reported_where_it_counts() {
         { "kind": "parameters", "what": "temperature", "diff": "+ 0.7" },
     ]);
     assert_eq!(divergence["changes"], changes);
+
+    place.file("seeded.toml", "[models.main]\nmodel = \"m\"\nextra = { seed = 7 }\n");
+    let ran = place.run(&["replay", "t", "--config", "seeded.toml", "--json"]).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    let divergence = &ran.lines()[0]["divergence"];
+    assert_eq!(divergence["kind"], "parameters");
+    assert_eq!(divergence["changes"], json!([{ "kind": "parameters", "what": "seed", "diff": "+ 7" }]));
 }
 
 #[tokio::test]
@@ -276,6 +283,63 @@ async fn an_accepted_change_is_recorded_as_the_case_without_a_model() {
 
     place.run(&["replay", "--accept", "cases", "--max-steps", "7"]).await.ok();
     place.run(&["replay", "--all", "cases", "--strict"]).await.ok();
+}
+
+#[tokio::test]
+async fn a_review_counts_the_cases_that_are_replayed_in_part() {
+    let place = Place::new();
+    let file = cases(&place).await;
+    // As a program stores it that does not record.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let unrecorded = text.lines().map(|line| {
+        if !line.contains("$state") {
+            return format!("{line}\n");
+        }
+        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let fields = line.as_object_mut().unwrap();
+        let mut metadata = fields.remove("metadata").unwrap();
+        metadata.as_object_mut().unwrap().remove("$state");
+        if metadata != json!({}) {
+            fields.insert("metadata".to_owned(), metadata);
+        }
+        format!("{line}\n")
+    });
+    std::fs::write(&file, unrecorded.collect::<String>()).unwrap();
+    let ran = place.run(&["replay", "--accept", "cases"]).await.ok();
+    assert!(ran.stdout.ends_with("\n1 thread: 1 incomplete\n"), "{ran:?}");
+    let ran = place.run(&["replay", "--accept", "cases", "--strict"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("1 thread not replayed completely, which `--strict` requires"), "{ran:?}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_review_of_a_folder_replaces_no_file_outside_of_it() {
+    let place = Place::new();
+    let file = cases(&place).await;
+    let outside = place.work().join("outside.thread.jsonl");
+    std::fs::copy(&file, &outside).unwrap();
+    let before = std::fs::read_to_string(&outside).unwrap();
+    let folder = file.parent().unwrap();
+    for (link, to) in [("linked", &*outside), ("gone", std::path::Path::new("nowhere")), ("inside", &*file)] {
+        std::os::unix::fs::symlink(to, folder.join(format!("{link}.thread.jsonl"))).unwrap();
+    }
+    let ran = place.run(&["replay", "--accept", "cases", "--config", "mine.toml"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.ends_with("4 threads: 1 same, 1 accepted, 2 failed\n"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("linked.thread.jsonl: it is a link to")
+            && ran.stderr.contains("gone.thread.jsonl"),
+        "{ran:?}"
+    );
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), before);
+    // The file of the link is the case now, and the link stays one.
+    assert!(folder.join("inside.thread.jsonl").symlink_metadata().unwrap().is_symlink());
+    let ran = place.run(&["replay", "--all", "cases"]).await;
+    assert!(ran.code == Some(1) && ran.stdout.contains("4 threads: 3 same, 1 failed"), "{ran:?}");
+    // A link that is named is replaced where it leads.
+    place.run(&["replay", "--accept", "cases/linked.thread.jsonl", "--config", "mine.toml"]).await.ok();
+    assert!(std::fs::read_to_string(&outside).unwrap().contains("Answer in French."));
 }
 
 #[tokio::test]

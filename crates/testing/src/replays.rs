@@ -21,6 +21,7 @@ use superstep_graph::{
     error::chain,
     replay::{ReplayError, Replayed},
 };
+use superstep_llm::{printable, printable_line};
 
 /// Replays every thread of a folder of texts, of one text, or of a checkpointer against this build of a graph, in the order of the
 /// files and of the names.
@@ -279,11 +280,12 @@ impl ReplayReport {
 
 impl fmt::Display for ThreadReplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "thread `{}`", self.thread)?;
+        // All of it may come from a file.
+        write!(f, "thread `{}`", printable_line(self.thread.as_str()))?;
         if let Some(file) = &self.file {
-            write!(f, " ({})", file.display())?;
+            write!(f, " ({})", printable_line(&file.display().to_string()))?;
         }
-        let indented = |text: String| text.replace('\n', "\n  ");
+        let indented = |text: String| printable(&text).replace('\n', "\n  ");
         match &self.outcome {
             ReplayOutcome::Replayed(replayed) if replayed.divergence.is_some() => {
                 write!(f, " diverged\n  {}", indented(replayed.to_string()))
@@ -295,7 +297,9 @@ impl fmt::Display for ThreadReplay {
             ReplayOutcome::NotReplayable(error) => {
                 write!(f, " cannot be replayed\n  {}", indented(chain(&**error)))
             }
-            ReplayOutcome::OtherGraph(graph) => write!(f, ": skipped, it belongs to graph {graph}"),
+            ReplayOutcome::OtherGraph(graph) => {
+                write!(f, ": skipped, it belongs to graph {}", printable_line(graph))
+            }
         }
     }
 }

@@ -22,7 +22,9 @@ pub fn files(path: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let is_thread = entry.file_name().to_str().is_some_and(|name| name.ends_with(FILE_END));
-        if is_thread && fs::metadata(entry.path())?.is_file() {
+        // A link that leads nowhere is an error where it is read, so that the other files are read.
+        let is_other = fs::metadata(entry.path()).is_ok_and(|found| !found.is_file());
+        if is_thread && !is_other {
             files.push(entry.path());
         }
     }

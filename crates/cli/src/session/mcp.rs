@@ -1,15 +1,55 @@
 //! Connections to the MCP servers of a configuration.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures::future::join_all;
 use superstep::mcp::{self, McpConfig, McpServer};
+use tokio::sync::Mutex;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     output::exit::{Exit, Failure},
     session::signals,
 };
+
+/// The servers of a command that sets up its agent several times, which are connected once.
+#[derive(Default)]
+pub(crate) struct Pool(Mutex<Vec<Connected>>);
+
+/// The servers of a configuration in a folder.
+struct Connected {
+    configs: BTreeMap<String, McpConfig>,
+    folder: PathBuf,
+    servers: Vec<Arc<McpServer>>,
+}
+
+impl Pool {
+    /// Returns the servers of an equal configuration, or connects them as [`connect`] does.
+    pub(crate) async fn connect(
+        &self,
+        configs: BTreeMap<String, McpConfig>,
+        folder: &Path,
+    ) -> Result<Vec<Arc<McpServer>>, Failure> {
+        let mut all = self.0.lock().await;
+        let known = all.iter().find(|known| known.configs == configs && known.folder == folder);
+        if let Some(known) = known {
+            return Ok(known.servers.clone());
+        }
+        let servers = connect(configs.clone(), folder).await?;
+        all.push(Connected { configs, folder: folder.to_owned(), servers: servers.clone() });
+        Ok(servers)
+    }
+
+    /// Shuts all of them down.
+    pub(crate) async fn close(&self) {
+        let all = std::mem::take(&mut *self.0.lock().await);
+        join_all(all.iter().flat_map(|known| &known.servers).map(|server| server.close())).await;
+    }
+}
 
 /// Starts all of them in or below the folder of the tools, or connects to them, concurrently. If one fails,
 /// or the program is stopped meanwhile, the others are shut down.

@@ -47,8 +47,8 @@ pub(crate) enum Purpose {
     /// A turn, optionally for this user and from this checkpoint.
     Turn { user: Option<String>, from: Option<CheckpointId> },
     /// A replay; whether models are called, whether tools run, which server tools are used, and the checkpoint whose settings
-    /// apply, instead of those of the newest one.
-    Replay { asks: bool, acts: bool, tools: ReplayTools, at: Option<CheckpointId> },
+    /// apply, instead of those of the newest one. The servers are closed by their pool.
+    Replay { asks: bool, acts: bool, tools: ReplayTools, at: Option<CheckpointId>, servers: Arc<mcp::Pool> },
 }
 
 /// The basis of a run that has not begun: the settings from flags, the thread and the environment.
@@ -164,7 +164,11 @@ impl Basis {
     }
 
     /// Connects the MCP servers, if an explicitly named file, and not only a database, configures them.
-    async fn connect(&mut self, named: Option<&Path>) -> Result<Vec<Arc<McpServer>>, Failure> {
+    async fn connect(
+        &mut self,
+        named: Option<&Path>,
+        pool: Option<&mcp::Pool>,
+    ) -> Result<Vec<Arc<McpServer>>, Failure> {
         let servers = self.configuration.wanted_servers().map_err(Failure::usage)?;
         match named {
             _ if servers.is_empty() => {}
@@ -173,7 +177,10 @@ impl Basis {
                 return Err(unnamed(&self.thread, "an MCP server, which is not started"));
             }
         }
-        mcp::connect(servers, &self.cwd).await
+        match pool {
+            Some(pool) => pool.connect(servers, &self.cwd).await,
+            None => mcp::connect(servers, &self.cwd).await,
+        }
     }
 
     /// Opens the database with the settings of the configuration.
@@ -292,12 +299,12 @@ impl<'a> Setup<'a> {
     ) -> Result<Self, Failure> {
         dream_thread::refuse(location, &thread)?;
         let writes = !matches!(purpose, Purpose::Replay { acts: false, .. });
-        let replay_tools = match purpose {
-            Purpose::Replay { tools, .. } => tools,
-            Purpose::Turn { .. } => ReplayTools::default(),
+        let (replay_tools, pool) = match &purpose {
+            Purpose::Replay { tools, servers, .. } => (*tools, Some(servers.clone())),
+            Purpose::Turn { .. } => (ReplayTools::default(), None),
         };
         let mut basis = Basis::new(&*store, thread, purpose, location, turn).await?;
-        let servers = basis.connect(turn.config.as_deref()).await?;
+        let servers = basis.connect(turn.config.as_deref(), pool.as_deref()).await?;
         let Basis { configuration, cwd, .. } = &basis;
         let tools = tools::all(cwd)?;
         let known =

@@ -93,6 +93,36 @@ async fn threads_that_cannot_be_replayed_are_reported_with_the_others() {
 }
 
 #[tokio::test]
+async fn a_report_shows_no_control_characters_of_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = recorded(&["t"], &["a"]).await;
+    export(&*store, "t", folder.path(), Redaction::new()).await;
+    let file = folder.path().join("t.thread.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let forged =
+        text.replace("\"t\"", r#""t\u001b[2J\n1 thread replayed""#).replace("in", r"\u009b31min\u202e");
+    std::fs::write(folder.path().join("x\u{1b}[2J\ny.thread.jsonl"), forged).unwrap();
+    std::fs::write(&file, text.replace("\"in\"", r#""\u009b31min\u202e""#)).unwrap();
+    let text = replay_all(&changed(), folder.path()).await.unwrap().to_string();
+    let hidden = |c: char| c != '\n' && !superstep::llm::is_printable(c);
+    assert!(!text.contains(hidden) && !text.contains("\n1 thread"), "{text:?}");
+    assert!(text.contains("\\u{1b}"), "{text}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_that_leads_nowhere_is_an_error_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = recorded(&["good"], &["a"]).await;
+    export(&*store, "good", folder.path(), Redaction::new()).await;
+    std::os::unix::fs::symlink("nowhere", folder.path().join("gone.thread.jsonl")).unwrap();
+    let report = replay_all(&line(&["a"]), folder.path()).await.unwrap();
+    assert_eq!(names(&report), ["gone", "good"]);
+    assert!(!report.threads[0].is_same() && report.threads[1].is_same());
+    assert!(report.to_string().contains("gone.thread.jsonl"), "{report}");
+}
+
+#[tokio::test]
 async fn threads_of_other_graphs_are_errors_or_skipped() {
     let store = recorded(&["t"], &["a"]).await;
     let mut graph = superstep::StateGraph::<Plain>::new("another");

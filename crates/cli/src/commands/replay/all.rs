@@ -12,7 +12,7 @@ use std::{
 
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
-use superstep::{Checkpointer, MemoryCheckpointer, ThreadId, checkpoint::text, replay::Replayed};
+use superstep::{Checkpointer, History, MemoryCheckpointer, ThreadId, checkpoint::text, replay::Replayed};
 
 use super::report::line_of;
 use crate::{
@@ -145,11 +145,19 @@ async fn sorted(store: &dyn Checkpointer) -> Result<Vec<(ThreadId, Option<String
     names.sort_unstable();
     let mut threads = Vec::new();
     for name in names {
+        let newest = History { limit: Some(1), ..History::default() };
         // The replay of a damaged thread reports the damage.
-        let head = store.load(&name, None).await.ok().flatten();
-        threads.push((name, head.and_then(|head| head.meta.graph().map(|graph| graph.name.to_string()))));
+        let head = store.history(&name, newest).await.ok().and_then(|newest| newest.into_iter().next());
+        threads.push((name, head.and_then(|head| head.graph().map(|graph| graph.name.to_string()))));
     }
     Ok(threads)
+}
+
+/// Returns the failure of a strict replay.
+pub(super) fn incomplete_failure(n: usize) -> Failure {
+    let s = if n == 1 { "" } else { "s" };
+    let message = format!("{n} thread{s} not replayed completely, which `--strict` requires");
+    Failure::new(Exit::Failed, message)
 }
 
 /// Loads the text of a thread into memory.
@@ -244,11 +252,7 @@ impl Counts {
         let s = |n: usize| if n == 1 { "" } else { "s" };
         match (diverged, failed, incomplete) {
             (0, 0, 0) => Ok(Exit::Ok),
-            (0, 0, n) if replayer.strict => {
-                let message =
-                    format!("{n} thread{} not replayed completely, which `--strict` requires", s(n));
-                Err(Failure::new(Exit::Failed, message))
-            }
+            (0, 0, n) if replayer.strict => Err(incomplete_failure(n)),
             (0, 0, _) => Ok(Exit::Ok),
             (0, n, _) => Err(Failure::new(Exit::Failed, format!("{n} thread{} cannot be replayed", s(n)))),
             _ => Ok(Exit::Diverged),

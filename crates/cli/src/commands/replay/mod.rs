@@ -11,6 +11,8 @@ pub(crate) mod report;
 pub(crate) mod review;
 mod turns;
 
+use std::sync::Arc;
+
 use futures::FutureExt;
 use superstep::{CheckpointId, ThreadId, agent::replay::ToolDifference, replay::Replayed};
 
@@ -28,11 +30,18 @@ use crate::{
         table::print,
         text::print_note,
     },
-    session::stored_graph::graph,
+    session::{mcp, stored_graph::graph},
 };
 
-/// Replays one thread or many, and reports the results.
+/// Replays one thread or many, and reports the results. MCP servers are connected once, and closed at the end.
 pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
+    let servers = Arc::new(mcp::Pool::default());
+    let replayed = replay_with(args, servers.clone()).await;
+    servers.close().await;
+    replayed
+}
+
+async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, Failure> {
     let ReplayArgs {
         target,
         all,
@@ -49,7 +58,8 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
     } = args;
     let location = Location::new(location)?;
     let (from, to) = (from.map(CheckpointId), to.map(CheckpointId));
-    let turns = Turns { location: &location, turn: &turn, from, to, live_model, live_tools, current_tools };
+    let turns =
+        &Turns { location: &location, turn: &turn, from, to, live_model, live_tools, current_tools, servers };
     if all || reviews || accept {
         let graph = graph()?;
         let is_own = |name: &str| name == graph.name();

@@ -15,7 +15,7 @@ use superstep::{
     replay::Replayed,
 };
 
-use super::all::{Cases, Replayer, load};
+use super::all::{Cases, Replayer, incomplete_failure, load};
 use crate::{
     config::location::Location,
     output::{
@@ -38,6 +38,7 @@ enum Decision {
 #[derive(Default)]
 struct Counts {
     same: usize,
+    incomplete: usize,
     accepted: usize,
     rejected: usize,
     skipped: usize,
@@ -70,40 +71,99 @@ pub(crate) async fn review(
             "`--review` asks on a terminal, and this is none; `--all` lists the divergences, and `--accept` accepts all of them",
         ));
     }
+    let folder = path.map(Path::new).filter(|path| path.is_dir());
     let mut counts = Counts::default();
     for file in files {
-        if let Err(failure) = one(&file, accepts_all, replayer, &mut counts).await {
+        let case = FileCase { file: &file, folder };
+        if let Err(failure) = case.review(accepts_all, replayer, &mut counts).await {
             counts.failed += 1;
-            print_note(&format!("{}: {}", file.display(), failure.message));
+            print_note(&format!("{}: {}", printable_line(&file.display().to_string()), failure.message));
         }
     }
-    counts.end()
+    counts.end(replayer.strict)
 }
 
-async fn one(
-    file: &Path,
-    accepts_all: bool,
-    replayer: &Replayer<'_>,
-    counts: &mut Counts,
-) -> Result<(), Failure> {
-    let (store, thread) = load(file).await?;
-    let replayed = (replayer.replay)(store.clone(), thread.clone()).await?;
-    if replayed.divergence.is_none() {
-        counts.same += 1;
-        return Ok(());
+/// A case in a file, and the folder that was named.
+struct FileCase<'a> {
+    file: &'a Path,
+    folder: Option<&'a Path>,
+}
+
+impl FileCase<'_> {
+    async fn review(
+        &self,
+        accepts_all: bool,
+        replayer: &Replayer<'_>,
+        counts: &mut Counts,
+    ) -> Result<(), Failure> {
+        let (store, thread) = load(self.file).await?;
+        let replayed = (replayer.replay)(store.clone(), thread.clone()).await?;
+        if replayed.divergence.is_none() && replayed.is_whole() {
+            counts.same += 1;
+            return Ok(());
+        }
+        print(&format!("{}\n{replayed}\n", printable_line(&self.file.display().to_string())))?;
+        if replayed.divergence.is_none() {
+            counts.incomplete += 1;
+            return Ok(());
+        }
+        let decision = if accepts_all { Decision::Accept } else { ask()? };
+        match decision {
+            Decision::Accept => self.accept(store, &thread, replayer).await.map(|()| counts.accepted += 1),
+            Decision::Reject => {
+                counts.rejected += 1;
+                Ok(())
+            }
+            Decision::Skip => {
+                counts.skipped += 1;
+                Ok(())
+            }
+        }
     }
-    print(&format!("{}\n{replayed}\n", printable_line(&file.display().to_string())))?;
-    let decision = if accepts_all { Decision::Accept } else { ask()? };
-    match decision {
-        Decision::Accept => accept(file, store, &thread, replayer).await.map(|()| counts.accepted += 1),
-        Decision::Reject => {
-            counts.rejected += 1;
-            Ok(())
+
+    /// Records the thread of the file again, and replaces the file by it. The file is unchanged if that fails.
+    async fn accept(
+        &self,
+        store: Arc<dyn Checkpointer>,
+        thread: &ThreadId,
+        replayer: &Replayer<'_>,
+    ) -> Result<(), Failure> {
+        let file = self.target()?;
+        let target: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
+        (replayer.rerecord)(store, thread.clone(), target.clone()).await?;
+        let text = text::export(&*target, thread, &ExportOptions::default()).await;
+        let text = text.map_err(|error| Failure::caused(Exit::Failed, &error))?;
+        let again: Replayed = (replayer.replay)(target, thread.clone()).await?;
+        if let Some(divergence) = &again.divergence {
+            let message =
+                format!("the new result does not replay, so that it cannot be a case\n{divergence}");
+            return Err(Failure::new(Exit::Diverged, message));
         }
-        Decision::Skip => {
-            counts.skipped += 1;
-            Ok(())
+        if !again.is_whole() {
+            let message =
+                format!("the new result does not replay completely, so that it cannot be a case\n{again}");
+            return Err(Failure::new(Exit::Failed, message));
         }
+        replace(&file, &text).map_err(|error| self.irreplaceable(&error))
+    }
+
+    /// Returns the file to replace: a link stays one, and must not lead out of the folder that was named.
+    fn target(&self) -> Result<PathBuf, Failure> {
+        let canonical = |path: &Path| path.canonicalize().map_err(|error| self.irreplaceable(&error));
+        let file = canonical(self.file)?;
+        match self.folder.map(canonical).transpose()? {
+            Some(folder) if !file.starts_with(&folder) => {
+                let place = file.display();
+                Err(Failure::usage(format!(
+                    "it is a link to `{place}`, out of the folder; name that file to replace it"
+                )))
+            }
+            _ => Ok(file),
+        }
+    }
+
+    fn irreplaceable(&self, error: &io::Error) -> Failure {
+        Failure::new(Exit::Failed, format!("`{}` cannot be replaced: {error}", self.file.display()))
     }
 }
 
@@ -123,45 +183,23 @@ fn ask() -> Result<Decision, Failure> {
     }
 }
 
-/// Records the thread of a file again, and replaces the file by it. The file is unchanged if that fails.
-async fn accept(
-    file: &Path,
-    store: Arc<dyn Checkpointer>,
-    thread: &ThreadId,
-    replayer: &Replayer<'_>,
-) -> Result<(), Failure> {
-    let target: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
-    (replayer.rerecord)(store, thread.clone(), target.clone()).await?;
-    let text = text::export(&*target, thread, &ExportOptions::default()).await;
-    let text = text.map_err(|error| Failure::caused(Exit::Failed, &error))?;
-    let again: Replayed = (replayer.replay)(target, thread.clone()).await?;
-    if let Some(divergence) = &again.divergence {
-        let message = format!("the new result does not replay, so that it cannot be a case\n{divergence}");
-        return Err(Failure::new(Exit::Diverged, message));
-    }
-    replace(file, &text).map_err(|error| {
-        Failure::new(Exit::Failed, format!("`{}` cannot be replaced: {error}", file.display()))
-    })
-}
-
 /// Replaces a file in one step, with its permissions.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    // A link stays one.
-    let file: PathBuf = file.canonicalize()?;
     let folder = file.parent().unwrap_or(Path::new("."));
     let mut new = tempfile::NamedTempFile::new_in(folder)?;
     new.write_all(text.as_bytes())?;
-    new.as_file().set_permissions(fs::metadata(&file)?.permissions())?;
+    new.as_file().set_permissions(fs::metadata(file)?.permissions())?;
     new.as_file().sync_all()?;
-    new.persist(&file)?;
+    new.persist(file)?;
     Ok(())
 }
 
 impl Counts {
-    fn end(self) -> Result<Exit, Failure> {
-        let Self { same, accepted, rejected, skipped, failed } = self;
+    fn end(self, strict: bool) -> Result<Exit, Failure> {
+        let Self { same, incomplete, accepted, rejected, skipped, failed } = self;
         let parts = [
             (same, "same"),
+            (incomplete, "incomplete"),
             (accepted, "accepted"),
             (rejected, "rejected"),
             (skipped, "skipped"),
@@ -172,6 +210,7 @@ impl Counts {
         let s = if all == 1 { "" } else { "s" };
         print(&format!("{all} thread{s}: {}\n", parts.collect::<Vec<_>>().join(", ")))?;
         match (rejected + skipped, failed) {
+            (0, 0) if strict && incomplete > 0 => Err(incomplete_failure(incomplete)),
             (0, 0) => Ok(Exit::Ok),
             (0, _) => Ok(Exit::Failed),
             _ => Ok(Exit::Diverged),

@@ -19,7 +19,10 @@ use crate::{
     args::shared::TurnArgs,
     config::{location::Location, remembered::Remembered},
     output::exit::Failure,
-    session::setup::{Purpose, Setup},
+    session::{
+        mcp,
+        setup::{Purpose, Setup},
+    },
 };
 
 /// The nodes that call a model, and the one that runs tools.
@@ -27,7 +30,7 @@ const ASKING: [&str; 2] = ["agent", "compact"];
 const TOOLS: &str = "tools";
 
 /// The part of a thread to replay, and how.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Turns<'a> {
     pub(super) location: &'a Location,
     /// The flags, which apply to all turns.
@@ -37,6 +40,8 @@ pub(super) struct Turns<'a> {
     pub(super) live_model: bool,
     pub(super) live_tools: bool,
     pub(super) current_tools: bool,
+    /// The MCP servers of all turns.
+    pub(super) servers: Arc<mcp::Pool>,
 }
 
 /// Consecutive turns with the same settings.
@@ -51,7 +56,7 @@ impl Turns<'_> {
     /// Replays a thread up to its first divergence. Returns also the difference between the recorded tools and those of MCP servers
     /// that are connected now.
     pub(super) async fn run(
-        self,
+        &self,
         store: Arc<dyn Checkpointer>,
         thread: &ThreadId,
     ) -> Result<(Replayed, Option<ToolDifference>), Failure> {
@@ -75,7 +80,7 @@ impl Turns<'_> {
 
     /// Records a thread again in another store, each turn with its configuration, in which flags replace settings.
     pub(super) async fn rerecord(
-        self,
+        &self,
         store: Arc<dyn Checkpointer>,
         thread: &ThreadId,
         target: Arc<dyn Checkpointer>,
@@ -86,9 +91,7 @@ impl Turns<'_> {
             if self.turn.changes_settings() {
                 replay = replay.input_metadata(setup.settings());
             }
-            let recorded = replay.rerecord(target.clone()).await;
-            setup.close_servers().await;
-            recorded?;
+            replay.rerecord(target.clone()).await?;
         }
         Ok(())
     }
@@ -167,8 +170,13 @@ impl Turns<'_> {
         section: &Section,
     ) -> Result<Setup<'_>, Failure> {
         let tools = if self.current_tools { ReplayTools::Current } else { ReplayTools::Recorded };
-        let purpose =
-            Purpose::Replay { asks: self.live_model, acts: self.is_live(), tools, at: section.settings };
+        let purpose = Purpose::Replay {
+            asks: self.live_model,
+            acts: self.is_live(),
+            tools,
+            at: section.settings,
+            servers: self.servers.clone(),
+        };
         Setup::new(self.location, store.clone(), thread.clone(), purpose, self.turn).await
     }
 
@@ -188,9 +196,7 @@ impl Turns<'_> {
         if self.live_tools {
             replay = replay.live([TOOLS]);
         }
-        let replayed = replay.run().await;
-        setup.close_servers().await;
-        let replayed = replayed?;
+        let replayed = replay.run().await?;
         if self.current_tools || self.is_live() || setup.servers.is_empty() {
             return Ok((replayed, None));
         }
