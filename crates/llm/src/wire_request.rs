@@ -84,7 +84,7 @@ pub struct WireConfig {
     /// The default maximum of output tokens.
     pub max_tokens: Option<u32>,
     /// Further fields of the body, such as `seed`. They must differ from the standard fields; see
-    /// [`WireConfig::conflict`].
+    /// [`WireConfig::conflict`]. Threads store them with the other [settings](WireConfig::settings), so keys do not belong here.
     pub extra: BTreeMap<String, Value>,
 }
 
@@ -114,7 +114,8 @@ impl WireConfig {
         let temperature = self.temperature.and_then(|number| number.to_string().parse::<f64>().ok());
         let temperature = temperature.map(|number| ("temperature".to_owned(), number.into()));
         let max_tokens = self.max_tokens.map(|number| ("max_tokens".to_owned(), number.into()));
-        temperature.into_iter().chain(max_tokens).collect()
+        let extra = self.extra.iter().map(|(name, value)| (name.clone(), value.clone()));
+        temperature.into_iter().chain(max_tokens).chain(extra).collect()
     }
 
     /// Builds the body of a streamed request. Equal requests give equal bytes, and a longer conversation
@@ -286,6 +287,17 @@ mod tests {
         let config = WireConfig { arguments: policy, ..WireConfig::default() };
         let message = Message::assistant("").with_tool_calls([ToolCall::new("c1", "echo", text)]);
         body(&config, vec![message])["messages"][0]["tool_calls"][0]["function"]["arguments"].clone()
+    }
+
+    #[test]
+    fn the_settings_have_all_parameters_of_a_request() {
+        let extra = [("seed".to_owned(), json!(7)), ("top_p".to_owned(), json!(0.5))].into();
+        let config =
+            WireConfig { temperature: Some(0.2), max_tokens: Some(9), extra, ..WireConfig::default() };
+        assert_eq!(
+            json!(config.settings()),
+            json!({"temperature": 0.2, "max_tokens": 9, "seed": 7, "top_p": 0.5})
+        );
     }
 
     #[test]

@@ -226,6 +226,24 @@ fn a_hint_that_changed_or_is_gone_is_shown() {
 }
 
 #[test]
+fn a_thread_that_is_recorded_again_has_the_hints_of_now() {
+    let hint = |text: &str| ReactConfig { synthetic_after_tools: Some(text.into()), ..super::preset() };
+    paused(async {
+        let (store, target) = (Arc::new(MemoryCheckpointer::new()), Arc::new(MemoryCheckpointer::new()));
+        let agent = built(model(), usual_tools(), hint("Think."), &store);
+        agent.thread("t").ask("2 + 3?").await.unwrap();
+        let changed = built(model(), usual_tools(), hint("And now?"), &store);
+        changed.graph().thread("t").replay().rerecord(target.clone()).await.unwrap();
+        let accepted = built(model(), usual_tools(), hint("And now?"), &target);
+        accepted.graph().thread("t").replay().run().await.unwrap().assert_same();
+        let text = text::export(&*target, &"t".into(), &ExportOptions::default()).await.unwrap();
+        assert!(text.contains("And now?") && !text.contains("Think."), "{text}");
+        let later = found(&built(model(), usual_tools(), hint("Then?"), &target)).await.to_string();
+        assert!(later.contains("- user: And now?\n    + user: Then?"), "{later}");
+    });
+}
+
+#[test]
 fn the_frame_of_requests_is_stored_once_until_it_changes() {
     paused(async {
         let store = Arc::new(MemoryCheckpointer::new());

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use superstep::{
-    CheckpointId, CompiledGraph, RunError, ThreadId,
-    checkpoint::{CheckpointError, CheckpointMeta, Retention},
+    CheckpointId, Checkpointer, CompiledGraph, MemoryCheckpointer, RunError, ThreadId,
+    checkpoint::{CheckpointError, CheckpointMeta, Prune, Retention},
     thread::StateSnapshot,
 };
+use superstep_testing::wrapped::{Wrapped, Wrapper};
 
 use crate::support::{Calls, Plain, entries, failed, h, head, json, line, on_every_store, say, task};
 
@@ -237,4 +238,39 @@ on_every_store! {
 
 async fn ids_of<S: superstep::State>(graph: &CompiledGraph<S>) -> Vec<u64> {
     graph.thread("t").history().checkpoints().await.unwrap().iter().map(|meta| meta.id.0).collect()
+}
+
+/// A store that cannot prune, as long as it is set.
+struct Stuck(MemoryCheckpointer, std::sync::atomic::AtomicBool);
+
+impl Wrapper for Stuck {
+    fn store(&self) -> &dyn Checkpointer {
+        &self.0
+    }
+
+    fn prune(
+        &self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> futures::future::BoxFuture<'_, Result<usize, CheckpointError>> {
+        if self.1.load(std::sync::atomic::Ordering::Relaxed) {
+            let error = CheckpointError::Busy { thread: thread.clone() };
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        self.0.prune(thread, head, prune)
+    }
+}
+
+#[tokio::test]
+async fn a_prune_that_fails_does_not_change_the_result_of_its_run() {
+    let store = std::sync::Arc::new(Wrapped(Stuck(MemoryCheckpointer::new(), true.into())));
+    let graph = line(&["a"]).with_checkpointer(store.clone()).with_retention(Retention::Last(1));
+    let end = graph.thread("t").run(say("1")).await.unwrap();
+    assert_eq!(end.state.said(), "1 a");
+    assert_eq!(ids(&graph).await, [3, 2, 1]);
+    // The next run tries again.
+    store.0.1.store(false, std::sync::atomic::Ordering::Relaxed);
+    graph.thread("t").run(say("2")).await.unwrap();
+    assert_eq!(ids(&graph).await, [6]);
 }

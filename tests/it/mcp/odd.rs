@@ -273,6 +273,19 @@ async fn a_replay_has_the_tools_that_were_recorded_or_names_those_that_are_other
 }
 
 #[tokio::test]
+async fn a_thread_that_is_recorded_again_with_the_tools_of_now_has_them() {
+    let agents = Agents::new();
+    agents.having(&THEN).await.build().unwrap().thread("t").ask("go").await.unwrap();
+    let now = agents.having(&NOW).await.replay_tools(ReplayTools::Current).build().unwrap();
+    let target = Arc::new(MemoryCheckpointer::new());
+    now.graph().thread("t").replay().rerecord(target.clone()).await.unwrap();
+    // Also for a program that does not ask for the tools of now.
+    replayed(agents.having(&[]).await.checkpointer(target.clone())).await.assert_same();
+    let current = agents.having(&NOW).await.replay_tools(ReplayTools::Current);
+    replayed(current.checkpointer(target)).await.assert_same();
+}
+
+#[tokio::test]
 async fn a_list_of_tools_is_stored_once_for_each_change() {
     let agents = Agents::new();
     for tools in [&THEN, &THEN, &NOW] {

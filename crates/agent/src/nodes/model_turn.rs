@@ -79,7 +79,7 @@ impl PlannedCall<'_> {
         }
         let model = &*deps.models.main;
         let mut frame = self.changed_frame(sent);
-        cx.noted(HINTS, own_hints(sent, state));
+        cx.described(HINTS, &own_hints(sent, state));
         let (is_live, new) = (cx.is_for_real(), &mut frame);
         let changes = |task: ComparedTask<'_>| {
             let (written, known) = recorded_frame(task, state);

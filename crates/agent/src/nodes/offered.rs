@@ -196,7 +196,16 @@ impl AgentDeps {
         let now = records(&sourced);
         let texts: Log<String> = now.values().cloned().collect();
         let noted = if texts == state.offered { SourceRecord::Same } else { SourceRecord::New(texts) };
-        let (then, new) = match cx.noted(OFFERED, noted) {
+        let is_adopted = cx.is_recorded_again() && self.replay_tools == ReplayTools::Current;
+        let noted = match is_adopted {
+            // The tools of now become the recorded ones.
+            true => {
+                cx.described(OFFERED, &noted);
+                noted
+            }
+            false => cx.noted(OFFERED, noted),
+        };
+        let (then, new) = match noted {
             SourceRecord::Unknown => (None, None),
             SourceRecord::Same => (Some(by_name(&state.offered)), None),
             SourceRecord::New(texts) => (Some(by_name(&texts)), Some(texts)),

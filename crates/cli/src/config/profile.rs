@@ -161,7 +161,8 @@ impl Profile {
     /// Returns the settings of the model that it builds.
     pub(crate) fn settings(&self) -> BTreeMap<String, Value> {
         let temperature = self.temperature.map(|temperature| temperature as f32);
-        WireConfig { temperature, max_tokens: self.max_tokens, ..WireConfig::default() }.settings()
+        let (max_tokens, extra) = (self.max_tokens, self.extra.clone());
+        WireConfig { temperature, max_tokens, extra, ..WireConfig::default() }.settings()
     }
 
     /// Returns whether it applies to the model of a server.

@@ -110,7 +110,7 @@ impl<S: State> Replay<S> {
                 }
                 supply.add(
                     node.clone(),
-                    SuppliedTask { recorded: recorded.into(), folded_ms: next.created_ms },
+                    SuppliedTask { recorded: Arc::new(recorded.into()), folded_ms: next.created_ms },
                 );
             }
         }

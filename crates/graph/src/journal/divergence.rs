@@ -349,6 +349,8 @@ pub(crate) enum Astray {
     Question { key: String, question: Value },
     /// A call is new.
     Call { key: String },
+    /// The number of remaining supersteps is read for the first time.
+    Steps,
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     future::Future,
+    ops::Deref,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
@@ -74,24 +74,27 @@ pub(crate) struct Recorded {
     /// not grow.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) inner: BTreeMap<String, Recorded>,
-    /// The update that they were read from.
-    #[serde(skip)]
-    pub(crate) update: ReadFrom,
 }
 
-/// The update from which recorded inputs were read. It is not one of them, so that it is neither stored nor compared.
-#[derive(Clone, Default)]
-pub(crate) struct ReadFrom(pub(crate) Option<StoredUpdate>);
+/// The recorded inputs of a task as a replay gives them to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GivenInputs {
+    pub(crate) recorded: Recorded,
+    /// The update of the task; `None` if it is that of a called graph without storage.
+    pub(crate) update: Option<StoredUpdate>,
+}
 
-impl PartialEq for ReadFrom {
-    fn eq(&self, _: &Self) -> bool {
-        true
+impl From<Recorded> for GivenInputs {
+    fn from(recorded: Recorded) -> Self {
+        Self { recorded, update: None }
     }
 }
 
-impl fmt::Debug for ReadFrom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "an update" } else { "nothing" })
+impl Deref for GivenInputs {
+    type Target = Recorded;
+
+    fn deref(&self) -> &Recorded {
+        &self.recorded
     }
 }
 
@@ -126,6 +129,11 @@ impl Recorded {
         let inner = self.inner.range(above.clone()..).take_while(|(name, _)| name.starts_with(&above));
         learned.inner.extend(inner.map(|(name, learned)| (name[above.len()..].to_owned(), learned.clone())));
         Some(learned)
+    }
+
+    /// Returns the number of an attempt after the earlier failures.
+    pub(crate) fn attempt(&self, attempt: u32) -> u32 {
+        u32::try_from(self.failed).unwrap_or(u32::MAX).saturating_add(attempt)
     }
 
     /// Reads the recorded inputs of a stored update; empty if there are none.
@@ -167,11 +175,11 @@ pub(crate) enum ReplayMode {
     /// No replay: all effects are live.
     Nothing,
     /// The recorded inputs; no effect is repeated.
-    Recorded(Arc<Recorded>),
+    Recorded(Arc<GivenInputs>),
     /// The recorded inputs, with live effects.
-    Live(Arc<Recorded>),
+    Live(Arc<GivenInputs>),
     /// The recorded inputs for a task that may differ from the recorded one: no effect is repeated, and nothing is compared.
-    Adopted(Arc<Recorded>),
+    Adopted(Arc<GivenInputs>),
     /// The recorded inputs are missing: as soon as the task needs one, its stored update is used instead.
     Unknown,
 }
@@ -242,8 +250,7 @@ impl ReplayMode {
     /// Returns the recorded attempt of the task, and the remaining supersteps of its run.
     pub(crate) fn counts(&self) -> Option<(u32, u32)> {
         let (Self::Recorded(recorded) | Self::Live(recorded)) = self else { return None };
-        let attempt = u32::try_from(recorded.failed).unwrap_or(u32::MAX).saturating_add(1);
-        Some((attempt, recorded.steps_left.unwrap_or_default()))
+        Some((recorded.attempt(1), recorded.steps_left.unwrap_or_default()))
     }
 }
 

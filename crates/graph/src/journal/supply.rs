@@ -9,7 +9,7 @@ use std::{
 
 use superstep_engine::{NodeName, TaskId};
 
-use super::{divergence::Astray, recorder::Recorded};
+use super::{divergence::Astray, recorder::GivenInputs};
 
 /// The recorded inputs of tasks, by node and in the order of the thread. A run that differs from the recorded one takes them in its
 /// own order.
@@ -29,7 +29,7 @@ struct Supplies {
 /// The recorded inputs of a task, and the time of the checkpoint that folded it.
 #[derive(Clone, Default)]
 pub(crate) struct SuppliedTask {
-    pub(crate) recorded: Arc<Recorded>,
+    pub(crate) recorded: Arc<GivenInputs>,
     pub(crate) folded_ms: i64,
 }
 
@@ -54,7 +54,7 @@ impl Supply {
     }
 
     /// Takes the recorded inputs for the first attempt of a task; empty ones if the node did not run so often.
-    pub(crate) fn take(&self, node: &NodeName, task: TaskId) -> Arc<Recorded> {
+    pub(crate) fn take(&self, node: &NodeName, task: TaskId) -> Arc<GivenInputs> {
         let mut supplies = self.lock();
         if supplies.step != task.step {
             supplies.step = task.step;
@@ -67,7 +67,7 @@ impl Supply {
     }
 
     /// Returns the recorded inputs of a task that has begun, for another attempt or its error handler.
-    pub(crate) fn current(&self, task: TaskId) -> Arc<Recorded> {
+    pub(crate) fn current(&self, task: TaskId) -> Arc<GivenInputs> {
         self.lock().current.get(&task.slot).cloned().unwrap_or_default().recorded
     }
 
@@ -90,6 +90,7 @@ impl Supply {
             Astray::Call { .. } => {
                 format!("the inputs of a graph that node `{node}` calls, which is not recorded again")
             }
+            Astray::Steps => format!("the number of supersteps that node `{node}` had left"),
             Astray::Unknown => format!("an input of node `{node}`"),
         })
     }

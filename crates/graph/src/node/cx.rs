@@ -229,6 +229,12 @@ impl Cx {
     /// [`step_limit`](crate::Thread::step_limit) allows. A node can use it to finish in time.
     pub fn remaining_steps(&self) -> u32 {
         self.needs_records();
+        if let ReplayMode::Adopted(recorded) = self.0.run.recorder.given(self.0.task)
+            && recorded.steps_left.is_none()
+        {
+            // The limit of a run that records a thread again is not that of the recorded one.
+            self.wait_for([WaitReason::Astray(Astray::Steps)]);
+        }
         if self.0.run.recorder.records {
             self.0
                 .run

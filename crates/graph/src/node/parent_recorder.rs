@@ -54,7 +54,7 @@ impl ParentRecorder {
     pub(crate) fn given(&self, task: TaskId, live: bool) -> ReplayMode {
         match self.run.recorder.given(self.task) {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => {
-                match self.find(&recorded, task).map(Arc::new) {
+                match self.find(&recorded, task).map(|recorded| Arc::new(recorded.into())) {
                     Some(recorded) if live => ReplayMode::Live(recorded),
                     Some(recorded) => ReplayMode::Recorded(recorded),
                     // The task did not complete, or an older program recorded it.

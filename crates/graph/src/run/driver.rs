@@ -104,7 +104,7 @@ pub(crate) async fn run<S: State>(
     };
     let status = driver.drive(begin, limits, &config).await.map_err(Stop::into_error)?;
     if let Some(keep) = &retention {
-        driver.retain(keep).await?;
+        driver.retain(keep).await;
     }
     Ok(driver.outcome(status, &config))
 }

@@ -21,6 +21,7 @@ use crate::{
     run::{
         finish::snapshot,
         restore::{Restored, load},
+        trace,
     },
 };
 
@@ -71,8 +72,15 @@ pub(crate) async fn prune<S: State>(
 }
 
 impl<S: State> Driver<S> {
-    /// Deletes the checkpoints of the run's thread that are not to be retained, if they are enough.
-    pub(super) async fn retain(&self, keep: &Retention) -> Result<(), RunError> {
+    /// Deletes the checkpoints of the run's thread that are not to be retained, if they are enough. The result of the run is
+    /// stored, so that a failure is only reported; the next run tries again.
+    pub(super) async fn retain(&self, keep: &Retention) {
+        if let Err(error) = self.try_retain(keep).await {
+            trace::not_pruned(&error);
+        }
+    }
+
+    async fn try_retain(&self, keep: &Retention) -> Result<(), RunError> {
         let Some(hold) = &self.hold else { return Ok(()) };
         let (checkpointer, thread) = hold.stored_in();
         let history = checkpointer.history(thread, History::default()).await?;

@@ -10,7 +10,7 @@ use superstep_state::StoredUpdate;
 
 use super::{
     observer::{RunObserver, RunView, TaskStart, Wait},
-    recording::{Recording, add_fingerprints},
+    recording::{add_fingerprints, record},
     stop::Stop,
     task::TaskResult,
     thread_writer::NewCheckpoint,
@@ -38,12 +38,13 @@ impl<S: State> RunObserver<S> for Rerecording {
             false => self.0.take(node, task.id),
         };
         let failure = recorded.failure.clone().filter(|failure| !is_handler && failure.node == *node);
+        let counts = Some((recorded.attempt(task.attempt), recorded.steps_left.unwrap_or_default()));
         run.cx.recorder.begin(task.id, ReplayMode::Adopted(recorded));
         match failure {
             Some(failure) => {
                 TaskStart::Ended(Err(NodeError::new(failure.message.clone()).fatal()), Lookup::None)
             }
-            None => TaskStart::Run { counts: None },
+            None => TaskStart::Run { counts },
         }
     }
 
@@ -69,7 +70,8 @@ impl<S: State> RunObserver<S> for Rerecording {
         cached: Option<Vec<RecordedTarget>>,
         update: Option<&mut StoredUpdate>,
     ) -> Result<(), RunError> {
-        RunObserver::<S>::before_record(&Recording, run, task, cached, update)
+        let attempt = self.0.current(task.id).attempt(task.attempt);
+        record(run, task, attempt, cached, update)
     }
 
     fn before_commit<'a>(&'a self, run: RunView<'a, S>, new: &'a mut NewCheckpoint) -> Wait<'a> {

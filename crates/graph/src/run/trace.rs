@@ -5,6 +5,7 @@
 //! | `run` | info | `graph`, `thread`, `subgraph`; at its end `status` or `error.type` |
 //! | `node`, one for each attempt | info | `node`, `superstep`, `slot`, `attempt`; at its end `status` or `error.type` |
 //! | a stored checkpoint | debug | `checkpoint`, `superstep`, `tasks`, `bytes` |
+//! | a failed automatic prune | warn | `error` |
 //! | a failed attempt that is repeated | warn | `node`, `superstep`, `attempt`, `delay_ms`, `error` |
 //!
 //! The fields `otel.name` and `otel.status_code` are those that `tracing-opentelemetry` reads.
@@ -18,7 +19,7 @@ use tracing::{Level, Span, field::Empty};
 
 use super::{stop::Stop, task::TaskResult};
 use crate::{
-    State, Status,
+    RunError, State, Status,
     node::{cx::RunScope, timeout::TimedOut},
 };
 
@@ -56,6 +57,11 @@ pub(super) fn ended(span: &Span, ended: &Result<Status, Stop>) {
         // A replay found a difference.
         Err(Stop::Halted) => _ = span.record("status", "halted"),
     }
+}
+
+/// Emits the event of a prune at the end of a run that failed.
+pub(super) fn not_pruned(error: &RunError) {
+    tracing::warn!(error = chain(error), "older checkpoints were not deleted; the next run tries again");
 }
 
 fn failed(span: &Span, kind: &str) {

@@ -1,10 +1,11 @@
 //! Threads that are recorded again with a changed graph.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use superstep::{
-    Answers, CompiledGraph, Cx, END, Log, MemoryCheckpointer, START, State, StateGraph,
+    Answers, CompiledGraph, Cx, END, Log, MemoryCheckpointer, NodeOptions, Retries, RetryPolicy, START,
+    State, StateGraph,
     checkpoint::text::{self, ExportOptions},
     replay::ReplayError,
     thread::AsNode,
@@ -132,4 +133,65 @@ async fn what_was_not_recorded_is_named() {
         .unwrap();
     let update = missing(SAME).await;
     assert_eq!(update, "an external update, which is not an input of the graph");
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Counted {
+    word: String,
+    attempt: u32,
+    left: u32,
+}
+
+/// A node whose first attempt fails, and that writes its counts; `reads` makes it read the remaining supersteps.
+fn counted(
+    word: &'static str,
+    fails: bool,
+    reads: bool,
+    store: Arc<MemoryCheckpointer>,
+) -> CompiledGraph<Counted> {
+    let mut graph = StateGraph::<Counted>::new("counted");
+    let count = graph.add_node_with(
+        "count",
+        (word, fails, reads),
+        async |(word, fails, reads), _: Counted, cx: Cx| {
+            if fails && cx.attempt() == 1 {
+                return Err(superstep::NodeError::new("the first attempt"));
+            }
+            let left = if reads { cx.remaining_steps() } else { 0 };
+            Ok(Counted::update().word(word).attempt(cx.attempt()).left(left))
+        },
+    );
+    let retry = RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() };
+    graph.configure(count, NodeOptions { retry: Retries::on(|_| true, retry), ..NodeOptions::default() });
+    graph.add_edge(START, count);
+    graph.add_edge(count, END);
+    graph.compile().unwrap().with_checkpointer(store)
+}
+
+#[tokio::test]
+async fn a_thread_that_is_recorded_again_has_the_counts_of_its_tasks() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    let graph = counted("one", true, true, store.clone());
+    let end = graph.thread("t").step_limit(7).run(Counted::update()).await.unwrap().state;
+    assert_eq!((end.attempt, end.left), (2, 6));
+
+    let target = Arc::new(MemoryCheckpointer::new());
+    // The failure is recorded, and does not happen again.
+    counted("two", false, true, store.clone()).thread("t").replay().rerecord(target.clone()).await.unwrap();
+    let new = counted("two", true, true, target);
+    let state = new.thread("t").state().await.unwrap().values;
+    assert_eq!((&*state.word, state.attempt, state.left), ("two", 2, 6));
+    new.thread("t").replay().run().await.unwrap().assert_same();
+
+    // A count that was not recorded is reported.
+    let unread = Arc::new(MemoryCheckpointer::new());
+    counted("one", false, false, unread.clone()).thread("t").run(Counted::update()).await.unwrap();
+    let target = Arc::new(MemoryCheckpointer::new());
+    let again = counted("one", false, true, unread).thread("t").replay().rerecord(target).await;
+    match again {
+        Err(ReplayError::NotRerecorded { missing, .. }) => {
+            assert_eq!(missing, "the number of supersteps that node `count` had left");
+        }
+        other => panic!("{other:?}"),
+    }
 }

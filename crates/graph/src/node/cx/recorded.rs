@@ -143,6 +143,27 @@ impl Cx {
         value
     }
 
+    /// Records a description of what the task does, for the `noted` values of [`compared_with`](Self::compared_with). Unlike
+    /// [`noted`](Self::noted), it is no input of the task: a replay does not return it, and a thread that is [recorded
+    /// again](crate::replay::Replay::rerecord) stores the new one. A default value is not stored.
+    ///
+    /// # Panics
+    /// If `value` cannot be stored as JSON and read back, and the run records.
+    pub fn described<T: Serialize + Default + PartialEq>(&self, name: &str, value: &T) {
+        let name = &*self.recorder().numbered(self.0.task, Use::Result, name);
+        if self.recorder().is_on() && *value != T::default() {
+            let json = encode::to_value(value);
+            let json = json.unwrap_or_else(|error| panic!("the description `{name}`: {error}"));
+            self.record_result(name, json);
+        }
+    }
+
+    /// Returns whether the thread is [recorded again](crate::replay::Replay::rerecord): the inputs of the task are recorded ones,
+    /// and what it does is stored instead of compared.
+    pub fn is_recorded_again(&self) -> bool {
+        matches!(self.recorder().given(self.0.task), ReplayMode::Adopted(_))
+    }
+
     /// Records a planned action: a replay with a different action diverges there, and the node does not
     /// continue. `what` returns the identifying data, with [fingerprints](crate::state::fingerprint) of large parts;
     /// it is not called without recording. Data that cannot be stored as JSON fails the task.
@@ -192,7 +213,7 @@ impl Cx {
         if let Some(recorded) = recorded {
             let expected = recorded.compared.get(name).cloned().unwrap_or_default();
             let changes = {
-                let update = recorded.update.0.as_ref().and_then(|update| update.split_recorded().ok());
+                let update = recorded.update.as_ref().and_then(|update| update.split_recorded().ok());
                 let update = update.map(|(_, update)| update).unwrap_or_default();
                 changes(ComparedTask {
                     expected: &expected,

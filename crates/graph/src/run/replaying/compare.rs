@@ -59,7 +59,8 @@ impl Progress {
     ) -> Option<Divergence> {
         let mut words = Vec::new();
         let (at, expected, got) = match astray {
-            Astray::Unknown => return None,
+            // A replay has a number in any case.
+            Astray::Unknown | Astray::Steps => return None,
             Astray::New { effect } => {
                 (At::Effect(effect), Value::Null, "something that it had not done".into())
             }
