@@ -84,6 +84,10 @@ hostile-models:
 hostile-mcp:
     HOSTILE_MCP=1 cargo test --release -p superstep-cli --test cli -- hostile_mcp --nocapture
 
+# Fuzzes `stored_rows`, `thread_text`, `sse`, `permission_rules` or `configuration` under libFuzzer; the tests try a few thousand inputs of each.
+fuzz target minutes="10":
+    sh tests/fuzz/run.sh {{target}} {{minutes}}
+
 # Builds every crate from its own tarball, as a registry would hand it out.
 package:
     cargo package --workspace --allow-dirty

@@ -13,6 +13,7 @@ mod dream;
 mod escapes;
 #[cfg(unix)]
 mod forged;
+mod fuzz;
 mod hostile;
 mod hostile_mcp;
 #[cfg(unix)]

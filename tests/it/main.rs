@@ -9,6 +9,8 @@ mod agent;
 mod engine;
 mod error_pages;
 mod evolution;
+#[cfg(all(feature = "openai", feature = "sqlite"))]
+mod fuzz;
 mod langgraph;
 #[cfg(feature = "openai")]
 mod llm;

@@ -38,5 +38,7 @@ mod program;
 mod session;
 
 #[doc(hidden)]
+pub use config::configuration_problem;
+#[doc(hidden)]
 pub use program::agent::agent;
 pub use program::own::{GraphList, IntoGraphs, Program, main};

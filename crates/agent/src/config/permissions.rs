@@ -85,6 +85,22 @@ impl PermissionRule {
         Self { tool: tool.into(), arguments: BTreeMap::new(), then }
     }
 
+    /// Returns the decision of rules on a call, for tests of rules; `None` leaves it to the tool. Without the tool, the resource that
+    /// the call accesses is derived from its arguments.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use superstep_agent::config::{PermissionRule, Permit};
+    ///
+    /// let rules = [PermissionRule::new("*", Permit::Ask), PermissionRule::new("read_*", Permit::Allow)];
+    /// let decision = |tool: &str| PermissionRule::decision(&rules, tool, None, &json!({}));
+    /// assert_eq!(decision("read_file"), Some(Permit::Allow));
+    /// assert_eq!(decision("write_file"), Some(Permit::Ask));
+    /// ```
+    pub fn decision(rules: &[Self], name: &str, tool: Option<&dyn Tool>, args: &Value) -> Option<Permit> {
+        decided(rules, name, tool, args)
+    }
+
     /// Returns whether the rule can match a tool of this name. An invalid pattern matches nothing.
     pub fn is_about(&self, tool: &str) -> bool {
         Glob::text(&self.tool).is_ok_and(|glob| glob.fits(tool))

@@ -21,3 +21,17 @@ mod state_folder;
 mod switch;
 pub(crate) mod tools;
 pub(crate) mod trust;
+
+/// Returns the problem of a configuration file's text, for the fuzz test of configurations.
+///
+/// # Panics
+/// If a thread that stores the configuration would read another one.
+pub fn configuration_problem(text: &str) -> Option<String> {
+    let read = match file::parse(text) {
+        Ok(read) => read,
+        Err(problem) => return Some(problem),
+    };
+    let stored = configuration::Configuration::of_thread(read.to_remember(), None);
+    assert!(stored.is_ok_and(|stored| stored == read), "a thread would store another configuration");
+    None
+}

@@ -1,0 +1,12 @@
+//! The fuzz target of configurations on its corpus, and on a thousand changed inputs: see `tests/fuzz`.
+
+#[path = "../fuzz/src/configuration.rs"]
+mod configuration;
+#[path = "../fuzz/src/seeded.rs"]
+mod seeded;
+
+#[test]
+fn configurations_are_read_or_rejected() {
+    let (name, target) = configuration::TARGETS[0];
+    seeded::seeded(name, target, 1_000);
+}
