@@ -1,4 +1,4 @@
-//! The fuzz target of configurations on its corpus, and on a thousand changed inputs: see `tests/fuzz`.
+//! The fuzz target of configurations on its corpus: see `tests/fuzz`.
 
 #[path = "../fuzz/src/configuration.rs"]
 mod configuration;
@@ -8,5 +8,5 @@ mod seeded;
 #[test]
 fn configurations_are_read_or_rejected() {
     let (name, target) = configuration::TARGETS[0];
-    seeded::seeded(name, target, 1_000);
+    seeded::seeded(name, target, 0);
 }

@@ -90,7 +90,7 @@ async fn what_a_server_repeats_is_removed_in_every_form() {
     {
         assert!(!text.contains(secret), "`{secret}` is in\n{text}");
     }
-    assert!(text.contains(r#""user":"ada""#) && text.contains("it was [removed]"), "{text}");
+    assert!(text.contains(r#"\"user\":\"ada\""#) && text.contains("it was [removed]"), "{text}");
 
     // A request with another key is the same request.
     let server = Cassette::new(&path).replay().await.unwrap();
