@@ -26,7 +26,7 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 24] = [
+const CASES: [Case; 29] = [
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
@@ -61,6 +61,16 @@ const CASES: [Case; 24] = [
     Case(&["copy", "t", "u"], (5, UNKNOWN), (4, READ_ONLY), (0, "copied")),
     Case(&["adopt", "t"], (5, UNKNOWN), (4, READ_ONLY), (0, "belongs to the agent")),
     Case(&["prune", "t", "--leaves"], (5, UNKNOWN), (4, READ_ONLY), (0, "pruned")),
+    Case(
+        &["db", "check"],
+        (0, "0 threads and 0 checkpoints are intact"),
+        (0, "1 thread and"),
+        (0, "1 thread and"),
+    ),
+    Case(&["db", "stats"], (0, "0 threads"), (0, "SQLite, version 2"), (0, "1 thread")),
+    Case(&["db", "migrate"], (0, "version 2"), (0, "version 2"), (0, "version 2")),
+    Case(&["db", "prune", "--leaves"], (0, "pruned 0 checkpoints"), (4, READ_ONLY), (0, "pruned")),
+    Case(&["db", "vacuum"], (0, "before"), (4, READ_ONLY), (0, "before")),
     Case(&["revert", "t", "--to", "1"], (5, UNKNOWN), (4, READ_ONLY), (5, UNFINISHED)),
     Case(&["delete", "t"], (5, UNKNOWN), (4, READ_ONLY), (0, "deleted")),
     Case(&["dream", "--model", "m"], (3, "no server"), (4, READ_ONLY), (3, "no server")),
@@ -176,9 +186,13 @@ async fn every_command_completes_a_half_created_database() {
         for Case(words, end, ..) in &CASES {
             let place = begun(begin);
             let what = format!("{what}, {words:?}");
-            let missing = what.starts_with("no file") && words[0] == "dream";
-            // Without a database there is no input for a dream.
-            ends(&place.run(words).await, if missing { (0, "") } else { *end }, &what);
+            let end = match words[0] {
+                // Without a database there is no input for a dream.
+                "dream" if what.starts_with("no file") => (0, ""),
+                "db" if what.starts_with("no file") => (4, "does not exist"),
+                _ => *end,
+            };
+            ends(&place.run(words).await, end, &what);
             ends(&place.run(&["run", "-q", "1 + 1", "--thread", "new"]).await, (0, "= 2"), &what);
         }
     }

@@ -47,6 +47,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
             "superstep-sqlite",
             "superstep-postgres",
             "superstep-worker",
+            "superstep-telemetry",
         ],
     ),
     ("superstep-cli", &["superstep"]),

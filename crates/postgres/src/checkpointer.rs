@@ -87,7 +87,7 @@ impl PostgresCheckpointer {
         Ok(Some(Self { open, heads }))
     }
 
-    /// Returns the random text that distinguishes this schema from others, under whatever name its server is reached. A copy of the
+    /// Returns the random text that distinguishes this schema from others, by any name of its server. A copy of the
     /// database has the same.
     pub fn identity(&self) -> &str {
         &self.open.database.tables().identity

@@ -132,13 +132,13 @@ pub(crate) async fn stats(location: &Location, json: bool) -> Result<Exit, Failu
 
 /// Converts the tables of an older version.
 pub(crate) async fn migrate(location: &Location, json: bool) -> Result<Exit, Failure> {
-    // Without write access it is only read, which older tables do not allow.
-    let was_current = match location.look() {
+    // Tables of an older version cannot be opened for reading.
+    let (store, was_current) = match location.look() {
         Ok(None) => return Err(absent(location)),
-        Ok(Some(_)) => true,
-        Err(_) => false,
+        Ok(Some(store)) => (store, true),
+        Err(_) => (location.open()?, false),
     };
-    let storage = location.open()?.storage().await?;
+    let storage = store.storage().await?;
     let version = storage.map(|storage| storage.version);
     if json {
         return print(&lines([json!({ "version": version, "migrated": !was_current })]));

@@ -6,33 +6,36 @@ use tokio_util::sync::CancellationToken;
 
 use crate::output::exit::Exit;
 
-/// Cancels the run at the first signal, which then ends by itself; ends the program at the second.
+/// Cancels the run at the first signal, which then ends by itself; ends the program at the second. Signals count from this call, before
+/// the future is polled.
 #[cfg(unix)]
-pub(crate) async fn watch(cancel: CancellationToken) {
+pub(crate) fn watch(cancel: CancellationToken) -> impl Future<Output = ()> + Send {
     use tokio::signal::unix::{SignalKind, signal};
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     // Without a handler, which only fails if no file descriptor is free, the system ends the program as
     // usual.
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return };
     let mut hangup = if ignores_hangup() { None } else { signal(SignalKind::hangup()).ok() };
-    let mut stopped = async || {
-        let hung_up = async {
-            match &mut hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
+    async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return };
+        let mut stopped = async || {
+            let hung_up = async {
+                match &mut hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hung_up => {}
             }
         };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hung_up => {}
-        }
-    };
-    stopped().await;
-    stop(&cancel);
-    stopped().await;
-    superstep::mcp::kill_all();
-    std::process::exit(Exit::Interrupted as i32);
+        stopped().await;
+        stop(&cancel);
+        stopped().await;
+        superstep::mcp::kill_all();
+        std::process::exit(Exit::Interrupted as i32);
+    }
 }
 
 /// Returns whether the program was started to outlive its terminal, as by `nohup`. Only Linux reports it.

@@ -35,12 +35,13 @@ pub(crate) async fn worker(args: WorkerArgs, program: &str, graphs: &GraphSet) -
         }
         return Ok(Exit::Ok);
     }
+    let stop = CancellationToken::new();
+    let signals = signals::watch(stop.clone());
     if !database.json {
         let names: Vec<_> = chosen.iter().map(|graph| format!("`{}`", graph.name())).collect();
         print_note(&format!("taking jobs for {} from `{}`; Ctrl-C stops", names.join(", "), location.db()));
     }
-    let stop = CancellationToken::new();
-    tokio::spawn(signals::watch(stop.clone()));
+    tokio::spawn(signals);
     worker.run_until(stop.cancelled()).await?;
     Ok(Exit::Ok)
 }
