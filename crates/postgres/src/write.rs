@@ -132,7 +132,8 @@ impl<'a> Planned<'a> {
             if fence.is_some() {
                 query.sql(" AND EXISTS (SELECT FROM fence)");
             }
-            query.sql(" ON CONFLICT (sha256(name)) DO NOTHING");
+            // Of the name; or of the key, if an earlier attempt is still at work.
+            query.sql(" ON CONFLICT DO NOTHING");
         } else {
             query.sql("UPDATE threads SET head = ").int(&after.head);
             query.sql(", checkpoints = ").int(&after.checkpoints).sql(", branched = ").int(&after.branched);
