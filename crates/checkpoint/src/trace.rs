@@ -3,18 +3,25 @@
 //! # Source
 //! OpenTelemetry, Semantic Conventions for database client spans.
 
-use tracing::Span;
+use futures::future::BoxFuture;
+use tracing::Instrument as _;
 
 use crate::ThreadId;
 
-/// Returns the span of a request of a checkpointer to its database: `commit`, `record`, `load` or `prune`.
-pub fn request(system: &'static str, operation: &'static str, thread: &ThreadId) -> Span {
-    tracing::debug_span!(
+/// Runs a request of a checkpointer to its database in a span: `commit`, `record`, `load` or `prune`. `request` receives the thread.
+pub fn request<'a, F: Future + Send + 'a>(
+    system: &'static str,
+    operation: &'static str,
+    thread: &ThreadId,
+    request: impl FnOnce(ThreadId) -> F,
+) -> BoxFuture<'a, F::Output> {
+    let span = tracing::debug_span!(
         "database",
         db.system.name = system,
         db.operation.name = operation,
         thread = thread.root().as_str(),
         otel.name = %format_args!("{operation} {system}"),
         otel.kind = "client",
-    )
+    );
+    Box::pin(request(thread.clone()).instrument(span))
 }

@@ -13,7 +13,6 @@ use superstep_checkpoint::{
     internal::{Heads, request},
 };
 use superstep_state::RawJson;
-use tracing::Instrument as _;
 
 use crate::{
     PostgresOptions,
@@ -123,9 +122,10 @@ impl Checkpointer for PostgresCheckpointer {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
-        let span = request("postgresql", "load", thread);
-        let (database, thread) = (self.open.database.clone(), thread.clone());
-        Box::pin(self.open.run(async move { read::load(&database, &thread, at).await }).instrument(span))
+        let database = self.open.database.clone();
+        request("postgresql", "load", thread, |thread| {
+            self.open.run(async move { read::load(&database, &thread, at).await })
+        })
     }
 
     fn read_commit(
@@ -138,17 +138,14 @@ impl Checkpointer for PostgresCheckpointer {
     }
 
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
-        let span = request("postgresql", "load", thread);
-        let (database, heads, thread) = (self.open.database.clone(), self.heads.clone(), thread.clone());
-        Box::pin(
-            self.open
-                .run(async move {
-                    let state = |row: &ThreadRow| lock(&heads).get(&thread, row);
-                    let loaded = read::load_head(&database, &thread, state).await?;
-                    Ok(loaded.map(|(loaded, state)| LoadedHead { loaded, state }))
-                })
-                .instrument(span),
-        )
+        let (database, heads) = (self.open.database.clone(), self.heads.clone());
+        request("postgresql", "load", thread, |thread| {
+            self.open.run(async move {
+                let state = |row: &ThreadRow| lock(&heads).get(&thread, row);
+                let loaded = read::load_head(&database, &thread, state).await?;
+                Ok(loaded.map(|(loaded, state)| LoadedHead { loaded, state }))
+            })
+        })
     }
 
     fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
@@ -168,19 +165,14 @@ impl Checkpointer for PostgresCheckpointer {
         checkpoint: CheckpointId,
         records: Vec<(u32, TaskRecord)>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let span = request("postgresql", "record", thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
-        let thread = thread.clone();
-        Box::pin(
-            async move {
-                if records.is_empty() {
-                    return Ok(());
-                }
-                let new = NewRecords::new(thread, checkpoint, &records)?;
-                self.open.run(async move { write::record_all(&database, &new, fence.as_ref()).await }).await
+        request("postgresql", "record", thread, |thread| async move {
+            if records.is_empty() {
+                return Ok(());
             }
-            .instrument(span),
-        )
+            let new = NewRecords::new(thread, checkpoint, &records)?;
+            self.open.run(async move { write::record_all(&database, &new, fence.as_ref()).await }).await
+        })
     }
 
     fn add_effects(
@@ -188,16 +180,12 @@ impl Checkpointer for PostgresCheckpointer {
         task: &TaskKey,
         results: BTreeMap<String, RawJson>,
     ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
-        let span = request("postgresql", "record", &task.thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(&task.thread));
-        let task = task.clone();
-        Box::pin(
-            async move {
-                let new = NewRecord::of_effects(task, results)?;
-                self.open.run(async move { write::add_effects(&database, &new, fence.as_ref()).await }).await
-            }
-            .instrument(span),
-        )
+        let key = task.clone();
+        request("postgresql", "record", &task.thread, |_| async move {
+            let new = NewRecord::of_effects(key, results)?;
+            self.open.run(async move { write::add_effects(&database, &new, fence.as_ref()).await }).await
+        })
     }
 
     fn commit(
@@ -206,19 +194,12 @@ impl Checkpointer for PostgresCheckpointer {
         expected: Option<CheckpointId>,
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
-        let span = request("postgresql", "commit", thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
-        let thread = thread.clone();
-        Box::pin(
-            async move {
-                let new = NewCheckpoint::new(thread, expected, &next)?;
-                self.open
-                    .run(async move { write::commit_all(&database, &[new], fence.as_ref()).await })
-                    .await?;
-                Ok(CheckpointId(expected.map_or(0, |id| id.0) + 1))
-            }
-            .instrument(span),
-        )
+        request("postgresql", "commit", thread, |thread| async move {
+            let new = NewCheckpoint::new(thread, expected, &next)?;
+            self.open.run(async move { write::commit_all(&database, &[new], fence.as_ref()).await }).await?;
+            Ok(CheckpointId(expected.map_or(0, |id| id.0) + 1))
+        })
     }
 
     fn commit_all(
@@ -227,21 +208,14 @@ impl Checkpointer for PostgresCheckpointer {
         expected: Option<CheckpointId>,
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let span = request("postgresql", "commit", thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
-        let thread = thread.clone();
-        Box::pin(
-            async move {
-                let head = expected.map_or(0, |id| id.0);
-                let expected =
-                    (0u64..).map(|nth| head.checked_add(nth).filter(|id| *id > 0).map(CheckpointId));
-                let new =
-                    expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
-                let new = new.collect::<Result<Vec<_>, _>>()?;
-                self.open.run(async move { write::commit_all(&database, &new, fence.as_ref()).await }).await
-            }
-            .instrument(span),
-        )
+        request("postgresql", "commit", thread, |thread| async move {
+            let head = expected.map_or(0, |id| id.0);
+            let expected = (0u64..).map(|nth| head.checked_add(nth).filter(|id| *id > 0).map(CheckpointId));
+            let new = expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
+            let new = new.collect::<Result<Vec<_>, _>>()?;
+            self.open.run(async move { write::commit_all(&database, &new, fence.as_ref()).await }).await
+        })
     }
 
     fn storage(&self) -> BoxFuture<'_, Result<Option<Storage>, CheckpointError>> {
@@ -301,14 +275,11 @@ impl Checkpointer for PostgresCheckpointer {
         head: CheckpointId,
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
-        let span = request("postgresql", "prune", thread);
         let (database, fence) = (self.open.database.clone(), self.open.fence(thread));
-        let thread = thread.clone();
-        Box::pin(
+        request("postgresql", "prune", thread, |thread| {
             self.open
                 .run(async move { maintain::prune(&database, &thread, head, &prune, fence.as_ref()).await })
-                .instrument(span),
-        )
+        })
     }
 }
 

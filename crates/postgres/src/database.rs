@@ -46,7 +46,7 @@ const DELAY: Duration = Duration::from_secs(5);
 pub(crate) struct Database {
     pub(crate) place: Location,
     pub(crate) options: PostgresOptions,
-    /// What is known since the first connection.
+    /// The facts about the tables, which the first connection reads.
     tables: OnceLock<Tables>,
     pool: Pool,
     /// The connection that renews leases, which waits for no other request.

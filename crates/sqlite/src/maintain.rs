@@ -8,7 +8,7 @@ use crate::{database::Database, error, open::VERSION};
 const DAMAGES: u32 = 3;
 
 impl Database {
-    /// Returns the size of the file, with that of its log.
+    /// Returns the size of the file and of its free pages.
     pub(crate) fn storage(&self) -> Result<Storage, CheckpointError> {
         let pages = "SELECT page_count * page_size, freelist_count * page_size
                      FROM pragma_page_count, pragma_freelist_count, pragma_page_size";

@@ -15,7 +15,6 @@ use superstep_checkpoint::{
     internal::{Heads, request},
 };
 use superstep_state::RawJson;
-use tracing::Instrument as _;
 
 use crate::{
     SqliteOptions,
@@ -168,18 +167,12 @@ impl Checkpointer for SqliteCheckpointer {
         thread: &ThreadId,
         at: Option<CheckpointId>,
     ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
-        let span = request("sqlite", "load", thread);
-        let thread = thread.clone();
-        Box::pin(
-            async move {
-                if at.is_none() && self.requests.at_once(|database| database.is_fresh(&thread)) == Some(true)
-                {
-                    return Ok(None);
-                }
-                self.requests.run(move |database| database.load(&thread, at)).await
+        request("sqlite", "load", thread, |thread| async move {
+            if at.is_none() && self.requests.at_once(|database| database.is_fresh(&thread)) == Some(true) {
+                return Ok(None);
             }
-            .instrument(span),
-        )
+            self.requests.run(move |database| database.load(&thread, at)).await
+        })
     }
 
     fn read_commit(
@@ -192,19 +185,14 @@ impl Checkpointer for SqliteCheckpointer {
     }
 
     fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
-        let span = request("sqlite", "load", thread);
-        let thread = thread.clone();
-        Box::pin(
-            async move {
-                let short = self.requests.at_once(|database| database.load_short_head(&thread, &self.heads));
-                if let Some(loaded) = short {
-                    return loaded;
-                }
-                let heads = self.heads.clone();
-                self.requests.run(move |database| database.load_head(&thread, &heads)).await
+        request("sqlite", "load", thread, |thread| async move {
+            let short = self.requests.at_once(|database| database.load_short_head(&thread, &self.heads));
+            if let Some(loaded) = short {
+                return loaded;
             }
-            .instrument(span),
-        )
+            let heads = self.heads.clone();
+            self.requests.run(move |database| database.load_head(&thread, &heads)).await
+        })
     }
 
     fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
@@ -225,18 +213,13 @@ impl Checkpointer for SqliteCheckpointer {
         checkpoint: CheckpointId,
         records: Vec<(u32, TaskRecord)>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let span = request("sqlite", "record", thread);
-        let thread = thread.clone();
-        Box::pin(
-            async move {
-                if records.is_empty() {
-                    return Ok(());
-                }
-                let new = NewRecords::new(thread, checkpoint, &records)?;
-                self.write(new, Database::record_all).await
+        request("sqlite", "record", thread, |thread| async move {
+            if records.is_empty() {
+                return Ok(());
             }
-            .instrument(span),
-        )
+            let new = NewRecords::new(thread, checkpoint, &records)?;
+            self.write(new, Database::record_all).await
+        })
     }
 
     fn add_effects(
@@ -244,15 +227,11 @@ impl Checkpointer for SqliteCheckpointer {
         task: &TaskKey,
         results: BTreeMap<String, RawJson>,
     ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
-        let span = request("sqlite", "record", &task.thread);
-        let task = task.clone();
-        Box::pin(
-            async move {
-                let new = NewRecord::of_effects(task, results)?;
-                self.write(new, Database::add_effects).await
-            }
-            .instrument(span),
-        )
+        let key = task.clone();
+        request("sqlite", "record", &task.thread, |_| async move {
+            let new = NewRecord::of_effects(key, results)?;
+            self.write(new, Database::add_effects).await
+        })
     }
 
     fn commit(
@@ -261,15 +240,10 @@ impl Checkpointer for SqliteCheckpointer {
         expected: Option<CheckpointId>,
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
-        let span = request("sqlite", "commit", thread);
-        let thread = thread.clone();
-        Box::pin(
-            async move {
-                let new = NewCheckpoint::new(thread, expected, &next)?;
-                self.write(new, Database::commit).await
-            }
-            .instrument(span),
-        )
+        request("sqlite", "commit", thread, |thread| async move {
+            let new = NewCheckpoint::new(thread, expected, &next)?;
+            self.write(new, Database::commit).await
+        })
     }
 
     fn commit_all(
@@ -278,19 +252,13 @@ impl Checkpointer for SqliteCheckpointer {
         expected: Option<CheckpointId>,
         next: Vec<Commit>,
     ) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        let span = request("sqlite", "commit", thread);
-        let thread = thread.clone();
-        Box::pin(
-            async move {
-                let head = expected.map_or(0, |id| id.0);
-                let expected = (0u64..).map(|nth| (head + nth > 0).then_some(CheckpointId(head + nth)));
-                let new =
-                    expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
-                let new = new.collect::<Result<Vec<_>, _>>()?;
-                self.write(new, Database::commit_all).await
-            }
-            .instrument(span),
-        )
+        request("sqlite", "commit", thread, |thread| async move {
+            let head = expected.map_or(0, |id| id.0);
+            let expected = (0u64..).map(|nth| (head + nth > 0).then_some(CheckpointId(head + nth)));
+            let new = expected.zip(&next).map(|(head, next)| NewCheckpoint::new(thread.clone(), head, next));
+            let new = new.collect::<Result<Vec<_>, _>>()?;
+            self.write(new, Database::commit_all).await
+        })
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
@@ -351,17 +319,14 @@ impl Checkpointer for SqliteCheckpointer {
         head: CheckpointId,
         prune: Prune,
     ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
-        let span = request("sqlite", "prune", thread);
-        let (thread, heads) = (thread.clone(), self.heads.clone());
-        Box::pin(
-            self.requests
-                .run(move |database| {
-                    // Snapshots are due elsewhere afterwards.
-                    heads.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);
-                    database.prune(&thread, head, &prune)
-                })
-                .instrument(span),
-        )
+        let heads = self.heads.clone();
+        request("sqlite", "prune", thread, |thread| {
+            self.requests.run(move |database| {
+                // Snapshots are due elsewhere afterwards.
+                heads.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread);
+                database.prune(&thread, head, &prune)
+            })
+        })
     }
 }
 

@@ -52,7 +52,7 @@ pub fn best(mut hits: Vec<(i64, f64)>, search: &Search) -> Vec<(i64, Option<f64>
 pub struct Candidate<P> {
     /// The id of its row.
     pub id: i64,
-    /// Whether it passes the filters. One that does not still counts for the scores of others.
+    /// `true` if it passes the filters. One that does not still counts for the scores of others.
     pub fits: bool,
     /// Its namespace and key, in whose order equal scores are.
     pub place: P,

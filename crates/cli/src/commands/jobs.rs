@@ -77,15 +77,10 @@ pub(crate) async fn retry(
     args: JobIdsArgs,
     location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
 ) -> Result<Exit, Failure> {
-    let jobs = Jobs::open(location(args.database.db)?.queue()?).await?;
-    let mut done = Vec::new();
-    for id in args.jobs {
-        match jobs.retry(id).await? {
-            true => done.push((id, "due now")),
-            false => return Err(unknown(id, "it runs, is done, or never was")),
-        }
-    }
-    report(&done, args.database.json)
+    each(args, location, "it runs, is done, or never was", async |jobs, id| {
+        Ok(jobs.retry(id).await?.then_some("due now"))
+    })
+    .await
 }
 
 /// Removes jobs, or requests the end of those that run.
@@ -93,14 +88,28 @@ pub(crate) async fn cancel(
     args: JobIdsArgs,
     location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
 ) -> Result<Exit, Failure> {
+    each(args, location, "it is done, or never was", async |jobs, id| {
+        Ok(match jobs.cancel(id).await? {
+            Cancelled::Removed => Some("removed"),
+            Cancelled::Requested => Some("stopping"),
+            _ => None,
+        })
+    })
+    .await
+}
+
+/// Changes jobs one after the other, until one is not there, and reports what each of them does now.
+async fn each(
+    args: JobIdsArgs,
+    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+    why_not: &str,
+    change: impl AsyncFn(&Jobs, JobId) -> Result<Option<&'static str>, Failure>,
+) -> Result<Exit, Failure> {
     let jobs = Jobs::open(location(args.database.db)?.queue()?).await?;
     let mut done = Vec::new();
     for id in args.jobs {
-        match jobs.cancel(id).await? {
-            Cancelled::Removed => done.push((id, "removed")),
-            Cancelled::Requested => done.push((id, "stopping")),
-            _ => return Err(unknown(id, "it is done, or never was")),
-        }
+        let now = change(&jobs, id).await?.ok_or_else(|| unknown(id, why_not))?;
+        done.push((id, now));
     }
     report(&done, args.database.json)
 }

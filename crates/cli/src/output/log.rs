@@ -55,7 +55,7 @@ impl FromStr for LogFilter {
     }
 }
 
-/// What a program shows and exports of its runs, until it is dropped.
+/// The log and the export of a program. Dropping it exports what is left.
 pub(crate) struct Observed {
     telemetry: Option<Telemetry>,
 }
