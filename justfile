@@ -92,8 +92,12 @@ fuzz target minutes="10":
 package:
     cargo package --workspace --allow-dirty
 
-# Each feature alone and all pairs of them; needs `cargo install cargo-hack`.
+# Each feature alone, none, and all; needs `cargo install cargo-hack`.
 features:
+    cargo hack check --workspace --each-feature --no-dev-deps
+
+# Also all pairs of features, which takes long.
+feature-pairs:
     cargo hack check --workspace --feature-powerset --depth 2 --no-dev-deps
 
 # The oldest versions that the manifests allow; needs `cargo install cargo-hack cargo-minimal-versions` and a nightly toolchain.
@@ -104,6 +108,6 @@ minimal-versions:
 msrv:
     cargo +1.91.0 check --workspace --all-features
 
-# Changes of the public API since the last release; needs `cargo install cargo-semver-checks` and a release in the registry.
-semver:
-    cargo semver-checks --workspace
+# Changes of the public API since a commit, or, with no argument, since the last release in the registry; needs `cargo install cargo-semver-checks`.
+semver rev="":
+    cargo semver-checks --workspace --all-features {{ if rev == "" { "" } else { "--baseline-rev " + rev } }}

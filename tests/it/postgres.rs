@@ -10,7 +10,8 @@ use std::{
     time::Duration,
 };
 
-use futures::{executor::block_on, future::BoxFuture};
+use futures::future::BoxFuture;
+use futures_executor::block_on;
 use superstep::{
     CheckpointId, Checkpointer, History, ThreadId,
     checkpoint::{

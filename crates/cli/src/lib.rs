@@ -25,7 +25,7 @@
 
 /// The code of the page about programs of one's own, which is compiled with the tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/own-program.md")]
+#[doc = include_str!("../docs/own-program.md")]
 mod own_program_page {}
 
 mod args;

@@ -91,7 +91,7 @@ mod tests {
         let deltas: Vec<_> = deltas.chain(end).collect();
         let split = split_thinking(stream::iter(deltas).boxed());
         let (mut reasoning, mut text) = (String::new(), String::new());
-        for delta in futures::executor::block_on(split.collect::<Vec<_>>()) {
+        for delta in futures_executor::block_on(split.collect::<Vec<_>>()) {
             match delta.unwrap() {
                 Delta::Reasoning(piece) => reasoning.push_str(&piece),
                 Delta::Text(piece) => text.push_str(&piece),

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_dashboard_has_every_metric_under_its_name_and_no_other() {
-        let dashboard = include_str!("../../../docs/dashboard.json");
+        let dashboard = include_str!("../docs/dashboard.json");
         let mut metrics: Vec<_> = [OPERATION_DURATION, RUN_DURATION, NODE_DURATION, TOOL_DURATION]
             .map(|name| in_prometheus(name, "_seconds"))
             .into();

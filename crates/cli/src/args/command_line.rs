@@ -1,10 +1,9 @@
 //! The command line.
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{io::Write, path::PathBuf};
 
 use clap::{
-    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
-    builder::NonEmptyStringValueParser,
+    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::NonEmptyStringValueParser,
 };
 use superstep::llm::ApiKey;
 
@@ -14,9 +13,12 @@ use crate::{
         export::{ExportArgs, ImportArgs},
         memory::MemoryCommand,
         new::NewArgs,
-        shared::{DatabaseArgs, LocationArgs, LogArgs, ThreadArgs, TurnArgs, TwoStatesArgs},
+        shared::{
+            DatabaseArgs, Format, KeepArgs, LocationArgs, LogArgs, ReplayedArgs, ThreadArgs, TurnArgs,
+            TwoStatesArgs,
+        },
         storage::DbCommand,
-        values::{age, new_thread_name, thread_name, user_name},
+        values::{new_thread_name, thread_name, user_name},
     },
     output::exit::Exit,
 };
@@ -293,21 +295,6 @@ pub(crate) struct PruneArgs {
     pub(crate) thread: ThreadArgs,
 }
 
-/// The checkpoints to retain: one of these.
-#[derive(Args, Clone, Debug)]
-#[group(required = true, multiple = false)]
-pub(crate) struct KeepArgs {
-    /// Retain this number of newest checkpoints.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) keep_last: Option<u32>,
-    /// Delete those older than this, such as `12h`, `30d` or `2w`.
-    #[arg(long, value_name = "DURATION", value_parser = age)]
-    pub(crate) older_than: Option<Duration>,
-    /// Retain the last one of each branch.
-    #[arg(long)]
-    pub(crate) leaves: bool,
-}
-
 #[derive(Args, Debug)]
 pub(crate) struct RevertArgs {
     /// The checkpoint.
@@ -375,36 +362,17 @@ pub(crate) struct DiffArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
-    /// The thread; with `--all`, `--review` or `--accept` a folder of files `*.thread.jsonl`, or one such file.
-    #[arg(value_name = "THREAD", required_unless_present = "all")]
-    pub(crate) target: Option<String>,
-    /// Replay all threads of the database, or of the folder.
-    #[arg(long, conflicts_with_all = ["from", "to", "live_model", "live_tools"])]
-    pub(crate) all: bool,
-    /// Replay the files, and decide on each divergence: accept, which records the new result in the file, reject, or skip.
-    #[arg(long, conflicts_with_all = ["all", "from", "to", "live_model", "live_tools", "json"])]
-    pub(crate) review: bool,
-    /// Accept all divergences of the files, without a question.
-    #[arg(long, conflicts_with_all = ["all", "from", "to", "live_model", "live_tools", "json"])]
-    pub(crate) accept: bool,
-    /// The first checkpoint [default: the thread's first].
-    #[arg(long, value_name = "CHECKPOINT")]
-    pub(crate) from: Option<u64>,
-    /// The last checkpoint, which may be on another branch [default: the newest].
-    #[arg(long, value_name = "CHECKPOINT")]
-    pub(crate) to: Option<u64>,
+    #[command(flatten)]
+    pub(crate) cases: ReplayedArgs,
     /// Call the model live, on a fork.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["all", "review", "accept"])]
     pub(crate) live_model: bool,
     /// Run the tools live, on a fork.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["all", "review", "accept"])]
     pub(crate) live_tools: bool,
     /// Use the current tools of MCP servers instead of the recorded ones, and end where they differ.
     #[arg(long)]
     pub(crate) current_tools: bool,
-    /// Exit with 1 unless the whole thread was replayed.
-    #[arg(long)]
-    pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) location: LocationArgs,
     #[command(flatten)]
@@ -440,18 +408,6 @@ pub(crate) struct ToolsArgs {
     /// Print one JSON object per tool.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug)]
-pub(crate) enum Format {
-    /// One line per edge.
-    Text,
-    /// A Mermaid flowchart.
-    Mermaid,
-    /// Graphviz DOT.
-    Dot,
-    /// An SVG picture.
-    Svg,
 }
 
 /// Parses the command line, and returns the command with its name; an `Err` has been reported already.

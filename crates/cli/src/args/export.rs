@@ -6,8 +6,7 @@ use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::{
     db::{DbArg, VARIABLE, database},
-    own::OwnDatabaseArgs,
-    shared::{DatabaseArgs, LocationArgs},
+    shared::{DatabaseArgs, LocationArgs, OwnDatabaseArgs},
     values::{new_thread_name, thread_name},
 };
 

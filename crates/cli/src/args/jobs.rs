@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 use superstep::worker::JobId;
 
 use crate::args::{
-    own::OwnDatabaseArgs,
+    shared::OwnDatabaseArgs,
     values::{age, new_thread_name, thread_name},
 };
 

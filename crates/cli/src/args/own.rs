@@ -3,11 +3,10 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::args::{
-    command_line::Format,
     db::{DbArg, VARIABLE, database},
     export::{OwnExportArgs, OwnImportArgs},
     jobs::{JobsCommand, WorkerArgs},
-    shared::{LogArgs, TwoStatesArgs},
+    shared::{Format, LogArgs, OwnDatabaseArgs, ReplayedArgs, TwoStatesArgs},
     storage::DbCommand,
     values::{new_thread_name, thread_name},
 };
@@ -115,17 +114,6 @@ Examples:
         /// The shell.
         shell: clap_complete::Shell,
     },
-}
-
-/// The database, and the form of the output.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct OwnDatabaseArgs {
-    /// The database [default: `.superstep/threads.db` under the current folder].
-    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
-    pub(crate) db: Option<DbArg>,
-    /// Print JSON: one object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The output of a run, and the confirmation for a database of someone else.
@@ -250,30 +238,11 @@ pub(crate) struct EditArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct OwnReplayArgs {
-    /// The thread; with `--all`, `--review` or `--accept` a folder of files `*.thread.jsonl`, or one such file.
-    #[arg(value_name = "THREAD", required_unless_present = "all")]
-    pub(crate) target: Option<String>,
-    /// Replay all threads of the database, or of the folder.
-    #[arg(long, conflicts_with_all = ["from", "to", "live"])]
-    pub(crate) all: bool,
-    /// Replay the files, and decide on each divergence: accept, which records the new result in the file, reject, or skip.
-    #[arg(long, conflicts_with_all = ["all", "from", "to", "live", "json"])]
-    pub(crate) review: bool,
-    /// Accept all divergences of the files, without a question.
-    #[arg(long, conflicts_with_all = ["all", "from", "to", "live", "json"])]
-    pub(crate) accept: bool,
-    /// The first checkpoint [default: the thread's first].
-    #[arg(long, value_name = "CHECKPOINT")]
-    pub(crate) from: Option<u64>,
-    /// The last checkpoint, which may be on another branch [default: the newest].
-    #[arg(long, value_name = "CHECKPOINT")]
-    pub(crate) to: Option<u64>,
+    #[command(flatten)]
+    pub(crate) cases: ReplayedArgs,
     /// Run this node live, on a fork.
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["all", "review", "accept"])]
     pub(crate) live: Vec<String>,
-    /// Exit with 1 unless the whole thread was replayed.
-    #[arg(long)]
-    pub(crate) strict: bool,
     /// Replay files, and the threads of this database although this program did not create it on this machine.
     #[arg(long)]
     pub(crate) trust: bool,

@@ -1,6 +1,6 @@
 //! Flags that several commands have.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use superstep::{agent::presets::PRESETS, llm::ApiKey};
 
 use super::{
     db::{DbArg, VARIABLE, database},
-    values::{ThreadAt, thread_at, thread_name},
+    values::{ThreadAt, age, thread_at, thread_name},
 };
 use crate::output::log::LogFilter;
 
@@ -49,6 +49,70 @@ pub(crate) struct ThreadArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) database: DatabaseArgs,
+}
+
+/// The database, and the form of the output.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OwnDatabaseArgs {
+    /// The database [default: `.superstep/threads.db` under the current folder].
+    #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
+    pub(crate) db: Option<DbArg>,
+    /// Print JSON: one object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The checkpoints to retain: one of these.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct KeepArgs {
+    /// Retain this number of newest checkpoints.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep_last: Option<u32>,
+    /// Delete those older than this, such as `12h`, `30d` or `2w`.
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    pub(crate) older_than: Option<Duration>,
+    /// Retain the last one of each branch.
+    #[arg(long)]
+    pub(crate) leaves: bool,
+}
+
+/// The threads or files to replay.
+#[derive(Args, Debug)]
+pub(crate) struct ReplayedArgs {
+    /// The thread; with `--all`, `--review` or `--accept` a folder of files `*.thread.jsonl`, or one such file.
+    #[arg(value_name = "THREAD", required_unless_present = "all")]
+    pub(crate) target: Option<String>,
+    /// Replay all threads of the database, or of the folder.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub(crate) all: bool,
+    /// Replay the files, and decide on each divergence: accept, which records the new result in the file, reject, or skip.
+    #[arg(long, conflicts_with_all = ["all", "from", "to", "json"])]
+    pub(crate) review: bool,
+    /// Accept all divergences of the files, without a question.
+    #[arg(long, conflicts_with_all = ["all", "from", "to", "json"])]
+    pub(crate) accept: bool,
+    /// The first checkpoint [default: the thread's first].
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) from: Option<u64>,
+    /// The last checkpoint, which may be on another branch [default: the newest].
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub(crate) to: Option<u64>,
+    /// Exit with 1 unless the whole thread was replayed.
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum Format {
+    /// One line per edge.
+    Text,
+    /// A Mermaid flowchart.
+    Mermaid,
+    /// Graphviz DOT.
+    Dot,
+    /// An SVG picture.
+    Svg,
 }
 
 /// Two states to compare.

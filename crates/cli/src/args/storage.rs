@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::args::command_line::KeepArgs;
+use crate::args::shared::KeepArgs;
 
 /// A command for a whole database, which the arguments `D` name.
 #[derive(Subcommand, Debug)]

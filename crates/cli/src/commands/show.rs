@@ -15,8 +15,8 @@ use superstep::{
 
 use crate::{
     args::{
-        command_line::{self, DiffArgs, DrawArgs, Format, HistoryArgs, StateArgs},
-        shared::ThreadArgs,
+        command_line::{self, DiffArgs, DrawArgs, HistoryArgs, StateArgs},
+        shared::{Format, ThreadArgs},
     },
     commands::{
         diff::{Side, diff_of},

@@ -12,8 +12,8 @@ use superstep::{
 
 use crate::{
     args::{
-        command_line::{CopyArgs, DeleteArgs, KeepArgs, PruneArgs},
-        shared::{DatabaseArgs, ThreadArgs},
+        command_line::{CopyArgs, DeleteArgs, PruneArgs},
+        shared::{DatabaseArgs, KeepArgs, ThreadArgs},
         storage::{DbCommand, DbPruneArgs},
     },
     commands::db,

@@ -119,7 +119,7 @@ mod tests {
             LlmError,
             AwaitingApproval,
         ];
-        let page = include_str!("../../../../docs/cli.md");
+        let page = include_str!("../../docs/cli.md");
         let (_, listed) = page.split_once("`outcome` is ").unwrap();
         let (listed, _) = listed.split_once(". ").unwrap();
         let listed: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();

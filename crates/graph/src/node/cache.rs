@@ -5,13 +5,13 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use moka::sync::Cache;
+use hashlink::LruCache;
 use superstep_state::Panicked;
 
 use crate::{State, node::output::Written};
@@ -41,7 +41,7 @@ use crate::{State, node::output::Written};
 pub struct CachePolicy<S> {
     key: Arc<dyn Fn(&S) -> String + Send + Sync>,
     ttl: Option<Duration>,
-    capacity: u64,
+    capacity: usize,
     is_stored: bool,
 }
 
@@ -96,9 +96,9 @@ impl<S: State> CachePolicy<S> {
         Self { is_stored: true, ..self }
     }
 
-    /// Sets the maximum number of results in memory; the least used ones are evicted first.
+    /// Sets the maximum number of results in memory; the least recently used ones are evicted first.
     #[must_use]
-    pub fn capacity(self, results: u64) -> Self {
+    pub fn capacity(self, results: usize) -> Self {
         Self { capacity: results, ..self }
     }
 }
@@ -119,7 +119,7 @@ pub(crate) type Key = (String, Option<Arc<str>>);
 /// The results of a node.
 pub(crate) struct NodeCache<S: State> {
     policy: CachePolicy<S>,
-    results: Cache<Key, Arc<Cached<S>>>,
+    results: Mutex<LruCache<Key, Arc<Cached<S>>>>,
     /// The number of clears.
     era: AtomicU64,
 }
@@ -148,7 +148,7 @@ pub(crate) struct Missing {
 
 impl<S: State> NodeCache<S> {
     pub(crate) fn new(policy: CachePolicy<S>) -> Self {
-        Self { results: Cache::new(policy.capacity), policy, era: AtomicU64::new(0) }
+        Self { results: Mutex::new(LruCache::new(policy.capacity)), policy, era: AtomicU64::new(0) }
     }
 
     /// Returns the valid result for this state and item, if any.
@@ -167,7 +167,8 @@ impl<S: State> NodeCache<S> {
         let good = |cached: &Arc<Cached<S>>| {
             cached.era == era && cached.until_ms.is_none_or(|until_ms| now_ms < until_ms)
         };
-        Ok(match self.results.get(&key).filter(good) {
+        let cached = self.results().get(&key).cloned();
+        Ok(match cached.filter(good) {
             Some(cached) => (Some(cached.written.clone()), Lookup::Hit),
             None => (None, Lookup::Miss(Box::new(Missing { key, era }))),
         })
@@ -191,12 +192,16 @@ impl<S: State> NodeCache<S> {
 
     pub(crate) fn keep(&self, missing: Missing, written: Written<S>, until_ms: Option<i64>) {
         let Missing { key, era } = missing;
-        self.results.insert(key, Arc::new(Cached { written, until_ms, era }));
+        self.results().insert(key, Arc::new(Cached { written, until_ms, era }));
     }
 
     pub(crate) fn clear(&self) {
         // The era also excludes the results of tasks that are running now.
         self.era.fetch_add(1, Ordering::AcqRel);
-        self.results.invalidate_all();
+        self.results().clear();
+    }
+
+    fn results(&self) -> MutexGuard<'_, LruCache<Key, Arc<Cached<S>>>> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, future::Future, sync::Arc};
 
-use futures::{executor::block_on, future::BoxFuture};
+use futures::future::BoxFuture;
+use futures_executor::block_on;
 use superstep_graph::{
     CheckpointId, Checkpointer, History, ThreadId,
     checkpoint::{CheckpointError, CheckpointMeta, Commit, Lease, Loaded, TaskKey, TaskRecord},

@@ -70,7 +70,7 @@ async fn every_thread_of_a_store_a_folder_and_a_file_is_replayed_in_order() {
 
 #[test]
 fn a_test_that_is_not_asynchronous_waits_for_the_replays() {
-    let store = futures::executor::block_on(recorded(&["t"], &["a"]));
+    let store = futures_executor::block_on(recorded(&["t"], &["a"]));
     replay_all(&line(&["a"]), store).blocking().unwrap().assert_same();
 }
 

@@ -5,7 +5,8 @@ use superstep::{CheckpointId, RunError, ThreadId, thread::AsNode};
 
 use crate::{
     args::{
-        own::{EditArgs, ForkArgs, OwnDatabaseArgs},
+        own::{EditArgs, ForkArgs},
+        shared::OwnDatabaseArgs,
         storage::{DbCommand, DbPruneArgs},
     },
     commands::{db, thread_admin::keep},

@@ -7,8 +7,11 @@ use serde_json::json;
 use superstep::{CheckpointId, Checkpointer, ThreadId};
 
 use crate::{
-    args::own::{
-        OwnDiffArgs, OwnDrawArgs, OwnHistoryArgs, OwnReplayArgs, OwnStateArgs, OwnThreadArgs, SchemaArgs,
+    args::{
+        own::{
+            OwnDiffArgs, OwnDrawArgs, OwnHistoryArgs, OwnReplayArgs, OwnStateArgs, OwnThreadArgs, SchemaArgs,
+        },
+        shared::ReplayedArgs,
     },
     commands::{
         diff::{Side, diff_of},
@@ -140,8 +143,8 @@ pub(crate) fn schema(args: &SchemaArgs, graphs: &GraphSet) -> Result<Exit, Failu
 
 /// Replays one thread or many, and reports the results.
 pub(crate) async fn replay(args: OwnReplayArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let OwnReplayArgs { target, all, review: reviews, accept, from, to, live, strict, trust, database } =
-        args;
+    let OwnReplayArgs { cases, live, trust, database } = args;
+    let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
     let location = Location::of_program(program, database.db)?;
     if all || reviews || accept {
         let (is_own, is_text) = (|name: &str| graphs.has(name), target.is_some());

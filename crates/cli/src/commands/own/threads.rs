@@ -6,7 +6,7 @@ use superstep::{
 };
 
 use crate::{
-    args::own::OwnDatabaseArgs,
+    args::shared::OwnDatabaseArgs,
     commands::threads::{head_json, heads},
     config::location::Location,
     graphs::graph_set::GraphSet,

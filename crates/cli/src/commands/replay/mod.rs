@@ -23,7 +23,7 @@ use self::{
     turns::Turns,
 };
 use crate::{
-    args::{command_line::ReplayArgs, values::thread_name},
+    args::{command_line::ReplayArgs, shared::ReplayedArgs, values::thread_name},
     config::location::Location,
     output::{
         exit::{Exit, Failure},
@@ -42,20 +42,8 @@ pub(crate) async fn replay(args: ReplayArgs) -> Result<Exit, Failure> {
 }
 
 async fn replay_with(args: ReplayArgs, servers: Arc<mcp::Pool>) -> Result<Exit, Failure> {
-    let ReplayArgs {
-        target,
-        all,
-        review: reviews,
-        accept,
-        from,
-        to,
-        live_model,
-        live_tools,
-        current_tools,
-        strict,
-        location,
-        turn,
-    } = args;
+    let ReplayArgs { cases, live_model, live_tools, current_tools, location, turn } = args;
+    let ReplayedArgs { target, all, review: reviews, accept, from, to, strict } = cases;
     let location = Location::new(location)?;
     let (from, to) = (from.map(CheckpointId), to.map(CheckpointId));
     let turns =

@@ -1,0 +1,57 @@
+//! Each crate can be published: its tarball has all that it needs, and its manifest all that a registry shows.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::{metadata, root, sources};
+
+#[test]
+fn every_crate_has_its_licences_and_states_what_a_registry_shows() {
+    for package in metadata().workspace_packages() {
+        let folder = package.manifest_path.parent().expect("a manifest is in a folder").as_std_path();
+        for file in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            let text = folder.join(file).canonicalize().ok();
+            assert_eq!(text, root().join(file).canonicalize().ok(), "`{}` has {file}", package.name);
+        }
+        let documentation = format!("https://docs.rs/{}", package.name);
+        assert_eq!(package.documentation.as_deref(), Some(&documentation[..]));
+        let readme = package.readme().and_then(|readme| readme.canonicalize().ok());
+        assert_eq!(readme, root().join("README.md").canonicalize().ok(), "{}", package.name);
+        assert!(package.description.is_some() && package.license.is_some(), "{}", package.name);
+    }
+}
+
+#[test]
+fn every_included_file_is_in_the_tarball_of_its_crate() {
+    let mut checked = 0;
+    for package in metadata().workspace_packages() {
+        let folder = package.manifest_path.parent().expect("a manifest is in a folder").as_std_path();
+        let name =
+            folder.strip_prefix(root()).expect("a crate is below the root").to_string_lossy().into_owned();
+        for (file, text) in sources(&name) {
+            for (at, begin) in text.match_indices("include_str!(\"") {
+                let rest = &text[at + begin.len()..];
+                let included = file.with_file_name(&rest[..rest.find('"').expect("a text ends")]);
+                let inside = normal(&included);
+                assert!(
+                    inside.starts_with(folder),
+                    "{} includes {rest:.40} of another crate",
+                    file.display()
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 10, "the files are found: {checked}");
+}
+
+/// Returns the path without `..`, as the compiler of a tarball finds it: links are files there.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(normal.pop()),
+            part => normal.push(part),
+        }
+    }
+    normal
+}
