@@ -11,6 +11,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use serde::Deserialize;
 
 mod book;
+mod circles;
 mod packages;
 mod roots;
 mod words;

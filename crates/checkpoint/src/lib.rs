@@ -37,7 +37,6 @@ pub use record::{
     FailureKind, Interrupt, NodeFailure, Question, RecordedTarget, Replaced, TaskKey, TaskRecord, Within,
 };
 pub use shared::IntoShared;
-pub use store::{MemoryStore, NoStore, Store, StoreError, StoreOptions};
 pub use subgraph_path::{Segment, SubgraphPath};
 
 /// Items shared with the other crates of superstep. Not for other use.

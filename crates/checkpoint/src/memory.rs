@@ -49,7 +49,7 @@ use crate::{
 pub struct MemoryCheckpointer {
     keeps_values: bool,
     /// By root.
-    families: DashMap<ThreadId, Family>,
+    families: DashMap<ThreadId, ThreadGroup>,
     /// The number of deleted threads, by name.
     deleted: DashMap<ThreadId, u64>,
     leased: Arc<Leased>,
@@ -197,7 +197,7 @@ impl Checkpointer for MemoryCheckpointer {
     }
 
     fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
-        let under = |family: Ref<'_, ThreadId, Family>| {
+        let under = |family: Ref<'_, ThreadId, ThreadGroup>| {
             let stored = family.children.iter().filter(|(_, child)| child.head().is_some());
             stored.map(|(child, _)| child).filter(|child| child.is_under(thread)).cloned().collect()
         };
@@ -221,11 +221,11 @@ impl Checkpointer for MemoryCheckpointer {
         let copied = match found {
             None => Err(CheckpointError::NoThread { thread: from.clone() }),
             Some(_) if to.is_child() => Err(CheckpointError::NoThread { thread: to.root() }),
-            Some(Family { root, children }) => {
+            Some(ThreadGroup { root, children }) => {
                 let mut family = self.families.entry(to.clone()).or_default();
                 if family.is_empty() {
                     let moved = |(child, stored): (ThreadId, Thread)| (child.moved(from, to), stored);
-                    *family = Family { root, children: children.into_iter().map(moved).collect() };
+                    *family = ThreadGroup { root, children: children.into_iter().map(moved).collect() };
                     Ok(())
                 } else {
                     Err(CheckpointError::ThreadExists { thread: to.clone() })
@@ -278,19 +278,19 @@ impl MemoryCheckpointer {
         }
     }
 
-    fn change(&self, thread: &ThreadId) -> Option<RefMut<'_, ThreadId, Family>> {
+    fn change(&self, thread: &ThreadId) -> Option<RefMut<'_, ThreadId, ThreadGroup>> {
         if thread.is_child() { self.families.get_mut(&thread.root()) } else { self.families.get_mut(thread) }
     }
 }
 
 /// A thread with the threads of its subgraphs.
 #[derive(Clone, Debug, Default)]
-struct Family {
+struct ThreadGroup {
     root: Thread,
     children: BTreeMap<ThreadId, Thread>,
 }
 
-impl Family {
+impl ThreadGroup {
     fn thread_mut(&mut self, thread: &ThreadId) -> &mut Thread {
         if thread.is_child() { self.children.entry(thread.clone()).or_default() } else { &mut self.root }
     }

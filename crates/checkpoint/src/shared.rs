@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Checkpointer, Clock, Store};
+use crate::{Checkpointer, Clock, store::Store};
 
 /// A backend, or an `Arc` of one, that converts to an `Arc` of the trait object.
 ///

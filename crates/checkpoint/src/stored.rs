@@ -113,7 +113,7 @@ pub struct EffectSlots {
 }
 
 impl EffectSlots {
-    /// How many bits count the rows of one task.
+    /// The number of bits that count the rows of one task.
     const BITS: u32 = 24;
 
     pub fn of(task: u32) -> Self {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// Runs all lints. The edges have been checked before.
 pub(crate) fn look(builder: &TopologyBuilder) -> Vec<Problem> {
-    let ways = Ways::new(builder);
+    let ways = EdgeMap::new(builder);
     let mut problems = twice::look(&ways);
     problems.extend(joins::look(&ways));
     problems.extend(cycles::look(&ways));
@@ -23,7 +23,7 @@ pub(crate) fn look(builder: &TopologyBuilder) -> Vec<Problem> {
 }
 
 /// The edges of a graph with numbered nodes; [`START`](crate::START) is the last.
-struct Ways<'b> {
+struct EdgeMap<'b> {
     builder: &'b TopologyBuilder,
     start: usize,
     /// The outgoing edges of each node.
@@ -37,14 +37,14 @@ struct Ways<'b> {
 struct LintEdge {
     /// The target node; `None` for the end.
     to: Option<usize>,
-    when: When,
+    when: EdgeCondition,
     /// Its position in the builder.
     edge: usize,
 }
 
 /// The condition under which an edge is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum When {
+enum EdgeCondition {
     Always,
     /// Taken if the conditional edge at this position chooses it.
     Router(usize),
@@ -54,7 +54,7 @@ enum When {
     Items,
 }
 
-impl<'b> Ways<'b> {
+impl<'b> EdgeMap<'b> {
     fn new(builder: &'b TopologyBuilder) -> Self {
         let start = builder.nodes.len();
         let number = |end| match end {
@@ -69,10 +69,10 @@ impl<'b> Ways<'b> {
         }
         for (position, edge) in builder.edges.iter().enumerate() {
             let when = match (&edge.kind, router_of.get(&position)) {
-                (EdgeKind::Plain, _) => When::Always,
-                (EdgeKind::FanOut | EdgeKind::Sends, _) => When::Items,
-                (EdgeKind::Route(_), Some(router)) => When::Router(*router),
-                _ => When::Goto,
+                (EdgeKind::Plain, _) => EdgeCondition::Always,
+                (EdgeKind::FanOut | EdgeKind::Sends, _) => EdgeCondition::Items,
+                (EdgeKind::Route(_), Some(router)) => EdgeCondition::Router(*router),
+                _ => EdgeCondition::Goto,
             };
             if let Some(node) = number(edge.from) {
                 from[node].push(LintEdge { to: number(edge.to), when, edge: position });

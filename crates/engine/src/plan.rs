@@ -47,7 +47,7 @@ impl Topology {
         also: &[Target],
         finished: &[(NodeIndex, Vec<Target>)],
     ) -> Control {
-        let (mut waiting, mut still, mut sent) = (Waiting::default(), Still::default(), Vec::new());
+        let (mut waiting, mut still, mut sent) = (Waiting::default(), RunningTasks::default(), Vec::new());
         if let Some(Before { control, done, begun }) = before {
             waiting = Waiting::restore(self, control);
             for (slot, name) in (0..).zip(&control.next).filter(|(slot, _)| !done.contains(slot)) {
@@ -223,12 +223,12 @@ pub(crate) fn plan<'a>(
         next.clear();
         return next.push(only);
     }
-    plan_with(topology, &Still::default(), finished, waiting, next);
+    plan_with(topology, &RunningTasks::default(), finished, waiting, next);
 }
 
 /// Tasks that run in any case.
 #[derive(Default)]
-struct Still {
+struct RunningTasks {
     tasks: Vec<Target>,
     /// The nodes of tasks that have started; these are not deferred again.
     begun: Vec<NodeIndex>,
@@ -237,7 +237,7 @@ struct Still {
 /// Plans like [`plan`], with tasks that run in any case.
 fn plan_with<'a>(
     topology: &Topology,
-    still: &Still,
+    still: &RunningTasks,
     finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
     waiting: &mut Waiting,
     next: &mut Vec<NodeIndex>,

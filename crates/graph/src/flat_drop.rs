@@ -29,7 +29,7 @@ pub(crate) fn drop_flat(thing: impl Send + 'static) {
     });
     // A thread that is ending has no list any more.
     if let Ok(true) = is_first {
-        let _over = Over;
+        let _over = DropListEnd;
         drop(thing);
         while let Some(next) = next() {
             drop(next);
@@ -42,9 +42,9 @@ fn next() -> Option<Box<dyn Send>> {
 }
 
 /// Ends the list, also after a panic of a drop.
-struct Over;
+struct DropListEnd;
 
-impl Drop for Over {
+impl Drop for DropListEnd {
     fn drop(&mut self) {
         let left = WAITING.with(|waiting| waiting.borrow_mut().take());
         drop(left);

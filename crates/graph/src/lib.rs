@@ -36,8 +36,9 @@ pub use stream::modes::{StreamMode, Streaming};
 pub use stream::outcome::{Outcome, Status};
 pub use stream::run_stream::RunStream;
 pub use superstep_checkpoint::{
-    CheckpointId, Checkpointer, FailureKind, History, Interrupt, MemoryCheckpointer, MemoryStore,
-    NodeFailure, Question, Store, ThreadId,
+    CheckpointId, Checkpointer, FailureKind, History, Interrupt, MemoryCheckpointer, NodeFailure, Question,
+    ThreadId,
+    store::{MemoryStore, Store},
 };
 pub use superstep_engine::RetryPolicy;
 pub use superstep_macros::{Input, Route, State, View};
@@ -69,7 +70,7 @@ pub mod functional {
     pub use crate::api::functional::{Workflow, WorkflowThread};
 }
 
-/// The contract of checkpointers: commits, records of tasks, and the pruning of threads.
+/// The contract of [checkpointers](crate::Checkpointer): commits, records of tasks, and the pruning of threads.
 pub mod checkpoint {
     pub use superstep_checkpoint::{
         AppliedTask, CheckpointError, CheckpointMeta, Commit, GraphId, HeadState, LazyFingerprints, Lease,
@@ -78,7 +79,7 @@ pub mod checkpoint {
     };
 }
 
-/// Items that outlive their threads: namespaces, searches, and the contract of stores.
+/// Items that outlive their threads: namespaces, searches, and the contract of [stores](crate::Store).
 pub mod store {
     pub use superstep_checkpoint::store::{
         Answer, Batch, Compare, Embed, EmbedError, Filter, Found, Index, Item, LOOKED_AT, ListNamespaces,

@@ -12,16 +12,16 @@ pub struct FnTool<Args, F> {
     spec: ToolSpec,
     behaviour: Behaviour,
     changes_files: Option<bool>,
-    asks: Option<Asks>,
-    subject: Option<Tells>,
-    moves: Option<Moves>,
+    asks: Option<QuestionOf>,
+    subject: Option<SubjectOf>,
+    moves: Option<InFolder>,
     run: F,
     args: PhantomData<fn(Args)>,
 }
 
-type Asks = Arc<dyn Fn(&Value) -> Option<String> + Send + Sync>;
-type Tells = Arc<dyn Fn(&str, &Value) -> Option<Subject> + Send + Sync>;
-type Moves = Arc<dyn Fn(&Path) -> io::Result<Arc<dyn Tool>> + Send + Sync>;
+type QuestionOf = Arc<dyn Fn(&Value) -> Option<String> + Send + Sync>;
+type SubjectOf = Arc<dyn Fn(&str, &Value) -> Option<Subject> + Send + Sync>;
+type InFolder = Arc<dyn Fn(&Path) -> io::Result<Arc<dyn Tool>> + Send + Sync>;
 
 /// Creates a tool from an async function with typed arguments.
 ///

@@ -103,7 +103,7 @@ impl OpenAiModel {
         &self,
         request: Request,
     ) -> Result<impl Stream<Item = Result<Delta, ModelError>>, ModelError> {
-        let watch = Watch::default();
+        let watch = AnswerObserver::default();
         let once = SendOnce { model: self.clone(), watch: watch.clone() };
         let client = self.client.clone().with_http_service(once);
         let chunks = client
@@ -183,7 +183,7 @@ fn not_sent(error: reqwest::Error) -> ModelError {
 struct Answer {
     chunks: StreamResponse<Chunk>,
     reader: ChunkReader,
-    watch: Watch,
+    watch: AnswerObserver,
     /// `true` if the answer contained an event.
     is_stream: bool,
     /// `true` if `[DONE]` counts as a finish reason.
@@ -244,7 +244,7 @@ fn is_event_line(line: &str) -> bool {
 
 /// The observations of an answer below async-openai, which converts connection errors into text.
 #[derive(Clone)]
-struct Watch {
+struct AnswerObserver {
     seen: Arc<Mutex<StreamFacts>>,
     /// One permit for each event that may be read ahead.
     ahead: Arc<Semaphore>,
@@ -258,13 +258,13 @@ struct StreamFacts {
     done: bool,
 }
 
-impl Default for Watch {
+impl Default for AnswerObserver {
     fn default() -> Self {
         Self { seen: Arc::default(), ahead: Arc::new(Semaphore::new(AHEAD)) }
     }
 }
 
-impl Watch {
+impl AnswerObserver {
     fn seen(&self) -> MutexGuard<'_, StreamFacts> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -274,7 +274,7 @@ impl Watch {
 #[derive(Clone)]
 struct SendOnce {
     model: OpenAiModel,
-    watch: Watch,
+    watch: AnswerObserver,
 }
 
 impl tower_service::Service<HttpRequestFactory> for SendOnce {
@@ -364,16 +364,16 @@ impl SendOnce {
 }
 
 /// One response on its way to async-openai.
-struct Watched {
+struct ObservedResponse {
     response: Response,
     idle: Duration,
     events: Events,
-    watch: Watch,
+    watch: AnswerObserver,
 }
 
 /// Returns the response as whole events, with limits of idle time and size, and records its errors.
-fn watched(response: Response, idle: Duration, limits: AnswerLimits, watch: Watch) -> Response {
-    let watched = Watched { response, idle, events: Events::new(limits), watch };
+fn watched(response: Response, idle: Duration, limits: AnswerLimits, watch: AnswerObserver) -> Response {
+    let watched = ObservedResponse { response, idle, events: Events::new(limits), watch };
     let bytes = stream::unfold(Some((watched, Ok(()))), |open| async {
         let (mut watched, mut read) = open?;
         loop {
@@ -395,7 +395,7 @@ fn watched(response: Response, idle: Duration, limits: AnswerLimits, watch: Watc
     Response::from(::http::Response::new(Body::wrap_stream(bytes)))
 }
 
-impl Watched {
+impl ObservedResponse {
     /// Reads once more. Events read before an end, with or without an error, must still be delivered.
     async fn read(&mut self) -> Result<(), Option<ModelError>> {
         let fault = match timeout(self.idle, self.response.chunk()).await {

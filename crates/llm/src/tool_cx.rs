@@ -29,7 +29,7 @@ pub struct ToolCx {
     permits: Option<Permits>,
     output: Option<Listen>,
     sent: Option<Arc<dyn Fn() + Send + Sync>>,
-    asks: Option<Asks>,
+    asks: Option<Questions>,
     given: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
@@ -40,7 +40,7 @@ type Permits = Arc<dyn Fn(&str, &Subject) -> bool + Send + Sync>;
 type Listen = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A function that answers the questions of a running tool.
-type Asks = Arc<dyn Fn(ToolQuestion) -> AnswerFuture + Send + Sync>;
+type Questions = Arc<dyn Fn(ToolQuestion) -> AnswerFuture + Send + Sync>;
 
 /// The future of one answer to a [`ToolQuestion`].
 pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<ToolAnswer, ToolError>> + Send>>;

@@ -7,7 +7,7 @@ use syn::{
     ext::IdentExt, meta::ParseNestedMeta, parse::Parser, spanned::Spanned,
 };
 
-use crate::{flatten::Flat, home::Home};
+use crate::{flatten::Flat, home::Root};
 
 /// The built-in reducers, by keyword: the type, and whether the channel accepts one write per superstep.
 const BUILT_IN: [(&str, &str, bool); 10] = [
@@ -116,14 +116,14 @@ impl Channel {
     }
 
     /// Returns the reducer as a type, such as `<Sum as Reducer<i64>>`.
-    pub(crate) fn reducer(&self, home: &Home) -> TokenStream {
+    pub(crate) fn reducer(&self, home: &Root) -> TokenStream {
         let (first, _) = self.span();
         let (path, ty, home) = (self.rule.path(home), &self.ty, home.at(first));
         quote_spanned!(first=> <#path as #home::Reducer<#ty>>)
     }
 
     /// Returns the generated reducer of a function, if there is one.
-    pub(crate) fn made(&self, vis: &Visibility, home: &Home) -> Option<TokenStream> {
+    pub(crate) fn made(&self, vis: &Visibility, home: &Root) -> Option<TokenStream> {
         let Rule::FoldWith { path, reducer } = &self.rule else { return None };
         let write = inside_option(&self.ty)?;
         let (ty, place) = (&self.ty, self.place());
@@ -154,7 +154,7 @@ impl Channel {
     }
 
     /// Returns the type of its writes.
-    pub(crate) fn write(&self, home: &Home) -> TokenStream {
+    pub(crate) fn write(&self, home: &Root) -> TokenStream {
         let reducer = self.reducer(home);
         quote_spanned!(self.span().1=> #reducer::Write)
     }
@@ -163,7 +163,7 @@ impl Channel {
     ///
     /// The argument accepts convenient types: a number of the channel's own type, so that literals need no
     /// suffix; for an `Option` also the value inside; for a list any iterator.
-    pub(crate) fn argument(&self, home: &Home) -> (TokenStream, TokenStream) {
+    pub(crate) fn argument(&self, home: &Root) -> (TokenStream, TokenStream) {
         let (write, at) = (self.write(home), home.at(self.place()));
         let into = quote!(::core::convert::Into::into(write));
         let inside = match &self.rule {
@@ -258,7 +258,7 @@ impl Rule {
     }
 
     /// Returns the reducer's path, with `home` as the crate of the built-in ones.
-    fn path(&self, home: &Home) -> TokenStream {
+    fn path(&self, home: &Root) -> TokenStream {
         match self {
             Self::BuiltIn { ident, .. } => {
                 let home = home.at(ident.span());

@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Error, Field, Result, Type, spanned::Spanned};
 
-use crate::{channel::FieldOptions, home::Home};
+use crate::{channel::FieldOptions, home::Root};
 
 /// One flattened state.
 pub(crate) struct Flat {
@@ -39,12 +39,12 @@ impl Flat {
     }
 
     /// Returns the type of its updates.
-    pub(crate) fn update(&self, home: &Home) -> TokenStream {
+    pub(crate) fn update(&self, home: &Root) -> TokenStream {
         update_of(&self.ty, home)
     }
 
     /// Returns the positions of its channels in the outer state.
-    pub(crate) fn positions(&self, home: &Home) -> TokenStream {
+    pub(crate) fn positions(&self, home: &Root) -> TokenStream {
         let start = position(self.fields_before, &self.flats_before, home);
         let update = self.update(home);
         quote!(#start..#start + <#update as #home::__private::Fixed>::COUNT)
@@ -52,7 +52,7 @@ impl Flat {
 }
 
 /// Returns the position after this number of fields and the channels of these flattened states.
-pub(crate) fn position(fields: usize, flats: &[Type], home: &Home) -> TokenStream {
+pub(crate) fn position(fields: usize, flats: &[Type], home: &Root) -> TokenStream {
     if flats.is_empty() {
         return quote!(#fields);
     }
@@ -60,7 +60,7 @@ pub(crate) fn position(fields: usize, flats: &[Type], home: &Home) -> TokenStrea
     quote!((#fields #(+ <#updates as #home::__private::Fixed>::COUNT)*))
 }
 
-fn update_of(ty: &Type, home: &Home) -> TokenStream {
+fn update_of(ty: &Type, home: &Root) -> TokenStream {
     let place = Span::call_site().located_at(ty.span());
     let home = home.at(place);
     quote_spanned!(place=> <#ty as #home::State>::Update)

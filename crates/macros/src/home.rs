@@ -9,9 +9,9 @@ use syn::{Attribute, Error, Path, Result};
 const HOMES: [(&str, &str); 2] = [("superstep", "superstep"), ("superstep-graph", "superstep_graph")];
 
 /// The crate that exports the traits.
-pub(crate) struct Home(TokenStream);
+pub(crate) struct Root(TokenStream);
 
-impl Home {
+impl Root {
     /// Reads `#[superstep(crate = path)]`; without it, finds the crate under the name that the user's manifest gives it.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Home {
     }
 }
 
-impl ToTokens for Home {
+impl ToTokens for Root {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         self.0.to_tokens(tokens);
     }

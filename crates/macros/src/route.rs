@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Data, DeriveInput, Error, Fields, Result, ext::IdentExt};
 
-use crate::home::Home;
+use crate::home::Root;
 
 /// Implements `Route`.
 ///
@@ -36,7 +36,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         return Err(problem);
     }
 
-    let home = Home::of(&input.attrs)?;
+    let home = Root::of(&input.attrs)?;
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
     let positions = 0..variants.len();
     let labels = variants.iter().map(|variant| variant.unraw().to_string());

@@ -10,7 +10,7 @@ use syn::{Data, DeriveInput, Error, Field, Fields, Ident, LitStr, Result, Type, 
 use crate::{
     channel::{self, Channel, FieldOptions},
     flatten::{self, Flat},
-    home::Home,
+    home::Root,
 };
 
 /// Generates the update type and implements `State` and `Update`.
@@ -18,7 +18,7 @@ use crate::{
 /// # Errors
 /// All problems of the struct at once.
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
-    let home = Home::of(&input.attrs)?;
+    let home = Root::of(&input.attrs)?;
     let (state, Parts { channels, positions, flats }) = parse(input)?;
     let code = Code::new(home, &channels, &positions, &flats);
     let capacity = state.capacity(&code);
@@ -101,7 +101,7 @@ fn parse(input: DeriveInput) -> Result<(Input, Parts)> {
 
 /// Code about the channels that is used more than once: a column for each kind, a row for each channel.
 struct Code<'a> {
-    home: Home,
+    home: Root,
     /// The positions, as constant expressions.
     positions: Vec<TokenStream>,
     idents: Vec<&'a Ident>,
@@ -136,7 +136,7 @@ struct FlatCode<'a> {
 }
 
 impl<'a> Code<'a> {
-    fn new(home: Home, channels: &'a [Channel], positions: &[(usize, Vec<Type>)], flats: &'a [Flat]) -> Self {
+    fn new(home: Root, channels: &'a [Channel], positions: &[(usize, Vec<Type>)], flats: &'a [Flat]) -> Self {
         let types: Vec<_> = flats.iter().map(|flat| flat.ty.clone()).collect();
         Self {
             positions: positions

@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, Path, Result, spanned::Spanned};
 
-use crate::home::Home;
+use crate::home::Root;
 
 /// Implements `View`.
 ///
@@ -12,7 +12,7 @@ use crate::home::Home;
 /// All problems of the struct at once.
 pub(crate) fn expand_view(input: &DeriveInput) -> Result<TokenStream> {
     let Part { ident, of, fields } = Part::parse(input, "view")?;
-    let home = Home::of(&input.attrs)?;
+    let home = Root::of(&input.attrs)?;
     let values = fields.iter().map(|Field { ident, place, flatten }| {
         let value = if *flatten {
             quote_spanned!(*place=> #home::View::view(&state.#ident))
@@ -43,7 +43,7 @@ pub(crate) fn expand_view(input: &DeriveInput) -> Result<TokenStream> {
 /// All problems of the struct at once.
 pub(crate) fn expand_input(input: &DeriveInput) -> Result<TokenStream> {
     let Part { ident, of, fields } = Part::parse(input, "input")?;
-    let home = Home::of(&input.attrs)?;
+    let home = Root::of(&input.attrs)?;
     let writes = fields.iter().map(|Field { ident, place, flatten }| {
         if *flatten {
             quote_spanned!(*place=> update = update.#ident(input.#ident);)

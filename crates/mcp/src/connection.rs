@@ -112,7 +112,7 @@ pub(crate) async fn connect(
                 std::io::ErrorKind::NotFound => format!("program `{command}` not found"),
                 _ => format!("`{command}` cannot be started: {cause}"),
             })?;
-            let last_words = LastWords::of(stderr, secrets.longest());
+            let last_words = StderrTail::of(stderr, secrets.longest());
             let transport = Program::new(running, stdin, stdout, notifications);
             let transport = ObservedTransport::new(transport, listeners.clone());
             let served = in_time(config.start_timeout, serve_client(listeners, transport)).await;
@@ -255,14 +255,14 @@ fn client() -> Result<Client, String> {
 }
 
 /// The end of a program's stderr, for error messages.
-struct LastWords {
+struct StderrTail {
     kept: Arc<Mutex<VecDeque<u8>>>,
     listening: JoinHandle<()>,
     /// The maximum number of stored bytes, chosen so that no secret crosses the start of the shown text.
     most: usize,
 }
 
-impl LastWords {
+impl StderrTail {
     /// Reads until the program closes its stderr, on which it may print secrets of at most this length.
     fn of(stderr: ChildStderr, longest: usize) -> Self {
         let most = LAST_WORDS + longest;

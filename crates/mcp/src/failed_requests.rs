@@ -19,13 +19,13 @@ const LONGEST: usize = 300;
 /// secrets.
 #[derive(Debug)]
 pub(crate) struct RequestFailure {
-    pub(crate) fate: Fate,
+    pub(crate) fate: SendOutcome,
     cause: String,
 }
 
 /// The fate of a message whose sending failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum SendOutcome {
     /// The server is available and rejected it.
     Refused,
     /// It did not reach the server.
@@ -35,7 +35,7 @@ pub(crate) enum Fate {
 }
 
 impl RequestFailure {
-    fn new(fate: Fate, cause: impl Into<String>) -> Self {
+    fn new(fate: SendOutcome, cause: impl Into<String>) -> Self {
         let mut cause: String = cause.into();
         cause.truncate(cause.floor_char_boundary(LONGEST));
         Self { fate, cause }
@@ -50,7 +50,7 @@ impl RequestFailure {
         let is_refused = first
             .downcast_ref::<io::Error>()
             .is_some_and(|cause| cause.kind() == ErrorKind::ConnectionRefused);
-        Self::new(if is_refused { Fate::NotThere } else { Fate::InDoubt }, first.to_string())
+        Self::new(if is_refused { SendOutcome::NotThere } else { SendOutcome::InDoubt }, first.to_string())
     }
 
     fn status(status: u16) -> Self {
@@ -61,7 +61,7 @@ impl RequestFailure {
             403 => format!("HTTP 403: it does not permit that; {TOKEN}"),
             _ => format!("HTTP {status}"),
         };
-        Self::new(if is_refused { Fate::Refused } else { Fate::InDoubt }, cause)
+        Self::new(if is_refused { SendOutcome::Refused } else { SendOutcome::InDoubt }, cause)
     }
 
     /// Adds that the server describes how to get a token, which needs a browser or a registered client.
@@ -94,17 +94,17 @@ impl<E: Error + Send + Sync + 'static> From<StreamableHttpError<E>> for RequestF
             Http::InsufficientScope(_) => Self::status(403).with_oauth(),
             Http::UnexpectedServerResponse(text) => match status_of(&text) {
                 Some(status) => Self::status(status),
-                None => Self::new(Fate::InDoubt, "its answer does not follow the protocol"),
+                None => Self::new(SendOutcome::InDoubt, "its answer does not follow the protocol"),
             },
             Http::UnexpectedContentType(_) => {
-                Self::new(Fate::InDoubt, "its answer is neither JSON nor a stream of events")
+                Self::new(SendOutcome::InDoubt, "its answer is neither JSON nor a stream of events")
             }
             Http::ReservedHeaderConflict(name) => {
-                Self::new(Fate::Refused, format!("the header `{name}` is for the protocol alone"))
+                Self::new(SendOutcome::Refused, format!("the header `{name}` is for the protocol alone"))
             }
-            Http::SessionExpired => Self::new(Fate::NotThere, "it ended the session (HTTP 404)"),
+            Http::SessionExpired => Self::new(SendOutcome::NotThere, "it ended the session (HTTP 404)"),
             Http::ReinitializationFailed(_) => {
-                Self::new(Fate::NotThere, "it ended the session, and does not begin another")
+                Self::new(SendOutcome::NotThere, "it ended the session, and does not begin another")
             }
             Http::Client(error) => Self::broken(&error),
             error => Self::broken(&error),
@@ -128,11 +128,11 @@ mod tests {
         };
         let refused = request_failure("HTTP 403 Forbidden: the key sk-1 is none");
         let wanted = format!("HTTP 403: it does not permit that; {TOKEN}");
-        assert_eq!((refused.fate, refused.to_string()), (Fate::Refused, wanted));
+        assert_eq!((refused.fate, refused.to_string()), (SendOutcome::Refused, wanted));
         let unreadable = request_failure("no JSON: sk-1");
         assert_eq!(
             (unreadable.fate, &*unreadable.to_string()),
-            (Fate::InDoubt, "its answer does not follow the protocol")
+            (SendOutcome::InDoubt, "its answer does not follow the protocol")
         );
     }
 
@@ -141,13 +141,20 @@ mod tests {
         let fate = |kind: ErrorKind| RequestFailure::from(io::Error::from(kind)).fate;
         assert_eq!(
             (fate(ErrorKind::ConnectionRefused), fate(ErrorKind::BrokenPipe)),
-            (Fate::NotThere, Fate::InDoubt)
+            (SendOutcome::NotThere, SendOutcome::InDoubt)
         );
         let fates = [401, 408, 413, 429, 500, 502].map(|status| RequestFailure::status(status).fate);
         assert_eq!(
             fates,
-            [Fate::Refused, Fate::InDoubt, Fate::Refused, Fate::Refused, Fate::InDoubt, Fate::InDoubt]
+            [
+                SendOutcome::Refused,
+                SendOutcome::InDoubt,
+                SendOutcome::Refused,
+                SendOutcome::Refused,
+                SendOutcome::InDoubt,
+                SendOutcome::InDoubt
+            ]
         );
-        assert_eq!(RequestFailure::new(Fate::InDoubt, "é".repeat(LONGEST)).cause.len(), LONGEST);
+        assert_eq!(RequestFailure::new(SendOutcome::InDoubt, "é".repeat(LONGEST)).cause.len(), LONGEST);
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     Ask, Endpoint,
     connection::Connection,
     content,
-    failed_requests::{Fate, RequestFailure},
+    failed_requests::{RequestFailure, SendOutcome},
     listed::{Hints, Listed, raw},
     message::UNREADABLE,
     notifications::{ListenerGuard, Sent},
@@ -109,10 +109,10 @@ impl McpTool {
             Err(ServiceError::McpError(error)) => failed(error.message.into_owned()),
             Err(ServiceError::TransportClosed) => Err(self.lost(&connection, "").await),
             Err(ServiceError::TransportSend(error)) => match error.error.downcast_ref::<RequestFailure>() {
-                Some(request_failure) if request_failure.fate == Fate::Refused => {
+                Some(request_failure) if request_failure.fate == SendOutcome::Refused => {
                     failed(format!("the MCP server `{server}` refused this call: {request_failure}"))
                 }
-                Some(request_failure) if request_failure.fate == Fate::NotThere => {
+                Some(request_failure) if request_failure.fate == SendOutcome::NotThere => {
                     self.link.forget(&connection).await;
                     failed(format!(
                         "the MCP server `{server}` did not get this call: {request_failure}; the next call starts it again"

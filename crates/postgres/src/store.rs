@@ -35,7 +35,7 @@ use items::Items;
 /// # Example
 /// ```no_run
 /// use superstep_postgres::{PostgresCheckpointer, PostgresStore};
-/// use superstep_checkpoint::StoreOptions;
+/// use superstep_checkpoint::store::StoreOptions;
 ///
 /// let threads = PostgresCheckpointer::open("postgres://app@db.example/app")?;
 /// let store = PostgresStore::beside(&threads, StoreOptions::default());

@@ -137,7 +137,7 @@ pub fn serialize<U: Fixed, S: Serializer>(update: &U, serializer: S) -> Result<S
     let mut map = serializer.serialize_map(None)?;
     write_first(update, &mut map)?;
     if update.has_following() {
-        map.serialize_entry(THEN, &Rest(update))?;
+        map.serialize_entry(THEN, &FollowingUpdates(update))?;
     }
     map.end()
 }
@@ -152,7 +152,7 @@ fn write_first<U: Fixed, M: SerializeMap>(update: &U, map: &mut M) -> Result<(),
 pub struct First<'a, U>(pub &'a U);
 
 /// The entries that follow an update.
-struct Rest<'a, U>(&'a U);
+struct FollowingUpdates<'a, U>(&'a U);
 
 /// The names of the stored channels.
 struct Names<U>(ChannelSet, PhantomData<fn() -> U>);
@@ -165,7 +165,7 @@ impl<U: Fixed> Serialize for First<'_, U> {
     }
 }
 
-impl<U: Fixed> Serialize for Rest<'_, U> {
+impl<U: Fixed> Serialize for FollowingUpdates<'_, U> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
         self.0.write_later(&mut list)?;

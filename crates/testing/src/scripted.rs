@@ -110,7 +110,7 @@ impl ScriptedModel {
         self.progress().check()
     }
 
-    fn begin(&self, request: Request) -> Play {
+    fn begin(&self, request: Request) -> ReplyInProgress {
         let now_ms = self.now_ms();
         let mut progress = self.progress();
         // Without rules the body is not built, which is expensive for a long conversation.
@@ -128,7 +128,7 @@ impl ScriptedModel {
         state.requests.push(request);
         state.times.push(now_ms);
         drop(state);
-        let mut play = Play::default();
+        let mut play = ReplyInProgress::default();
         match answer {
             Answer::Stream { pieces, .. } => play.pieces = pieces.into(),
             Answer::Http { status, headers, body } => {
@@ -169,14 +169,14 @@ impl ChatModel for ScriptedModel {
 
 /// One answer in progress.
 #[derive(Default)]
-struct Play {
+struct ReplyInProgress {
     pieces: VecDeque<Piece>,
     reader: ChunkReader,
     ready: VecDeque<Delta>,
     fault: Option<ModelError>,
 }
 
-impl Play {
+impl ReplyInProgress {
     async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
         loop {
             if let Some(delta) = self.ready.pop_front() {

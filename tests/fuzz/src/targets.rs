@@ -1,4 +1,4 @@
-//! What others may give to a program: it is rejected or read, and ends no program.
+//! Input from others: it is rejected or read, and ends no program.
 
 use std::{
     cell::OnceCell,

@@ -100,12 +100,12 @@ impl<S: Steps + ?Sized> Steps for Arc<S> {
 
 /// The hooks around one step with the input `A` and the output `O`.
 pub struct Around<A, O> {
-    pre: Vec<Pre<A>>,
-    post: Vec<Post<A, O>>,
+    pre: Vec<PreHook<A>>,
+    post: Vec<PostHook<A, O>>,
 }
 
-type Pre<A> = Arc<dyn Fn(A) -> BoxFuture<'static, Hooked<A>> + Send + Sync>;
-type Post<A, O> = Arc<dyn Fn(A, O) -> BoxFuture<'static, Hooked<O>> + Send + Sync>;
+type PreHook<A> = Arc<dyn Fn(A) -> BoxFuture<'static, Hooked<A>> + Send + Sync>;
+type PostHook<A, O> = Arc<dyn Fn(A, O) -> BoxFuture<'static, Hooked<O>> + Send + Sync>;
 
 /// A hook's result: a replacement of its input, or `None` to leave it unchanged.
 pub type Hooked<T> = Result<Option<T>, HookError>;

@@ -156,7 +156,7 @@ fn withheld(finish: &FinishReason) -> Option<AgentOutcome> {
 
 /// The reason why a response broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broke {
+pub(super) enum BreakOff {
     /// The model failed.
     Failed,
     /// The turn ended: it was cancelled, or its time was over.
@@ -169,15 +169,15 @@ pub(super) fn partial_message(
     config: &ReactConfig,
     state: &AgentState,
     partial: Message,
-    broke: Broke,
+    broke: BreakOff,
     cx: &Cx,
 ) -> Option<Message> {
-    let keeps = config.keep_partial || (config.keep_interrupted && broke == Broke::Stopped);
+    let keeps = config.keep_partial || (config.keep_interrupted && broke == BreakOff::Stopped);
     let is_whole = |call: &ToolCall| {
         !call.name.is_empty() && serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok()
     };
     let mut partial = partial.into_data();
-    partial.tool_calls.retain(|call| broke == Broke::Stopped && is_whole(call));
+    partial.tool_calls.retain(|call| broke == BreakOff::Stopped && is_whole(call));
     if !keeps || (partial.content.trim().is_empty() && partial.tool_calls.is_empty()) {
         return None;
     }

@@ -7,7 +7,7 @@ use superstep_llm::{Message, ToolRegistry};
 
 use super::{
     budget::of_turn,
-    fit_request::{Room, summary_due},
+    fit_request::{RequestSpace, summary_due},
     loops,
     model_turn::{PlannedCall, stop},
     next_call::{NextCall, Plan},
@@ -58,7 +58,7 @@ async fn step(
     };
     let Steered { messages, last } = steered(state, cx).await?;
     let new: Vec<Message> = synthetic(deps, state, cx).into_iter().chain(messages).collect();
-    let room = match Room::make(deps, state, &new, cx) {
+    let room = match RequestSpace::make(deps, state, &new, cx) {
         Ok(room) => room,
         Err(failure) => return Ok(stop(AgentOutcome::LlmError).error(failure)),
     };

@@ -31,7 +31,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
     let deps = AgentDeps { config: of_turn(deps.config.clone(), &state), ..deps };
     let (deps, offered) = deps.of_now(&state, &cx).await;
     let meter = Meter::new(&deps, &state);
-    let mut room = Room { state: state.clone(), changed: None, unsent: meter.unsent() };
+    let mut room = LatestView { state: state.clone(), changed: None, unsent: meter.unsent() };
     room.state.context.due = false;
     let mut update = AgentState::update();
     if let Some(offered) = offered {
@@ -89,7 +89,7 @@ pub(crate) async fn compact(deps: AgentDeps, state: AgentState, cx: Cx) -> Agent
 }
 
 /// The state under the latest view.
-struct Room {
+struct LatestView {
     state: AgentState,
     /// All changes combined.
     changed: Option<Change>,
@@ -97,7 +97,7 @@ struct Room {
     unsent: u64,
 }
 
-impl Room {
+impl LatestView {
     fn take(&mut self, change: Change) {
         self.state.context = ContextView { due: false, ..change.view.clone() };
         self.state.request_size =

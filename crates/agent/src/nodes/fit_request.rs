@@ -43,7 +43,7 @@ pub(super) fn may_summarise(deps: &AgentDeps, state: &AgentState, cx: &Cx) -> bo
 }
 
 /// The view of one model call, and its size.
-pub(super) struct Room<'a> {
+pub(super) struct RequestSpace<'a> {
     pub(super) view: ContextView,
     meter: Meter<'a>,
     deps: &'a AgentDeps,
@@ -54,7 +54,7 @@ pub(super) struct Room<'a> {
     size: Option<u64>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> RequestSpace<'a> {
     /// Reduces the request without a model.
     ///
     /// # Errors    If it cannot be reduced enough.

@@ -6,10 +6,10 @@ use superstep_graph::{Cx, State, checkpoint::CheckpointError, replay::ComparedTa
 use superstep_llm::{ChatModel, Message, Request, Response, ToolRegistry, Usage};
 
 use super::{
-    accept_response::{self, Broke},
+    accept_response::{self, BreakOff},
     budget::{Spent, expired},
     chunk::{emit_message, message_id},
-    fit_request::Room,
+    fit_request::RequestSpace,
     model_call::{ModelCall, by_model},
     next_call::NextCall,
     offered, parts,
@@ -38,7 +38,7 @@ pub(super) struct PlannedCall<'a> {
     pub(super) state: &'a AgentState,
     pub(super) cx: &'a Cx,
     pub(super) call: NextCall<'a>,
-    pub(super) room: Room<'a>,
+    pub(super) room: RequestSpace<'a>,
     /// The new messages of this request. They join the conversation after the response.
     pub(super) new: Vec<Message>,
     /// The number of the last steering message among them.
@@ -119,7 +119,8 @@ impl PlannedCall<'_> {
             End::Unheard { failure, calls } => self.unanswered(None, streamed(calls), hook_failed(failure)),
             End::Failed { error, partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                let kept = accept_response::partial_message(&deps.config, state, partial, Broke::Failed, cx);
+                let kept =
+                    accept_response::partial_message(&deps.config, state, partial, BreakOff::Failed, cx);
                 let update = match kept.is_none() && self.room.retries(error.kind) {
                     true => AgentState::update(),
                     false => stop(AgentOutcome::LlmError).error(error),
@@ -128,7 +129,8 @@ impl PlannedCall<'_> {
             }
             End::Cancelled { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
-                let kept = accept_response::partial_message(&deps.config, state, partial, Broke::Stopped, cx);
+                let kept =
+                    accept_response::partial_message(&deps.config, state, partial, BreakOff::Stopped, cx);
                 self.unanswered(kept, streamed, stop(AgentOutcome::Cancelled))
             }
             End::OutOfTime { partial } => {
@@ -139,7 +141,7 @@ impl PlannedCall<'_> {
                     self.unanswered(None, streamed, AgentState::update().answer(answer))
                 } else {
                     let kept =
-                        accept_response::partial_message(&deps.config, state, partial, Broke::Stopped, cx);
+                        accept_response::partial_message(&deps.config, state, partial, BreakOff::Stopped, cx);
                     self.unanswered(kept, streamed, stop(BudgetLimit::Wall))
                 }
             }

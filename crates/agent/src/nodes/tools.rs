@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::discarded::discarded;
 use self::{
     answer::Answer,
-    at_work::AtWork,
+    at_work::RunningCalls,
     executor::Executor,
     order::Order,
     pending::{Pending, refuse},
@@ -72,7 +72,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         granted,
         asking: tokio::sync::Mutex::new(()),
         order: Order::of(&deps, &pending),
-        at_work: AtWork::default(),
+        at_work: RunningCalls::default(),
         failed: OnceLock::new(),
         tool_failed: CancellationToken::new(),
         out_of_time: budget.map(|left| Instant::now() + left),

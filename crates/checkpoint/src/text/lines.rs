@@ -204,12 +204,12 @@ enum End {
 #[serde(untagged)]
 pub(super) enum Target {
     Node(NodeName),
-    Worker(ToWorker),
+    Worker(WorkerItem),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ToWorker {
+pub(super) struct WorkerItem {
     node: NodeName,
     pub(super) item: Raw,
 }
@@ -237,12 +237,12 @@ pub(super) struct Asked {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     within: Option<Within>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) replaces: Option<Earlier>,
+    pub(super) replaces: Option<ReplacedQuestion>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Earlier {
+pub(super) struct ReplacedQuestion {
     id: String,
     pub(super) question: Raw,
 }
@@ -478,7 +478,7 @@ impl Target {
         Ok(match target {
             RecordedTarget::Node(node) => Self::Node(node.clone()),
             RecordedTarget::Send { node, item } => {
-                Self::Worker(ToWorker { node: node.clone(), item: raw(item)? })
+                Self::Worker(WorkerItem { node: node.clone(), item: raw(item)? })
             }
         })
     }
@@ -488,7 +488,7 @@ impl From<Target> for RecordedTarget {
     fn from(target: Target) -> Self {
         match target {
             Target::Node(node) => Self::Node(node),
-            Target::Worker(ToWorker { node, item }) => Self::Send { node, item: item.into() },
+            Target::Worker(WorkerItem { node, item }) => Self::Send { node, item: item.into() },
         }
     }
 }
@@ -497,7 +497,10 @@ impl Asked {
     fn new(question: &Question) -> serde_json::Result<Self> {
         let Question { key, question, schema, within, replaces } = question;
         let earlier = |earlier: &Replaced| {
-            Ok::<_, serde_json::Error>(Earlier { id: earlier.id.clone(), question: raw(&earlier.question)? })
+            Ok::<_, serde_json::Error>(ReplacedQuestion {
+                id: earlier.id.clone(),
+                question: raw(&earlier.question)?,
+            })
         };
         Ok(Self {
             key: key.clone(),
@@ -512,7 +515,8 @@ impl Asked {
 impl From<Asked> for Question {
     fn from(asked: Asked) -> Self {
         let Asked { key, question, schema, within, replaces } = asked;
-        let earlier = |earlier: Earlier| Replaced { id: earlier.id, question: earlier.question.into() };
+        let earlier =
+            |earlier: ReplacedQuestion| Replaced { id: earlier.id, question: earlier.question.into() };
         Self {
             key,
             question: question.into(),

@@ -12,6 +12,10 @@ use superstep::{
 };
 
 use crate::{
+    args::{
+        shared::DatabaseArgs,
+        storage::{DbCommand, DbPruneArgs},
+    },
     commands::{thread_admin, threads::heads},
     config::location::Location,
     output::{
@@ -23,6 +27,23 @@ use crate::{
 
 /// The number of threads that the statistics list.
 const LARGEST: usize = 10;
+
+/// Runs a command for a whole database.
+pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failure> {
+    match command {
+        DbCommand::Check(args) => check(&Location::new(args.location)?, args.json).await,
+        DbCommand::Stats(args) => stats(&Location::new(args.location)?, args.json).await,
+        DbCommand::Migrate(args) => migrate(&Location::new(args.location)?, args.json).await,
+        DbCommand::Vacuum(args) => vacuum(&Location::new(args.location)?, args.json).await,
+        DbCommand::Prune(DbPruneArgs { keep, yes, database }) => {
+            let location = Location::new(database.location)?;
+            prune(&location, (yes, database.json), async |store, thread| {
+                Ok(thread_admin::pruned(&location, store, thread, thread_admin::keep(&keep)).await?.0)
+            })
+            .await
+        }
+    }
+}
 
 /// Reads every thread whole, and lists the damaged ones.
 pub(crate) async fn check(location: &Location, json: bool) -> Result<Exit, Failure> {

@@ -25,13 +25,13 @@ const CHANNEL: Style = Style::new().bold();
 const CONTEXT: usize = 2;
 
 /// A state to compare.
-pub(crate) struct Side {
+pub(crate) struct ComparedState {
     /// The thread, the checkpoint and the superstep.
     title: String,
     values: Map<String, Value>,
 }
 
-impl Side {
+impl ComparedState {
     /// Creates a side from a thread's state.
     ///
     /// # Errors    The thread does not exist.
@@ -49,7 +49,7 @@ impl Side {
 /// Shows the differing channels of two states. `side` loads one of them.
 pub(crate) async fn diff_of(
     states: TwoStatesArgs,
-    side: impl AsyncFn(&str, Option<CheckpointId>) -> Result<Side, Failure>,
+    side: impl AsyncFn(&str, Option<CheckpointId>) -> Result<ComparedState, Failure>,
     json: bool,
 ) -> Result<Exit, Failure> {
     let TwoStatesArgs { a, b } = states;

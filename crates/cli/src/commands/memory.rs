@@ -32,7 +32,7 @@ use crate::{
 const MOST_SHOWN: usize = 100;
 
 /// One user's memory.
-struct Opened {
+struct UserMemory {
     memory: Arc<dyn LongTermMemory>,
     user: String,
     location: Location,
@@ -47,12 +47,12 @@ type Open = fn(&Memory, &Path) -> Result<Arc<dyn LongTermMemory>, Failure>;
 pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
     match command {
         MemoryCommand::List { limit, of } => {
-            let of = Opened::with(of, Memory::look)?;
+            let of = UserMemory::with(of, Memory::look)?;
             let entries = of.memory.list(&of.user, limit).await.map_err(failed)?;
             of.show(&entries)
         }
         MemoryCommand::Search { query, limit, of } => {
-            let of = Opened::with(of, Memory::look)?;
+            let of = UserMemory::with(of, Memory::look)?;
             let entries = of.memory.search(&query, &of.user, limit).await.map_err(failed)?;
             of.show(&entries)
         }
@@ -63,16 +63,16 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
                     "a memory of {chars} characters is too long; use at most {LONGEST_MEMORY}"
                 )));
             }
-            let of = Opened::with(of, Memory::open)?;
+            let of = UserMemory::with(of, Memory::open)?;
             let key = format!("cli/{}-{:04x}", SystemClock.now_ms(), chance()?.random::<u16>());
             let added = of.memory.add(vec![Message::user(text)], &of.user, &key).await.map_err(failed)?;
             of.show(&added)
         }
-        MemoryCommand::Forget { ids, of } => Opened::with(of, Memory::open_existing)?.forget(&ids).await,
+        MemoryCommand::Forget { ids, of } => UserMemory::with(of, Memory::open_existing)?.forget(&ids).await,
     }
 }
 
-impl Opened {
+impl UserMemory {
     fn with(args: MemoryArgs, open: Open) -> Result<Self, Failure> {
         let MemoryArgs { user, config, database } = args;
         let DatabaseArgs { location, json } = database;

@@ -19,9 +19,9 @@ use crate::{
         shared::{Format, ThreadArgs},
     },
     commands::{
-        diff::{Side, diff_of},
+        diff::{ComparedState, diff_of},
         history_tree::tree,
-        threads::Standing,
+        threads::ThreadStatus,
         watch::{Watched, watch_of},
     },
     config::{location::Location, remembered::Remembered},
@@ -66,7 +66,7 @@ pub(crate) async fn diff(args: DiffArgs) -> Result<Exit, Failure> {
         let (store, thread) = (location.existing(name)?, ThreadId::from(name));
         let options = RunOptions::new().thread(thread.clone()).at(at);
         let snapshot = any_graph_of(&thread)?.open(store, options).state().await?;
-        Side::new(name, snapshot, || location.unknown(name))
+        ComparedState::new(name, snapshot, || location.unknown(name))
     };
     diff_of(args.states, side, args.database.json).await
 }
@@ -195,7 +195,7 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
         meta.id,
         meta.control.step,
         time(meta.created_ms),
-        Standing::of(snapshot).status()
+        ThreadStatus::of(snapshot).status()
     );
     if let Some(outcome) = state.outcome {
         text.push_str(&format!("outcome     {}\n", outcome.as_str()));

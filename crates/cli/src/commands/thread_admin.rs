@@ -13,10 +13,8 @@ use superstep::{
 use crate::{
     args::{
         command_line::{CopyArgs, DeleteArgs, PruneArgs},
-        shared::{DatabaseArgs, KeepArgs, ThreadArgs},
-        storage::{DbCommand, DbPruneArgs},
+        shared::{KeepArgs, ThreadArgs},
     },
-    commands::db,
     config::location::Location,
     output::{
         exit::{Exit, Failure},
@@ -121,7 +119,7 @@ pub(crate) async fn prune(args: PruneArgs) -> Result<Exit, Failure> {
 }
 
 /// Prunes a thread with the files that its deleted checkpoints name, and returns the numbers of both.
-async fn pruned(
+pub(crate) async fn pruned(
     location: &Location,
     store: Arc<dyn Checkpointer>,
     thread: &ThreadId,
@@ -138,23 +136,6 @@ async fn pruned(
     let pruned = graph.thread(thread).prune(keep).await?;
     // A missing folder has no files to restore.
     Ok((pruned, snapshots::prune(folders, &*store, &graph, thread).await?))
-}
-
-/// Runs a command for a whole database.
-pub(crate) async fn db(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failure> {
-    match command {
-        DbCommand::Check(args) => db::check(&Location::new(args.location)?, args.json).await,
-        DbCommand::Stats(args) => db::stats(&Location::new(args.location)?, args.json).await,
-        DbCommand::Migrate(args) => db::migrate(&Location::new(args.location)?, args.json).await,
-        DbCommand::Vacuum(args) => db::vacuum(&Location::new(args.location)?, args.json).await,
-        DbCommand::Prune(DbPruneArgs { keep: retained, yes, database }) => {
-            let location = Location::new(database.location)?;
-            db::prune(&location, (yes, database.json), async |store, thread| {
-                Ok(pruned(&location, store, thread, keep(&retained)).await?.0)
-            })
-            .await
-        }
-    }
 }
 
 /// Returns what to retain.

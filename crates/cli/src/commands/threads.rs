@@ -25,7 +25,7 @@ use crate::{
 
 /// The status of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct ThreadStatus {
     next: Vec<NodeName>,
     /// The outcome of its last turn, if it ended.
     outcome: Option<AgentOutcome>,
@@ -35,7 +35,7 @@ pub(crate) struct Standing {
     other: Option<GraphId>,
 }
 
-impl Standing {
+impl ThreadStatus {
     pub(crate) fn of(snapshot: &StateSnapshot<AgentState>) -> Self {
         let asked = snapshot.tasks.iter().flat_map(|task| &task.interrupts);
         Self {
@@ -70,7 +70,7 @@ struct Listed {
     thread: ThreadId,
     /// The newest checkpoint; `None` if it cannot be read.
     head: Option<CheckpointMeta>,
-    standing: Result<Standing, Failure>,
+    standing: Result<ThreadStatus, Failure>,
 }
 
 /// Lists the threads.
@@ -83,7 +83,7 @@ pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
         return print(&lines(threads.iter().map(|listed| {
             let mut line = head_json(&listed.thread, listed.head.as_ref());
             match &listed.standing {
-                Ok(Standing { outcome, waits, .. }) => {
+                Ok(ThreadStatus { outcome, waits, .. }) => {
                     line["outcome"] = outcome.map(AgentOutcome::as_str).into();
                     line["waits"] = json!(waits);
                 }
@@ -101,7 +101,7 @@ pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
             printable_line(thread.as_str()),
             head.as_ref().map_or_else(|| "-".to_owned(), |head| head.id.to_string()),
             head.as_ref().map_or_else(|| "-".to_owned(), |head| time(head.created_ms)),
-            standing.as_ref().map_or_else(|_| "cannot be read".to_owned(), Standing::status),
+            standing.as_ref().map_or_else(|_| "cannot be read".to_owned(), ThreadStatus::status),
         ]);
     }
     print(&format!("{}\n", table.trim_fmt()))
@@ -154,12 +154,12 @@ async fn listed(
             Err(error) => (None, Err(error.into())),
             // A dream is not a turn of a user.
             Ok(head) if Dreams::is_thread(&thread) => {
-                let standing = Standing { next: head.control.next.clone(), ..Standing::default() };
+                let standing = ThreadStatus { next: head.control.next.clone(), ..ThreadStatus::default() };
                 (Some(head), Ok(standing))
             }
             Ok(head) if head.graph().is_some_and(|owner| owner.name != graph.name()) => {
                 let (next, other) = (head.control.next.clone(), head.graph());
-                let standing = Standing { next, other, ..Standing::default() };
+                let standing = ThreadStatus { next, other, ..ThreadStatus::default() };
                 (Some(head), Ok(standing))
             }
             Ok(head) => {
@@ -168,7 +168,7 @@ async fn listed(
                     Some(head),
                     snapshot
                         .as_ref()
-                        .map(Standing::of)
+                        .map(ThreadStatus::of)
                         .map_err(|error| Failure::caused(Exit::Database, error)),
                 )
             }

@@ -11,7 +11,7 @@ use superstep::{agent::ReactConfig, mcp::McpConfig, memory::DreamConfig};
 use crate::{
     args::shared::{Mode, TurnArgs},
     config::{
-        agent::AgentSettings, database::Database, memory::Memory, misfit::Misfit, profile::Profiles,
+        agent::AgentSettings, database::Database, memory::Memory, misfit::InvalidSetting, profile::Profiles,
         state_folder::own_folder, switch::Switch, tools,
     },
     output::exit::Failure,
@@ -61,7 +61,10 @@ impl Configuration {
     /// settings of its agent with it.
     ///
     /// # Errors    The first setting that cannot be used.
-    pub(crate) fn of_thread(mut given: Map<String, Value>, preset: Option<&str>) -> Result<Self, Misfit> {
+    pub(crate) fn of_thread(
+        mut given: Map<String, Value>,
+        preset: Option<&str>,
+    ) -> Result<Self, InvalidSetting> {
         if let Some(preset) = preset {
             // Models, tools and memory are independent of the preset's design.
             given.retain(|name, _| name != "mode" && Self::FIELDS.contains(&name.as_str()));
@@ -79,8 +82,8 @@ impl Configuration {
                 Self::deserialize(Value::Object(field)).is_err()
             };
             match own.iter().find(is_wrong) {
-                Some((name, _)) => Misfit::at(name, error),
-                None => Misfit { at: String::new(), problem: error.to_string() },
+                Some((name, _)) => InvalidSetting::at(name, error),
+                None => InvalidSetting { at: String::new(), problem: error.to_string() },
             }
         };
         let read = Self::deserialize(&Value::Object(own.clone())).map_err(|error| misfit(error, &own))?;
@@ -90,7 +93,7 @@ impl Configuration {
     /// Adds the settings of the agent, and checks what no field knows by itself.
     ///
     /// # Errors    The first setting that cannot be used.
-    pub(super) fn with_agent(self, given: Map<String, Value>) -> Result<Self, Misfit> {
+    pub(super) fn with_agent(self, given: Map<String, Value>) -> Result<Self, InvalidSetting> {
         let agent = AgentSettings::read(self.preset.as_deref(), given)?;
         let read = Self { agent, ..self };
         read.check()?;
@@ -98,7 +101,7 @@ impl Configuration {
     }
 
     /// Checks sections that depend on each other.
-    pub(crate) fn check(&self) -> Result<(), Misfit> {
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         if let Some(memory) = self.memory.on() {
             memory.check()?;
         }
@@ -109,7 +112,7 @@ impl Configuration {
             _ => return Ok(()),
         }
         let problem = "it edits `MEMORY.md`, which takes a memory in files; set `memory.store = \"file\"`";
-        Err(Misfit::at("dream", problem))
+        Err(InvalidSetting::at("dream", problem))
     }
 
     /// Applies the flags of a command.

@@ -17,7 +17,7 @@ use toml::{
 };
 
 use crate::{
-    config::{agent::AgentSettings, configuration::Configuration, misfit::Misfit, tools},
+    config::{agent::AgentSettings, configuration::Configuration, misfit::InvalidSetting, tools},
     output::{exit::Failure, suggest::closest},
 };
 
@@ -79,10 +79,10 @@ pub(crate) fn parse(text: &str) -> Result<Configuration, String> {
     let checked = read.with_agent(agent).and_then(|read| {
         match tools::check(read.tools.as_deref().unwrap_or_default(), &read.mcp) {
             Ok(()) => Ok(read),
-            Err(problem) => Err(Misfit::at("tools", problem)),
+            Err(problem) => Err(InvalidSetting::at("tools", problem)),
         }
     });
-    checked.map_err(|Misfit { at, problem }| {
+    checked.map_err(|InvalidSetting { at, problem }| {
         misfit(text, span_of(&at, &problem, &root), "", &with_suggestion(&problem))
     })
 }

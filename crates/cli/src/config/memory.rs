@@ -26,7 +26,7 @@ use superstep::{
 use crate::{
     args::values::user_name,
     config::{
-        misfit::Misfit,
+        misfit::InvalidSetting,
         private::{self, below},
         state_folder::own_folder,
     },
@@ -116,9 +116,9 @@ impl Memory {
     /// Checks the settings.
     ///
     /// # Errors    The problem with one of them.
-    pub(super) fn check(&self) -> Result<(), Misfit> {
+    pub(super) fn check(&self) -> Result<(), InvalidSetting> {
         if let Some(user) = &self.user {
-            user_name(user).map_err(|wrong| Misfit::at("memory.user", wrong))?;
+            user_name(user).map_err(|wrong| InvalidSetting::at("memory.user", wrong))?;
         }
         if let Some(path) = &self.path
             && !path.is_absolute()
@@ -126,7 +126,7 @@ impl Memory {
         {
             let path = path.display();
             let problem = format!("`{path}` is neither a plain path below the folder nor an absolute one");
-            return Err(Misfit::at("memory.path", problem));
+            return Err(InvalidSetting::at("memory.path", problem));
         }
         self.check_server()
     }

@@ -6,21 +6,21 @@ use superstep::agent::config::ConfigError;
 
 /// A setting that cannot be used.
 #[derive(Debug)]
-pub(crate) struct Misfit {
+pub(crate) struct InvalidSetting {
     /// The path of the setting, with dots.
     pub(super) at: String,
     /// The problem, with the path if the reader needs it.
     pub(super) problem: String,
 }
 
-impl Misfit {
+impl InvalidSetting {
     /// A problem with the setting of a path.
     pub(super) fn at(path: &str, problem: impl fmt::Display) -> Self {
         Self { at: path.to_owned(), problem: format!("`{path}`: {problem}") }
     }
 }
 
-impl From<ConfigError> for Misfit {
+impl From<ConfigError> for InvalidSetting {
     fn from(error: ConfigError) -> Self {
         let problem = error.to_string();
         let at = match &error {
@@ -32,7 +32,7 @@ impl From<ConfigError> for Misfit {
     }
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for InvalidSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.problem)
     }

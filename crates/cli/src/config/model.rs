@@ -109,7 +109,7 @@ impl ChatModel for UnusedModel {
 
 /// The origin of a server's address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum AddressSource {
     Flag,
     File,
     Thread,
@@ -182,12 +182,12 @@ impl ModelInputs<'_> {
             return Ok(self.offline(None));
         }
         let urls = [
-            (From::Flag, flag_url),
-            (From::File, file.base_url),
-            (From::Thread, self.thread.base_url.take()),
-            (From::Thread, remembered.base_url),
-            (From::Environment, self.environment.base_url.clone()),
-            (From::Environment, self.key().is_some().then(|| OPENAI.to_owned())),
+            (AddressSource::Flag, flag_url),
+            (AddressSource::File, file.base_url),
+            (AddressSource::Thread, self.thread.base_url.take()),
+            (AddressSource::Thread, remembered.base_url),
+            (AddressSource::Environment, self.environment.base_url.clone()),
+            (AddressSource::Environment, self.key().is_some().then(|| OPENAI.to_owned())),
         ];
         if let Some((from, base_url)) = urls.into_iter().find_map(|(from, url)| Some((from, url?))) {
             return self.server(from, base_url, model);
@@ -239,16 +239,24 @@ impl ModelInputs<'_> {
     fn local(&self, local: &Local, model: &str) -> Result<Choice, Failure> {
         let Local { name, base_url, .. } = local;
         let note = format!("found {name} at {base_url}: using its model {model}");
-        Ok(Choice { note: Some(note), ..self.server(From::Flag, base_url.clone(), Some(model.to_owned()))? })
+        Ok(Choice {
+            note: Some(note),
+            ..self.server(AddressSource::Flag, base_url.clone(), Some(model.to_owned()))?
+        })
     }
 
-    fn server(&self, from: From, base_url: String, model: Option<String>) -> Result<Choice, Failure> {
+    fn server(
+        &self,
+        from: AddressSource,
+        base_url: String,
+        model: Option<String>,
+    ) -> Result<Choice, Failure> {
         let Some(model) = model else {
             return Err(Failure::usage(format!(
                 "the server `{base_url}` needs the name of a model; give it with `--model` or OPENAI_MODEL"
             )));
         };
-        if from == From::Thread && self.thread.is_foreign && !self.is_of_environment(&base_url) {
+        if from == AddressSource::Thread && self.thread.is_foreign && !self.is_of_environment(&base_url) {
             return Err(Failure::usage(format!(
                 "the thread remembers the server `{base_url}`, which is not used unless you name it: repeat \
                  `--base-url {}`",
@@ -268,7 +276,7 @@ impl ModelInputs<'_> {
         if own_key.is_some() {
             self.check_named_file("main", &profile, &base_url, &mut again)?;
         } else if !self.knows(&base_url) {
-            if from == From::Thread {
+            if from == AddressSource::Thread {
                 // A database may come from someone else, and the address with it.
                 return Err(Failure::usage(format!(
                     "the thread remembers the server `{base_url}`, to which the key of OPENAI_API_KEY is not sent unless \
@@ -277,7 +285,9 @@ impl ModelInputs<'_> {
                 )));
             }
             again = match &self.flags.config {
-                Some(file) if from == From::File => vec!["--config".to_owned(), file.display().to_string()],
+                Some(file) if from == AddressSource::File => {
+                    vec!["--config".to_owned(), file.display().to_string()]
+                }
                 _ => vec!["--base-url".to_owned(), base_url.clone()],
             };
         }

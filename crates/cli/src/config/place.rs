@@ -30,12 +30,12 @@ pub(crate) struct Server {
     pub(crate) name: String,
     /// The URL is that of the environment variable.
     is_of_variable: bool,
-    opened: Arc<Opened>,
+    opened: Arc<ServerConnections>,
 }
 
 /// The connections to a server, once it is opened.
 #[derive(Default)]
-struct Opened {
+struct ServerConnections {
     for_reading: OnceLock<Arc<PostgresCheckpointer>>,
     for_writing: OnceLock<Arc<PostgresCheckpointer>>,
 }

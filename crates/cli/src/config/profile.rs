@@ -58,7 +58,7 @@ pub(crate) struct Profile {
     done_finishes: bool,
     alternates: bool,
     lists_called_tools: bool,
-    accepts: Vec<Takes>,
+    accepts: Vec<MediaKind>,
     output_limit: OutputLimit,
     timeouts: Timeouts,
     limits: AnswerLimits,
@@ -70,7 +70,7 @@ pub(crate) struct Profile {
 /// A kind of media that a model accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Takes {
+enum MediaKind {
     Images,
     Audio,
 }
@@ -155,7 +155,10 @@ impl Profile {
 
     /// Returns the media that the model accepts.
     pub(crate) fn accepts(&self) -> Accepts {
-        Accepts { images: self.accepts.contains(&Takes::Images), audio: self.accepts.contains(&Takes::Audio) }
+        Accepts {
+            images: self.accepts.contains(&MediaKind::Images),
+            audio: self.accepts.contains(&MediaKind::Audio),
+        }
     }
 
     /// Returns the settings of the model that it builds.

@@ -10,7 +10,8 @@ use crate::{
         shared::LogArgs,
     },
     commands::{
-        dream, export, memory, new, presets, replay, revert, run, show, steer, thread_admin, threads, tools,
+        db, dream, export, memory, new, presets, replay, revert, run, show, steer, thread_admin, threads,
+        tools,
     },
     output::{
         exit::{Exit, Failure},
@@ -40,7 +41,7 @@ async fn run(command: Command) -> Result<Exit, Failure> {
         Command::Copy(args) => thread_admin::copy(args).await,
         Command::Adopt(args) => thread_admin::adopt(args).await,
         Command::Prune(args) => thread_admin::prune(args).await,
-        Command::Db(command) => thread_admin::db(command).await,
+        Command::Db(command) => db::run(command).await,
         Command::Revert(args) => revert::revert(args).await,
         Command::State(args) => show::state(args).await,
         Command::History(args) => show::history(args).await,

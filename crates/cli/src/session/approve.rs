@@ -5,7 +5,7 @@
 
 use std::{
     env,
-    io::{self, BufRead, IsTerminal, StdinLock, Write},
+    io::{self, IsTerminal, Write},
     process::{Command, Stdio},
 };
 
@@ -15,29 +15,16 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::shared::TurnArgs,
     output::text::printable,
-    session::{decisions::SAID_NO, form, waiting::Waiting},
+    session::{
+        decisions::SAID_NO,
+        form,
+        typed::{Keys, answer},
+        waiting::Waiting,
+    },
 };
 
 const ANSWER: &str = "Answer this? [a]nswer field by field, or [a]nswer JSON, [y]es without values, [n]o, [c]ancel, [v]iew all:";
 const ALLOW: &str = "Allow this? [y]es, [n]o WHY, [a]lways, [e]dit JSON, [r]espond TEXT, [v]iew all:";
-
-/// The input for answers.
-pub(crate) trait Keys: BufRead {
-    /// Discards input typed before the question was shown, because it cannot be the answer.
-    fn discard(&mut self) -> io::Result<()>;
-}
-
-impl Keys for StdinLock<'_> {
-    fn discard(&mut self) -> io::Result<()> {
-        // A terminal delivers one line at a time, so no further input was read. A pipe is not a terminal: its
-        // lines were written as the answers.
-        #[cfg(unix)]
-        if self.is_terminal() {
-            rustix::termios::tcflush(&*self, rustix::termios::QueueSelector::IFlush)?;
-        }
-        Ok(())
-    }
-}
 
 /// The source of decisions while the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,23 +172,6 @@ fn ask_yes(input: &mut impl Keys, output: &mut impl Write) -> io::Result<bool> {
     }
 }
 
-/// Reads the line typed after a question; `None` at the end of the input.
-pub(crate) fn answer(
-    question: &str,
-    input: &mut impl Keys,
-    output: &mut impl Write,
-) -> io::Result<Option<String>> {
-    input.discard()?;
-    write!(output, "{question} ")?;
-    output.flush()?;
-    let mut typed = String::new();
-    if input.read_line(&mut typed)? == 0 {
-        writeln!(output)?;
-        return Ok(None);
-    }
-    Ok(Some(typed.trim().to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
@@ -210,12 +180,6 @@ mod tests {
 
     use super::*;
     use crate::session::{decisions::tests::waiting, waiting::tests::asking};
-
-    impl Keys for &[u8] {
-        fn discard(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     #[test]
     fn only_a_yes_is_a_yes() {

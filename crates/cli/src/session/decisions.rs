@@ -28,7 +28,7 @@ impl DecisionArgs {
                 format!("no call waits for a decision on thread `{thread}`"),
             ));
         }
-        let mut decided = Decided { thread, waiting, by_interrupt: BTreeMap::new(), rest: None };
+        let mut decided = CallDecisions { thread, waiting, by_interrupt: BTreeMap::new(), rest: None };
         for (ids, approval) in [(&self.approve, Approval::Approve), (&self.always, Approval::Always)] {
             for id in ids {
                 match id.as_str() {
@@ -96,7 +96,7 @@ fn with_value<'a>(
 }
 
 /// The decisions so far.
-struct Decided<'a> {
+struct CallDecisions<'a> {
     thread: &'a str,
     waiting: &'a [Waiting],
     by_interrupt: BTreeMap<&'a str, Approval>,
@@ -104,7 +104,7 @@ struct Decided<'a> {
     rest: Option<Approval>,
 }
 
-impl Decided<'_> {
+impl CallDecisions<'_> {
     fn one(&mut self, id: &str, approval: Approval) -> Result<(), Failure> {
         let Some(call) = self.waiting.iter().find(|call| call.is_named(id)) else {
             let ids: Vec<_> = self.waiting.iter().map(|call| format!("`{}`", printable(&call.id))).collect();

@@ -10,7 +10,7 @@ use superstep::llm::{ArgumentCheck, ToolQuestion, ToolSpec};
 use crate::{
     output::text::printable_line,
     session::{
-        approve::{Keys, answer},
+        typed::{Keys, answer},
         waiting::exact,
     },
 };

@@ -18,4 +18,5 @@ pub(crate) mod snapshots;
 pub(crate) mod stdin;
 pub(crate) mod stored_graph;
 pub(crate) mod tools;
+pub(crate) mod typed;
 pub(crate) mod waiting;

@@ -7,7 +7,7 @@ mod shown;
 use serde_json::Value;
 use superstep::{Interrupt, agent::approval::ApprovalRequest};
 
-use self::shown::Unseen;
+use self::shown::HiddenArguments;
 use crate::output::{
     exit::{Exit, Failure},
     text::{printable, printable_line},
@@ -72,7 +72,8 @@ impl Waiting {
     /// all of them.
     pub(crate) fn hidden(&self) -> Option<String> {
         let shown = self.first_lines();
-        let Unseen { hidden, words } = shown::unseen(&printable(shown), self.request.args.as_object());
+        let HiddenArguments { hidden, words } =
+            shown::unseen(&printable(shown), self.request.args.as_object());
         let hidden = hidden.into_iter().map(|(name, value)| match value {
             Value::String(text) => {
                 format!("`{}` ({} characters)", printable_line(name), text.chars().count())

@@ -62,7 +62,7 @@ pub(super) struct PlacedLine {
 
 /// An element of a layer: a node, or a piece of an arrow.
 #[derive(Clone, Debug)]
-struct Thing {
+struct LayerItem {
     layer: usize,
     /// The extents to the left and to the right of `x`.
     left: f64,
@@ -78,11 +78,11 @@ struct Thing {
 pub(super) fn place(shapes: &[Shape], lines: &[Line]) -> Placed {
     let turned = turned(shapes.len(), lines);
     let layers_of = layers(shapes.len(), lines, &turned);
-    let mut things: Vec<Thing> = shapes
+    let mut things: Vec<LayerItem> = shapes
         .iter()
         .zip(&layers_of)
         // Between two layers of nodes there is one for labels.
-        .map(|(shape, layer)| Thing {
+        .map(|(shape, layer)| LayerItem {
             layer: layer * 2,
             left: shape.width / 2.0,
             right: shape.width / 2.0 + shape.beside,
@@ -105,7 +105,7 @@ pub(super) fn place(shapes: &[Shape], lines: &[Line]) -> Placed {
                 let right = if width > 0.0 { width + BESIDE } else { 0.0 };
                 let piece = things.len();
                 let (above, below) = (vec![last], Vec::new());
-                things.push(Thing { layer, left: 0.0, right, height, above, below, x: 0.0 });
+                things.push(LayerItem { layer, left: 0.0, right, height, above, below, x: 0.0 });
                 things[last].below.push(piece);
                 way.push(piece);
                 last = piece;
@@ -171,7 +171,7 @@ fn layers(nodes: usize, lines: &[Line], turned: &[bool]) -> Vec<usize> {
 }
 
 /// Returns the elements of each layer from left to right, with few crossings.
-fn order(things: &[Thing]) -> Vec<Vec<usize>> {
+fn order(things: &[LayerItem]) -> Vec<Vec<usize>> {
     let depth = things.iter().map(|thing| thing.layer).max().unwrap_or(0);
     let mut rows = vec![Vec::new(); depth + 1];
     for (position, thing) in things.iter().enumerate() {
@@ -205,7 +205,7 @@ fn order(things: &[Thing]) -> Vec<Vec<usize>> {
     best
 }
 
-fn crossings(things: &[Thing], rows: &[Vec<usize>]) -> usize {
+fn crossings(things: &[LayerItem], rows: &[Vec<usize>]) -> usize {
     let mut place = vec![0; things.len()];
     for row in rows {
         row.iter().enumerate().for_each(|(at, thing)| place[*thing] = at);
@@ -222,7 +222,7 @@ fn crossings(things: &[Thing], rows: &[Vec<usize>]) -> usize {
 }
 
 /// Puts each element near the middle of its neighbours, in order and without overlap.
-fn spread(things: &mut [Thing], rows: &[Vec<usize>]) {
+fn spread(things: &mut [LayerItem], rows: &[Vec<usize>]) {
     for row in rows {
         let mut end = 0.0;
         for thing in row {
@@ -279,7 +279,7 @@ fn apart(wanted: &[f64], extents: &[(f64, f64)]) -> Vec<f64> {
 }
 
 fn finish(
-    mut things: Vec<Thing>,
+    mut things: Vec<LayerItem>,
     rows: &[Vec<usize>],
     shapes: &[Shape],
     lines: &[Line],

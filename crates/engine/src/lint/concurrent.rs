@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{LintEdge, Ways, When};
+use super::{EdgeCondition, EdgeMap, LintEdge};
 use crate::{Problem, ProblemKind, SourceLocation};
 
 /// Returns pairs of nodes that can run in the same superstep and both declare writes to a channel that takes
 /// one write.
-pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
+pub(super) fn look(ways: &EdgeMap<'_>) -> Vec<Problem> {
     let takes_one =
         |name: &&String| ways.builder.channels.iter().any(|(channel, one)| channel == *name && *one);
     let mut writes: BTreeMap<usize, (BTreeSet<&String>, SourceLocation)> = BTreeMap::new();
@@ -38,7 +38,7 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
 
 /// Returns the pairs of tasks that can be in one superstep, the lesser node first; a worker can be paired
 /// with itself.
-fn together(ways: &Ways<'_>) -> BTreeSet<(usize, usize)> {
+fn together(ways: &EdgeMap<'_>) -> BTreeSet<(usize, usize)> {
     let leads_to: Vec<Vec<bool>> = ways.nodes().map(|node| ways.reached([node], |_| false)).collect();
     let mut pairs = BTreeSet::new();
     // A task alone is a pair of `None` and a node.
@@ -63,7 +63,7 @@ fn together(ways: &Ways<'_>) -> BTreeSet<(usize, usize)> {
             None => {
                 for (position, first) in ways.from[other].iter().enumerate() {
                     let Some(a) = first.to else { continue };
-                    if first.when == When::Items {
+                    if first.when == EdgeCondition::Items {
                         next(a, a);
                     }
                     for second in &ways.from[other][position + 1..] {
@@ -103,9 +103,9 @@ fn together(ways: &Ways<'_>) -> BTreeSet<(usize, usize)> {
 }
 
 /// Returns whether one task can take both edges.
-fn both(ways: &Ways<'_>, first: &LintEdge, second: &LintEdge) -> bool {
+fn both(ways: &EdgeMap<'_>, first: &LintEdge, second: &LintEdge) -> bool {
     match (first.when, second.when) {
-        (When::Router(a), When::Router(b)) => a != b || !ways.builder.routers[a].one,
+        (EdgeCondition::Router(a), EdgeCondition::Router(b)) => a != b || !ways.builder.routers[a].one,
         _ => true,
     }
 }

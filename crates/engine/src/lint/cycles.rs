@@ -2,14 +2,14 @@
 
 use petgraph::{algo::tarjan_scc, graph::DiGraph};
 
-use super::{LintEdge, Ways, When};
+use super::{EdgeCondition, EdgeMap, LintEdge};
 use crate::{Problem, ProblemKind, SourceLocation};
 
 /// Returns the nodes from which a run is certain never to end, and the cycles they form.
 ///
 /// A run never ends at a node that must continue to another such node: by a plain edge, or because every
 /// route leads to one. The nodes are found by repeatedly removing those that need not continue.
-pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
+pub(super) fn look(ways: &EdgeMap<'_>) -> Vec<Problem> {
     let mut endless = ways.reached([ways.start], |_| false);
     loop {
         let ends: Vec<usize> = ways
@@ -49,17 +49,17 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
 }
 
 /// Returns whether a run at this node is certain to continue to one of these nodes.
-fn certainly_continues(ways: &Ways<'_>, node: usize, to: &[bool]) -> bool {
+fn certainly_continues(ways: &EdgeMap<'_>, node: usize, to: &[bool]) -> bool {
     let from = &ways.from[node];
     let leads_in = |way: &LintEdge| way.to.is_some_and(|next| to[next]);
-    if from.iter().any(|way| way.when == When::Always && leads_in(way)) {
+    if from.iter().any(|way| way.when == EdgeCondition::Always && leads_in(way)) {
         return true;
     }
-    let routers = from.iter().map(|way| way.when).filter(|when| matches!(when, When::Router(_)));
+    let routers = from.iter().map(|way| way.when).filter(|when| matches!(when, EdgeCondition::Router(_)));
     if routers.into_iter().any(|router| from.iter().filter(|way| way.when == router).all(leads_in)) {
         return true;
     }
     // A node with routes of its own must take one of them if no edge leads on.
     let joined = ways.joins.iter().any(|(sources, ..)| sources.contains(&node));
-    !joined && !from.is_empty() && from.iter().all(|way| way.when == When::Goto && leads_in(way))
+    !joined && !from.is_empty() && from.iter().all(|way| way.when == EdgeCondition::Goto && leads_in(way))
 }

@@ -1,12 +1,12 @@
 //! Joins that wait forever.
 
-use super::{Ways, When};
+use super::{EdgeCondition, EdgeMap};
 use std::collections::BTreeMap;
 
 use crate::{Problem, ProblemKind, WhyDead};
 
 /// Returns joins with an unreachable source, or with two sources of which a run takes only one.
-pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
+pub(super) fn look(ways: &EdgeMap<'_>) -> Vec<Problem> {
     let reached = ways.reached([ways.start], |_| false);
     let mut problems = Vec::new();
     for (sources, to, place) in &ways.joins {
@@ -21,12 +21,12 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     problems
 }
 
-fn exclusive(ways: &Ways<'_>, sources: &[usize]) -> Option<WhyDead> {
+fn exclusive(ways: &EdgeMap<'_>, sources: &[usize]) -> Option<WhyDead> {
     for router in ways.nodes().filter(|node| runs_once(ways, *node)) {
         // The edges to each target, for each conditional edge of the node that takes one route.
         let mut targets: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
         for way in &ways.from[router] {
-            if let (When::Router(position), Some(to)) = (way.when, way.to)
+            if let (EdgeCondition::Router(position), Some(to)) = (way.when, way.to)
                 && ways.builder.routers[position].one
             {
                 targets.entry((position, to)).or_default().push(way.edge);
@@ -55,7 +55,7 @@ fn exclusive(ways: &Ways<'_>, sources: &[usize]) -> Option<WhyDead> {
 
 /// Returns whether a run certainly reaches this node at most once: all paths to it have equal length, and
 /// none contains a cycle or anything that may run several times or later.
-fn runs_once(ways: &Ways<'_>, node: usize) -> bool {
+fn runs_once(ways: &EdgeMap<'_>, node: usize) -> bool {
     let leads_here: Vec<bool> = ways.nodes().map(|from| ways.reached([from], |_| false)[node]).collect();
     let is_odd = |node: usize| ways.is_worker(node) || ways.is_deferred(node);
     if ways.nodes().any(|from| leads_here[from] && is_odd(from)) {

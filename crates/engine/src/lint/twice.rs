@@ -1,11 +1,11 @@
 //! Nodes that run more than once although one run was intended.
 
-use super::{Ways, When};
+use super::{EdgeCondition, EdgeMap};
 use crate::{Problem, ProblemKind};
 
 /// The distance of a node from another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Depth {
+enum Distance {
     /// This number of plain edges on every path.
     One(usize),
     /// Paths of different lengths lead there.
@@ -17,7 +17,7 @@ enum Depth {
 ///
 /// Only plain edges count, and only without a deferred node in between: these nodes run under any condition.
 /// A node that runs twice because its predecessor does is not reported again.
-pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
+pub(super) fn look(ways: &EdgeMap<'_>) -> Vec<Problem> {
     let mut blamed = std::collections::BTreeSet::new();
     let mut problems = Vec::new();
     for origin in std::iter::once(ways.start).chain(0..ways.start) {
@@ -29,11 +29,12 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
             let mut before: Vec<(usize, usize, usize)> = Vec::new();
             let mut certain = true;
             for source in ways.nodes() {
-                let edge =
-                    ways.from[source].iter().find(|way| way.when == When::Always && way.to == Some(node));
+                let edge = ways.from[source]
+                    .iter()
+                    .find(|way| way.when == EdgeCondition::Always && way.to == Some(node));
                 match (edge, depths[source]) {
-                    (Some(way), Some(Depth::One(depth))) => before.push((depth, source, way.edge)),
-                    (Some(_), Some(Depth::Several)) => certain = false,
+                    (Some(way), Some(Distance::One(depth))) => before.push((depth, source, way.edge)),
+                    (Some(_), Some(Distance::Several)) => certain = false,
                     _ => {}
                 }
             }
@@ -51,23 +52,24 @@ pub(super) fn look(ways: &Ways<'_>) -> Vec<Problem> {
     problems
 }
 
-fn depths(ways: &Ways<'_>, origin: usize) -> Vec<Option<Depth>> {
+fn depths(ways: &EdgeMap<'_>, origin: usize) -> Vec<Option<Distance>> {
     let mut depths = vec![None; ways.start + 1];
-    let mut left = vec![(origin, Depth::One(0))];
+    let mut left = vec![(origin, Distance::One(0))];
     while let Some((node, depth)) = left.pop() {
         let known = &mut depths[node];
         *known = match *known {
             None => Some(depth),
             Some(same) if same == depth => continue,
-            Some(Depth::Several) => continue,
-            Some(Depth::One(_)) => Some(Depth::Several),
+            Some(Distance::Several) => continue,
+            Some(Distance::One(_)) => Some(Distance::Several),
         };
         let next = match *known {
             // Longer than any path without a cycle.
-            Some(Depth::One(depth)) if depth <= ways.start => Depth::One(depth + 1),
-            _ => Depth::Several,
+            Some(Distance::One(depth)) if depth <= ways.start => Distance::One(depth + 1),
+            _ => Distance::Several,
         };
-        let plain = ways.from[node].iter().filter(|way| way.when == When::Always).filter_map(|way| way.to);
+        let plain =
+            ways.from[node].iter().filter(|way| way.when == EdgeCondition::Always).filter_map(|way| way.to);
         left.extend(plain.filter(|to| !ways.is_deferred(*to)).map(|to| (to, next)));
     }
     depths

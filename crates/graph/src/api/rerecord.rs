@@ -13,7 +13,7 @@ use crate::{
     journal::{
         recorder::Recorded,
         replay_script::is_input,
-        supply::{SuppliedTask, Supply},
+        supply::{RecordedSupply, SuppliedTask},
     },
     run::rerecord::rerecord,
 };
@@ -78,8 +78,8 @@ impl<S: State> Replay<S> {
         &self,
         stored: &dyn Checkpointer,
         part: &[CheckpointMeta],
-    ) -> Result<Arc<Supply>, ReplayError> {
-        let supply = Supply::default();
+    ) -> Result<Arc<RecordedSupply>, ReplayError> {
+        let supply = RecordedSupply::default();
         for pair in part.windows(2) {
             let [at, next] = pair else { continue };
             if next.source != Source::Loop || next.parent != Some(at.id) {

@@ -17,7 +17,7 @@ use crate::{
     api::{state::StateSnapshot, update::update_states},
     compiled::{
         graph::Inner,
-        subgraph::{At, Down},
+        subgraph::{At, RemainingPath},
     },
     journal::task_origin::Origins,
     run::{
@@ -112,7 +112,7 @@ impl<S: State, T: State> SubgraphThread<S, T> {
         let graph = self.root.graph.clone();
         let checkpointer = graph.checkpointer()?.clone();
         let root = LocatedSubgraph { graph, thread: thread.clone(), at: At::Head, seed: None };
-        let found = find(root, Down { checkpointer, path: self.path.clone().into_iter() }).await?;
+        let found = find(root, RemainingPath { checkpointer, path: self.path.clone().into_iter() }).await?;
         let found = found.downcast::<LocatedSubgraph<T>>();
         found.map(|found| *found).map_err(|_| self.missing("its state is of another type"))
     }

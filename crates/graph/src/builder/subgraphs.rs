@@ -15,7 +15,7 @@ use crate::{
     },
     run::{
         nested_run::Returned,
-        subgraph_lookup::{Mapped, Same},
+        subgraph_lookup::{MappedState, SameState},
     },
 };
 
@@ -126,12 +126,12 @@ impl<S: State> StateGraph<S> {
             let kind = ProblemKind::OwnSameState(name.into());
             self.topology.problems.push(Problem { kind, place: Location::caller() });
         }
-        self.declare_subgraph(name, run, graph.inner().topology.clone(), Arc::new(Same(graph.clone())))
+        self.declare_subgraph(name, run, graph.inner().topology.clone(), Arc::new(SameState(graph.clone())))
     }
 
     #[track_caller]
     fn declare_mapped<T: State>(&mut self, name: &str, graph: &CompiledGraph<T>, run: NodeFn<S>) -> NodeRef {
-        self.declare_subgraph(name, run, graph.inner().topology.clone(), Arc::new(Mapped(graph.clone())))
+        self.declare_subgraph(name, run, graph.inner().topology.clone(), Arc::new(MappedState(graph.clone())))
     }
 
     #[track_caller]

@@ -22,7 +22,7 @@ pub(crate) enum At {
 }
 
 /// The remaining part of a path to a subgraph.
-pub(crate) struct Down {
+pub(crate) struct RemainingPath {
     pub(crate) checkpointer: Arc<dyn Checkpointer>,
     /// The remaining nodes of the path.
     pub(crate) path: std::vec::IntoIter<String>,
@@ -37,6 +37,6 @@ pub(crate) trait Subgraph<S: State>: Send + Sync {
         &self,
         state: S,
         thread: (ThreadId, At),
-        down: Down,
+        down: RemainingPath,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>>;
 }

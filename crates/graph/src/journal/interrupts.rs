@@ -167,14 +167,14 @@ pub(crate) fn answer_key(question: &Question) -> String {
 
 /// The occasion on which a task asks: its first place, and the thread.
 #[derive(Clone, Copy)]
-pub(crate) struct Occasion<'a> {
+pub(crate) struct QuestionContext<'a> {
     pub(crate) origin: Origin,
     /// Distinguishes the thread from deleted threads of the same name.
     pub(crate) nonce: Option<&'a str>,
 }
 
 /// Converts a question of a task to its public form, with the key of its answer.
-pub(crate) fn into_asking(asked: Question, began: Occasion<'_>, node: NodeName) -> PendingQuestion {
+pub(crate) fn into_asking(asked: Question, began: QuestionContext<'_>, node: NodeName) -> PendingQuestion {
     let read = |json: &RawJson| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json.as_str()));
     let question = read(&asked.question);
     let id = marked(&asked, &question, began, &node);
@@ -185,7 +185,7 @@ pub(crate) fn into_asking(asked: Question, began: Occasion<'_>, node: NodeName) 
 }
 
 /// Converts a question to its public form.
-pub(crate) fn into_interrupt(asked: Question, began: Occasion<'_>, node: NodeName) -> Interrupt {
+pub(crate) fn into_interrupt(asked: Question, began: QuestionContext<'_>, node: NodeName) -> Interrupt {
     into_asking(asked, began, node).interrupt
 }
 
@@ -195,7 +195,12 @@ fn answered(question: &Question) -> Question {
 }
 
 /// Records in a question the task's earlier question under the same key, if it differs.
-pub(crate) fn replacing(question: &mut Question, before: &Question, began: Occasion<'_>, node: &NodeName) {
+pub(crate) fn replacing(
+    question: &mut Question,
+    before: &Question,
+    began: QuestionContext<'_>,
+    node: &NodeName,
+) {
     question.replaces = if before.question == question.question {
         before.replaces.clone()
     } else {
@@ -273,13 +278,13 @@ pub(crate) fn asking_record(
 /// The questions of a run's tasks, and their answers.
 #[derive(Default)]
 pub(crate) struct InterruptQueue {
-    inner: Mutex<Papers>,
+    inner: Mutex<QueueState>,
     /// `true` if a task of the run had a question; a shortcut for most tasks.
     used: AtomicBool,
 }
 
 #[derive(Default)]
-struct Papers {
+struct QueueState {
     /// By superstep.
     answers: BTreeMap<i64, Resolved>,
     asked: BTreeMap<TaskId, Vec<WaitReason>>,
@@ -355,14 +360,14 @@ impl WaitReason {
     }
 }
 
-impl Papers {
+impl QueueState {
     fn of(&self, task: TaskId) -> Option<&BTreeMap<String, StoredAnswer>> {
         self.answers.get(&task.step)?.get(&task.slot)
     }
 }
 
 impl InterruptQueue {
-    fn papers(&self) -> MutexGuard<'_, Papers> {
+    fn papers(&self) -> MutexGuard<'_, QueueState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -213,12 +213,12 @@ struct Page {
     /// The names of effects that run once.
     once: BTreeSet<String>,
     /// The number of uses of each name, for effects and for comparisons.
-    used: BTreeMap<(Use, String), usize>,
+    used: BTreeMap<(NamePurpose, String), usize>,
 }
 
 /// The purpose of a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Use {
+pub(crate) enum NamePurpose {
     Result,
     Compared,
 }
@@ -352,7 +352,7 @@ impl Recorder {
     }
 
     /// Returns the unique name for a further use of the same name by a task.
-    pub(crate) fn numbered(&self, task: TaskId, used: Use, name: &str) -> String {
+    pub(crate) fn numbered(&self, task: TaskId, used: NamePurpose, name: &str) -> String {
         let nth = self.page(task, |page| {
             let nth = page.used.entry((used, name.to_owned())).or_default();
             *nth += 1;

@@ -1,6 +1,6 @@
 //! The recorded inputs of a thread that is recorded again.
 //!
-//! Start at [`Supply`].
+//! Start at [`RecordedSupply`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,10 +14,10 @@ use super::{divergence::Astray, recorder::GivenInputs};
 /// The recorded inputs of tasks, by node and in the order of the thread. A run that differs from the recorded one takes them in its
 /// own order.
 #[derive(Default)]
-pub(crate) struct Supply(Mutex<Supplies>);
+pub(crate) struct RecordedSupply(Mutex<SupplyState>);
 
 #[derive(Default)]
-struct Supplies {
+struct SupplyState {
     tasks: BTreeMap<NodeName, VecDeque<SuppliedTask>>,
     /// The tasks of the present superstep, by slot.
     current: BTreeMap<u32, SuppliedTask>,
@@ -33,8 +33,8 @@ pub(crate) struct SuppliedTask {
     pub(crate) folded_ms: i64,
 }
 
-impl Supply {
-    fn lock(&self) -> MutexGuard<'_, Supplies> {
+impl RecordedSupply {
+    fn lock(&self) -> MutexGuard<'_, SupplyState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_checkpoint::{CheckpointMeta, internal::own::ORIGINS};
 
-use crate::{CheckpointId, journal::interrupts::Occasion};
+use crate::{CheckpointId, journal::interrupts::QuestionContext};
 
 /// The first place of a task, which its key, its questions and the threads of its called graphs are named
 /// after.
@@ -24,20 +24,20 @@ pub(crate) struct Origin {
 }
 
 /// The origins of tasks that started at an earlier checkpoint, by slot.
-pub(crate) type Carried = BTreeMap<u32, Origin>;
+pub(crate) type CarriedOrigins = BTreeMap<u32, Origin>;
 
 /// The origins of a checkpoint's tasks: usually that checkpoint.
 #[derive(Clone)]
 pub(crate) struct Origins {
     here: Origin,
-    pub(crate) carried: Carried,
+    pub(crate) carried: CarriedOrigins,
     /// The nonce of the thread.
     pub(crate) nonce: Option<String>,
 }
 
 impl Origins {
     pub(crate) fn of(meta: &CheckpointMeta) -> Self {
-        let stored = meta.metadata.get(ORIGINS).map(Carried::deserialize);
+        let stored = meta.metadata.get(ORIGINS).map(CarriedOrigins::deserialize);
         // Unreadable data was not written by this program.
         let carried = stored.and_then(Result::ok).unwrap_or_default();
         let nonce = meta.nonce().map(str::to_owned);
@@ -45,7 +45,7 @@ impl Origins {
     }
 
     /// Creates the origins of a checkpoint that is about to be stored, after superstep `step`.
-    pub(crate) fn new(checkpoint: CheckpointId, since_ms: i64, step: i64, carried: Carried) -> Self {
+    pub(crate) fn new(checkpoint: CheckpointId, since_ms: i64, step: i64, carried: CarriedOrigins) -> Self {
         Self { here: Origin { checkpoint, since_ms, step: step + 1, slot: 0 }, carried, nonce: None }
     }
 
@@ -58,8 +58,8 @@ impl Origins {
     }
 
     /// Returns the occasion of the questions of a task.
-    pub(crate) fn occasion(&self, slot: u32) -> Occasion<'_> {
-        Occasion { origin: self.get(slot), nonce: self.nonce.as_deref() }
+    pub(crate) fn occasion(&self, slot: u32) -> QuestionContext<'_> {
+        QuestionContext { origin: self.get(slot), nonce: self.nonce.as_deref() }
     }
 
     /// Returns the place of the calling task in a thread's name.
@@ -70,7 +70,7 @@ impl Origins {
 }
 
 /// Adds the origins of tasks to the metadata.
-pub(crate) fn with_origins(mut metadata: Map<String, Value>, carried: &Carried) -> Map<String, Value> {
+pub(crate) fn with_origins(mut metadata: Map<String, Value>, carried: &CarriedOrigins) -> Map<String, Value> {
     if !carried.is_empty() {
         let carried = serde_json::to_value(carried).expect("numbers have a JSON form");
         metadata.insert(ORIGINS.to_owned(), carried);
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn where_tasks_began_is_stored_by_slot() {
         let origin = Origin { checkpoint: CheckpointId(3), since_ms: 1_700, step: 2, slot: 1 };
-        let stored = with_origins(Map::new(), &Carried::from([(0, origin)]));
+        let stored = with_origins(Map::new(), &CarriedOrigins::from([(0, origin)]));
         let json = json!({"$origins": {"0": {"checkpoint": 3, "since_ms": 1_700, "step": 2, "slot": 1}}});
         assert_eq!(Value::Object(stored.clone()), json);
-        let read = Carried::deserialize(&stored[ORIGINS]).unwrap();
-        assert_eq!(read, Carried::from([(0, origin)]));
+        let read = CarriedOrigins::deserialize(&stored[ORIGINS]).unwrap();
+        assert_eq!(read, CarriedOrigins::from([(0, origin)]));
     }
 }

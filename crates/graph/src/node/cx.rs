@@ -22,7 +22,7 @@ use rand::{SeedableRng, rngs::StdRng};
 use schemars::{JsonSchema, schema_for};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use superstep_checkpoint::{Clock, NoStore, SubgraphPath};
+use superstep_checkpoint::{Clock, SubgraphPath, store::NoStore};
 use superstep_engine::{NodeIndex, NodeName, TaskId, Topology};
 use superstep_state::{RawJson, fingerprint, internal::encode};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ use crate::{
         memories::Memories,
         recorder::{Recorder, ReplayMode, in_effect},
         replay_cursor::ReplayCursor,
-        supply::Supply,
+        supply::RecordedSupply,
         task_origin::Origin,
     },
     node::{
@@ -48,7 +48,7 @@ use crate::{
         spawned_work::Background,
         timeout::Heartbeat,
     },
-    stream::{emitter::NodeEvents, patience::Patience},
+    stream::{emitter::NodeEvents, patience::ConsumerWait},
     timers,
 };
 
@@ -125,7 +125,7 @@ pub(crate) struct RunScope {
     /// The replayed thread, in a replay.
     pub(crate) cursor: Option<ReplayCursor>,
     /// The recorded inputs of the tasks of a thread that is recorded again.
-    pub(crate) supply: Option<Arc<Supply>>,
+    pub(crate) supply: Option<Arc<RecordedSupply>>,
     /// The parent's recorder, for nested runs without a checkpointer.
     pub(crate) parent: Option<ParentRecorder>,
 }
@@ -160,7 +160,11 @@ impl RunCx {
     }
 
     /// Returns ready, unless so many events wait that their consumer should go first.
-    pub(crate) fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+    pub(crate) fn poll_room(
+        &self,
+        context: &mut Context<'_>,
+        patience: &mut Option<ConsumerWait>,
+    ) -> Poll<()> {
         self.events.as_ref().map_or(Poll::Ready(()), |events| events.poll_room(context, patience))
     }
 

@@ -5,7 +5,7 @@
 use std::{error::Error, fmt, io};
 
 use serde_json::Value;
-use superstep_checkpoint::{NoStore, StoreError};
+use superstep_checkpoint::store::{NoStore, StoreError};
 use superstep_state::{Panicked, internal::encode};
 
 /// A failure of a node. Any error becomes one with `?`: types that implement [`Error`], boxed errors,

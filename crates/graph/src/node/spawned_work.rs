@@ -9,16 +9,16 @@ use tokio::task::JoinSet;
 
 /// The work that a run waits for at its end, and that is dropped with it.
 #[derive(Default)]
-pub(crate) struct Background(Mutex<Work>);
+pub(crate) struct Background(Mutex<PendingWork>);
 
 #[derive(Default)]
-struct Work {
+struct PendingWork {
     left: Option<JoinSet<()>>,
     over: bool,
 }
 
 impl Background {
-    fn work(&self) -> MutexGuard<'_, Work> {
+    fn work(&self) -> MutexGuard<'_, PendingWork> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

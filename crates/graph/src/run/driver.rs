@@ -29,7 +29,7 @@ use tokio::{
 use super::{
     breakpoints::breakpoints,
     done::FinishedTask,
-    nested_call::Inside,
+    nested_call::NestedContext,
     observer::{RunObserver, RunView, TaskStart},
     observers,
     stop::{Refused, Stop},
@@ -42,7 +42,7 @@ use crate::{
         effects::{EffectLog, Request},
         interrupts::{InterruptQueue, PendingQuestion},
         memories::Memories,
-        task_origin::Carried,
+        task_origin::CarriedOrigins,
     },
     node::{
         cache::{Lookup, Missing},
@@ -173,9 +173,9 @@ pub(super) struct Driver<S: State> {
     /// The superstep at the end of the run.
     pub(super) last_step: i64,
     /// Additional data of a nested run.
-    pub(super) inside: Option<Inside<S>>,
+    pub(super) inside: Option<NestedContext<S>>,
     /// The origins of this superstep's tasks that an external update left pending.
-    pub(super) origins: Carried,
+    pub(super) origins: CarriedOrigins,
     /// The stored records of running tasks without the results of their effects, by slot.
     pub(super) started: BTreeMap<u32, TaskRecord>,
     /// The items of this superstep's workers, by slot, as JSON.
@@ -255,7 +255,7 @@ impl<S: State> Driver<S> {
             refusal: false,
             last_step: 0,
             inside: None,
-            origins: Carried::new(),
+            origins: CarriedOrigins::new(),
             started: BTreeMap::new(),
             items: BTreeMap::new(),
             written: ChannelSet::EMPTY,

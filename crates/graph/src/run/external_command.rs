@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Answers, Command, Question, RunError, RunOptions, State,
     journal::{
-        interrupts::{Occasion, PendingQuestion, into_asking},
+        interrupts::{PendingQuestion, QuestionContext, into_asking},
         task_origin::{Origins, with_origins},
     },
     node::{output::Goto, routing::Targets},
@@ -58,7 +58,7 @@ impl<S: State> Driver<S> {
             let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
             let Some(origin) = origins.get(&task.slot) else { continue };
             let nonce = self.hold.as_ref().and_then(|hold| hold.nonce());
-            let began = Occasion { origin: *origin, nonce };
+            let began = QuestionContext { origin: *origin, nonce };
             for asked in questions.iter().map(|asked| into_asking(asked.clone(), began, asks.clone())) {
                 if let Some(given) = given.get(&asked.key) {
                     translated = translated.answer(asked.interrupt.id, given.answer.clone());

@@ -11,7 +11,7 @@ use crate::{
     compiled::graph::Inner,
     journal::{
         interrupts::into_interrupt,
-        task_origin::{Carried, Origins, with_origins},
+        task_origin::{CarriedOrigins, Origins, with_origins},
     },
     node::routing::Targets,
     run::{fail::lost_handler, finish::encode, restore::RestoredTask, targets},
@@ -344,7 +344,7 @@ impl<S: State> Change<S> {
         also.ends.extend(led);
         if ends {
             let control = Control::new(step, Vec::new());
-            return Changed { state, control, applied, carried: Vec::new(), origins: Carried::new() };
+            return Changed { state, control, applied, carried: Vec::new(), origins: CarriedOrigins::new() };
         }
         // Deferred tasks that have started are not deferred again, which would lose their records.
         let begun: Vec<u32> = pending.iter().map(|task| task.slot).collect();
@@ -379,7 +379,7 @@ pub(crate) struct Changed<S: State> {
     /// The records of the remaining tasks, each with its former slot.
     pub(crate) carried: Vec<(u32, RestoredTask<S>)>,
     /// The origins of the remaining tasks, by their new slots.
-    pub(crate) origins: Carried,
+    pub(crate) origins: CarriedOrigins,
 }
 
 impl<S: State> Changed<S> {

@@ -14,8 +14,8 @@ use crate::{
     changed_question::ChangedQuestion,
     journal::{
         interrupts::{
-            AskedTwice, Occasion, PendingQuestion, Refusal, Resolved, StoredAnswer, WaitReason, answer_key,
-            asking_record, call_of, into_asking, into_interrupt, replacing,
+            AskedTwice, PendingQuestion, QuestionContext, Refusal, Resolved, StoredAnswer, WaitReason,
+            answer_key, asking_record, call_of, into_asking, into_interrupt, replacing,
         },
         task_origin::Origin,
     },
@@ -47,7 +47,7 @@ impl<S: State> Driver<S> {
         }
         let (step, slot) = (task.id.step, task.id.slot);
         let nonce = self.nonce();
-        let began = Occasion { origin: self.began(task.id), nonce: nonce.as_deref() };
+        let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
         let before = self.asked.get(&slot).cloned().unwrap_or_default();
         let node = self.graph.topology.name(task.node).clone();
         let asked = match AskedTwice::check(&node, asked) {
@@ -146,7 +146,7 @@ impl<S: State> Driver<S> {
         let nonce = self.nonce();
         for task in &waiting {
             let origin = self.began(TaskId { step, slot: task.slot });
-            let began = Occasion { origin, nonce: nonce.as_deref() };
+            let began = QuestionContext { origin, nonce: nonce.as_deref() };
             let ask =
                 |question: &Question| (task.slot, into_asking(question.clone(), began, task.node.clone()));
             asked.extend(task.questions.iter().map(ask));

@@ -18,7 +18,7 @@ use crate::{
         memories::SubgraphPosition,
     },
     node::cx::RunScope,
-    stream::emitter::Below,
+    stream::emitter::NestedSink,
 };
 
 /// A progress report of a called graph, see [`GraphCall::watch`](crate::call::GraphCall::watch).
@@ -46,7 +46,7 @@ pub(crate) struct Call<T: State> {
     /// All that was answered so far.
     pub(crate) answers: Vec<PendingAnswer>,
     /// The sink of its events, and its namespace there.
-    pub(crate) events: Option<(Arc<dyn Below>, SubgraphPath)>,
+    pub(crate) events: Option<(Arc<dyn NestedSink>, SubgraphPath)>,
     /// Its place is its own; `None` if it is not stored.
     pub(crate) scope: RunScope,
     /// The observer of its progress.
@@ -94,7 +94,7 @@ pub(crate) enum Called<T: State> {
 }
 
 /// Additional data of a nested run.
-pub(super) struct Inside<S: State> {
+pub(super) struct NestedContext<S: State> {
     pub(super) answers: Vec<PendingAnswer>,
     /// The updates made so far, if it began with the caller's state.
     pub(super) made: Option<Made<S>>,
@@ -102,7 +102,10 @@ pub(super) struct Inside<S: State> {
 }
 
 /// Resets the ephemeral channels of the previous superstep.
-pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>) -> Result<(), FoldError> {
+pub(super) fn begin_fold<S: State>(
+    state: &mut S,
+    inside: Option<&mut NestedContext<S>>,
+) -> Result<(), FoldError> {
     let made = inside.and_then(|inside| inside.made.as_mut());
     // The first superstep still sees the ephemeral values of the initial state.
     if !made.as_ref().is_some_and(|made| made.is_empty()) {
@@ -115,7 +118,7 @@ pub(super) fn begin_fold<S: State>(state: &mut S, inside: Option<&mut Inside<S>>
 }
 
 /// Retains an update before it is folded, if the caller needs it.
-pub(super) fn note<S: State>(inside: Option<&mut Inside<S>>, update: &S::Update) {
+pub(super) fn note<S: State>(inside: Option<&mut NestedContext<S>>, update: &S::Update) {
     if let Some(made) = inside.and_then(|inside| inside.made.as_mut()) {
         made.push(update.clone());
     }

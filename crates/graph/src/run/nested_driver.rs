@@ -8,7 +8,7 @@ use superstep_state::internal::Made;
 
 use super::{
     driver::{Begin, Driver, limits},
-    nested_call::{Call, Called, Inside, OwnThread, Seen},
+    nested_call::{Call, Called, NestedContext, OwnThread, Seen},
     stop::Stop,
 };
 use crate::{
@@ -36,7 +36,7 @@ pub(crate) async fn call<T: State>(call: Call<T>) -> (Called<T>, Option<Checkpoi
     let mut driver: Driver<T> =
         Driver::new(graph, scope, events.map(|(below, namespace)| Events::inside(below, namespace)));
     let made = seed.is_some().then(Made::default);
-    driver.inside = Some(Inside { answers, made, watch });
+    driver.inside = Some(NestedContext { answers, made, watch });
     let begin = match place {
         Some((checkpointer, thread)) => {
             driver.begin_inside(checkpointer, thread, own, input, seed, &config).await

@@ -65,7 +65,7 @@ pub enum Returned<T, S: State, R> {
 }
 
 /// The end of a call before its type is checked.
-enum Ran<T: State> {
+enum CallEnd<T: State> {
     Completed {
         state: T,
         /// The updates in it, if it started with its caller's state.
@@ -351,8 +351,8 @@ impl<'a, T: State> GraphCall<'a, T> {
     pub async fn or_left<S: State, R: Route>(self) -> Result<Returned<T, S, R>, NodeError> {
         let cx = self.cx;
         match self.run().await? {
-            Ran::Completed { state, .. } => Ok(Returned::State(state)),
-            Ran::Left(command) => cx.command(command).map(Returned::Command),
+            CallEnd::Completed { state, .. } => Ok(Returned::State(state)),
+            CallEnd::Left(command) => cx.command(command).map(Returned::Command),
         }
     }
 
@@ -365,8 +365,8 @@ impl<'a, T: State> GraphCall<'a, T> {
     pub(crate) async fn written(self) -> Result<T::Update, NodeError> {
         let cx = self.cx;
         match self.run().await? {
-            Ran::Completed { made, .. } => Ok(joined(made)),
-            Ran::Left(_) => Err(unaccepted(cx)),
+            CallEnd::Completed { made, .. } => Ok(joined(made)),
+            CallEnd::Left(_) => Err(unaccepted(cx)),
         }
     }
 
@@ -374,13 +374,13 @@ impl<'a, T: State> GraphCall<'a, T> {
     pub(crate) async fn written_or_left<R: Route>(self) -> Result<Command<T, R>, NodeError> {
         let cx = self.cx;
         match self.run().await? {
-            Ran::Completed { made, .. } => Ok(Command::update(joined(made))),
-            Ran::Left(command) => cx.command(command),
+            CallEnd::Completed { made, .. } => Ok(Command::update(joined(made))),
+            CallEnd::Left(command) => cx.command(command),
         }
     }
 
     /// Runs the graph, and waits or stops with it.
-    async fn run(self) -> Result<Ran<T>, NodeError> {
+    async fn run(self) -> Result<CallEnd<T>, NodeError> {
         let Self { cx, graph, input, key, seed, watch } = self;
         let key = &*key;
         let limit = cx.0.run.scope.config.depth_limit;
@@ -408,8 +408,8 @@ impl<'a, T: State> GraphCall<'a, T> {
         }
         drop(at_work);
         match called {
-            Called::Completed { state, made } => return Ok(Ran::Completed { state, made }),
-            Called::Left(command) => return Ok(Ran::Left(command)),
+            Called::Completed { state, made } => return Ok(CallEnd::Completed { state, made }),
+            Called::Left(command) => return Ok(CallEnd::Left(command)),
             Called::Halted => return cx.astray(Astray::Unknown).await,
             Called::Failed { error, fatal, refusal } => {
                 let error = match &error {
@@ -470,8 +470,8 @@ impl<'a, T: State> IntoFuture for GraphCall<'a, T> {
         let cx = self.cx;
         Box::pin(async move {
             match self.run().await? {
-                Ran::Completed { state, .. } => Ok(state),
-                Ran::Left(_) => Err(unaccepted(cx)),
+                CallEnd::Completed { state, .. } => Ok(state),
+                CallEnd::Left(_) => Err(unaccepted(cx)),
             }
         })
     }
@@ -527,7 +527,12 @@ fn seed_of_call(seed: u64, task: TaskId, key: &str) -> u64 {
 }
 
 impl Calls {
-    fn begin<'a>(&'a self, cx: &'a Cx, key: &str, persistence: Persistence) -> Result<AtWork<'a>, CallError> {
+    fn begin<'a>(
+        &'a self,
+        cx: &'a Cx,
+        key: &str,
+        persistence: Persistence,
+    ) -> Result<RunningCall<'a>, CallError> {
         let (node, task) = (|| cx.node().clone(), cx.0.task);
         if key.contains(char::is_control) {
             return Err(CallError::BadKey { node: node(), key: key.to_owned() });
@@ -554,19 +559,19 @@ impl Calls {
         }
         book.tasks.entry(task.slot).or_default().at_work += 1;
         self.at_work.fetch_add(1, Ordering::AcqRel);
-        Ok(AtWork { calls: self, task, by, waker: &cx.0.waker })
+        Ok(RunningCall { calls: self, task, by, waker: &cx.0.waker })
     }
 }
 
 /// A running graph, as long as this is not dropped.
-struct AtWork<'a> {
+struct RunningCall<'a> {
     calls: &'a Calls,
     task: TaskId,
     by: Option<(NodeIndex, u32)>,
     waker: &'a AtomicWaker,
 }
 
-impl Drop for AtWork<'_> {
+impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
         let mut book = self.calls.book();
         if book.step == self.task.step

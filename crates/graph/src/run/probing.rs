@@ -38,7 +38,7 @@ use crate::{
     node::cx::RunScope,
     stream::{
         emitter::{Events, Sink},
-        patience::Patience,
+        patience::ConsumerWait,
     },
 };
 
@@ -431,7 +431,7 @@ impl<S: State> Sink<S> for Probing<S> {
         }
     }
 
-    fn poll_room(&self, _: &mut Context<'_>, _: &mut Option<Patience>) -> Poll<()> {
+    fn poll_room(&self, _: &mut Context<'_>, _: &mut Option<ConsumerWait>) -> Poll<()> {
         Poll::Ready(())
     }
 

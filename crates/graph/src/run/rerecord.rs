@@ -13,7 +13,7 @@ use super::{
 use crate::{
     RunError, RunOptions, State,
     compiled::graph::{Backends, Inner},
-    journal::supply::Supply,
+    journal::supply::RecordedSupply,
     node::cx::RunScope,
 };
 
@@ -27,7 +27,7 @@ pub(crate) async fn rerecord<S: State>(
     thread: ThreadId,
     input: S::Update,
     config: RunOptions,
-    supply: Arc<Supply>,
+    supply: Arc<RecordedSupply>,
 ) -> Result<Option<String>, RunError> {
     let (limits, config) = (limits(&graph, &config)?, Arc::new(config));
     let Backends { checkpointer, store, .. } = backends;

@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{
     NodeError, RunError, State,
-    journal::{interrupts::WaitReason, recorder::ReplayMode, supply::Supply},
+    journal::{interrupts::WaitReason, recorder::ReplayMode, supply::RecordedSupply},
     node::cache::Lookup,
 };
 
 /// The observer of a run that records a thread again.
-pub(super) struct Rerecording(pub(super) Arc<Supply>);
+pub(super) struct Rerecording(pub(super) Arc<RecordedSupply>);
 
 impl<S: State> RunObserver<S> for Rerecording {
     fn begin<'a>(&'a self, _: RunView<'a, S>, limits: &mut RunLimits) -> Wait<'a> {

@@ -7,8 +7,8 @@ use std::{error::Error, mem, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_checkpoint::{
-    RecordedTarget, Store, StoreError,
-    store::{Answer, Index, Namespace, Operation, PutOptions, Search, Ttl},
+    RecordedTarget,
+    store::{Answer, Index, Namespace, Operation, PutOptions, Search, Store, StoreError, Ttl},
 };
 use superstep_engine::{NodeIndex, NodeName, Task};
 use superstep_state::{StoredUpdate, internal::ThreadDecoder};

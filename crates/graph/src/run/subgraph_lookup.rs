@@ -10,7 +10,7 @@ use superstep_engine::ChannelSet;
 
 use crate::{
     Checkpointer, CompiledGraph, RunError, State, ThreadId,
-    compiled::subgraph::{At, Down, Subgraph},
+    compiled::subgraph::{At, RemainingPath, Subgraph},
     journal::{
         memories::{self, SubgraphPosition},
         task_origin::Origins,
@@ -30,12 +30,12 @@ pub(crate) struct LocatedSubgraph<T: State> {
 }
 
 /// A subgraph that works on its caller's state.
-pub(crate) struct Same<S: State>(pub(crate) CompiledGraph<S>);
+pub(crate) struct SameState<S: State>(pub(crate) CompiledGraph<S>);
 
 /// A subgraph with a state of its own.
-pub(crate) struct Mapped<T: State>(pub(crate) CompiledGraph<T>);
+pub(crate) struct MappedState<T: State>(pub(crate) CompiledGraph<T>);
 
-impl<S: State> Subgraph<S> for Same<S> {
+impl<S: State> Subgraph<S> for SameState<S> {
     fn persistence(&self) -> Persistence {
         self.0.persistence()
     }
@@ -44,14 +44,14 @@ impl<S: State> Subgraph<S> for Same<S> {
         &self,
         state: S,
         thread: (ThreadId, At),
-        down: Down,
+        down: RemainingPath,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
         let (thread, at) = thread;
         Box::pin(find(LocatedSubgraph { graph: self.0.clone(), thread, at, seed: Some(state) }, down))
     }
 }
 
-impl<S: State, T: State> Subgraph<S> for Mapped<T> {
+impl<S: State, T: State> Subgraph<S> for MappedState<T> {
     fn persistence(&self) -> Persistence {
         self.0.persistence()
     }
@@ -60,7 +60,7 @@ impl<S: State, T: State> Subgraph<S> for Mapped<T> {
         &self,
         _: S,
         thread: (ThreadId, At),
-        down: Down,
+        down: RemainingPath,
     ) -> BoxFuture<'static, Result<Box<dyn Any + Send>, RunError>> {
         let (thread, at) = thread;
         Box::pin(find(LocatedSubgraph { graph: self.0.clone(), thread, at, seed: None }, down))
@@ -70,7 +70,7 @@ impl<S: State, T: State> Subgraph<S> for Mapped<T> {
 /// Follows the rest of the path.
 pub(crate) async fn find<T: State>(
     from: LocatedSubgraph<T>,
-    mut down: Down,
+    mut down: RemainingPath,
 ) -> Result<Box<dyn Any + Send>, RunError> {
     let Some(name) = down.path.next() else { return Ok(Box::new(from)) };
     let inner = from.graph.inner().clone();

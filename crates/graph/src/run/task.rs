@@ -32,7 +32,7 @@ use crate::{
         timeout::Deadlines,
     },
     run::trace,
-    stream::patience::Patience,
+    stream::patience::ConsumerWait,
     timers::{self, NoTimers},
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct RunTask<S: State> {
     deadlines: Option<Box<Deadlines>>,
     lookup: Lookup,
     /// The time that it lets the consumer of its events go first.
-    patience: Option<Patience>,
+    patience: Option<ConsumerWait>,
     span: Span,
     /// Its waker is for messages of the node, also from a future that runs in parallel; `None` after its end.
     cx: Option<Arc<TaskCx>>,

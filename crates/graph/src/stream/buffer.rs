@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     Event, Outcome, RunError, State,
-    stream::{emitter::Sink, patience::Patience},
+    stream::{emitter::Sink, patience::ConsumerWait},
 };
 
 /// The end of a run; an error is its panic.
@@ -136,7 +136,7 @@ impl<S: State> Sink<S> for Buffer<S> {
         drop(lost);
     }
 
-    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<ConsumerWait>) -> Poll<()> {
         let mut inner = self.lock();
         if !inner.open || inner.stalled || inner.losable <= inner.capacity / 2 {
             *patience = None;
@@ -150,7 +150,7 @@ impl<S: State> Sink<S> for Buffer<S> {
         if patience.as_ref().is_some_and(|patience| patience.taken != taken) {
             *patience = None;
         }
-        if patience.get_or_insert_with(|| Patience::begin(taken)).poll(context).is_pending() {
+        if patience.get_or_insert_with(|| ConsumerWait::begin(taken)).poll(context).is_pending() {
             return Poll::Pending;
         }
         *patience = None;

@@ -13,7 +13,7 @@ use superstep_state::{Channel, internal::unpanicked};
 
 use super::{
     message_events::{MessageEvent, Sent},
-    patience::Patience,
+    patience::ConsumerWait,
 };
 use crate::{Event, RunError, State, StreamMode, Streaming};
 
@@ -27,7 +27,7 @@ pub(crate) trait Sink<S: State>: Send + Sync {
 
     /// Polls for space: ready if more events may come; otherwise so many wait that their consumer should go
     /// first.
-    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<ConsumerWait>) -> Poll<()>;
 
     /// Returns the maximum number of waiting events.
     fn capacity(&self) -> usize;
@@ -38,23 +38,23 @@ pub(crate) trait NodeEvents: Send + Sync {
     fn wants(&self, mode: StreamMode) -> bool;
 
     /// See [`Sink::poll_room`].
-    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<ConsumerWait>) -> Poll<()>;
 
     fn custom(&self, node: &NodeName, name: &'static str, data: Value);
 
     fn message(&self, said: MessageEvent<'_>);
 
     /// Returns the sink of called graphs' events, if they are streamed, and the prefix of their namespaces.
-    fn below(&self) -> Option<(Arc<dyn Below>, SubgraphPath)>;
+    fn below(&self) -> Option<(Arc<dyn NestedSink>, SubgraphPath)>;
 }
 
 /// A sink of called graphs' events at any depth, for any type of the outermost state.
-pub(crate) trait Below: Send + Sync {
+pub(crate) trait NestedSink: Send + Sync {
     fn modes(&self) -> Arc<[StreamMode]>;
 
     fn is_open(&self) -> bool;
 
-    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()>;
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<ConsumerWait>) -> Poll<()>;
 
     fn capacity(&self) -> usize;
 
@@ -62,12 +62,12 @@ pub(crate) trait Below: Send + Sync {
 }
 
 /// The sink of a called graph: it leads to that of the outermost graph.
-struct Inside {
-    below: Arc<dyn Below>,
+struct ForwardingSink {
+    below: Arc<dyn NestedSink>,
     namespace: SubgraphPath,
 }
 
-impl<T: State> Sink<T> for Inside {
+impl<T: State> Sink<T> for ForwardingSink {
     fn is_open(&self) -> bool {
         self.below.is_open()
     }
@@ -79,7 +79,7 @@ impl<T: State> Sink<T> for Inside {
         self.below.emit_nested(self.namespace.clone(), event);
     }
 
-    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<ConsumerWait>) -> Poll<()> {
         self.below.poll_room(context, patience)
     }
 
@@ -88,7 +88,7 @@ impl<T: State> Sink<T> for Inside {
     }
 }
 
-impl<S: State> Below for Events<S> {
+impl<S: State> NestedSink for Events<S> {
     fn modes(&self) -> Arc<[StreamMode]> {
         self.modes.clone()
     }
@@ -97,7 +97,7 @@ impl<S: State> Below for Events<S> {
         self.sink.is_open()
     }
 
-    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<ConsumerWait>) -> Poll<()> {
         self.sink.poll_room(context, patience)
     }
 
@@ -114,7 +114,7 @@ impl<S: State> Below for Events<S> {
 pub(crate) struct Events<S: State> {
     sink: Arc<dyn Sink<S>>,
     /// The sink of called graphs' events, if a task called this one.
-    below: Option<(Arc<dyn Below>, SubgraphPath)>,
+    below: Option<(Arc<dyn NestedSink>, SubgraphPath)>,
     modes: Arc<[StreamMode]>,
     /// The requested channels; `None` for all.
     keys: Option<Arc<[String]>>,
@@ -142,8 +142,8 @@ impl<S: State> Events<S> {
     }
 
     /// Creates the events of a called graph.
-    pub(crate) fn inside(below: Arc<dyn Below>, namespace: SubgraphPath) -> Self {
-        let sink = Arc::new(Inside { below: below.clone(), namespace: namespace.clone() });
+    pub(crate) fn inside(below: Arc<dyn NestedSink>, namespace: SubgraphPath) -> Self {
+        let sink = Arc::new(ForwardingSink { below: below.clone(), namespace: namespace.clone() });
         let (modes, below) = (below.modes(), Some((below, namespace)));
         Self { sink, below, modes, keys: None, subgraphs: true, sent: Arc::default(), staged: Arc::default() }
     }
@@ -240,7 +240,7 @@ impl<S: State> NodeEvents for Events<S> {
         self.wants(mode)
     }
 
-    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<Patience>) -> Poll<()> {
+    fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<ConsumerWait>) -> Poll<()> {
         self.sink.poll_room(context, patience)
     }
 
@@ -258,11 +258,11 @@ impl<S: State> NodeEvents for Events<S> {
         self.sink.send(Event::Message { step, node, slot, attempt, checkpoint, id, kind, data });
     }
 
-    fn below(&self) -> Option<(Arc<dyn Below>, SubgraphPath)> {
+    fn below(&self) -> Option<(Arc<dyn NestedSink>, SubgraphPath)> {
         let wanted = self.subgraphs && self.sink.is_open();
         wanted.then(|| match &self.below {
             Some(below) => below.clone(),
-            None => (Arc::new(self.clone()) as Arc<dyn Below>, SubgraphPath::default()),
+            None => (Arc::new(self.clone()) as Arc<dyn NestedSink>, SubgraphPath::default()),
         })
     }
 }

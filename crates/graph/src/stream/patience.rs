@@ -1,6 +1,6 @@
 //! The time that a run waits for the consumer of its events.
 //!
-//! Start at [`Patience`].
+//! Start at [`ConsumerWait`].
 
 use std::{
     pin::Pin,
@@ -19,30 +19,30 @@ const LIMIT: Duration = Duration::from_secs(10);
 const TURNS: u32 = 1_000;
 
 /// A wait for the next event to be taken.
-pub(crate) struct Patience {
+pub(crate) struct ConsumerWait {
     /// The number of events taken at its start.
     pub(super) taken: u64,
-    until: Until,
+    until: WaitLimit,
 }
 
-enum Until {
+enum WaitLimit {
     Over(Pin<Box<Sleep>>),
     /// The number of turns left.
     Turns(u32),
 }
 
-impl Patience {
+impl ConsumerWait {
     pub(super) fn begin(taken: u64) -> Self {
         let sleep = timers::sleep(LIMIT);
-        Self { taken, until: sleep.map_or(Until::Turns(TURNS), |sleep| Until::Over(Box::pin(sleep))) }
+        Self { taken, until: sleep.map_or(WaitLimit::Turns(TURNS), |sleep| WaitLimit::Over(Box::pin(sleep))) }
     }
 
     /// Polls the wait: ready at its end.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.until {
-            Until::Over(sleep) => sleep.as_mut().poll(context),
-            Until::Turns(0) => Poll::Ready(()),
-            Until::Turns(left) => {
+            WaitLimit::Over(sleep) => sleep.as_mut().poll(context),
+            WaitLimit::Turns(0) => Poll::Ready(()),
+            WaitLimit::Turns(left) => {
                 *left -= 1;
                 context.waker().wake_by_ref();
                 Poll::Pending

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 
 use super::{Code, Input};
-use crate::home::Home;
+use crate::home::Root;
 
 impl Input {
     /// Returns the function that finds the stored channels whose writes differ between two updates, as far as
@@ -43,7 +43,7 @@ impl Input {
     }
 
     /// Returns the same function of the state.
-    pub(super) fn differing_of_state(&self, home: &Home) -> TokenStream {
+    pub(super) fn differing_of_state(&self, home: &Root) -> TokenStream {
         let update = &self.update;
         quote! {
             fn differing(&self, one: &#update, other: &#update) -> #home::__private::ChannelSet {

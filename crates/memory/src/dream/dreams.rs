@@ -37,7 +37,7 @@ use super::{
     config::DreamConfig,
     cursor::DreamFiles,
     events::DreamEvent,
-    nodes::{Desk, Gathered, gather, gathered, settle},
+    nodes::{DreamDeps, Gathered, gather, gathered, settle},
     state::{DreamState, DreamStateUpdate},
 };
 use crate::{HistoryFiles, HistoryPlace, MemoryFiles, files::memory_files::MOST};
@@ -367,7 +367,7 @@ impl Dreams {
         let tools: Vec<Arc<dyn Tool>> =
             vec![Arc::new(read_file(&workspace)), Arc::new(edit_file_once(&workspace, journal.clone()))];
         let deps = agent.clone().with_only(tools, config.agent(base)).deps()?;
-        let desk = Desk {
+        let desk = DreamDeps {
             user: user.to_owned(),
             history: history.clone(),
             files: kept,
@@ -390,7 +390,7 @@ fn finishes(graph: &mut StateGraph<DreamState>, node: NodeRef) {
     graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
 }
 
-fn graph(desk: Desk, deps: &AgentDeps) -> StateGraph<DreamState> {
+fn graph(desk: DreamDeps, deps: &AgentDeps) -> StateGraph<DreamState> {
     let mut graph = StateGraph::new("dream");
     let gather = graph.add_node_with("gather", desk.clone(), gather);
     finishes(&mut graph, gather);

@@ -22,7 +22,7 @@ use crate::{HistoryFiles, HistoryPlace, MemoryFiles};
 
 /// The dependencies of the nodes, for one user.
 #[derive(Clone)]
-pub(super) struct Desk {
+pub(super) struct DreamDeps {
     pub(super) user: String,
     pub(super) history: HistoryFiles,
     pub(super) files: DreamFiles,
@@ -48,7 +48,7 @@ pub(super) fn gathered(state: &DreamState) -> Gathered {
 
 /// The recorded input of a dream.
 #[derive(Serialize, Deserialize)]
-struct Found {
+struct DreamInput {
     from: HistoryPlace,
     to: HistoryPlace,
     due: Option<Due>,
@@ -60,8 +60,12 @@ struct Found {
 
 /// Reads the turns after the cursor and decides whether a dream is due. If so, sets them as the agent's
 /// conversation and creates the memory if absent.
-pub(super) async fn gather(desk: Desk, state: DreamState, cx: Cx) -> Result<DreamStateUpdate, NodeError> {
-    let Found { from, to, due, turns, told } = effect(&cx, "gather", find(desk, &state, &cx)).await?;
+pub(super) async fn gather(
+    desk: DreamDeps,
+    state: DreamState,
+    cx: Cx,
+) -> Result<DreamStateUpdate, NodeError> {
+    let DreamInput { from, to, due, turns, told } = effect(&cx, "gather", find(desk, &state, &cx)).await?;
     let update = DreamState::update().due(due).settled(false).from(from);
     let Some(due) = due else {
         return Ok(update.entries(turns));
@@ -97,7 +101,7 @@ async fn effect<T: Serialize + DeserializeOwned>(
     done.ok_or_else(|| failed.unwrap_or_else(|| NodeError::new(format!("`{name}` failed"))))
 }
 
-async fn find(desk: Desk, state: &DreamState, cx: &Cx) -> Result<Found, NodeError> {
+async fn find(desk: DreamDeps, state: &DreamState, cx: &Cx) -> Result<DreamInput, NodeError> {
     let files = desk.files.clone();
     let cursor = blocking(move || files.cursor()).await?;
     let DreamConfig { most_bytes, .. } = desk.config;
@@ -107,7 +111,7 @@ async fn find(desk: Desk, state: &DreamState, cx: &Cx) -> Result<Found, NodeErro
     let due = asked.or_else(|| desk.config.due(&unread, &cursor, cx.now_ms()));
     let (from, to) = (cursor.read, unread.to);
     if due.is_none() {
-        return Ok(Found { from, to, due, turns: Vec::new(), told: String::new() });
+        return Ok(DreamInput { from, to, due, turns: Vec::new(), told: String::new() });
     }
     let (user, memory, journal, alone) = (desk.user, desk.memory, desk.journal, desk.alone);
     let held = alone.clone();
@@ -123,14 +127,18 @@ async fn find(desk: Desk, state: &DreamState, cx: &Cx) -> Result<Found, NodeErro
     .await?;
     let told = entries::format_turns(&unread.turns);
     let turns = unread.turns.into_iter().map(|turn| turn.id).collect();
-    Ok(Found { from, to, due, turns, told })
+    Ok(DreamInput { from, to, due, turns, told })
 }
 
 /// Moves the cursor after the turns of a completed dream, and records the end of any other one.
 ///
 /// A dream without edits leaves its turns to the next one, which may have a better model or more input. If
 /// that edits nothing either, the turns count as read; otherwise they would be read again forever.
-pub(super) async fn settle(desk: Desk, state: DreamState, cx: Cx) -> Result<DreamStateUpdate, NodeError> {
+pub(super) async fn settle(
+    desk: DreamDeps,
+    state: DreamState,
+    cx: Cx,
+) -> Result<DreamStateUpdate, NodeError> {
     let outcome = state.agent.outcome;
     let results = &state.agent.tool_result_history;
     // A model that gives up has stored nothing, whatever its outcome.

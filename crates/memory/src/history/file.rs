@@ -50,7 +50,7 @@ pub(super) struct HistoryFile {
 }
 
 /// A locked file whose incomplete last line was removed.
-struct Mended {
+struct RepairedFile {
     file: File,
     end: u64,
 }
@@ -64,7 +64,7 @@ impl HistoryFile {
     /// Appends a line, unless one with its id exists after `since`; `None` while another process holds the
     /// file.
     pub(super) fn append(&self, turn: &TurnRecord, since: u64) -> io::Result<Option<()>> {
-        let Some(Mended { mut file, end }) = self.mended()? else { return Ok(None) };
+        let Some(RepairedFile { mut file, end }) = self.mended()? else { return Ok(None) };
         file.seek(SeekFrom::Start(since.min(end)))?;
         let mut lines = Lines::new(&file, since.min(end));
         while let Some(line) = lines.next()? {
@@ -127,7 +127,7 @@ impl HistoryFile {
         self.folders.remove(&below).map(Some)
     }
 
-    fn mended(&self) -> io::Result<Option<Mended>> {
+    fn mended(&self) -> io::Result<Option<RepairedFile>> {
         let path = self.folders.make(&self.folders.of_user(&self.user)?)?.join(NAME);
         let mut file = match locked(&path, private().read(true).append(true)) {
             Ok(Some(file)) => file,
@@ -137,7 +137,7 @@ impl HistoryFile {
             Err(error) => return Err(error),
         };
         let end = mend(&mut file)?;
-        Ok(Some(Mended { file, end }))
+        Ok(Some(RepairedFile { file, end }))
     }
 }
 

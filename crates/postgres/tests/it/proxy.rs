@@ -11,7 +11,7 @@ use tokio::{
 /// The name of a server's socket in its folder.
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// How a connection is lost. The server does not notice in either case.
+/// The ways in which a connection is lost. The server does not notice in either case.
 #[derive(Clone, Copy, PartialEq)]
 enum Loss {
     /// The client sees the end of the connection.

@@ -17,7 +17,7 @@ use super::{
 
 /// The expired items of a scope that are still counted.
 #[derive(Default)]
-struct Over {
+struct ExpiredCounts {
     items: u64,
     words: u64,
     having: Vec<u64>,
@@ -53,7 +53,7 @@ impl Items<'_> {
     }
 
     /// Returns the number of live items in the scope, and of their words.
-    fn total(&self, search: &Search, over: &Over) -> Result<Scope, StoreError> {
+    fn total(&self, search: &Search, over: &ExpiredCounts) -> Result<Scope, StoreError> {
         let sql = format!(
             "SELECT coalesce(sum(items), 0), coalesce(sum(words), 0) FROM store_totals WHERE {NAMESPACES}"
         );
@@ -78,12 +78,12 @@ impl Items<'_> {
         Ok(having)
     }
 
-    fn over(&self, now_ms: i64, search: &Search, terms: &[String]) -> Result<Over, StoreError> {
+    fn over(&self, now_ms: i64, search: &Search, terms: &[String]) -> Result<ExpiredCounts, StoreError> {
         let sql = format!(
             "SELECT words, text FROM store_items INDEXED BY store_expiries
              LEFT JOIN store_words ON store_words.rowid = store_items.id WHERE expires_ms <= :now AND {NAMESPACES}"
         );
-        let mut over = Over { having: vec![0; terms.len()], ..Over::default() };
+        let mut over = ExpiredCounts { having: vec![0; terms.len()], ..ExpiredCounts::default() };
         self.each(&sql, search, &[(":now", &now_ms)], |row| {
             over.items += 1;
             over.words += self.count(row, 0)?;

@@ -33,7 +33,7 @@ impl<'a> Size<'a> {
     }
 
     fn print(self, value: impl fmt::Display) -> Result<(), Error> {
-        let mut printed = Printed(0);
+        let mut printed = DisplayLength(0);
         // Counting never fails, but the value's own `Display` may.
         write!(printed, "{value}").map_err(Error::custom)?;
         self.add(printed.0)
@@ -60,9 +60,9 @@ impl<'a> Size<'a> {
 }
 
 /// The number of bytes that a `Display` writes.
-struct Printed(usize);
+struct DisplayLength(usize);
 
-impl fmt::Write for Printed {
+impl fmt::Write for DisplayLength {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0 += text.len();
         Ok(())

@@ -81,12 +81,12 @@ macro_rules! conformance {
 }
 
 /// The places of a test, which live until its end.
-struct Places<P, F> {
+struct Directories<P, F> {
     make: F,
     made: Mutex<Vec<P>>,
 }
 
-impl<P, F: Fn() -> Option<P>> Places<P, F> {
+impl<P, F: Fn() -> Option<P>> Directories<P, F> {
     /// Returns `None` if there is no place on this machine.
     fn new(make: F) -> Option<Self> {
         let first = make()?;
@@ -114,7 +114,7 @@ pub fn contract<P, C: IntoShared<dyn Checkpointer>>(
     place: impl Fn() -> Option<P>,
     open: impl AsyncFn(&P) -> C,
 ) {
-    let Some(places) = Places::new(place) else { return };
+    let Some(places) = Directories::new(place) else { return };
     let used = Mutex::new(Vec::new());
     runtime().block_on(check(async || {
         let place = places.next();
@@ -131,7 +131,7 @@ pub fn operations<P, C: IntoShared<dyn Checkpointer>>(
     place: impl Fn() -> Option<P>,
     open: impl AsyncFn(&P) -> C,
 ) {
-    let Some(places) = Places::new(place) else { return };
+    let Some(places) = Directories::new(place) else { return };
     check_some_operations(
         sequences.unwrap_or_else(all),
         async || {
@@ -168,7 +168,7 @@ pub fn store_contract<P, S: IntoShared<dyn Store>>(
     place: impl Fn() -> Option<P>,
     open: impl AsyncFn(&P, StoreOptions) -> S,
 ) {
-    let Some(places) = Places::new(place) else { return };
+    let Some(places) = Directories::new(place) else { return };
     let used = Mutex::new(Vec::new());
     runtime().block_on(check_store(async |options| {
         let place = places.next();
@@ -185,7 +185,7 @@ pub fn store_operations<P, S: IntoShared<dyn Store>>(
     place: impl Fn() -> Option<P>,
     open: impl AsyncFn(&P, StoreOptions) -> S,
 ) {
-    let Some(places) = Places::new(place) else { return };
+    let Some(places) = Directories::new(place) else { return };
     check_some_store_operations(
         sequences.unwrap_or_else(all),
         async |options| {

@@ -93,7 +93,7 @@ impl ScriptedTool {
     /// Returns the tool for the agent.
     pub fn tool(&self) -> Arc<dyn Tool> {
         let (spec, behaviour, calls) = (self.spec.clone(), self.behaviour, self.calls.clone());
-        Arc::new(Played { spec, behaviour, calls })
+        Arc::new(AgentSide { spec, behaviour, calls })
     }
 
     /// Returns the arguments of all calls so far.
@@ -218,13 +218,13 @@ fn lock(calls: &Mutex<Calls>) -> MutexGuard<'_, Calls> {
 }
 
 /// The agent's half.
-struct Played {
+struct AgentSide {
     spec: ToolSpec,
     behaviour: Behaviour,
     calls: Arc<Mutex<Calls>>,
 }
 
-impl Tool for Played {
+impl Tool for AgentSide {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

@@ -14,7 +14,7 @@ use tokio::{runtime::Builder, task::coop::unconstrained, time::timeout};
 use super::{
     CrashPoint, Failure, Options, Report, Sim,
     course::Course,
-    process::Fate,
+    process::SeedDecisions,
     store::{CrashingCheckpointer, at_once},
 };
 use crate::{
@@ -38,10 +38,10 @@ enum End {
 }
 
 /// A finished thread.
-struct Life {
+struct FinishedRun {
     course: Result<Course, String>,
     crashes: Vec<CrashPoint>,
-    fate: Fate,
+    fate: SeedDecisions,
 }
 
 impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
@@ -49,12 +49,12 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         let mut report = Report::default();
         // The same name for all, because the RNG seed depends on the name of the thread.
         let thread = ThreadId::from("sim");
-        let plain = self.live(Fate::plain(), &thread, &mut report.graph);
+        let plain = self.live(SeedDecisions::plain(), &thread, &mut report.graph);
         let course = plain.course.unwrap_or_else(|what| panic!("graph `{}`: {what}", report.graph));
         let places = plain.fate.places.values().map(|passes| passes.passed).sum();
         report.plain_executions = plain.fate.ledger.executions;
         for seed in self.options.seeds.clone() {
-            let life = self.live(Fate::of(seed, places), &thread, &mut report.graph);
+            let life = self.live(SeedDecisions::of(seed, places), &thread, &mut report.graph);
             report.seeds += 1;
             report.crashes += life.crashes.len() as u64;
             report.executions += life.fate.ledger.executions;
@@ -65,7 +65,8 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
             }
             let different = match life.course {
                 Ok(ended) if life.fate.has_faults => {
-                    let same_faults = self.live(Fate::with_faults_of(seed), &thread, &mut report.graph);
+                    let same_faults =
+                        self.live(SeedDecisions::with_faults_of(seed), &thread, &mut report.graph);
                     same_faults.course.map_or_else(Some, |course| ended.difference(&course))
                 }
                 Ok(ended) => ended.difference(&course),
@@ -77,7 +78,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
     }
 
     /// Runs one process after the other until the thread is finished.
-    fn live(&self, mut fate: Fate, thread: &ThreadId, name: &mut String) -> Life {
+    fn live(&self, mut fate: SeedDecisions, thread: &ThreadId, name: &mut String) -> FinishedRun {
         let mut crashes = Vec::new();
         let course = loop {
             let store = (self.options.store)();
@@ -98,7 +99,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         };
         let forgotten = at_once((self.options.store)().delete(thread));
         let course = course.and_then(|course| forgotten.map(|()| course).map_err(|error| chain(&error)));
-        Life { course, crashes, fate }
+        FinishedRun { course, crashes, fate }
     }
 
     /// Continues the thread to its end or to the next crash.

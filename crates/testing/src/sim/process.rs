@@ -30,7 +30,7 @@ const LONGEST_WAIT_MS: u64 = 8;
 pub struct Sim(Arc<Process>);
 
 struct Process {
-    fate: Mutex<Fate>,
+    fate: Mutex<SeedDecisions>,
     /// The failed attempts of each request of a model in this process.
     attempts: Mutex<BTreeMap<u64, u32>>,
     /// The waker of the task that drops the run when the process crashes.
@@ -134,7 +134,7 @@ impl fmt::Display for CrashPoint {
 }
 
 impl Sim {
-    pub(super) fn new(fate: Fate) -> Self {
+    pub(super) fn new(fate: SeedDecisions) -> Self {
         let (fate, attempts) = (Mutex::new(fate), Mutex::default());
         Self(Arc::new(Process { fate, attempts, watcher: AtomicWaker::new() }))
     }
@@ -188,14 +188,14 @@ impl Sim {
         self.fate().stopped.is_some()
     }
 
-    pub(super) fn fate(&self) -> MutexGuard<'_, Fate> {
+    pub(super) fn fate(&self) -> MutexGuard<'_, SeedDecisions> {
         self.0.fate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the fate for the next process. No remaining part of this one can continue.
-    pub(super) fn end(&self) -> Fate {
+    pub(super) fn end(&self) -> SeedDecisions {
         let mut fate = self.fate();
-        let after = Fate {
+        let after = SeedDecisions {
             seed: fate.seed,
             chance: fate.chance.take(),
             crashes: fate.crashes,
@@ -226,7 +226,7 @@ impl CxObserver for Sim {
 }
 
 /// The random decisions of a seed for a thread, across processes.
-pub(super) struct Fate {
+pub(super) struct SeedDecisions {
     seed: Option<u64>,
     /// The generator; `None` in a plain run.
     chance: Option<StdRng>,
@@ -263,7 +263,7 @@ impl Crashes {
     }
 }
 
-impl Fate {
+impl SeedDecisions {
     /// Creates a fate without waits and crashes.
     pub(super) fn plain() -> Self {
         Self::new(None, Crashes::None)

@@ -9,13 +9,13 @@ const KEPT: usize = 32 << 10;
 
 /// Accepts any number of bytes and retains the first and the last 32 KiB.
 #[derive(Default)]
-pub(super) struct Ends {
+pub(super) struct HeadAndTail {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     left_out: u64,
 }
 
-impl Ends {
+impl HeadAndTail {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let (head, rest) = bytes.split_at(bytes.len().min(KEPT - self.head.len()));
         self.head.extend_from_slice(head);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     fn text(parts: &[&[u8]]) -> String {
-        let mut ends = Ends::default();
+        let mut ends = HeadAndTail::default();
         parts.iter().for_each(|part| ends.push(part));
         ends.into_text()
     }

@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use self::ends::{Ends, TextDecoder};
+use self::ends::{HeadAndTail, TextDecoder};
 use crate::{
     call::cancelled,
     workspace::{Workspace, root::replaced},
@@ -147,7 +147,7 @@ impl Tool for Run {
                 return Err(replaced(&found.shown));
             }
             let mut running = Running::start(&args.command, &found.real).map_err(failed)?;
-            let mut output = Ends::default();
+            let mut output = HeadAndTail::default();
             let ended = tokio::select! {
                 biased;
                 () = cx.cancel.cancelled() => return Err(cancelled()),
@@ -212,7 +212,7 @@ impl Running {
     /// Streams the output until the command ends. Returns `None` on timeout.
     async fn follow(
         &mut self,
-        output: &mut Ends,
+        output: &mut HeadAndTail,
         cx: &ToolCx,
         limit: Duration,
     ) -> io::Result<Option<ExitStatus>> {

@@ -14,11 +14,11 @@ const NAME: &str = "revert.json";
 
 /// The files of a restore in progress. A promise: it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Note(pub(super) BTreeMap<String, Turned>);
+pub(super) struct Note(pub(super) BTreeMap<String, EntryChange>);
 
 /// The entry at a path, before and after.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Turned {
+pub(super) struct EntryChange {
     pub(super) was: Option<Entry>,
     pub(super) becomes: Option<Entry>,
 }
@@ -39,7 +39,7 @@ impl Note {
     pub(super) fn add(&mut self, steps: &[Step]) {
         for step in steps {
             let was = self.0.remove(&step.path).map_or_else(|| step.now.clone(), |turned| turned.was);
-            self.0.insert(step.path.clone(), Turned { was, becomes: step.wanted.clone() });
+            self.0.insert(step.path.clone(), EntryChange { was, becomes: step.wanted.clone() });
         }
     }
 

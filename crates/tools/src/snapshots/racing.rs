@@ -76,9 +76,9 @@ fn report(figures: &str) {
 }
 
 /// Sets a flag when it is dropped.
-struct Over(Arc<AtomicBool>);
+struct SetOnDrop(Arc<AtomicBool>);
 
-impl Drop for Over {
+impl Drop for SetOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -92,7 +92,7 @@ async fn a_folder_swapped_for_a_link_repeatedly_never_leads_outside() {
     place.file("dir/file", "inside");
     let over = Arc::new(AtomicBool::new(false));
     let flipping = thread::spawn({
-        let (root, over) = (place.workspace.root().to_owned(), Over(over.clone()));
+        let (root, over) = (place.workspace.root().to_owned(), SetOnDrop(over.clone()));
         move || {
             let _over = over;
             flip(&root);
@@ -140,7 +140,7 @@ async fn a_folder_of_a_turn_that_becomes_a_link_again_and_again_is_not_left() {
     place.file("file", "inside");
     let over = Arc::new(AtomicBool::new(false));
     let flipping = thread::spawn({
-        let (root, over) = (root.clone(), Over(over.clone()));
+        let (root, over) = (root.clone(), SetOnDrop(over.clone()));
         move || {
             let (_over, mut pauses) = (over, Pauses(11));
             for _ in 0..FLIPS * races() {

@@ -43,7 +43,7 @@ pub(super) struct Step {
 }
 
 /// The changes of rounds to one file.
-struct Doing {
+struct FileRestore {
     /// The entry before the first round that changed it.
     found: Option<Entry>,
     /// The entry after the last round that changed it.
@@ -86,7 +86,7 @@ impl FileSnapshots {
     ) -> Result<Vec<Step>, RestoreError> {
         let (mut steps, mut foreign) = (Vec::new(), Vec::new());
         for (path, doing) in self.doings(thread, rounds)? {
-            let Doing { found, left, was_ignored, is_foreign } = doing;
+            let FileRestore { found, left, was_ignored, is_foreign } = doing;
             let now = self.now(&path)?;
             // An ignored file may have existed, unseen, all along.
             if now == found || found.is_none() && was_ignored {
@@ -135,8 +135,12 @@ impl FileSnapshots {
     }
 
     /// Returns the changes of rounds to each file that they changed.
-    fn doings(&self, thread: &str, rounds: &[FileChanges]) -> Result<BTreeMap<String, Doing>, SnapshotError> {
-        let mut doings = BTreeMap::<String, Doing>::new();
+    fn doings(
+        &self,
+        thread: &str,
+        rounds: &[FileChanges],
+    ) -> Result<BTreeMap<String, FileRestore>, SnapshotError> {
+        let mut doings = BTreeMap::<String, FileRestore>::new();
         for round in rounds.iter().filter(|round| round.before != round.after) {
             let (old, new) = (self.tree(thread, &round.before)?, self.tree(thread, &round.after)?);
             let rules = self.rules(thread, &old.0)?;
@@ -145,7 +149,7 @@ impl FileSnapshots {
                 match doings.entry(path.clone()) {
                     btree_map::Entry::Vacant(first) => {
                         let was_ignored = self.is_ignored(&rules, path);
-                        first.insert(Doing { found: was, left: is, was_ignored, is_foreign: false });
+                        first.insert(FileRestore { found: was, left: is, was_ignored, is_foreign: false });
                     }
                     btree_map::Entry::Occupied(mut earlier) => {
                         let doing = earlier.get_mut();

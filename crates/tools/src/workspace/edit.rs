@@ -189,7 +189,7 @@ fn edit_once(
 /// The new content of a file.
 struct Edited {
     found: Found,
-    old: Old,
+    old: CurrentContent,
     content: String,
     /// The result that the model receives.
     said: String,
@@ -211,12 +211,12 @@ impl Edited {
 }
 
 /// The current content of a file to be changed.
-pub(crate) struct Old {
+pub(crate) struct CurrentContent {
     pub(crate) text: String,
     pub(crate) metadata: Metadata,
 }
 
-pub(crate) fn load(workspace: &Workspace, found: &Found) -> Result<Old, ToolError> {
+pub(crate) fn load(workspace: &Workspace, found: &Found) -> Result<CurrentContent, ToolError> {
     let (file, metadata) = workspace.open_file(found)?;
     let shown = &found.shown;
     if metadata.permissions().readonly() {
@@ -237,7 +237,7 @@ pub(crate) fn load(workspace: &Workspace, found: &Found) -> Result<Old, ToolErro
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| ToolError::Failed(format!("path '{shown}' is not UTF-8 text and cannot be edited")))?;
-    Ok(Old { text, metadata })
+    Ok(CurrentContent { text, metadata })
 }
 
 /// Returns the offset of `old` if it occurs exactly once; overlapping occurrences count.

@@ -117,7 +117,7 @@ impl Folder {
         }
         match fs::symlink_metadata(&self.real)?.is_dir() && self.real.canonicalize()? == self.real {
             true => Ok(()),
-            false if self.real.is_dir() => Err(io::Error::other(Swapped)),
+            false if self.real.is_dir() => Err(io::Error::other(ReplacedFolder)),
             false => Err(io::ErrorKind::NotADirectory.into()),
         }
     }
@@ -126,7 +126,7 @@ impl Folder {
 /// A folder was replaced by a link.
 #[derive(Debug, thiserror::Error)]
 #[error("it was replaced while it was in use")]
-struct Swapped;
+struct ReplacedFolder;
 
 /// Returns whether opening failed because a path component was replaced by a link.
 pub(crate) fn is_swapped(error: &io::Error) -> bool {
@@ -134,7 +134,7 @@ pub(crate) fn is_swapped(error: &io::Error) -> bool {
     if let Some(error) = Errno::from_io_error(error) {
         return matches!(error, Errno::LOOP | Errno::XDEV | Errno::AGAIN);
     }
-    error.get_ref().is_some_and(|error| error.is::<Swapped>())
+    error.get_ref().is_some_and(|error| error.is::<ReplacedFolder>())
 }
 
 #[cfg(target_os = "linux")]

@@ -33,7 +33,7 @@ pub struct EditJournal {
 
 /// An edit that was about to be made.
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct PendingEdit {
     /// The path of the new content, relative to the lock's folder.
     next: PathBuf,
     /// The result that the model receives.
@@ -76,7 +76,8 @@ impl EditJournal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
-        let Note { next, said } = serde_json::from_slice(&note).map_err(|error| failed(error.into()))?;
+        let PendingEdit { next, said } =
+            serde_json::from_slice(&note).map_err(|error| failed(error.into()))?;
         let next = self.beside().join(next);
         if fs::symlink_metadata(&next).is_err() {
             return Ok(Some(said));
@@ -101,7 +102,7 @@ impl EditJournal {
     /// Records that a file is about to change.
     pub(crate) fn note(&self, call: &str, next: &Path, said: &str) -> Result<(), ToolError> {
         let below = next.strip_prefix(self.beside()).unwrap_or(next);
-        let note = Note { next: below.to_owned(), said: said.to_owned() };
+        let note = PendingEdit { next: below.to_owned(), said: said.to_owned() };
         let write = || {
             // A note whose new content is gone means that it has replaced the file.
             next.parent().map_or(Ok(()), keep_names)?;

@@ -70,7 +70,7 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
         ))
     })?;
     let start = workspace.permit(workspace.find_to_read(args.path.as_deref().unwrap_or("."))?, true)?;
-    let mut hunt = Hunt::new(workspace, matcher, stop);
+    let mut hunt = SearchRun::new(workspace, matcher, stop);
     let mut unreadable = 0;
     if start.real.is_dir() {
         let mut walk = Walk::new(workspace, &start, stop)?;
@@ -95,7 +95,7 @@ fn search(workspace: &Workspace, args: &SearchFiles, stop: &CancellationToken) -
     Ok(hunt.finish(&start, unreadable))
 }
 
-struct Hunt<'a> {
+struct SearchRun<'a> {
     workspace: &'a Workspace,
     stop: &'a CancellationToken,
     matcher: RegexMatcher,
@@ -107,7 +107,7 @@ struct Hunt<'a> {
     failed: u64,
 }
 
-impl<'a> Hunt<'a> {
+impl<'a> SearchRun<'a> {
     fn new(workspace: &'a Workspace, matcher: RegexMatcher, stop: &'a CancellationToken) -> Self {
         let searcher = SearcherBuilder::new()
             .binary_detection(BinaryDetection::quit(0))

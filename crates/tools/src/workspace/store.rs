@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Workspace,
-    edit::{Old, load},
+    edit::{CurrentContent, load},
     held::{Folder, is_swapped},
     root::{EditTurn, Found, replaced},
 };
@@ -31,7 +31,7 @@ pub(crate) fn replace(
     workspace: &Workspace,
     turn: &EditTurn<'_>,
     found: &Found,
-    old: &Old,
+    old: &CurrentContent,
     content: &str,
     stop: &CancellationToken,
 ) -> Result<(), ToolError> {
@@ -53,7 +53,7 @@ impl<'a> Next<'a> {
         workspace: &Workspace,
         prefix: &str,
         found: &'a Found,
-        old: &Old,
+        old: &CurrentContent,
         content: &str,
     ) -> Result<Self, ToolError> {
         let folder = workspace.folder(directory(found)).map_err(failed(found))?;
@@ -73,7 +73,7 @@ impl<'a> Next<'a> {
     pub(crate) fn take_place(
         self,
         workspace: &Workspace,
-        old: &Old,
+        old: &CurrentContent,
         stop: &CancellationToken,
     ) -> Result<(), (Box<Self>, ToolError)> {
         let Self { file, folder, found } = self;

@@ -26,7 +26,7 @@ enum Next {
     Done,
 }
 
-/// How the graph differs from the recorded one.
+/// The difference between the graph and the recorded one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Edit {
     word: &'static str,

@@ -9,7 +9,7 @@ use super::{
 const LONGEST: usize = 4_096;
 
 /// A path that the tool resolved.
-pub(super) struct Real<'a> {
+pub(super) struct ResolvedPath<'a> {
     /// The absolute path of the tool's folder.
     pub(super) root: &'a str,
     /// The names below it.
@@ -21,7 +21,7 @@ pub(super) struct Real<'a> {
 }
 
 /// Matches a pattern against a path. A path below a matching one is a possible match.
-pub(super) fn fit(pattern: &str, path: &Real<'_>) -> Fit {
+pub(super) fn fit(pattern: &str, path: &ResolvedPath<'_>) -> Fit {
     let whole_path;
     let (pattern, path_text) = if pattern.starts_with('/') {
         whole_path = format!("{}/{}", path.root.trim_end_matches('/'), path.below);

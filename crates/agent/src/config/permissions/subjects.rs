@@ -8,7 +8,7 @@ use superstep_llm::{Subject, Tool};
 use super::{
     Fit, addresses, commands,
     glob::fits_text,
-    paths::{self, Real},
+    paths::{self, ResolvedPath},
 };
 
 /// The way to compare an argument whose tool does not report its subject.
@@ -39,7 +39,7 @@ pub(super) fn fit(pattern: &str, argument: &str, tool: Option<&dyn Tool>, args: 
 fn of_subject(pattern: &str, subject: &Subject) -> Fit {
     match subject {
         Subject::Path { root, below, whole, any_case } => {
-            paths::fit(pattern, &Real { root, below, whole: *whole, any_case: *any_case })
+            paths::fit(pattern, &ResolvedPath { root, below, whole: *whole, any_case: *any_case })
         }
         Subject::Url(address) => addresses::fit(pattern, address),
         Subject::Command(command) => commands::fit(pattern, command),

@@ -17,7 +17,7 @@ fn check(fit: impl Fn(&str, &str) -> Fit, cases: &[Case<'_>]) {
 }
 
 fn real(pattern: &str, below: &str, whole: bool, any_case: bool) -> Fit {
-    paths::fit(pattern, &paths::Real { root: "/home/ada/work", below, whole, any_case })
+    paths::fit(pattern, &paths::ResolvedPath { root: "/home/ada/work", below, whole, any_case })
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The count of running calls in a round.
 //!
-//! Start at [`AtWork`].
+//! Start at [`RunningCalls`].
 
 use std::future::pending;
 
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 /// The running calls. An interrupt ends the node, so a question waits until there are none, and none begins
 /// after it.
 #[derive(Default)]
-pub(super) struct AtWork(watch::Sender<Count>);
+pub(super) struct RunningCalls(watch::Sender<Count>);
 
 #[derive(Default)]
 struct Count {
@@ -19,11 +19,11 @@ struct Count {
 
 /// Adds or removes one call from the count until it is dropped.
 pub(super) struct Counted<'a> {
-    at_work: &'a AtWork,
+    at_work: &'a RunningCalls,
     is_pause: bool,
 }
 
-impl AtWork {
+impl RunningCalls {
     /// Counts a call that starts running. Does not return once the node is about to end.
     pub(super) async fn begin(&self) -> Counted<'_> {
         if self.0.borrow().has_asked {

@@ -226,7 +226,7 @@ impl Executor {
     /// Returns whether the start of the call, after this number of questions, was recorded by a process that
     /// stopped while it ran.
     async fn was_begun(&self, position: usize, questions: usize, behaviour: Behaviour) -> bool {
-        let nothing = async |_| Err::<(), NodeError>(NodeError::new(NotBegun));
+        let nothing = async |_| Err::<(), NodeError>(NodeError::new(StartNotRecorded));
         !behaviour.idempotent && self.cx.once(&begun(position, questions), nothing).await.is_ok()
     }
 
@@ -384,7 +384,7 @@ pub(super) fn begun(position: usize, questions: usize) -> String {
 /// The start was not recorded. An error, because errors are not stored.
 #[derive(Debug, thiserror::Error)]
 #[error("the call was not begun")]
-pub(super) struct NotBegun;
+pub(super) struct StartNotRecorded;
 
 pub(super) async fn expire(limit: Option<Duration>) {
     match limit {

@@ -9,7 +9,7 @@ use superstep_llm::Behaviour;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{at_work::AtWork, order::Order, pending::Pending, tool_updates::Outer};
+use super::{at_work::RunningCalls, order::Order, pending::Pending, tool_updates::OuterState};
 use crate::{
     AgentState,
     config::{PermissionRule, ToolMode},
@@ -24,7 +24,7 @@ pub(super) struct Executor {
     /// The agent's state at the start of the round.
     pub(super) state: Arc<AgentState>,
     /// The state of the graph, which may have more channels.
-    pub(super) outer: Arc<dyn Outer>,
+    pub(super) outer: Arc<dyn OuterState>,
     /// The permanent grants of this thread before this round.
     pub(super) granted: Vec<PermissionRule>,
     /// The permanent grants including later ones.
@@ -34,7 +34,7 @@ pub(super) struct Executor {
     /// The order of calls within a sequence.
     pub(super) order: Order,
     /// The running calls, which a question waits for.
-    pub(super) at_work: AtWork,
+    pub(super) at_work: RunningCalls,
     /// Number of sub-agent calls in the round, which share the remaining budget.
     pub(super) sub_calls: usize,
     /// The end of the turn's time.

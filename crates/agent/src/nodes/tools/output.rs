@@ -12,9 +12,9 @@ const MOST_CHUNKS: usize = 4_096;
 
 /// Emits the output of one call up to a limit, and nothing after the call is answered.
 #[derive(Clone)]
-pub(super) struct Output(Arc<Mutex<Teller>>);
+pub(super) struct Output(Arc<Mutex<OutputSink>>);
 
-struct Teller {
+struct OutputSink {
     cx: Cx,
     id: String,
     tool: String,
@@ -25,7 +25,7 @@ struct Teller {
 impl Output {
     pub(super) fn new(cx: &Cx, id: &str, tool: &str) -> Self {
         let (cx, id, tool) = (cx.clone(), id.to_owned(), tool.to_owned());
-        Self(Arc::new(Mutex::new(Teller { cx, id, tool, bytes: MOST_BYTES, chunks: MOST_CHUNKS })))
+        Self(Arc::new(Mutex::new(OutputSink { cx, id, tool, bytes: MOST_BYTES, chunks: MOST_CHUNKS })))
     }
 
     pub(super) fn emit(&self, chunk: &str) {

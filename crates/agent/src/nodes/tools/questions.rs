@@ -18,7 +18,7 @@ use tracing::Instrument as _;
 
 use super::{
     answer::{AnsweredQuestion, CallResult},
-    execute::NotBegun,
+    execute::StartNotRecorded,
     executor::Executor,
     pending::Pending,
 };
@@ -73,7 +73,7 @@ impl Executor {
 
     /// Returns the questions of the call at `position`, in their order.
     pub(super) async fn questions(&self, position: usize) -> Vec<ToolQuestion> {
-        let nothing = async |_| Err::<ToolQuestion, _>(NodeError::new(NotBegun));
+        let nothing = async |_| Err::<ToolQuestion, _>(NodeError::new(StartNotRecorded));
         let mut questions = Vec::new();
         while let Ok(asked) = self.cx.once(&asks(position, questions.len()), nothing).await {
             questions.push(asked);

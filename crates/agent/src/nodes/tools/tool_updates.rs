@@ -13,7 +13,7 @@ use crate::{AgentState, HasAgent};
 const WRITABLE: [&str; 3] = ["hints", "permissions", "user_id"];
 
 /// The state of the graph, independent of its type.
-pub(super) trait Outer: Send + Sync {
+pub(super) trait OuterState: Send + Sync {
     /// Passes the state to a tool.
     fn give(self: Arc<Self>, cx: ToolCx) -> ToolCx;
 
@@ -23,7 +23,7 @@ pub(super) trait Outer: Send + Sync {
     fn check(&self, update: &Value) -> Result<(), String>;
 }
 
-impl<S: HasAgent> Outer for S {
+impl<S: HasAgent> OuterState for S {
     fn give(self: Arc<Self>, cx: ToolCx) -> ToolCx {
         cx.with_shared(self)
     }

@@ -14,7 +14,7 @@ use crate::{
         shared::ReplayedArgs,
     },
     commands::{
-        diff::{Side, diff_of},
+        diff::{ComparedState, diff_of},
         replay::{
             all::{Cases, Replayer},
             ended, named,
@@ -104,7 +104,7 @@ pub(crate) async fn diff(args: OwnDiffArgs, program: &str, graphs: &GraphSet) ->
     let side = async |name: &str, at: Option<CheckpointId>| {
         let unknown = || location.unknown(name);
         let owned = graphs.owned(location.existing(name)?, name, at, unknown).await?;
-        Side::new(name, owned.open_at(at).state().await?, unknown)
+        ComparedState::new(name, owned.open_at(at).state().await?, unknown)
     };
     diff_of(args.states, side, args.database.json).await
 }

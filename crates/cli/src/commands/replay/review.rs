@@ -23,7 +23,7 @@ use crate::{
         table::print,
         text::{print_note, printable_line},
     },
-    session::approve::answer,
+    session::typed::answer,
 };
 
 /// A decision on a changed case.

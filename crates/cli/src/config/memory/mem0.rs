@@ -10,7 +10,7 @@ use superstep::{
 use crate::{
     config::{
         memory::{Kind, Memory},
-        misfit::Misfit,
+        misfit::InvalidSetting,
         server::{is_loopback, key_in},
     },
     output::exit::{Exit, Failure},
@@ -23,7 +23,7 @@ impl Memory {
     /// Checks that the settings of the server and of the memory are consistent.
     ///
     /// # Errors    The conflict.
-    pub(super) fn check_server(&self) -> Result<(), Misfit> {
+    pub(super) fn check_server(&self) -> Result<(), InvalidSetting> {
         let of_servers = [
             ("base_url", self.base_url.is_some()),
             ("key_env", self.key_env.is_some()),
@@ -34,16 +34,16 @@ impl Memory {
         if self.store != Kind::Mem0 {
             return match of_servers.into_iter().find(|(_, is_given)| *is_given) {
                 Some((field, _)) => {
-                    Err(Misfit::at(&format!("memory.{field}"), "only `store = \"mem0\"` has one"))
+                    Err(InvalidSetting::at(&format!("memory.{field}"), "only `store = \"mem0\"` has one"))
                 }
                 None => Ok(()),
             };
         }
         if self.path.is_some() {
-            return Err(Misfit::at("memory.path", "a Mem0 server has none; it has a `base_url`"));
+            return Err(InvalidSetting::at("memory.path", "a Mem0 server has none; it has a `base_url`"));
         }
         if self.form() == Mem0Form::SelfHosted && self.base_url.is_none() {
-            return Err(Misfit::at("memory.base_url", "which server of your own is it?"));
+            return Err(InvalidSetting::at("memory.base_url", "which server of your own is it?"));
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ struct Argument<'a> {
 
 /// The arguments that a question does not show.
 #[derive(Default)]
-pub(super) struct Unseen<'a> {
+pub(super) struct HiddenArguments<'a> {
     /// Arguments that it does not show in full.
     pub(super) hidden: Vec<(&'a str, &'a Value)>,
     /// Arguments that occur as words of the question, either as arguments or as the tool's own text.
@@ -36,11 +36,11 @@ pub(super) struct Unseen<'a> {
 }
 
 /// Finds the arguments that a question, as printed, does not show.
-pub(super) fn unseen<'a>(question: &str, arguments: Option<&'a Map<String, Value>>) -> Unseen<'a> {
-    let Some(arguments) = arguments else { return Unseen::default() };
+pub(super) fn unseen<'a>(question: &str, arguments: Option<&'a Map<String, Value>>) -> HiddenArguments<'a> {
+    let Some(arguments) = arguments else { return HiddenArguments::default() };
     let whole = printable(&Value::Object(arguments.clone()).to_string());
     if question.contains(&whole) {
-        return Unseen::default();
+        return HiddenArguments::default();
     }
     let argument = |(name, value): (&'a String, &'a Value)| {
         let text = match value {
@@ -71,7 +71,7 @@ pub(super) fn unseen<'a>(question: &str, arguments: Option<&'a Map<String, Value
             hidden.push(other.text.clone());
         }
     }
-    let mut unseen = Unseen::default();
+    let mut unseen = HiddenArguments::default();
     for Argument { name, value, text, is_shown, is_among } in all {
         match is_shown {
             false => unseen.hidden.push((name, value)),
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn names(question: &str, arguments: Value) -> String {
-        let Unseen { hidden, .. } = unseen(question, arguments.as_object());
+        let HiddenArguments { hidden, .. } = unseen(question, arguments.as_object());
         hidden.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
     }
 
@@ -142,7 +142,8 @@ mod tests {
     fn plain_words_of_a_tool_are_repeated_with_their_argument() {
         let arguments =
             json!({"file": "a.txt", "mode": "delete", "count": 3, "why": "", "old": "b", "run": "ls"});
-        let Unseen { hidden, words } = unseen("Keep 3 or delete a.txt?\n-b\nls", arguments.as_object());
+        let HiddenArguments { hidden, words } =
+            unseen("Keep 3 or delete a.txt?\n-b\nls", arguments.as_object());
         assert!(hidden.is_empty());
         assert_eq!(words, [("count", "3".to_owned()), ("mode", "delete".to_owned())]);
     }

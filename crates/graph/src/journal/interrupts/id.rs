@@ -13,7 +13,7 @@ use superstep_engine::NodeName;
 
 use crate::{
     Question,
-    journal::{interrupts::Occasion, task_origin::Origin},
+    journal::{interrupts::QuestionContext, task_origin::Origin},
 };
 
 /// The character between the place of a question and its hash.
@@ -26,8 +26,13 @@ const DIGITS: usize = 16;
 ///
 /// The checkpoint is part of the hash, so that an answer on one branch is not valid for the same question on
 /// another. So is the nonce, for the same question of a thread that was deleted and created again.
-pub(super) fn marked(question: &Question, content: &Value, began: Occasion<'_>, node: &NodeName) -> String {
-    let Occasion { origin: Origin { checkpoint, step, slot, .. }, nonce } = began;
+pub(super) fn marked(
+    question: &Question,
+    content: &Value,
+    began: QuestionContext<'_>,
+    node: &NodeName,
+) -> String {
+    let QuestionContext { origin: Origin { checkpoint, step, slot, .. }, nonce } = began;
     let mut hash = blake3::Hasher::new();
     if let Some(nonce) = nonce {
         hash.update(nonce.as_bytes()).update(&[0]);

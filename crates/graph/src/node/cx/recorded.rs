@@ -14,7 +14,7 @@ use crate::{
     journal::{
         divergence::{Astray, Change},
         interrupts::WaitReason,
-        recorder::{Recorder, ReplayMode, Use, effect},
+        recorder::{NamePurpose, Recorder, ReplayMode, effect},
     },
 };
 
@@ -69,7 +69,7 @@ impl Cx {
         T: Serialize + DeserializeOwned,
         F: Future<Output = T>,
     {
-        let name = &*self.recorder().numbered(self.0.task, Use::Result, name);
+        let name = &*self.recorder().numbered(self.0.task, NamePurpose::Result, name);
         match self.recorder().given(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Live(_) => {
                 if let Some(json) = self.recorder().given_result(name) {
@@ -113,7 +113,7 @@ impl Cx {
     where
         T: Serialize + DeserializeOwned + Default + PartialEq,
     {
-        let name = &*self.recorder().numbered(self.0.task, Use::Result, name);
+        let name = &*self.recorder().numbered(self.0.task, NamePurpose::Result, name);
         self.passes("noted", name);
         let value = match self.recorder().given(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Live(_) => match self.recorder().given_result(name) {
@@ -150,7 +150,7 @@ impl Cx {
     /// # Panics
     /// If `value` cannot be stored as JSON and read back, and the run records.
     pub fn described<T: Serialize + Default + PartialEq>(&self, name: &str, value: &T) {
-        let name = &*self.recorder().numbered(self.0.task, Use::Result, name);
+        let name = &*self.recorder().numbered(self.0.task, NamePurpose::Result, name);
         if self.recorder().is_on() && *value != T::default() {
             let json = encode::to_value(value);
             let json = json.unwrap_or_else(|error| panic!("the description `{name}`: {error}"));
@@ -203,7 +203,7 @@ impl Cx {
             Ok(got) => got,
             Err(error) => return self.unstorable(&format!("the compared value `{name}`"), error).await,
         };
-        let name = &*self.recorder().numbered(self.0.task, Use::Compared, name);
+        let name = &*self.recorder().numbered(self.0.task, NamePurpose::Compared, name);
         self.waits("compared", name).await;
         let recorded = match self.recorder().given(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Adopted(_) => None,
