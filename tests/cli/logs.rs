@@ -5,7 +5,7 @@ use superstep_testing::script::{call, http, txt};
 use crate::support::{Place, ended, serve};
 
 #[tokio::test]
-async fn a_log_shows_what_ran_and_not_what_was_said() {
+async fn a_log_shows_steps_and_no_contents() {
     let place = Place::new();
     let server = serve([
         http(500, &[("retry-after", "0")], "{}"),

@@ -261,7 +261,7 @@ async fn threads_of_all_graphs_are_listed_with_their_status() {
 }
 
 #[tokio::test]
-async fn a_second_input_goes_on_behind_a_finished_thread_and_discards_an_unfinished_one_only_if_asked() {
+async fn a_second_input_continues_a_finished_thread_and_discards_an_unfinished_one_only_with_its_flag() {
     let place = with_an_order().await;
     let unfinished = place.own(&["run", "orders", "--input", SMALL, "--thread", "o"]).await;
     assert_eq!(unfinished.code, Some(5), "{unfinished:?}");

@@ -227,7 +227,7 @@ on_every_store! {
         assert_eq!(stored.len(), 1);
     }
 
-    async fn what_is_permitted_for_good_lifts_no_prohibition(backend: Backend) {
+    async fn a_permanent_grant_does_not_override_a_deny_rule(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Always).await;
         drop(agent);

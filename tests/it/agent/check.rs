@@ -61,7 +61,7 @@ fn events_rebuild_the_text(turn: &Turn) {
 }
 
 /// I5: a started call is ended once; a call that is not started is skipped once; both in call order.
-fn calls_are_told(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
+fn calls_are_reported(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
     let ids = |name: &str| -> Vec<&str> {
         told.iter().filter(|event| event.name == name).map(|event| event.text("id")).collect()
     };
@@ -127,7 +127,7 @@ pub(crate) fn turn(turn: &Turn) {
     let this_turn: Vec<&Message> = turn.of_this_turn().collect();
     calls_are_answered(turn.state.messages.iter());
     events_rebuild_the_text(turn);
-    calls_are_told(&turn.told, &turn.state, &this_turn);
+    calls_are_reported(&turn.told, &turn.state, &this_turn);
     the_end_fits(&turn.state);
 }
 

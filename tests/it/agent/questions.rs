@@ -196,7 +196,7 @@ async fn an_answer_that_is_not_known_to_be_the_users_reaches_no_tool() {
 }
 
 #[tokio::test]
-async fn a_discarded_question_gets_no_answer_any_more_and_the_model_reads_that_nobody_answered() {
+async fn a_discarded_question_takes_no_answer_and_is_reported_to_the_model_as_unanswered() {
     let shared = Shared::default();
     let first = shared.agent([call("c1", "asks", "{}")]).build().unwrap();
     let asked = first.thread("t").ask("go").await.unwrap();

@@ -218,7 +218,7 @@ on_every_store! {
         assert_eq!(agent.thread("t").resume().await.unwrap(), reply);
     }
 
-    async fn a_cancelled_turn_goes_on_from_its_last_model_call(backend: Backend) {
+    async fn a_cancelled_turn_resumes_from_its_last_model_call(backend: Backend) {
         let (scenario, kit) = (Scenario::new([]).tools(&["hang"]), Kit::default());
         let (agent, _) = program(&scenario, &kit, backend.open(), [call("c1", "hang", "{}")]);
         let config = t();
@@ -242,7 +242,7 @@ on_every_store! {
         );
     }
 
-    async fn a_turn_goes_on_from_its_last_model_call_whatever_was_replayed(backend: Backend) {
+    async fn a_turn_resumes_from_its_last_model_call_after_any_replay(backend: Backend) {
         let (scenario, kit) = (sending(), Kit::default());
         let refused = || http(400, &[], r#"{"error":{"message":"no"}}"#);
         let (agent, _) = program(&scenario, &kit, backend.open(), [txt("one"), refused()]);
@@ -286,7 +286,7 @@ on_every_store! {
         assert_eq!(kit.n("send"), 0);
     }
 
-    async fn a_discarded_round_keeps_its_results_and_says_of_the_others_whether_they_began(backend: Backend) {
+    async fn a_discarded_round_retains_its_results_and_reports_which_others_began(backend: Backend) {
         let kit = Kit::default();
         let scenario = Scenario::new([]).tools(&["echo", "deaf", "add"]);
         let batch = calls([("c0", "echo", r#"{"x":"1"}"#), ("c1", "deaf", "{}"), ("c2", "add", r#"{"a":1,"b":2}"#)]);

@@ -205,7 +205,7 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), effects.load(Ordering::SeqCst)), ("stop paid 1000000 end", 1));
     }
 
-    async fn a_drained_graph_that_would_leave_goes_on_where_it_was(backend: Backend) {
+    async fn a_drained_graph_that_would_leave_resumes_where_it_was(backend: Backend) {
         let calls = Calls::default();
         let make = || {
             let mut inner = StateGraph::<Plain>::new("inner");

@@ -114,7 +114,7 @@ on_every_store! {
         assert_eq!((names(&found.next).as_str(), found.values.said().as_str()), ("hangs", "stop"));
     }
 
-    async fn a_cancel_beside_a_question_is_heard_and_the_question_can_still_be_answered(backend: Backend) {
+    async fn a_cancel_beside_a_question_takes_effect_and_the_question_can_still_be_answered(backend: Backend) {
         let make = |slow: bool, inside: bool| {
             let mut graph = StateGraph::<Plain>::new("asks");
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await));

@@ -16,7 +16,7 @@ enum Then {
 }
 
 on_every_store! {
-    async fn a_subgraph_that_waits_goes_on_after_an_update_of_its_caller(backend: Backend) {
+    async fn a_subgraph_that_waits_resumes_after_an_update_of_its_caller(backend: Backend) {
         for (nth, persistence) in [Persistence::PerTask, Persistence::PerNode].into_iter().enumerate() {
             for way in ["command", "update", "two updates", "prune"] {
                 let calls = Calls::default();
@@ -61,7 +61,7 @@ on_every_store! {
         }
     }
 
-    async fn a_subgraph_that_was_changed_from_outside_goes_on_after_an_update_of_its_caller(backend: Backend) {
+    async fn a_subgraph_with_an_external_update_resumes_after_an_update_of_its_caller(backend: Backend) {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls)));
         make().thread("t").run(say("in")).await.unwrap();

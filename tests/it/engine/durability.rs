@@ -142,14 +142,14 @@ on_every_store! {
         }
     }
 
-    async fn exit_mode_keeps_what_is_ephemeral_for_the_next_superstep(backend: Backend) {
+    async fn exit_mode_retains_ephemeral_values_for_the_next_superstep(backend: Backend) {
         let graph = backend.keep(hinted());
         graph.thread("t").durability(Durability::Exit).break_before(["b"]).run(Hinted::update()).await.unwrap();
         let end = backend.keep(hinted()).thread("t").durability(Durability::Exit).resume().await.unwrap();
         assert_eq!(end.state.heard, ["a: ", "b: hot", "c: "]);
     }
 
-    async fn exit_mode_keeps_questions_keys_and_who_ran_last(backend: Backend) {
+    async fn exit_mode_retains_questions_keys_and_the_last_nodes(backend: Backend) {
         let keys = Arc::new(Mutex::new(Vec::new()));
         let asking = || {
             let mut graph = StateGraph::<Plain>::new("asking");

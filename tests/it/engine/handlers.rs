@@ -227,7 +227,7 @@ on_every_store! {
         assert_eq!(end.state.said(), "a z U c j");
     }
 
-    async fn a_handler_that_was_told_is_told_again_beside_a_command(backend: Backend) {
+    async fn a_handler_with_its_failure_receives_it_again_beside_a_command(backend: Backend) {
         let calls = Calls::default();
         let graph = || {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -308,7 +308,7 @@ on_every_store! {
     }
 
     /// The node may finish after a cancellation and fails; its handler may not, and waits.
-    async fn a_handler_that_a_cancel_keeps_from_starting_is_left_to_run(backend: Backend) {
+    async fn a_handler_that_a_cancel_prevents_from_starting_stays_pending(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");
         let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {

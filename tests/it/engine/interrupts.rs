@@ -234,7 +234,7 @@ on_every_store! {
         assert_eq!(graph.thread("t").answer("q", "yes").resume().await.unwrap().state.said(), "yes");
     }
 
-    async fn two_questions_under_one_key_fail_their_node_and_one_asked_twice_is_one(backend: Backend) {
+    async fn two_questions_under_one_key_fail_their_node_and_a_repeated_one_counts_once(backend: Backend) {
         let make = |items: [i64; 2]| {
             let mut graph = StateGraph::<Plain>::new("g");
             let ask = graph.add_node("ask", move |_: Plain, cx: Cx| async move {

@@ -179,7 +179,7 @@ on_every_store! {
         assert_eq!(tell(&graph, "g", at(a)).await.0, "[a_<a>_g_<a,g>]");
     }
 
-    async fn a_task_that_is_done_before_its_superstep_is_has_told_the_memory(backend: Backend) {
+    async fn a_task_that_ends_before_its_superstep_has_updated_the_memory(backend: Backend) {
         for way in ["resume", "update", "fork"] {
             let repaired = works();
             let graph = || backend.keep(caller(false, &repaired));

@@ -107,7 +107,7 @@ on_every_store! {
         assert!(keys.iter().all(|key| key.ends_with("/charge")), "{keys:?}");
     }
 
-    async fn it_is_stored_before_the_node_goes_on_and_not_done_again_after_a_crash(backend: Backend) {
+    async fn it_is_stored_before_the_node_continues_and_not_repeated_after_a_crash(backend: Backend) {
         let (outside, stuck) = (Outside::default(), Stuck::default());
         let make = |crashes: bool| {
             let (outside, stuck) = (outside.clone(), stuck.clone());
@@ -156,7 +156,7 @@ on_every_store! {
         assert_eq!(outside.all(), ["first", "second"]);
     }
 
-    async fn the_answers_are_kept_when_something_is_done_after_them(backend: Backend) {
+    async fn the_answers_are_retained_beside_later_effects(backend: Backend) {
         let (outside, stuck) = (Outside::default(), Stuck::default());
         let make = |crashes: bool| {
             let (outside, stuck) = (outside.clone(), stuck.clone());
@@ -179,7 +179,7 @@ on_every_store! {
         assert_eq!(outside.all(), ["charge"]);
     }
 
-    async fn a_failure_for_good_keeps_it_and_so_does_a_cancel(backend: Backend) {
+    async fn a_permanent_failure_and_a_cancel_retain_it(backend: Backend) {
         let outside = Outside::default();
         let make = |end: &'static str| {
             let outside = outside.clone();
@@ -210,7 +210,7 @@ on_every_store! {
         assert_eq!(outside.all(), ["charge"]);
     }
 
-    async fn an_error_is_not_kept(backend: Backend) {
+    async fn an_error_is_not_stored(backend: Backend) {
         let outside = Outside::default();
         let tries = outside.clone();
         let graph = backend.keep(one(move |cx| {
@@ -378,7 +378,7 @@ async fn spawned_work_of_a_node_cannot_use_once() {
 }
 
 on_every_store! {
-    async fn stored_answers_that_are_no_json_are_told(backend: Backend) {
+    async fn stored_answers_that_are_not_json_are_errors(backend: Backend) {
         let store = backend.open();
         let graph = one(async |cx: Cx| Ok(say(&cx.interrupt::<String>("q", ()).await)));
         let graph = graph.with_checkpointer(store.clone());

@@ -156,7 +156,7 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("b U a k M N", "m n n m"));
     }
 
-    async fn a_deferred_node_that_has_begun_keeps_its_answers_and_what_it_did_once(backend: Backend) {
+    async fn a_deferred_node_that_has_begun_retains_its_answers_and_effects(backend: Backend) {
         let charges = Calls::default();
         let graph = || {
             let mut graph = StateGraph::<Plain>::new("g");

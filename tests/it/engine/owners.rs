@@ -93,7 +93,7 @@ on_every_store! {
         }
     }
 
-    async fn another_version_of_a_graph_goes_on_and_says_so(backend: Backend) {
+    async fn another_version_of_a_graph_resumes_and_reports_it(backend: Backend) {
         let versions = [None, Some("1"), Some("2"), Some("1")];
         for version in versions {
             let graph = backend.keep(named("g", version));
@@ -104,7 +104,7 @@ on_every_store! {
         }
     }
 
-    async fn a_thread_of_an_older_program_is_whoevers_goes_on_with_it(backend: Backend) {
+    async fn a_thread_of_an_older_program_belongs_to_the_graph_that_resumes_it(backend: Backend) {
         let store = backend.open();
         let old = Commit {
             parent: None,

@@ -249,7 +249,7 @@ on_every_store! {
         assert_eq!(end.state.said(), "in a b");
     }
 
-    async fn a_stream_that_nobody_polls_runs_nothing(backend: Backend) {
+    async fn a_stream_that_is_not_polled_runs_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         drop(graph.thread("t").stream(say("in"), [StreamMode::Updates]));
         let stream = graph.thread("t").stream(say("in"), [StreamMode::Updates]);

@@ -328,7 +328,7 @@ on_every_store! {
         assert_eq!((calls.named("a"), calls.named("b")), (4, 4));
     }
 
-    async fn two_graphs_that_one_task_calls_at_once_both_come_to_their_questions(backend: Backend) {
+    async fn two_graphs_that_one_task_calls_at_once_both_reach_their_questions(backend: Backend) {
         let calls = Calls::default();
         let make = || {
             let sub = asking(&calls);

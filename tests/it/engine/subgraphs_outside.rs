@@ -178,7 +178,7 @@ on_every_store! {
         assert!(superstep::error::chain(&error).contains("SS154"), "{error}");
     }
 
-    async fn a_cancelled_run_cancels_its_subgraph_which_goes_on_later(backend: Backend) {
+    async fn a_cancelled_run_cancels_its_subgraph_which_resumes_later(backend: Backend) {
         let (stuck, calls) = (Stuck::default(), Calls::default());
         let make = |stuck: Option<Stuck>| {
             let mut sub = StateGraph::<Plain>::new("sub");
@@ -231,7 +231,7 @@ on_every_store! {
         assert_eq!(calls.all(), "p a");
     }
 
-    async fn a_failure_in_a_subgraph_is_its_nodes_and_it_goes_on_after_what_was_done(backend: Backend) {
+    async fn a_failure_in_a_subgraph_is_its_nodes_and_it_resumes_after_the_finished_tasks(backend: Backend) {
         let calls = Calls::default();
         let make = |works: bool| {
             let mut sub = StateGraph::<Plain>::new("sub");

@@ -89,7 +89,7 @@ on_every_store! {
         assert_eq!(h(&graph).await, []);
     }
 
-    async fn what_a_prune_keeps_is_as_before(backend: Backend) {
+    async fn retained_checkpoints_are_unchanged_by_a_prune(backend: Backend) {
         let keeps = [
             (Retention::Last(3), &[10, 9, 8][..]),
             (Retention::Last(0), &[10]),
@@ -116,7 +116,7 @@ on_every_store! {
         }
     }
 
-    async fn what_a_prune_keeps_remembers_how_it_was_asked(backend: Backend) {
+    async fn retained_checkpoints_of_a_prune_have_their_questions(backend: Backend) {
         let graph = line(&["a", "b"]).with_checkpointer(backend.open());
         for who in ["first", "second"] {
             graph.thread("t").metadata("who", who).run(say("1")).await.unwrap();
@@ -134,7 +134,7 @@ on_every_store! {
         assert_eq!(who().await, both[..1]);
     }
 
-    async fn a_prune_by_time_keeps_what_is_younger(backend: Backend) {
+    async fn a_prune_by_time_retains_younger_checkpoints(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         for (input, now) in [("1", 1_000), ("2", 2_000), ("3", 3_000)] {
             let clock = std::sync::Arc::new(superstep::clock::TokioClock::starting_at(now));

@@ -136,7 +136,7 @@ on_every_store! {
         assert_eq!(h(&graph).await, stored);
     }
     /// `p` had an effect and an answer. Both updates give it another slot.
-    async fn a_task_that_stays_keeps_what_it_did_once_and_was_answered(backend: Backend) {
+    async fn a_task_that_stays_retains_its_effects_and_answers(backend: Backend) {
         let (calls, paid) = (Calls::default(), Calls::default());
         let graph = || {
             let mut graph = StateGraph::<Plain>::new("g");

@@ -28,7 +28,7 @@ cases![
     a_missing_commit_is_none,
     an_imported_thread_is_like_the_exported_one,
     line_breaks_in_json_are_spaces,
-    an_imported_thread_goes_on_under_the_next_ids,
+    an_imported_thread_continues_under_the_next_ids,
     a_pruned_thread_is_imported_with_its_ids,
     subgraphs_are_imported_with_their_thread,
     an_imported_thread_may_have_another_name,
@@ -201,7 +201,7 @@ async fn line_breaks_in_json_are_spaces(store: Store) {
     assert!(text.contains("\"update\":[1,  2]}\n"), "{text}");
 }
 
-async fn an_imported_thread_goes_on_under_the_next_ids(store: Store) {
+async fn an_imported_thread_continues_under_the_next_ids(store: Store) {
     let thread = ThreadId::from("t");
     rich(&store, &thread).await;
     moved(&store, &thread).await;
