@@ -204,6 +204,32 @@ async fn a_thread_that_worked_in_two_folders_is_copied_pruned_and_deleted_in_bot
 }
 
 #[tokio::test]
+async fn a_damaged_thread_is_deleted_with_its_files_in_the_folders_where_its_user_ran_it() {
+    for (user, is_whole) in [("ada", false), ("mallory", true)] {
+        let place = Place::new();
+        let [a, b] = in_two_folders(&place, user).await;
+        let db = place.work().join("all.db");
+        let ada = async |args: &[&str]| {
+            ended(&mut place.command_of("ada", &[args, &["--db", "all.db"]].concat())).await
+        };
+        // Every step of every checkpoint.
+        let mut bytes = std::fs::read(&db).unwrap();
+        let head = br#"{"step":"#;
+        let steps: Vec<_> =
+            (0..bytes.len() - head.len()).filter(|at| bytes[*at..].starts_with(head)).collect();
+        assert!(!steps.is_empty());
+        for at in steps {
+            bytes[at] = b'!';
+        }
+        std::fs::write(&db, bytes).unwrap();
+        let state = ada(&["state", "t"]).await;
+        assert!(state.code == Some(4) && state.stderr.contains("SS304: "), "{state:?}");
+        ada(&["delete", "t", "--yes"]).await.ok();
+        assert_eq!([has_files(&a, "t"), has_files(&b, "t")], [is_whole; 2], "{user}");
+    }
+}
+
+#[tokio::test]
 async fn folders_that_only_the_database_names_are_left_alone() {
     let place = Place::new();
     let [a, b] = in_two_folders(&place, "mallory").await;

@@ -48,9 +48,7 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
         let folders = match location.folders_of(&*store, &thread.as_str().into()).await {
             // A missing folder has no results, and a folder that only the database names is not touched.
             Ok((folders, _)) => folders,
-            // It is damaged, so its folder is unknown.
-            Err(_) if location.has_own_db() && !location.has_own_cwd() => Vec::new(),
-            Err(_) => vec![location.cwd.clone()],
+            Err(_) => location.folders_of_damaged(&decided),
         };
         store.delete(&thread.as_str().into()).await?;
         decided.forget()?;

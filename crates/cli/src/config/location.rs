@@ -131,15 +131,30 @@ impl Location {
         for (cwd, is_known) in named {
             match folder(cwd.as_ref()) {
                 Ok(real) if folders.contains(&real) => {}
-                // A link in its path would lead to another folder.
-                // The files of a folder with a database of its own may be those of that database's threads.
-                Ok(real) if is_known && real.as_os_str() == cwd.as_str() && !self.is_of_other(&real) => {
-                    folders.push(real);
-                }
-                _ => others = true,
+                _ => match self.own_folder(&cwd).filter(|_| is_known) {
+                    Some(real) => folders.push(real),
+                    None => others = true,
+                },
             }
         }
         Ok((folders, others))
+    }
+
+    /// Returns the folders of a thread that cannot be read: the named one or that of the database, and those that still exist
+    /// in which the user ran it on this machine.
+    pub(crate) fn folders_of_damaged(&self, decided: &Decided) -> Vec<PathBuf> {
+        if !self.has_own_db() {
+            return vec![self.cwd.clone()];
+        }
+        let named = self.has_own_cwd().then(|| self.cwd.clone());
+        named.into_iter().chain(decided.folders().iter().filter_map(|cwd| self.own_folder(cwd))).collect()
+    }
+
+    /// Returns a folder that is remembered, if it exists and its files belong to the threads of this database.
+    fn own_folder(&self, cwd: &str) -> Option<PathBuf> {
+        // A link in its path would lead to another folder.
+        // The files of a folder with a database of its own may be those of that database's threads.
+        folder(cwd.as_ref()).ok().filter(|real| real.as_os_str() == cwd && !self.is_of_other(real))
     }
 
     /// Returns the error for a folder that only the database names.
