@@ -50,14 +50,20 @@ fn input(word: &str) -> WorkUpdate {
     Work::update().log([word.to_owned()])
 }
 
+/// Returns the seeds of a test: `count` of them, or as many as `SUPERSTEP_SIM_SEEDS` says.
+fn seeds(count: u64) -> Options {
+    let count = std::env::var("SUPERSTEP_SIM_SEEDS").map_or(count, |text| text.parse().unwrap());
+    Options::seeds(0..count)
+}
+
 /// Returns the seeds of a test that must reach every place.
 fn many() -> Options {
-    Options::default()
+    seeds(400)
 }
 
 /// Asserts crashes at every place, which one seed alone does not reach.
 fn crashed_everywhere(report: &Report) {
-    if report.seeds >= 2_000 {
+    if report.seeds > 1 {
         assert_eq!(report.never_crashed_at(), Vec::<&CrashPoint>::new(), "{report}");
         assert!(report.crashes > report.seeds, "{report}");
         assert!(report.executions > report.seeds * report.plain_executions, "{report}");
@@ -320,7 +326,9 @@ fn nested(_: &Sim) -> CompiledGraph<Work> {
 #[test]
 fn nested_subgraphs_end_alike_after_any_crash() {
     let answer = |asked: &Interrupt| Some(asked.id.len().into());
-    crashed_everywhere(&sim::check(Options { answer, ..many() }, nested, [input("one"), input("two")]));
+    // It has several times as many places as the others.
+    let options = Options { answer, ..seeds(2_000) };
+    crashed_everywhere(&sim::check(options, nested, [input("one"), input("two")]));
 }
 
 #[test]
@@ -340,7 +348,7 @@ fn questions_end_alike_answered_in_any_order_and_after_any_crash() {
 #[test]
 fn breakpoints_do_not_change_the_end() {
     let config = RunOptions::new().break_before(["*"]).break_after(["b1"]);
-    let options = Options { run: config, ..Options::seeds(0..200) };
+    let options = Options { run: config, ..seeds(50) };
     assert!(sim::check(options, appends, [input("go")]).crashes > 0);
 }
 
@@ -349,7 +357,7 @@ fn a_run_that_stores_as_it_goes_or_at_its_end_ends_alike_after_any_crash() {
     let answer = |asked: &Interrupt| Some(asked.key.len().into());
     for durability in [Durability::Async, Durability::Exit] {
         let config = RunOptions::new().durability(durability);
-        let options = || Options { run: config.clone(), answer, ..Options::seeds(0..300) };
+        let options = || Options { run: config.clone(), answer, ..seeds(60) };
         let reports = [
             sim::check(options(), fan_out, [input("one"), input("two")]),
             sim::check(options(), retrying_loop, [input("go")]),
@@ -386,7 +394,7 @@ fn appends_of_siblings_have_one_order_for_any_completion_order() {
 #[test]
 fn a_limit_of_tasks_at_a_time_does_not_change_the_end() {
     let config = RunOptions::new().max_concurrency(2);
-    sim::check(Options { run: config, ..Options::seeds(0..400) }, fan_out, [input("go")]);
+    sim::check(Options { run: config, ..seeds(100) }, fan_out, [input("go")]);
 }
 
 #[test]
