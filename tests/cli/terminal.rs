@@ -154,6 +154,44 @@ async fn input_typed_before_a_question_does_not_answer_it() {
 }
 
 #[tokio::test]
+async fn a_form_of_a_call_that_another_process_left_is_filled_in_at_the_terminal() {
+    let place = Place::new();
+    let bank = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/mcp/elicit.sh");
+    let rule = "[[permissions]]\ntool = \"bank_*\"\nthen = \"allow\"";
+    let env = "{ SEEN = \"seen\", ASKS = \"Which account?\" }";
+    let toml = format!("{rule}\n[mcp.bank]\ncommand = \"sh\"\nargs = [\"{bank}\"]\nenv = {env}\n");
+    place.file("agent.toml", &toml);
+    let server = serve([call("c1", "bank_pay", r#"{"sum":5}"#), txt("paid")]).await;
+    let url = server.base_url();
+    let run = ["run", "go", "--thread", "t", "--config", "agent.toml", "--base-url", &url, "--model", "m"];
+    let asked = place.run(&run).await;
+    assert_eq!(asked.code, Some(6), "{asked:?}");
+    let form = "Answer this?";
+    let resume = ["resume", "t", "-q", "--config", "agent.toml"];
+    // The first person leaves before the form is complete, and it still waits.
+    let mut terminal = Terminal::start(&place, &resume);
+    terminal.sees("Which account?").await;
+    terminal.sees(form).await;
+    terminal.types("a");
+    terminal.sees("account [string; characters, at least 2; required]:").await;
+    terminal.interrupts();
+    terminal.ends().await;
+    let mut terminal = Terminal::start(&place, &resume);
+    terminal.sees(form).await;
+    terminal.types("a");
+    terminal.sees("account [").await;
+    terminal.types("x");
+    terminal.sees("account [").await;
+    terminal.types("main");
+    terminal.sees(r#"Send {"account":"main"}? [y/n]"#).await;
+    terminal.types("y");
+    assert_eq!(terminal.ends().await.ok().stdout, "paid\n");
+    let seen = std::fs::read_to_string(place.work().join("seen")).unwrap();
+    assert_eq!(seen.lines().last(), Some(r#"{"action":"accept","content":{"account":"main"}}"#));
+    server.check().unwrap();
+}
+
+#[tokio::test]
 async fn a_line_that_stands_elsewhere_in_the_question_is_not_taken_for_shown() {
     let place = Place::new();
     // Below the shown lines, and a part of one of them.

@@ -276,8 +276,13 @@ on_every_store! {
         let here = make().thread("t").at(fork.checkpoint.unwrap());
         let second = here.clone().answer(&id, "C").resume().await.unwrap();
         assert_eq!(second.interrupts[0].key, "b");
-        let end = here.answer(&second.interrupts[0].id, "D").resume().await.unwrap();
+        let answered = here.answer(&second.interrupts[0].id, "D");
+        let end = answered.resume().await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "CD"));
+        // The same handle again: its checkpoint is no longer the head, so it would be a fork, which has not asked yet.
+        let again = failed(answered.resume().await);
+        assert!(matches!(again, RunError::UnknownInterrupt { .. } | RunError::ChangedQuestion(_)), "{again}");
+        assert_eq!(head(&make()).await.values.said(), "CD", "nothing was begun");
     }
 }
 

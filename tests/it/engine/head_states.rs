@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use superstep::{
-    CheckpointId, Checkpointer, CompiledGraph, END, START, StateGraph, ThreadId, checkpoint::LoadedHead,
-    sqlite::SqliteCheckpointer,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, END, NodeError, START, StateGraph, ThreadId,
+    checkpoint::LoadedHead, sqlite::SqliteCheckpointer,
 };
 
 use crate::support::{Plain, line, on_every_store, say, sayer};
@@ -67,6 +67,25 @@ on_every_store! {
         other.thread("t").replay().run().await.unwrap().assert_same();
         assert!(graph.thread("t").run(say("3")).await.is_err(), "nor does it any longer belong to this one");
         assert_eq!(said(&other, "3").await, "1 a b 2 a b 3 a b");
+    }
+
+    async fn a_message_to_a_remembered_thread_is_read_by_its_next_run_once(backend: Backend) {
+        let store = backend.open();
+        let mut graph = StateGraph::<Plain>::new("reads");
+        let reads = graph.add_node("reads", async |state: Plain, cx: Cx| {
+            let found = cx.inbox(u64::try_from(state.x)?).await?;
+            let last = found.last().map_or(state.x, |last| last.number as i64);
+            Ok::<_, NodeError>(say(&format!("read {}", found.len())).x(last))
+        });
+        graph.add_edge(START, reads);
+        graph.add_edge(reads, END);
+        let graph = graph.compile().unwrap().with_checkpointer(store.clone());
+        assert_eq!(said(&graph, "1").await, "1 read 0");
+        graph.thread("t").post("now").await.unwrap();
+        assert!(is_remembered(&*store).await, "the inbox is a thread of its own");
+        assert_eq!(said(&graph, "2").await, "1 read 0 2 read 1");
+        assert_eq!(said(&graph, "3").await, "1 read 0 2 read 1 3 read 0");
+        graph.thread("t").replay().run().await.unwrap().assert_same();
     }
 
     async fn another_graph_of_the_same_state_folds_the_thread_itself(backend: Backend) {

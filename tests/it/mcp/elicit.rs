@@ -153,6 +153,29 @@ async fn an_answer_reaches_the_server_in_another_process() {
 }
 
 #[tokio::test]
+async fn a_fork_of_the_checkpoint_that_asks_calls_the_server_anew_and_has_an_answer_of_its_own() {
+    let bank = Bank::new(&[]);
+    let asked = bank.asked().await;
+    let (waits, old) = (asked.checkpoint.unwrap(), asked.interrupts[0].id.clone());
+    bank.gets("cancelled", 1).await;
+    let fork = bank.program([]).await.thread("t").at(waits).resume().await.unwrap();
+    let new = fork.interrupts[0].id.clone();
+    assert_ne!(new, old);
+    bank.gets("cancelled", 2).await;
+    let late = bank.program([]).await.thread("t").answer(&old, main_account()).resume().await.unwrap_err();
+    assert!(matches!(late, RunError::UnknownInterrupt { .. } | RunError::ChangedQuestion(_)), "{late}");
+    let next = bank.program([txt("paid")]).await;
+    next.thread("t").answer(&new, main_account()).resume().await.unwrap();
+    assert_eq!(results(&next).await, [format!("{AGAIN}{ACCEPTED}")]);
+    // Once for each question, and once with the answer.
+    assert_eq!(bank.seen().iter().filter(|seen| *seen == "pay").count(), 3);
+    // The first branch still has its own question.
+    let first = next.graph().thread("t").at(waits).state().await.unwrap();
+    assert!(first.tasks.iter().any(|task| task.interrupts.iter().any(|asked| asked.id == old)), "{first:?}");
+    next.graph().thread("t").replay().run().await.unwrap().assert_same();
+}
+
+#[tokio::test]
 async fn an_invalid_answer_is_requested_again_and_not_sent() {
     let bank = Bank::new(&[]);
     bank.asked().await;

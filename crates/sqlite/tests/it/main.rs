@@ -10,6 +10,7 @@ mod format;
 mod groups;
 mod lease;
 mod opening;
+mod power;
 mod records;
 mod size;
 mod store;
