@@ -41,13 +41,18 @@ deny:
 # Threads that were written to do harm, all 512 kinds; the tests try eight.
 forgeries n="512":
     SUPERSTEP_FORGERIES={{n}} cargo test -p superstep-cli --all-features --test cli -- forged
-# Flips every bit of a small database, one after the other, which takes some minutes; the tests try some of them.
-bits:
-    SUPERSTEP_EVERY_BIT=1 cargo test --release -p superstep-sqlite --test it -- bits --nocapture
+# Flips every bit of a small database, or each nth, one after the other, which takes long; the tests try some of them.
+bits nth="1":
+    SUPERSTEP_EVERY_BIT={{nth}} cargo test --release -p superstep-sqlite --test it -- bits --nocapture
 
 # Flips bits in the stored rows of a thread before every command; the tests try a dozen for each.
 rot n="500":
     SUPERSTEP_ROT={{n}} cargo test -p superstep-cli --all-features --test cli -- rot
+
+# Simulated crashes of each graph under so many seeds; the tests try a few hundred.
+seeds n="2000":
+    SUPERSTEP_SIM_SEEDS={{n}} cargo test -p superstep --all-features --test it -- simulation
+
 # Other programs that swap folders for links and edit files at the same time, for some minutes; the tests do it for a moment.
 races times="200":
     SUPERSTEP_RACES={{times}} cargo test --release -p superstep-tools --all-features --lib -- racing --nocapture

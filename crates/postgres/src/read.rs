@@ -359,14 +359,18 @@ impl<'a> Reader<'a> {
         if let Some(first) = answers.path.first() {
             return Ok(Some(first));
         }
-        // The checkpoint was pruned, if the number of missing ones is correct, and it is one of them.
-        let is_pruned = !self.row.is_whole()
-            && id < head
-            && !self.history(&History::default()).await?.iter().any(|meta| meta.id == id);
-        match is_pruned {
+        match self.was_pruned(id).await? {
             true => Ok(None),
             false => Err(error::missing(&self.database.place, self.thread, id, "its row").into()),
         }
+    }
+
+    /// Returns whether a checkpoint whose row was not found was pruned: if the number of missing ones is correct, and it is
+    /// one of them.
+    async fn was_pruned(&self, id: CheckpointId) -> Result<bool, Failed> {
+        Ok(!self.row.is_whole()
+            && id < self.row.head()
+            && !Box::pin(self.history(&History::default())).await?.iter().any(|meta| meta.id == id))
     }
 
     /// Reads the path to a state: the tasks that the checkpoint applied, the nearest snapshot, and the updates since.
@@ -613,7 +617,7 @@ impl<'a> Reader<'a> {
                 .into());
             }
         }
-        if self.row.is_whole() && !is_behind {
+        if !is_behind && !self.was_pruned(id_of(behind)).await? {
             return Err(lost());
         }
         let newest = children.iter().find_map(|row| {
@@ -634,17 +638,20 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads the history. A thread that was never pruned must have every checkpoint; others must have the recorded number.
+    /// Reads the history. A thread that was never pruned must have every checkpoint; others must have the recorded number, and
+    /// those that a part of the history lacks must be missing in the whole.
     pub(crate) async fn history(&self, range: &History) -> Result<Vec<CheckpointMeta>, Failed> {
         let lost = || Failed::from(error::lost_rows(&self.database.place, self.thread));
         let head = self.row.head().0;
         let from_head = range.before.is_none_or(|before| before.0 > head);
-        let mut next = range.before.map_or(head, |before| before.0.saturating_sub(1).min(head));
+        let start = range.before.map_or(head, |before| before.0.saturating_sub(1).min(head));
         // Includes checkpoints after the head, so that they are detected.
-        let mut newest = if from_head { i64::MAX } else { column_of(CheckpointId(next)).unwrap_or_default() };
+        let mut newest =
+            if from_head { i64::MAX } else { column_of(CheckpointId(start)).unwrap_or_default() };
         let limit = range.limit.unwrap_or(usize::MAX);
-        let (mut found, mut seen) = (Vec::new(), 0);
-        while found.len() < limit {
+        let (mut found, mut seen, mut next) = (Vec::new(), 0, start);
+        let (mut has_gaps, mut has_ended) = (false, false);
+        while found.len() < limit && !has_ended {
             // Few rows if few are wanted, unless they are searched.
             let page = i64::try_from(limit).unwrap_or(PAGE).clamp(if seen == 0 { 1 } else { PAGE }, PAGE);
             let mut query = Query::new();
@@ -667,6 +674,7 @@ impl<'a> Reader<'a> {
                 if id == 0 || id > next || (must_be_next && id != next) {
                     return Err(lost());
                 }
+                has_gaps |= id != next;
                 (next, seen) = (id - 1, seen + 1);
                 if found.len() < limit {
                     found.extend(
@@ -675,15 +683,20 @@ impl<'a> Reader<'a> {
                 }
             }
             newest = column_of(CheckpointId(next)).unwrap_or_default();
-            if (rows.len() as i64) < page {
-                let has_all = match self.row.is_whole() {
-                    true => next == 0,
-                    false => !from_head || seen == self.row.checkpoints,
-                };
-                return if has_all || found.len() == limit { Ok(found) } else { Err(lost()) };
-            }
+            has_ended = (rows.len() as i64) < page;
         }
-        Ok(found)
+        let is_complete = if self.row.is_whole() {
+            next == 0 || found.len() == limit
+        } else if has_ended && from_head {
+            seen == self.row.checkpoints
+        } else if has_gaps || (has_ended && next > 0) {
+            let here = if has_ended { 1..=start } else { next + 1..=start };
+            let whole = Box::pin(self.history(&History::default())).await?;
+            whole.iter().filter(|meta| here.contains(&meta.id.0)).count() as i64 == seen
+        } else {
+            true
+        };
+        if is_complete { Ok(found) } else { Err(lost()) }
     }
 
     fn damaged(

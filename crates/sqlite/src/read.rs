@@ -65,8 +65,10 @@ fn applied_by() -> String {
 /// The SQL that tests for a checkpoint with this key.
 const EXISTS: &str = "SELECT 1 FROM checkpoints WHERE key = ?1";
 
-const BRANCHED: &str =
-    "SELECT count(*) FROM checkpoints INDEXED BY branches WHERE thread = ?1 AND parent <> id - 1";
+/// The SQL that counts the checkpoints in the index of branches whose rows have the same parent.
+const BRANCHED: &str = "SELECT count(DISTINCT own.key)
+     FROM checkpoints AS branch INDEXED BY branches JOIN checkpoints AS own ON own.key = branch.key
+     WHERE branch.thread = ?1 AND branch.parent <> branch.id - 1 AND +own.parent = branch.parent";
 
 fn records() -> String {
     format!(
@@ -269,12 +271,19 @@ impl Reader<'_> {
         if let Some(meta) = self.meta(id)? {
             return Ok(Some(meta));
         }
-        // The checkpoint was pruned, if the number of missing ones is correct, and it is one of them: the search for a row
-        // may miss it.
-        let is_pruned = !self.row.is_whole()
-            && id < head
-            && !self.history(&History::default())?.iter().any(|meta| meta.id == id);
-        if is_pruned { Ok(None) } else { Err(error::missing(self.place, self.thread, id, "its row")) }
+        if self.was_pruned(id)? {
+            Ok(None)
+        } else {
+            Err(error::missing(self.place, self.thread, id, "its row"))
+        }
+    }
+
+    /// Returns whether a checkpoint whose row was not found was pruned: if the number of missing ones is correct, and it is
+    /// one of them. All rows are read, because the search for one may miss it.
+    fn was_pruned(&self, id: CheckpointId) -> Result<bool, CheckpointError> {
+        Ok(!self.row.is_whole()
+            && id < self.row.head
+            && !self.history(&History::default())?.iter().any(|meta| meta.id == id))
     }
 
     /// Reads a checkpoint as it was committed.
@@ -360,41 +369,49 @@ impl Reader<'_> {
     }
 
     /// Reads the history. A thread that was never pruned must have every checkpoint; others must have the
-    /// recorded number.
+    /// recorded number, and those that a part of the history lacks must be missing in the whole.
     pub(crate) fn history(&self, range: &History) -> Result<Vec<CheckpointMeta>, CheckpointError> {
         let head = self.row.head.0;
         let from_head = range.before.is_none_or(|before| before.0 > head);
-        let mut next = range.before.map_or(head, |before| before.0.saturating_sub(1).min(head));
+        let start = range.before.map_or(head, |before| before.0.saturating_sub(1).min(head));
         // Includes checkpoints after the head, so that they are detected.
         let newest = match from_head {
             true => Some(self.row.key.last()),
-            false => self.row.key.checkpoint(CheckpointId(next)),
+            false => self.row.key.checkpoint(CheckpointId(start)),
         };
         let mut history = self.prepare(&history())?;
         let mut rows = history
             .query(params![self.row.key.first(), self.row.key.first(), newest])
             .map_err(|cause| self.refused(cause))?;
         let lost = || error::lost_rows(self.place, self.thread, "checkpoints");
-        let (mut found, mut seen) = (Vec::new(), 0);
+        let (mut found, mut seen, mut next, mut has_gaps) = (Vec::new(), 0, start, false);
         while found.len() < range.limit.unwrap_or(usize::MAX) {
             let Some(row) = rows.next().map_err(|cause| self.refused(cause))? else {
-                let all = if self.row.is_whole() {
-                    next == 0
-                } else {
-                    !from_head || seen == self.row.checkpoints()
-                };
-                return if all { Ok(found) } else { Err(lost()) };
+                if self.row.is_whole() || from_head {
+                    let all = if self.row.is_whole() { next == 0 } else { seen == self.row.checkpoints() };
+                    return if all { Ok(found) } else { Err(lost()) };
+                }
+                (next, has_gaps) = (0, true);
+                break;
             };
             let id = row.get(0).map(id_of).map_err(|cause| self.refused(cause))?.0;
             let must_be_next = self.row.is_whole() || (from_head && seen == 0);
             if id == 0 || id > next || (must_be_next && id != next) {
                 return Err(lost());
             }
+            has_gaps |= id != next;
             (next, seen) = (id - 1, seen + 1);
             // Checkpoints of other sources need no further columns.
             let is_other = |source: &str| text(row, 2).is_ok_and(|stored| stored != source.as_bytes());
             if !(is_intact(row, 7) && range.source.is_some_and(|source| is_other(source.as_str()))) {
                 found.extend(Some(meta(self.place, self.thread, row)?).filter(|meta| range.has(meta)));
+            }
+        }
+        if has_gaps {
+            let whole = self.history(&History::default())?;
+            let here = whole.iter().filter(|meta| (next + 1..=start).contains(&meta.id.0)).count();
+            if here as u64 != seen {
+                return Err(lost());
             }
         }
         Ok(found)
@@ -563,9 +580,11 @@ impl Reader<'_> {
     ) -> Result<(), CheckpointError> {
         let thread = self.row.key.number();
         let branched = self.prepare(BRANCHED)?.query_row([thread], |row| row.get::<_, u32>(0));
-        let behind = self.prepare(EXISTS)?.exists([self.row.key.checkpoint(CheckpointId(parent.0 + 1))]);
+        let next = CheckpointId(parent.0 + 1);
+        let is_behind = self.prepare(EXISTS)?.exists([self.row.key.checkpoint(next)]);
+        let is_behind = is_behind.map_err(|cause| self.refused(cause))?;
         if u64::from(branched.map_err(|cause| self.refused(cause))?) != self.row.branched()
-            || (self.row.is_whole() && !behind.map_err(|cause| self.refused(cause))?)
+            || !(is_behind || self.was_pruned(next)?)
         {
             return Err(error::lost_rows(self.place, self.thread, "checkpoints"));
         }

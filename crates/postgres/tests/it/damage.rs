@@ -88,6 +88,49 @@ async fn data_before_the_damage_is_readable_and_not_copied() {
     assert_eq!(store.names().await.unwrap(), [thread]);
 }
 
+/// The rule of SQLite's bits: a missing checkpoint of a pruned thread was pruned, or it is an error.
+#[tokio::test]
+async fn a_damaged_key_of_a_pruned_thread_never_makes_a_checkpoint_seem_pruned() {
+    let Some(server) = shared() else { return };
+    for (changed, to) in
+        [(3, 2), (3, 4), (3, 1), (5, 4), (5, 7), (6, 7), (6, 4), (8, 7), (8, 1), (3, 90), (6, 90)]
+    {
+        let options = fresh(server);
+        let (store, thread) = (open(&options), ThreadId::from("t"));
+        line(&store, &thread, 8).await;
+        let keep = [3, 5, 6, 8].map(CheckpointId);
+        let mut snapshots = std::collections::BTreeMap::new();
+        for id in [3, 5, 8].map(CheckpointId) {
+            let full =
+                superstep_graph::state::ChannelValue { channel: "log".into(), json: r#"["all"]"#.into() };
+            snapshots.insert(id, vec![full]);
+        }
+        let prune = superstep_graph::checkpoint::Prune { keep: keep.into(), snapshots, ..Default::default() };
+        assert_eq!(store.prune(&thread, CheckpointId(8), prune).await.unwrap(), 4);
+        let requests = async || {
+            let mut answers = Vec::new();
+            for id in (1..=9).map(CheckpointId) {
+                answers.push(store.load(&thread, Some(id)).await.map(|loaded| format!("{loaded:?}")).ok());
+            }
+            for before in [None, Some(4), Some(6), Some(7)] {
+                for limit in [None, Some(1), Some(2), Some(3)] {
+                    let range = History { before: before.map(CheckpointId), limit, ..History::default() };
+                    answers.push(store.history(&thread, range).await.map(|metas| format!("{metas:?}")).ok());
+                }
+            }
+            answers
+        };
+        let before = requests().await;
+        assert!(before.iter().all(Option::is_some), "{before:?}");
+        server.sql(&format!("UPDATE {}.checkpoints SET id = {to} WHERE id = {changed}", options.schema));
+        let after = requests().await;
+        assert!(after[changed - 1].is_none(), "{changed} to {to}: {:?}", after[changed - 1]);
+        for (before, after) in before.iter().zip(&after) {
+            assert!(after.is_none() || after == before, "{changed} to {to}:\n{before:?}\n{after:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_database_that_cannot_be_used_is_refused_without_the_password() {
     let Some(server) = shared() else { return };
