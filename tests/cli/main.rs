@@ -36,6 +36,7 @@ mod owners;
 #[cfg(unix)]
 mod postgres;
 mod real_model;
+mod real_threads;
 mod refusals;
 mod replay;
 mod revert;

@@ -52,11 +52,12 @@ async fn the_servers_of_a_thread_are_started_only_if_a_file_configures_them() {
     let command = "decide with: superstep resume t --approve --config agent.toml\n";
     assert!(ran.stderr.contains(command), "{}", ran.stderr);
     std::fs::remove_file(&seen).unwrap();
-    let turns: [&[_]; 4] = [
+    let turns: [&[_]; 5] = [
         &["run", "more", "--thread", "t", "--discard"],
         &["resume", "t", "--approve"],
         &["resume", "t", "--approve", "--preset", "default"],
-        &["replay", "t"],
+        &["replay", "t", "--current-tools"],
+        &["replay", "t", "--live-tools"],
     ];
     for turn in turns {
         let wanted = "thread `t` remembers an MCP server, which is not started unless you name it: repeat \
@@ -70,6 +71,29 @@ async fn the_servers_of_a_thread_are_started_only_if_a_file_configures_them() {
     assert_eq!(std::fs::read_to_string(&seen).unwrap(), "started\nended\n");
     let resume = place.run(&["resume", "t", "-q", "--approve", "--config", "agent.toml"]).await;
     assert_eq!(resume.ok().stdout, "ok\n");
+}
+
+#[tokio::test]
+async fn a_replay_needs_no_server() {
+    let place = Place::new();
+    configured(&place, "ask = \"never\"\n");
+    let rule = "[[permissions]]\ntool = \"small_say\"\nthen = \"allow\"\n";
+    let servers = std::fs::read_to_string(place.work().join("agent.toml")).unwrap();
+    place.file("rule.toml", &format!("{servers}{rule}"));
+    let server = serve([call("c1", "small_say", r#"{"what":"hi"}"#), txt("ok")]).await;
+    let base_url = server.base_url();
+    let url = ["--base-url", &base_url, "--model", "m"];
+    place.run(&[&["run", "go", "--thread", "t", "--config", "rule.toml"], &url[..]].concat()).await.ok();
+    let text = place.run(&["export", "t"]).await.ok().stdout;
+    std::fs::remove_file(place.work().join("rule.toml")).unwrap();
+    std::fs::remove_file(place.work().join("seen")).unwrap();
+    place.run(&["replay", "t", "--strict"]).await.ok();
+    assert!(!place.work().join("seen").exists());
+    let changed = text.replace(r#"{\"what\":\"hi\"}"#, r#"{\"what\":\"ho\"}"#);
+    assert_ne!(changed, text);
+    place.file("t.thread.jsonl", &changed);
+    let replayed = place.run(&["replay", "--all", "t.thread.jsonl"]).await;
+    assert_eq!(replayed.code, Some(7), "{replayed:?}");
 }
 
 #[tokio::test]

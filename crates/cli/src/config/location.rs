@@ -82,6 +82,11 @@ impl Location {
         self.given.db.is_some()
     }
 
+    /// Returns the folder of the command.
+    pub(crate) fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
     /// Returns the folder of a thread's tools.
     pub(crate) fn cwd_of(&self, remembered: &Remembered) -> Result<PathBuf, Failure> {
         // A separate database may contain threads of many folders; a folder's own database moves with the

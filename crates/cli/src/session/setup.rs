@@ -81,7 +81,13 @@ impl Basis {
             Purpose::Replay { .. } => location.remembered(store, &thread, None).await?,
             Purpose::Turn { from, .. } => location.remembered(store, &thread, from).await?,
         };
-        let cwd = location.cwd_of(&remembered)?;
+        let cwd = match purpose {
+            // Nothing is done in it, so it may be a folder of another machine.
+            Purpose::Replay { acts: false, .. } => {
+                location.cwd_of(&remembered).unwrap_or_else(|_| location.cwd().to_owned())
+            }
+            _ => location.cwd_of(&remembered)?,
+        };
         let last_cwd = remembered.cwd.clone().filter(|_| location.has_own_db());
         let is_foreign = remembered.is_foreign;
         let mut left_out = Vec::new();
@@ -163,19 +169,22 @@ impl Basis {
         Ok(Self { thread, user, choice, configuration, cwd, last_cwd, is_unknown, config, decided, db })
     }
 
-    /// Connects the MCP servers, if an explicitly named file, and not only a database, configures them.
+    /// Connects the MCP servers, if an explicitly named file, and not only a database, configures them. A turn that
+    /// `needs` them is rejected without.
     async fn connect(
         &mut self,
         named: Option<&Path>,
         pool: Option<&mcp::Pool>,
+        needs: bool,
     ) -> Result<Vec<Arc<McpServer>>, Failure> {
         let servers = self.configuration.wanted_servers().map_err(Failure::usage)?;
         match named {
             _ if servers.is_empty() => {}
             Some(file) => say_again(&mut self.choice.again, file),
-            None => {
+            None if needs => {
                 return Err(unnamed(&self.thread, "an MCP server, which is not started"));
             }
+            None => return Ok(Vec::new()),
         }
         match pool {
             Some(pool) => pool.connect(servers, &self.cwd).await,
@@ -303,14 +312,19 @@ impl<'a> Setup<'a> {
             Purpose::Replay { tools, servers, .. } => (*tools, Some(servers.clone())),
             Purpose::Turn { .. } => (ReplayTools::default(), None),
         };
+        // The recorded lists of tools and their results are enough for a pure replay.
+        let is_recorded =
+            matches!(purpose, Purpose::Replay { asks: false, acts: false, tools: ReplayTools::Recorded, .. });
         let mut basis = Basis::new(&*store, thread, purpose, location, turn).await?;
-        let servers = basis.connect(turn.config.as_deref(), pool.as_deref()).await?;
+        let servers = basis.connect(turn.config.as_deref(), pool.as_deref(), !is_recorded).await?;
         let Basis { configuration, cwd, .. } = &basis;
         let tools = tools::all(cwd)?;
         let known =
             tools.iter().cloned().chain(configuration.memory.on().into_iter().flat_map(Memory::tools));
         let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
-        tools::check_rules(&basis.config.permissions, &known)?;
+        if !is_recorded || turn.config.is_some() {
+            tools::check_rules(&basis.config.permissions, &known)?;
+        }
         let tools = tools::chosen(tools, configuration);
         let store = if writes { basis.store(location, store)? } else { store };
         let models = basis.agent(store.clone())?;
