@@ -296,11 +296,22 @@ async fn task_writes_to_a_removed_channel_are_retained_once_they_are_folded() {
     assert!(discarded.read::<After>().await.unwrap().unknown.is_empty());
     assert_eq!(discarded.read::<Before>().await.unwrap().values.gone, []);
 
-    // A fork includes the input.
-    let forked = Left::new().input(input).await;
-    forked.graph::<After>().thread("t").at(CheckpointId(1)).resume().await.unwrap();
-    work(&forked, 60).await;
-    assert_eq!(forked.read::<Before>().await.unwrap().values.gone, [1]);
+    // A fork includes the input, also in a snapshot of its run.
+    for snapshot_every in [None, Some(1)] {
+        let forked = Left::new().input(input).await;
+        let thread = forked.graph::<After>().thread("t").at(CheckpointId(1));
+        thread.snapshot_every(snapshot_every).resume().await.unwrap();
+        work(&forked, 60).await;
+        assert_eq!(forked.read::<Before>().await.unwrap().values.gone, [1]);
+    }
+}
+
+#[tokio::test]
+async fn an_ephemeral_write_of_a_removed_channel_has_expired_where_a_snapshot_retains_it() {
+    let left = Left::new().superstep(&[r#"{"gone":[4],"spark":2}"#], None).await;
+    left.graph::<After>().thread("t").snapshot_every(1).run(After::update()).await.unwrap();
+    let before = left.read::<Before>().await.unwrap().values;
+    assert_eq!((before.gone, before.spark), ([4].into_iter().collect(), None));
 }
 
 #[derive(State, Clone, Debug, Default, PartialEq)]

@@ -59,6 +59,7 @@ mod tests {
         assert_eq!([millis(1, 0.0), millis(2, 0.0), millis(3, 0.0)], [500, 1000, 2000]);
         assert_eq!(millis(1, 0.5), 1000);
         assert_eq!(millis(9, 1.0), 129_000);
+        assert_eq!(millis(10, 0.0), 128_000);
         assert_eq!(millis(u32::MAX, 0.0), 128_000);
     }
 

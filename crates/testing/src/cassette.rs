@@ -70,7 +70,6 @@ pub const CASSETTE_VARIABLE: &str = "SUPERSTEP_CASSETTE";
 #[must_use = "a cassette does nothing until it starts"]
 pub struct Cassette {
     path: PathBuf,
-    #[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only a recording uses it"))]
     upstream: Option<String>,
     secrets: Vec<String>,
 }

@@ -16,7 +16,7 @@ use super::{
     failures::ok_and_bad,
 };
 use crate::support::{
-    Calls, Plain, Stuck, entries, failed, h, head, json, line, names, on_every_store, say, t, told,
+    Calls, Plain, Stuck, entries, failed, h, head, json, line, names, on_every_store, say, sayer, t, told,
 };
 
 fn at(durability: Durability) -> RunOptions {
@@ -259,6 +259,31 @@ async fn a_run_in_async_mode_waits_for_a_store_that_is_far_behind() {
     assert!(matches!(error, RunError::StepLimit { .. }), "{error}");
     let history = graph.thread("t").history().checkpoints().await.unwrap();
     assert_eq!((history.len(), calls.named("a")), (302, 300));
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_waited_in_async_mode_are_stored_in_their_order() {
+    let open = Arc::new(Semaphore::new(0));
+    let mut graph = StateGraph::<Plain>::new("order");
+    let [quick, slow] = [0, 10].map(|ms| {
+        graph.add_node(&format!("after {ms}"), move |_: Plain, cx: Cx| async move {
+            cx.sleep(std::time::Duration::from_millis(ms)).await;
+            say(cx.node().as_str())
+        })
+    });
+    let [b, c] = ["b", "c"].map(|name| sayer(&mut graph, name));
+    graph.add_edge(START, quick);
+    graph.add_edge(START, slow);
+    graph.add_join([quick, slow], b);
+    graph.add_edge(b, c);
+    let store = Arc::new(Wrapped(Gate { store: MemoryCheckpointer::new(), open: open.clone() }));
+    let graph = graph.compile().unwrap().with_checkpointer(store);
+    let mut run = Box::pin(graph.thread("t").durability(Durability::Async).run(say("in")));
+    assert!(tokio::time::timeout(std::time::Duration::from_secs(1), &mut run).await.is_err());
+    open.add_permits(1_000);
+    assert_eq!(run.await.unwrap().state.said(), "in after 0 after 10 b c");
+    let history = graph.thread("t").history().checkpoints().await.unwrap();
+    assert_eq!(history.len(), 5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -79,6 +79,22 @@ fn handled(calls: &Calls, heard: &Heard) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
+    async fn a_handler_has_effects_of_its_own_under_the_names_of_its_node(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let a = graph.add_node("a", async |_: Plain, cx: Cx| {
+            cx.once("send", async |_| Ok::<_, NodeError>("sent by a".to_owned())).await?;
+            Err::<(), _>(broken())
+        });
+        let h = graph.add_error_handler(a, "h", async |_: NodeFailure, _: Plain, cx: Cx| {
+            Ok::<_, NodeError>(say(&cx.once("send", async |_| Ok::<_, NodeError>("sent by h".to_owned())).await?))
+        });
+        graph.add_edge(START, a);
+        graph.add_edge(a, END);
+        graph.add_edge(h, END);
+        let end = backend.keep(graph.compile().unwrap()).thread("t").run(say("in")).await.unwrap();
+        assert_eq!(end.state.said(), "in sent by h");
+    }
+
     async fn c11_a_handler_runs_in_the_superstep_of_the_node_that_failed(backend: Backend) {
         let (calls, heard) = (Calls::default(), Heard::default());
         let graph = backend.keep(handled(&calls, &heard));

@@ -22,7 +22,7 @@ use superstep::{
     NodeError, NodeFailure, NodeOptions, RetryPolicy, Route, START, State, StateGraph, Status,
     clock::Clock,
     node::{CachePolicy, Persistence},
-    replay::{At, Divergence, Replayed},
+    replay::{At, Divergence, DivergenceKind, Replayed},
 };
 
 use crate::support::{Plain, PlainUpdate, line, on_every_store, say, sayer};
@@ -137,7 +137,60 @@ async fn the_inbox_is_replayed_as_it_was_read() {
     replayed(&graph).await.assert_same();
 }
 
+#[tokio::test]
+async fn of_several_changed_tasks_the_first_in_folding_order_is_reported() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    let pair = |word: &'static str| {
+        let mut graph = StateGraph::<Plain>::new("pair");
+        for name in ["b", "a"] {
+            let node = graph.add_node(name, move |_: Plain, _: Cx| async move { say(word) });
+            graph.add_edge(START, node);
+        }
+        graph.compile().unwrap().with_checkpointer(store.clone())
+    };
+    pair("one").thread("t").run(say("in")).await.unwrap();
+    assert_eq!(found(&pair("two")).await.node.as_str(), "a");
+}
+
+#[tokio::test]
+async fn a_changed_input_of_a_called_graph_is_reported_before_its_nodes_run() {
+    let store = Arc::new(MemoryCheckpointer::new());
+    let calling = |word: &'static str| {
+        let inner = line(&["inner"]);
+        let graph = one(move |_, cx: Cx| {
+            let inner = inner.clone();
+            async move { Ok(say(&cx.call(&inner, say(word)).await?.said())) }
+        });
+        graph.with_checkpointer(store.clone())
+    };
+    calling("one").thread("t").run(say("in")).await.unwrap();
+    replayed(&calling("one")).await.assert_same();
+    let found = found(&calling("two")).await;
+    assert!(!found.namespace.is_root());
+    assert_eq!((found.node.as_str(), found.kind), ("__start__", DivergenceKind::Input));
+    assert_eq!(
+        (found.at, found.expected, found.got),
+        (At::Channel("log".into()), "one".into(), "two".into())
+    );
+}
+
 on_every_store! {
+    async fn a_long_inbox_is_read_completely(backend: Backend) {
+        let graph = backend.keep(one(async |state: Plain, cx| {
+            let found = cx.inbox(u64::try_from(state.x)?).await?;
+            let numbers: Vec<_> = found.iter().map(|posted| posted.number).collect();
+            assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
+            Ok(say(&format!("{:?}-{:?}", numbers.first(), numbers.last())))
+        }));
+        graph.thread("t").run(say("in")).await.unwrap();
+        for item in 0..130 {
+            graph.thread("t").post(item).await.unwrap();
+        }
+        graph.thread("t").run(say("all")).await.unwrap();
+        let end = graph.thread("t").run(say("later").x(17)).await.unwrap();
+        assert_eq!(end.state.said(), "in None-None all Some(1)-Some(130) later Some(18)-Some(130)");
+    }
+
     async fn answers_are_given_again(backend: Backend) {
             let mut graph = StateGraph::<Plain>::new("ask");
         for name in ["a", "b"] {

@@ -167,8 +167,8 @@ fn channels(update: &StoredUpdate) -> Result<Vec<String>, Failure> {
     for (name, value) in parts.flatten().filter(|(name, _)| !name.starts_with('$')) {
         match (name.as_str(), value) {
             ("clear", Value::Array(cleared)) => {
-                let cleared = cleared.iter().filter_map(Value::as_str);
-                all.extend(cleared.map(|name| format!("{} is reset", printable_line(name))));
+                let cleared: Vec<_> = cleared.iter().filter_map(Value::as_str).map(printable_line).collect();
+                all.push(format!("reset: {}", cleared.join(", ")));
             }
             _ => all.push(written(name, value)),
         }

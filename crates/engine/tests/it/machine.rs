@@ -107,6 +107,12 @@ fn the_step_limit_counts_supersteps_that_execute_nodes() {
     let control = Control::new(4, vec!["b".into()]);
     let mut run = Machine::restore(&run.topology, &control, [(0, Report::default())], [], 1);
     assert_eq!(run.log(), ["commit 5: 5.0 -> [a]", "execute 6.0 a #1"]);
+    // One with an unfinished task counts.
+    let topology = Arc::new(graph("START -> a; START -> b; a -> c; b -> c"));
+    let control = Control::new(0, vec!["a".into(), "b".into()]);
+    let mut run = Machine::restore(&topology, &control, [(0, Report::default())], [], 1);
+    assert_eq!(run.log(), ["execute 1.1 b #1"]);
+    assert_eq!(run.finish(1, 1), ["commit 1: 1.0 1.1 -> [c]", "step limit: [c]"]);
 }
 
 #[test]

@@ -193,7 +193,8 @@ impl fmt::Display for Divergence {
         if !namespace.is_root() {
             write!(f, " in `{namespace}`")?;
         }
-        write!(f, ": {at} is different")?;
+        let verb = if *at == At::Route { "are" } else { "is" };
+        write!(f, ": {at} {verb} different")?;
         if !changes.is_empty() {
             let mut kinds: Vec<&str> = changes.iter().map(|change| change.kind.name()).collect();
             kinds.dedup();

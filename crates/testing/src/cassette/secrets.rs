@@ -52,6 +52,7 @@ const SHORTEST: usize = 6;
 const SHORTEST_FIELD: usize = 8;
 
 /// The shortest secret that is searched for across the lines of a text, and without its spaces.
+#[cfg(feature = "record")]
 pub(super) const LONG: usize = 8;
 
 /// The shortest encoded form; a shorter one may be part of other data.
@@ -91,6 +92,7 @@ impl Removals {
         removals
     }
 
+    #[cfg(feature = "record")]
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         self.secrets.iter().map(String::as_str)
     }

@@ -68,7 +68,7 @@ pub(crate) async fn review(
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !accepts_all && !can_ask {
         return Err(Failure::usage(
-            "`--review` asks on a terminal, and this is none; `--all` lists the divergences, and `--accept` accepts all of them",
+            "`--review` asks questions and needs a terminal; `--all` lists the divergences, and `--accept` accepts all of them",
         ));
     }
     let folder = path.map(Path::new).filter(|path| path.is_dir());
