@@ -65,7 +65,7 @@ impl Failed {
                         ]
                         .contains(code)
                 }
-                None => cause.is_closed() || is_io(cause),
+                None => (cause.is_closed() || is_io(cause)) && !is_tls(cause),
             },
             Self::NoAnswer => true,
             Self::NoConnection | Self::Refused(_) => false,
@@ -110,6 +110,22 @@ fn is_io(cause: &tokio_postgres::Error) -> bool {
     false
 }
 
+/// Returns whether TLS itself failed: the certificate is not valid, or the two sides have no protocol in common.
+fn is_tls(cause: &tokio_postgres::Error) -> bool {
+    let mut next = cause.source();
+    while let Some(cause) = next {
+        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if cause.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}
+
+/// The beginning of the message of a handshake that failed, also because the server has no TLS.
+const HANDSHAKE: &str = "error performing TLS handshake";
+
 /// The message of the server with its code.
 #[derive(Debug)]
 struct Refusal {
@@ -129,9 +145,14 @@ impl Error for Refusal {}
 fn database(place: &Location, action: &str, cause: tokio_postgres::Error) -> CheckpointError {
     let failed = format!("cannot {action} in database `{place}`");
     let Some(refused) = cause.as_db_error() else {
-        let advice = match cause.is_closed() || is_io(&cause) {
-            true => "the server cannot be reached, or closed the connection; check that it runs, and the URL",
-            false => "the client of PostgreSQL refused",
+        let advice = if is_tls(&cause) {
+            "the server's certificate is not valid; check the host in the URL, and the authorities of the operating system or in `SSL_CERT_FILE`"
+        } else if cause.is_closed() || is_io(&cause) {
+            "the server cannot be reached, or closed the connection; check that it runs, and the URL"
+        } else if cause.to_string().starts_with(HANDSHAKE) {
+            "the server offers no TLS, which the URL requires; set `ssl = on` in the server"
+        } else {
+            "the client of PostgreSQL refused"
         };
         return storage(format!("{failed}: {advice}"), cause);
     };

@@ -17,3 +17,6 @@ mod network;
 mod proxy;
 mod server;
 mod support;
+#[cfg(target_os = "linux")]
+mod tls;
+mod upgrade;

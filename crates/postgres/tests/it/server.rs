@@ -67,11 +67,16 @@ impl Server {
 
     /// Starts the process, and waits until it accepts connections.
     pub(crate) fn run(&self) {
+        self.run_with(&self.settings);
+    }
+
+    /// Starts the process with other settings than the first time.
+    pub(crate) fn run_with(&self, settings: &[impl AsRef<str>]) {
         let data = self.folder.join("data");
         let mut command = plain(&program("postgres").unwrap());
         command.arg("-D").arg(&data).arg("-k").arg(&self.folder).args(["-c", "listen_addresses="]);
-        for setting in &self.settings {
-            command.args(["-c", setting]);
+        for setting in settings {
+            command.args(["-c", setting.as_ref()]);
         }
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());

@@ -1,0 +1,182 @@
+//! Connections by TLS, to a server with a certificate of an authority that only some clients trust.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use futures::StreamExt as _;
+use superstep_graph::{Checkpointer, ThreadId};
+use superstep_postgres::{PostgresCheckpointer, PostgresOptions};
+
+use crate::{
+    server::{Server, shared},
+    support::line,
+};
+
+const URL: &str = "SUPERSTEP_TEST_TLS_URL";
+
+/// The file of authorities that a client trusts.
+const TRUSTED: &str = "SSL_CERT_FILE";
+
+/// The host in the certificate.
+const HOST: &str = "db.test";
+
+/// Creates an authority; `None` if openssl is not installed.
+fn authority(folder: &Path, name: &str) -> Option<()> {
+    let subject = format!("/CN={name}");
+    let (key, file) = (format!("{name}.key"), format!("{name}.pem"));
+    let mut made = openssl(folder);
+    made.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]);
+    let made = made.args(["-subj", &subject, "-keyout", &key, "-out", &file]).output().ok()?;
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Some(())
+}
+
+/// Creates the key and the certificate of the server.
+fn certificate(folder: &Path) {
+    let settings =
+        format!("subjectAltName=DNS:{HOST}\nbasicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\n");
+    fs::write(folder.join("settings"), settings).unwrap();
+    let mut request = openssl(folder);
+    request.args([
+        "req",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        "/CN=server",
+    ]);
+    request.args(["-keyout", "server.key", "-out", "server.csr"]);
+    let mut signed = openssl(folder);
+    signed.args([
+        "x509",
+        "-req",
+        "-in",
+        "server.csr",
+        "-CA",
+        "ours.pem",
+        "-CAkey",
+        "ours.key",
+        "-CAcreateserial",
+    ]);
+    signed.args(["-days", "2", "-extfile", "settings", "-out", "server.pem"]);
+    for mut command in [request, signed] {
+        let made = command.output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+}
+
+fn openssl(folder: &Path) -> Command {
+    let mut command = Command::new("openssl");
+    command.current_dir(folder);
+    command
+}
+
+/// Returns an address of this machine that is that of no other process, so that the usual port is free.
+fn address() -> String {
+    let id = std::process::id();
+    format!("127.{}.{}.{}", 1 + (id >> 16) % 254, (id >> 8) % 256, 1 + id % 254)
+}
+
+/// Starts another process that trusts an authority, and returns what it says.
+fn client(url: &str, trusted: &Path) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "tls::the_client", "--nocapture"]).env(URL, url).env(TRUSTED, trusted);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let said = lines.filter_map(|line| Some(line.split_once("client: ")?.1.to_owned())).last();
+    child.wait().unwrap();
+    said.expect("the client reports a result")
+}
+
+/// Runs in the other process only.
+#[tokio::test]
+async fn the_client() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let store = match PostgresCheckpointer::open(PostgresOptions { schema: "tls".to_owned(), ..url.into() }) {
+        Ok(store) => store,
+        Err(error) => {
+            println!("client: {}", superstep_graph::error::chain(&error));
+            return;
+        }
+    };
+    let thread = ThreadId::from("t");
+    let _lease = store.lease(&thread).await.unwrap();
+    let mut changes = store.changes(&thread).unwrap();
+    changes.next().await.unwrap();
+    store.delete(&thread).await.unwrap();
+    line(&store, &thread, 2).await;
+    changes.next().await.unwrap();
+    println!("client: stored");
+}
+
+#[test]
+fn connections_are_encrypted_and_certificates_verified() {
+    if shared().is_none() {
+        return;
+    }
+    let folder = tempfile::Builder::new().prefix("superstep-tls").tempdir_in("/tmp").unwrap();
+    let path = folder.path();
+    if authority(path, "ours").is_none() {
+        println!("SKIPPED: openssl is not installed, so that TLS is not tested");
+        return;
+    }
+    authority(path, "other").unwrap();
+    certificate(path);
+    if rustix::process::geteuid().is_root() {
+        // The server runs as another user, and wants its key to be its own.
+        for file in [path.to_owned(), path.join("server.key"), path.join("server.pem")] {
+            std::os::unix::fs::chown(file, Some(65534), Some(65534)).unwrap();
+        }
+    }
+    let (address, settings) = (address(), ["ssl=on", "fsync=off", "log_connections=on"].map(str::to_owned));
+    let files = [("ssl_cert_file", "server.pem"), ("ssl_key_file", "server.key")];
+    let files = files.map(|(name, file)| format!("{name}={}", path.join(file).display()));
+    let listens = format!("listen_addresses={address}");
+    let settings: Vec<_> = settings.iter().chain(&files).chain([&listens]).map(String::as_str).collect();
+    let server = Server::start(&settings).unwrap();
+    // Only clients with TLS are let in.
+    let rules = server.folder().join("data/pg_hba.conf");
+    let allow = |kind: &str| {
+        fs::write(&rules, format!("local all all trust\n{kind} all all all trust\n")).unwrap();
+        server.sql("SELECT pg_reload_conf()");
+    };
+    allow("hostssl");
+    let url = |host: &str, mode: &str| format!("postgres://test@{host}/postgres?hostaddr={address}{mode}");
+    let (ours, other) = (path.join("ours.pem"), path.join("other.pem"));
+    for mode in ["&sslmode=require", "&sslmode=prefer", ""] {
+        assert_eq!(client(&url(HOST, mode), &ours), "stored", "{mode}");
+        for (host, trusted) in [(HOST, &other), ("elsewhere.test", &ours)] {
+            let error = client(&url(host, mode), trusted);
+            assert!(
+                error.contains("the server's certificate is not valid; check the host in the URL"),
+                "{error}"
+            );
+        }
+    }
+    let error = client(&url(HOST, "&sslmode=disable"), &ours);
+    assert!(error.contains("no encryption"), "{error}");
+    // Without TLS in the server, `prefer` does without, and `require` does not.
+    allow("host");
+    server.stop();
+    let settings = [listens.as_str(), "fsync=off"];
+    server.run_with(&settings);
+    assert_eq!(client(&url(HOST, ""), &other), "stored");
+    let error = client(&url(HOST, "&sslmode=require"), &ours);
+    assert!(error.contains("the server offers no TLS, which the URL requires"), "{error}");
+}
