@@ -34,7 +34,9 @@ impl Schema {
         let server = server::shared()?;
         let free = FREE.lock().unwrap().pop();
         let options = free.unwrap_or_else(|| PostgresOptions {
-            lease_wait: Duration::from_secs(1),
+            // A busy machine opens a connection, and releases a lease, in seconds.
+            connect_timeout: Duration::from_secs(120),
+            lease_wait: Duration::from_secs(5),
             connections: 2,
             schema: server.schema(),
             ..PostgresOptions::new(server.url())

@@ -38,7 +38,9 @@ async fn stopped(attack: Attack, limits: AnswerLimits) -> (ModelErrorKind, Strin
     };
     let error = complete(&Retrying::new(model, policy), hi()).await.expect_err("it gives no answer");
     let attempts = if error.kind == ModelErrorKind::AnswerLimit { 1 } else { 2 };
-    assert_eq!(server.requests(), attempts, "{attack:?}: {error}");
+    // The time may end before the request arrives.
+    let least = if attack == Attack::Slow { 0 } else { attempts };
+    assert!((least..=attempts).contains(&server.requests()), "{attack:?}: {error}");
     assert!(server.sent() < attempts * BUFFERS, "{attack:?}: {} bytes", server.sent());
     (error.kind, error.message)
 }
