@@ -23,5 +23,6 @@ pub fn request<'a, F: Future + Send + 'a>(
         otel.name = %format_args!("{operation} {system}"),
         otel.kind = "client",
     );
-    Box::pin(request(thread.clone()).instrument(span))
+    let request = request(thread.clone());
+    if span.is_disabled() { Box::pin(request) } else { Box::pin(request.instrument(span)) }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Database {
     /// The approximate number of bytes in the write-ahead log.
     log: usize,
     sync: Synced,
+    /// `true` if the folder entry of the log survives a power failure. The log exists until the last connection is closed.
+    log_is_linked: bool,
 }
 
 /// The data that is known to survive a power failure.
@@ -71,6 +73,7 @@ impl Database {
             waits: true,
             log: 0,
             sync,
+            log_is_linked: false,
         }
     }
 
@@ -143,12 +146,13 @@ impl Database {
     /// Makes all written data survive a power failure.
     pub(crate) fn sync(&mut self) -> Result<(), CheckpointError> {
         if let (Synced::Due, Location::File(file)) = (self.sync, &*self.place) {
-            // The folder entry of the log is synced too. Data outside the log was synced when it was folded
-            // into the database.
-            let folder = file.parent().unwrap_or(Path::new("/"));
-            sync_file(&beside(file, "-wal"))
-                .and_then(|()| if cfg!(unix) { sync_file(folder) } else { Ok(()) })
-                .map_err(|cause| error::cannot_sync(&self.place, cause))?;
+            // Data outside the log was synced when it was folded into the database.
+            let refused = |cause| error::cannot_sync(&self.place, cause);
+            let has_log = sync_file(&beside(file, "-wal")).map_err(refused)?;
+            if cfg!(unix) && !self.log_is_linked {
+                sync_file(file.parent().unwrap_or(Path::new("/"))).map_err(refused)?;
+                self.log_is_linked = has_log;
+            }
             self.sync = Synced::Done;
         }
         Ok(())
@@ -183,10 +187,11 @@ impl Database {
     }
 }
 
-fn sync_file(path: &Path) -> io::Result<()> {
+/// Syncs a file, and returns whether it exists.
+fn sync_file(path: &Path) -> io::Result<bool> {
     match File::open(path) {
-        Ok(file) => file.sync_data(),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(file) => file.sync_data().map(|()| true),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(cause) => Err(cause),
     }
 }

@@ -123,6 +123,14 @@ async fn an_answer_that_cannot_be_serialized_is_refused_and_the_question_still_w
 }
 
 #[test]
+fn futures_of_runs_are_moved_at_no_cost() {
+    let order = graph().thread("order-7");
+    let pointers = 2 * size_of::<usize>();
+    assert_eq!(size_of_val(&order.run(Order::update())), pointers);
+    assert_eq!(size_of_val(&order.resume()), pointers);
+}
+
+#[test]
 fn a_backend_is_taken_by_value_and_shared() {
     let shared = Arc::new(MemoryCheckpointer::new());
     let erased: Arc<dyn Checkpointer> = shared.clone();

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use futures::task::AtomicWaker;
+use futures::{future::BoxFuture, task::AtomicWaker};
 use superstep_checkpoint::{CheckpointMeta, TaskRecord, chain, store::Operation};
 use superstep_engine::{
     ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
@@ -77,7 +77,19 @@ pub(crate) enum RunInput<S: State> {
 }
 
 /// Runs a graph on a thread: from an input, or from the thread's current state.
-pub(crate) async fn run<S: State>(
+///
+/// The future is boxed, because it is large and callers move it several times before they poll it.
+pub(crate) fn run<S: State>(
+    graph: Arc<Inner<S>>,
+    backends: Backends,
+    given: RunInput<S>,
+    config: RunOptions,
+    events: Option<Events<S>>,
+) -> BoxFuture<'static, Result<Outcome<S>, RunError>> {
+    Box::pin(run_to_end(graph, backends, given, config, events))
+}
+
+async fn run_to_end<S: State>(
     graph: Arc<Inner<S>>,
     backends: Backends,
     given: RunInput<S>,
