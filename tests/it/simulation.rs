@@ -327,7 +327,7 @@ fn nested(_: &Sim) -> CompiledGraph<Work> {
 fn nested_subgraphs_end_alike_after_any_crash() {
     let answer = |asked: &Interrupt| Some(asked.id.len().into());
     // It has several times as many places as the others.
-    let options = Options { answer, ..seeds(2_000) };
+    let options = Options { answer, ..seeds(1_400) };
     crashed_everywhere(&sim::check(options, nested, [input("one"), input("two")]));
 }
 
