@@ -150,6 +150,34 @@ fn every_link_of_a_page_leads_to_a_file_and_a_heading() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// Returns the files and folders of the repository that inline code names: `tests/it/{a,b}.rs` is two.
+fn named_files(text: &str) -> Vec<String> {
+    let code = text.split('`').skip(1).step_by(2);
+    let paths = code
+        .filter(|code| ["crates/", "docs/", "examples/", "tests/"].iter().any(|top| code.starts_with(top)));
+    paths
+        .flat_map(|path| {
+            match path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
+                Some((before, (names, after))) => {
+                    names.split(',').map(|name| format!("{before}{name}{after}")).collect()
+                }
+                None => vec![path.to_owned()],
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn every_file_that_the_pages_for_contributors_name_exists() {
+    for page in ["docs/CONTRIBUTING.md", "docs/architecture.md"] {
+        let named = named_files(&fs::read_to_string(root().join(page)).unwrap());
+        assert!(named.len() > 5, "the files are found: {named:?}");
+        for file in named.iter().filter(|file| !file.contains("TARGET")) {
+            assert!(root().join(file).exists(), "{page} names {file}, which does not exist");
+        }
+    }
+}
+
 #[test]
 fn every_page_is_in_the_table_of_contents_of_the_book() {
     let docs = root().join("docs");
