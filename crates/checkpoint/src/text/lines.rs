@@ -177,11 +177,11 @@ pub(super) struct Task {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) targets: Option<Vec<Target>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) questions: Option<Vec<Asked>>,
+    pub(super) questions: Option<Vec<QuestionLine>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answers: Option<BTreeMap<String, Raw>>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) asked: BTreeMap<String, Asked>,
+    pub(super) asked: BTreeMap<String, QuestionLine>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) once: BTreeMap<String, Raw>,
     /// The failure that the node's error handler receives; the other fields then describe the handler.
@@ -229,7 +229,7 @@ impl<'de> Deserialize<'de> for Target {
 /// A question.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct QuestionLine {
     key: String,
     pub(super) question: Raw,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some")]
@@ -403,9 +403,9 @@ impl Task {
                 task.end = End::Interrupted;
                 task.attempts = Some(*attempts).filter(|attempts| *attempts > 0);
                 task.error.clone_from(error);
-                task.questions = Some(questions.iter().map(Asked::new).collect::<Result<_, _>>()?);
+                task.questions = Some(questions.iter().map(QuestionLine::new).collect::<Result<_, _>>()?);
                 task.answers = Some(raw_all(answers)?);
-                let asked = asked.iter().map(|(key, asked)| Ok((key.clone(), Asked::new(asked)?)));
+                let asked = asked.iter().map(|(key, asked)| Ok((key.clone(), QuestionLine::new(asked)?)));
                 task.asked = asked.collect::<serde_json::Result<_>>()?;
             }
             TaskRecord::Cancelled { .. } | TaskRecord::Handled { .. } => {}
@@ -456,7 +456,7 @@ impl Task {
                 questions: questions
                     .ok_or_else(|| lacks("questions"))?
                     .into_iter()
-                    .map(Asked::into)
+                    .map(QuestionLine::into)
                     .collect(),
                 answers: json_all(answers.ok_or_else(|| lacks("answers"))?),
                 asked: asked.into_iter().map(|(key, asked)| (key, asked.into())).collect(),
@@ -493,7 +493,7 @@ impl From<Target> for RecordedTarget {
     }
 }
 
-impl Asked {
+impl QuestionLine {
     fn new(question: &Question) -> serde_json::Result<Self> {
         let Question { key, question, schema, within, replaces } = question;
         let earlier = |earlier: &Replaced| {
@@ -512,9 +512,9 @@ impl Asked {
     }
 }
 
-impl From<Asked> for Question {
-    fn from(asked: Asked) -> Self {
-        let Asked { key, question, schema, within, replaces } = asked;
+impl From<QuestionLine> for Question {
+    fn from(asked: QuestionLine) -> Self {
+        let QuestionLine { key, question, schema, within, replaces } = asked;
         let earlier =
             |earlier: ReplacedQuestion| Replaced { id: earlier.id, question: earlier.question.into() };
         Self {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 use serde_json::{Value, json, value::to_raw_value};
 use superstep_state::internal::keys;
 
-use super::lines::{Asked, Line, Mark, Raw, Target, Task};
+use super::lines::{Line, Mark, QuestionLine, Raw, Target, Task};
 use crate::{NodeFailure, commit::own::STATE};
 
 /// The entry of an object in place of a redacted value. Its value is the rule.
@@ -192,7 +192,7 @@ impl Redaction {
         Ok(())
     }
 
-    fn question(&self, asked: &mut Asked) -> serde_json::Result<()> {
+    fn question(&self, asked: &mut QuestionLine) -> serde_json::Result<()> {
         self.record(&mut asked.question, "question")?;
         asked.replaces.as_mut().map_or(Ok(()), |earlier| self.record(&mut earlier.question, "question"))
     }
