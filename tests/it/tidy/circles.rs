@@ -138,5 +138,5 @@ fn a_circle_is_found_through_a_third_module() {
         uses("d", "self::e::Item"),
         uses("d::e", "super::Item"),
     ]));
-    assert_eq!(modules.circles(), [["a", "b", "c"].map(|name| module(name))]);
+    assert_eq!(modules.circles(), [["a", "b", "c"].map(module)]);
 }
