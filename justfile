@@ -30,6 +30,10 @@ plots:
 bench:
     cargo bench -p superstep --bench supersteps
 
+# Runs over four workers on one PostgreSQL, with killed and stopped processes, lost connections and crashes of the server; the tests do 16.
+crash-proof runs="1000" seed="15":
+    SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} cargo test -p superstep-worker --all-features --test worker -- proof::runs --nocapture
+
 # Counts instructions under valgrind, and fails if a case needs 3 % more than stored; `--save` stores, `--only WORD` selects.
 instructions *args:
     python3 crates/superstep/benches/instructions.py {{args}}

@@ -125,8 +125,9 @@ impl Queue {
     }
 
     async fn migrate(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        // Until the end of the transaction.
+        // Until the end of the transaction, which is idle during the migration on another connection.
         let lock = self.database.begin().await?;
+        lock.execute("set local idle_in_transaction_session_timeout to 0", Vec::new().into()).await?;
         lock.execute("select pg_advisory_xact_lock($1)", vec![DbValue::I64(LOCK)].into()).await?;
         self.utils().migrate().await?;
         lock.commit().await?;
