@@ -10,7 +10,7 @@ use crate::{
 const ORDER: &str = r#"{"items": [{"name": "tea", "euros": 120}]}"#;
 
 /// Creates a database of the server, and returns its URL.
-fn database(server: &server::Server, name: &str) -> String {
+pub(crate) fn database(server: &server::Server, name: &str) -> String {
     server.sql(&format!("CREATE DATABASE {name}"));
     server.url().replace("/postgres", &format!("/{name}"))
 }
@@ -86,4 +86,50 @@ async fn a_worker_ends_with_the_first_signal() {
     kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
     let status = tokio::time::timeout(Duration::from_secs(60), child.wait()).await.unwrap().unwrap();
     assert_eq!(status.code(), Some(0));
+}
+
+/// A thread may be imported after its job was sent.
+#[tokio::test]
+async fn a_worker_does_not_run_a_thread_that_was_imported_since_its_job_was_sent() {
+    let Some(server) = server::shared() else { return };
+    let (place, url) = (Place::new(), database(server, "imported"));
+    let run = async |args: &[&str]| ended(place.own_command(args).env("SUPERSTEP_DB", &url)).await;
+    run(&["run", "orders", "--input", ORDER, "--thread", "job-order-1"]).await;
+    let text = run(&["export", "job-order-1"]).await.ok().stdout;
+    place.file("case.thread.jsonl", &text);
+    let sent =
+        run(&["jobs", "run", "orders", "--thread", "job-order-2", "--json", "--attempts", "1"]).await.ok();
+    run(&["import", "case.thread.jsonl", "--as", "job-order-2"]).await.ok();
+    run(&["worker", "--once"]).await.ok();
+    let dead = run(&["jobs", "list", "--failed", "--json"]).await.ok().lines();
+    assert_eq!((dead.len(), &dead[0]["id"]), (1, &sent.lines()[0]["job"]));
+    let error = dead[0]["last_error"].as_str().unwrap();
+    assert!(error.contains("was imported from a file") && error.contains("--trust"), "{error}");
+    // Trusted by name, and then by the worker as well.
+    run(&["jobs", "answer", "job-order-2", "approve", "true", "--trust"]).await.ok();
+    run(&["worker", "--once"]).await.ok();
+    assert_eq!(run(&["state", "job-order-2", "--json"]).await.ok().lines()[0]["values"]["status"], "paid");
+}
+
+#[tokio::test]
+async fn a_schedule_and_a_limit_are_those_of_a_graph() {
+    let Some(server) = server::shared() else { return };
+    let (place, url) = (Place::new(), database(server, "scheduled"));
+    let run = async |args: &[&str]| ended(place.own_command(args).env("SUPERSTEP_DB", &url)).await;
+    let add = async |args: &[&str]| run(&[&["jobs", "schedule", "add"], args].concat()).await;
+    let unfit = add(&["big", "@daily", "orders", "--input", r#"{"itms": []}"#]).await;
+    assert!(unfit.code == Some(2) && unfit.stderr.contains("did you mean `items`?"), "{unfit:?}");
+    let unknown = add(&["big", "@daily", "order"]).await;
+    assert!(unknown.code == Some(2) && unknown.stderr.contains("did you mean `orders`?"), "{unknown:?}");
+    add(&["big", "@daily", "orders", "--input", ORDER, "--thread", "job-order-9"]).await.ok();
+    let listed = run(&["jobs", "schedule", "list", "--json"]).await.ok().lines();
+    assert_eq!((&listed[0]["graph"], &listed[0]["thread"]), (&"orders".into(), &"job-order-9".into()));
+    server.sql(
+        "\\c scheduled\nUPDATE superstep_jobs._private_known_crontabs SET known_since = now() - interval '2 days'",
+    );
+    run(&["worker", "--once", "--limit", "orders=1"]).await.ok();
+    let state = run(&["state", "job-order-9", "--json"]).await.ok().lines();
+    assert_eq!(state[0]["tasks"][0]["waits"][0]["key"], "approve");
+    let wrong = run(&["worker", "--once", "--limit", "ordrs=1"]).await;
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("did you mean `orders`?"), "{wrong:?}");
 }

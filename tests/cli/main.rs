@@ -4,6 +4,8 @@
 
 mod support;
 
+#[cfg(unix)]
+mod agent_jobs;
 mod answers;
 mod approvals;
 #[cfg(unix)]

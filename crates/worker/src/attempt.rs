@@ -6,12 +6,12 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use graphile_worker::Job;
-use superstep_graph::{RunOptions, Status, error::chain, thread::Drain};
+use superstep_graph::{RunOptions, Status, ThreadId, error::chain, thread::Drain};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::{
-    graph::{AnyGraph, Failure, UNKNOWN_INTERRUPT},
+    graph::{Admit, AnyGraph, Failure, UNKNOWN_INTERRUPT},
     payload::Payload,
     queue::{Queue, is_cancelled},
 };
@@ -32,6 +32,9 @@ pub(crate) struct Attempt {
     pub(crate) job: Job,
     pub(crate) graph: Arc<dyn AnyGraph>,
     pub(crate) options: RunOptions,
+    pub(crate) admit: Option<Admit>,
+    /// `true` if other workers may wait for the end of this run.
+    pub(crate) is_awaited: bool,
     pub(crate) drain: Drain,
     pub(crate) cancel: CancellationToken,
 }
@@ -61,6 +64,12 @@ impl Attempt {
                 tracing::warn!(error = chain(&error), "the end of a job cannot be stored; trying again");
                 tokio::time::sleep(STORE_PAUSE).await;
             }
+            // Without it the others find out with their next sign of life.
+            if self.is_awaited
+                && let Err(error) = self.queue.wake().await
+            {
+                tracing::warn!(error = chain(&error), "the other workers cannot be woken");
+            }
         }
         .instrument(span)
         .await;
@@ -80,7 +89,13 @@ impl Attempt {
             None => *self.job.attempts() <= 1,
         };
         let options = self.options.clone().cancel(self.cancel.clone()).drain(self.drain.clone());
-        let run = AssertUnwindSafe(self.graph.work(options, payload, is_first)).catch_unwind().await;
+        let run = async {
+            if let Some(admit) = &self.admit {
+                admit(ThreadId::from(payload.thread.clone())).await.map_err(Failure::Failed)?;
+            }
+            self.graph.work(options, payload, is_first).await
+        };
+        let run = AssertUnwindSafe(run).catch_unwind().await;
         // A request to cancel is about this job, however the run ended.
         if self.cancel.is_cancelled() {
             return End::Done;

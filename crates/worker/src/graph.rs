@@ -2,9 +2,13 @@
 //!
 //! Start at [`AnyGraph`].
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use superstep_graph::{
-    CompiledGraph, RunError, RunOptions, State, Status, checkpoint::CheckpointError, error::chain,
+    CompiledGraph, RunError, RunOptions, State, Status, ThreadId, checkpoint::CheckpointError, error::chain,
 };
 
 use crate::payload::{Payload, Work};
@@ -43,25 +47,56 @@ impl From<RunError> for Failure {
     }
 }
 
-impl<S: State> AnyGraph for CompiledGraph<S> {
+/// Decides whether a thread may run; the error is the reason why not.
+pub(crate) type Admit = Arc<dyn Fn(ThreadId) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// A graph, and the conversion of a job's input.
+pub(crate) struct Typed<S: State> {
+    graph: CompiledGraph<S>,
+    read: ReadInput<S>,
+}
+
+type ReadInput<S> = Arc<dyn Fn(Value) -> Result<<S as State>::Update, String> + Send + Sync>;
+
+impl<S: State> Typed<S> {
+    /// Reads inputs as updates of the state.
+    pub(crate) fn of_updates(graph: CompiledGraph<S>) -> Self {
+        let initial = graph.clone();
+        let read = move |input: Value| {
+            let json = serde_json::to_vec(&input).map_err(|error| error.to_string())?;
+            initial.initial().read_update(&json).map_err(|error| error.to_string())
+        };
+        Self { graph, read: Arc::new(read) }
+    }
+
+    /// Reads inputs as `I`, and converts them.
+    pub(crate) fn of_inputs<I: DeserializeOwned>(
+        graph: CompiledGraph<S>,
+        convert: impl Fn(I) -> S::Update + Send + Sync + 'static,
+    ) -> Self {
+        let read = move |input: Value| {
+            serde_json::from_value(input).map(&convert).map_err(|error| error.to_string())
+        };
+        Self { graph, read: Arc::new(read) }
+    }
+}
+
+impl<S: State> AnyGraph for Typed<S> {
     fn work(
         &self,
         options: RunOptions,
         payload: Payload,
         is_first: bool,
     ) -> BoxFuture<'static, Result<Status, Failure>> {
-        let graph = self.clone();
+        let (graph, read) = (self.graph.clone(), self.read.clone());
         Box::pin(async move {
             let Payload { thread, id, work, .. } = payload;
             let thread = graph.configured(options.thread(thread));
             let outcome = match work {
                 Work::Run { input } => {
-                    let unfit = |reason: String| {
+                    let input = read(input).map_err(|reason| {
                         Failure::Failed(format!("the input does not fit the state: {reason}"))
-                    };
-                    let json = serde_json::to_vec(&input).map_err(|error| unfit(error.to_string()))?;
-                    let input =
-                        graph.initial().read_update(&json).map_err(|error| unfit(error.to_string()))?;
+                    })?;
                     thread.input_id(id).run(input).await?
                 }
                 Work::Resume {} => thread.resume().await?,

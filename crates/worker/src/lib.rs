@@ -13,6 +13,7 @@ mod payload;
 mod queue;
 mod running;
 mod schedule;
+mod stored_schedules;
 mod worker;
 
 pub use error::ScheduleError;
@@ -20,4 +21,5 @@ pub use jobs::{Cancelled, JobId, JobInfo, JobState, Jobs, Listed};
 pub use names::GraphName;
 pub use new_job::NewJob;
 pub use schedule::{Schedule, Times};
+pub use stored_schedules::ScheduleInfo;
 pub use worker::Worker;

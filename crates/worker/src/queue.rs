@@ -5,20 +5,21 @@
 //!
 //! Start at [`Queue`].
 
+mod claim;
+mod stored_schedules;
+
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use chrono::DateTime;
 use graphile_worker::{
-    Database, DbError, DbExecutor, DbParams, DbRow, DbValue, Job, JobFlagFilter, Schema,
-    SweepStaleWorkersOptions, WorkerRecoveryConfig, WorkerUtils,
+    Database, DbError, DbExecutor, DbParams, DbRow, DbValue, Job, Schema, SweepStaleWorkersOptions,
+    WorkerRecoveryConfig, WorkerUtils,
     errors::GraphileWorkerError,
     sql::{
         complete_job::complete_job,
         fail_job::single::fail_job,
-        get_job::get_job_with_filter,
         recover_workers::recover_dead_worker_jobs,
         return_jobs::recovery::return_job_for_recovery,
-        task_identifiers::{TaskDetails, get_tasks_details},
+        task_identifiers::get_tasks_details,
         worker_heartbeat::registration::{worker_deregister, worker_heartbeat},
     },
     worker_utils::types::CleanupTask,
@@ -30,6 +31,8 @@ use superstep_postgres::{
     internal::{Notification, Server, queue_error},
 };
 use tokio::{sync::mpsc::UnboundedReceiver, time::Instant};
+
+pub(crate) use self::{claim::Free, stored_schedules::ScheduleRow};
 
 /// The channel on which Graphile Worker reports new jobs.
 pub(crate) const NEW_JOBS: &str = "jobs:insert";
@@ -46,6 +49,9 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// The entry in the flags of a running job that is to be cancelled.
 const CANCELLED: &str = "cancelled";
 
+/// The index of the running jobs by graph.
+const RUNNING: &str = "superstep_running";
+
 /// The queue of a database.
 #[derive(Clone)]
 pub(crate) struct Queue {
@@ -54,6 +60,8 @@ pub(crate) struct Queue {
     schema: Schema,
     /// The channel on which cancellations are requested.
     pub(crate) cancellations: String,
+    /// The channel on which changes of stored schedules are reported.
+    pub(crate) schedules: String,
     reconnect: Duration,
 }
 
@@ -115,8 +123,9 @@ impl Queue {
         server.check().await?;
         let name = format!("{}_jobs", server.schema());
         let database = Database::from(server.pool().clone());
-        let cancellations = format!("{name}:cancel");
-        let queue = Self { server, database, schema: Schema::new(&name), cancellations, reconnect };
+        let (cancellations, schedules) = (format!("{name}:cancel"), format!("{name}:schedules"));
+        let schema = Schema::new(&name);
+        let queue = Self { server, database, schema, cancellations, schedules, reconnect };
         queue
             .migrate()
             .await
@@ -130,6 +139,20 @@ impl Queue {
         lock.execute("set local idle_in_transaction_session_timeout to 0", Vec::new().into()).await?;
         lock.execute("select pg_advisory_xact_lock($1)", vec![DbValue::I64(LOCK)].into()).await?;
         self.utils().migrate().await?;
+        // Checked first: a statement that creates an index waits for all writes, also if there is one.
+        let running = self.schema.identifier(RUNNING);
+        let known = vec![DbValue::Text(self.own_table()), DbValue::Text(running)];
+        let sql = "select to_regclass($1::text) is null or to_regclass($2::text) is null as is_new";
+        let is_new: bool = self.database.fetch_one(sql, known.into()).await?.try_get("is_new")?;
+        if is_new {
+            let jobs = self.table("jobs");
+            let index = format!(
+                "create index if not exists {RUNNING} on {jobs} (task_id) where locked_at is not null"
+            );
+            for statement in [self.schedule_table(), index] {
+                self.database.execute(&statement, DbParams::from(Vec::new())).await?;
+            }
+        }
         lock.commit().await?;
         Ok(())
     }
@@ -156,9 +179,9 @@ impl Queue {
         row.try_get(column).map_err(|error| queue_error(&self.server.place(), "read a job", error))
     }
 
-    /// Returns the notifications of new jobs and of cancellations.
+    /// Returns the notifications of new jobs, of cancellations, and of changed schedules.
     pub(crate) fn listen(&self) -> UnboundedReceiver<Option<Notification>> {
-        self.server.listen(&[NEW_JOBS, &self.cancellations])
+        self.server.listen(&[NEW_JOBS, &self.cancellations, &self.schedules])
     }
 
     /// Stores a job, unless one with the same id is stored, and returns its number.
@@ -238,29 +261,6 @@ impl Queue {
         Ok(graphs.into_iter().filter_map(number).collect())
     }
 
-    /// Claims the next job of these graphs that is due.
-    pub(crate) async fn claim(
-        &self,
-        worker: &str,
-        graphs: impl Iterator<Item = (String, i32)>,
-        now_ms: Option<i64>,
-    ) -> Result<Option<Job>, CheckpointError> {
-        let mut details = TaskDetails::new();
-        graphs.for_each(|(graph, number)| details.insert(number, graph));
-        let now = now_ms.and_then(DateTime::from_timestamp_millis);
-        // Not repeated: a claim whose answer is lost is given back with the next sign of life.
-        let claimed = get_job_with_filter(
-            &self.database,
-            &details,
-            &self.schema,
-            worker,
-            JobFlagFilter::default(),
-            now,
-        )
-        .await;
-        claimed.map_err(|error| queue_error(&self.server.place(), "claim a job", error))
-    }
-
     /// Returns the time until the next job of these graphs that is not due yet.
     pub(crate) async fn next_due(&self, graphs: Vec<i32>) -> Result<Option<Duration>, CheckpointError> {
         let sql = format!(
@@ -304,7 +304,7 @@ impl Queue {
     }
 
     /// Wakes the workers.
-    async fn wake(&self) -> Result<(), CheckpointError> {
+    pub(crate) async fn wake(&self) -> Result<(), CheckpointError> {
         let sql = format!("select pg_notify('{NEW_JOBS}', '{{\"count\":1}}') is null as done");
         self.rows("wake the workers", &sql, Vec::new()).await.map(drop)
     }
@@ -416,9 +416,11 @@ impl Queue {
 
     /// Makes a job due now, with all its attempts. Returns `false` if it runs, or does not exist.
     pub(crate) async fn retry(&self, id: i64) -> Result<bool, CheckpointError> {
+        // A request to cancel that its worker did not see before it died is withdrawn.
         let sql = format!(
-            "select id from {}(array[$1::bigint], run_at := now(), attempts := 0)",
-            self.schema.function("reschedule_jobs")
+            "update {} set run_at = now(), attempts = 0, updated_at = now(), flags = nullif(flags - '{CANCELLED}', '{{}}')
+             where id = $1::bigint and locked_at is null returning id",
+            self.table("jobs")
         );
         let rows = self.rows("retry a job", &sql, vec![DbValue::I64(id)]).await?;
         self.wake().await?;

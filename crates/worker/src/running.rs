@@ -23,9 +23,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Worker,
+    Schedule, Worker,
     attempt::{Attempt, STOPPED},
-    queue::{NEW_JOBS, Queue},
+    queue::{Free, NEW_JOBS, Queue},
 };
 
 /// The pause after a failed request.
@@ -50,6 +50,12 @@ pub(crate) struct Running<'a> {
     clock: (i64, Instant),
     runs: JoinSet<i64>,
     jobs: BTreeMap<i64, Claimed>,
+    /// The stored schedules of its graphs.
+    stored: Vec<Schedule>,
+    /// `true` if the stored schedules are to be read again.
+    is_stale: bool,
+    /// The latest time of each schedule for which the database has decided whether it makes a job.
+    fired: BTreeMap<String, i64>,
     ended: usize,
     /// The time at which jobs or schedules may be due, without a notification.
     wake: Instant,
@@ -68,7 +74,7 @@ impl<'a> Running<'a> {
         let queue = &worker.jobs.queue;
         let notifications = queue.listen();
         let numbers = queue.numbers(worker.graphs.keys().cloned().collect()).await?;
-        queue.know(worker.schedules.iter().map(|schedule| schedule.name.clone()).collect()).await?;
+        queue.know(worker.schedules.iter().map(|schedule| schedule.identifier.clone()).collect()).await?;
         let now = Instant::now();
         let mut beats = interval_at(now + worker.heartbeat, worker.heartbeat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -87,6 +93,9 @@ impl<'a> Running<'a> {
             clock: (0, now),
             runs: JoinSet::new(),
             jobs: BTreeMap::new(),
+            stored: Vec::new(),
+            is_stale: true,
+            fired: BTreeMap::new(),
             ended: 0,
             wake: now,
         };
@@ -151,9 +160,17 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn notified(&self, notification: Option<Notification>) {
-        let Some(Notification { channel, payload }) = notification else { return };
+    fn notified(&mut self, notification: Option<Notification>) {
+        let Some(Notification { channel, payload }) = notification else {
+            // Some may be lost.
+            self.is_stale = true;
+            return;
+        };
         if channel == NEW_JOBS {
+            return;
+        }
+        if channel == self.queue.schedules {
+            self.is_stale = true;
             return;
         }
         if let Some(claimed) = payload.parse().ok().and_then(|job: i64| self.jobs.get(&job)) {
@@ -177,6 +194,7 @@ impl<'a> Running<'a> {
             self.queue.disown(&self.name, unknown).await?;
         }
         self.clock = (self.queue.now_ms().await?, Instant::now());
+        self.is_stale = true;
         self.nth_beat += 1;
         if self.nth_beat.is_multiple_of(CLEANED) {
             self.queue.clean().await?;
@@ -192,43 +210,67 @@ impl<'a> Running<'a> {
 
     /// Takes what is due: times of schedules, and jobs while slots are free.
     async fn take(&mut self) -> Result<(), CheckpointError> {
-        let now_ms = self.now_ms();
-        let mut wait = LONG;
-        for schedule in &self.worker.schedules {
-            if let Some((unix_ms, job)) = schedule.latest(now_ms) {
-                self.queue.fire(&schedule.name, unix_ms, &job).await?;
-            }
-            let next = schedule.next(now_ms).map(|next| Duration::from_millis(next.abs_diff(now_ms)));
-            wait = wait.min(next.unwrap_or(LONG));
-        }
+        let mut wait = self.fire().await?;
         let free = loop {
-            let free: Vec<_> = self.free().collect();
+            let free = self.free();
             if free.is_empty() {
                 break free;
             }
-            let named = free.iter().map(|(graph, number)| ((*graph).clone(), *number));
-            match self.queue.claim(&self.name, named, self.worker.now_ms).await? {
+            match self.queue.claim(&self.name, &free, self.worker.now_ms).await? {
                 Some(job) => self.begin(job),
                 None => break free,
             }
         };
         if !free.is_empty() {
-            let due = self.queue.next_due(free.into_iter().map(|(_, number)| number).collect()).await?;
+            let due = self.queue.next_due(free.iter().map(|free| free.number).collect()).await?;
             wait = wait.min(due.unwrap_or(LONG));
         }
         self.wake = Instant::now() + wait;
         Ok(())
     }
 
+    /// Stores the jobs of schedules that are due, and returns the time until the next one.
+    async fn fire(&mut self) -> Result<Duration, CheckpointError> {
+        if self.is_stale {
+            let graphs = self.worker.graphs.keys().cloned().collect();
+            let rows = self.queue.schedules(Some(graphs)).await?;
+            let read = rows.into_iter().filter_map(|row| {
+                let name = row.name.clone();
+                let read = Schedule::of_row(row);
+                read.inspect_err(|error| {
+                    tracing::warn!(schedule = name, error = chain(error), "a schedule is not valid")
+                })
+                .ok()
+            });
+            self.stored = read.collect();
+            self.is_stale = false;
+        }
+        let (now_ms, mut wait) = (self.now_ms(), LONG);
+        for schedule in self.worker.schedules.iter().chain(&self.stored) {
+            if let Some((unix_ms, job)) = schedule.latest(now_ms)
+                && self.fired.get(&schedule.identifier) != Some(&unix_ms)
+            {
+                self.queue.fire(&schedule.identifier, unix_ms, &job).await?;
+                self.fired.insert(schedule.identifier.clone(), unix_ms);
+            }
+            let next = schedule.next(now_ms).map(|next| Duration::from_millis(next.abs_diff(now_ms)));
+            wait = wait.min(next.unwrap_or(LONG));
+        }
+        Ok(wait)
+    }
+
     /// Returns the graphs of which another run may begin.
-    fn free(&self) -> impl Iterator<Item = (&String, i32)> {
-        let is_free = self.jobs.len() < self.worker.concurrency;
-        let has_slot = |graph: &String| {
+    fn free(&self) -> Vec<Free> {
+        if self.jobs.len() >= self.worker.concurrency {
+            return Vec::new();
+        }
+        let free = self.numbers.iter().filter_map(|(graph, number)| {
+            let hosted = self.worker.graphs.get(graph)?;
             let running = self.jobs.values().filter(|claimed| claimed.graph == *graph).count();
-            self.worker.graphs.get(graph).is_some_and(|hosted| running < hosted.limit)
-        };
-        let free = self.numbers.iter().map(|(graph, number)| (graph, *number));
-        free.filter(move |(graph, _)| is_free && has_slot(graph))
+            let free = Free { graph: graph.clone(), number: *number, limit: hosted.limit_of_all };
+            (running < hosted.limit).then_some(free)
+        });
+        free.collect()
     }
 
     fn begin(&mut self, job: graphile_worker::Job) {
@@ -242,6 +284,8 @@ impl<'a> Running<'a> {
             job,
             graph: hosted.graph.clone(),
             options: self.worker.options.clone(),
+            admit: self.worker.admit.clone(),
+            is_awaited: hosted.limit_of_all.is_some(),
             drain,
             cancel,
         };

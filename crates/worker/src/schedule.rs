@@ -2,23 +2,30 @@
 //!
 //! Start at [`Schedule`].
 
-use std::str::FromStr as _;
-
-use croner::Cron;
+use croner::{
+    Cron,
+    errors::CronError,
+    parser::{CronParser, Seconds, Year},
+};
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     GraphName, ScheduleError,
     new_job::ATTEMPTS,
     payload::{Payload, Work},
-    queue::{Stored, When},
+    queue::{ScheduleRow, Stored, When},
 };
+
+/// The names of the fields of a pattern, in their order.
+const FIELDS: [&str; 5] = ["minute", "hour", "day of the month", "month", "day of the week"];
 
 /// A thread that is run at recurring times of a time zone.
 ///
 /// A time makes one job, however many [workers](crate::Worker::schedule) have the schedule. If no worker was there at that time, the latest
-/// time since then makes one when a worker is back. A schedule begins when a worker has it for the first time.
+/// time since then makes one when a worker is back. A schedule begins when a worker has it for the first time, or when it is
+/// [stored](crate::Jobs::store_schedule).
 ///
 /// ```
 /// use superstep_worker::Schedule;
@@ -30,19 +37,23 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    pub(crate) name: String,
-    cron: Cron,
-    zone: TimeZone,
-    graph: String,
-    thread: String,
-    work: Work,
+    pub(crate) times: Times,
+    /// Its name among the schedules that the database knows.
+    pub(crate) identifier: String,
+    pub(crate) graph: String,
+    pub(crate) thread: String,
+    pub(crate) input: Value,
 }
 
 /// A schedule without its job.
 #[derive(Clone, Debug)]
 #[must_use = "a schedule needs a job: see `run`"]
 pub struct Times {
-    name: String,
+    pub(crate) name: String,
+    /// The pattern.
+    pub(crate) pattern: String,
+    /// The name of the time zone.
+    pub(crate) zone_name: String,
     cron: Cron,
     zone: TimeZone,
 }
@@ -52,26 +63,36 @@ impl Schedule {
     /// name is that of the schedule in the database; schedules of the same name are one.
     ///
     /// # Errors
-    /// The pattern is not valid, or the time zone is unknown.
+    /// The pattern is not valid or fits no time, or the time zone is unknown.
     #[allow(clippy::new_ret_no_self, reason = "the times are the first half of a schedule")]
     pub fn new(name: impl Into<String>, times: &str, zone: &str) -> Result<Times, ScheduleError> {
         let name = name.into();
-        let cron = Cron::from_str(times).map_err(|error| ScheduleError::Times {
+        let cron = read_times(times).map_err(|reason| ScheduleError::Times {
             schedule: name.clone(),
             times: times.to_owned(),
-            reason: error.to_string(),
+            reason,
         })?;
+        let (pattern, zone_name) = (times.to_owned(), zone.to_owned());
         let zone = TimeZone::get(zone)
             .map_err(|_| ScheduleError::Zone { schedule: name.clone(), zone: zone.to_owned() })?;
-        Ok(Times { name, cron, zone })
+        Ok(Times { name, pattern, zone_name, cron, zone })
+    }
+
+    /// Reads a stored schedule.
+    pub(crate) fn of_row(row: ScheduleRow) -> Result<Self, ScheduleError> {
+        let ScheduleRow { identifier, name, times, zone, graph, thread, input, .. } = row;
+        let read = Self::new(name, &times, &zone)?.run(&graph, thread, input)?;
+        Ok(Self { identifier, ..read })
     }
 
     /// Returns the latest time up to now, with its job.
     pub(crate) fn latest(&self, now_ms: i64) -> Option<(i64, Stored)> {
-        let time = self.cron.find_previous_occurrence(&self.zoned(now_ms)?, true).ok()?.timestamp();
+        let zoned = self.times.zoned(now_ms)?;
+        let time = self.times.cron.find_previous_occurrence(&zoned, true).ok()?.timestamp();
         let text = time.strftime("%Y-%m-%dT%H:%MZ").to_string();
-        let id = format!("schedule {} {text}", self.name);
-        let payload = Payload::new(self.thread.replace("{time}", &text), id.clone(), self.work.clone());
+        let id = format!("schedule {} {text}", self.identifier);
+        let work = Work::Run { input: self.input.clone() };
+        let payload = Payload::new(self.thread.replace(TIME, &text), id.clone(), work);
         let payload = serde_json::to_value(payload).ok()?;
         let (graph, when) = (self.graph.clone(), When::At { unix_ms: time.as_millisecond() });
         Some((
@@ -82,10 +103,57 @@ impl Schedule {
 
     /// Returns the next time after now.
     pub(crate) fn next(&self, now_ms: i64) -> Option<i64> {
-        let next = self.cron.find_next_occurrence(&self.zoned(now_ms)?, false).ok()?;
+        let next = self.times.cron.find_next_occurrence(&self.times.zoned(now_ms)?, false).ok()?;
         Some(next.timestamp().as_millisecond())
     }
+}
 
+/// Stands for the time in the name of a thread.
+const TIME: &str = "{time}";
+
+/// Reads a pattern, and finds the field that is not valid.
+fn read_times(times: &str) -> Result<Cron, String> {
+    let fields: Vec<&str> = times.split_whitespace().collect();
+    let is_nickname = fields.len() == 1 && times.trim().starts_with('@');
+    if fields.len() != FIELDS.len() && !is_nickname {
+        let number = fields.len();
+        return Err(format!("it has {number} field{}, not five", if number == 1 { "" } else { "s" }));
+    }
+    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+    let cron = parser.parse(times).map_err(|error| {
+        // The parser does not report the field, so each is tried by itself.
+        let wrong = fields.iter().zip(FIELDS).enumerate().find(|(place, (field, _))| {
+            let mut alone = ["*"; FIELDS.len()];
+            alone[*place] = field;
+            !is_nickname && parser.parse(&alone.join(" ")).is_err()
+        });
+        match wrong {
+            Some((place, (field, name))) => {
+                format!("field {}, the {name}, is `{field}`: {}", place + 1, plain(&error))
+            }
+            None => plain(&error),
+        }
+    })?;
+    // A leap year lies within the search, which begins at a fixed time: the result depends on the pattern alone.
+    let begin = Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
+    match cron.find_next_occurrence(&begin, false) {
+        Ok(_) => Ok(cron),
+        Err(_) => Err("no date fits it".to_owned()),
+    }
+}
+
+/// Returns the text of an error without the names of the parser's types.
+fn plain(error: &CronError) -> String {
+    let text = match error {
+        CronError::InvalidPattern(text)
+        | CronError::IllegalCharacters(text)
+        | CronError::ComponentError(text) => text.clone(),
+        other => other.to_string(),
+    };
+    text.trim_end_matches('.').to_owned()
+}
+
+impl Times {
     fn zoned(&self, unix_ms: i64) -> Option<Zoned> {
         Some(Timestamp::from_millisecond(unix_ms).ok()?.to_zoned(self.zone.clone()))
     }
@@ -103,11 +171,10 @@ impl Times {
         thread: impl Into<String>,
         input: impl Serialize,
     ) -> Result<Schedule, ScheduleError> {
-        let Self { name, cron, zone } = self;
         let input = serde_json::to_value(input)
-            .map_err(|source| ScheduleError::Input { schedule: name.clone(), source })?;
+            .map_err(|source| ScheduleError::Input { schedule: self.name.clone(), source })?;
         let (graph, thread) = (graph.graph_name().to_owned(), thread.into());
-        Ok(Schedule { name, cron, zone, graph, thread, work: Work::Run { input } })
+        Ok(Schedule { identifier: self.name.clone(), times: self, graph, thread, input })
     }
 }
 
@@ -133,12 +200,29 @@ mod tests {
     }
 
     #[test]
-    fn wrong_times_and_zones_are_refused() {
+    fn an_error_of_times_names_the_field() {
         let error = |times, zone| Schedule::new("s", times, zone).unwrap_err().to_string();
-        assert!(error("0 25 * * *", "UTC").starts_with("SS401: schedule `s`: invalid times `0 25 * * *`: "));
+        for (times, reason) in [
+            ("0 25 * * *", "field 2, the hour, is `25`: "),
+            ("0 9 * * mon-8", "field 5, the day of the week, is `mon-8`: "),
+            ("x 9 * * *", "field 1, the minute, is `x`: "),
+            ("0 9 * 13 *", "field 4, the month, is `13`: "),
+            ("0 0 9 * * 1", "it has 6 fields, not five"),
+            ("every morning", "it has 2 fields, not five"),
+            ("", "it has 0 fields, not five"),
+            ("@sometimes", ""),
+            ("0 0 30 2 *", "no date fits it"),
+        ] {
+            let error = error(times, "UTC");
+            let begin = format!("SS401: schedule `s`: invalid times `{times}`: {reason}");
+            assert!(error.starts_with(&begin), "{error}");
+        }
         assert!(
             error("0 9 * * *", "Europe/Bonn")
                 .starts_with("SS401: schedule `s`: unknown time zone `Europe/Bonn`")
         );
+        for times in ["@daily", "0 0 29 2 *", "*/5 * * * MON-FRI"] {
+            drop(Schedule::new("s", times, "UTC").unwrap());
+        }
     }
 }

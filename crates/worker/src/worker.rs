@@ -2,11 +2,16 @@
 //!
 //! Start at [`Worker`].
 
-use std::{collections::BTreeMap, future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, future, sync::Arc, time::Duration};
 
-use superstep_graph::{CompiledGraph, RunOptions, State, checkpoint::CheckpointError};
+use serde::de::DeserializeOwned;
+use superstep_graph::{CompiledGraph, RunOptions, State, ThreadId, checkpoint::CheckpointError};
 
-use crate::{Jobs, Schedule, graph::AnyGraph, running::Running};
+use crate::{
+    GraphName, Jobs, Schedule,
+    graph::{Admit, AnyGraph, Typed},
+    running::Running,
+};
 
 /// Takes jobs of a database and runs them, one process among any number of them.
 ///
@@ -36,13 +41,17 @@ pub struct Worker {
     pub(crate) heartbeat: Duration,
     pub(crate) grace: Duration,
     pub(crate) options: RunOptions,
+    pub(crate) admit: Option<Admit>,
     pub(crate) now_ms: Option<i64>,
 }
 
 /// A graph of a worker.
 pub(crate) struct Hosted {
     pub(crate) graph: Arc<dyn AnyGraph>,
+    /// The maximum number of runs in this worker.
     pub(crate) limit: usize,
+    /// The maximum number of runs in all workers.
+    pub(crate) limit_of_all: Option<usize>,
 }
 
 impl Worker {
@@ -56,22 +65,78 @@ impl Worker {
             heartbeat: Duration::from_secs(5),
             grace: Duration::from_secs(30),
             options: RunOptions::new(),
+            admit: None,
             now_ms: None,
         }
     }
 
     /// Adds a graph, in place of one with the same name. The worker takes only jobs of its graphs.
     pub fn graph<S: State>(self, graph: CompiledGraph<S>) -> Self {
-        self.graph_at_most(graph, usize::MAX)
+        let name = graph.name().to_owned();
+        self.hosted(name, Arc::new(Typed::of_updates(graph)))
+    }
+
+    /// Adds a graph whose jobs have inputs of the type `I`, which `convert` makes updates of the state. A job can then set nothing else
+    /// of the state.
+    ///
+    /// ```
+    /// # use superstep_graph::{CompiledGraph, State};
+    /// # use superstep_worker::Worker;
+    /// # fn example<S: State>(worker: Worker, chat: CompiledGraph<S>, asked: fn(String) -> S::Update) -> Worker {
+    /// #[derive(serde::Deserialize)]
+    /// #[serde(deny_unknown_fields)]
+    /// struct Question { text: String }
+    ///
+    /// worker.graph_of_inputs(chat, move |question: Question| asked(question.text))
+    /// # }
+    /// ```
+    pub fn graph_of_inputs<S: State, I: DeserializeOwned>(
+        self,
+        graph: CompiledGraph<S>,
+        convert: impl Fn(I) -> S::Update + Send + Sync + 'static,
+    ) -> Self {
+        let name = graph.name().to_owned();
+        self.hosted(name, Arc::new(Typed::of_inputs(graph, convert)))
     }
 
     /// Adds a graph of which this worker runs at most this number at the same time.
     pub fn graph_at_most<S: State>(mut self, graph: CompiledGraph<S>, limit: usize) -> Self {
-        self.graphs.insert(graph.name().to_owned(), Hosted { graph: Arc::new(graph), limit });
+        let name = graph.name().to_owned();
+        self = self.graph(graph);
+        if let Some(hosted) = self.graphs.get_mut(&name) {
+            hosted.limit = limit;
+        }
         self
     }
 
+    fn hosted(mut self, name: String, graph: Arc<dyn AnyGraph>) -> Self {
+        self.graphs.insert(name, Hosted { graph, limit: usize::MAX, limit_of_all: None });
+        self
+    }
+
+    /// Sets the maximum number of runs of a graph at the same time over all workers of the database. Set it in each of them: a worker
+    /// without it claims jobs regardless, and one with a smaller number waits longer. Without effect on a graph that was not added.
+    ///
+    /// A run counts until its job is done, or until its worker counts as [dead](Self::heartbeat); so a worker that slept through that
+    /// time may exceed the limit until it notices.
+    pub fn limit_of_all(mut self, graph: &(impl GraphName + ?Sized), runs: usize) -> Self {
+        if let Some(hosted) = self.graphs.get_mut(graph.graph_name()) {
+            hosted.limit_of_all = Some(runs.max(1));
+        }
+        self
+    }
+
+    /// Sets a check of each job's thread immediately before its run. The error is the failure of the attempt.
+    pub fn admit<F>(self, check: impl Fn(ThreadId) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        Self { admit: Some(Arc::new(move |thread| Box::pin(check(thread)))), ..self }
+    }
+
     /// Adds a schedule. Each of its times makes one job, however many workers have the schedule.
+    ///
+    /// The worker also has the [stored schedules](Jobs::store_schedule) of its graphs.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedules.push(schedule);
         self
@@ -118,5 +183,11 @@ impl Worker {
     /// The error of the database.
     pub async fn run_due(self) -> Result<usize, CheckpointError> {
         Running::start(&self).await?.run(future::pending(), true).await
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("graphs", &self.graphs.keys()).finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     args::{
         decisions::DecisionArgs,
         export::{ExportArgs, ImportArgs},
+        jobs::{AgentJobsCommand, AgentWorkerArgs},
         memory::MemoryCommand,
         new::NewArgs,
         shared::{
@@ -18,7 +19,7 @@ use crate::{
             TwoStatesArgs,
         },
         storage::DbCommand,
-        values::{new_thread_name, thread_name, user_name},
+        values::{Stdin, new_thread_name, stdin, thread_name, user_name},
     },
     output::exit::Exit,
 };
@@ -84,6 +85,29 @@ Examples:
     /// Send a message to a running turn, for example in another terminal; the agent reads it before its next
     /// model call.
     Steer(SteerArgs),
+    /// Send, list, retry and cancel jobs: turns that `worker` takes from a PostgreSQL database.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  superstep jobs run \"Where is my order?\" --thread support-17 --key support-17
+  superstep jobs answer support-17 --approve
+  superstep jobs list --dead
+  superstep jobs schedule add digest \"0 9 * * MON-FRI\" \"What is new in this folder?\" --zone Europe/Berlin"
+    )]
+    Jobs(AgentJobsCommand),
+    /// Take jobs from a PostgreSQL database and run them, beside any number of other workers.
+    #[command(after_help = "\
+The model, the tools, the rules and the folder are those of this command, for every job: a job has a thread and a prompt or
+a decision, and settings of its thread do not count, also where a flag names them as its default. Calls that require approval wait; decide with `superstep jobs answer`.
+
+With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other
+workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.
+
+Examples:
+  superstep worker --config support.toml --cwd /srv/support --deny shell
+  superstep worker --tools read --concurrency 16 --limit 32")]
+    Worker(AgentWorkerArgs),
     /// List the threads, the newest first.
     Threads(DatabaseArgs),
     /// Delete threads with all of their checkpoints.
@@ -253,14 +277,6 @@ pub(crate) struct SteerArgs {
     pub(crate) text: String,
     #[command(flatten)]
     pub(crate) thread: ThreadArgs,
-}
-
-/// Marks that stdin is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stdin;
-
-fn stdin(word: &str) -> Result<Stdin, &'static str> {
-    if word == "-" { Ok(Stdin) } else { Err("a prompt is one word of the command line: put it in quotes") }
 }
 
 #[derive(Args, Debug)]

@@ -1,6 +1,6 @@
 //! Flags that several commands have.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ops::Deref, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use serde::{Deserialize, Serialize};
@@ -126,9 +126,9 @@ pub(crate) struct TwoStatesArgs {
     pub(crate) b: ThreadAt,
 }
 
-/// The options of a turn.
+/// The options of an agent.
 #[derive(Args, Debug, Default)]
-pub(crate) struct TurnArgs {
+pub(crate) struct AgentArgs {
     /// The model, or `offline` [default: the thread's, then OPENAI_MODEL].
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
@@ -155,12 +155,19 @@ pub(crate) struct TurnArgs {
     /// thread's, then all].
     #[arg(long, value_name = "NAMES")]
     pub(crate) tools: Option<String>,
-    /// Do not use a long-term memory; stored with the thread.
-    #[arg(long)]
-    pub(crate) no_memory: bool,
     /// Run every call that requires approval, as if a rule allowed it; calls that a rule denies are denied.
     #[arg(long, short)]
     pub(crate) yes: bool,
+}
+
+/// The options of a turn.
+#[derive(Args, Debug, Default)]
+pub(crate) struct TurnArgs {
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// Do not use a long-term memory; stored with the thread.
+    #[arg(long)]
+    pub(crate) no_memory: bool,
     /// Print one JSON object per line on stdout: the events, then `final`.
     #[arg(long)]
     pub(crate) json: bool,
@@ -169,16 +176,24 @@ pub(crate) struct TurnArgs {
     pub(crate) quiet: bool,
 }
 
+impl Deref for TurnArgs {
+    type Target = AgentArgs;
+
+    fn deref(&self) -> &AgentArgs {
+        &self.agent
+    }
+}
+
 impl TurnArgs {
     /// Returns whether a flag replaces a setting of a thread.
     pub(crate) fn changes_settings(&self) -> bool {
-        let Self { model, preset, config, mode, max_steps, tools, no_memory, .. } = self;
+        let AgentArgs { model, preset, config, mode, max_steps, tools, .. } = &self.agent;
         let texts = [model, preset, tools];
         texts.iter().any(|text| text.is_some())
             || config.is_some()
             || mode.is_some()
             || max_steps.is_some()
-            || *no_memory
+            || self.no_memory
     }
 }
 

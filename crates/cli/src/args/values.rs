@@ -37,6 +37,25 @@ pub(crate) fn user_name(name: &str) -> Result<String, String> {
     name_of("user", name)
 }
 
+/// Validates the name of a schedule, which can be displayed and typed.
+pub(super) fn schedule_name(name: &str) -> Result<String, String> {
+    match name.starts_with('-') || name.chars().any(|c| !is_printable(c)) {
+        true => {
+            Err("a schedule's name has only characters that can be seen, and does not begin with `-`"
+                .to_owned())
+        }
+        false => name_of("schedule", name),
+    }
+}
+
+/// Marks that stdin is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stdin;
+
+pub(super) fn stdin(word: &str) -> Result<Stdin, &'static str> {
+    if word == "-" { Ok(Stdin) } else { Err("a prompt is one word of the command line: put it in quotes") }
+}
+
 /// A thread at its newest checkpoint, or at a named one: `THREAD` or `THREAD@CHECKPOINT`. Without a name, `@CHECKPOINT`, it
 /// is the thread that was named before.
 #[derive(Clone, Debug, PartialEq, Eq)]

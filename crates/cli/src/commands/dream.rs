@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::{
         command_line::DreamArgs,
-        shared::{DatabaseArgs, TurnArgs},
+        shared::{AgentArgs, DatabaseArgs, TurnArgs},
     },
     config::{file, location::Location},
     offline::planner::OFFLINE,
@@ -32,7 +32,8 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
         None => None,
     };
     let user = user.unwrap_or_else(|| memory.unwrap_or_default().user().to_owned());
-    let turn = TurnArgs { model, base_url, api_key, config, json, ..TurnArgs::default() };
+    let agent = AgentArgs { model, base_url, api_key, config, ..AgentArgs::default() };
+    let turn = TurnArgs { agent, json, ..TurnArgs::default() };
     let location = Location::new(location)?;
     let at_once = at_once(&user, &turn, &location);
     let thread = Dreams::thread(&user);

@@ -1,14 +1,14 @@
-//! `jobs list | retry | cancel`: the jobs of a database.
+//! `jobs list | retry | cancel`: the jobs of a database, and jobs that are sent.
 
 use superstep::{
     ThreadId,
-    worker::{Cancelled, JobId, JobInfo, JobState, Jobs, Listed},
+    worker::{Cancelled, JobId, JobInfo, JobState, Jobs, Listed, NewJob},
 };
 
 use crate::{
     args::{
         db::DbArg,
-        jobs::{JobIdsArgs, JobListArgs},
+        jobs::{JobIdsArgs, JobListArgs, OrderArgs},
     },
     config::location::Location,
     output::{
@@ -20,6 +20,28 @@ use crate::{
 
 /// The number of characters of an error in a table.
 const ERROR: usize = 60;
+
+/// Stores a job, and prints its number and its thread.
+pub(crate) async fn send(job: NewJob<'_>, thread: &ThreadId, order: &OrderArgs) -> Result<Exit, Failure> {
+    let mut job =
+        job.priority(order.priority).attempts(order.attempts).delay(order.delay.unwrap_or_default());
+    if let Some(key) = &order.key {
+        job = job.key(key);
+    }
+    if let Some(id) = &order.id {
+        job = job.id(id);
+    }
+    let number = job.send().await?;
+    sent(&[number], thread, order.database.json)
+}
+
+/// Prints the numbers of sent jobs and their thread.
+pub(crate) fn sent(numbers: &[JobId], thread: &ThreadId, json: bool) -> Result<Exit, Failure> {
+    if json {
+        return print(&lines(numbers.iter().map(|job| serde_json::json!({"job": job, "thread": thread}))));
+    }
+    print(&numbers.iter().map(|job| format!("job {job} for thread {thread}\n")).collect::<String>())
+}
 
 /// Lists the jobs.
 pub(crate) async fn list(

@@ -2,6 +2,7 @@
 //!
 //! Start at [`run::run`].
 
+pub(crate) mod agent_jobs;
 pub(crate) mod db;
 pub(crate) mod diff;
 pub(crate) mod dream;
@@ -15,9 +16,11 @@ pub(crate) mod presets;
 pub(crate) mod replay;
 pub(crate) mod revert;
 pub(crate) mod run;
+pub(crate) mod schedules;
 pub(crate) mod show;
 pub(crate) mod steer;
 pub(crate) mod thread_admin;
 pub(crate) mod threads;
 pub(crate) mod tools;
 pub(crate) mod watch;
+pub(crate) mod worker;

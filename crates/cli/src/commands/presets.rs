@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        args::shared::TurnArgs,
+        args::shared::{AgentArgs, TurnArgs},
         config::{configuration::Configuration, file::parse},
     };
 
@@ -57,7 +57,8 @@ mod tests {
         for preset in PRESETS {
             let text = written(preset.name, &(preset.config)()).unwrap();
             let file = parse(&text).unwrap();
-            let flags = TurnArgs { preset: Some(preset.name.to_owned()), ..TurnArgs::default() };
+            let agent = AgentArgs { preset: Some(preset.name.to_owned()), ..AgentArgs::default() };
+            let flags = TurnArgs { agent, ..TurnArgs::default() };
             let flag = Configuration::of_thread(Map::new(), Some(preset.name)).unwrap().with_flags(&flags);
             assert_eq!(file.react(false), flag.react(false), "{text}");
             assert_eq!(file.mode, flag.mode, "{text}");

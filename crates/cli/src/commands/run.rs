@@ -6,8 +6,9 @@ use superstep::{CheckpointId, OnUnfinished, ThreadId, agent::AgentOutcome, check
 
 use crate::{
     args::{
-        command_line::{ResumeArgs, RunArgs, Stdin},
+        command_line::{ResumeArgs, RunArgs},
         decisions::DecisionArgs,
+        values::Stdin,
     },
     config::location::Location,
     output::{
@@ -131,7 +132,7 @@ fn is_unanswered(outcome: Option<AgentOutcome>) -> bool {
 }
 
 /// Reads the prompt of the command line, of stdin, or both joined.
-fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result<String, Failure> {
+pub(super) fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result<String, Failure> {
     let prompt = match (given.filter(|prompt| prompt != "-"), stdin) {
         (Some(prompt), None) => prompt,
         (Some(prompt), Some(Stdin)) => format!("{prompt}\n\n{}", read_stdin()?),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use superstep::{agent::ReactConfig, mcp::McpConfig, memory::DreamConfig};
 
 use crate::{
-    args::shared::{Mode, TurnArgs},
+    args::shared::{AgentArgs, Mode, TurnArgs},
     config::{
         agent::AgentSettings, database::Database, memory::Memory, misfit::InvalidSetting, profile::Profiles,
         state_folder::own_folder, switch::Switch, tools,
@@ -115,16 +115,22 @@ impl Configuration {
         Err(InvalidSetting::at("dream", problem))
     }
 
-    /// Applies the flags of a command.
-    pub(crate) fn with_flags(mut self, flags: &TurnArgs) -> Self {
+    /// Applies the flags of a turn.
+    pub(crate) fn with_flags(self, flags: &TurnArgs) -> Self {
+        let mut applied = self.with_settings(flags);
+        if flags.no_memory {
+            (applied.memory, applied.dream) = (Switch::Off, Switch::Off);
+        }
+        applied
+    }
+
+    /// Applies the flags that are about the agent.
+    pub(crate) fn with_settings(mut self, flags: &AgentArgs) -> Self {
         // That design's own program runs a single round unless configured to loop.
         let usual = flags.preset.as_deref() == Some(OPENCODE) && flags.max_steps.is_none();
         self.mode = flags.mode.or(usual.then_some(Mode::Single)).or(self.mode);
         if let Some(max) = flags.max_steps {
             self.agent.set_max_steps(max);
-        }
-        if flags.no_memory {
-            (self.memory, self.dream) = (Switch::Off, Switch::Off);
         }
         if let Some(names) = &flags.tools {
             let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -242,13 +248,9 @@ mod tests {
 
     #[test]
     fn flags_override_stored_settings() {
-        let flags = TurnArgs {
-            mode: Some(Mode::Single),
-            max_steps: Some(3),
-            no_memory: true,
-            tools: Some("read, shell,".to_owned()),
-            ..TurnArgs::default()
-        };
+        let tools = Some("read, shell,".to_owned());
+        let agent = AgentArgs { mode: Some(Mode::Single), max_steps: Some(3), tools, ..AgentArgs::default() };
+        let flags = TurnArgs { agent, no_memory: true, ..TurnArgs::default() };
         let given = json!({ "mode": "react", "memory": { "tools": false }, "dream": true, "limit": { "unit": "model_calls" } });
         let read = of_thread(given, None).unwrap().with_flags(&flags);
         let wanted = json!({

@@ -9,7 +9,7 @@ use serde_json::Value;
 use superstep::llm::{self, Accepts, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream};
 
 use crate::{
-    args::shared::TurnArgs,
+    args::shared::AgentArgs,
     config::{
         discover::{self, Local},
         profile::{Profile, Profiles},
@@ -48,7 +48,7 @@ impl Environment {
 
 /// The inputs of the choice of a model. A flag overrides the thread, the thread overrides the environment.
 pub(crate) struct ModelInputs<'a> {
-    pub(crate) flags: &'a TurnArgs,
+    pub(crate) flags: &'a AgentArgs,
     pub(crate) thread: Remembered,
     pub(crate) environment: Environment,
     /// The models of the configuration, from a flag or the thread.
@@ -374,7 +374,7 @@ fn unlisted(model: &str, found: &[Local]) -> Failure {
 mod tests {
     use super::*;
 
-    const NONE: TurnArgs = TurnArgs {
+    const NONE: AgentArgs = AgentArgs {
         mode: None,
         model: None,
         base_url: None,
@@ -384,12 +384,9 @@ mod tests {
         max_steps: None,
         tools: None,
         yes: false,
-        json: false,
-        quiet: false,
-        no_memory: false,
     };
 
-    fn inputs<'a>(flags: &'a TurnArgs, model: Option<&str>, base_url: Option<&str>) -> ModelInputs<'a> {
+    fn inputs<'a>(flags: &'a AgentArgs, model: Option<&str>, base_url: Option<&str>) -> ModelInputs<'a> {
         let (model, base_url) = (model.map(str::to_owned), base_url.map(str::to_owned));
         let thread = Remembered { model, base_url, ..Remembered::default() };
         let environment = Environment { servers: Some(String::new()), ..Environment::default() };
@@ -421,7 +418,7 @@ mod tests {
             chosen(env(inputs(none, Some("t"), Some("http://localhost:2/v1")))).await,
             ("t".into(), url(2))
         );
-        let flags = TurnArgs { model: Some("f".into()), base_url: url(1), ..NONE };
+        let flags = AgentArgs { model: Some("f".into()), base_url: url(1), ..NONE };
         assert_eq!(
             chosen(inputs(&flags, Some("t"), Some("http://localhost:2/v1"))).await,
             ("f".into(), url(1))
@@ -435,7 +432,7 @@ mod tests {
             ..wish
         };
         assert_eq!(chosen(with_key(inputs(&NONE, Some(OFFLINE), None))).await.0, OFFLINE);
-        let flags = TurnArgs { model: Some("f".into()), ..NONE };
+        let flags = AgentArgs { model: Some("f".into()), ..NONE };
         let mut asked = inputs(&flags, Some(OFFLINE), None);
         asked.environment.key = Some(ApiKey::new("sk-x"));
         assert_eq!(chosen(asked).await, ("f".into(), Some(OPENAI.into())));
@@ -446,7 +443,7 @@ mod tests {
         let choice = inputs(&NONE, None, None).settle().await.unwrap();
         assert_eq!(choice.name, OFFLINE);
         assert!(choice.note.unwrap().contains("not a language model"));
-        let flags = TurnArgs { model: Some("llama".into()), ..NONE };
+        let flags = AgentArgs { model: Some("llama".into()), ..NONE };
         let error = refused(inputs(&flags, None, None)).await;
         assert_eq!(error.exit, Exit::Model);
         assert!(error.message.contains("no server for model `llama`"), "{}", error.message);
@@ -470,7 +467,7 @@ mod tests {
         known.environment.base_url = Some("https://elsewhere.example/v1/".into());
         assert_eq!(chosen(known).await.0, "t");
 
-        let flags = TurnArgs { base_url: Some("https://elsewhere.example/v1".into()), ..NONE };
+        let flags = AgentArgs { base_url: Some("https://elsewhere.example/v1".into()), ..NONE };
         let mut named = inputs(&flags, Some("t"), None);
         named.environment.key = Some(ApiKey::new("sk-secret"));
         assert_eq!(

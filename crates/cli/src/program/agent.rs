@@ -10,8 +10,8 @@ use crate::{
         shared::LogArgs,
     },
     commands::{
-        db, dream, export, memory, new, presets, replay, revert, run, show, steer, thread_admin, threads,
-        tools,
+        agent_jobs, db, dream, export, memory, new, presets, replay, revert, run, show, steer, thread_admin,
+        threads, tools, worker,
     },
     output::{
         exit::{Exit, Failure},
@@ -36,6 +36,8 @@ async fn run(command: Command) -> Result<Exit, Failure> {
         Command::Run(args) => run::run(args).await,
         Command::Resume(args) => run::resume(args).await,
         Command::Steer(args) => steer::steer(args).await,
+        Command::Jobs(command) => agent_jobs::jobs(command).await,
+        Command::Worker(args) => worker::worker(args).await,
         Command::Threads(args) => threads::threads(args).await,
         Command::Delete(args) => thread_admin::delete(args).await,
         Command::Copy(args) => thread_admin::copy(args).await,

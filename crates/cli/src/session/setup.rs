@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use superstep::{
     Answers, CheckpointId, Checkpointer, RunOptions, StreamMode, Streaming, ThreadId,
     agent::{Agent, AgentBuilder, ReactConfig, config::PermissionRule, replay::ReplayTools},
+    llm::Tool,
     mcp::McpServer,
     memory::Dreams,
 };
@@ -203,12 +204,8 @@ impl Basis {
 
     /// Builds an agent with its models, settings and checkpointer.
     pub(crate) fn agent(&self, store: Arc<dyn Checkpointer>) -> Result<AgentBuilder, Failure> {
-        let models = self.choice.fallbacks.iter().cloned();
-        let models = models.fold(Agent::builder(self.choice.model.clone()), AgentBuilder::fallback);
-        let models = self.choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
-        let jitter = superstep::llm::seeded_jitter(chance()?.random());
-        let models = models.config(self.config.clone()).trust(self.decided.clone());
-        Ok(models.jitter(jitter).checkpointer(store))
+        let models = builder(&self.choice, self.config.clone())?;
+        Ok(models.trust(self.decided.clone()).checkpointer(store))
     }
 
     /// Returns the memory consolidation, if it is enabled and there is a model for it.
@@ -318,14 +315,8 @@ impl<'a> Setup<'a> {
         let mut basis = Basis::new(&*store, thread, purpose, location, turn).await?;
         let servers = basis.connect(turn.config.as_deref(), pool.as_deref(), !is_recorded).await?;
         let Basis { configuration, cwd, .. } = &basis;
-        let tools = tools::all(cwd)?;
-        let known =
-            tools.iter().cloned().chain(configuration.memory.on().into_iter().flat_map(Memory::tools));
-        let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
-        if !is_recorded || turn.config.is_some() {
-            tools::check_rules(&basis.config.permissions, &known)?;
-        }
-        let tools = tools::chosen(tools, configuration);
+        let rules = (!is_recorded || turn.config.is_some()).then_some(&basis.config.permissions[..]);
+        let tools = known_tools(cwd, configuration, &servers, rules)?;
         let store = if writes { basis.store(location, store)? } else { store };
         let models = basis.agent(store.clone())?;
         let mut dreams = if basis.is_unknown { None } else { basis.dreams(models.clone())? };
@@ -339,12 +330,6 @@ impl<'a> Setup<'a> {
                 dreams = None;
             }
         }
-        let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
-        let models = match configuration.snapshots {
-            Some(false) => models,
-            _ if !changes_files => models,
-            _ => models.snapshots(Arc::new(snapshots::open(cwd)?)),
-        };
         let models = match configuration.memory.on() {
             Some(memory) if basis.is_unknown => memory.give(models, memory::placeholder()),
             Some(memory) if writes => memory.give(models, memory.open(cwd)?),
@@ -356,17 +341,8 @@ impl<'a> Setup<'a> {
             Some(history) => models.history(history),
             None => models,
         };
-        let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
         let models = models.replay_tools(replay_tools);
-        let models = match turn.yes {
-            true => models.approve_all(),
-            false => models.approve_by_interrupt(),
-        };
-        let agent = models
-            .tools(tools)
-            .spill(Arc::new(results::open(cwd)?))
-            .build()
-            .map_err(|error| Failure::caused(exit_of(&error), &error))?;
+        let agent = with_tools(models, tools, &servers, configuration, cwd, turn.yes)?;
         let (is_fresh, cancel) = (false, CancellationToken::new());
         Ok(Self { location, basis, is_fresh, turn, agent, dreams, servers, cancel })
     }
@@ -433,6 +409,54 @@ impl<'a> Setup<'a> {
             Box::new(Human::new(out, on_terminal, self.turn.quiet))
         }
     }
+}
+
+/// Begins an agent with its models and its settings.
+pub(super) fn builder(choice: &Choice, config: ReactConfig) -> Result<AgentBuilder, Failure> {
+    let models = choice.fallbacks.iter().cloned();
+    let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
+    let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
+    let jitter = superstep::llm::seeded_jitter(chance()?.random());
+    Ok(models.config(config).jitter(jitter))
+}
+
+/// Returns the chosen tools of a folder.
+///
+/// # Errors    A permission rule is about none of the tools.
+pub(super) fn known_tools(
+    cwd: &Path,
+    configuration: &Configuration,
+    servers: &[Arc<McpServer>],
+    rules: Option<&[PermissionRule]>,
+) -> Result<Vec<Arc<dyn Tool>>, Failure> {
+    let tools = tools::all(cwd)?;
+    let known = tools.iter().cloned().chain(configuration.memory.on().into_iter().flat_map(Memory::tools));
+    let known: Vec<_> = known.chain(servers.iter().flat_map(|server| server.tools())).collect();
+    if let Some(rules) = rules {
+        tools::check_rules(rules, &known)?;
+    }
+    Ok(tools::chosen(tools, configuration))
+}
+
+/// Completes an agent with its tools, the snapshots of the files that they change, and the source of approvals.
+pub(super) fn with_tools(
+    models: AgentBuilder,
+    tools: Vec<Arc<dyn Tool>>,
+    servers: &[Arc<McpServer>],
+    configuration: &Configuration,
+    cwd: &Path,
+    approves_all: bool,
+) -> Result<Agent, Failure> {
+    let changes_files = tools.iter().any(|tool| tool.changes_files() == Some(true));
+    let models = match configuration.snapshots {
+        Some(false) => models,
+        _ if !changes_files => models,
+        _ => models.snapshots(Arc::new(snapshots::open(cwd)?)),
+    };
+    let models = servers.iter().cloned().fold(models, |models, server| models.tool_source(server));
+    let models = if approves_all { models.approve_all() } else { models.approve_by_interrupt() };
+    let models = models.tools(tools).spill(Arc::new(results::open(cwd)?));
+    models.build().map_err(|error| Failure::caused(exit_of(&error), &error))
 }
 
 /// Returns the error for an action that requires an explicitly named file: a database may come from someone

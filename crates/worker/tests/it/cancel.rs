@@ -105,6 +105,59 @@ async fn a_node_that_drains_its_run_does_not_end_the_others_of_the_worker() {
     }
 }
 
+#[tokio::test]
+async fn a_cancelled_job_of_a_worker_that_stops_or_dies_is_not_run_elsewhere_unless_it_is_retried() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let table = format!("{}_jobs._private_jobs", options.schema);
+    let worker = || Worker::new(&jobs).graph(graph.clone());
+    // Claimed by a worker that does not see the request, and then given back.
+    let claimed = async |name: &str| {
+        let id = jobs.run(&graph, name, input(name)).send().await.unwrap();
+        server.sql(&format!("UPDATE {table} SET locked_at = now(), locked_by = 'gone' WHERE id = {id}"));
+        assert_eq!(jobs.cancel(id).await.unwrap(), Cancelled::Requested);
+        assert!(!jobs.retry(id).await.unwrap());
+        server.sql(&format!("UPDATE {table} SET locked_at = null, locked_by = null WHERE id = {id}"));
+        id
+    };
+    claimed("a").await;
+    assert_eq!(worker().run_due().await.unwrap(), 1);
+    assert_eq!((control.began(), jobs.list(Listed::All).await.unwrap()), (vec![], vec![]));
+    // The later request applies.
+    let again = claimed("b").await;
+    assert!(jobs.retry(again).await.unwrap());
+    assert_eq!(worker().run_due().await.unwrap(), 1);
+    assert_whole(&graph.thread("b").state().await.unwrap().values);
+    let removed = claimed("c").await;
+    assert_eq!(jobs.cancel(removed).await.unwrap(), Cancelled::Removed);
+    assert!(!jobs.retry(removed).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_job_that_is_cancelled_while_its_worker_drains_is_done() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    control.hold("a");
+    let id = jobs.run(&graph, "a", input("a")).send().await.unwrap();
+    let worker = Worker::new(&jobs).graph(graph.clone()).grace(Duration::from_secs(3600));
+    // It drains, and its node does not end.
+    let worker = tokio::spawn({
+        let control = control.clone();
+        async move { worker.run_until(control.until_began(1)).await }
+    });
+    control.until_began(1).await;
+    assert_eq!(jobs.cancel(id).await.unwrap(), Cancelled::Requested);
+    worker.await.unwrap().unwrap();
+    assert_eq!(jobs.get(id).await.unwrap(), None);
+    // The thread is left to be resumed.
+    *control.waits.lock().unwrap() = None;
+    jobs.resume(&graph, "a").send().await.unwrap();
+    assert_eq!(Worker::new(&jobs).graph(graph.clone()).run_due().await.unwrap(), 1);
+    assert_whole(&graph.thread("a").state().await.unwrap().values);
+}
+
 #[derive(State, Clone, Debug, Default)]
 struct Form {
     #[channel(sum)]
@@ -141,6 +194,11 @@ async fn an_answer_is_accepted_once_and_by_its_id() {
         worker().run_due().await.unwrap();
         assert_eq!(jobs.cancel(id).await.unwrap(), Cancelled::Removed);
     }
+    // An answer that is cancelled before it ran leaves the question.
+    let cancelled = jobs.answer(&graph, "f", &asked.id, true).send().await.unwrap();
+    assert_eq!(jobs.cancel(cancelled).await.unwrap(), Cancelled::Removed);
+    assert_eq!(worker().run_due().await.unwrap(), 0);
+    assert_eq!(graph.thread("f").state().await.unwrap().tasks[0].interrupts.first(), Some(&asked));
     jobs.answer(&graph, "f", &asked.id, true).send().await.unwrap();
     worker().run_due().await.unwrap();
     assert_eq!(jobs.list(Listed::All).await.unwrap(), []);

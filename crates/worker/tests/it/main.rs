@@ -9,6 +9,7 @@
 
 mod cancel;
 mod jobs;
+mod limits;
 mod proof;
 mod schedules;
 #[allow(dead_code, reason = "the tests of the checkpointer use more of it")]

@@ -39,3 +39,100 @@ async fn a_time_of_a_schedule_makes_one_job_among_several_workers() {
     assert_eq!(control.began().len(), 2);
     assert_eq!(jobs.list(Listed::All).await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn a_stored_schedule_is_had_by_every_worker_until_it_is_paused_or_removed() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let elsewhere = Jobs::open(options).await.unwrap();
+    let digest = |graph: &str| {
+        let times = Schedule::new("digest", "0 9 * * 1-5", "Europe/Berlin").unwrap();
+        times.run(graph, "digest-{time}", input("digest")).unwrap()
+    };
+    let worker = async |jobs: &Jobs, now_ms| {
+        Worker::new(jobs).graph(graph.clone()).at_ms(now_ms).run_due().await.unwrap()
+    };
+    assert!(jobs.store_schedule(&digest("trip")).await.unwrap());
+    assert!(!elsewhere.store_schedule(&digest("other")).await.unwrap());
+    let stored = elsewhere.schedules().await.unwrap().remove(0);
+    assert_eq!(
+        (stored.name.as_str(), stored.times.as_str(), stored.zone.as_str()),
+        ("digest", "0 9 * * 1-5", "Europe/Berlin")
+    );
+    assert_eq!(
+        (stored.graph.as_str(), stored.thread.as_str(), stored.paused),
+        ("trip", "digest-{time}", false)
+    );
+    assert!(stored.next_ms.is_some() && stored.last_ms.is_none(), "{stored:?}");
+    let (one, other) = tokio::join!(worker(&jobs, MONDAY), worker(&elsewhere, MONDAY));
+    assert_eq!(one + other + worker(&jobs, MONDAY).await, 1);
+    assert_eq!(graph.thread("digest-2100-01-04T08:00Z").state().await.unwrap().values.inputs, 1);
+    assert_eq!(jobs.schedules().await.unwrap()[0].last_ms, Some(MONDAY - 30 * 60_000));
+
+    // The times of a pause are not made up for: it begins again at the time of the server, which is before all of these.
+    assert!(elsewhere.pause_schedule("digest").await.unwrap());
+    let paused = jobs.schedules().await.unwrap().remove(0);
+    assert!(paused.paused && paused.next_ms.is_none() && paused.last_ms.is_none(), "{paused:?}");
+    assert_eq!(worker(&jobs, MONDAY + DAY).await, 0);
+    assert!(elsewhere.resume_schedule("digest").await.unwrap());
+    // Not paused, so that nothing begins again.
+    assert!(elsewhere.resume_schedule("digest").await.unwrap());
+    assert_eq!(worker(&jobs, MONDAY + DAY).await, 1);
+    assert_eq!(control.began().len(), 2);
+
+    assert!(jobs.remove_schedule("digest").await.unwrap());
+    for gone in [
+        jobs.remove_schedule("digest").await,
+        jobs.pause_schedule("digest").await,
+        jobs.resume_schedule("digest").await,
+    ] {
+        assert!(!gone.unwrap());
+    }
+    assert_eq!(worker(&jobs, MONDAY + 2 * DAY).await, 0);
+    assert_eq!(jobs.schedules().await.unwrap(), []);
+    // Another one of its name has times of its own.
+    assert!(jobs.store_schedule(&digest("trip")).await.unwrap());
+    assert_eq!(worker(&jobs, MONDAY + 2 * DAY).await, 1);
+}
+
+#[tokio::test]
+async fn a_worker_at_work_notices_changed_schedules_without_polling() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let worker = tokio::spawn({
+        let (jobs, control, graph) = (jobs.clone(), control.clone(), graph.clone());
+        async move {
+            let worker =
+                Worker::new(&jobs).graph(graph).at_ms(MONDAY).heartbeat(std::time::Duration::from_secs(3600));
+            worker.run_until(control.until_began(2)).await
+        }
+    });
+    // The worker is at work.
+    jobs.run(&graph, "a", input("a")).send().await.unwrap();
+    control.until_began(1).await;
+    let hourly = Schedule::new("hourly", "0 * * * *", "UTC").unwrap();
+    assert!(jobs.store_schedule(&hourly.run("trip", "h", input("h")).unwrap()).await.unwrap());
+    worker.await.unwrap().unwrap();
+    assert_eq!(control.began(), ["a", "h"]);
+}
+
+#[tokio::test]
+async fn a_stored_schedule_that_a_program_cannot_read_is_reported_and_stops_no_other() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    for name in ["good", "odd"] {
+        let times = Schedule::new(name, "0 9 * * *", "UTC").unwrap();
+        assert!(jobs.store_schedule(&times.run("trip", name, input(name)).unwrap()).await.unwrap());
+    }
+    let table = format!("{}_jobs.superstep_schedules", options.schema);
+    server.sql(&format!("UPDATE {table} SET zone = 'Mars/Olympus' WHERE name = 'odd'"));
+    assert_eq!(Worker::new(&jobs).graph(graph).at_ms(MONDAY).run_due().await.unwrap(), 1);
+    assert_eq!(control.began(), ["good"]);
+    let odd = jobs.schedules().await.unwrap().remove(1);
+    let problem = odd.problem.unwrap();
+    assert!(problem.starts_with("SS401: schedule `odd`: unknown time zone `Mars/Olympus`"), "{problem}");
+    assert_eq!(odd.next_ms, None);
+}

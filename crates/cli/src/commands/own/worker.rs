@@ -1,23 +1,24 @@
 //! `worker`: takes jobs and runs them.
 
-use superstep::worker::{Jobs, Worker};
-use tokio_util::sync::CancellationToken;
+use std::sync::Arc;
+
+use superstep::{
+    ThreadId,
+    worker::{Jobs, Worker},
+};
 
 use crate::{
     args::jobs::WorkerArgs,
+    commands::worker::work,
     config::location::Location,
     graphs::graph_set::GraphSet,
-    output::{
-        exit::{Exit, Failure},
-        text::print_note,
-    },
-    session::signals,
+    output::exit::{Exit, Failure},
 };
 
 /// Runs jobs until a signal, or until none is due.
 pub(crate) async fn worker(args: WorkerArgs, program: &str, graphs: &GraphSet) -> Result<Exit, Failure> {
-    let WorkerArgs { graphs: named, concurrency, grace, once, trust, database } = args;
-    let location = Location::of_program(program, database.db)?;
+    let WorkerArgs { graphs: named, limit, runs, trust, database } = args;
+    let location = Arc::new(Location::of_program(program, database.db)?);
     let options = location.queue()?;
     let chosen = match named.is_empty() {
         true => graphs.all().to_vec(),
@@ -25,23 +26,18 @@ pub(crate) async fn worker(args: WorkerArgs, program: &str, graphs: &GraphSet) -
     };
     let store = location.open_to_work(trust).await?;
     let jobs = Jobs::open(options).await?;
-    let worker =
-        Worker::new(&jobs).concurrency(concurrency.into()).grace(grace).options(graphs.options.clone());
-    let worker = chosen.iter().fold(worker, |worker, graph| graph.add_to(worker, store.clone()));
-    if once {
-        let number = worker.run_due().await?;
-        if !database.json {
-            print_note(&format!("{number} job{} ran", if number == 1 { "" } else { "s" }));
-        }
-        return Ok(Exit::Ok);
+    let worker = Worker::new(&jobs).options(graphs.options.clone());
+    let mut worker = chosen.iter().fold(worker, |worker, graph| graph.add_to(worker, store.clone()));
+    for (graph, runs) in limit {
+        worker = worker.limit_of_all(graphs.named(Some(&graph))?.name(), runs.into());
     }
-    let stop = CancellationToken::new();
-    let signals = signals::watch(stop.clone());
-    if !database.json {
-        let names: Vec<_> = chosen.iter().map(|graph| format!("`{}`", graph.name())).collect();
-        print_note(&format!("taking jobs for {} from `{}`; Ctrl-C stops", names.join(", "), location.db()));
-    }
-    tokio::spawn(signals);
-    worker.run_until(stop.cancelled()).await?;
-    Ok(Exit::Ok)
+    // A thread may have been imported since its job was sent, or by a job of another machine.
+    let (here, store) = (location.clone(), store.clone());
+    let worker = worker.admit(move |thread: ThreadId| {
+        let (here, store) = (here.clone(), store.clone());
+        async move { here.check_own(&*store, &thread, false).await.map_err(|failure| failure.message) }
+    });
+    let names: Vec<_> = chosen.iter().map(|graph| format!("`{}`", graph.name())).collect();
+    let what = format!("taking jobs for {} from `{}`", names.join(", "), location.db());
+    work(worker, &runs, &what, database.json).await
 }

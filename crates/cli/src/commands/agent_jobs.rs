@@ -1,0 +1,115 @@
+//! `superstep jobs`: sends turns of the agent as jobs.
+//!
+//! Start at [`jobs`].
+
+use serde_json::json;
+use superstep::{Checkpointer, ThreadId, worker::Jobs};
+
+use crate::{
+    args::{
+        db::DbArg,
+        jobs::{
+            AgentJobAnswerArgs, AgentJobResumeArgs, AgentJobRunArgs, AgentJobsCommand, AgentScheduleAddArgs,
+            ScheduleCommand,
+        },
+        shared::LocationArgs,
+    },
+    commands::{jobs, run::read_prompt, schedules},
+    config::location::Location,
+    output::exit::{Exit, Failure},
+    session::{dream_thread, hosted::Prompt, randomness::fresh_thread, stored_graph, waiting::Waiting},
+};
+
+/// Sends, lists and changes jobs.
+pub(crate) async fn jobs(command: AgentJobsCommand) -> Result<Exit, Failure> {
+    match command {
+        AgentJobsCommand::Run(args) => run(args).await,
+        AgentJobsCommand::Resume(args) => resume(args).await,
+        AgentJobsCommand::Answer(args) => answer(args).await,
+        AgentJobsCommand::List(args) => jobs::list(args, located).await,
+        AgentJobsCommand::Retry(args) => jobs::retry(args, located).await,
+        AgentJobsCommand::Cancel(args) => jobs::cancel(args, located).await,
+        AgentJobsCommand::Schedule(ScheduleCommand::Add(args)) => add(args).await,
+        AgentJobsCommand::Schedule(ScheduleCommand::Stored(command)) => {
+            schedules::change(command, located).await
+        }
+    }
+}
+
+fn located(db: Option<DbArg>) -> Result<Location, Failure> {
+    Location::new(LocationArgs { db, cwd: None })
+}
+
+async fn run(args: AgentJobRunArgs) -> Result<Exit, Failure> {
+    let AgentJobRunArgs { prompt, stdin, thread, order } = args;
+    let prompt = Prompt { prompt: read_prompt(prompt, stdin)? };
+    let location = located(order.database.db.clone())?;
+    let options = location.queue()?;
+    let thread = match thread {
+        Some(name) => name.into(),
+        None => fresh_thread(&*location.open()?).await?,
+    };
+    dream_thread::refuse(&location, &thread)?;
+    let queue = Jobs::open(options).await?;
+    jobs::send(queue.run(&stored_graph::graph()?, &thread, &prompt), &thread, &order).await
+}
+
+async fn resume(args: AgentJobResumeArgs) -> Result<Exit, Failure> {
+    let AgentJobResumeArgs { thread, order } = args;
+    let location = located(order.database.db.clone())?;
+    let options = location.queue()?;
+    let (thread, store) = existing(&location, &thread).await?;
+    drop(store);
+    let queue = Jobs::open(options).await?;
+    jobs::send(queue.resume(&stored_graph::graph()?, &thread), &thread, &order).await
+}
+
+/// Records decisions of the user, and sends a job for each of them.
+async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
+    let AgentJobAnswerArgs { thread, database, decisions } = args;
+    if decisions.is_empty() {
+        return Err(Failure::usage(
+            "nothing is decided; use `--approve`, `--deny-all REASON` or another flag",
+        ));
+    }
+    let location = located(database.db)?;
+    let options = location.queue()?;
+    let (thread, store) = existing(&location, &thread).await?;
+    let graph = stored_graph::graph()?.with_checkpointer(store);
+    let head = graph.thread(&thread).state().await?;
+    let waiting = Waiting::of(head.tasks.iter().flat_map(|task| &task.interrupts))?;
+    let answers = decisions.answers(thread.as_str(), &waiting)?;
+    let decided: Vec<_> =
+        waiting.iter().filter_map(|call| Some((call, answers.get(&call.interrupt)?.clone()))).collect();
+    // Before the jobs are there: a worker may take one at once.
+    location.decided(&thread)?.answered(decided.iter().filter_map(|(call, decision)| {
+        Some((&call.request, serde_json::from_value(decision.clone()).ok()?))
+    }))?;
+    let queue = Jobs::open(options).await?;
+    let mut numbers = Vec::new();
+    for (call, decision) in decided {
+        numbers.push(queue.answer(&graph, &thread, &call.interrupt, decision).send().await?);
+    }
+    jobs::sent(&numbers, &thread, database.json)
+}
+
+async fn add(args: AgentScheduleAddArgs) -> Result<Exit, Failure> {
+    let AgentScheduleAddArgs { times, prompt } = args;
+    let location = located(times.database.db.clone())?;
+    let graph = stored_graph::graph()?;
+    schedules::add(times, graph.name(), &json!(Prompt { prompt }), &location).await
+}
+
+/// Returns a thread of the agent, which must exist, and its database.
+async fn existing(
+    location: &Location,
+    name: &str,
+) -> Result<(ThreadId, std::sync::Arc<dyn Checkpointer>), Failure> {
+    let thread = ThreadId::from(name);
+    dream_thread::refuse(location, &thread)?;
+    let store = location.existing(name)?;
+    match store.load(&thread, None).await? {
+        Some(_) => Ok((thread, store)),
+        None => Err(location.unknown(name)),
+    }
+}

@@ -1,0 +1,112 @@
+//! `jobs schedule`: jobs at recurring times.
+//!
+//! Start at [`add`].
+
+use serde::Serialize;
+use serde_json::json;
+use superstep::worker::{Jobs, Schedule, ScheduleError, ScheduleInfo};
+
+use crate::{
+    args::{
+        db::DbArg,
+        jobs::{ScheduleArgs, StoredSchedules, TimesArgs},
+        shared::OwnDatabaseArgs,
+    },
+    config::location::Location,
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, new_table, print, time},
+        text::printable_line,
+    },
+};
+
+/// Stores a schedule whose jobs run a graph on an input.
+pub(crate) async fn add(
+    times: TimesArgs,
+    graph: &str,
+    input: &impl Serialize,
+    location: &Location,
+) -> Result<Exit, Failure> {
+    let TimesArgs { name, times, zone, thread, database } = times;
+    let options = location.queue()?;
+    let wrong = |error: ScheduleError| Failure::usage(error.to_string());
+    let thread = thread.unwrap_or_else(|| format!("{name}-{{time}}"));
+    let schedule = Schedule::new(&name, &times, &zone).map_err(wrong)?.run(graph, thread, input);
+    let jobs = Jobs::open(options).await?;
+    if !jobs.store_schedule(&schedule.map_err(wrong)?).await? {
+        return Err(Failure::new(
+            Exit::Thread,
+            format!("there is a schedule `{name}`; remove it first with `jobs schedule remove`"),
+        ));
+    }
+    report(&jobs, &name, database.json).await
+}
+
+/// Lists the schedules, or changes one of them.
+pub(crate) async fn change(
+    command: StoredSchedules,
+    location: impl FnOnce(Option<DbArg>) -> Result<Location, Failure>,
+) -> Result<Exit, Failure> {
+    let open = async |database: &OwnDatabaseArgs| -> Result<Jobs, Failure> {
+        Ok(Jobs::open(location(database.db.clone())?.queue()?).await?)
+    };
+    match command {
+        StoredSchedules::List(database) => show(&open(&database).await?.schedules().await?, database.json),
+        StoredSchedules::Remove(ScheduleArgs { name, database }) => {
+            let jobs = open(&database).await?;
+            known(&name, jobs.remove_schedule(&name).await?)?;
+            match database.json {
+                true => print(&lines([json!({"removed": name})])),
+                false => print(&format!("schedule {} is removed\n", printable_line(&name))),
+            }
+        }
+        StoredSchedules::Pause(ScheduleArgs { name, database }) => {
+            let jobs = open(&database).await?;
+            known(&name, jobs.pause_schedule(&name).await?)?;
+            report(&jobs, &name, database.json).await
+        }
+        StoredSchedules::Resume(ScheduleArgs { name, database }) => {
+            let jobs = open(&database).await?;
+            known(&name, jobs.resume_schedule(&name).await?)?;
+            report(&jobs, &name, database.json).await
+        }
+    }
+}
+
+/// Rejects a schedule that is not stored.
+fn known(name: &str, is_known: bool) -> Result<(), Failure> {
+    if is_known {
+        return Ok(());
+    }
+    let message = format!("unknown schedule `{name}`; `jobs schedule list` lists the schedules");
+    Err(Failure::new(Exit::Thread, message))
+}
+
+/// Prints a schedule that was changed.
+async fn report(jobs: &Jobs, name: &str, json: bool) -> Result<Exit, Failure> {
+    let all = jobs.schedules().await?;
+    // Another program may have removed it.
+    show(&all.into_iter().filter(|schedule| schedule.name == name).collect::<Vec<_>>(), json)
+}
+
+fn show(schedules: &[ScheduleInfo], json: bool) -> Result<Exit, Failure> {
+    if json {
+        return print(&lines(schedules));
+    }
+    if schedules.is_empty() {
+        return print("no schedules\n");
+    }
+    let mut table = new_table(&["SCHEDULE", "TIMES", "ZONE", "GRAPH", "THREAD", "LAST", "NEXT"]);
+    for schedule in schedules {
+        let ScheduleInfo { name, times, zone, graph, thread, paused, last_ms, next_ms, problem, .. } =
+            schedule;
+        let next = match (paused, problem, next_ms) {
+            (true, _, _) => "paused".to_owned(),
+            (false, Some(problem), _) => printable_line(problem),
+            (false, None, next) => next.map_or_else(|| "never".to_owned(), time),
+        };
+        let texts = [name, times, zone, graph, thread].map(|text| printable_line(text));
+        table.add_row(texts.into_iter().chain([last_ms.map_or_else(|| "-".to_owned(), time), next]));
+    }
+    print(&format!("{}\n", table.trim_fmt()))
+}
