@@ -77,6 +77,10 @@ mcp:
 traces:
     sh examples/telemetry.sh
 
+# PostgreSQL with pgvector, for the tests of queries by meaning that want it.
+pgvector:
+    sh crates/postgres/tests/pgvector.sh target/pgvector
+
 # LangGraph for Python, for the test of the page that compares programs.
 langgraph:
     sh tests/it/langgraph/install.sh target/langgraph

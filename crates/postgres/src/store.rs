@@ -3,6 +3,7 @@
 //! Start at [`PostgresStore`].
 
 mod items;
+mod vectors;
 mod words;
 
 use std::fmt;
@@ -27,7 +28,8 @@ use items::Items;
 ///
 /// Words are split by this program and not by PostgreSQL's text search, so that their ranking is that of the other stores, in any
 /// language, and no text is a syntax error. A query by meaning is compared with every item in its scope: exact, and fast enough
-/// for some ten thousand items.
+/// for some ten thousand items. Where the extension pgvector is installed in the database, the server compares, and only the
+/// nearest items are read, with the same ranking and scores.
 ///
 /// # Durability
 /// A batch is one transaction. Batches that write wait for each other. Each item has a checksum, so that a changed one is an error.

@@ -22,6 +22,29 @@ pub(super) struct Items<'t> {
     pub(super) place: &'t Location,
 }
 
+/// The items that a scan reads.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    All,
+    /// Those with a vector of a model.
+    Model(&'a String),
+    /// Those of them that pgvector does not have.
+    Unindexed(&'a String),
+}
+
+/// An item with its score, and its namespace and key.
+pub(super) struct Near {
+    id: i64,
+    score: f64,
+    place: (Vec<u8>, Vec<u8>),
+}
+
+impl Near {
+    pub(super) fn new(row: &ItemRow<'_>, score: f64) -> Self {
+        Self { id: row.id, score, place: (row.namespace.to_owned(), row.key.to_owned()) }
+    }
+}
+
 /// The id of an item, and its score.
 pub(super) type Hit = (i64, Option<f64>);
 
@@ -147,6 +170,11 @@ impl<'r> ItemRow<'r> {
             updated_ms: self.updated_ms,
             expires_ms: self.expires_ms,
         })
+    }
+
+    /// Returns the cosine of its vector and another one; `None` if they cannot be compared.
+    pub(super) fn score(&self, place: &Location, meant: &Vector) -> Result<Option<f64>, StoreError> {
+        Ok(self.direction(place)?.and_then(|vector| vector.cosine(meant)))
     }
 
     fn direction(&self, place: &Location) -> Result<Option<Vector>, StoreError> {
@@ -281,6 +309,9 @@ impl Items<'_> {
             .int(&sum)
             .sql(")");
         query.rows(self.session.client()).await?;
+        if let Some(vector) = &new.vector {
+            self.index(row.id, vector).await?;
+        }
         if !words.is_empty() {
             let mut query = Query::new();
             query
@@ -352,7 +383,7 @@ impl Items<'_> {
     async fn all(&self, now_ms: i64, search: &Search) -> Result<Vec<Hit>, Stop> {
         let mut hits = Vec::new();
         let mut skipped = 0;
-        self.each(now_ms, search, None, |row| {
+        self.each(now_ms, search, Of::All, |row| {
             if hits.len() == search.limit {
                 return Ok(false);
             }
@@ -370,17 +401,25 @@ impl Items<'_> {
     }
 
     async fn with_meaning(&self, now_ms: i64, search: &Search, meant: &Vector) -> Result<Vec<Hit>, Stop> {
-        let mut hits = Vec::new();
-        self.each(now_ms, search, Some(&meant.model), |row| {
+        let pgvector = self.pgvector(meant).await?.filter(|pgvector| pgvector.is_readable);
+        let mut near = match &pgvector {
+            Some(pgvector) => self.nearest(pgvector, now_ms, search, meant).await?,
+            None => Vec::new(),
+        };
+        // All items, or those that were put where the extension was not used.
+        let of = if pgvector.is_some() { Of::Unindexed(&meant.model) } else { Of::Model(&meant.model) };
+        self.each(now_ms, search, of, |row| {
             if row.fits(self.place, search)?
-                && let Some(score) = row.direction(self.place)?.and_then(|vector| vector.cosine(meant))
+                && let Some(score) = row.score(self.place, meant)?
             {
-                hits.push((row.id, score));
+                near.push(Near::new(&row, score));
             }
             Ok(true)
         })
         .await?;
-        Ok(best(hits, search))
+        // In the order of equal scores.
+        near.sort_by(|one, other| one.place.cmp(&other.place));
+        Ok(best(near.into_iter().map(|near| (near.id, near.score)).collect(), search))
     }
 
     /// Reads the items in the scope of a search in order, page by page, until the callback stops.
@@ -388,7 +427,7 @@ impl Items<'_> {
         &self,
         now_ms: i64,
         search: &Search,
-        model: Option<&String>,
+        of: Of<'_>,
         mut read: impl FnMut(ItemRow<'_>) -> Result<bool, StoreError>,
     ) -> Result<(), Stop> {
         let (bounds, client) = (Bounds::of(search), self.session.client());
@@ -396,8 +435,11 @@ impl Items<'_> {
         // The server sorts once.
         query.sql("DECLARE found NO SCROLL CURSOR FOR SELECT ").sql(ITEM).sql(" FROM store_items i WHERE ");
         bounds.select(&mut query, &now_ms);
-        if let Some(model) = &model {
+        if let Of::Model(model) | Of::Unindexed(model) = &of {
             query.sql(" AND i.model = ").text(model);
+        }
+        if let Of::Unindexed(_) = &of {
+            query.sql(" AND NOT EXISTS (SELECT FROM store_vectors v WHERE v.item = i.id)");
         }
         query.sql(" ORDER BY i.namespace, i.key");
         query.rows(client).await?;

@@ -14,6 +14,7 @@ mod format;
 mod leases;
 mod maintain;
 mod network;
+mod pgvector;
 mod proxy;
 mod server;
 mod support;

@@ -29,6 +29,8 @@ pub(crate) fn shared() -> Option<&'static Server> {
 /// A running server.
 pub(crate) struct Server {
     folder: PathBuf,
+    /// The folder of its programs; `None` for those of the path.
+    programs: Option<PathBuf>,
     settings: Vec<String>,
     child: Mutex<Option<Child>>,
     schemas: AtomicU32,
@@ -44,7 +46,12 @@ rm -rf -- "$1""#;
 impl Server {
     /// Starts a server with some settings; `None` if it is not installed.
     pub(crate) fn start(settings: &[&str]) -> Option<Self> {
-        let initdb = program("initdb")?;
+        Self::start_from(None, settings)
+    }
+
+    /// Starts a server whose programs are in a folder.
+    pub(crate) fn start_from(programs: Option<&Path>, settings: &[&str]) -> Option<Self> {
+        let initdb = program(programs, "initdb")?;
         // The path of a socket is short.
         let folder = tempfile::Builder::new().prefix("superstep-pg").tempdir_in("/tmp").unwrap().keep();
         let mut guard = Command::new("sh");
@@ -59,8 +66,9 @@ impl Server {
         let made = made.output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let server =
-            Self { folder, settings, child: Mutex::new(None), schemas: AtomicU32::new(0), _guard: guard };
+        let programs = programs.map(Path::to_owned);
+        let (child, schemas) = (Mutex::new(None), AtomicU32::new(0));
+        let server = Self { folder, programs, settings, child, schemas, _guard: guard };
         server.run();
         Some(server)
     }
@@ -73,7 +81,7 @@ impl Server {
     /// Starts the process with other settings than the first time.
     pub(crate) fn run_with(&self, settings: &[impl AsRef<str>]) {
         let data = self.folder.join("data");
-        let mut command = plain(&program("postgres").unwrap());
+        let mut command = plain(&program(self.programs.as_deref(), "postgres").unwrap());
         command.arg("-D").arg(&data).arg("-k").arg(&self.folder).args(["-c", "listen_addresses="]);
         for setting in settings {
             command.args(["-c", setting.as_ref()]);
@@ -140,7 +148,10 @@ pub(crate) fn url_of(folder: &Path) -> String {
 }
 
 /// Finds a program of the server.
-fn program(name: &str) -> Option<PathBuf> {
+fn program(programs: Option<&Path>, name: &str) -> Option<PathBuf> {
+    if let Some(folder) = programs {
+        return Some(folder.join(name));
+    }
     let path = std::env::var_os("PATH")?;
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())?;
     found.canonicalize().ok()
