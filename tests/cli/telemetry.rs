@@ -18,7 +18,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::support::{Place, ended, serve};
+use crate::support::{Place, Running, ended, serve};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
@@ -201,6 +201,91 @@ async fn a_trace_goes_through_model_tools_and_servers_and_has_no_content() {
             assert!(!has, "{content}");
         }
     }
+}
+
+#[tokio::test]
+async fn content_is_exported_only_on_request_without_secrets_and_not_logged() {
+    let (place, collector) = (Place::new(), Collector::start().await);
+    place.file(
+        "prices.toml",
+        "[budget.cost]\nmax = 1000000000.0\nper_million_input = 1000000.0\nper_million_output = 2000000.0\n",
+    );
+    let server = serve([
+        call("c1", "shell", r#"{"command":"echo sk-0123456789 hush-hush"}"#),
+        Answer::stream().text(["the result"]).end("stop").usage(3, 2).done(),
+    ])
+    .await;
+    let base_url = server.base_url();
+    let run =
+        ["run", "the question of sk-0123456789", "-q", "--yes", "--no-memory", "--config", "prices.toml"];
+    let model = ["--model", "m", "--base-url", &base_url, "--log", "debug"];
+    let mut command = place.command(&[&run[..], &model].concat());
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.address).env("MY_PASSWORD", "hush-hush");
+    command.env("OPENAI_API_KEY", "sk-0123456789");
+    let on = ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY");
+    let ran = ended(command.env(on.0, on.1)).await.ok();
+    let (spans, _) = collector.spans();
+    let chats: Vec<_> = spans.iter().filter(|span| span.name == "chat m").collect();
+    let asked = text(&chats[0].attributes, "gen_ai.input.messages").unwrap();
+    assert!(asked.contains("the question of [redacted]") && asked.contains(r#""role":"user""#), "{asked}");
+    assert!(text(&chats[0].attributes, "gen_ai.system_instructions").is_some());
+    let replied = text(&chats[1].attributes, "gen_ai.output.messages").unwrap();
+    assert_eq!(
+        replied,
+        r#"[{"finish_reason":"stop","parts":[{"content":"the result","type":"text"}],"role":"assistant"}]"#
+    );
+    let (shell, _) = one(&spans, "execute_tool shell");
+    let arguments = text(&shell.attributes, "gen_ai.tool.call.arguments").unwrap();
+    assert_eq!(arguments, r#"{"command":"echo [redacted] [redacted]"}"#);
+    assert!(text(&shell.attributes, "gen_ai.tool.call.result").unwrap().contains("[redacted]"));
+    for (_, body) in collector.received.lock().unwrap().iter() {
+        for secret in ["sk-0123456789", "hush-hush"] {
+            assert!(!body.windows(secret.len()).any(|window| window == secret.as_bytes()), "{secret}");
+        }
+    }
+    for content in ["the question", "the result", "echo"] {
+        assert!(!ran.stderr.contains(content), "{content}: {}", ran.stderr);
+    }
+    // 3 input tokens and 2 output tokens of the second call; the first reported none.
+    assert!(ran.stderr.contains("cost=7.0"), "{}", ran.stderr);
+    assert_eq!(collector.metrics().get("superstep.cost"), Some(&1));
+
+    let mut command = place.command(&["run", "2+2", "--model", "offline", "-q", "--no-memory"]);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.address).env(on.0, "EVENT_ONLY");
+    let ran = ended(&mut command).await.ok();
+    assert!(
+        ran.stderr.contains("is `EVENT_ONLY`, and the only supported value is `SPAN_ONLY` or `NO_CONTENT`"),
+        "{ran:?}"
+    );
+}
+
+/// Batches leave while the program runs: what was closed before it was killed is not lost, once its batch was sent.
+#[tokio::test]
+async fn a_killed_program_has_exported_the_batches_before_its_end() {
+    let (place, collector) = (Place::new(), Collector::start().await);
+    let server =
+        serve([call("c1", "calculate", r#"{"expression":"1+1"}"#), Answer::stream().text(["never"]).stall()])
+            .await;
+    let base_url = server.base_url();
+    let mut command =
+        place.command(&["run", "go", "--json", "--no-memory", "--base-url", &base_url, "--model", "m"]);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.address).env("OTEL_BSP_SCHEDULE_DELAY", "20");
+    let running = Running::of(command);
+    let arrived = async {
+        while !collector.spans().0.iter().any(|span| span.name == "execute_tool calculate") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(300), arrived).await.expect("the batch arrives");
+    running.signal("KILL");
+    running.unread().await;
+    let (spans, _) = collector.spans();
+    one(&spans, "execute_tool calculate");
+    // A span is exported when it closes, and these never did.
+    assert!(
+        !spans.iter().any(|span| ["run react", "superstep run"].contains(&span.name.as_str())),
+        "{spans:?}"
+    );
 }
 
 #[tokio::test]

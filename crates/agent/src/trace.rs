@@ -1,4 +1,4 @@
-//! The spans of calls of tools and sub-agents, for `tracing`. No field has an argument or a result.
+//! The spans of calls of tools and sub-agents, and the cost of models, for `tracing`. No field has an argument or a result.
 //!
 //! Their names and fields are those of OpenTelemetry's conventions for generative AI.
 //!
@@ -6,6 +6,12 @@
 //! OpenTelemetry, Semantic Conventions for GenAI agent spans.
 
 use tracing::{Span, field::Empty};
+
+/// The attribute with the arguments of a call, if content is captured.
+pub(crate) const ARGUMENTS: &str = "gen_ai.tool.call.arguments";
+
+/// The attribute with the result of a call, if content is captured.
+pub(crate) const RESULT: &str = "gen_ai.tool.call.result";
 
 /// Returns the span of a call of a tool.
 pub(crate) fn execute_tool(tool: &str, call: &str) -> Span {
@@ -36,4 +42,11 @@ pub(crate) fn invoke_agent(agent: &str, call: &str) -> Span {
 /// Records that a call failed.
 pub(crate) fn failed(span: &Span) {
     span.record("error.type", "tool_error").record("otel.status_code", "ERROR");
+}
+
+/// Emits the cost of a model call, if the prices are configured.
+pub(crate) fn paid(model: &str, cost: Option<f64>) {
+    if let Some(cost) = cost {
+        tracing::debug!(gen_ai.request.model = model, cost, "a model call was paid");
+    }
 }

@@ -11,6 +11,7 @@ mod arguments;
 mod assemble;
 mod chat_json;
 mod chunk;
+mod content;
 mod derived;
 mod error;
 #[cfg(feature = "openai")]
@@ -54,6 +55,7 @@ pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
 pub use assemble::{Assembler, complete};
 pub use chat_json::ChatJsonError;
 pub use chunk::{Chunk, ChunkReader};
+pub use content::{ContentCapture, capture_content, captured};
 pub use derived::DerivedFrom;
 pub use error::{ModelError, ModelErrorKind};
 pub use fn_tool::{FnTool, tool_fn};

@@ -13,7 +13,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::{
     Accepts, ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream,
-    assemble::truncated, check_timers, retry::millis, seeded_jitter, trace,
+    assemble::truncated, check_timers, content, retry::millis, seeded_jitter, trace,
 };
 
 /// A model that retries failed requests, and sends them to other models if it cannot answer.
@@ -96,8 +96,10 @@ impl<M: ChatModel> ChatModel for Retrying<M> {
         models.rotate_left(first);
         let model = models.pop_front().expect("there is a model at least");
         let span = trace::chat(model.name(), &request, 1);
+        content::request(&span, &request);
         let run = Attempts {
             current: Some(span.in_scope(|| model.stream(request.clone()))),
+            reply: content::Reply::new(&span),
             span,
             model,
             others: models,
@@ -128,6 +130,7 @@ struct Attempts<'a> {
     current: Option<ResponseStream<'a>>,
     /// The span of the current attempt.
     span: Span,
+    reply: content::Reply,
     /// The number of attempts, in total and of this model.
     attempt: u32,
     of_this_model: u32,
@@ -161,12 +164,15 @@ impl Attempts<'_> {
             self.of_this_model += 1;
             self.streamed = false;
             self.span = trace::chat(self.model.name(), &self.request, self.attempt);
+            content::request(&self.span, &self.request);
+            self.reply = content::Reply::new(&self.span);
             self.current = Some(self.span.in_scope(|| self.model.stream(self.request.clone())));
         }
         let current = self.current.as_mut().expect("an attempt was started in the lines above");
         let error = match current.next().instrument(self.span.clone()).await {
             Some(Ok(delta)) => {
                 trace::streamed(&self.span, &delta);
+                self.reply.push(&self.span, &delta);
                 self.streamed = true;
                 self.finished |= matches!(delta, Delta::Finish(_));
                 return Some(Ok(delta));

@@ -1,4 +1,5 @@
-//! The spans and events of requests to models, for `tracing`. No field has a text of the conversation.
+//! The spans and events of requests to models, for `tracing`. No field has a text of the conversation; see `content` for attributes that
+//! may have one.
 //!
 //! The span `chat` and its fields have the names of OpenTelemetry's conventions for generative AI, which are in development; those
 //! that begin with `otel.` are read by `tracing-opentelemetry`.

@@ -17,6 +17,7 @@ use opentelemetry_sdk::{
     error::OTelSdkError, metrics::SdkMeterProvider, propagation::TraceContextPropagator,
     trace::SdkTracerProvider,
 };
+use superstep_llm::{ContentCapture, capture_content};
 use tracing::{Level, Span, Subscriber};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
@@ -24,6 +25,9 @@ use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 pub use settings::is_requested;
 
 use self::metrics::Metrics;
+
+/// The maximum size of a captured attribute, in bytes.
+const CONTENT: usize = 32 << 10;
 
 /// The name of the instrumentation.
 const SCOPE: &str = "superstep";
@@ -34,6 +38,9 @@ const SCOPE: &str = "superstep";
 /// `OTEL_EXPORTER_OTLP_HEADERS`, those for `TRACES` and `METRICS` alone, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
 /// `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_EXPORTER=none`, `OTEL_METRICS_EXPORTER=none`, `OTEL_METRIC_EXPORT_INTERVAL` and those of
 /// batches. The protocol is `http/protobuf`.
+///
+/// Prompts, replies, arguments and results are exported only if `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` is `SPAN_ONLY` or
+/// `true`: at most 32 KiB for each attribute, and without the values of variables whose names say that they are secret.
 ///
 /// An OS thread exports in the background. What a collector does not take in time is dropped; no run waits for it.
 ///
@@ -90,6 +97,10 @@ impl Telemetry {
     /// [`TelemetryError`] if a variable has a value that is not supported.
     pub fn start(service: &str) -> Result<Self, TelemetryError> {
         settings::check_protocol()?;
+        if settings::captures_content()? {
+            // In a process that captures already, its first limits apply.
+            capture_content(ContentCapture { limit: CONTENT, secrets: settings::secrets() });
+        }
         let resource = settings::resource(service);
         let traces =
             settings::exports("OTEL_TRACES_EXPORTER")?.then(|| SpanExporter::builder().with_http().build());

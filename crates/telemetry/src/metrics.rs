@@ -53,6 +53,7 @@ pub(crate) struct Metrics {
     tools: Histogram<f64>,
     checkpoints: Histogram<u64>,
     repeated: Counter<u64>,
+    cost: Counter<f64>,
 }
 
 impl Metrics {
@@ -77,6 +78,10 @@ impl Metrics {
                 .u64_counter(names::REPEATED)
                 .with_unit("{attempt}")
                 .with_description("Failed attempts and requests that are repeated")
+                .build(),
+            cost: meter
+                .f64_counter(names::COST)
+                .with_description("The cost of calls of models, in the currency of the configured prices")
                 .build(),
         }
     }
@@ -112,6 +117,7 @@ impl Metrics {
 struct Fields {
     texts: BTreeMap<&'static str, String>,
     numbers: BTreeMap<&'static str, u64>,
+    cost: Option<f64>,
 }
 
 impl Fields {
@@ -134,6 +140,13 @@ impl Visit for Fields {
     fn record_i64(&mut self, field: &Field, value: i64) {
         if let Ok(value) = u64::try_from(value) {
             self.record_u64(field, value);
+        }
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        // A counter takes no other values; infinite without a price.
+        if field.name() == "cost" && value.is_finite() && value >= 0.0 {
+            self.cost = Some(value);
         }
     }
 
@@ -182,7 +195,9 @@ where
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        if fields.numbers.contains_key("checkpoint") {
+        if let Some(cost) = fields.cost {
+            self.cost.add(cost, &fields.labels(&[names::MODEL]));
+        } else if fields.numbers.contains_key("checkpoint") {
             self.checkpoints.record(fields.numbers.get("bytes").copied().unwrap_or(0), &[]);
         } else if fields.numbers.contains_key("delay_ms") {
             self.repeated.add(1, &fields.labels(&[names::NODE]));

@@ -27,6 +27,9 @@ pub const CHECKPOINT_SIZE: &str = "superstep.checkpoint.size";
 /// The number of attempts and requests that failed and were repeated.
 pub const REPEATED: &str = "superstep.repeated";
 
+/// The cost of calls of models whose prices are configured, in the currency of the prices.
+pub const COST: &str = "superstep.cost";
+
 /// `chat`, `execute_tool` or `invoke_agent`.
 pub const OPERATION: &str = "gen_ai.operation.name";
 
@@ -78,6 +81,7 @@ mod tests {
         metrics.push(in_prometheus(TOKEN_USAGE, ""));
         metrics.push(in_prometheus(CHECKPOINT_SIZE, "_bytes"));
         metrics.push(in_prometheus(REPEATED, "_total"));
+        metrics.push(in_prometheus(COST, "_total"));
         for metric in &metrics {
             assert!(dashboard.contains(metric), "{metric}");
         }

@@ -40,6 +40,33 @@ pub(crate) fn check_protocol() -> Result<(), TelemetryError> {
     Ok(())
 }
 
+/// The variable of OpenTelemetry's instrumentations of generative AI that selects whether content is captured.
+const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
+
+/// Returns whether the content of spans is captured: `SPAN_ONLY`, or `true` as in its earlier form; by default not.
+pub(crate) fn captures_content() -> Result<bool, TelemetryError> {
+    let value = variable(CONTENT);
+    match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None | Some("false" | "no_content") => Ok(false),
+        Some("true" | "span_only") => Ok(true),
+        // Content is not exported as events.
+        Some(_) => Err(TelemetryError::Unsupported {
+            variable: CONTENT,
+            value: value.unwrap_or_default(),
+            supported: "SPAN_ONLY` or `NO_CONTENT",
+        }),
+    }
+}
+
+/// Returns the values of variables whose names say that they are secret.
+pub(crate) fn secrets() -> Vec<String> {
+    const WORDS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "HEADERS", "SUPERSTEP_DB"];
+    let is_secret = |name: &str| WORDS.iter().any(|word| name.to_ascii_uppercase().contains(word));
+    let variables = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value).collect()
+}
+
 /// Returns whether the exporter that a variable selects is that of OTLP, the default, and not `none`.
 pub(crate) fn exports(name: &'static str) -> Result<bool, TelemetryError> {
     match variable(name).as_deref() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use superstep_llm::Usage;
 
 /// The budget of one turn. `None` means no limit.
 ///
@@ -47,6 +48,17 @@ pub struct Cost {
     /// The price of a million output tokens.
     #[serde(default)]
     pub per_million_output: Option<f64>,
+}
+
+impl Cost {
+    /// Returns the cost of tokens; infinite if a price is unknown.
+    pub(crate) fn of(self, usage: Usage) -> f64 {
+        let price = |tokens: u64, per_million: Option<f64>| {
+            tokens as f64 / 1e6 * per_million.unwrap_or(f64::INFINITY)
+        };
+        price(usage.input_tokens, self.per_million_input)
+            + price(usage.output_tokens, self.per_million_output)
+    }
 }
 
 impl Budget {

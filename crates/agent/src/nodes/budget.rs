@@ -62,23 +62,16 @@ impl Spent {
             tokens: budget.tokens.map(|most| of(most, tokens)),
             tool_calls: budget.tool_calls.map(|most| u32::try_from(calls(most)).unwrap_or(u32::MAX)),
             wall: budget.wall.map(|most| most.saturating_sub(self.time).mul_f64(share)),
-            cost: budget.cost.map(|cost| Cost { max: (cost.max - self.cost(cost)).max(0.0) * share, ..cost }),
+            cost: budget
+                .cost
+                .map(|cost| Cost { max: (cost.max - cost.of(self.usage)).max(0.0) * share, ..cost }),
             reserve_final: budget.reserve_final,
         }
     }
 
-    /// Returns the cost; infinite if a price is unknown.
-    fn cost(&self, cost: Cost) -> f64 {
-        let price = |tokens: u64, per_million: Option<f64>| {
-            tokens as f64 / 1e6 * per_million.unwrap_or(f64::INFINITY)
-        };
-        price(self.usage.input_tokens, cost.per_million_input)
-            + price(self.usage.output_tokens, cost.per_million_output)
-    }
-
     fn shares(&self, budget: &Budget) -> impl Iterator<Item = (BudgetLimit, f64)> {
         let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
-        let cost = budget.cost.map(|cost| (BudgetLimit::Cost, share(self.cost(cost), cost.max)));
+        let cost = budget.cost.map(|cost| (BudgetLimit::Cost, share(cost.of(self.usage), cost.max)));
         let shares = [
             budget.tokens.map(|most| (BudgetLimit::Tokens, share(tokens as f64, most as f64))),
             budget

@@ -25,6 +25,7 @@ use crate::{
     deps::AgentDeps,
     events::emit,
     state::{AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, RequestFrame, StopReason},
+    trace,
 };
 
 /// The fraction of a turn's time available to a reserved call after that time is over.
@@ -199,7 +200,10 @@ impl PlannedCall<'_> {
             None if out_of_time => End::OutOfTime { partial: partial(&asked) },
             None => End::Cancelled { partial: partial(&asked) },
         };
-        asked.into_recorded(end, requests, streamed)
+        let recorded = asked.into_recorded(end, requests, streamed);
+        let cost = deps.config.budget.cost.map(|prices| prices.of(recorded.spent()));
+        trace::paid(deps.models.main.name(), cost);
+        recorded
     }
 
     /// Returns the time limit of the model, if the turn has one.

@@ -8,7 +8,9 @@ use std::{
 
 use serde_json::{Map, Value};
 use superstep_graph::NodeError;
-use superstep_llm::{Behaviour, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolQuestion, ToolReply};
+use superstep_llm::{
+    Behaviour, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolQuestion, ToolReply, captured,
+};
 use tokio::{
     task::JoinError,
     time::{Instant, timeout},
@@ -196,7 +198,9 @@ impl Executor {
                 Some(done) => done,
                 None => {
                     let span = trace::invoke_agent(name, &call.id);
+                    captured(&span, trace::ARGUMENTS, || args.to_string());
                     let done = self.ask_agent(agent, name, position, &args).instrument(span.clone()).await;
+                    captured(&span, trace::RESULT, || done.result.clone());
                     if !done.returned {
                         trace::failed(&span);
                     }

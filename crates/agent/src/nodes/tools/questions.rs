@@ -12,7 +12,9 @@ use std::{
 
 use serde_json::{Value, json};
 use superstep_graph::NodeError;
-use superstep_llm::{AnswerFuture, ArgumentCheck, Tool, ToolAnswer, ToolError, ToolQuestion, ToolSpec};
+use superstep_llm::{
+    AnswerFuture, ArgumentCheck, Tool, ToolAnswer, ToolError, ToolQuestion, ToolSpec, captured,
+};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
@@ -53,7 +55,11 @@ impl Executor {
             }
             let run = self.run(position, tool.clone(), &pending.call, (args.clone(), asked, answers));
             let span = trace::execute_tool(&pending.name, &pending.call.id);
+            captured(&span, trace::ARGUMENTS, || args.to_string());
             let ran = run.instrument(span.clone()).await;
+            if let Ok(done) = &ran {
+                captured(&span, trace::RESULT, || done.result.clone());
+            }
             if matches!(&ran, Ok(done) if !done.returned) {
                 trace::failed(&span);
             }
