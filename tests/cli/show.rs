@@ -161,6 +161,27 @@ async fn the_graph_is_drawn_in_three_languages_and_as_a_picture() {
 }
 
 #[tokio::test]
+async fn the_graph_is_drawn_as_png_by_a_program_with_that_feature() {
+    let place = Place::new();
+    let mut draw = place.command(&["draw", "--format", "png"]);
+    let ran = draw.output().await.unwrap();
+    let error = String::from_utf8_lossy(&ran.stderr);
+    if !cfg!(feature = "png") {
+        assert!(error.contains("build superstep-cli with the feature `png`"), "{error}");
+    } else if error.contains("no fonts") {
+        eprintln!("SKIPPED: this machine has no fonts");
+    } else {
+        assert!(ran.status.success(), "{error}");
+        assert!(ran.stdout.starts_with(b"\x89PNG\r\n\x1a\n"));
+        // Both sides are twice those of the SVG.
+        let side = |at: usize| u32::from_be_bytes(ran.stdout[at..at + 4].try_into().unwrap());
+        let svg = place.run(&["draw", "--format", "svg"]).await.ok().stdout;
+        let sides = format!("width=\"{}\" height=\"{}\"", side(16) / 2, side(20) / 2);
+        assert!(svg.contains(&sides), "{sides}");
+    }
+}
+
+#[tokio::test]
 async fn the_path_of_a_thread_is_drawn() {
     let place = Place::new();
     place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();

@@ -113,6 +113,8 @@ pub(crate) enum Format {
     Dot,
     /// An SVG picture.
     Svg,
+    /// A PNG picture, if the program was built with the feature `png`.
+    Png,
 }
 
 /// Two states to compare.

@@ -29,7 +29,8 @@ use crate::{
     output::{
         exit::{Exit, Failure},
         files::listed,
-        table::{lines, print, time, written},
+        picture::png,
+        table::{lines, print, print_bytes, time, written},
         text::{brief, printable_line},
     },
     session::{
@@ -168,16 +169,17 @@ pub(crate) async fn draw(args: DrawArgs) -> Result<Exit, Failure> {
             drawing?
         }
     };
-    print(&rendered(&drawing, args.format))
+    print_drawing(&drawing, args.format)
 }
 
-/// Renders a drawing.
-pub(crate) fn rendered(drawing: &Drawing, format: Format) -> String {
+/// Prints a drawing.
+pub(crate) fn print_drawing(drawing: &Drawing, format: Format) -> Result<Exit, Failure> {
     match format {
-        Format::Text => drawing.text(),
-        Format::Mermaid => drawing.mermaid(),
-        Format::Dot => drawing.dot(),
-        Format::Svg => drawing.svg(),
+        Format::Text => print(&drawing.text()),
+        Format::Mermaid => print(&drawing.mermaid()),
+        Format::Dot => print(&drawing.dot()),
+        Format::Svg => print(&drawing.svg()),
+        Format::Png => print_bytes(&png(&drawing.svg())?, "a PNG picture"),
     }
 }
 

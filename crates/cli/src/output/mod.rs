@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod human;
 pub(crate) mod json;
 pub(crate) mod log;
+pub(crate) mod picture;
 pub(crate) mod run_output;
 pub(crate) mod suggest;
 pub(crate) mod table;

@@ -1,6 +1,6 @@
 //! Tables, lines of JSON, and all other output of commands on stdout.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anstyle::Style;
 use comfy_table::{Table, presets};
@@ -36,6 +36,15 @@ pub(crate) fn lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> String 
 pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
     let mut out = io::stdout();
     written(out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Writes bytes to stdout, unless that is a terminal. `what` names them in the error.
+pub(crate) fn print_bytes(bytes: &[u8], what: &str) -> Result<Exit, Failure> {
+    let mut out = io::stdout();
+    if out.is_terminal() {
+        return Err(Failure::usage(format!("{what} is not text; redirect it into a file, with `> FILE`")));
+    }
+    written(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
 /// Prints escaped lines on stdout, in styles that only a terminal shows.

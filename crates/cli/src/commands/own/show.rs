@@ -21,7 +21,7 @@ use crate::{
             report::{line_of, text_of},
             review::review,
         },
-        show::{history_of, rendered},
+        show::{history_of, print_drawing},
         watch::{Watched, watch_of},
     },
     config::location::Location,
@@ -132,7 +132,7 @@ pub(crate) async fn draw(args: OwnDrawArgs, program: &str, graphs: &GraphSet) ->
             owned.open().drawing().await?
         }
     };
-    print(&rendered(&drawing, args.format))
+    print_drawing(&drawing, args.format)
 }
 
 /// Prints the JSON Schema of a graph's inputs or states.
