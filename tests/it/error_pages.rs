@@ -17,6 +17,8 @@ mod from_ss190;
 mod from_ss301;
 #[cfg(all(feature = "postgres", unix))]
 mod from_ss315;
+#[cfg(feature = "sealed")]
+mod from_ss316;
 #[cfg(feature = "worker")]
 mod from_ss401;
 mod setup;

@@ -17,13 +17,14 @@ mod roots;
 mod words;
 
 /// The crates of this workspace that each crate may depend on: the table of `docs/architecture.md`.
-const ROOMS: [(&str, &[&str]); 17] = [
+const ROOMS: [(&str, &[&str]); 18] = [
     ("superstep-engine", &[]),
     ("superstep-macros", &[]),
     ("superstep-state", &["superstep-engine"]),
     ("superstep-checkpoint", &["superstep-engine", "superstep-state"]),
     ("superstep-sqlite", &["superstep-checkpoint", "superstep-state", "superstep-engine"]),
     ("superstep-postgres", &["superstep-checkpoint", "superstep-state", "superstep-engine"]),
+    ("superstep-sealed", &["superstep-checkpoint", "superstep-state", "superstep-engine"]),
     ("superstep-graph", &["superstep-engine", "superstep-state", "superstep-checkpoint", "superstep-macros"]),
     ("superstep-llm", &["superstep-macros"]),
     ("superstep-tools", &["superstep-llm"]),
@@ -48,6 +49,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
             "superstep-mcp",
             "superstep-sqlite",
             "superstep-postgres",
+            "superstep-sealed",
             "superstep-worker",
             "superstep-telemetry",
         ],
@@ -56,11 +58,12 @@ const ROOMS: [(&str, &[&str]); 17] = [
 ];
 
 /// The dependencies that only certain crates may have.
-const SECRETS: [(&str, &[&str]); 8] = [
+const SECRETS: [(&str, &[&str]); 9] = [
     ("async-openai", &["superstep-llm"]),
     ("rusqlite", &["superstep-sqlite"]),
     ("tokio-postgres", &["superstep-postgres"]),
     ("graphile_worker", &["superstep-worker"]),
+    ("chacha20poly1305", &["superstep-sealed"]),
     ("petgraph", &["superstep-engine"]),
     ("rpds", &["superstep-state"]),
     ("rmcp", &["superstep-mcp"]),

@@ -243,6 +243,12 @@ pub trait Checkpointer: Send + Sync + 'static {
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>>;
 
+    /// Returns the number of the thread's checkpoints; 0 if it does not exist. The default reads the history.
+    fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        let history = self.history(thread, History::default());
+        Box::pin(async { Ok(history.await?.len()) })
+    }
+
     /// Returns a stream that wakes a process that follows the thread. `None`, which is the default, if the storage cannot do so:
     /// the caller then reads the thread at intervals.
     ///

@@ -94,10 +94,13 @@ pub mod own {
     /// On every checkpoint of a thread whose text was redacted: the names of the rules.
     pub const REDACTED: &str = "$redacted";
 
+    /// On every checkpoint that is encrypted: all the others, and those of the caller.
+    pub const SEALED: &str = "$sealed";
+
     /// All of them.
-    pub const ALL: [&str; 13] = [
+    pub const ALL: [&str; 14] = [
         TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE, INPUT,
-        REDACTED,
+        REDACTED, SEALED,
     ];
 }
 

@@ -57,6 +57,21 @@ pub enum CheckpointError {
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
+    /// A key of encrypted data is unknown or cannot be obtained.
+    #[error("SS316: {what}")]
+    Key {
+        /// The data, the id of its key, and a remedy.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// Data is not encrypted where encryption is required.
+    #[error("SS317: {what}")]
+    Unencrypted {
+        /// The data and a remedy.
+        what: String,
+    },
     /// The store contains data that this program did not write.
     #[error("SS304: {what}")]
     Corrupt {

@@ -50,6 +50,7 @@ pub mod internal {
         history::{input_ids, input_metadata},
         ids::SEPARATOR,
         store::meaning::{vector_bytes, vector_of},
+        store::scan::{Scanned, scan},
         store::words::{Candidate, best, ranked},
         trace::request,
     };

@@ -186,6 +186,11 @@ impl Checkpointer for MemoryCheckpointer {
         Box::pin(ready(Ok(found.unwrap_or_default())))
     }
 
+    fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        let count = self.look(thread, |stored| stored.count());
+        Box::pin(ready(Ok(count.unwrap_or_default())))
+    }
+
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         let mut heads: Vec<_> = self
             .families

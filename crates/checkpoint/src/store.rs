@@ -8,6 +8,7 @@ pub(crate) mod meaning;
 mod memory;
 mod namespace;
 mod prepare;
+pub(crate) mod scan;
 pub(crate) mod words;
 
 use std::time::Duration;

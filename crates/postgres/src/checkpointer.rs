@@ -237,6 +237,11 @@ impl Checkpointer for PostgresCheckpointer {
         Box::pin(self.open.run(async move { read::history(&database, &thread, &range).await }))
     }
 
+    fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        let (database, thread) = (self.open.database.clone(), thread.clone());
+        Box::pin(self.open.run(async move { read::count(&database, &thread).await }))
+    }
+
     fn changes(&self, thread: &ThreadId) -> Option<BoxStream<'static, ()>> {
         let database = &self.open.database;
         Some(database.followed.follow(database.follow_key(thread)))

@@ -106,6 +106,15 @@ pub(crate) async fn history(
     })
 }
 
+/// Returns the number of a thread's checkpoints, from its row.
+pub(crate) async fn count(database: &Database, thread: &ThreadId) -> Result<usize, CheckpointError> {
+    repeated!(database, format!("count the checkpoints of thread `{thread}`"), |_nth| async {
+        let session = database.session().await?;
+        let row = write::find(database, &session, thread).await?;
+        Ok(row.map_or(0, |row| usize::try_from(row.checkpoints).unwrap_or(0)))
+    })
+}
+
 /// Returns the heads of the threads, newest first.
 pub(crate) async fn threads(database: &Database) -> Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError> {
     repeated!(database, "list the threads", |_nth| async {

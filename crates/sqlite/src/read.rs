@@ -192,6 +192,12 @@ impl Database {
         Reader { connection: &transaction, place: &place, thread, row }.history(range)
     }
 
+    /// Returns the number of a thread's checkpoints, from its row.
+    pub(crate) fn count(&self, thread: &ThreadId) -> Result<usize, CheckpointError> {
+        let row = ThreadRow::find(&self.connection, &self.place, &self.names, thread)?;
+        Ok(row.map_or(0, |row| usize::try_from(row.checkpoints()).unwrap_or(usize::MAX)))
+    }
+
     /// Returns the heads of the threads, newest first.
     pub(crate) fn threads(&mut self) -> Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError> {
         let place = self.place.clone();

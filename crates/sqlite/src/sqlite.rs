@@ -286,6 +286,11 @@ impl Checkpointer for SqliteCheckpointer {
         Box::pin(self.requests.run(move |database| database.history(&thread, &range)))
     }
 
+    fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(self.requests.run(move |database| database.count(&thread)))
+    }
+
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         Box::pin(self.requests.run(|database| database.threads()))
     }

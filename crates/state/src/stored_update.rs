@@ -33,6 +33,8 @@ pub mod keys {
     pub const THEN: &str = "$then";
     /// The recorded inputs of the task that made the update. In an update.
     pub const RECORDED: &str = "$recorded";
+    /// The only entry of an encrypted or compressed value, in place of the others. In both.
+    pub const SEALED: &str = "$sealed";
     /// The stored parts of channels that the program does not know. In a snapshot.
     pub const KEPT: &str = "$kept";
 
@@ -420,6 +422,11 @@ impl<'de> Deserialize<'de> for StoredEntries {
 }
 
 pub(crate) fn unknown_entry(name: &str) -> serde_json::Error {
-    let message = format!("the entry `{name}` is not of this version of superstep; use a newer one");
+    let message = match name {
+        keys::SEALED => {
+            "it is encrypted or compressed; open its database with `SealedCheckpointer`".to_owned()
+        }
+        name => format!("the entry `{name}` is not of this version of superstep; use a newer one"),
+    };
     serde_json::Error::custom(message)
 }

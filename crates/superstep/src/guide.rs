@@ -30,6 +30,8 @@ guides! {
     store = "docs/store.md";
     #[cfg(feature = "postgres")]
     postgres = "docs/postgres.md";
+    #[cfg(feature = "sealed")]
+    encryption = "docs/encryption.md";
     #[cfg(all(feature = "agent", feature = "worker"))]
     workers = "docs/workers.md";
     savers = "docs/savers.md";

@@ -115,6 +115,11 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().history(thread, range)
     }
 
+    /// See [`Checkpointer::count`].
+    fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        self.store().count(thread)
+    }
+
     /// See [`Checkpointer::threads`].
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         self.store().threads()
@@ -224,6 +229,10 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
         range: History,
     ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
         self.0.history(thread, range)
+    }
+
+    fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        self.0.count(thread)
     }
 
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {

@@ -68,6 +68,11 @@ impl Thread {
         self.head_state.clone()
     }
 
+    /// Returns the number of checkpoints.
+    pub(super) fn count(&self) -> usize {
+        self.checkpoints.len()
+    }
+
     /// Returns the checkpoints there are.
     pub(super) fn ids(&self) -> BTreeSet<CheckpointId> {
         self.checkpoints.iter().map(|stored| stored.id).collect()

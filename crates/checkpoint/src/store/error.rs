@@ -65,6 +65,21 @@ pub enum StoreError {
         #[source]
         source: Option<Box<dyn Error + Send + Sync>>,
     },
+    /// A key of encrypted data is unknown or cannot be obtained.
+    #[error("SS316: {what}")]
+    Key {
+        /// The data, the id of its key, and a remedy.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// Data is not encrypted where encryption is required.
+    #[error("SS317: {what}")]
+    Unencrypted {
+        /// The data and a remedy.
+        what: String,
+    },
     /// The storage contains data that this program did not write.
     #[error("SS304: {what}")]
     Corrupt {
@@ -103,6 +118,8 @@ impl From<CheckpointError> for StoreError {
         match error {
             CheckpointError::Storage { what, source } => Self::Storage { what, source },
             CheckpointError::Corrupt { what, source } => Self::Corrupt { what, source },
+            CheckpointError::Key { what, source } => Self::Key { what, source },
+            CheckpointError::Unencrypted { what } => Self::Unencrypted { what },
             other => Self::Storage { what: "the database is in use".into(), source: Some(other.into()) },
         }
     }

@@ -9,8 +9,9 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{
-    Answer, Batch, Found, Item, Namespace, NewItem, Operation, ReadyQuery, Scope, Search, Step, Store,
-    StoreError, StoreOptions, Vector, Words, bm25, finding, having, words::LOOKED_AT,
+    Answer, Batch, Found, Item, Namespace, NewItem, Operation, ReadyQuery, Search, Step, Store, StoreError,
+    StoreOptions, Vector, Words,
+    scan::{Scanned, scan},
 };
 
 /// A store in memory; its items end with the process.
@@ -151,38 +152,15 @@ impl Items {
 
     /// Returns the positions and scores of the items that match a search, best first.
     fn search(&self, now_ms: i64, search: &Search, query: Option<ReadyQuery>) -> Vec<(Option<f64>, ItemKey)> {
-        let fits = |stored: &Stored| search.filter.iter().all(|filter| filter.matches(&stored.value));
         let living = self.within(search.within.as_ref()).filter(|(_, stored)| stored.lives(now_ms));
-        let mut scored: Vec<(Option<f64>, &ItemKey)> = match query {
-            None => living.filter(|(_, stored)| fits(stored)).map(|(place, _)| (None, place)).collect(),
-            Some(ReadyQuery::Meaning(meant)) => living
-                .filter(|(_, stored)| fits(stored))
-                .filter_map(|(place, stored)| Some((Some(stored.vector.as_ref()?.cosine(&meant)?), place)))
-                .collect(),
-            Some(ReadyQuery::Words(terms)) => {
-                let living: Vec<_> = living.collect();
-                let words = living.iter().map(|(_, stored)| u64::from(stored.words.len())).sum();
-                let scope = Scope { items: living.len() as u64, words };
-                let counts =
-                    living.iter().map(|(_, stored)| (stored.words.count(&terms), stored.words.len()));
-                let counts: Vec<_> = counts.collect();
-                let having = having(&counts, terms.len());
-                let finding = finding(&having);
-                let is_found = |counts: &[u32]| finding.iter().any(|term| counts[*term] > 0);
-                let mut found: Vec<_> =
-                    living.into_iter().zip(counts).filter(|(_, (counts, _))| is_found(counts)).collect();
-                let first = last_put(found.iter().map(|((_, stored), _)| stored.nth));
-                found.retain(|((_, stored), _)| stored.nth >= first);
-                let (found, counts): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-                let scores = bm25(&counts, &having, scope);
-                let scored = found.into_iter().zip(scores).filter(|((_, stored), _)| fits(stored));
-                scored.map(|((place, _), score)| (Some(score), place)).collect()
-            }
-        };
-        // Stable, and the input is ordered: of two equal scores the first one stays first.
-        scored.sort_by(|(a, _), (b, _)| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0)));
-        let page = scored.into_iter().skip(search.offset).take(search.limit);
-        page.map(|(score, place)| (score, place.clone())).collect()
+        let scanned = living.map(|(place, stored)| Scanned {
+            place,
+            nth: stored.nth,
+            value: &stored.value,
+            words: &stored.words,
+            vector: stored.vector.as_ref(),
+        });
+        scan(scanned, search, query)
     }
 
     /// Returns the items in a namespace and below it, in order.
@@ -200,12 +178,4 @@ impl Items {
             .take_while(move |((namespace, _), _)| near(namespace))
             .filter(move |((namespace, _), _)| inside(namespace))
     }
-}
-
-/// Returns the number of the first of the last [`LOOKED_AT`] puts.
-fn last_put(puts: impl Iterator<Item = u64>) -> u64 {
-    let mut puts: Vec<_> = puts.collect();
-    puts.sort_unstable_by_key(|nth| std::cmp::Reverse(*nth));
-    let last = usize::try_from(LOOKED_AT).unwrap_or(usize::MAX);
-    puts.get(last - 1).copied().unwrap_or(0)
 }

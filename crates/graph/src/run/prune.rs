@@ -83,6 +83,9 @@ impl<S: State> Driver<S> {
     async fn try_retain(&self, keep: &Retention) -> Result<(), RunError> {
         let Some(hold) = &self.hold else { return Ok(()) };
         let (checkpointer, thread) = hold.stored_in();
+        if !may_be_due(&**checkpointer, thread, keep).await? {
+            return Ok(());
+        }
         let history = checkpointer.history(thread, History::default()).await?;
         let kept = keep.choose(&history);
         let is_due = (history.len() - kept.len()) * RETAINED_PER_DELETED >= kept.len();
@@ -91,4 +94,31 @@ impl<S: State> Driver<S> {
         }
         Ok(())
     }
+}
+
+/// Returns whether an automatic prune may be due, from a few rows: the whole history is read only if it is about to be deleted.
+async fn may_be_due(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    keep: &Retention,
+) -> Result<bool, RunError> {
+    let count = checkpointer.count(thread).await?;
+    let most_kept = count * RETAINED_PER_DELETED / (RETAINED_PER_DELETED + 1);
+    if let Retention::Last(last) = keep {
+        return Ok((*last).max(1) <= most_kept);
+    }
+    let newest = |before| async move {
+        let range = History { limit: Some(1), before, ..History::default() };
+        checkpointer.history(thread, range).await.map(|mut found| found.pop())
+    };
+    let Some(head) = newest(None).await? else { return Ok(false) };
+    // The newest of those that have to go. Gaps in the numbers make it a newer one, which goes later.
+    let place = head.id.0.saturating_sub(most_kept as u64).saturating_add(1);
+    Ok(match (keep, newest(Some(CheckpointId(place))).await?) {
+        (Retention::Since(_) | Retention::Within(_), Some(sample)) => {
+            !keep.choose(&[head, sample.clone()]).contains(&sample.id)
+        }
+        (Retention::Since(_) | Retention::Within(_), None) => false,
+        _ => true,
+    })
 }

@@ -46,6 +46,8 @@ async fn a_history_is_read_in_pages(store: Store) {
     line(&store, &"other".into(), &["1"]).await;
     let all = History::default;
     assert_eq!(steps(&store, &thread, all()).await, (-1..=10).rev().collect::<Vec<_>>());
+    let count = async |thread| store.count(thread).await.expect("checkpoints can be counted");
+    assert_eq!((count(&thread).await, count(&"absent".into()).await), (12, 0));
     assert_eq!(steps(&store, &thread, History { limit: Some(2), ..all() }).await, [10, 9]);
     let inputs = || History { source: Some(Source::Input), ..all() };
     assert_eq!(steps(&store, &thread, inputs()).await, [7, 3, -1]);

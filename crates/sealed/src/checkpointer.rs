@@ -1,0 +1,448 @@
+//! Threads with sealed values.
+//!
+//! Start at [`SealedCheckpointer`].
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use futures::{future::BoxFuture, stream::BoxStream};
+use superstep_checkpoint::{
+    CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, IntoShared,
+    Lease, Loaded, LoadedHead, Prune, Storage, TaskKey, TaskRecord, ThreadId,
+};
+use superstep_state::RawJson;
+
+use crate::{
+    error,
+    form::Fault,
+    keys::DataKeys,
+    options::SealOptions,
+    thread_keys::{ThreadKeys, is_key_thread},
+    values::{Opener, Read, Sealer},
+};
+
+/// The number of checkpoints that are read at a time if a history is selected by metadata.
+const PAGE: usize = 256;
+
+/// A layer in front of any [`Checkpointer`] that encrypts and compresses what it stores.
+///
+/// Encrypted are updates, snapshots, metadata, the items of workers, and the records of tasks with their questions, answers,
+/// errors and effects. The names of threads, nodes and effects, numbers and times remain readable. Each value is bound to its
+/// thread, checkpoint and task, and the readable columns of a checkpoint are bound to its metadata: a value that was changed or
+/// moved is an error. Copies, prunes, exports and imports work as without the layer; an export is readable.
+///
+/// Each thread has data keys of its own, encrypted with the current key of the [`KeyProvider`](crate::KeyProvider) and stored
+/// with the thread. [`rekey`](Self::rekey) replaces the provider's key without reading the thread's values.
+///
+/// # Example
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use std::sync::Arc;
+/// use superstep_graph::{END, MemoryCheckpointer, START, State, StateGraph};
+/// use superstep_sealed::{KeyRing, MasterKey, SealOptions, SealedCheckpointer, SystemRandom};
+///
+/// #[derive(State, Clone, Debug, Default)]
+/// struct Count { n: u32 }
+///
+/// let mut graph = StateGraph::<Count>::new("count");
+/// let more = graph.add_node("more", async |state: Count, _| Count::update().n(state.n + 1));
+/// graph.add_edge(START, more);
+/// graph.add_edge(more, END);
+///
+/// // From a place for secrets: `text.parse::<MasterKey>()?`.
+/// let key = MasterKey::generate(&SystemRandom)?;
+/// let database = Arc::new(MemoryCheckpointer::new());
+/// let sealed = SealedCheckpointer::new(database.clone(), SealOptions::encrypted(KeyRing::new(key)));
+/// let graph = graph.compile()?.with_checkpointer(sealed);
+/// graph.thread("t").run(Count::update().n(41)).await?;
+/// assert_eq!(graph.thread("t").state().await?.values.n, 42);
+///
+/// let readable = graph.with_checkpointer(database).thread("t").state().await;
+/// assert!(readable.is_err());
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct SealedCheckpointer {
+    inner: Arc<dyn Checkpointer>,
+    options: SealOptions,
+    keys: ThreadKeys,
+}
+
+/// The result of [`SealedCheckpointer::rekey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rekeyed {
+    /// The data keys are encrypted with the current key now, and new values get a new data key.
+    Changed,
+    /// They were already.
+    Current,
+    /// The thread is not encrypted, or does not exist.
+    Plain,
+}
+
+impl SealedCheckpointer {
+    /// Creates the layer.
+    pub fn new(inner: impl IntoShared<dyn Checkpointer>, options: SealOptions) -> Self {
+        let inner = inner.into_shared();
+        Self { keys: ThreadKeys::new(inner.clone(), options.clone()), inner, options }
+    }
+
+    /// Encrypts the data keys of a thread with the current key, and adds a data key for new values. The thread may be running.
+    ///
+    /// Call it for each of [`names`](Checkpointer::names). The old key is not needed any more once all threads and stores have
+    /// the new one; a second pass skips those that have.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Key`] if the key of the thread is unknown, and those of the checkpointer.
+    pub async fn rekey(&self, thread: &ThreadId) -> Result<Rekeyed, CheckpointError> {
+        let root = thread.root();
+        if self.keys.rekey(&root).await? {
+            return Ok(Rekeyed::Changed);
+        }
+        Ok(if self.keys.get(&root, true).await?.is_some() { Rekeyed::Current } else { Rekeyed::Plain })
+    }
+
+    /// Opens what was read. Keys in memory that do not fit are read again, once.
+    async fn opened<T>(
+        &self,
+        thread: &ThreadId,
+        open: impl Fn(&Opener<'_>) -> Read<T>,
+    ) -> Result<T, CheckpointError> {
+        let mut is_fresh = false;
+        loop {
+            let keys = self.keys.get(thread, is_fresh).await?;
+            let opener = Opener { options: &self.options, keys: keys.as_deref(), thread };
+            match open(&opener) {
+                Ok(opened) => return Ok(opened),
+                Err(found) => {
+                    // Another process may have begun to encrypt the thread, or replaced it.
+                    if self.options.keys.is_none()
+                        && let Fault::UnknownKey(_) = found.fault
+                        && let Some(master) = self.keys.master(thread).await?
+                    {
+                        return Err(error::no_keys(thread, &master));
+                    }
+                    if is_fresh || self.options.keys.is_none() {
+                        return Err(error::of_thread(thread, &found.part, found.fault));
+                    }
+                    is_fresh = true;
+                }
+            }
+        }
+    }
+
+    fn sealer<'a>(&'a self, keys: Option<&'a DataKeys>, thread: &'a ThreadId) -> Sealer<'a> {
+        Sealer { options: &self.options, keys, thread }
+    }
+
+    /// Seals consecutive commits.
+    async fn sealed(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Vec<Commit>,
+    ) -> Result<Vec<Commit>, CheckpointError> {
+        let first = expected.map_or(0, |head| head.0).saturating_add(1);
+        let keys = self.keys.get_or_create(thread, first).await?;
+        let sealer = self.sealer(keys.as_deref(), thread);
+        let commits = (0..).zip(next);
+        commits.map(|(nth, next)| sealer.commit(CheckpointId(first.saturating_add(nth)), next)).collect()
+    }
+
+    /// Reads a history that is selected by metadata.
+    async fn selected(
+        &self,
+        thread: &ThreadId,
+        range: &History,
+    ) -> Result<Vec<CheckpointMeta>, CheckpointError> {
+        let limit = range.limit.unwrap_or(usize::MAX);
+        let (mut found, mut before) = (Vec::new(), range.before);
+        while found.len() < limit {
+            let page = History { limit: Some(PAGE), before, metadata: Default::default(), ..range.clone() };
+            let metas = self.inner.history(thread, page).await?;
+            before = metas.last().map(|meta| meta.id);
+            let is_last = metas.len() < PAGE;
+            let metas = self.metas(thread, &metas).await?;
+            found.extend(metas.into_iter().filter(|meta| range.has(meta)).take(limit - found.len()));
+            if is_last {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn exists(&self, thread: &ThreadId) -> Result<bool, CheckpointError> {
+        let newest = self.inner.history(thread, History { limit: Some(1), ..History::default() });
+        Ok(!newest.await?.is_empty())
+    }
+
+    async fn metas(
+        &self,
+        thread: &ThreadId,
+        metas: &[CheckpointMeta],
+    ) -> Result<Vec<CheckpointMeta>, CheckpointError> {
+        if metas.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.opened(thread, |opener| metas.iter().map(|meta| opener.meta(meta)).collect()).await
+    }
+
+    /// Seals the snapshots and the metadata of a prune.
+    async fn sealed_prune(&self, thread: &ThreadId, mut prune: Prune) -> Result<Prune, CheckpointError> {
+        let keys = match prune.snapshots.is_empty() && prune.metadata.is_empty() {
+            true => return Ok(prune),
+            false => self.keys.get(thread, false).await?,
+        };
+        let sealer = self.sealer(keys.as_deref(), thread);
+        for (id, channels) in &mut prune.snapshots {
+            *channels = sealer.new_snapshot(*id, channels)?;
+        }
+        if !prune.metadata.is_empty() {
+            let opener = Opener { options: &self.options, keys: keys.as_deref(), thread };
+            for meta in self.inner.history(thread, History::default()).await? {
+                if let Some(metadata) = prune.metadata.get_mut(&meta.id) {
+                    *metadata = sealer.new_metadata(&meta, &opener, std::mem::take(metadata))?;
+                }
+            }
+        }
+        Ok(prune)
+    }
+}
+
+impl Checkpointer for SealedCheckpointer {
+    fn lease(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Lease, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let lease = self.inner.lease(&thread).await?;
+            // No other process replaces the thread from here.
+            self.keys.forget(&thread);
+            Ok(lease)
+        })
+    }
+
+    fn load(
+        &self,
+        thread: &ThreadId,
+        at: Option<CheckpointId>,
+    ) -> BoxFuture<'_, Result<Option<Loaded>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let Some(loaded) = self.inner.load(&thread, at).await? else { return Ok(None) };
+            self.opened(&thread, |opener| opener.loaded(&loaded)).await.map(Some)
+        })
+    }
+
+    fn read_commit(
+        &self,
+        thread: &ThreadId,
+        at: CheckpointId,
+    ) -> BoxFuture<'_, Result<Option<Commit>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let Some(commit) = self.inner.read_commit(&thread, at).await? else { return Ok(None) };
+            self.opened(&thread, |opener| opener.commit(at, &commit)).await.map(Some)
+        })
+    }
+
+    fn load_head(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<LoadedHead>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let Some(head) = self.inner.load_head(&thread).await? else { return Ok(None) };
+            let loaded = self.opened(&thread, |opener| opener.loaded(&head.loaded)).await?;
+            Ok(Some(LoadedHead { loaded, state: head.state }))
+        })
+    }
+
+    fn remember(&self, thread: &ThreadId, head: CheckpointId, state: HeadState) {
+        self.inner.remember(thread, head, state);
+    }
+
+    fn record(&self, task: &TaskKey, record: TaskRecord) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let task = task.clone();
+        Box::pin(async move {
+            let keys = self.keys.of_head(&task.thread, task.checkpoint).await?;
+            let sealer = self.sealer(keys.as_deref(), &task.thread);
+            let record = sealer.record(task.checkpoint, task.slot, record)?;
+            self.inner.record(&task, record).await
+        })
+    }
+
+    fn record_all(
+        &self,
+        thread: &ThreadId,
+        checkpoint: CheckpointId,
+        records: Vec<(u32, TaskRecord)>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let keys = self.keys.of_head(&thread, checkpoint).await?;
+            let sealer = self.sealer(keys.as_deref(), &thread);
+            let records = records.into_iter();
+            let records = records.map(|(slot, record)| Ok((slot, sealer.record(checkpoint, slot, record)?)));
+            let records = records.collect::<Result<_, CheckpointError>>()?;
+            self.inner.record_all(&thread, checkpoint, records).await
+        })
+    }
+
+    fn add_effects(
+        &self,
+        task: &TaskKey,
+        results: BTreeMap<String, RawJson>,
+    ) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let task = task.clone();
+        Box::pin(async move {
+            let keys = self.keys.of_head(&task.thread, task.checkpoint).await?;
+            let sealer = self.sealer(keys.as_deref(), &task.thread);
+            let results = sealer.effects(task.checkpoint, task.slot, results)?;
+            self.inner.add_effects(&task, results).await
+        })
+    }
+
+    fn nonce(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Option<String>, CheckpointError>> {
+        self.inner.nonce(thread)
+    }
+
+    fn commit(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Commit,
+    ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let mut next = self.sealed(&thread, expected, vec![next]).await?;
+            self.inner.commit(&thread, expected, next.remove(0)).await
+        })
+    }
+
+    fn commit_all(
+        &self,
+        thread: &ThreadId,
+        expected: Option<CheckpointId>,
+        next: Vec<Commit>,
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            if next.is_empty() {
+                return self.inner.commit_all(&thread, expected, next).await;
+            }
+            let next = self.sealed(&thread, expected, next).await?;
+            self.inner.commit_all(&thread, expected, next).await
+        })
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.inner.sync()
+    }
+
+    fn storage(&self) -> BoxFuture<'_, Result<Option<Storage>, CheckpointError>> {
+        self.inner.storage()
+    }
+
+    fn verify(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.inner.verify()
+    }
+
+    fn vacuum(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.inner.vacuum()
+    }
+
+    fn history(
+        &self,
+        thread: &ThreadId,
+        range: History,
+    ) -> BoxFuture<'_, Result<Vec<CheckpointMeta>, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            if !range.metadata.is_empty() && self.options.keys.is_some() {
+                return self.selected(&thread, &range).await;
+            }
+            let metas = self.inner.history(&thread, range).await?;
+            self.metas(&thread, &metas).await
+        })
+    }
+
+    fn changes(&self, thread: &ThreadId) -> Option<BoxStream<'static, ()>> {
+        self.inner.changes(thread)
+    }
+
+    fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
+        Box::pin(async {
+            let mut threads = self.inner.threads().await?;
+            for (thread, meta) in &mut threads {
+                *meta = self.opened(thread, |opener| opener.meta(meta)).await?;
+            }
+            Ok(threads)
+        })
+    }
+
+    fn names(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        self.inner.names()
+    }
+
+    fn children(&self, thread: &ThreadId) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        let children = self.inner.children(thread);
+        Box::pin(async move {
+            let mut children = children.await?;
+            children.retain(|child| !is_key_thread(child));
+            Ok(children)
+        })
+    }
+
+    fn delete(&self, thread: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let deleted = self.inner.delete(&thread).await;
+            self.keys.forget(&thread);
+            deleted
+        })
+    }
+
+    fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let (from, to) = (from.clone(), to.clone());
+        Box::pin(async move {
+            if self.options.keys.is_some() {
+                if from.is_child() || to.is_child() {
+                    let what = format!(
+                        "thread `{from}` is encrypted with its root, and cannot be copied without it"
+                    );
+                    return Err(CheckpointError::Storage { what, source: None });
+                }
+                if !self.exists(&from).await? {
+                    return Err(CheckpointError::NoThread { thread: from });
+                }
+                if from == to || self.exists(&to).await? {
+                    return Err(CheckpointError::ThreadExists { thread: to });
+                }
+                // Keys without a thread are of one whose first commit failed.
+                self.inner.delete(&to).await?;
+                // Before the copy, so that one that was begun has its keys or does not exist.
+                self.keys.prepare_copy(&from, &to).await?;
+            }
+            self.inner.copy(&from, &to).await?;
+            self.keys.forget(&to);
+            match self.options.keys.is_some() {
+                true => self.keys.finish_copy(&to).await,
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn prune(
+        &self,
+        thread: &ThreadId,
+        head: CheckpointId,
+        prune: Prune,
+    ) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        let thread = thread.clone();
+        Box::pin(async move {
+            let prune = self.sealed_prune(&thread, prune).await?;
+            self.inner.prune(&thread, head, prune).await
+        })
+    }
+}
+
+impl fmt::Debug for SealedCheckpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedCheckpointer").field("options", &self.options).finish_non_exhaustive()
+    }
+}

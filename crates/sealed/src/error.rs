@@ -1,0 +1,135 @@
+//! From faults to the errors of checkpointers and stores.
+
+use superstep_checkpoint::{
+    CheckpointError, ThreadId,
+    store::{Namespace, StoreError},
+};
+
+use crate::{form::Fault, master::KeyError};
+
+/// The remedy for an unknown key.
+const REMEDY: &str = "add it to the `KeyRing` of `SealOptions::keys`";
+
+/// The reason for which a data key cannot be used.
+#[derive(Debug)]
+pub(crate) enum KeyFault {
+    /// The master key is unknown.
+    Unknown(String),
+    /// The provider failed, or there are no random bytes.
+    Provider(KeyError),
+    /// The record of the data keys was changed.
+    Changed(String),
+}
+
+/// Creates the error of a value of a thread. `part` names it.
+pub(crate) fn of_thread(thread: &ThreadId, part: &str, fault: Fault) -> CheckpointError {
+    let whole = format!("{part} of thread `{thread}`");
+    match fault {
+        Fault::Plain => CheckpointError::Unencrypted { what: plain(&whole) },
+        Fault::UnknownKey(id) => CheckpointError::Key { what: unknown_data_key(&whole, &id), source: None },
+        Fault::Changed => CheckpointError::Corrupt { what: changed(&whole), source: None },
+        Fault::Moved(why) | Fault::Malformed(why) => {
+            CheckpointError::Corrupt { what: format!("{}: {why}", changed(&whole)), source: None }
+        }
+        Fault::Random(cause) => CheckpointError::Storage { what: no_random(), source: Some(cause) },
+        Fault::NotJson(cause) => CheckpointError::Storage {
+            what: format!("cannot store {whole}: it is not JSON"),
+            source: Some(cause.into()),
+        },
+    }
+}
+
+/// Creates the error of the keys of a thread.
+pub(crate) fn of_thread_keys(thread: &ThreadId, fault: KeyFault) -> CheckpointError {
+    let whole = format!("thread `{thread}`");
+    match fault {
+        KeyFault::Unknown(id) => CheckpointError::Key { what: unknown_key(&whole, &id), source: None },
+        KeyFault::Provider(cause) => CheckpointError::Key { what: no_key(&whole), source: Some(cause) },
+        KeyFault::Changed(why) => CheckpointError::Corrupt { what: changed_keys(&whole, &why), source: None },
+    }
+}
+
+/// Creates the error of a thread that a program without keys reads.
+pub(crate) fn no_keys(thread: &ThreadId, master: &str) -> CheckpointError {
+    let whole = format!("thread `{thread}`");
+    CheckpointError::Key { what: unknown_key(&whole, master), source: None }
+}
+
+/// Creates the error of a new readable thread in an encrypted database.
+pub(crate) fn readable(thread: &ThreadId, master: &str) -> CheckpointError {
+    let what = format!(
+        "the database is encrypted with key `{master}`, so thread `{thread}` is not stored readable in it; {REMEDY}"
+    );
+    CheckpointError::Key { what, source: None }
+}
+
+/// Creates the error of an item that a program without keys reads.
+pub(crate) fn no_item_keys(namespace: &Namespace, key: &str) -> StoreError {
+    StoreError::Key {
+        what: format!("item `{key}` in `{namespace}` is encrypted, and there is no key; {REMEDY}"),
+        source: None,
+    }
+}
+
+/// Creates the error of an item of a store.
+pub(crate) fn of_item(namespace: &Namespace, key: &str, fault: Fault) -> StoreError {
+    let whole = format!("item `{key}` in `{namespace}`");
+    match fault {
+        Fault::Plain => StoreError::Unencrypted { what: plain(&whole) },
+        Fault::UnknownKey(id) => StoreError::Key { what: unknown_data_key(&whole, &id), source: None },
+        Fault::Changed => StoreError::Corrupt { what: changed(&whole), source: None },
+        Fault::Moved(why) | Fault::Malformed(why) => {
+            StoreError::Corrupt { what: format!("{}: {why}", changed(&whole)), source: None }
+        }
+        Fault::Random(cause) => StoreError::Storage { what: no_random(), source: Some(cause) },
+        Fault::NotJson(source) => {
+            StoreError::Unstorable { namespace: namespace.clone(), key: key.to_owned(), source }
+        }
+    }
+}
+
+/// Creates the error of the keys of a store.
+pub(crate) fn of_store_keys(fault: KeyFault) -> StoreError {
+    let whole = "the store";
+    match fault {
+        KeyFault::Unknown(id) => StoreError::Key { what: unknown_key(whole, &id), source: None },
+        KeyFault::Provider(cause) => StoreError::Key { what: no_key(whole), source: Some(cause) },
+        KeyFault::Changed(why) => StoreError::Corrupt { what: changed_keys(whole, &why), source: None },
+    }
+}
+
+fn plain(whole: &str) -> String {
+    format!(
+        "{whole} is not encrypted, and encryption is required, so someone else may have written it; to accept it, open the \
+         database once without `required` and seal it by an export and an import"
+    )
+}
+
+fn unknown_key(whole: &str, id: &str) -> String {
+    format!("{whole} is encrypted with key `{id}`, which is not among the keys; {REMEDY}")
+}
+
+fn unknown_data_key(whole: &str, id: &str) -> String {
+    format!(
+        "{whole} is encrypted with the data key `{id}`, which is not stored with it; restore it from a backup, or open it with \
+         the keys of its database"
+    )
+}
+
+fn no_key(whole: &str) -> String {
+    format!("the key of {whole} cannot be obtained; see the cause, and try again")
+}
+
+fn changed(whole: &str) -> String {
+    format!(
+        "{whole} cannot be decrypted at its place: it was damaged, changed or moved; restore it from a backup"
+    )
+}
+
+fn changed_keys(whole: &str, why: &str) -> String {
+    format!("the data keys of {whole} are damaged, changed or moved ({why}); restore it from a backup")
+}
+
+fn no_random() -> String {
+    "this machine has no random numbers for the encryption; try again".to_owned()
+}

@@ -1,0 +1,241 @@
+//! Data keys, and their stored form: encrypted with a master key. A promise: see the fixtures.
+//!
+//! ```text
+//! {"format":1,"keys":[{"id":"9f86…","of":"thread name","from":1,"master":"4e07…","data":"Base64"},…]}
+//! ```
+//!
+//! The newest key of a thread is the last one. A key is bound to the name of its thread, so that a record of another thread is
+//! an error, and to the number of the first encrypted checkpoint, so that later ones cannot be replaced by readable ones.
+
+use std::fmt;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD_NO_PAD};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::{
+    error::KeyFault,
+    form::{DataKey, cipher, decrypt, encrypt},
+    master::{KeyProvider, MasterKey},
+    random::Random,
+};
+
+/// The version of the record.
+const FORMAT: u32 = 1;
+
+/// The maximum number of keys in a record: each change of the master key adds one.
+const MOST: usize = 1_000;
+
+/// The record of the data keys of a thread or store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyRecord {
+    format: u32,
+    keys: Vec<WrappedKey>,
+}
+
+/// A data key, encrypted with a master key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrappedKey {
+    id: String,
+    /// The thread or store that it belongs to.
+    of: String,
+    /// The first checkpoint that must be encrypted.
+    from: u64,
+    /// The id of the master key.
+    master: String,
+    data: String,
+}
+
+/// The decrypted data keys of a thread or store, the current one last.
+#[derive(Default)]
+pub(crate) struct DataKeys {
+    pub(crate) all: Vec<DataKey>,
+    /// The first checkpoint that must be encrypted.
+    pub(crate) from: u64,
+}
+
+impl DataKeys {
+    /// Returns the key of new values.
+    pub(crate) fn current(&self) -> Option<&DataKey> {
+        self.all.last()
+    }
+}
+
+impl fmt::Debug for DataKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.all.iter().map(DataKey::id)).finish()
+    }
+}
+
+/// The secret bytes of a data key.
+type Secret = Zeroizing<[u8; 32]>;
+
+/// The thread or store that a key belongs to, and the first checkpoint that must be encrypted.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) from: u64,
+}
+
+impl KeyRecord {
+    /// Parses the stored form.
+    pub(crate) fn parse(text: &str) -> Result<Self, KeyFault> {
+        let record: Self =
+            serde_json::from_str(text).map_err(|cause| KeyFault::Changed(cause.to_string()))?;
+        match record.format {
+            FORMAT if record.keys.len() <= 2 * MOST => Ok(record),
+            FORMAT => Err(KeyFault::Changed(format!("there are more than {}", 2 * MOST))),
+            newer => Err(KeyFault::Changed(format!("their form {newer} is of a newer version of superstep"))),
+        }
+    }
+
+    /// Returns the stored form.
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string(self).expect("texts become JSON")
+    }
+
+    /// Creates a record with a new key.
+    pub(crate) async fn create(
+        of: Owner<'_>,
+        keys: &dyn KeyProvider,
+        random: &dyn Random,
+    ) -> Result<Self, KeyFault> {
+        let master = keys.current().await.map_err(KeyFault::Provider)?;
+        let wrapped = WrappedKey::new(of, &drawn(random)?, &master, random)?;
+        Ok(Self { format: FORMAT, keys: vec![wrapped] })
+    }
+
+    /// Decrypts the keys of a thread.
+    pub(crate) async fn open(&self, of: &str, keys: &dyn KeyProvider) -> Result<DataKeys, KeyFault> {
+        let secrets = self.secrets(of, keys).await?;
+        Ok(DataKeys { all: secrets.iter().map(DataKey::new).collect(), from: self.from(of) })
+    }
+
+    async fn secrets(&self, of: &str, keys: &dyn KeyProvider) -> Result<Vec<Secret>, KeyFault> {
+        let mut secrets = Vec::new();
+        for key in self.keys.iter().filter(|key| key.of == of) {
+            secrets.push(key.open(keys).await?);
+        }
+        match secrets.is_empty() {
+            true => Err(KeyFault::Changed("none of them is its own".to_owned())),
+            false => Ok(secrets),
+        }
+    }
+
+    /// Returns the first checkpoint of a thread that must be encrypted.
+    fn from(&self, of: &str) -> u64 {
+        let own = self.keys.iter().filter(|key| key.of == of);
+        own.map(|key| key.from).min().unwrap_or(1)
+    }
+
+    /// Returns whether all keys of a thread are encrypted with the current master key.
+    pub(crate) fn is_current(&self, of: &str, master: &MasterKey) -> bool {
+        self.keys.iter().filter(|key| key.of == of).all(|key| key.master == master.id())
+    }
+
+    /// Returns the record with all keys encrypted with the current master key.
+    pub(crate) async fn rewrapped(
+        &self,
+        of: &str,
+        keys: &dyn KeyProvider,
+        random: &dyn Random,
+    ) -> Result<Self, KeyFault> {
+        let master = keys.current().await.map_err(KeyFault::Provider)?;
+        let secrets = self.secrets(of, keys).await?;
+        let owner = Owner { name: of, from: self.from(of) };
+        let wrapped = secrets.iter().map(|secret| WrappedKey::new(owner, secret, &master, random));
+        Ok(Self { format: FORMAT, keys: wrapped.collect::<Result<_, _>>()? })
+    }
+
+    /// Returns the record with a new key for new values, and all keys encrypted with the current master key.
+    pub(crate) async fn rekeyed(
+        &self,
+        of: &str,
+        keys: &dyn KeyProvider,
+        random: &dyn Random,
+    ) -> Result<Self, KeyFault> {
+        let mut record = self.rewrapped(of, keys, random).await?;
+        if record.keys.len() < MOST {
+            let owner = Owner { name: of, from: self.from(of) };
+            record.keys.extend(Self::create(owner, keys, random).await?.keys);
+        }
+        Ok(record)
+    }
+
+    /// Returns the record with the keys for a copy as well.
+    pub(crate) async fn with_copy(
+        &self,
+        (from, to): (&str, &str),
+        keys: &dyn KeyProvider,
+        random: &dyn Random,
+    ) -> Result<Self, KeyFault> {
+        let master = keys.current().await.map_err(KeyFault::Provider)?;
+        let secrets = self.secrets(from, keys).await?;
+        let mut all: Vec<_> = self.keys.iter().filter(|key| key.of == from).cloned().collect();
+        let owner = Owner { name: to, from: self.from(from) };
+        for secret in &secrets {
+            all.push(WrappedKey::new(owner, secret, &master, random)?);
+        }
+        Ok(Self { format: FORMAT, keys: all })
+    }
+
+    /// Returns the record with the keys of one thread only.
+    pub(crate) fn only(&self, of: &str) -> Self {
+        Self { format: FORMAT, keys: self.keys.iter().filter(|key| key.of == of).cloned().collect() }
+    }
+
+    /// Returns the id of the master key of the newest key.
+    pub(crate) fn master(&self) -> String {
+        self.keys.last().map_or_else(String::new, |key| printable(&key.master))
+    }
+
+    /// Returns whether it has keys of a thread.
+    pub(crate) fn has(&self, of: &str) -> bool {
+        self.keys.iter().any(|key| key.of == of)
+    }
+}
+
+fn drawn(random: &dyn Random) -> Result<Secret, KeyFault> {
+    let mut secret = Zeroizing::new([0; 32]);
+    random.fill(&mut *secret).map_err(KeyFault::Provider)?;
+    Ok(secret)
+}
+
+impl WrappedKey {
+    fn new(
+        of: Owner<'_>,
+        secret: &Secret,
+        master: &MasterKey,
+        random: &dyn Random,
+    ) -> Result<Self, KeyFault> {
+        let (id, bound) = (DataKey::new(secret).id().to_owned(), bound(of, master.id()));
+        let data = encrypt(&cipher(master.bytes()), random, &**secret, &bound).map_err(KeyFault::Provider)?;
+        let data = BASE64_STANDARD_NO_PAD.encode(data);
+        Ok(Self { id, of: of.name.to_owned(), from: of.from, master: master.id().to_owned(), data })
+    }
+
+    async fn open(&self, keys: &dyn KeyProvider) -> Result<Secret, KeyFault> {
+        let master = keys.find(&self.master).await.map_err(KeyFault::Provider)?;
+        let unknown = || KeyFault::Unknown(printable(&self.master));
+        let master = master.ok_or_else(unknown)?;
+        let changed = || KeyFault::Changed("one of them cannot be decrypted".to_owned());
+        let data = BASE64_STANDARD_NO_PAD.decode(&self.data).map_err(|_| changed())?;
+        let owner = Owner { name: &self.of, from: self.from };
+        let secret = decrypt(&cipher(master.bytes()), &data, &bound(owner, master.id()));
+        let secret = Zeroizing::new(secret.ok_or_else(changed)?);
+        let secret = Zeroizing::new(<[u8; 32]>::try_from(secret.as_slice()).map_err(|_| changed())?);
+        if DataKey::new(&secret).id() == self.id { Ok(secret) } else { Err(changed()) }
+    }
+}
+
+/// Returns the associated data of a wrapped key.
+fn bound(of: Owner<'_>, master: &str) -> Vec<u8> {
+    format!("superstep data key 1\0{master}\0{}\0{}", of.from, of.name).into_bytes()
+}
+
+/// Returns the id of a key without characters that are not of one.
+fn printable(id: &str) -> String {
+    id.chars().filter(char::is_ascii_hexdigit).take(16).collect()
+}
