@@ -15,6 +15,7 @@ use crate::support::{Place, Ran, ended, received, serve};
 const UNKNOWN: &str = "thread `t` does not exist in `";
 const READ_ONLY: &str = "it is read-only; make the file and its folder writable, or use another file";
 const UNFINISHED: &str = "thread `t` is not finished";
+const NO_JOBS: End = (2, "jobs need a PostgreSQL database");
 
 /// A memory in a database next to that of the threads.
 const CONFIG: &str = "[memory]\nstore = \"sqlite\"\npath = \"m.db\"\n";
@@ -26,7 +27,7 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 29] = [
+const CASES: [Case; 41] = [
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
@@ -86,6 +87,18 @@ const CASES: [Case; 29] = [
         (4, READ_ONLY),
         (1, "no entry `x`"),
     ),
+    Case(&["jobs", "run", "2 + 2"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "resume", "t"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "answer", "t", "--approve"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "list"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "retry", "7"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "cancel", "7"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "schedule", "add", "daily", "@daily", "2 + 2"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "schedule", "list"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "schedule", "remove", "daily"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "schedule", "pause", "daily"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["jobs", "schedule", "resume", "daily"], NO_JOBS, NO_JOBS, NO_JOBS),
+    Case(&["worker", "--once", "--model", "offline"], NO_JOBS, NO_JOBS, NO_JOBS),
 ];
 
 #[track_caller]
