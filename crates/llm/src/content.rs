@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use tracing::Span;
 
-use crate::{Assembler, Delta, Message, Request, Role};
+use crate::{Assembler, Delta, FinishReason, Message, Request, Role};
 
 /// The text in place of a secret.
 const REDACTED: &str = "[redacted]";
@@ -24,17 +24,29 @@ static CAPTURE: OnceLock<ContentCapture> = OnceLock::new();
 pub struct ContentCapture {
     /// The maximum size of an attribute in bytes. Of messages, the newest that fit are captured.
     pub limit: usize,
-    /// Texts that are replaced, such as keys. Those of fewer than eight bytes are not.
+    /// Texts that are replaced, such as keys, also as they are written in JSON. Those of fewer than eight bytes are not.
     pub secrets: Vec<String>,
 }
 
 /// Captures the content of all spans of this process that are exported by OpenTelemetry. Returns `false`, and changes nothing, if the
 /// capture is on already.
 pub fn capture_content(mut capture: ContentCapture) -> bool {
-    capture.secrets.retain(|secret| secret.len() >= SHORTEST);
-    // A secret may contain another one.
-    capture.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    capture.secrets = searched(&capture.secrets);
     CAPTURE.set(capture).is_ok()
+}
+
+/// Returns the texts to search for.
+fn searched(secrets: &[String]) -> Vec<String> {
+    let mut searched = Vec::new();
+    for secret in secrets.iter().map(|secret| secret.trim()).filter(|secret| secret.len() >= SHORTEST) {
+        // Arguments of tools are JSON.
+        let escaped = json!(secret).to_string();
+        searched.extend([secret.to_owned(), escaped[1..escaped.len() - 1].to_owned()]);
+    }
+    // A secret may contain another one.
+    searched.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+    searched.dedup();
+    searched
 }
 
 /// Sets a text as an attribute of a span, if content is captured.
@@ -83,7 +95,7 @@ impl Reply {
         assembler.push(delta);
         if let (Delta::Finish(reason), Some(capture)) = (delta, wanted(span)) {
             let mut message = capture.message(&assembler.partial());
-            message["finish_reason"] = json!(reason);
+            message["finish_reason"] = capture.reason(reason);
             set(span, "gen_ai.output.messages", capture.newest([message]));
         }
     }
@@ -98,13 +110,31 @@ impl ContentCapture {
         })
     }
 
-    /// Shortens a text.
+    /// Shortens a text so that it fits with a note about the rest, or without one if not even that fits.
     fn cut(&self, text: &str, limit: usize) -> String {
         if text.len() <= limit {
             return text.to_owned();
         }
-        let shown = &text[..text.floor_char_boundary(limit)];
-        format!("{shown}… [{} more bytes]", text.len() - shown.len())
+        let note = |shown: usize| format!("… [{} more bytes]", text.len() - shown);
+        // The note is longest where nothing is shown.
+        let Some(size) = limit.checked_sub(note(0).len()) else {
+            return text[..text.floor_char_boundary(limit)].to_owned();
+        };
+        let shown = text.floor_char_boundary(size);
+        format!("{}{}", &text[..shown], note(shown))
+    }
+
+    /// Returns the reason of an end, which may be any text of the server.
+    fn reason(&self, reason: &FinishReason) -> Value {
+        match reason {
+            FinishReason::Other(text) => json!(self.name(text)),
+            reason => json!(reason),
+        }
+    }
+
+    /// Returns a short text of the server, such as the name of a tool.
+    fn name(&self, text: &str) -> String {
+        self.cut(&self.redacted(text), self.limit / 16)
     }
 
     fn text(&self, kind: &str, text: &str) -> Value {
@@ -116,7 +146,7 @@ impl ContentCapture {
     fn message(&self, message: &Message) -> Value {
         let (mut parts, cut) = (Vec::new(), |text: &str| self.cut(&self.redacted(text), self.limit / 4));
         if message.role == Role::Tool {
-            let (id, response) = (&message.tool_call_id, cut(&message.content));
+            let (id, response) = (self.name(&message.tool_call_id), cut(&message.content));
             parts.push(json!({"type": "tool_call_response", "id": id, "response": response}));
         } else {
             for (kind, text) in [("reasoning", &message.reasoning), ("text", &message.content)] {
@@ -126,9 +156,9 @@ impl ContentCapture {
             }
         }
         for call in &message.tool_calls {
+            let (id, name) = (self.name(&call.id), self.name(&call.name));
             let arguments = cut(&call.arguments);
-            parts
-                .push(json!({"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments}));
+            parts.push(json!({"type": "tool_call", "id": id, "name": name, "arguments": arguments}));
         }
         json!({"role": message.role, "parts": parts})
     }
@@ -175,6 +205,23 @@ mod tests {
     }
 
     #[test]
+    fn no_part_of_a_message_has_a_secret() {
+        let secret = r#"pass"word\1"#;
+        let capture =
+            ContentCapture { limit: 4096, secrets: searched(&[format!(" {secret}\n"), "short".to_owned()]) };
+        assert_eq!(capture.secrets, [r#"pass\"word\\1"#, secret]);
+        let arguments = json!({"command": secret}).to_string();
+        let asked = Message::assistant("").with_tool_calls([ToolCall::new(secret, secret, arguments)]);
+        let answered = Message::tool(secret, "short");
+        let mut text = capture.newest([capture.message(&answered), capture.message(&asked)]);
+        text += &capture.reason(&FinishReason::Other(secret.to_owned())).to_string();
+        assert_eq!(text.matches(REDACTED).count(), 5, "{text}");
+        assert!(!text.contains("word") && text.contains("short"), "{text}");
+        assert_eq!(capture.reason(&FinishReason::ToolCalls), json!("tool_calls"));
+        assert!(capture.name(&"x".repeat(5000)).len() <= 256);
+    }
+
+    #[test]
     fn an_attribute_is_bounded_and_remains_json() {
         for limit in [0, 1, 7, 100, 333, 1000] {
             let capture = capture(limit);
@@ -187,7 +234,11 @@ mod tests {
                 assert!(newest.to_string().contains("49 "), "{text}");
             }
         }
-        let long = capture(100).cut(&"é".repeat(100), 7);
-        assert_eq!(long, "ééé… [194 more bytes]");
+        let cut = |limit| capture(100).cut(&"é".repeat(100), limit);
+        assert_eq!(cut(29), "éééé… [192 more bytes]");
+        assert_eq!(cut(7), "ééé");
+        for limit in 0..202 {
+            assert!(cut(limit).len() <= limit, "{limit}");
+        }
     }
 }

@@ -65,7 +65,7 @@ impl Failed {
                         ]
                         .contains(code)
                 }
-                None => (cause.is_closed() || is_io(cause)) && !is_tls(cause),
+                None => (cause.is_closed() || is_io(cause)) && tls_advice(cause).is_none(),
             },
             Self::NoAnswer => true,
             Self::NoConnection | Self::Refused(_) => false,
@@ -110,17 +110,29 @@ fn is_io(cause: &tokio_postgres::Error) -> bool {
     false
 }
 
-/// Returns whether TLS itself failed: the certificate is not valid, or the two sides have no protocol in common.
-fn is_tls(cause: &tokio_postgres::Error) -> bool {
+/// Returns the advice for a failure of TLS that lasts: the certificate is not valid, or the two sides have no protocol in common.
+fn tls_advice(cause: &(dyn Error + 'static)) -> Option<&'static str> {
+    use rustls::{AlertDescription as Alert, Error as Tls};
+
     let mut next = cause.source();
     while let Some(cause) = next {
         let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if cause.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
-            return true;
+        let inner = inner.and_then(|inner| inner.downcast_ref::<Tls>());
+        match cause.downcast_ref::<Tls>().or(inner) {
+            Some(Tls::InvalidCertificate(_) | Tls::NoCertificatesPresented | Tls::UnsupportedNameType) => {
+                return Some(
+                    "the server's certificate is not valid; check the host in the URL, and the authorities of the operating system or in `SSL_CERT_FILE`",
+                );
+            }
+            // The alerts are the server's words for the same.
+            Some(
+                Tls::PeerIncompatible(_)
+                | Tls::AlertReceived(Alert::ProtocolVersion | Alert::HandshakeFailure),
+            ) => return Some("the server and this program have no TLS version or cipher in common"),
+            _ => next = cause.source(),
         }
-        next = cause.source();
     }
-    false
+    None
 }
 
 /// The beginning of the message of a handshake that failed, also because the server has no TLS.
@@ -145,8 +157,8 @@ impl Error for Refusal {}
 fn database(place: &Location, action: &str, cause: tokio_postgres::Error) -> CheckpointError {
     let failed = format!("cannot {action} in database `{place}`");
     let Some(refused) = cause.as_db_error() else {
-        let advice = if is_tls(&cause) {
-            "the server's certificate is not valid; check the host in the URL, and the authorities of the operating system or in `SSL_CERT_FILE`"
+        let advice = if let Some(advice) = tls_advice(&cause) {
+            advice
         } else if cause.is_closed() || is_io(&cause) {
             "the server cannot be reached, or closed the connection; check that it runs, and the URL"
         } else if cause.to_string().starts_with(HANDSHAKE) {
@@ -286,4 +298,33 @@ pub(crate) fn storage(what: String, cause: impl Into<Box<dyn Error + Send + Sync
 
 fn corrupt(what: String, cause: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
     CheckpointError::Corrupt { what, source: Some(cause.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{AlertDescription, CertificateError, Error as Tls, PeerIncompatible};
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn only_failures_of_tls_that_last_have_an_advice() {
+        let advice = |cause: Tls| tls_advice(&Outer(io::Error::other(cause)));
+        let invalid = advice(Tls::InvalidCertificate(CertificateError::Expired)).unwrap();
+        assert!(invalid.contains("certificate is not valid"), "{invalid}");
+        let incompatible = [
+            Tls::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon),
+            Tls::AlertReceived(AlertDescription::ProtocolVersion),
+        ];
+        for cause in incompatible {
+            let advice = advice(cause).unwrap();
+            assert!(advice.contains("no TLS version or cipher in common"), "{advice}");
+        }
+        assert_eq!(advice(Tls::DecryptError), None);
+        assert_eq!(advice(Tls::AlertReceived(AlertDescription::InternalError)), None);
+        assert_eq!(tls_advice(&Outer(io::ErrorKind::ConnectionReset.into())), None);
+    }
 }

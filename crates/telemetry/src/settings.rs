@@ -58,13 +58,54 @@ pub(crate) fn captures_content() -> Result<bool, TelemetryError> {
     }
 }
 
-/// Returns the values of variables whose names say that they are secret.
+/// Returns the values of variables whose names say that they are secret, and the parts of them that are secret by themselves.
 pub(crate) fn secrets() -> Vec<String> {
     const WORDS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "HEADERS", "SUPERSTEP_DB"];
     let is_secret = |name: &str| WORDS.iter().any(|word| name.to_ascii_uppercase().contains(word));
     let variables = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value).collect()
+    let secret = variables.filter(|(name, _)| is_secret(name));
+    secret.flat_map(|(name, value)| parts(&name, value)).collect()
+}
+
+/// Returns a secret value with the password of a URL and the values of headers, which can occur without the rest.
+fn parts(name: &str, value: String) -> Vec<String> {
+    let mut parts = Vec::new();
+    if let Some((_, address)) = value.split_once("://") {
+        let user = address.split_once('@').and_then(|(user, _)| user.split_once(':'));
+        let query = address.split_once('?').map_or("", |(_, query)| query);
+        let set = query.split('&').filter_map(|pair| pair.strip_prefix("password="));
+        parts.extend(user.map(|(_, password)| password).into_iter().chain(set).map(str::to_owned));
+    }
+    if name.to_ascii_uppercase().contains("HEADERS") {
+        for header in value.split(',') {
+            let content = header.split_once('=').map_or(header, |(_, content)| content).trim();
+            parts.push(content.to_owned());
+            // A token follows its kind, such as `Bearer`.
+            let decoded = decoded(content);
+            parts.extend(decoded.rsplit(' ').next().map(str::to_owned));
+        }
+    }
+    let decoded: Vec<_> = parts.iter().map(|part| decoded(part)).collect();
+    parts.extend(decoded);
+    parts.push(value);
+    parts
+}
+
+/// Decodes the `%` codes of a part of a URL or of a header.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, others @ ..] = rest {
+        let digit = |at: usize| others.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        let byte = match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => u8::try_from(high * 16 + low).ok(),
+            _ => None,
+        };
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &others[2..] } else { others };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Returns whether the exporter that a variable selects is that of OTLP, the default, and not `none`.
@@ -86,4 +127,29 @@ pub(crate) fn resource(service: &str) -> Resource {
     let is_named = name.is_some_and(|name| !name.as_str().starts_with("unknown_service"));
     let own = (!is_named).then(|| KeyValue::new("service.name", service.to_owned()));
     Resource::builder().with_attributes(own).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_and_tokens_are_secrets_by_themselves() {
+        let has = |name: &str, value: &str, wanted: &[&str]| {
+            let parts = parts(name, value.to_owned());
+            for part in wanted.iter().chain([&value]) {
+                assert!(parts.iter().any(|found| found == part), "{part}: {parts:?}");
+            }
+        };
+        has("SUPERSTEP_DB", "postgres://me:p%40ss/word@db:5432/x?a=b", &["p%40ss/word", "p@ss/word"]);
+        has("SUPERSTEP_DB", "postgres://me@db/x?sslmode=require&password=pa%25ss", &["pa%25ss", "pa%ss"]);
+        has("SUPERSTEP_DB", "local.db", &[]);
+        has(
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "x-key=abc==, authorization=Bearer%20token%2B1,authorization=Basic dTpw",
+            &["abc==", "Bearer%20token%2B1", "Bearer token+1", "token+1", "Basic dTpw", "dTpw"],
+        );
+        assert_eq!(parts("KEY", "100%".to_owned()), ["100%"]);
+        assert_eq!(decoded("%é%4%zz%41"), "%é%4%zzA");
+    }
 }

@@ -8,7 +8,10 @@ use superstep_checkpoint::{
 };
 use tokio_postgres::{Row, types::Type};
 
-use super::Stop;
+use super::{
+    Stop,
+    vectors::{Pgvector, dimensions},
+};
 use crate::{
     error::CHECKSUM,
     location::Location,
@@ -28,8 +31,8 @@ enum Of<'a> {
     All,
     /// Those with a vector of a model.
     Model(&'a String),
-    /// Those of them that pgvector does not have.
-    Unindexed(&'a String),
+    /// Those of them for which pgvector has no vector with as many dimensions.
+    Unindexed(&'a Vector, &'a Pgvector),
 }
 
 /// An item with its score, and its namespace and key.
@@ -407,7 +410,10 @@ impl Items<'_> {
             None => Vec::new(),
         };
         // All items, or those that were put where the extension was not used.
-        let of = if pgvector.is_some() { Of::Unindexed(&meant.model) } else { Of::Model(&meant.model) };
+        let of = match &pgvector {
+            Some(pgvector) => Of::Unindexed(meant, pgvector),
+            None => Of::Model(&meant.model),
+        };
         self.each(now_ms, search, of, |row| {
             if row.fits(self.place, search)?
                 && let Some(score) = row.score(self.place, meant)?
@@ -435,11 +441,14 @@ impl Items<'_> {
         // The server sorts once.
         query.sql("DECLARE found NO SCROLL CURSOR FOR SELECT ").sql(ITEM).sql(" FROM store_items i WHERE ");
         bounds.select(&mut query, &now_ms);
-        if let Of::Model(model) | Of::Unindexed(model) = &of {
+        if let Of::Model(model) | Of::Unindexed(Vector { model, .. }, _) = of {
             query.sql(" AND i.model = ").text(model);
         }
-        if let Of::Unindexed(_) = &of {
-            query.sql(" AND NOT EXISTS (SELECT FROM store_vectors v WHERE v.item = i.id)");
+        let length;
+        if let Of::Unindexed(meant, Pgvector { schema, .. }) = of {
+            length = dimensions(meant);
+            query.sql(" AND NOT EXISTS (SELECT FROM store_vectors v WHERE v.item = i.id AND ");
+            query.sql(schema).sql(".vector_dims(v.embedding) = ").int(&length).sql(")");
         }
         query.sql(" ORDER BY i.namespace, i.key");
         query.rows(client).await?;

@@ -21,10 +21,10 @@ const DIMENSIONS: usize = 16_000;
 /// The extension, as this role can use it.
 pub(super) struct Pgvector {
     /// The schema of the extension, quoted.
-    schema: String,
+    pub(super) schema: String,
     pub(super) is_readable: bool,
     is_writable: bool,
-    /// The table is missing, and this role may make it.
+    /// The table is missing, or is left of a removed extension, and this role may make it.
     is_creatable: bool,
 }
 
@@ -39,8 +39,10 @@ impl Items<'_> {
         query.sql(
             "SELECT quote_ident(n.nspname), coalesce(has_table_privilege(c.oid, 'SELECT') AND a.attname IS NOT NULL, false),
                 coalesce(has_table_privilege(c.oid, 'INSERT') AND a.attname IS NOT NULL, false),
-                a.attname IS NULL AND (c.oid IS NULL OR pg_has_role(c.relowner, 'USAGE'))
-                AND has_schema_privilege(current_schema(), 'CREATE') AND has_table_privilege('store_items', 'REFERENCES')
+                a.attname IS NULL AND (c.oid IS NULL OR pg_has_role(c.relowner, 'USAGE') AND EXISTS (
+                    SELECT FROM pg_catalog.pg_constraint k
+                    WHERE k.conrelid = c.oid AND k.contype = 'f' AND k.confrelid = 'store_items'::regclass
+                )) AND has_schema_privilege(current_schema(), 'CREATE') AND has_table_privilege('store_items', 'REFERENCES')
              FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
              LEFT JOIN pg_catalog.pg_class c ON c.oid = to_regclass(quote_ident(current_schema()) || '.store_vectors')
              LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = 'embedding' AND NOT a.attisdropped
@@ -60,7 +62,7 @@ impl Items<'_> {
         let Some(pgvector) = self.pgvector(vector).await? else { return Ok(()) };
         let Pgvector { schema, is_writable, is_creatable, .. } = pgvector;
         if is_creatable {
-            // Without its column, the table is left of a removed extension.
+            // A table without its column, but with its reference to the items, is left of a removed extension.
             let table = format!(
                 "DROP TABLE IF EXISTS store_vectors; CREATE TABLE store_vectors (
                     item bigint PRIMARY KEY REFERENCES store_items (id) ON DELETE CASCADE,
@@ -92,7 +94,7 @@ impl Items<'_> {
             return Ok(Vec::new());
         }
         let (bounds, client, schema) = (Bounds::of(search), self.session.client(), &pgvector.schema);
-        let dimensions = i64::try_from(meant.direction.len()).unwrap_or(i64::MAX);
+        let dimensions = dimensions(meant);
         let mut query = Query::new();
         query.sql("DECLARE nearest NO SCROLL CURSOR FOR SELECT ").sql(ITEM);
         // The product of vectors of length 1 is their cosine. It is an error for vectors of another model's length.
@@ -137,6 +139,11 @@ impl Items<'_> {
         client.batch_execute("CLOSE nearest").await?;
         Ok(near)
     }
+}
+
+/// Returns the number of dimensions of a vector.
+pub(super) fn dimensions(vector: &Vector) -> i64 {
+    i64::try_from(vector.direction.len()).unwrap_or(i64::MAX)
 }
 
 /// Returns the greatest difference between a score and the distance that the extension computes with floats of 32 bits.

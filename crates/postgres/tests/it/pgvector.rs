@@ -232,6 +232,18 @@ async fn a_role_without_rights_to_make_tables_scans() {
 }
 
 #[tokio::test]
+async fn a_table_of_somebody_else_is_kept() {
+    let Some(server) = shared() else { return };
+    let postgres = fresh(server);
+    let theirs = format!("{}.store_vectors", postgres.schema);
+    let store = PostgresStore::open(postgres, options("m")).unwrap();
+    server.sql(&format!("CREATE TABLE {theirs} (mine text); INSERT INTO {theirs} VALUES ('kept')"));
+    store.put(&items(), "a", json!("1 0")).await.unwrap();
+    assert_eq!(found(&store, near("1 0", 9)).await, [("items.a".to_owned(), Some(1.0))]);
+    assert_eq!(server.sql(&format!("SELECT mine FROM {theirs}")), "kept");
+}
+
+#[tokio::test]
 async fn a_vector_that_is_too_long_or_was_changed_is_not_taken() {
     let Some(server) = shared() else { return };
     let postgres = fresh(server);
@@ -247,6 +259,9 @@ async fn a_vector_that_is_too_long_or_was_changed_is_not_taken() {
     let error = store.search(near("1 0", 9)).await.unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
     assert!(error.to_string().contains("is not the vector of its item; delete that row"), "{error}");
+    // One of another length is not compared with the query, so that the item is.
+    server.sql(&format!("UPDATE {vectors} SET embedding = '[1]'"));
+    assert_eq!(found(&store, near("1 0", 9)).await, [("items.a".to_owned(), Some(1.0))]);
     server.sql(&format!("DELETE FROM {vectors}"));
     assert_eq!(found(&store, near("1 0", 9)).await, [("items.a".to_owned(), Some(1.0))]);
 }

@@ -80,6 +80,11 @@ impl Server {
 
     /// Starts the process with other settings than the first time.
     pub(crate) fn run_with(&self, settings: &[impl AsRef<str>]) {
+        assert!(self.try_run_with(settings), "the server ended");
+    }
+
+    /// Starts the process with other settings; returns `false` if it ends, as it does if its port is taken.
+    pub(crate) fn try_run_with(&self, settings: &[impl AsRef<str>]) -> bool {
         let data = self.folder.join("data");
         let mut command = plain(&program(self.programs.as_deref(), "postgres").unwrap());
         command.arg("-D").arg(&data).arg("-k").arg(&self.folder).args(["-c", "listen_addresses="]);
@@ -91,11 +96,15 @@ impl Server {
         let mut line = String::new();
         while !line.contains("ready to accept connections") {
             line.clear();
-            assert!(log.read_line(&mut line).unwrap() > 0, "the server ended");
+            if log.read_line(&mut line).unwrap() == 0 {
+                child.wait().unwrap();
+                return false;
+            }
         }
         // What it says later must not fill the pipe.
         std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
         *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+        true
     }
 
     /// Stops the process at once, without a checkpoint of its own, as a crash does.

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
+    net::TcpListener,
     path::Path,
     process::{Command, Stdio},
 };
@@ -20,6 +21,8 @@ const URL: &str = "SUPERSTEP_TEST_TLS_URL";
 
 /// The file of authorities that a client trusts.
 const TRUSTED: &str = "SSL_CERT_FILE";
+
+const ADDRESS: &str = "127.0.0.1";
 
 /// The host in the certificate.
 const HOST: &str = "db.test";
@@ -87,10 +90,20 @@ fn openssl(folder: &Path) -> Command {
     command
 }
 
-/// Returns an address of this machine that is that of no other process, so that the usual port is free.
-fn address() -> String {
-    let id = std::process::id();
-    format!("127.{}.{}.{}", 1 + (id >> 16) % 254, (id >> 8) % 256, 1 + id % 254)
+/// Starts a server again so that it listens on a free port, and returns the port.
+fn listen(server: &Server, settings: &[String]) -> u16 {
+    server.stop();
+    // Another process may take the port before the server does.
+    let port = (0..20).find_map(|_| {
+        let port = TcpListener::bind((ADDRESS, 0)).unwrap().local_addr().unwrap().port();
+        let listens = [format!("listen_addresses={ADDRESS}"), format!("port={port}")];
+        server.try_run_with(&[settings, &listens].concat()).then_some(port)
+    });
+    port.expect("the server listens on a port")
+}
+
+fn url(port: u16, host: &str, mode: &str) -> String {
+    format!("postgres://test@{host}:{port}/postgres?hostaddr={ADDRESS}{mode}")
 }
 
 /// Starts another process that trusts an authority, and returns what it says.
@@ -144,39 +157,35 @@ fn connections_are_encrypted_and_certificates_verified() {
             std::os::unix::fs::chown(file, Some(65534), Some(65534)).unwrap();
         }
     }
-    let (address, settings) = (address(), ["ssl=on", "fsync=off", "log_connections=on"].map(str::to_owned));
-    let files = [("ssl_cert_file", "server.pem"), ("ssl_key_file", "server.key")];
-    let files = files.map(|(name, file)| format!("{name}={}", path.join(file).display()));
-    let listens = format!("listen_addresses={address}");
-    let settings: Vec<_> = settings.iter().chain(&files).chain([&listens]).map(String::as_str).collect();
-    let server = Server::start(&settings).unwrap();
-    // Only clients with TLS are let in.
+    let server = Server::start(&["fsync=off"]).unwrap();
+    // The server reads them when it starts.
     let rules = server.folder().join("data/pg_hba.conf");
     let allow = |kind: &str| {
         fs::write(&rules, format!("local all all trust\n{kind} all all all trust\n")).unwrap();
-        server.sql("SELECT pg_reload_conf()");
     };
+    // Only clients with TLS are let in.
     allow("hostssl");
-    let url = |host: &str, mode: &str| format!("postgres://test@{host}/postgres?hostaddr={address}{mode}");
+    let [certificate, key] = ["server.pem", "server.key"].map(|file| path.join(file).display().to_string());
+    let files = ["ssl=on".to_owned(), format!("ssl_cert_file={certificate}"), format!("ssl_key_file={key}")];
+    let plain = ["fsync=off".to_owned()];
+    let port = listen(&server, &[&files[..], &plain].concat());
     let (ours, other) = (path.join("ours.pem"), path.join("other.pem"));
     for mode in ["&sslmode=require", "&sslmode=prefer", ""] {
-        assert_eq!(client(&url(HOST, mode), &ours), "stored", "{mode}");
+        assert_eq!(client(&url(port, HOST, mode), &ours), "stored", "{mode}");
         for (host, trusted) in [(HOST, &other), ("elsewhere.test", &ours)] {
-            let error = client(&url(host, mode), trusted);
+            let error = client(&url(port, host, mode), trusted);
             assert!(
                 error.contains("the server's certificate is not valid; check the host in the URL"),
                 "{error}"
             );
         }
     }
-    let error = client(&url(HOST, "&sslmode=disable"), &ours);
+    let error = client(&url(port, HOST, "&sslmode=disable"), &ours);
     assert!(error.contains("no encryption"), "{error}");
     // Without TLS in the server, `prefer` does without, and `require` does not.
     allow("host");
-    server.stop();
-    let settings = [listens.as_str(), "fsync=off"];
-    server.run_with(&settings);
-    assert_eq!(client(&url(HOST, ""), &other), "stored");
-    let error = client(&url(HOST, "&sslmode=require"), &ours);
+    let port = listen(&server, &plain);
+    assert_eq!(client(&url(port, HOST, ""), &other), "stored");
+    let error = client(&url(port, HOST, "&sslmode=require"), &ours);
     assert!(error.contains("the server offers no TLS, which the URL requires"), "{error}");
 }

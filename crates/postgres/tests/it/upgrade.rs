@@ -111,7 +111,7 @@ async fn a_program_that_runs_while_a_newer_one_migrates_continues_and_is_refused
     let options = fresh(server);
     let (store, thread) = (open(&options), ThreadId::from("t"));
     let first = store.commit(&thread, None, superstep(None, "1")).await.unwrap();
-    // What the migration of a newer version does to this one.
+    // Simulates the migration by a newer version.
     server.sql(&format!(
         "ALTER TABLE {schema}.checkpoints ADD COLUMN of_a_newer_version text;
          UPDATE {schema}.versions SET version = 99",
