@@ -16,8 +16,8 @@ use crate::{
     form::Fault,
     keys::DataKeys,
     options::SealOptions,
-    thread_keys::{ThreadKeys, is_key_thread},
-    values::{Opener, Read, Sealer},
+    thread_keys::{ATTEMPTS, ThreadKeys, busy, is_key_thread},
+    values::{Located, Opener, Read, Sealer},
 };
 
 /// The number of checkpoints that are read at a time if a history is selected by metadata.
@@ -95,6 +95,7 @@ impl SealedCheckpointer {
     /// [`CheckpointError::Key`] if the key of the thread is unknown, and those of the checkpointer.
     pub async fn rekey(&self, thread: &ThreadId) -> Result<Rekeyed, CheckpointError> {
         let root = thread.root();
+        self.check_readable(&root).await?;
         if self.keys.rekey(&root).await? {
             return Ok(Rekeyed::Changed);
         }
@@ -122,7 +123,16 @@ impl SealedCheckpointer {
                         return Err(error::no_keys(thread, &master));
                     }
                     if is_fresh || self.options.keys.is_none() {
-                        return Err(error::of_thread(thread, &found.part, found.fault));
+                        let lenient = SealOptions { required: false, ..self.options.clone() };
+                        let is_plain = |found: Located| matches!(found.fault, Fault::Plain);
+                        return Err(match found.fault {
+                            Fault::Plain
+                                if open(&Opener { options: &lenient, ..opener }).is_err_and(is_plain) =>
+                            {
+                                error::inserted(thread, &found.part)
+                            }
+                            fault => error::of_thread(thread, &found.part, fault),
+                        });
                     }
                     is_fresh = true;
                 }
@@ -132,6 +142,16 @@ impl SealedCheckpointer {
 
     fn sealer<'a>(&'a self, keys: Option<&'a DataKeys>, thread: &'a ThreadId) -> Sealer<'a> {
         Sealer { options: &self.options, keys, thread }
+    }
+
+    /// Refuses an encrypted thread if there are no keys.
+    async fn check_readable(&self, root: &ThreadId) -> Result<(), CheckpointError> {
+        if self.options.keys.is_none()
+            && let Some(master) = self.keys.master(root).await?
+        {
+            return Err(error::no_keys(root, &master));
+        }
+        Ok(())
     }
 
     /// Seals consecutive commits.
@@ -190,7 +210,10 @@ impl SealedCheckpointer {
     async fn sealed_prune(&self, thread: &ThreadId, mut prune: Prune) -> Result<Prune, CheckpointError> {
         let keys = match prune.snapshots.is_empty() && prune.metadata.is_empty() {
             true => return Ok(prune),
-            false => self.keys.get(thread, false).await?,
+            false => {
+                error::check_thread_keys(&self.options)?;
+                self.keys.get(thread, false).await?
+            }
         };
         let sealer = self.sealer(keys.as_deref(), thread);
         for (id, channels) in &mut prune.snapshots {
@@ -361,6 +384,10 @@ impl Checkpointer for SealedCheckpointer {
         })
     }
 
+    fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
+        self.inner.count(thread)
+    }
+
     fn changes(&self, thread: &ThreadId) -> Option<BoxStream<'static, ()>> {
         self.inner.changes(thread)
     }
@@ -400,30 +427,35 @@ impl Checkpointer for SealedCheckpointer {
     fn copy(&self, from: &ThreadId, to: &ThreadId) -> BoxFuture<'_, Result<(), CheckpointError>> {
         let (from, to) = (from.clone(), to.clone());
         Box::pin(async move {
-            if self.options.keys.is_some() {
-                if from.is_child() || to.is_child() {
-                    let what = format!(
-                        "thread `{from}` is encrypted with its root, and cannot be copied without it"
-                    );
-                    return Err(CheckpointError::Storage { what, source: None });
-                }
-                if !self.exists(&from).await? {
-                    return Err(CheckpointError::NoThread { thread: from });
-                }
-                if from == to || self.exists(&to).await? {
-                    return Err(CheckpointError::ThreadExists { thread: to });
-                }
-                // Keys without a thread are of one whose first commit failed.
-                self.inner.delete(&to).await?;
+            if self.options.keys.is_none() {
+                error::check_thread_keys(&self.options)?;
+                // Its keys are bound to its name.
+                self.check_readable(&from).await?;
+                return self.inner.copy(&from, &to).await;
+            }
+            if from.is_child() || to.is_child() {
+                let what =
+                    format!("thread `{from}` is encrypted with its root, and cannot be copied without it");
+                return Err(CheckpointError::Storage { what, source: None });
+            }
+            if !self.exists(&from).await? {
+                return Err(CheckpointError::NoThread { thread: from });
+            }
+            if from == to || self.exists(&to).await? {
+                return Err(CheckpointError::ThreadExists { thread: to });
+            }
+            // Keys without a thread are of one whose first commit failed.
+            self.inner.delete(&to).await?;
+            for _ in 0..ATTEMPTS {
                 // Before the copy, so that one that was begun has its keys or does not exist.
                 self.keys.prepare_copy(&from, &to).await?;
+                self.inner.copy(&from, &to).await?;
+                self.keys.forget(&to);
+                if self.keys.finish_copy(&to).await? {
+                    return Ok(());
+                }
             }
-            self.inner.copy(&from, &to).await?;
-            self.keys.forget(&to);
-            match self.options.keys.is_some() {
-                true => self.keys.finish_copy(&to).await,
-                false => Ok(()),
-            }
+            Err(busy(&to))
         })
     }
 

@@ -5,7 +5,7 @@ use superstep_checkpoint::{
     store::{Namespace, StoreError},
 };
 
-use crate::{form::Fault, master::KeyError};
+use crate::{form::Fault, master::KeyError, options::SealOptions};
 
 /// The remedy for an unknown key.
 const REMEDY: &str = "add it to the `KeyRing` of `SealOptions::keys`";
@@ -25,7 +25,10 @@ pub(crate) enum KeyFault {
 pub(crate) fn of_thread(thread: &ThreadId, part: &str, fault: Fault) -> CheckpointError {
     let whole = format!("{part} of thread `{thread}`");
     match fault {
-        Fault::Plain => CheckpointError::Unencrypted { what: plain(&whole) },
+        Fault::Plain => {
+            let remedy = "open the database once without `required` and seal it by an export and an import";
+            CheckpointError::Unencrypted { what: plain(&whole, remedy) }
+        }
         Fault::UnknownKey(id) => CheckpointError::Key { what: unknown_data_key(&whole, &id), source: None },
         Fault::Changed => CheckpointError::Corrupt { what: changed(&whole), source: None },
         Fault::Moved(why) | Fault::Malformed(why) => {
@@ -46,6 +49,34 @@ pub(crate) fn of_thread_keys(thread: &ThreadId, fault: KeyFault) -> CheckpointEr
         KeyFault::Unknown(id) => CheckpointError::Key { what: unknown_key(&whole, &id), source: None },
         KeyFault::Provider(cause) => CheckpointError::Key { what: no_key(&whole), source: Some(cause) },
         KeyFault::Changed(why) => CheckpointError::Corrupt { what: changed_keys(&whole, &why), source: None },
+    }
+}
+
+/// Creates the error of a readable value behind the first encrypted checkpoint of a thread.
+pub(crate) fn inserted(thread: &ThreadId, part: &str) -> CheckpointError {
+    let what = format!(
+        "{part} of thread `{thread}` is not encrypted, and an earlier checkpoint is, so someone without the key has written it; \
+         restore the thread from a backup"
+    );
+    CheckpointError::Unencrypted { what }
+}
+
+/// The problem of a write with `SealOptions::required` that cannot be encrypted.
+const NO_KEYS: &str = "nothing is stored: `SealOptions::required` needs `SealOptions::keys`";
+
+/// Refuses a write that must be encrypted if there are no keys.
+pub(crate) fn check_thread_keys(options: &SealOptions) -> Result<(), CheckpointError> {
+    match options.required && options.keys.is_none() {
+        true => Err(CheckpointError::Key { what: NO_KEYS.to_owned(), source: None }),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a write that must be encrypted if there are no keys.
+pub(crate) fn check_store_keys(options: &SealOptions) -> Result<(), StoreError> {
+    match options.required && options.keys.is_none() {
+        true => Err(StoreError::Key { what: NO_KEYS.to_owned(), source: None }),
+        false => Ok(()),
     }
 }
 
@@ -75,7 +106,10 @@ pub(crate) fn no_item_keys(namespace: &Namespace, key: &str) -> StoreError {
 pub(crate) fn of_item(namespace: &Namespace, key: &str, fault: Fault) -> StoreError {
     let whole = format!("item `{key}` in `{namespace}`");
     match fault {
-        Fault::Plain => StoreError::Unencrypted { what: plain(&whole) },
+        Fault::Plain => {
+            let remedy = "read it once without `required` and put it again";
+            StoreError::Unencrypted { what: plain(&whole, remedy) }
+        }
         Fault::UnknownKey(id) => StoreError::Key { what: unknown_data_key(&whole, &id), source: None },
         Fault::Changed => StoreError::Corrupt { what: changed(&whole), source: None },
         Fault::Moved(why) | Fault::Malformed(why) => {
@@ -98,10 +132,9 @@ pub(crate) fn of_store_keys(fault: KeyFault) -> StoreError {
     }
 }
 
-fn plain(whole: &str) -> String {
+fn plain(whole: &str, remedy: &str) -> String {
     format!(
-        "{whole} is not encrypted, and encryption is required, so someone else may have written it; to accept it, open the \
-         database once without `required` and seal it by an export and an import"
+        "{whole} is not encrypted, and encryption is required, so someone else may have written it; to accept it, {remedy}"
     )
 }
 

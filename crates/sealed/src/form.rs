@@ -207,8 +207,9 @@ pub(crate) fn seal(
     place: &Place<'_>,
     text: &str,
 ) -> Result<String, Fault> {
-    let is_large = |from: usize| text.len() >= from;
-    let compression = options.compression.filter(|compression| is_large(compression.from_bytes));
+    // What `open` would refuse is not compressed.
+    let is_fit = |from: usize| (from..=options.max_bytes).contains(&text.len());
+    let compression = options.compression.filter(|compression| is_fit(compression.from_bytes));
     let compressed = compression.and_then(|compression| {
         let compressed = zstd::bulk::compress(text.as_bytes(), compression.level).ok();
         // The names around it and Base64 take space.
@@ -264,7 +265,7 @@ pub(crate) fn open(
     let place = match place.position == Position::default() {
         true => Place { position, ..*place },
         false if place.position == position => *place,
-        false => return Err(Fault::Moved(format!("it names {position:?}"))),
+        false => return Err(Fault::Moved("it names another checkpoint or task".to_owned())),
     };
     let data = BASE64_STANDARD_NO_PAD.decode(form.data.as_bytes()).map_err(Fault::malformed)?;
     let bytes = match &form.key {
@@ -288,7 +289,9 @@ pub(crate) fn open(
 fn decompress(bytes: &[u8], length: u64, max: usize) -> Result<Vec<u8>, Fault> {
     let expected = usize::try_from(length).ok().filter(|length| *length <= max);
     let expected = expected.ok_or_else(|| {
-        Fault::Malformed(format!("it has {length} bytes decompressed, and at most {max} are allowed"))
+        Fault::Malformed(format!(
+            "it has {length} bytes decompressed, and at most {max} are allowed; raise `SealOptions::max_bytes`"
+        ))
     })?;
     let found = zstd::bulk::decompress(bytes, expected).map_err(Fault::malformed)?;
     if found.len() == expected { Ok(found) } else { Err(Fault::malformed("its length is another one")) }

@@ -7,7 +7,10 @@
 //! The newest key of a thread is the last one. A key is bound to the name of its thread, so that a record of another thread is
 //! an error, and to the number of the first encrypted checkpoint, so that later ones cannot be replaced by readable ones.
 
-use std::fmt;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD_NO_PAD};
 use serde::{Deserialize, Serialize};
@@ -115,8 +118,14 @@ impl KeyRecord {
 
     async fn secrets(&self, of: &str, keys: &dyn KeyProvider) -> Result<Vec<Secret>, KeyFault> {
         let mut secrets = Vec::new();
+        // The provider may be a service.
+        let mut masters = BTreeMap::new();
         for key in self.keys.iter().filter(|key| key.of == of) {
-            secrets.push(key.open(keys).await?);
+            let master = match masters.entry(&key.master) {
+                Entry::Occupied(found) => found.into_mut(),
+                Entry::Vacant(missing) => missing.insert(key.master(keys).await?),
+            };
+            secrets.push(key.open(master)?);
         }
         match secrets.is_empty() {
             true => Err(KeyFault::Changed("none of them is its own".to_owned())),
@@ -216,10 +225,13 @@ impl WrappedKey {
         Ok(Self { id, of: of.name.to_owned(), from: of.from, master: master.id().to_owned(), data })
     }
 
-    async fn open(&self, keys: &dyn KeyProvider) -> Result<Secret, KeyFault> {
+    /// Returns its master key.
+    async fn master(&self, keys: &dyn KeyProvider) -> Result<MasterKey, KeyFault> {
         let master = keys.find(&self.master).await.map_err(KeyFault::Provider)?;
-        let unknown = || KeyFault::Unknown(printable(&self.master));
-        let master = master.ok_or_else(unknown)?;
+        master.ok_or_else(|| KeyFault::Unknown(printable(&self.master)))
+    }
+
+    fn open(&self, master: &MasterKey) -> Result<Secret, KeyFault> {
         let changed = || KeyFault::Changed("one of them cannot be decrypted".to_owned());
         let data = BASE64_STANDARD_NO_PAD.decode(&self.data).map_err(|_| changed())?;
         let owner = Owner { name: &self.of, from: self.from };
@@ -235,7 +247,7 @@ fn bound(of: Owner<'_>, master: &str) -> Vec<u8> {
     format!("superstep data key 1\0{master}\0{}\0{}", of.from, of.name).into_bytes()
 }
 
-/// Returns the id of a key without characters that are not of one.
+/// Returns the hexadecimal digits of an id, at most 16.
 fn printable(id: &str) -> String {
     id.chars().filter(char::is_ascii_hexdigit).take(16).collect()
 }

@@ -17,12 +17,13 @@ pub struct SealOptions {
     /// The keys for encryption; `None` for no encryption.
     pub keys: Option<Arc<dyn KeyProvider>>,
     /// `true` to refuse stored values that are not encrypted, so that an attacker who can write to the database cannot insert
-    /// any. `false` by default: threads and items from the time before encryption are read.
+    /// any. It needs `keys`: without them nothing is stored. `false` by default: threads and items from the time before
+    /// encryption are read.
     pub required: bool,
     /// The compression of values; `None` for no compression.
     pub compression: Option<Compression>,
-    /// The maximum size of a decompressed value in bytes. A larger one is an error, before it takes memory. 256 MiB by
-    /// default.
+    /// The maximum size of a decompressed value in bytes, for each value. A larger one is not compressed, and a larger
+    /// compressed one is an error, before it takes memory. 256 MiB by default.
     pub max_bytes: usize,
     /// The source of nonces and data keys.
     pub random: Arc<dyn Random>,

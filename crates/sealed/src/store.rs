@@ -42,7 +42,8 @@ const MOST: usize = i32::MAX as usize;
 ///
 /// Namespaces, keys and times remain readable. A value is bound to its namespace and key: one that was moved is an error. The
 /// store behind it gets no text and no vector to search: filters and queries decrypt the items of their namespace, and rank them as
-/// every store does. Without keys the layer changes nothing; compression alone is not for items.
+/// every store does. Without keys the layer only refuses encrypted items, and with `required` all others as well; compression alone
+/// is not for items.
 ///
 /// # Example
 /// ```
@@ -134,24 +135,33 @@ impl SealedStore {
     /// # Errors
     /// [`StoreError::Key`] if the key of the store is unknown, and those of the store.
     pub async fn rekey(&self) -> Result<bool, StoreError> {
-        let Some(provider) = self.options.keys.as_deref() else { return Ok(false) };
+        let items = self.key_items().await?;
+        let Some(provider) = self.options.keys.as_deref() else {
+            return match items.last() {
+                Some(item) => Err(error::of_store_keys(KeyFault::Unknown(record_of(item)?.master()))),
+                None => Ok(false),
+            };
+        };
         let random = &*self.options.random;
         let master = provider.current().await.map_err(KeyFault::Provider).map_err(error::of_store_keys)?;
-        let mut is_changed = false;
-        for item in self.key_items().await? {
+        let mut old = Vec::new();
+        for item in items {
             let record = record_of(&item)?;
-            if record.is_current(OWNER.name, &master) {
-                continue;
+            if !record.is_current(OWNER.name, &master) {
+                let record = record.rewrapped(OWNER.name, provider, random).await;
+                old.push((item.key, record.map_err(error::of_store_keys)?));
             }
-            let record = record.rewrapped(OWNER.name, provider, random).await;
-            self.put_keys(&item.key, &record.map_err(error::of_store_keys)?).await?;
-            is_changed = true;
         }
-        if is_changed {
-            self.add_key(provider).await?;
-            *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if old.is_empty() {
+            return Ok(false);
         }
-        Ok(is_changed)
+        // Before the others, so that a second pass after an interruption adds one as well.
+        self.add_key(provider).await?;
+        for (id, record) in old {
+            self.put_keys(&id, &record).await?;
+        }
+        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(true)
     }
 
     /// Returns the items with data keys, the oldest first.
@@ -443,16 +453,19 @@ fn check_namespace(operation: &Operation) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses encrypted items, because there are no keys.
-fn refuse_encrypted(answers: Vec<Answer>) -> Result<Vec<Answer>, StoreError> {
+/// Refuses encrypted items, because there are no keys, and readable ones if encryption is `required`.
+fn refuse_items(answers: Vec<Answer>, required: bool) -> Result<Vec<Answer>, StoreError> {
     let items = answers.iter().flat_map(|answer| match answer {
         Answer::Item(Some(item)) => vec![item],
         Answer::Found(found) => found.iter().map(|found| &found.item).collect(),
         _ => Vec::new(),
     });
     let mut items = items.filter(|item| !is_reserved(&item.namespace));
-    match items.find(|item| item.value.get(SEALED).is_some()) {
-        Some(item) => Err(error::no_item_keys(&item.namespace, &item.key)),
+    match items.find(|item| required || item.value.get(SEALED).is_some()) {
+        Some(item) if item.value.get(SEALED).is_some() => {
+            Err(error::no_item_keys(&item.namespace, &item.key))
+        }
+        Some(item) => Err(error::of_item(&item.namespace, &item.key, Fault::Plain)),
         None => Ok(answers),
     }
 }
@@ -470,10 +483,12 @@ impl Store for SealedStore {
     fn batch(&self, operations: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
         match self.options.keys.is_some() {
             true => Box::pin(self.encrypted_batch(operations)),
-            false => {
-                let answers = self.inner.batch(operations);
-                Box::pin(async { answers.await.and_then(refuse_encrypted) })
-            }
+            false => Box::pin(async {
+                if operations.iter().any(|operation| matches!(operation, Operation::Put { .. })) {
+                    error::check_store_keys(&self.options)?;
+                }
+                refuse_items(self.inner.batch(operations).await?, self.options.required)
+            }),
         }
     }
 

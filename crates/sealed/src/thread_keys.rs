@@ -17,7 +17,7 @@ use superstep_engine::Control;
 use superstep_state::ChannelValue;
 
 use crate::{
-    error::{KeyFault, of_thread_keys, readable},
+    error::{KeyFault, check_thread_keys, of_thread_keys, readable},
     keys::{DataKeys, KeyRecord, Owner},
     master::KeyProvider,
     options::SealOptions,
@@ -30,7 +30,7 @@ const KEYS: &str = "$keys";
 const CACHED: usize = 1_024;
 
 /// The number of attempts if other processes change a record at the same time.
-const ATTEMPTS: usize = 8;
+pub(crate) const ATTEMPTS: usize = 8;
 
 /// The data keys of the threads of a checkpointer.
 pub(crate) struct ThreadKeys {
@@ -50,13 +50,18 @@ enum Change {
     Rekey,
 }
 
-/// Returns whether a thread has data keys.
+/// Returns whether a thread is the one that stores data keys.
 pub(crate) fn is_key_thread(thread: &ThreadId) -> bool {
     *thread == key_thread(&thread.root())
 }
 
 fn key_thread(root: &ThreadId) -> ThreadId {
     root.child(&Segment { node: KEYS.into(), task: None, key: String::new() })
+}
+
+/// Returns whether the record of a thread was read, and its keys are lost.
+fn cannot_be_opened(error: &CheckpointError) -> bool {
+    matches!(error, CheckpointError::Key { source: None, .. } | CheckpointError::Corrupt { .. })
 }
 
 /// Returns the owner of the keys of a thread, by which they are bound.
@@ -110,6 +115,7 @@ impl ThreadKeys {
         thread: &ThreadId,
         next: u64,
     ) -> Result<Option<Arc<DataKeys>>, CheckpointError> {
+        check_thread_keys(&self.options)?;
         let Some(provider) = &self.options.keys else {
             if next == 1 && !thread.is_child() {
                 self.refuse_readable(thread).await?;
@@ -119,8 +125,14 @@ impl ThreadKeys {
         let root = thread.root();
         for nth in 0..ATTEMPTS {
             let is_new = next == 1 && !thread.is_child();
-            if let Some(keys) = self.get(&root, is_new || nth > 0).await? {
-                return Ok(Some(keys));
+            match self.get(&root, is_new || nth > 0).await {
+                Ok(Some(keys)) => return Ok(Some(keys)),
+                Ok(None) => {}
+                // A process with another key ended before its first commit.
+                Err(error) if is_new && cannot_be_opened(&error) && self.head(&root).await? == 0 => {
+                    self.inner.delete(&root).await?;
+                }
+                Err(error) => return Err(error),
             }
             let from = self.first_encrypted(thread, next).await?;
             let name = owner(&root);
@@ -141,18 +153,20 @@ impl ThreadKeys {
     ///
     /// # Errors    [`CheckpointError::Conflict`] if `next` is not that of the thread, so that nothing will be written.
     async fn first_encrypted(&self, thread: &ThreadId, next: u64) -> Result<u64, CheckpointError> {
-        let head = async |thread: &ThreadId| {
-            let range = History { limit: Some(1), ..History::default() };
-            let newest = self.inner.history(thread, range).await?;
-            Ok::<_, CheckpointError>(newest.first().map_or(0, |head| head.id.0))
-        };
-        let own = head(thread).await?;
+        let own = self.head(thread).await?;
         if own.checked_add(1) != Some(next) {
             let expected = next.checked_sub(1).filter(|head| *head > 0).map(CheckpointId);
             return Err(CheckpointError::Conflict { thread: thread.clone(), expected });
         }
-        let root = if thread.is_child() { head(&thread.root()).await? } else { own };
+        let root = if thread.is_child() { self.head(&thread.root()).await? } else { own };
         Ok(root + 1)
+    }
+
+    /// Returns the number of a thread's newest checkpoint; 0 if there is none.
+    async fn head(&self, thread: &ThreadId) -> Result<u64, CheckpointError> {
+        let range = History { limit: Some(1), ..History::default() };
+        let newest = self.inner.history(thread, range).await?;
+        Ok(newest.first().map_or(0, |head| head.id.0))
     }
 
     /// Refuses a new readable thread in a database whose first thread is encrypted.
@@ -191,6 +205,7 @@ impl ThreadKeys {
     ) -> Result<Option<Arc<DataKeys>>, CheckpointError> {
         let next = head.0.checked_add(1).filter(|next| *next > 1);
         let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(head) };
+        check_thread_keys(&self.options)?;
         match self.options.keys.is_some() {
             true => {
                 self.get_or_create(thread, next.ok_or_else(conflict)?).await.map_err(|error| match error {
@@ -204,23 +219,22 @@ impl ThreadKeys {
 
     /// Stores the keys of a thread for its copy `to` as well, so that the copy has them from the beginning.
     pub(crate) async fn prepare_copy(&self, from: &ThreadId, to: &ThreadId) -> Result<(), CheckpointError> {
-        self.change(from, &Change::CopyTo(owner(to))).await?;
-        Ok(())
+        let prepared = self.change(from, &Change::CopyTo(owner(to))).await;
+        self.forget(from);
+        prepared.map(|_| ())
     }
 
-    /// Removes the keys of the original from those of a copy.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Conflict`] if the copy does not have keys, because another process changed those of the original.
-    pub(crate) async fn finish_copy(&self, to: &ThreadId) -> Result<(), CheckpointError> {
-        let Some((head, record)) = self.read(to).await? else { return Ok(()) };
+    /// Removes the keys of the original from those of a copy. Deletes the copy and returns `false` if it does not have keys,
+    /// because another process changed those of the original.
+    pub(crate) async fn finish_copy(&self, to: &ThreadId) -> Result<bool, CheckpointError> {
+        let Some((head, record)) = self.read(to).await? else { return Ok(true) };
         if !record.has(&owner(to)) {
             self.inner.delete(to).await?;
-            return Err(busy(to));
+            return Ok(false);
         }
         // A reader only needs its own ones, so that a process that ends here does no harm.
         self.write(to, Some(head), &record.only(&owner(to))).await?;
-        Ok(())
+        Ok(true)
     }
 
     /// Encrypts the keys of a thread with the current master key, and adds a new one for new values. Returns `false` if that is
@@ -303,7 +317,7 @@ impl ThreadKeys {
             Err(error) => return Err(error),
         };
         if head.0 > 1 {
-            // What an old master key opens is deleted.
+            // Delete the records that an old master key opens.
             let prune = Prune { keep: [head].into(), ..Prune::default() };
             match self.inner.prune(&thread, head, prune).await {
                 // Another process replaced the record, and prunes.
@@ -315,7 +329,7 @@ impl ThreadKeys {
     }
 }
 
-/// Creates the error of a record that others change all the time.
-fn busy(root: &ThreadId) -> CheckpointError {
+/// Creates the error of a record that other processes keep changing.
+pub(crate) fn busy(root: &ThreadId) -> CheckpointError {
     CheckpointError::Conflict { thread: root.clone(), expected: None }
 }

@@ -19,7 +19,7 @@ use superstep_engine::{Control, NodeName};
 use superstep_state::RawJson;
 
 pub(crate) use self::{
-    opener::{Opener, Read},
+    opener::{Located, Opener, Read},
     sealer::Sealer,
 };
 use crate::form::{Fault, Position};

@@ -59,14 +59,16 @@ async fn ss317() -> Done {
     })
     .await;
 
-    let (before, required) = (database.clone(), keys.clone());
-    let text = text::export(&*database, &"support-17".into(), &ExportOptions::default()).await?;
-    database.delete(&"support-17".into()).await?;
-    let sealed = SealedCheckpointer::new(database, SealOptions::encrypted(keys));
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("support-17.jsonl");
+    let sealed = SealedCheckpointer::new(database.clone(), SealOptions::encrypted(keys.clone()));
+    let text = text::export(&sealed, &"support-17".into(), &ExportOptions::default()).await?;
+    std::fs::write(&file, &text)?;
+    sealed.delete(&"support-17".into()).await?;
     text::import(&sealed, &mut Cursor::new(&text)).await?;
 
-    let options = SealOptions { required: true, ..SealOptions::encrypted(required) };
-    let sealed = SealedCheckpointer::new(before, options);
+    let options = SealOptions { required: true, ..SealOptions::encrypted(keys) };
+    let sealed = SealedCheckpointer::new(database, options);
     chat().compile()?.with_checkpointer(sealed).thread("support-17").resume().await?;
     Ok(())
 }

@@ -8,10 +8,16 @@ use super::{
         Applied, Channel, Checkpoint, Counts, FORMAT, Header, KIND, Line, Mark, Subgraph, Task, Total, raw,
     },
 };
-use crate::{CheckpointError, CheckpointId, Checkpointer, Commit, History, Source, ThreadId, ids::SEPARATOR};
+use crate::{
+    CheckpointError, CheckpointId, Checkpointer, Commit, History, Source, ThreadId, commit::own,
+    ids::SEPARATOR,
+};
 
 /// The number of checkpoints that are listed at a time.
 const PAGE: usize = 1_000;
+
+/// The thread below an encrypted one that has its data keys.
+const KEYS: &str = "$keys";
 
 /// The options of an export.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +78,8 @@ pub async fn export(
 ///
 /// # Errors
 /// [`CheckpointError::NoThread`] if the thread does not exist or is of a subgraph, [`TextError::Unexportable`] if a stored
-/// value is not JSON or the thread is pruned meanwhile, [`TextError::Io`] from `out`.
+/// value is not JSON, the thread is encrypted and `store` is not its `SealedCheckpointer`, or the thread is pruned meanwhile,
+/// [`TextError::Io`] from `out`.
 pub async fn export_to(
     store: &dyn Checkpointer,
     thread: &ThreadId,
@@ -88,6 +95,10 @@ pub async fn export_to(
     }
     let mut children = store.children(thread).await?;
     children.sort_unstable();
+    // A text of its sealed values could not be read, because it has no keys.
+    if children.iter().any(|child| child.as_str().split(SEPARATOR).nth(1) == Some(KEYS)) {
+        return Err(encrypted(thread, ids.last().map_or(CheckpointId(0), |(id, _)| *id)));
+    }
     let mut writer = Writer { store, options, out, line: Vec::new(), total: Counts::default() };
     writer
         .thread(thread, &ids, |mark| {
@@ -127,6 +138,16 @@ async fn ids(
     }
 }
 
+/// Creates the error of an encrypted thread.
+fn encrypted(thread: &ThreadId, checkpoint: CheckpointId) -> TextError {
+    TextError::Unexportable {
+        thread: thread.clone(),
+        checkpoint,
+        what: "it is encrypted; export it through `SealedCheckpointer`".to_owned(),
+        source: None,
+    }
+}
+
 /// Reads a commit, with the fingerprints in its metadata.
 async fn read(store: &dyn Checkpointer, thread: &ThreadId, id: CheckpointId) -> Result<Commit, TextError> {
     let gone = || TextError::Unexportable {
@@ -136,6 +157,9 @@ async fn read(store: &dyn Checkpointer, thread: &ThreadId, id: CheckpointId) -> 
         source: None,
     };
     let mut commit = store.read_commit(thread, id).await?.ok_or_else(gone)?;
+    if commit.metadata.contains_key(own::SEALED) {
+        return Err(encrypted(thread, id));
+    }
     if commit.fingerprints.take().is_some() {
         let loaded = store.load(thread, Some(id)).await?.ok_or_else(gone)?;
         let unreadable = |source| TextError::Unexportable {

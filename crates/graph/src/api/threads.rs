@@ -1,6 +1,6 @@
 //! Threads as a whole: copied, pruned, deleted.
 
-use superstep_checkpoint::{CheckpointError, Retention};
+use superstep_checkpoint::{CheckpointError, Retention, internal::own};
 
 use crate::{History, RunError, State, Thread, ThreadId, api::adopt::mark_all, run::prune::prune};
 
@@ -19,6 +19,12 @@ impl<S: State> Thread<S> {
         }
         let _from = checkpointer.lease(from).await?;
         let _to = checkpointer.lease(to).await?;
+        let newest = History { limit: Some(1), ..History::default() };
+        let head = checkpointer.history(from, newest).await?;
+        if head.first().is_some_and(|head| head.metadata.contains_key(own::SEALED)) {
+            let what = format!("thread `{from}` is encrypted; copy it through `SealedCheckpointer`");
+            return Err(CheckpointError::Key { what, source: None }.into());
+        }
         checkpointer.copy(from, to).await?;
         // A deleted thread may have had this name; its keys must not be reused.
         let nonce = checkpointer.nonce(to).await?;

@@ -350,7 +350,7 @@ impl Opener<'_> {
             }
             TaskRecord::Cancelled { once } => TaskRecord::Cancelled { once: effects(once)? },
             TaskRecord::Failed { attempts, error, once } => {
-                let error = match is_sealed(error) {
+                let error = match self.keys.is_some() && is_sealed(error) {
                     true => parse(&part("failed", error)?)?,
                     false if must => return Err(Fault::Plain),
                     false => error.clone(),
@@ -360,7 +360,7 @@ impl Opener<'_> {
             TaskRecord::Interrupted { questions, attempts, once, answers, asked, error } => {
                 let once = effects(once)?;
                 let rest = match questions.as_slice() {
-                    [Question { key, question, .. }] if key == SEALED => {
+                    [Question { key, question, .. }] if self.keys.is_some() && key == SEALED => {
                         parse(&part("interrupted", question)?)?
                     }
                     _ if must => return plain(),
@@ -375,7 +375,7 @@ impl Opener<'_> {
                 TaskRecord::Interrupted { questions, answers, asked, attempts: *attempts, error, once }
             }
             TaskRecord::Handled { failure, handler } => {
-                let failure = match failure.node.as_str() == SEALED {
+                let failure = match self.keys.is_some() && failure.node.as_str() == SEALED {
                     true => parse(&part("handled", &failure.message)?)?,
                     false if must => return plain(),
                     false => failure.clone(),

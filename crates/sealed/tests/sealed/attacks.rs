@@ -103,14 +103,24 @@ async fn each_flipped_bit_of_a_sealed_row_is_an_error_that_names_it() {
 async fn a_decompressed_value_is_limited() {
     let inner = Arc::new(MemoryCheckpointer::new());
     let thread = ThreadId::from("t");
-    let options = || SealOptions { max_bytes: 100_000, ..with_keys(&[1]) };
-    let store = sealed(&inner, options());
+    let limited = sealed(&inner, SealOptions { max_bytes: 100_000, ..with_keys(&[1]) });
+    let store = sealed(&inner, with_keys(&[1]));
     let large = format!("{{\"c\":\"{}\"}}", "x".repeat(200_000));
     store.commit(&thread, None, superstep_testing::lines::superstep(None, &large)).await.unwrap();
     let stored = inner.read_commit(&thread, CheckpointId(1)).await.unwrap().unwrap();
     assert!(stored.applied[0].update.to_string().len() < 1_000);
-    let error = text(&store.load(&thread, None).await.unwrap_err());
-    assert!(error.contains("it has 200008 bytes decompressed, and at most 100000 are allowed"), "{error}");
+    let error = text(&limited.load(&thread, None).await.unwrap_err());
+    let expected =
+        "it has 200008 bytes decompressed, and at most 100000 are allowed; raise `SealOptions::max_bytes`";
+    assert!(error.contains(expected), "{error}");
+
+    // A value that could not be read again is not compressed.
+    let at = Some(CheckpointId(1));
+    limited.commit(&thread, at, superstep_testing::lines::superstep(at, &large)).await.unwrap();
+    let stored = inner.read_commit(&thread, CheckpointId(2)).await.unwrap().unwrap();
+    assert!(stored.applied[0].update.to_string().len() > 200_000);
+    let read = limited.read_commit(&thread, CheckpointId(2)).await.unwrap().unwrap();
+    assert_eq!(read.applied[0].update.to_string(), large);
 }
 
 /// SQLite's own checksums find bit rot below the layer, so that it is not called an attack.

@@ -102,6 +102,11 @@ async fn a_thread_lives_encrypted_through_all_its_operations() {
     assert_eq!(log(&done.state)[3..], ["receipt for cup", "yes", "visit 2"]);
     graph.thread("t").replay().run().await.unwrap().assert_same();
 
+    // Without the layer a copy would have no keys.
+    let raw = orders(&paid).with_checkpointer(folder.open());
+    let refused = format!("{:?}", raw.thread("t").copy_to("raw").await.err());
+    assert!(refused.contains("thread `t` is encrypted; copy it through `SealedCheckpointer`"), "{refused}");
+
     // A copy, whose names and memories are its own.
     graph.thread("t").copy_to("copy").await.unwrap();
     let copy = with(&[2]);

@@ -11,6 +11,7 @@ mod conformance;
 mod format;
 mod graphs;
 mod keys;
+mod refusals;
 #[path = "../../../postgres/tests/it/server.rs"]
 #[allow(dead_code, reason = "the tests of that crate use more of it")]
 mod server;
