@@ -136,6 +136,11 @@ async fn a_call_of_a_job_waits_for_the_decision_of_the_workers_user() {
     other.send(&["answer", "t", "--approve"]).await;
     user.work(&worker).await;
     assert!(user.waits("t").await && !place.work().join("a.txt").exists());
+    // A result that somebody else invents is not one either.
+    other.send(&["answer", "t", "--respond", "c2=it is written"]).await;
+    user.work(&worker).await;
+    let waits = user.state("t").await["tasks"].to_string();
+    assert!(waits.contains(r#""key":"c1.2""#) && waits.contains(r#""key":"c2.3""#), "{waits}");
     // The user of the worker decides about both.
     let sent =
         user.run(&["jobs", "answer", "t", "--approve", "c1", "--deny", "c2=not this", "--json"]).await.ok();
@@ -277,10 +282,12 @@ async fn a_schedule_of_the_agent_is_stored_changed_and_run() {
     }
     let wrong = schedule(&["add", "digest", "0 9 * * *", "1 + 1", "--zone", "Europe/Bonn"]).await;
     assert!(wrong.code == Some(2) && wrong.stderr.contains("unknown time zone `Europe/Bonn`"), "{wrong:?}");
+    let dream = schedule(&["add", "dream:me", "@daily", "1 + 1", "--thread", "dream:me"]).await;
+    assert!(dream.code == Some(5) && dream.stderr.contains("belongs to dreams"), "{dream:?}");
     assert_eq!(schedule(&["list"]).await.ok().stdout, "no schedules\n");
 
     let added =
-        schedule(&["add", "digest", "* * * * *", "20 + 3", "--zone", "Europe/Berlin"]).await.ok().stdout;
+        schedule(&["add", "digest", "0 0 1 1 *", "20 + 3", "--zone", "Europe/Berlin"]).await.ok().stdout;
     assert!(added.contains("digest-{time}") && added.contains("Europe/Berlin"), "{added}");
     let twice = schedule(&["add", "digest", "@daily", "1 + 1"]).await;
     assert!(twice.code == Some(5) && twice.stderr.contains("there is a schedule `digest`"), "{twice:?}");
@@ -288,9 +295,9 @@ async fn a_schedule_of_the_agent_is_stored_changed_and_run() {
     assert!(paused.contains("paused"), "{paused}");
     let resumed = schedule(&["resume", "digest", "--json"]).await.ok().lines();
     assert_eq!((&resumed[0]["paused"], resumed[0]["next_ms"].is_i64()), (&false.into(), true));
-    // As if it had been stored an hour ago.
+    // As if it had been stored two years ago.
     server.sql(
-        "\\c agent_schedules\nUPDATE superstep_jobs._private_known_crontabs SET last_execution = now() - interval '1 hour'",
+        "\\c agent_schedules\nUPDATE superstep_jobs._private_known_crontabs SET last_execution = now() - interval '2 years'",
     );
     user.work(&["--model", "offline"]).await;
     let threads = user.run(&["threads", "--json"]).await.ok().lines();

@@ -109,6 +109,18 @@ async fn a_worker_does_not_run_a_thread_that_was_imported_since_its_job_was_sent
     run(&["jobs", "answer", "job-order-2", "approve", "true", "--trust"]).await.ok();
     run(&["worker", "--once"]).await.ok();
     assert_eq!(run(&["state", "job-order-2", "--json"]).await.ok().lines()[0]["values"]["status"], "paid");
+    // A worker that finds no thread keeps the mark: an import may be about to store it.
+    let name = "job-order-3";
+    run(&["jobs", "run", "orders", "--input", ORDER, "--thread", name, "--attempts", "2"]).await.ok();
+    run(&["import", "case.thread.jsonl", "--as", name]).await.ok();
+    server.sql("\\c imported\nDELETE FROM superstep.threads WHERE name = 'job-order-3'");
+    assert_eq!(run(&["state", name]).await.code, Some(5));
+    for _ in 0..2 {
+        run(&["worker", "--once"]).await.ok();
+        let failed = run(&["jobs", "list", "--thread", name, "--json"]).await.ok().lines().remove(0);
+        assert!(failed["last_error"].to_string().contains("was imported from a file"), "{failed}");
+        run(&["jobs", "retry", &failed["id"].to_string()]).await.ok();
+    }
 }
 
 #[tokio::test]
@@ -132,4 +144,16 @@ async fn a_schedule_and_a_limit_are_those_of_a_graph() {
     assert_eq!(state[0]["tasks"][0]["waits"][0]["key"], "approve");
     let wrong = run(&["worker", "--once", "--limit", "ordrs=1"]).await;
     assert!(wrong.code == Some(2) && wrong.stderr.contains("did you mean `orders`?"), "{wrong:?}");
+    run(&["worker", "--once", "digest", "--limit", "orders=1"])
+        .await
+        .refused(2, "`--limit orders`: this worker does not take jobs of that graph");
+    let long = "x".repeat(190);
+    for name in ["x\u{200b}", &long] {
+        let wrong =
+            add(&["named", "@daily", "orders", "--input", ORDER, "--thread", &format!("{name}{{time}}")])
+                .await;
+        assert!(wrong.code == Some(2) && wrong.stderr.contains("a thread's name"), "{wrong:?}");
+    }
+    let wrong = add(&[&long, "@daily", "orders", "--input", ORDER]).await;
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("at most 200 bytes"), "{wrong:?}");
 }

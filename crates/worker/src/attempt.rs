@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::{
-    graph::{Admit, AnyGraph, Failure, UNKNOWN_INTERRUPT},
+    graph::{Admit, AnyGraph, Failure, REFUSED, REFUSED_LATER, UNKNOWN_INTERRUPT},
     payload::Payload,
     queue::{Queue, is_cancelled},
 };
@@ -85,13 +85,15 @@ impl Attempt {
             Err(reason) => return End::Failed(reason),
         };
         let is_first = match self.job.last_error() {
-            Some(error) => error.starts_with(UNKNOWN_INTERRUPT),
+            Some(error) => [UNKNOWN_INTERRUPT, REFUSED].iter().any(|begin| error.starts_with(begin)),
             None => *self.job.attempts() <= 1,
         };
         let options = self.options.clone().cancel(self.cancel.clone()).drain(self.drain.clone());
         let run = async {
             if let Some(admit) = &self.admit {
-                admit(ThreadId::from(payload.thread.clone())).await.map_err(Failure::Failed)?;
+                let refused = if is_first { REFUSED } else { REFUSED_LATER };
+                let admitted = admit(ThreadId::from(payload.thread.clone())).await;
+                admitted.map_err(|reason| Failure::Failed(format!("{refused}{reason}")))?;
             }
             self.graph.work(options, payload, is_first).await
         };

@@ -1,6 +1,6 @@
 //! The errors of workers that are not those of the database or of a run.
 
-/// The error of a schedule that cannot be.
+/// The error of a schedule that is not valid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -34,5 +34,11 @@ pub enum ScheduleError {
         /// The error of the input.
         #[source]
         source: serde_json::Error,
+    },
+    /// The input is too long.
+    #[error("SS401: schedule `{schedule}`: its input is longer than 1 MiB")]
+    LongInput {
+        /// The name of the schedule.
+        schedule: String,
     },
 }

@@ -47,6 +47,12 @@ impl From<RunError> for Failure {
     }
 }
 
+/// The beginning of the failure of a job whose thread was refused before any delivery ran.
+pub(crate) const REFUSED: &str = "the thread may not run: ";
+
+/// The beginning of the failure of a job whose thread was refused after a delivery that may have run.
+pub(crate) const REFUSED_LATER: &str = "the thread may not run any more: ";
+
 /// Decides whether a thread may run; the error is the reason why not.
 pub(crate) type Admit = Arc<dyn Fn(ThreadId) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
@@ -64,7 +70,7 @@ impl<S: State> Typed<S> {
         let initial = graph.clone();
         let read = move |input: Value| {
             let json = serde_json::to_vec(&input).map_err(|error| error.to_string())?;
-            initial.initial().read_update(&json).map_err(|error| error.to_string())
+            initial.initial().read_update(&json).map_err(|error| without_value(&error.to_string()))
         };
         Self { graph, read: Arc::new(read) }
     }
@@ -75,10 +81,22 @@ impl<S: State> Typed<S> {
         convert: impl Fn(I) -> S::Update + Send + Sync + 'static,
     ) -> Self {
         let read = move |input: Value| {
-            serde_json::from_value(input).map(&convert).map_err(|error| error.to_string())
+            serde_json::from_value(input).map(&convert).map_err(|error| without_value(&error.to_string()))
         };
         Self { graph, read: Arc::new(read) }
     }
+}
+
+/// Returns the text of an error of serde without the value of the input, which is for no log.
+fn without_value(error: &str) -> String {
+    for begin in ["invalid type: ", "invalid value: ", "unknown variant "] {
+        let Some((before, rest)) = error.split_once(begin) else { continue };
+        // The value may have the words too, but what was expected comes last.
+        let (found, expected) = rest.rsplit_once(", expected ").unwrap_or((rest, "another one"));
+        let kind = found.split(['`', '"']).next().unwrap_or_default();
+        return format!("{before}{}, expected {expected}", format!("{begin}{kind}").trim_end());
+    }
+    error.to_owned()
 }
 
 impl<S: State> AnyGraph for Typed<S> {
@@ -117,5 +135,33 @@ impl<S: State> AnyGraph for Typed<S> {
             };
             Ok(outcome.status)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    enum Size {
+        Small,
+    }
+
+    #[test]
+    fn an_error_of_an_input_has_no_value() {
+        fn error<T: DeserializeOwned + std::fmt::Debug>(input: Value) -> String {
+            without_value(&serde_json::from_value::<T>(input).unwrap_err().to_string())
+        }
+        assert_eq!(error::<i64>(json!("a, expected b")), "invalid type: string, expected i64");
+        assert_eq!(error::<u8>(json!(4711)), "invalid value: integer, expected u8");
+        assert_eq!(error::<String>(json!({"a": 1})), "invalid type: map, expected a string");
+        assert_eq!(error::<Size>(json!("secret")), "unknown variant, expected `Small`");
+        assert!(matches!(serde_json::from_value(json!("Small")), Ok(Size::Small)));
+        let text = serde_json::from_slice::<i64>(b"\"secret\"").unwrap_err().to_string();
+        assert_eq!(without_value(&text), "invalid type: string, expected i64 at line 1 column 8");
+        assert_eq!(without_value("unknown field `a`, expected `b`"), "unknown field `a`, expected `b`");
     }
 }

@@ -18,6 +18,9 @@ use crate::{
     queue::{ScheduleRow, Stored, When},
 };
 
+/// The maximum length of an input in bytes of JSON.
+pub(crate) const LONGEST: usize = 1 << 20;
+
 /// The names of the fields of a pattern, in their order.
 const FIELDS: [&str; 5] = ["minute", "hour", "day of the month", "month", "day of the week"];
 
@@ -78,9 +81,12 @@ impl Schedule {
         Ok(Times { name, pattern, zone_name, cron, zone })
     }
 
-    /// Reads a stored schedule.
+    /// Reads a stored schedule, with `null` for an input that was not read.
     pub(crate) fn of_row(row: ScheduleRow) -> Result<Self, ScheduleError> {
-        let ScheduleRow { identifier, name, times, zone, graph, thread, input, .. } = row;
+        let ScheduleRow { identifier, name, times, zone, graph, thread, input, is_long, .. } = row;
+        if is_long {
+            return Err(ScheduleError::LongInput { schedule: name });
+        }
         let read = Self::new(name, &times, &zone)?.run(&graph, thread, input)?;
         Ok(Self { identifier, ..read })
     }
@@ -164,7 +170,7 @@ impl Times {
     /// as `2026-11-24T08:00Z`, so that each time has a thread of its own.
     ///
     /// # Errors
-    /// [`ScheduleError::Input`].
+    /// [`ScheduleError::Input`] and [`ScheduleError::LongInput`].
     pub fn run(
         self,
         graph: &(impl GraphName + ?Sized),
@@ -173,6 +179,9 @@ impl Times {
     ) -> Result<Schedule, ScheduleError> {
         let input = serde_json::to_value(input)
             .map_err(|source| ScheduleError::Input { schedule: self.name.clone(), source })?;
+        if input.to_string().len() > LONGEST {
+            return Err(ScheduleError::LongInput { schedule: self.name });
+        }
         let (graph, thread) = (graph.graph_name().to_owned(), thread.into());
         Ok(Schedule { identifier: self.name.clone(), times: self, graph, thread, input })
     }
@@ -197,6 +206,18 @@ mod tests {
         assert_eq!(digest.next(ms("2026-10-24T12:00:00Z")), Some(ms("2026-10-25T08:00:00Z")));
         assert_eq!(digest.latest(latest).unwrap().0, latest);
         assert!(digest.next(latest).unwrap() > latest);
+    }
+
+    #[test]
+    fn the_input_of_a_schedule_has_at_most_1_mib() {
+        let run = |bytes: usize| {
+            let times = Schedule::new("s", "@daily", "UTC").unwrap();
+            // With its quotes.
+            times.run("g", "t", "x".repeat(bytes - 2))
+        };
+        drop(run(LONGEST).unwrap());
+        let error = run(LONGEST + 1).unwrap_err().to_string();
+        assert_eq!(error, "SS401: schedule `s`: its input is longer than 1 MiB");
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Worker {
         self.hosted(name, Arc::new(Typed::of_updates(graph)))
     }
 
-    /// Adds a graph whose jobs have inputs of the type `I`, which `convert` makes updates of the state. A job can then set nothing else
+    /// Adds a graph whose jobs have inputs of the type `I`, which `convert` turns into updates of the state. A job can then set nothing else
     /// of the state.
     ///
     /// ```

@@ -30,7 +30,7 @@ impl Trust for Known {
     }
 
     fn is_decided(&self, _: Option<&ThreadId>, request: &ApprovalRequest, decision: &Approval) -> bool {
-        assert!(decision.lets_run());
+        assert!(decision.needs_trust());
         self.0.lock().unwrap().contains(&request.call_id)
     }
 }
@@ -74,6 +74,19 @@ on_every_store! {
         let agent = program(&kit, &backend, Some(&trust), vec![send("c3"), txt("ok")]);
         let done = agent.thread("t").ask("more").await.unwrap();
         assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
+    }
+
+    /// The model would read it as the result of the tool.
+    async fn a_response_that_only_the_thread_knows_is_asked_for_again(backend: Backend) {
+        let (kit, trust) = (Kit::default(), Arc::new(Known::default()));
+        let agent = program(&kit, &backend, Some(&trust), vec![send("c1"), txt("ok")]);
+        agent.thread("t").ask("go").await.unwrap();
+        let respond = || Approval::Respond("it was sent".into());
+        let asked = agent.thread("t").answer("c1", respond()).resume().await.unwrap();
+        assert_eq!((asked.interrupts.len(), asked.interrupts[0].key.as_str()), (1, "c1.2"));
+        trust.0.lock().unwrap().push("c1".into());
+        let done = agent.thread("t").answer("c1.2", respond()).resume().await.unwrap();
+        assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 0));
     }
 
     async fn an_answer_that_only_the_thread_knows_is_asked_for_again(backend: Backend) {

@@ -102,6 +102,12 @@ impl Approval {
         }
     }
 
+    /// Returns whether the decision counts only if the [`Trust`](super::Trust) of the agent knows it: it lets something run, or the model
+    /// reads its text as a result.
+    pub fn needs_trust(&self) -> bool {
+        self.lets_run() || matches!(self, Self::Respond(_))
+    }
+
     /// Returns the rule that the decision adds to the thread, if it covers later calls.
     pub fn rule(&self, tool: &str) -> Option<PermissionRule> {
         let arguments = match self {

@@ -14,7 +14,7 @@ use crate::config::PermissionRule;
 /// implementation knows from another source what its user granted and approved; unknown decisions are
 /// requested again. Without an implementation, all stored decisions are valid.
 ///
-/// Decisions that let nothing run, and rules that ask or deny, always apply.
+/// Denials and cancellations, and rules that ask or deny, always apply: see [`Approval::needs_trust`].
 pub trait Trust: Send + Sync {
     /// Returns whether this rule was granted on the thread.
     fn is_granted(&self, thread: Option<&ThreadId>, rule: &PermissionRule) -> bool;

@@ -96,6 +96,7 @@ async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
 async fn add(args: AgentScheduleAddArgs) -> Result<Exit, Failure> {
     let AgentScheduleAddArgs { times, prompt } = args;
     let location = located(times.database.db.clone())?;
+    dream_thread::refuse(&location, &schedules::thread_of(&times))?;
     let graph = stored_graph::graph()?;
     schedules::add(times, graph.name(), &json!(Prompt { prompt }), &location).await
 }

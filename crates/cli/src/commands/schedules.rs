@@ -4,13 +4,17 @@
 
 use serde::Serialize;
 use serde_json::json;
-use superstep::worker::{Jobs, Schedule, ScheduleError, ScheduleInfo};
+use superstep::{
+    ThreadId,
+    worker::{Jobs, Schedule, ScheduleError, ScheduleInfo},
+};
 
 use crate::{
     args::{
         db::DbArg,
         jobs::{ScheduleArgs, StoredSchedules, TimesArgs},
         shared::OwnDatabaseArgs,
+        values::new_thread_name,
     },
     config::location::Location,
     output::{
@@ -30,7 +34,8 @@ pub(crate) async fn add(
     let TimesArgs { name, times, zone, thread, database } = times;
     let options = location.queue()?;
     let wrong = |error: ScheduleError| Failure::usage(error.to_string());
-    let thread = thread.unwrap_or_else(|| format!("{name}-{{time}}"));
+    let thread = thread.unwrap_or_else(|| default_thread(&name));
+    new_thread_name(&at_a_time(&thread)).map_err(Failure::usage)?;
     let schedule = Schedule::new(&name, &times, &zone).map_err(wrong)?.run(graph, thread, input);
     let jobs = Jobs::open(options).await?;
     if !jobs.store_schedule(&schedule.map_err(wrong)?).await? {
@@ -40,6 +45,20 @@ pub(crate) async fn add(
         ));
     }
     report(&jobs, &name, database.json).await
+}
+
+/// Returns the name of the thread of a schedule's time.
+pub(crate) fn thread_of(times: &TimesArgs) -> ThreadId {
+    let thread = times.thread.clone().unwrap_or_else(|| default_thread(&times.name));
+    at_a_time(&thread).into()
+}
+
+fn default_thread(name: &str) -> String {
+    format!("{name}-{{time}}")
+}
+
+fn at_a_time(thread: &str) -> String {
+    thread.replace("{time}", "2000-01-01T00:00Z")
 }
 
 /// Lists the schedules, or changes one of them.

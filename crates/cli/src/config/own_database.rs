@@ -79,6 +79,17 @@ impl Location {
             // An import that failed may have left its mark.
             return decided.trust();
         }
+        self.check_stored(&decided, thread)
+    }
+
+    /// Rejects the thread of a job like [`check_own`](Self::check_own), but decides nothing: the thread may be about to be imported.
+    ///
+    /// # Errors    The thread is not known to be the user's own.
+    pub(crate) fn check_job(&self, thread: &ThreadId) -> Result<(), Failure> {
+        self.check_stored(&*self.decided(thread)?, thread)
+    }
+
+    fn check_stored(&self, decided: &Decided, thread: &ThreadId) -> Result<(), Failure> {
         let why = if decided.is_imported() {
             format!("thread `{thread}` was imported from a file, so it")
         } else if !self.is_own()? {

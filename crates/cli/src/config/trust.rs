@@ -75,7 +75,7 @@ struct Record {
     /// The rules that the user granted.
     #[serde(default)]
     grants: Vec<PermissionRule>,
-    /// Hashes of the calls that the user permitted, with the decisions.
+    /// Hashes of the calls that the user permitted or responded to, with the decisions.
     #[serde(default)]
     answers: Vec<String>,
     /// `true` if the thread is from a file, and the user has not trusted it since.
@@ -166,7 +166,8 @@ impl Decided {
         decisions: impl IntoIterator<Item = (&'a ApprovalRequest, Approval)>,
     ) -> Result<(), Failure> {
         let thread = self.record().thread.clone();
-        let decisions: Vec<_> = decisions.into_iter().filter(|(_, decision)| decision.lets_run()).collect();
+        let decisions: Vec<_> =
+            decisions.into_iter().filter(|(_, decision)| decision.needs_trust()).collect();
         if decisions.is_empty() {
             return Ok(());
         }

@@ -6,12 +6,13 @@ use graphile_worker::DbValue;
 use superstep_graph::checkpoint::CheckpointError;
 
 use super::Queue;
+use crate::schedule::LONGEST;
 
 /// The table of the stored schedules, beside those of Graphile Worker. A promise.
 const TABLE: &str = "superstep_schedules";
 
 /// The maximum number of schedules that are read.
-const MOST: i64 = 10_000;
+const MOST: usize = 10_000;
 
 /// A stored schedule, as its row has it.
 pub(crate) struct ScheduleRow {
@@ -22,7 +23,10 @@ pub(crate) struct ScheduleRow {
     pub(crate) zone: String,
     pub(crate) graph: String,
     pub(crate) thread: String,
-    pub(crate) input: serde_json::Value,
+    /// `None` if it was not read.
+    pub(crate) input: Option<serde_json::Value>,
+    /// `true` if the input is longer than [`LONGEST`], so that it is not read.
+    pub(crate) is_long: bool,
     pub(crate) is_paused: bool,
     /// The time of its last job: UTC milliseconds.
     pub(crate) last_ms: Option<i64>,
@@ -81,8 +85,7 @@ impl Queue {
         Ok(!gone.is_empty())
     }
 
-    /// Pauses a schedule, which is to have its last time in the infinite future, or lets it begin again now. Returns `false` if there
-    /// is none.
+    /// Pauses a schedule by setting its last time to infinity, or resumes it from now. Returns `false` if there is none.
     pub(crate) async fn pause_schedule(&self, name: &str, paused: bool) -> Result<bool, CheckpointError> {
         let (own, known) = (self.own_table(), self.table("known_crontabs"));
         // One that is not paused does not begin again: it may have a time to make up for.
@@ -101,20 +104,26 @@ impl Queue {
         Ok(!found.is_empty())
     }
 
-    /// Lists the stored schedules by name: all, or those of some graphs.
+    /// Lists the stored schedules by name: all of them without their inputs, or those of some graphs.
     pub(crate) async fn schedules(
         &self,
         graphs: Option<Vec<String>>,
     ) -> Result<Vec<ScheduleRow>, CheckpointError> {
         let (own, known) = (self.own_table(), self.table("known_crontabs"));
         let sql = format!(
-            "select schedules.*, identifier, coalesce(last_execution = 'infinity', false) as paused,
+            "select name, times, zone, graph, thread, octet_length(input::text) > {LONGEST} as is_long,
+                case when $1::boolean or octet_length(input::text) > {LONGEST} then null else input end as input,
+                identifier, coalesce(last_execution = 'infinity', false) as paused,
                 case when isfinite(last_execution) then (extract(epoch from last_execution) * 1000)::bigint end as last
              from {own} as schedules join {known} on identifier = {IDENTIFIER}
-             where $1::boolean or graph = any($2::text[]) order by name limit {MOST}"
+             where $1::boolean or graph = any($2::text[]) order by name limit {MOST} + 1"
         );
         let values = vec![DbValue::Bool(graphs.is_none()), DbValue::TextArray(graphs.unwrap_or_default())];
-        let rows = self.rows("read the schedules", &sql, values).await?;
+        let mut rows = self.rows("read the schedules", &sql, values).await?;
+        if rows.len() > MOST {
+            tracing::warn!("there are more than {MOST} stored schedules; the others by name are ignored");
+            rows.truncate(MOST);
+        }
         let read = |row| {
             Ok(ScheduleRow {
                 identifier: self.get(row, "identifier")?,
@@ -124,6 +133,7 @@ impl Queue {
                 graph: self.get(row, "graph")?,
                 thread: self.get(row, "thread")?,
                 input: self.get(row, "input")?,
+                is_long: self.get(row, "is_long")?,
                 is_paused: self.get(row, "paused")?,
                 last_ms: self.get(row, "last")?,
             })

@@ -194,6 +194,16 @@ async fn an_answer_is_accepted_once_and_by_its_id() {
         worker().run_due().await.unwrap();
         assert_eq!(jobs.cancel(id).await.unwrap(), Cancelled::Removed);
     }
+    // An answer that was refused has not run: it is not the resumption of an earlier delivery.
+    let id = jobs.answer(&graph, "f", "nothing", true).attempts(1).send().await.unwrap();
+    worker().admit(|_| std::future::ready(Err("not now".to_owned()))).run_due().await.unwrap();
+    let refused = jobs.get(id).await.unwrap().unwrap().last_error.unwrap();
+    assert_eq!(refused, "the thread may not run: not now");
+    assert!(jobs.retry(id).await.unwrap());
+    worker().run_due().await.unwrap();
+    let failed = jobs.get(id).await.unwrap().unwrap().last_error.unwrap();
+    assert_eq!(failed, "no interrupt has the id `nothing`");
+    assert_eq!(jobs.cancel(id).await.unwrap(), Cancelled::Removed);
     // An answer that is cancelled before it ran leaves the question.
     let cancelled = jobs.answer(&graph, "f", &asked.id, true).send().await.unwrap();
     assert_eq!(jobs.cancel(cancelled).await.unwrap(), Cancelled::Removed);

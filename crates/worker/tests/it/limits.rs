@@ -84,7 +84,7 @@ async fn a_worker_checks_the_thread_immediately_before_each_run() {
     assert_eq!(worker().run_due().await.unwrap(), 2);
     assert_eq!(control.began(), ["b"]);
     let dead = jobs.list(Listed::In(JobState::Dead)).await.unwrap();
-    assert_eq!(dead[0].last_error.as_deref(), Some("the thread is not trusted"));
+    assert_eq!(dead[0].last_error.as_deref(), Some("the thread may not run: the thread is not trusted"));
     *refused.lock().unwrap() = false;
     assert!(jobs.retry(one).await.unwrap());
     assert_eq!(worker().run_due().await.unwrap(), 1);
@@ -109,5 +109,10 @@ async fn a_job_sets_only_what_the_inputs_of_its_worker_have() {
     assert_whole(&graph.thread("a").state().await.unwrap().values);
     let error = jobs.get(wide).await.unwrap().unwrap().last_error.unwrap();
     assert!(error.starts_with("the input does not fit the state: unknown field `inputs`"), "{error}");
+    // A value is in no error.
+    let secret = jobs.run(&graph, "c", serde_json::json!("a secret")).attempts(1).send().await.unwrap();
+    assert_eq!(worker().run_due().await.unwrap(), 1);
+    let error = jobs.get(secret).await.unwrap().unwrap().last_error.unwrap();
+    assert_eq!(error, "the input does not fit the state: invalid type: string, expected struct Name");
     assert_eq!(control.began(), ["a"]);
 }

@@ -41,7 +41,7 @@ async fn a_time_of_a_schedule_makes_one_job_among_several_workers() {
 }
 
 #[tokio::test]
-async fn a_stored_schedule_is_had_by_every_worker_until_it_is_paused_or_removed() {
+async fn every_worker_runs_a_stored_schedule_until_it_is_paused_or_removed() {
     let Some(server) = shared() else { return };
     let (options, control) = (fresh(server), Control::default());
     let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
@@ -123,15 +123,18 @@ async fn a_stored_schedule_that_a_program_cannot_read_is_reported_and_stops_no_o
     let Some(server) = shared() else { return };
     let (options, control) = (fresh(server), Control::default());
     let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
-    for name in ["good", "odd"] {
+    for name in ["good", "long", "odd"] {
         let times = Schedule::new(name, "0 9 * * *", "UTC").unwrap();
         assert!(jobs.store_schedule(&times.run("trip", name, input(name)).unwrap()).await.unwrap());
     }
     let table = format!("{}_jobs.superstep_schedules", options.schema);
     server.sql(&format!("UPDATE {table} SET zone = 'Mars/Olympus' WHERE name = 'odd'"));
+    server.sql(&format!("UPDATE {table} SET input = to_json(repeat('x', 1048575)) WHERE name = 'long'"));
     assert_eq!(Worker::new(&jobs).graph(graph).at_ms(MONDAY).run_due().await.unwrap(), 1);
     assert_eq!(control.began(), ["good"]);
-    let odd = jobs.schedules().await.unwrap().remove(1);
+    let mut stored = jobs.schedules().await.unwrap();
+    let (odd, long) = (stored.remove(2), stored.remove(1));
+    assert_eq!(long.problem.as_deref(), Some("SS401: schedule `long`: its input is longer than 1 MiB"));
     let problem = odd.problem.unwrap();
     assert!(problem.starts_with("SS401: schedule `odd`: unknown time zone `Mars/Olympus`"), "{problem}");
     assert_eq!(odd.next_ms, None);

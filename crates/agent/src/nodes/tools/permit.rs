@@ -252,7 +252,7 @@ impl Executor {
 
     /// Returns whether a decision that may have been stored before is taken.
     fn counts(&self, key: &str, request: &ApprovalRequest, decision: &Approval) -> bool {
-        let is_foreign = decision.lets_run()
+        let is_foreign = decision.needs_trust()
             && self
                 .deps
                 .trust

@@ -1,6 +1,6 @@
 //! `worker`: takes jobs and runs them.
 
-use std::sync::Arc;
+use std::{future::ready, sync::Arc};
 
 use superstep::{
     ThreadId,
@@ -24,19 +24,27 @@ pub(crate) async fn worker(args: WorkerArgs, program: &str, graphs: &GraphSet) -
         true => graphs.all().to_vec(),
         false => named.iter().map(|name| graphs.named(Some(name)).cloned()).collect::<Result<_, _>>()?,
     };
+    let mut limits = Vec::new();
+    for (graph, runs) in limit {
+        let name = graphs.named(Some(&graph))?.name();
+        if !chosen.iter().any(|chosen| chosen.name() == name) {
+            return Err(Failure::usage(format!(
+                "`--limit {name}`: this worker does not take jobs of that graph"
+            )));
+        }
+        limits.push((name.to_owned(), runs));
+    }
     let store = location.open_to_work(trust).await?;
     let jobs = Jobs::open(options).await?;
     let worker = Worker::new(&jobs).options(graphs.options.clone());
     let mut worker = chosen.iter().fold(worker, |worker, graph| graph.add_to(worker, store.clone()));
-    for (graph, runs) in limit {
-        worker = worker.limit_of_all(graphs.named(Some(&graph))?.name(), runs.into());
+    for (graph, runs) in limits {
+        worker = worker.limit_of_all(&graph, runs.into());
     }
-    // A thread may have been imported since its job was sent, or by a job of another machine.
-    let (here, store) = (location.clone(), store.clone());
-    let worker = worker.admit(move |thread: ThreadId| {
-        let (here, store) = (here.clone(), store.clone());
-        async move { here.check_own(&*store, &thread, false).await.map_err(|failure| failure.message) }
-    });
+    // A thread may have been imported since its job was sent.
+    let here = location.clone();
+    let worker = worker
+        .admit(move |thread: ThreadId| ready(here.check_job(&thread).map_err(|failure| failure.message)));
     let names: Vec<_> = chosen.iter().map(|graph| format!("`{}`", graph.name())).collect();
     let what = format!("taking jobs for {} from `{}`", names.join(", "), location.db());
     work(worker, &runs, &what, database.json).await
