@@ -3,6 +3,7 @@
 //! Start at [`PostgresStore`].
 
 mod items;
+mod pgvector;
 mod vectors;
 mod words;
 

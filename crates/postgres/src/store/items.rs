@@ -10,7 +10,7 @@ use tokio_postgres::{Row, types::Type};
 
 use super::{
     Stop,
-    vectors::{Pgvector, dimensions},
+    pgvector::{Pgvector, dimensions},
 };
 use crate::{
     error::CHECKSUM,

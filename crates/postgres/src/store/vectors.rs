@@ -12,21 +12,12 @@ use tokio_postgres::types::Type;
 use super::{
     Stop,
     items::{Bounds, ITEM, ItemRow, Items, Near},
+    pgvector::{Pgvector, dimensions},
 };
 use crate::{location::Location, query::Query};
 
 /// The number of dimensions that the type `vector` has at most.
 const DIMENSIONS: usize = 16_000;
-
-/// The extension, as this role can use it.
-pub(super) struct Pgvector {
-    /// The schema of the extension, quoted.
-    pub(super) schema: String,
-    pub(super) is_readable: bool,
-    is_writable: bool,
-    /// The table is missing, or is left of a removed extension, and this role may make it.
-    is_creatable: bool,
-}
 
 impl Items<'_> {
     /// Finds the extension for a vector; `None` if it is not installed, may not be used, or does not have such vectors.
@@ -139,11 +130,6 @@ impl Items<'_> {
         client.batch_execute("CLOSE nearest").await?;
         Ok(near)
     }
-}
-
-/// Returns the number of dimensions of a vector.
-pub(super) fn dimensions(vector: &Vector) -> i64 {
-    i64::try_from(vector.direction.len()).unwrap_or(i64::MAX)
 }
 
 /// Returns the greatest difference between a score and the distance that the extension computes with floats of 32 bits.
