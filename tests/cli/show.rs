@@ -269,6 +269,12 @@ Options:
 }
 
 #[tokio::test]
+async fn the_help_of_the_worker_names_no_settings_of_a_thread_as_defaults() {
+    let help = Place::new().run(&["worker", "--help"]).await.ok().stdout;
+    assert!(help.contains("[default: OPENAI_MODEL]") && !help.contains("thread's"), "{help}");
+}
+
+#[tokio::test]
 async fn the_guide_names_every_command_flag_and_exit_code() {
     let place = Place::new();
     let guide = include_str!("../../docs/cli.md");

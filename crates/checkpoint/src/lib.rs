@@ -1,5 +1,5 @@
 //! The contract of checkpointers and stores: ids, commits, records and histories; [`Checkpointer`] and
-//! [`Store`], and in-memory implementations of both.
+//! [`Store`](store::Store), and in-memory implementations of both.
 //!
 //! It does not depend on how a graph runs.
 //!

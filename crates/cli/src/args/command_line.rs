@@ -3,7 +3,8 @@
 use std::{io::Write, path::PathBuf};
 
 use clap::{
-    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, builder::NonEmptyStringValueParser,
+    Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    builder::NonEmptyStringValueParser,
 };
 use superstep::llm::ApiKey;
 
@@ -97,9 +98,9 @@ Examples:
     )]
     Jobs(AgentJobsCommand),
     /// Take jobs from a PostgreSQL database and run them, beside any number of other workers.
-    #[command(after_help = "\
+    #[command(mut_args = without_thread, after_help = "\
 The model, the tools, the rules and the folder are those of this command, for every job: a job has a thread and a prompt or
-a decision, and settings of its thread do not count, also where a flag names them as its default. Calls that require approval wait; decide with `superstep jobs answer`.
+a decision, and settings of its thread do not count. Calls that require approval wait; decide with `superstep jobs answer`.
 
 With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other
 workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.
@@ -424,6 +425,16 @@ pub(crate) struct ToolsArgs {
     /// Print one JSON object per tool.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Removes the settings of a thread from the defaults that the help of an argument names.
+fn without_thread(arg: Arg) -> Arg {
+    match arg.get_help().map(ToString::to_string) {
+        Some(help) => {
+            arg.help(help.replace(" [default: the thread's]", "").replace("the thread's, then ", ""))
+        }
+        None => arg,
+    }
 }
 
 /// Parses the command line, and returns the command with its name; an `Err` has been reported already.
