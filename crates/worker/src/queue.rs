@@ -32,7 +32,10 @@ use superstep_postgres::{
 };
 use tokio::{sync::mpsc::UnboundedReceiver, time::Instant};
 
-pub(crate) use self::{claim::Free, stored_schedules::ScheduleRow};
+pub(crate) use self::{
+    claim::Free,
+    stored_schedules::{LONGEST, ScheduleRow},
+};
 
 /// The channel on which Graphile Worker reports new jobs.
 pub(crate) const NEW_JOBS: &str = "jobs:insert";

@@ -15,11 +15,8 @@ use crate::{
     GraphName, ScheduleError,
     new_job::ATTEMPTS,
     payload::{Payload, Work},
-    queue::{ScheduleRow, Stored, When},
+    queue::{LONGEST, ScheduleRow, Stored, When},
 };
-
-/// The maximum length of an input in bytes of JSON.
-pub(crate) const LONGEST: usize = 1 << 20;
 
 /// The names of the fields of a pattern, in their order.
 const FIELDS: [&str; 5] = ["minute", "hour", "day of the month", "month", "day of the week"];

@@ -6,10 +6,12 @@ use graphile_worker::DbValue;
 use superstep_graph::checkpoint::CheckpointError;
 
 use super::Queue;
-use crate::schedule::LONGEST;
 
 /// The table of the stored schedules, beside those of Graphile Worker. A promise.
 const TABLE: &str = "superstep_schedules";
+
+/// The maximum length of an input in bytes of JSON.
+pub(crate) const LONGEST: usize = 1 << 20;
 
 /// The maximum number of schedules that are read.
 const MOST: usize = 10_000;
