@@ -57,6 +57,10 @@ rot n="500":
 seeds n="2000":
     SUPERSTEP_SIM_SEEDS={{n}} cargo test -p superstep --all-features --test it -- simulation
 
+# Property tests of the agent with other inputs than those of the tests, under so many seeds.
+properties n="20":
+    for seed in $(seq {{n}}); do PROPTEST_RNG_SEED=$seed cargo test -p superstep --all-features --test it -- agent::property || exit; done
+
 # Other programs that swap folders for links and edit files at the same time, for some minutes; the tests do it for a moment.
 races times="200":
     SUPERSTEP_RACES={{times}} cargo test --release -p superstep-tools --all-features --lib -- racing --nocapture

@@ -145,6 +145,16 @@ fn an_answer_that_was_cut_off_is_continued() {
     let ran = of("cococat", None, [cut("The answer "), cut("answer ")]).play();
     assert_eq!((ran.reply(), ran.requests.len(), ran.outcome()), ("The answer ", 2, AgentOutcome::Length));
 
+    // What was thought before a repeated text is discarded with it; before no text, it is kept.
+    let thinks = |text: &str| Answer::stream().reasoning("hm").text([text]).end("length").done();
+    let ran = of("cococat", None, [cut("The answer "), thinks("answer ")]).play();
+    let last = ran.state().messages.last().unwrap().clone();
+    assert_eq!((&*last.content, &*last.reasoning, ran.outcome()), ("The answer ", "", AgentOutcome::Length));
+    let only = Answer::stream().reasoning("hm").end("length").done();
+    let ran = of("cococat", None, [cut("The answer "), only]).play();
+    let last = ran.state().messages.last().unwrap().clone();
+    assert_eq!((&*last.content, &*last.reasoning), ("The answer ", "hm"));
+
     let bound = preset("default", None);
     let ran = Scenario { config: bound, ..Scenario::new([cut("a"), cut("b"), cut("c"), cut("d")]) }.play();
     assert_eq!((ran.reply(), ran.requests.len()), ("abcd", 4));

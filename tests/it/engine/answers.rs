@@ -249,6 +249,35 @@ on_every_store! {
         assert_eq!((calls.named("first"), calls.named("ask")), (1, 2));
     }
 
+    async fn a_caller_drops_the_answers_that_its_called_graph_has_stored(backend: Backend) {
+        let make = || {
+            let mut inner = StateGraph::<Plain>::new("inner");
+            let ask = inner.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "next?").await));
+            inner.add_edge(START, ask);
+            inner.add_conditional_edges(ask, |state: &Plain| if state.log.len() < 9 { Turn::Again } else { Turn::End }, |turn| match turn {
+                Turn::Again => ask,
+                Turn::End => END,
+            });
+            let inner = inner.compile().unwrap();
+            let mut graph = StateGraph::<Plain>::new("outer");
+            let call = graph.add_node_with("call", inner, async |inner: CompiledGraph<Plain>, _: Plain, cx: Cx| {
+                Ok::<_, NodeError>(say(&cx.call(&inner, Plain::update()).await?.said()))
+            });
+            graph.add_edge(START, call);
+            backend.keep(graph.compile().unwrap())
+        };
+        let (mut asked, mut most) = (make().thread("t").run(Plain::update()).await.unwrap(), 0);
+        for n in 0..9 {
+            let id = asked.interrupts[0].id.clone();
+            asked = make().thread("t").answer(&id, format!("word{n}")).resume().await.unwrap();
+            let tasks = backend.open().load(&"t".into(), None).await.unwrap().unwrap().tasks;
+            let stored = format!("{tasks:?}");
+            most = most.max((0..9).filter(|n| stored.contains(&format!("word{n}"))).count());
+        }
+        assert_eq!((asked.status, asked.state.said().split(' ').count()), (Status::Completed, 9));
+        assert!(most <= 1, "{most} answers of earlier supersteps in the record of the caller");
+    }
+
     async fn an_older_checkpoint_is_asked_about_anew_and_its_answer_stays_on_its_branch(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");

@@ -20,7 +20,8 @@ pub enum Exhausted {
 pub enum LengthPolicy {
     /// Accept it unchanged.
     Accept,
-    /// Request the continuation and join the parts to one message. An empty part ends this.
+    /// Request the continuation and join the parts to one message. An empty part ends this, and a repeated one, which is
+    /// discarded with its reasoning.
     Continue {
         /// Maximum number of continuations in a turn.
         max: u32,

@@ -55,12 +55,13 @@ pub(super) fn accept(
         update = update.ignored_tool_calls(std::mem::take(&mut message.tool_calls));
     }
     let has_calls = !message.tool_calls.is_empty();
-    // Repeating the same text is no progress.
+    // Repeating the same text is no progress, whatever the model thought before it.
     let repeats = finish == FinishReason::Length
-        && !has_calls
+        && !(has_calls || says_nothing)
         && begun.is_some_and(|begun| begun.content.trim_end().ends_with(message.content.trim()));
     if repeats {
         message.content.clear();
+        message.reasoning.clear();
     }
     let mut message = whole(message, begun, cx);
     let before = state.answer;
@@ -76,7 +77,7 @@ pub(super) fn accept(
                     reason = AgentOutcome::Length.into();
                 }
             }
-            LengthPolicy::Continue { .. } if repeats && !says_nothing => reason = AgentOutcome::Length.into(),
+            LengthPolicy::Continue { .. } if repeats => reason = AgentOutcome::Length.into(),
             _ if finish == FinishReason::Length => emit(cx, || AgentEvent::TruncatedAnswer {}),
             _ => {}
         }
