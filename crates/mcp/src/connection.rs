@@ -1,7 +1,7 @@
 //! Connecting to a server.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     env,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -27,46 +27,20 @@ use tokio::{
 };
 
 use crate::{
-    Endpoint, LARGEST_MESSAGE, McpConfig, content,
+    Endpoint, LARGEST_MESSAGE, McpConfig,
     http::Bounded,
     notifications::{CallListeners, Notifications},
     observed_transport::ObservedTransport,
     program::Program,
     running::{GRACE, Pipes, Running},
+    secrets::{HANDED_ON, Secrets, looked_up},
 };
 
 /// A connection to a server. Dropping it ends the session.
 pub(crate) type Connection = RunningService<RoleClient, Arc<CallListeners>>;
 
-/// Variables that programs always get. None of them is a secret.
-const HANDED_ON: [&str; 14] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TERM",
-    "TMPDIR",
-    "TEMP",
-    "SYSTEMROOT",
-    "APPDATA",
-];
-
 /// The maximum number of bytes retained from a program's stderr.
 const LAST_WORDS: usize = 2_000;
-
-/// The maximum number of bytes of a server's error text in messages.
-const LONGEST_PROBLEM: usize = 2_000;
-
-/// The minimum length of a secret. Shorter values are not hidden, because they would cut ordinary words.
-const SHORTEST_SECRET: usize = 4;
-
-/// The minimum length of a line of a secret with several lines that is hidden by itself.
-const SHORTEST_LINE: usize = 8;
 
 /// The time limit for a failed program to close its stderr: as long as for its end.
 const WORDS_TIMEOUT: Duration = GRACE.saturating_mul(3);
@@ -144,16 +118,6 @@ pub(crate) async fn connect(
     }
 }
 
-/// Returns a server's error text without the values of its configuration.
-pub(crate) fn without_secrets(config: &McpConfig, problem: String) -> String {
-    let (Endpoint::Program { env: given, .. } | Endpoint::Http { headers: given, .. }) = &config.endpoint;
-    match looked_up(given) {
-        Ok((_, secrets)) => secrets.short(problem),
-        // The variables of its connection no longer exist.
-        Err(gone) => gone,
-    }
-}
-
 async fn in_time<E: std::fmt::Display>(
     limit: Duration,
     served: impl Future<Output = Result<Connection, E>>,
@@ -161,61 +125,6 @@ async fn in_time<E: std::fmt::Display>(
     match timeout(limit, served).await {
         Ok(served) => served.map_err(|error| error.to_string()),
         Err(_) => Err(format!("it sent nothing for {} ms", limit.as_millis())),
-    }
-}
-
-/// Resolves the environment variables in the values. Returns the results and the secrets among them.
-fn looked_up(values: &BTreeMap<String, String>) -> Result<(Vec<(String, String)>, Secrets), String> {
-    let mut secrets = Secrets::default();
-    let mut found = Vec::new();
-    for (name, value) in values {
-        let look_up = |variable: &str| {
-            let value = env::var(variable)?;
-            if !HANDED_ON.contains(&variable) {
-                secrets.add(&value, variable);
-            }
-            Ok::<_, env::VarError>(Some(value))
-        };
-        let whole = shellexpand::env_with_context(value, look_up)
-            .map_err(|error| format!("`{name}` needs the environment variable `{}`", error.var_name))?;
-        secrets.add(&whole, name);
-        found.push((name.clone(), whole.into_owned()));
-    }
-    Ok((found, secrets))
-}
-
-/// The values of a configuration that may be secret, each with the name that replaces it in texts of the
-/// server.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Secrets(Vec<(String, String)>);
-
-impl Secrets {
-    fn add(&mut self, value: &str, name: &str) {
-        let escaped = serde_json::to_string(value).expect("a text has a JSON form");
-        // Servers also print them as JSON, or line by line.
-        let lines = value.lines().filter(|line| line.len() >= SHORTEST_LINE);
-        for form in [value, &escaped[1..escaped.len() - 1]].into_iter().chain(lines) {
-            if form.len() >= SHORTEST_SECRET && !self.0.iter().any(|(known, _)| known == form) {
-                self.0.push((form.to_owned(), format!("${name}")));
-            }
-        }
-        // One secret may be a part of another one.
-        self.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
-    }
-
-    /// Returns the length of the longest secret in bytes.
-    fn longest(&self) -> usize {
-        self.0.first().map_or(0, |(value, _)| value.len())
-    }
-
-    /// Hides all secrets in a server's error text, then truncates it.
-    fn short(&self, problem: String) -> String {
-        content::cut(self.hide_in(problem), LONGEST_PROBLEM)
-    }
-
-    /// Hides all secrets in a text.
-    pub(crate) fn hide_in(&self, text: String) -> String {
-        self.0.iter().fold(text, |text, (value, name)| text.replace(value, name))
     }
 }
 

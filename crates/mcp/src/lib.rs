@@ -7,8 +7,10 @@ mod config;
 mod connection;
 mod content;
 mod elicit;
+mod error;
 mod failed_requests;
 mod http;
+mod link;
 mod listed;
 mod message;
 mod names;
@@ -16,13 +18,15 @@ mod notifications;
 mod observed_transport;
 mod program;
 mod running;
+mod secrets;
 mod server;
 mod tool;
 mod trace;
 
 pub use config::{Ask, Endpoint, McpConfig, McpConfigError};
+pub use error::McpError;
 pub use running::{all_ended, kill_all};
-pub use server::{McpError, McpServer};
+pub use server::McpServer;
 
 /// The maximum size of a server's message, in bytes.
 pub(crate) const LARGEST_MESSAGE: usize = 8 << 20;

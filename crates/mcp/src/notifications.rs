@@ -23,7 +23,7 @@ use serde_json::Value;
 use superstep_llm::ToolCx;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::connection::Secrets;
+use crate::secrets::Secrets;
 
 /// The maximum number of log messages stored for a later call.
 const MOST_KEPT: usize = 100;

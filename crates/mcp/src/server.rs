@@ -3,23 +3,17 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
-use superstep_llm::{RefreshFuture, RegistryError, Tool, ToolRegistry, ToolSource, check_timers};
-use tokio::time::timeout;
+use superstep_llm::{RefreshFuture, RegistryError, Tool, ToolRegistry, ToolSource};
 
 use crate::{
-    McpConfig,
-    connection::{Connection, connect, without_secrets},
-    listed::{Listed, Unusable, list},
+    McpConfig, McpError,
+    link::Link,
+    listed::{Listed, Unusable},
     names::names,
-    notifications::Notifications,
     tool::McpTool,
 };
-
-/// The minimum time limit for a server's end.
-const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// The maximum number of requests for a list that fails.
 const MOST_TRIES: usize = 3;
@@ -58,48 +52,6 @@ struct Offered {
     tries: usize,
 }
 
-/// The error of a server that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum McpError {
-    /// It cannot be reached, or does not support the protocol.
-    #[error("MCP server `{server}`: {problem}")]
-    Connect {
-        /// The server.
-        server: String,
-        /// The problem. Never contains a secret of the configuration.
-        problem: String,
-    },
-    /// The list of tools is not available.
-    #[error("MCP server `{server}` does not list its tools: {problem}")]
-    List {
-        /// The server.
-        server: String,
-        /// The problem. Never contains a secret of the configuration.
-        problem: String,
-    },
-    /// A configured tool does not exist.
-    #[error("MCP server `{server}` has no tool `{tool}`; it has {}", .has.join(", "))]
-    NoSuchTool {
-        /// The server.
-        server: String,
-        /// The tool.
-        tool: String,
-        /// The existing tools.
-        has: Vec<String>,
-    },
-}
-
-/// The connection to a server, renewed when it breaks.
-pub(crate) struct Link {
-    pub(crate) name: String,
-    /// The name of the sequence that orders its calls.
-    pub(crate) sequence: String,
-    pub(crate) config: McpConfig,
-    pub(crate) notifications: Arc<Notifications>,
-    connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
-}
-
 impl McpServer {
     /// Connects and requests the tools. Their names are `name_tool`, with characters and a length that
     /// providers accept.
@@ -107,10 +59,7 @@ impl McpServer {
     /// # Errors
     /// [`McpError`] if this takes too long or fails, or if a configured tool does not exist.
     pub async fn connect(name: impl Into<String>, config: McpConfig) -> Result<Self, McpError> {
-        let name = name.into();
-        let (notifications, connection) = (Arc::new(Notifications::of(&name)), tokio::sync::Mutex::new(None));
-        let link =
-            Arc::new(Link { sequence: format!("mcp.{name}"), name, config, notifications, connection });
+        let link = Arc::new(Link::new(name.into(), config));
         let server = || link.name.clone();
         let refused = |problem| McpError::Connect { server: server(), problem };
         let connection = link.connection().await.map_err(refused)?;
@@ -223,84 +172,4 @@ impl Offered {
         }
         (Self { tools, by_name: Arc::new(by_name), changes: 0, tries: 0 }, left_out)
     }
-}
-
-impl Link {
-    /// Returns the connection, or a new one if it broke.
-    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, String> {
-        let mut connection = self.connection.lock().await;
-        if let Some(whole) = connection.as_ref().filter(|it| is_whole(it)) {
-            return Ok(whole.clone());
-        }
-        if connection.take().is_some() {
-            self.notifications.tools_changed();
-        }
-        let new = Arc::new(connect(&self.config, self.notifications.clone()).await?);
-        *connection = Some(new.clone());
-        Ok(new)
-    }
-
-    /// Drops a broken connection, which running calls may still use.
-    pub(crate) async fn forget(&self, useless: &Arc<Connection>) {
-        let mut connection = self.connection.lock().await;
-        if connection.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, useless)) {
-            *connection = None;
-            self.notifications.tools_changed();
-        }
-    }
-
-    async fn close(&self) {
-        let Some(connection) = self.connection.lock().await.take() else { return };
-        self.notifications.tools_changed();
-        // A running call owns a reference; the connection then ends with that call.
-        if let Some(mut connection) = Arc::into_inner(connection) {
-            let _ = connection.close_with_timeout(self.config.start_timeout.max(LONGEST_END)).await;
-        }
-    }
-
-    /// Returns the connection, if there is one.
-    async fn open(&self) -> Option<Arc<Connection>> {
-        self.connection.lock().await.clone().filter(|it| is_whole(it))
-    }
-
-    async fn list(&self, connection: &Connection) -> Result<Vec<Result<Listed, Unusable>>, String> {
-        check_timers().map_err(|error| error.to_string())?;
-        let late = |_| Err(format!("it sent nothing for {} ms", self.config.start_timeout.as_millis()));
-        let listed = timeout(self.config.start_timeout, list(connection)).await.unwrap_or_else(late);
-        listed.map_err(|problem| without_secrets(&self.config, problem))
-    }
-
-    /// Returns the configured tools of the server, in its order.
-    fn taken(
-        &self,
-        listed: Vec<Result<Listed, Unusable>>,
-    ) -> Result<Vec<Result<Listed, Unusable>>, McpError> {
-        let missing = |name: &&String| !listed.iter().any(|tool| name_of(tool) == name.as_str());
-        match self.config.tools.iter().flatten().find(missing) {
-            None => Ok(self.still_there(listed)),
-            Some(tool) => Err(McpError::NoSuchTool {
-                server: self.name.clone(),
-                tool: tool.clone(),
-                has: listed.iter().map(|tool| name_of(tool).to_owned()).collect(),
-            }),
-        }
-    }
-
-    /// Selects the configured tools, of which some may be missing.
-    fn still_there(&self, listed: Vec<Result<Listed, Unusable>>) -> Vec<Result<Listed, Unusable>> {
-        let Some(wanted) = &self.config.tools else { return listed };
-        let find = |name: &String| listed.iter().find(|tool| name_of(tool) == name.as_str()).cloned();
-        wanted.iter().filter_map(find).collect()
-    }
-}
-
-fn name_of(tool: &Result<Listed, Unusable>) -> &str {
-    match tool {
-        Ok(tool) => &tool.name,
-        Err(unusable) => &unusable.name,
-    }
-}
-
-fn is_whole(connection: &Connection) -> bool {
-    !connection.is_closed() && !connection.is_transport_closed()
 }

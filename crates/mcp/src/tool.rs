@@ -22,10 +22,10 @@ use crate::{
     connection::Connection,
     content,
     failed_requests::{RequestFailure, SendOutcome},
+    link::Link,
     listed::{Hints, Listed, raw},
     message::UNREADABLE,
     notifications::{ListenerGuard, Sent},
-    server::Link,
     trace,
 };
 

@@ -1,0 +1,101 @@
+//! The environment variables of a configuration, and their values in texts of the server.
+//!
+//! Start at [`looked_up`].
+
+use std::{collections::BTreeMap, env};
+
+use crate::{Endpoint, McpConfig, content};
+
+/// Variables that programs always get. None of them is a secret.
+pub(crate) const HANDED_ON: [&str; 14] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "TEMP",
+    "SYSTEMROOT",
+    "APPDATA",
+];
+
+/// The maximum number of bytes of a server's error text in messages.
+const LONGEST_PROBLEM: usize = 2_000;
+
+/// The minimum length of a secret. Shorter values are not hidden, because they would cut ordinary words.
+const SHORTEST_SECRET: usize = 4;
+
+/// The minimum length of a line of a secret with several lines that is hidden by itself.
+const SHORTEST_LINE: usize = 8;
+
+/// The values of a configuration that may be secret, each with the name that replaces it in texts of the
+/// server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Secrets(Vec<(String, String)>);
+
+impl Secrets {
+    fn add(&mut self, value: &str, name: &str) {
+        let escaped = serde_json::to_string(value).expect("a text has a JSON form");
+        // Servers also print them as JSON, or line by line.
+        let lines = value.lines().filter(|line| line.len() >= SHORTEST_LINE);
+        for form in [value, &escaped[1..escaped.len() - 1]].into_iter().chain(lines) {
+            if form.len() >= SHORTEST_SECRET && !self.0.iter().any(|(known, _)| known == form) {
+                self.0.push((form.to_owned(), format!("${name}")));
+            }
+        }
+        // One secret may be a part of another one.
+        self.0.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+    }
+
+    /// Returns the length of the longest secret in bytes.
+    pub(crate) fn longest(&self) -> usize {
+        self.0.first().map_or(0, |(value, _)| value.len())
+    }
+
+    /// Hides all secrets in a server's error text, then truncates it.
+    pub(crate) fn short(&self, problem: String) -> String {
+        content::cut(self.hide_in(problem), LONGEST_PROBLEM)
+    }
+
+    /// Hides all secrets in a text.
+    pub(crate) fn hide_in(&self, text: String) -> String {
+        self.0.iter().fold(text, |text, (value, name)| text.replace(value, name))
+    }
+}
+
+/// Resolves the environment variables in the values. Returns the results and the secrets among them.
+pub(crate) fn looked_up(
+    values: &BTreeMap<String, String>,
+) -> Result<(Vec<(String, String)>, Secrets), String> {
+    let mut secrets = Secrets::default();
+    let mut found = Vec::new();
+    for (name, value) in values {
+        let look_up = |variable: &str| {
+            let value = env::var(variable)?;
+            if !HANDED_ON.contains(&variable) {
+                secrets.add(&value, variable);
+            }
+            Ok::<_, env::VarError>(Some(value))
+        };
+        let whole = shellexpand::env_with_context(value, look_up)
+            .map_err(|error| format!("`{name}` needs the environment variable `{}`", error.var_name))?;
+        secrets.add(&whole, name);
+        found.push((name.clone(), whole.into_owned()));
+    }
+    Ok((found, secrets))
+}
+
+/// Returns a server's error text without the values of its configuration.
+pub(crate) fn without_secrets(config: &McpConfig, problem: String) -> String {
+    let (Endpoint::Program { env: given, .. } | Endpoint::Http { headers: given, .. }) = &config.endpoint;
+    match looked_up(given) {
+        Ok((_, secrets)) => secrets.short(problem),
+        // The variables of its connection no longer exist.
+        Err(gone) => gone,
+    }
+}
