@@ -15,19 +15,19 @@ use hashlink::LruCache;
 use superstep_checkpoint::{CheckpointError, ThreadId};
 use tokio::time::Instant;
 use tokio_postgres::{Config, NoTls, config::SslMode};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     PostgresOptions, error,
     error::Failed,
+    fence::{Fence, Held},
     follow::{self, Followed},
-    leases::{Fence, Held},
     location::Location,
     query::Query,
     rows::ThreadRow,
     schema,
     service::Service,
     session::{Client, Session},
+    tls::tls,
 };
 
 /// The number of threads whose rows are known without a request.
@@ -266,7 +266,7 @@ impl Open {
 
     /// Returns the check for writes to a thread that are requested now.
     pub(crate) fn fence(&self, thread: &ThreadId) -> Option<Fence> {
-        Fence::of(&self.database, thread)
+        self.database.held.fence(thread)
     }
 
     /// Runs a request to its end, even if the caller drops the future.
@@ -327,17 +327,4 @@ fn owner() -> Result<String, CheckpointError> {
         source: Some(Box::new(cause)),
     })?;
     Ok(format!("{}-{drawn:016x}", std::process::id()))
-}
-
-/// Returns TLS with the certificate authorities of the operating system.
-pub(crate) fn tls() -> Result<MakeRustlsConnect, CheckpointError> {
-    use rustls_platform_verifier::BuilderVerifierExt as _;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(error::no_tls)?
-        .with_platform_verifier()
-        .map_err(error::no_tls)?
-        .with_no_client_auth();
-    Ok(MakeRustlsConnect::new(config))
 }

@@ -194,17 +194,6 @@ fn refusal(refused: &tokio_postgres::error::DbError) -> Refusal {
     Refusal { message: refused.message().to_owned(), code: refused.code().code().to_owned() }
 }
 
-pub(crate) fn wrong_url(why: &str) -> CheckpointError {
-    CheckpointError::Storage { what: format!("invalid URL of a PostgreSQL database: {why}"), source: None }
-}
-
-pub(crate) fn wrong_schema(schema: &str) -> CheckpointError {
-    let what = format!(
-        "invalid schema name `{schema}`: use lower-case letters, digits and `_`, at most 63, and no `pg_` at the beginning"
-    );
-    CheckpointError::Storage { what, source: None }
-}
-
 /// Creates the error of a database of another program, or of a newer version of this one.
 pub(crate) fn not_ours(place: &Location, why: &str) -> CheckpointError {
     CheckpointError::Storage { what: format!("cannot open database `{place}`: {why}"), source: None }

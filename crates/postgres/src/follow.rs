@@ -37,7 +37,7 @@ use tokio::{
 };
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, config::SslMode};
 
-use crate::{PostgresOptions, database::tls, error::Failed, location::Location, query::Query, rows::name_of};
+use crate::{PostgresOptions, error::Failed, location::Location, query::Query, rows::name_of, tls::tls};
 
 /// The time between two wake-ups of all followers while there is no connection.
 const POLL: Duration = Duration::from_millis(500);

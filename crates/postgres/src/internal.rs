@@ -13,6 +13,7 @@ use crate::{
     PostgresOptions, database,
     error::{self, Failed},
     location::Location,
+    tls::tls,
 };
 
 /// The pause before a listener connects again, at first.
@@ -107,7 +108,7 @@ async fn follow(options: &PostgresOptions, listen: &str, sender: &Sender) -> Res
             receive(client, connection, listen, sender).await.map_err(failed)
         }
         _ => {
-            let (client, connection) = config.connect(database::tls()?).await.map_err(failed)?;
+            let (client, connection) = config.connect(tls()?).await.map_err(failed)?;
             receive(client, connection, listen, sender).await.map_err(failed)
         }
     }

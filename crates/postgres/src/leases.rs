@@ -16,14 +16,13 @@
 //! Start at [`acquire`].
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use superstep_checkpoint::{CheckpointError, ThreadId};
 use tokio::time::{Instant, MissedTickBehavior};
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
 use crate::{
     database::{Database, Open, repeated},
@@ -32,7 +31,6 @@ use crate::{
     query::Query,
     rows::name_of,
     service::Service,
-    session::Session,
 };
 
 /// The longest pause between two attempts to take over the lease of another process.
@@ -40,29 +38,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The first of these pauses; each is twice as long as the one before, up to the longest.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
-
-/// The leases of this opening of the database, by the name of the thread; without a token while they are acquired.
-#[derive(Default)]
-pub(crate) struct Held(Mutex<HashMap<ThreadId, Option<i64>>>);
-
-impl Held {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ThreadId, Option<i64>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the token with which a thread, or one of a subgraph, is written; `None` if this process has no lease.
-    pub(crate) fn token(&self, thread: &ThreadId) -> Option<i64> {
-        let held = self.lock();
-        match thread.is_child() {
-            true => held.get(&thread.root()).copied().flatten(),
-            false => held.get(thread).copied().flatten(),
-        }
-    }
-
-    fn tokens(&self) -> Vec<i64> {
-        self.lock().values().copied().flatten().collect()
-    }
-}
 
 /// The lease of a thread. Released when dropped.
 pub(crate) struct LeaseGuard {
@@ -196,42 +171,3 @@ async fn extend(database: &Database, tokens: &Vec<i64>) -> Result<(), Failed> {
     query.rows(session.client()).await?;
     Ok(())
 }
-
-/// The check of a write that its owner still has the lease. The row stays locked until the end of the transaction, so that no other process
-/// takes the lease over before.
-pub(crate) struct Fence {
-    root: ThreadId,
-    token: i64,
-}
-
-impl Fence {
-    /// Returns the check for a write to a thread; `None` if this process has no lease of it. It is taken when the write is requested:
-    /// later, the lease may be released, or be that of another run.
-    pub(crate) fn of(database: &Database, thread: &ThreadId) -> Option<Self> {
-        database.held.token(thread).map(|token| Self { root: thread.root(), token })
-    }
-
-    /// Appends a common table expression `fence` with a row if the lease is valid.
-    pub(crate) fn define<'a>(&'a self, query: &mut Query<'a>, name: &'a (dyn ToSql + Sync)) {
-        query.sql("fence AS MATERIALIZED (").sql(LEASED).bytes(name).sql(") AND token = ").int(&self.token);
-        query.sql(" FOR KEY SHARE)");
-    }
-
-    /// Returns the name of the leased thread.
-    pub(crate) fn name(&self) -> &[u8] {
-        name_of(&self.root)
-    }
-
-    /// Checks it in the current transaction.
-    pub(crate) async fn check(&self, session: &Session) -> Result<(), Failed> {
-        let name = self.name();
-        let mut query = Query::new();
-        query.sql(LEASED).bytes(&name).sql(") AND token = ").int(&self.token).sql(" FOR KEY SHARE");
-        match query.row(session.client()).await? {
-            Some(_) => Ok(()),
-            None => Err(CheckpointError::LeaseLost { thread: self.root.clone() }.into()),
-        }
-    }
-}
-
-const LEASED: &str = "SELECT 1 FROM leases WHERE hash = sha256(";

@@ -5,6 +5,7 @@
 mod checkpointer;
 mod database;
 mod error;
+mod fence;
 mod follow;
 #[doc(hidden)]
 pub mod internal;
@@ -19,6 +20,7 @@ mod schema;
 mod service;
 mod session;
 mod store;
+mod tls;
 mod whole;
 mod write;
 

@@ -10,7 +10,7 @@ use tokio_postgres::{
     config::{Host, SslMode},
 };
 
-use crate::{PostgresOptions, error};
+use crate::PostgresOptions;
 
 /// The time after which a connection without any sign of its server is closed, where the platform supports it.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -31,16 +31,14 @@ impl Location {
     pub(crate) fn parse(options: &PostgresOptions) -> Result<(Self, Config), CheckpointError> {
         let url = options.url();
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(error::wrong_url("it does not begin with `postgres://`"));
+            return Err(wrong_url("it does not begin with `postgres://`"));
         }
         // The cause could quote a part of the password.
         let mut config: Config = url.parse().map_err(|_| {
-            error::wrong_url(
-                "it is not valid; write special characters of the user and password as `%` codes",
-            )
+            wrong_url("it is not valid; write special characters of the user and password as `%` codes")
         })?;
         if !options.has_plain_schema() {
-            return Err(error::wrong_schema(&options.schema));
+            return Err(wrong_schema(&options.schema));
         }
         let named = |host: &Host| match host {
             Host::Tcp(name) => name.clone(),
@@ -49,10 +47,10 @@ impl Location {
         };
         let mut hosts: Vec<String> = config.get_hosts().iter().map(named).collect();
         if hosts.iter().any(|host| host.contains('@')) {
-            return Err(error::wrong_url("its password has an `@`; write it as `%40`"));
+            return Err(wrong_url("its password has an `@`; write it as `%40`"));
         }
         if hosts.is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(error::wrong_url("it names no server"));
+            return Err(wrong_url("it names no server"));
         }
         if hosts.is_empty() {
             hosts = config.get_hostaddrs().iter().map(ToString::to_string).collect();
@@ -90,6 +88,17 @@ impl fmt::Display for Location {
         write!(f, "postgres://{}/{}", self.server, self.database.as_deref().unwrap_or_default())?;
         if self.schema != "superstep" { write!(f, ", schema {}", self.schema) } else { Ok(()) }
     }
+}
+
+fn wrong_url(why: &str) -> CheckpointError {
+    CheckpointError::Storage { what: format!("invalid URL of a PostgreSQL database: {why}"), source: None }
+}
+
+fn wrong_schema(schema: &str) -> CheckpointError {
+    let what = format!(
+        "invalid schema name `{schema}`: use lower-case letters, digits and `_`, at most 63, and no `pg_` at the beginning"
+    );
+    CheckpointError::Storage { what, source: None }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::{
     database::{Database, repeated},
     error,
     error::Failed,
-    leases::Fence,
+    fence::Fence,
     query::{Query, run_all},
     read::{LOST_PARENT, Reader, meta_of, under},
     rows::{CHECKPOINT, CheckpointRow, StoredRow, ThreadRow, column_of, id_of, name_of, task_sum},
