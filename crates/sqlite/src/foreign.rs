@@ -11,7 +11,11 @@ use std::{
 use rusqlite::{Connection, config::DbConfig};
 use superstep_checkpoint::CheckpointError;
 
-use crate::{SCHEMA, checksum, error, location::Location, schema::SCHEMA_1, store::SCHEMAS};
+use crate::{
+    SCHEMA, checksum, error,
+    location::Location,
+    schema::{SCHEMA_1, SCHEMAS},
+};
 
 /// An object of a schema: its kind, its table and its definition, without comments and layout.
 type Object = (String, String, Option<String>);

@@ -24,6 +24,6 @@ mod write;
 use superstep_checkpoint::internal::stored;
 
 pub use options::{SqliteOptions, Synchronous};
-pub use schema::SCHEMA;
+pub use schema::{SCHEMA, STORE_SCHEMA};
 pub use sqlite::SqliteCheckpointer;
-pub use store::{STORE_SCHEMA, SqliteStore};
+pub use store::SqliteStore;

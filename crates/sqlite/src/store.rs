@@ -22,9 +22,6 @@ use tokio::{runtime::Handle, sync::Mutex};
 use crate::{SqliteOptions, database::Database, error, location::Location, open};
 use items::Items;
 
-pub(crate) use tables::SCHEMAS;
-pub use tables::STORE_SCHEMA;
-
 /// The maximum number of operations, and of bytes of their values, for execution on the caller's thread.
 const FEW: usize = 8;
 const SMALL: usize = 64 * 1024;

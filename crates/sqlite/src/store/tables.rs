@@ -3,23 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use superstep_checkpoint::{CheckpointError, store::StoreError};
 
-use crate::{error, location::Location};
-
-/// The tables of a store, as SQL.
-///
-/// A promise: databases that this version wrote can be read by later ones.
-pub const STORE_SCHEMA: &str = concat!(
-    include_str!("schema_1.sql"),
-    "\n",
-    include_str!("schema_2.sql"),
-    "\n",
-    include_str!("schema_3.sql")
-);
-
-/// The statements that create each schema from the one before. They are never changed; a new schema is a new
-/// entry.
-pub(crate) const SCHEMAS: [&str; 3] =
-    [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
+use crate::{error, location::Location, schema::SCHEMAS};
 
 /// The name of the schema in `parts`.
 const PART: &str = "store";
