@@ -9,7 +9,6 @@ mod size;
 use std::{
     borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
 };
 
 use serde::{Serialize, de::DeserializeOwned, ser::Error as _};
@@ -20,7 +19,7 @@ use self::{
     size::Size,
 };
 use crate::{
-    Channel, ChannelValue, Panicked, RawJson, Snapshot, State, StoredUpdate, WriteError,
+    Channel, ChannelValue, Panicked, RawJson, State, StoredUpdate, WriteError,
     fingerprint::{exact, exact_of},
     stored_update::{keys, versions},
 };
@@ -75,20 +74,6 @@ pub fn encode<S: State>(
     };
     let write = |json: &mut Vec<u8>| write(state, update, json).map_err(unencoded);
     StoredUpdate::write(state.channels(), state.written(update), scratch, write)
-}
-
-/// Returns an update in its typed form. `schema` is any state of the graph. Debug builds check that it can be stored as JSON.
-pub fn keep<S: State>(
-    state: &S,
-    schema: &Arc<S>,
-    update: &S::Update,
-    scratch: &mut Vec<u8>,
-) -> Result<StoredUpdate, Unencoded> {
-    state.check(update).map_err(Unencoded::Write)?;
-    if cfg!(debug_assertions) {
-        encode(state, update, scratch)?;
-    }
-    Ok(StoredUpdate::typed(state.stored(update).into_owned(), schema))
 }
 
 /// Appends the JSON form of an update.
@@ -228,23 +213,6 @@ pub fn snapshot_bytes<S: State>(state: &S) -> Option<usize> {
         matches!(unpanicked("Serialize", sized), Ok(Ok(((), false)))).then_some(bytes)
     });
     sizes.sum()
-}
-
-/// Returns a snapshot in its typed form. Debug builds check that it can be stored as JSON.
-///
-/// # Errors
-/// Those of [`snapshot`], in debug builds.
-pub fn keep_snapshot<S: State>(state: &S) -> Result<Snapshot, UnencodedChannel> {
-    if cfg!(debug_assertions) {
-        snapshot(state)?;
-    }
-    let mut state = state.clone();
-    if state.channels().iter().any(|channel| channel.untracked) {
-        let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
-        let stored = stored.map(|(position, _)| position).collect();
-        state.retain(stored);
-    }
-    Ok(Snapshot::typed(state))
 }
 
 /// Returns the first stored channel with different values in two states.

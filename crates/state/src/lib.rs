@@ -22,6 +22,7 @@ mod schema_evolution;
 mod snapshot;
 mod state;
 mod stored_update;
+mod typed_update;
 mod update_chain;
 mod view;
 
@@ -74,8 +75,9 @@ pub mod internal {
         #[cfg(debug_assertions)]
         pub use crate::encode::differing;
         pub use crate::encode::{
-            READABLE, check_depth, encode, is_deeper, keep, keep_snapshot, read_back, snapshot,
-            snapshot_bytes, to_string, to_value, to_value_of,
+            READABLE, check_depth, encode, is_deeper, read_back, snapshot, snapshot_bytes, to_string,
+            to_value, to_value_of,
         };
+        pub use crate::{snapshot::keep_snapshot, typed_update::keep};
     }
 }

@@ -25,6 +25,7 @@ use crate::{
         keys::{self, CLEAR, KEPT, VERSIONS},
         split_versions, unknown_entry,
     },
+    typed_update,
 };
 
 type Cause = Box<dyn Error + Send + Sync>;
@@ -212,7 +213,7 @@ impl<S: State> ThreadDecoder<S> {
 
     /// Reads an update, and the part of it that the state does not know.
     fn read(&self, stored: &StoredUpdate) -> Result<(S::Update, StoredEntries), Unreadable> {
-        if let Some(update) = stored.get(&self.state) {
+        if let Some(update) = typed_update::get(stored, &self.state) {
             return Ok((update.clone(), StoredEntries::default()));
         }
         let json = stored.json()?;

@@ -34,11 +34,6 @@ impl<S: State> AnyState for TypedState<S> {
 }
 
 impl Snapshot {
-    /// Creates the typed form.
-    pub(crate) fn typed<S: State>(state: S) -> Self {
-        Self(Form::Typed(Arc::new(TypedState(state))))
-    }
-
     /// Returns the value of every channel as JSON.
     ///
     /// # Errors
@@ -64,6 +59,23 @@ impl Snapshot {
         let TypedState(typed) = (&**typed as &dyn Any).downcast_ref::<TypedState<S>>()?;
         std::ptr::eq(typed.channels(), state.channels()).then_some(typed)
     }
+}
+
+/// Returns a snapshot in its typed form. Debug builds check that it can be stored as JSON.
+///
+/// # Errors
+/// Those of [`encode::snapshot`], in debug builds.
+pub fn keep_snapshot<S: State>(state: &S) -> Result<Snapshot, UnencodedChannel> {
+    if cfg!(debug_assertions) {
+        encode::snapshot(state)?;
+    }
+    let mut state = state.clone();
+    if state.channels().iter().any(|channel| channel.untracked) {
+        let stored = state.channels().iter().enumerate().filter(|(_, channel)| !channel.untracked);
+        let stored = stored.map(|(position, _)| position).collect();
+        state.retain(stored);
+    }
+    Ok(Snapshot(Form::Typed(Arc::new(TypedState(state)))))
 }
 
 impl From<Vec<ChannelValue>> for Snapshot {

@@ -18,10 +18,7 @@ use serde_json::{
 };
 use superstep_engine::ChannelSet;
 
-use crate::{
-    Channel, ChannelValue, RawJson, State,
-    encode::{self, Unencoded, UnencodedChannel},
-};
+use crate::{Channel, ChannelValue, RawJson};
 
 /// The entries of a stored update, or of a snapshot, that are not channels.
 pub mod keys {
@@ -61,28 +58,9 @@ enum Form {
 }
 
 /// An update whose type only its readers know.
-trait AnyUpdate: Any + Send + Sync {
+pub(crate) trait AnyUpdate: Any + Send + Sync {
+    /// Returns its JSON form.
     fn encode(&self) -> serde_json::Result<StoredUpdate>;
-}
-
-struct TypedUpdate<S: State> {
-    update: S::Update,
-    /// Any state with the channels of the update.
-    schema: Arc<S>,
-}
-
-impl<S: State> AnyUpdate for TypedUpdate<S> {
-    fn encode(&self) -> serde_json::Result<StoredUpdate> {
-        let encoded = encode::encode(&*self.schema, &self.update, &mut Vec::new());
-        encoded.map_err(|refused| match refused {
-            // It was checked when it was made.
-            Unencoded::Write(error) => serde_json::Error::custom(format!("{error:?}")),
-            Unencoded::Json { channel: Some(channel), source } => {
-                UnencodedChannel { channel, source }.into_error()
-            }
-            Unencoded::Json { channel: None, source } => source,
-        })
-    }
 }
 
 /// The recorded inputs of a task, added to its update.
@@ -113,15 +91,8 @@ impl StoredUpdate {
         Self(Form::Json(RawJson::written(json)))
     }
 
-    /// Creates the typed form of an update, without its writes to untracked channels.
-    pub(crate) fn typed<S: State>(mut update: S::Update, schema: &Arc<S>) -> Self {
-        let channels = schema.channels();
-        let is_stored = |position: &usize| !channels[*position].untracked;
-        let written = schema.written(&update);
-        if !written.iter().all(|position| is_stored(&position)) {
-            schema.restrict(&mut update, written.iter().filter(is_stored).collect());
-        }
-        let update = Arc::new(TypedUpdate { update, schema: schema.clone() });
+    /// Creates the typed form of an update.
+    pub(crate) fn typed(update: Arc<dyn AnyUpdate>) -> Self {
         Self(Form::Typed { update, recorded: None })
     }
 
@@ -177,11 +148,12 @@ impl StoredUpdate {
         }
     }
 
-    /// Returns the typed update, if it is one for the channels of this state.
-    pub(crate) fn get<S: State>(&self, state: &S) -> Option<&S::Update> {
-        let Form::Typed { update, .. } = &self.0 else { return None };
-        let typed = (&**update as &dyn Any).downcast_ref::<TypedUpdate<S>>()?;
-        std::ptr::eq(typed.schema.channels(), state.channels()).then_some(&typed.update)
+    /// Returns the typed form.
+    pub(crate) fn as_typed(&self) -> Option<&dyn Any> {
+        match &self.0 {
+            Form::Typed { update, .. } => Some(&**update),
+            Form::Json(_) => None,
+        }
     }
 
     /// Adds the recorded inputs of the task that made it.
