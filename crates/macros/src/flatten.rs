@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Error, Field, Result, Type, spanned::Spanned};
 
-use crate::{channel::FieldOptions, home::Root};
+use crate::{home::Root, options::FieldOptions};
 
 /// One flattened state.
 pub(crate) struct Flat {

@@ -6,6 +6,7 @@ mod channel;
 mod flatten;
 mod guide;
 mod home;
+mod options;
 mod route;
 mod state;
 mod tool;

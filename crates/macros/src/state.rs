@@ -8,9 +8,10 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::{Data, DeriveInput, Error, Field, Fields, Ident, LitStr, Result, Type, Visibility, ext::IdentExt};
 
 use crate::{
-    channel::{self, Channel, FieldOptions},
+    channel::{self, Channel},
     flatten::{self, Flat},
     home::Root,
+    options::FieldOptions,
 };
 
 /// Generates the update type and implements `State` and `Update`.
