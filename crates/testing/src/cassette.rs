@@ -30,7 +30,7 @@ use self::{
     tape::{Exchange, Recorded, Reply, read},
 };
 use crate::{
-    expect::{difference, end},
+    expectations::{difference, end},
     loopback::Loopback,
     wire::receive,
 };

@@ -9,20 +9,18 @@
 //!
 //! Start at [`Expect`].
 
-mod request;
-mod shown;
-
 use std::{
-    collections::VecDeque,
     panic::Location,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
 };
 
 use serde_json::Value;
 
-pub(crate) use self::{request::Wanted, shown::difference};
-use crate::script::{Answer, Progress, calls, txt};
+use crate::{
+    expectations::{Wanted, end},
+    progress::Progress,
+    script::{Answer, calls, txt},
+};
 
 /// The test's half of a scripted model: see [`ScriptedModel::pair`](crate::scripted::ScriptedModel::pair) and
 /// [`WireServer::pair`](crate::wire::WireServer::pair).
@@ -115,16 +113,6 @@ impl Drop for Expect {
     }
 }
 
-/// Panics with the text of an unmet expectation; prints it if the thread panics already, which may be its consequence.
-#[expect(clippy::print_stderr, reason = "a failing test shows it")]
-pub(crate) fn end(checked: Result<(), String>) {
-    match checked {
-        Ok(()) => {}
-        Err(text) if thread::panicking() => eprintln!("{text}"),
-        Err(text) => panic!("{text}"),
-    }
-}
-
 /// An expected call. A reply completes it; without one it is not expected.
 #[derive(Debug)]
 #[must_use = "a reply completes an expected call"]
@@ -192,89 +180,5 @@ impl Expected<'_> {
     /// Replies with any answer: a slow or broken stream, an HTTP status.
     pub fn reply(self, answer: Answer) {
         self.expect.progress().expect(self.wanted, answer);
-    }
-}
-
-/// The expected calls that were not made yet, and the first failure.
-#[derive(Debug, Default)]
-pub(crate) struct Expectations {
-    /// `None` if the script has no expectations.
-    open: Option<VecDeque<Wanted>>,
-    /// The number of calls so far.
-    calls: usize,
-    /// The number of ids of tool calls so far.
-    ids: usize,
-    last: Value,
-    failure: Option<String>,
-}
-
-impl Expectations {
-    /// Creates an empty list, which expects no call.
-    pub(crate) fn none() -> Self {
-        Self { open: Some(VecDeque::new()), ..Self::default() }
-    }
-
-    /// Returns `true` if calls are compared with expectations.
-    pub(crate) fn are_on(&self) -> bool {
-        self.open.is_some()
-    }
-
-    pub(crate) fn push(&mut self, wanted: Wanted) {
-        self.open.get_or_insert_default().push_back(wanted);
-    }
-
-    pub(crate) fn call_ids(&mut self, count: usize) -> Vec<String> {
-        let first = self.ids + 1;
-        self.ids += count;
-        (first..).take(count).map(|id| format!("call_{id}")).collect()
-    }
-
-    /// Compares a call with the next expected one, and takes that if it matches.
-    ///
-    /// # Errors
-    /// The first failure of all calls.
-    pub(crate) fn meet(&mut self, body: &Value) -> Result<(), String> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        self.calls += 1;
-        self.last = body.clone();
-        if let Some(failure) = &self.failure {
-            return Err(failure.clone());
-        }
-        let differs = match open.front() {
-            Some(wanted) => wanted.compare(body).err().map(|text| {
-                format!("model call {} does not match what {} expects\n{text}", self.calls, wanted.place())
-            }),
-            None => Some(format!("model call {} is not expected\n", self.calls)),
-        };
-        match differs {
-            None => drop(open.pop_front()),
-            Some(text) => self.failure = Some(format!("{text}{}", shown::conversation(body))),
-        }
-        self.failure.clone().map_or(Ok(()), Err)
-    }
-
-    /// Returns the first failure, or the calls that were not made.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        if let Some(failure) = &self.failure {
-            return Err(failure.clone());
-        }
-        let open: Vec<_> = self.open.iter().flatten().collect();
-        if open.is_empty() {
-            return Ok(());
-        }
-        let mut text = match open.len() {
-            1 => "an expected model call was not made\n".to_owned(),
-            count => format!("{count} expected model calls were not made\n"),
-        };
-        for (call, wanted) in (self.calls + 1..).zip(open) {
-            text.push_str(&format!("  call {call}, of {}: {wanted}\n", wanted.place()));
-        }
-        match self.calls {
-            0 => text.push_str("no call was made\n"),
-            calls => {
-                text.push_str(&format!("call {calls} was the last one\n{}", shown::conversation(&self.last)))
-            }
-        }
-        Err(text)
     }
 }

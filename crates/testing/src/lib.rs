@@ -4,6 +4,7 @@ pub mod cassette;
 mod clock;
 pub mod conformance;
 pub mod expect;
+mod expectations;
 pub mod fixture;
 pub mod hostile;
 #[doc(hidden)]
@@ -11,6 +12,7 @@ pub mod lines;
 mod loopback;
 pub mod mem0;
 mod nodes;
+mod progress;
 pub mod property;
 pub mod provider;
 pub mod replays;

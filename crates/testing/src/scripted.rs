@@ -19,8 +19,9 @@ use tokio::time::Instant;
 pub use self::tool::{ExpectedToolCall, ScriptedTool};
 use crate::{
     expect::Expect,
+    progress::Progress,
     provider::{Refused, Rules},
-    script::{Answer, Piece, Progress, Script},
+    script::{Answer, Piece, Script},
 };
 
 /// Plays a [`Script`]: request k gets the k-th answer, delays run on tokio's clock.

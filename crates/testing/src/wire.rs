@@ -15,8 +15,9 @@ use tokio::{
 use crate::{
     expect::Expect,
     loopback::Loopback,
+    progress::Progress,
     provider::{Refused, Rules},
-    script::{Answer, Piece, Progress, Reads, Script},
+    script::{Answer, Piece, Reads, Script},
 };
 
 /// Plays a [`Script`] as a chat-completions server on a free loopback port, until it is dropped.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use similar::TextDiff;
 
-use super::request::{called, content, is_system, messages};
+use super::body::{called, content, is_system, messages};
 
 /// The number of characters of a message that are shown.
 const SHOWN: usize = 120;

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use superstep_llm::{Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec};
 
-use crate::expect::{difference, end};
+use crate::expectations::{difference, end};
 
 /// A tool whose calls a test expects, each with its result. It is the test's half; [`tool`](Self::tool) is the agent's.
 ///
