@@ -20,7 +20,7 @@ use super::FileSnapshots;
 use crate::{
     testing,
     workspace::{
-        Workspace, edit::edit_file, files::list_files, read::read_file, search::search_files, store::PREFIX,
+        Workspace, edit::edit_file, files::list_files, read::read_file, root::PREFIX, search::search_files,
         testing::TestWorkspace, write::write_file,
     },
 };

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Entry, FileSnapshots, is_nothing, is_program};
 use crate::workspace::{
-    store::{PREFIX, make_directories},
+    root::PREFIX,
+    store::make_directories,
     walk::{self, GITIGNORE},
 };
 

@@ -1,11 +1,6 @@
 //! `edit_file`: replaces one occurrence of a text in a file, after approval.
 
-use std::{
-    fs::Metadata,
-    io::{self, Read},
-    path::Path,
-    sync::Arc,
-};
+use std::{io, path::Path, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,19 +10,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Workspace,
+    content::{CurrentContent, load},
     journal::EditJournal,
     path,
-    read::binary,
-    root::Found,
-    store::{NOTED_PREFIX, Next, replace},
+    root::{Found, NOTED_PREFIX},
+    store::{Next, replace},
 };
 use crate::{
-    call::{change, check_stop, grouped, is_binary},
+    call::{change, check_stop, grouped},
     folders::locks::keep_names,
     question::changes,
 };
 
-pub(crate) const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Occurrences beyond this number are not counted.
 const MAX_PLACES: usize = 1_000;
 const MAX_PLACES_SHOWN: usize = 10;
@@ -208,36 +202,6 @@ impl Edited {
             format!("edited '{}' at line {line}: {} became {}", found.shown, lines(before), lines(after));
         Ok(Self { found, old, content: edited, said })
     }
-}
-
-/// The current content of a file to be changed.
-pub(crate) struct CurrentContent {
-    pub(crate) text: String,
-    pub(crate) metadata: Metadata,
-}
-
-pub(crate) fn load(workspace: &Workspace, found: &Found) -> Result<CurrentContent, ToolError> {
-    let (file, metadata) = workspace.open_file(found)?;
-    let shown = &found.shown;
-    if metadata.permissions().readonly() {
-        return Err(ToolError::Denied(format!("path '{shown}' is read-only")));
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| ToolError::Failed(format!("path '{shown}' cannot be read: {error}")))?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(ToolError::Failed(format!(
-            "path '{shown}' is larger than {} bytes, too large to edit",
-            grouped(MAX_FILE_BYTES)
-        )));
-    }
-    if is_binary(&bytes) {
-        return Err(binary(found, metadata.len()));
-    }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| ToolError::Failed(format!("path '{shown}' is not UTF-8 text and cannot be edited")))?;
-    Ok(CurrentContent { text, metadata })
 }
 
 /// Returns the offset of `old` if it occurs exactly once; overlapping occurrences count.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use superstep_llm::ToolError;
 use tokio_util::sync::CancellationToken;
 
-use super::store::NOTED_PREFIX;
+use super::root::NOTED_PREFIX;
 use crate::{
     call::{cancelled, grouped},
     folders::locks::{self, PATIENCE, keep_names, patiently},
@@ -159,7 +159,7 @@ mod tests {
     use superstep_llm::{Tool, ToolCx};
 
     use super::*;
-    use crate::workspace::{edit::edit_file_once, store::PREFIX, testing::TestWorkspace};
+    use crate::workspace::{edit::edit_file_once, root::PREFIX, testing::TestWorkspace};
 
     /// Returns an edit that could be made twice: its search text still exists afterwards.
     fn args() -> Value {

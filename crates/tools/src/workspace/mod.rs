@@ -2,6 +2,7 @@
 //!
 //! Start at [`Workspace`].
 
+pub(crate) mod content;
 pub(crate) mod edit;
 pub(crate) mod files;
 pub(crate) mod held;

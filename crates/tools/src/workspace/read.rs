@@ -10,7 +10,7 @@ use serde::Deserialize;
 use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
-use super::{Workspace, made_by, path, root::Found};
+use super::{Workspace, content::binary, made_by, path, root::Found};
 use crate::call::{REPEATABLE, Stoppable, check_stop, grouped, is_binary, look};
 
 const MAX_LINES: i64 = 2_000;
@@ -69,10 +69,6 @@ fn read(workspace: &Workspace, args: &ReadFile, stop: &CancellationToken) -> Res
         return Err(binary(&found, metadata.len()));
     }
     Page::new(offset, limit).fill(&mut reader).map_err(failed)?.finish(&found)
-}
-
-pub(crate) fn binary(found: &Found, len: u64) -> ToolError {
-    ToolError::Failed(format!("path '{}' is a binary file of {} bytes, not text", found.shown, grouped(len)))
 }
 
 /// The lines from `offset` on that fit into one result.

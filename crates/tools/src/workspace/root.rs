@@ -11,10 +11,7 @@ use std::{
 
 use superstep_llm::{Subject, ToolCx, ToolError};
 
-use super::{
-    held::{Folder, Root, is_swapped},
-    store::{NOTED_PREFIX, PREFIX},
-};
+use super::held::{Folder, Root, is_swapped};
 use crate::{
     call::one_line,
     folders::{locks::same_file, thread_folders::leads_elsewhere},
@@ -23,7 +20,15 @@ use crate::{
 /// Names that tools must not access: git's directory and this program's.
 const RESERVED: [&str; 2] = [".git", ".superstep"];
 
-/// Name prefixes of temporary files that are about to replace others; tools must not access these either.
+/// Name prefix of temporary files that are about to replace others. No tool sees them; one left by a killed
+/// process is removed by the next write into its folder.
+pub(crate) const PREFIX: &str = ".superstep-edit-";
+
+/// Name prefix of temporary files that a journal's note refers to. They are removed together with the notes;
+/// edits made without a journal have the other prefix.
+pub(crate) const NOTED_PREFIX: &str = ".superstep-noted-";
+
+/// Name prefixes of temporary files, which tools must not access either.
 const RESERVED_STARTS: [&str; 3] = [PREFIX, NOTED_PREFIX, ".superstep-new-"];
 
 /// The folder under the root that stores tool results too long for the conversation. Tools may read it.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
-use super::{Workspace, made_by, path, read::binary, root::Found, walk::Walk};
+use super::{Workspace, content::binary, made_by, path, root::Found, walk::Walk};
 use crate::call::{REPEATABLE, Stoppable, check_stop, grouped, look};
 
 const MAX_MATCHES: usize = 200;

@@ -12,19 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Workspace,
-    edit::{CurrentContent, load},
+    content::{CurrentContent, load},
     held::{Folder, is_swapped},
-    root::{EditTurn, Found, replaced},
+    root::{EditTurn, Found, PREFIX, replaced},
 };
 use crate::call::check_stop;
-
-/// Name prefix of temporary files that are about to replace others. No tool sees them; one left by a killed
-/// process is removed by the next write into its folder.
-pub(crate) const PREFIX: &str = ".superstep-edit-";
-
-/// Name prefix of temporary files that a journal's note refers to. They are removed together with the notes;
-/// edits made without a journal have the other prefix.
-pub(crate) const NOTED_PREFIX: &str = ".superstep-noted-";
 
 /// Replaces a file by `content` if it is still the one that was read. Permissions are preserved.
 pub(crate) fn replace(

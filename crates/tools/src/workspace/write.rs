@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Workspace,
-    edit::{MAX_FILE_BYTES, lines, load},
+    content::{MAX_FILE_BYTES, load},
+    edit::lines,
     path,
     store::{create, replace},
 };
