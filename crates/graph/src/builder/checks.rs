@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use superstep_engine::{ChannelSet, Endpoint, Level, Lint, TopologyBuilder, WritesSpec};
+use superstep_engine::{Endpoint, Level, Lint, WritesSpec};
 
 use super::state_graph::StateGraph;
 use crate::{State, node::refs::NodeRef};
@@ -43,23 +43,4 @@ impl<S: State> StateGraph<S> {
         let channels = channels.into_iter().map(Into::into).collect();
         self.topology.writes.push(WritesSpec { node, channels, place: Location::caller() });
     }
-}
-
-/// Returns the channels of a state, for the engine.
-pub(super) fn channels<S: State>(state: &S) -> Vec<(String, bool)> {
-    state.channels().iter().map(|channel| (channel.name.to_string(), channel.exclusive)).collect()
-}
-
-/// Returns the declared writes of nodes, as sets.
-pub(super) fn written(topology: &TopologyBuilder) -> Vec<(Endpoint, ChannelSet)> {
-    let position = |name: &String| topology.channels.iter().position(|(channel, _)| channel == name);
-    let mut written: Vec<(Endpoint, ChannelSet)> = Vec::new();
-    for said in &topology.writes {
-        let channels: ChannelSet = said.channels.iter().filter_map(position).collect();
-        match written.iter_mut().find(|(node, _)| *node == said.node) {
-            Some((_, before)) => *before = before.union(channels),
-            None => written.push((said.node, channels)),
-        }
-    }
-    written
 }

@@ -2,6 +2,7 @@
 //!
 //! Start at [`state_graph::StateGraph`].
 
+mod channels;
 pub(crate) mod checks;
 pub(crate) mod discard;
 pub(crate) mod error;

@@ -20,7 +20,7 @@ use superstep_engine::{
 };
 use superstep_state::internal::encode;
 
-use super::{checks, stops::Stops};
+use super::channels;
 use crate::{
     CompileError, CompiledGraph, Cx, NodeOptions, Route, State,
     compiled::{
@@ -60,6 +60,13 @@ pub struct StateGraph<S: State> {
     pub(super) stops: Stops,
     /// The subgraphs, by the position of their declaration.
     pub(super) subgraphs: Vec<(usize, Arc<dyn Subgraph<S>>)>,
+}
+
+/// The stops of every run, by the position of the declaration.
+#[derive(Default)]
+pub(super) struct Stops {
+    pub(super) before: Vec<usize>,
+    pub(super) after: Vec<usize>,
 }
 
 impl<S: State> fmt::Debug for StateGraph<S> {
@@ -331,8 +338,8 @@ impl<S: State> StateGraph<S> {
     /// [`CompileError`] with every problem and its place. [`CompiledGraph::warnings`] has the warnings.
     #[track_caller]
     pub fn compile(mut self) -> Result<CompiledGraph<S>, CompileError> {
-        self.topology.channels = checks::channels(&self.initial);
-        let written = checks::written(&self.topology);
+        self.topology.channels = channels::channels(&self.initial);
+        let written = channels::written(&self.topology);
         for (spec, (_, options)) in self.topology.nodes.iter_mut().zip(&self.nodes) {
             if options.is_none() && spec.subgraph.is_none() {
                 spec.on_cancel = self.defaults.on_cancel;

@@ -7,13 +7,6 @@ use superstep_engine::{Endpoint, Problem, ProblemKind};
 use super::state_graph::StateGraph;
 use crate::{State, node::refs::NodeRef};
 
-/// The stops of every run, by the position of the declaration.
-#[derive(Default)]
-pub(super) struct Stops {
-    pub(super) before: Vec<usize>,
-    pub(super) after: Vec<usize>,
-}
-
 impl<S: State> StateGraph<S> {
     /// Stops every run before this node, in addition to the run's own [`Thread::break_before`](crate::Thread::break_before). A
     /// run that starts there passes it. A stop before an error handler is not possible, because it is never

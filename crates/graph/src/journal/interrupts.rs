@@ -24,7 +24,7 @@ use crate::{
     journal::{
         divergence::Astray,
         interrupts::id::{is_other, marked},
-        task_origin::Origin,
+        task_origin::QuestionContext,
     },
 };
 
@@ -163,14 +163,6 @@ pub(crate) fn answer_key(question: &Question) -> String {
             format!("{}{step}{SEPARATOR}{slot}{SEPARATOR}{key}", called(call))
         }
     }
-}
-
-/// The occasion on which a task asks: its first place, and the thread.
-#[derive(Clone, Copy)]
-pub(crate) struct QuestionContext<'a> {
-    pub(crate) origin: Origin,
-    /// Distinguishes the thread from deleted threads of the same name.
-    pub(crate) nonce: Option<&'a str>,
 }
 
 /// Converts a question of a task to its public form, with the key of its answer.

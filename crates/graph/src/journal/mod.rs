@@ -8,6 +8,7 @@ pub(crate) mod inbox;
 pub(crate) mod interrupts;
 pub(crate) mod memories;
 pub(crate) mod packed;
+pub(crate) mod parent_recorder;
 pub(crate) mod recorder;
 pub(crate) mod replay_cursor;
 pub(crate) mod replay_script;

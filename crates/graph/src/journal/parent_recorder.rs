@@ -7,16 +7,15 @@ use std::sync::Arc;
 use superstep_checkpoint::internal::SEPARATOR;
 use superstep_engine::TaskId;
 
-use crate::{
-    journal::recorder::{Recorded, ReplayMode},
-    node::cx::RunCx,
-};
+use crate::journal::recorder::{Recorded, Recorder, ReplayMode};
 
 /// The recorder of a calling task, for the tasks of a graph without storage. If the caller has no storage
 /// either, it is that of the innermost outer task with storage.
 #[derive(Clone)]
 pub(crate) struct ParentRecorder {
-    pub(crate) run: Arc<RunCx>,
+    pub(crate) recorder: Arc<Recorder>,
+    /// The time of the checkpoint at which the task runs.
+    pub(crate) since_ms: i64,
     pub(crate) task: TaskId,
     /// The tasks between the recording one and the call, outermost first.
     pub(crate) way: Vec<String>,
@@ -27,7 +26,7 @@ impl ParentRecorder {
     /// Creates the recorder for a graph called by `task` of this one.
     pub(crate) fn inside(&self, task: TaskId, key: &str) -> Self {
         let way = self.way.iter().cloned().chain([self.name(task)]).collect();
-        Self { run: self.run.clone(), task: self.task, way, key: key.to_owned() }
+        Self { recorder: self.recorder.clone(), way, key: key.to_owned(), ..*self }
     }
 
     fn name(&self, task: TaskId) -> String {
@@ -52,7 +51,7 @@ impl ParentRecorder {
     }
 
     pub(crate) fn given(&self, task: TaskId, live: bool) -> ReplayMode {
-        match self.run.recorder.given(self.task) {
+        match self.recorder.given(self.task) {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => {
                 match self.find(&recorded, task).map(|recorded| Arc::new(recorded.into())) {
                     Some(recorded) if live => ReplayMode::Live(recorded),
@@ -68,7 +67,7 @@ impl ParentRecorder {
     /// Stores the recorded inputs of a task, also if they are empty, so that they are known.
     pub(crate) fn record_inputs(&self, task: TaskId, learned: Recorded) {
         let name = self.whole_name(task);
-        self.run.recorder.record_inputs(self.task, |above| {
+        self.recorder.record_inputs(self.task, |above| {
             above.add_inner(&name, learned);
         });
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use superstep_checkpoint::{CheckpointMeta, internal::own::ORIGINS};
 
-use crate::{CheckpointId, journal::interrupts::QuestionContext};
+use crate::CheckpointId;
 
 /// The first place of a task, which its key, its questions and the threads of its called graphs are named
 /// after.
@@ -21,6 +21,14 @@ pub(crate) struct Origin {
     /// Its original superstep and slot.
     pub(crate) step: i64,
     pub(crate) slot: u32,
+}
+
+/// The occasion on which a task asks: its first place, and the thread.
+#[derive(Clone, Copy)]
+pub(crate) struct QuestionContext<'a> {
+    pub(crate) origin: Origin,
+    /// Distinguishes the thread from deleted threads of the same name.
+    pub(crate) nonce: Option<&'a str>,
 }
 
 /// The origins of tasks that started at an earlier checkpoint, by slot.

@@ -35,6 +35,7 @@ use crate::{
         effects::EffectLog,
         interrupts::{InterruptQueue, Refusal, WaitReason},
         memories::Memories,
+        parent_recorder::ParentRecorder,
         recorder::{Recorder, ReplayMode, in_effect},
         replay_cursor::ReplayCursor,
         supply::RecordedSupply,
@@ -44,7 +45,6 @@ use crate::{
         commit_barrier::CommitBarrier,
         drain::Drain,
         nested_calls::{Calls, mix},
-        parent_recorder::ParentRecorder,
         spawned_work::Background,
         timeout::Heartbeat,
     },
@@ -103,7 +103,7 @@ pub(crate) struct RunCx {
     pub(crate) effects: EffectLog,
     pub(crate) background: Background,
     /// The recorded inputs of tasks.
-    pub(crate) recorder: Recorder,
+    pub(crate) recorder: Arc<Recorder>,
 }
 
 /// The position of a run among nested runs.

@@ -15,7 +15,6 @@ pub(crate) mod error;
 pub(crate) mod nested_calls;
 pub(crate) mod options;
 pub(crate) mod output;
-pub(crate) mod parent_recorder;
 pub(crate) mod refs;
 pub(crate) mod retries;
 pub(crate) mod route;

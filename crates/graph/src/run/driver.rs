@@ -9,7 +9,7 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64},
     },
     task::Poll,
     time::Duration,
@@ -54,7 +54,8 @@ use crate::{
         timeout::Heartbeat,
     },
     run::{
-        task::{RunTask, TaskEnd, TaskResult, Tasks},
+        task::{RunTask, Tasks},
+        task_result::{TaskEnd, TaskResult},
         thread_writer::{NewCheckpoint, ThreadWriter},
     },
     stream::emitter::{Events, NodeEvents},
@@ -213,7 +214,7 @@ impl<S: State> Driver<S> {
         let (observer, recorder) = observers::of(&scope);
         // A run without storage has no checkpoint with a stored time, but its caller has.
         let since_ms = match &scope.parent {
-            Some(parent) => parent.run.since_ms.load(Ordering::Relaxed),
+            Some(parent) => parent.since_ms,
             None => config.clock.now_ms(),
         };
         // The seed of a nested run is already derived from its caller's.
@@ -238,7 +239,7 @@ impl<S: State> Driver<S> {
             scope,
             calls: Calls::default(),
             memories: Memories::default(),
-            recorder,
+            recorder: Arc::new(recorder),
         };
         let state = (*graph.initial).clone();
         let cx = Arc::new(cx);

@@ -10,8 +10,8 @@ use super::{
 use crate::{
     Answers, Command, Question, RunError, RunOptions, State,
     journal::{
-        interrupts::{PendingQuestion, QuestionContext, into_asking},
-        task_origin::{Origins, with_origins},
+        interrupts::{PendingQuestion, into_asking},
+        task_origin::{Origins, QuestionContext, with_origins},
     },
     node::{output::Goto, routing::Targets},
     run::{

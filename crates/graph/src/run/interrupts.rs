@@ -14,10 +14,10 @@ use crate::{
     changed_question::ChangedQuestion,
     journal::{
         interrupts::{
-            AskedTwice, PendingQuestion, QuestionContext, Refusal, Resolved, StoredAnswer, WaitReason,
-            answer_key, asking_record, call_of, into_asking, into_interrupt, replacing,
+            AskedTwice, PendingQuestion, Refusal, Resolved, StoredAnswer, WaitReason, answer_key,
+            asking_record, call_of, into_asking, into_interrupt, replacing,
         },
-        task_origin::Origin,
+        task_origin::{Origin, QuestionContext},
     },
     run::thread_writer::ThreadWriter,
 };

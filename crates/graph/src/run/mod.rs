@@ -36,5 +36,6 @@ pub(crate) mod stored_cache;
 pub(crate) mod subgraph_lookup;
 pub(crate) mod targets;
 pub(crate) mod task;
+pub(crate) mod task_result;
 pub(crate) mod thread_writer;
 pub(crate) mod trace;

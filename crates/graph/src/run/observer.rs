@@ -12,7 +12,7 @@ use superstep_state::StoredUpdate;
 use super::{
     done::FinishedTask,
     stop::{Refused, Stop},
-    task::TaskResult,
+    task_result::TaskResult,
     thread_writer::NewCheckpoint,
 };
 use crate::{

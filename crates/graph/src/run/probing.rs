@@ -23,7 +23,7 @@ use super::{
     recording::record,
     stop::Stop,
     targets::{items, named},
-    task::TaskResult,
+    task_result::TaskResult,
     thread_writer::NewCheckpoint,
 };
 use crate::{

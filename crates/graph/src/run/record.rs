@@ -19,7 +19,7 @@ use crate::{
         conflicts::set_back_refused,
         restore::RestoredTask,
         targets::named,
-        task::{TaskEnd, TaskResult},
+        task_result::{TaskEnd, TaskResult},
     },
 };
 

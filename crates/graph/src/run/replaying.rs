@@ -33,7 +33,7 @@ use crate::{
         replay_script::{Expected, ExpectedTask},
     },
     node::{cache::Lookup, output::Written, routing::Targets},
-    run::{task::TaskResult, thread_writer::NewCheckpoint},
+    run::{task_result::TaskResult, thread_writer::NewCheckpoint},
 };
 
 /// The observer of a replay.

@@ -12,7 +12,7 @@ use super::{
     observer::{RunObserver, RunView, TaskStart, Wait},
     recording::{add_fingerprints, record},
     stop::Stop,
-    task::TaskResult,
+    task_result::TaskResult,
     thread_writer::NewCheckpoint,
 };
 use crate::{

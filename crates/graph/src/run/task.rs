@@ -24,29 +24,19 @@ use tracing::Span;
 use crate::{
     Cx, NodeError, State,
     compiled::node::CompiledNode,
-    journal::interrupts::WaitReason,
     node::{
         cache::Lookup,
         cx::{RunCx, TaskCx},
         output::Written,
         timeout::Deadlines,
     },
-    run::trace,
+    run::{
+        task_result::{TaskEnd, TaskResult},
+        trace,
+    },
     stream::patience::ConsumerWait,
     timers::{self, NoTimers},
 };
-
-/// The end of a task's attempt.
-pub(crate) struct TaskEnd<S: State> {
-    pub(crate) task: Task,
-    pub(crate) result: TaskResult<S>,
-}
-
-pub(crate) enum TaskResult<S: State> {
-    Finished(Written<S>, Lookup),
-    Failed(NodeError),
-    Interrupted(Vec<WaitReason>),
-}
 
 /// One attempt of a task: its node, its timeouts, its panic.
 pub(crate) struct RunTask<S: State> {

@@ -13,7 +13,7 @@ use superstep_engine::NodeName;
 
 use crate::{
     Question,
-    journal::{interrupts::QuestionContext, task_origin::Origin},
+    journal::task_origin::{Origin, QuestionContext},
 };
 
 /// The character between the place of a question and its hash.

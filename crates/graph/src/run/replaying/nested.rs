@@ -1,5 +1,7 @@
 //! Replaying the graphs that a task calls.
 
+use std::sync::atomic::Ordering;
+
 use futures::{FutureExt as _, future::BoxFuture};
 use serde_json::Value;
 use superstep_checkpoint::Segment;
@@ -8,11 +10,12 @@ use crate::{
     CheckpointId, Cx, NodeError,
     journal::{
         divergence::Astray,
+        parent_recorder::ParentRecorder,
         recorder::{ReplayMode, in_effect},
         replay_cursor::ReplayCursor,
         replay_script,
     },
-    node::{cx::RunScope, parent_recorder::ParentRecorder},
+    node::cx::RunScope,
 };
 
 /// Returns the thread of a called graph that is replayed, and the recorder of its tasks if it has no thread.
@@ -34,7 +37,13 @@ pub(in crate::run) fn recorded_of(
     });
     let parent = || match &run.scope.parent {
         Some(parent) => parent.inside(cx.0.task, key),
-        None => ParentRecorder { run: run.clone(), task: cx.0.task, way: Vec::new(), key: key.to_owned() },
+        None => ParentRecorder {
+            recorder: run.recorder.clone(),
+            since_ms: run.since_ms.load(Ordering::Relaxed),
+            task: cx.0.task,
+            way: Vec::new(),
+            key: key.to_owned(),
+        },
     };
     (cursor, (nowhere && (run.recorder.records || run.recorder.replays)).then(parent))
 }
