@@ -1,5 +1,5 @@
-//! Files that import each other: only a module and its own children may, and those that are listed. Imports of names that the
-//! root of a crate exports are not followed.
+//! Files that import each other: only a module and its own children may. Imports of names that the root of a crate exports are not
+//! followed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,24 +7,6 @@ use std::{
 };
 
 use super::{imports, inline, root, sources};
-
-/// The other circles. The list may only shrink.
-const KNOWN: &[&str] = &[
-    "graph: builder::checks, builder::state_graph, builder::stops",
-    "graph: journal::interrupts, journal::interrupts::id, journal::task_origin",
-    "graph: node::cx, node::parent_recorder",
-    "graph: run::task, run::trace",
-    "macros: channel, flatten",
-    "mcp: connection, notifications, observed_transport, program",
-    "mcp: server, tool",
-    "postgres: database, follow, leases",
-    "postgres: error, location",
-    "sqlite: foreign, open, store",
-    "state: encode, stored_update",
-    "testing: expect, script",
-    "testing: expect::request, expect::shown",
-    "tools: workspace::edit, workspace::journal, workspace::read, workspace::root, workspace::store",
-];
 
 type Module = Vec<String>;
 
@@ -123,8 +105,7 @@ fn no_circle_of_imports_is_wider_than_a_module_and_its_children() {
             found.push(format!("{krate}: {}", names.join(", ")));
         }
     }
-    found.sort();
-    assert_eq!(found, KNOWN, "files import each other in a circle");
+    assert!(found.is_empty(), "files import each other in a circle: {found:#?}");
 }
 
 #[test]
