@@ -7,7 +7,7 @@ use superstep::{
     Answers, MemoryCheckpointer,
     agent::{
         AgentOutcome, Approval, ReactConfig,
-        config::ToolMode,
+        config::{LengthPolicy, ToolMode},
         hooks::{Acting, HookError, Hooks},
     },
     llm::{Message, Request},
@@ -428,4 +428,22 @@ fn a_call_is_approved_after_its_hooks_which_run_once() {
         let said = show::messages(state.messages.iter());
         assert!(said.contains(r#"c1 send{"to":"a"}"#), "the model's words stay: {said}");
     });
+}
+
+#[test]
+fn the_text_of_a_hook_that_repeats_what_came_before_is_discarded() {
+    let loud = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.reasoning.post(|_, answer: Message| {
+            let content = format!("{}!", answer.content);
+            ready(Ok(Some(answer.with(|answer| answer.content = content))))
+        });
+        hooks
+    };
+    let cut = || Answer::stream().end("length").done();
+    let mut scenario = Scenario { hooks: loud, ..Scenario::new([cut(), cut()]) };
+    scenario.config.length = LengthPolicy::Continue { max: 3, prompt: "continue".into() };
+    let ran = scenario.play();
+    // Of the model nothing was streamed; what the hooks wrote is discarded all the same.
+    assert_eq!((ran.messages().as_str(), ran.outcome()), (r#"u:"go", a:"!""#, AgentOutcome::Length));
 }

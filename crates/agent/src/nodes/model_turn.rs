@@ -178,7 +178,7 @@ impl PlannedCall<'_> {
             }
         };
         let requests = asked.sent();
-        let streamed = asked.streamed || progress.has_emitted();
+        let mut streamed = asked.streamed || progress.has_emitted();
         let partial = |asked: &ModelCall| asked.answer.partial();
         let ended = match ended {
             Some(Ok(())) if asked.answer.is_finished() => Some(std::mem::take(&mut asked.answer).finish()),
@@ -191,7 +191,9 @@ impl PlannedCall<'_> {
             Some(Ok(response)) => {
                 let calls = response.message.tool_calls.len();
                 let about = (&*message, requests);
-                match reasoning_hooks::after(deps, read_again.as_ref(), response, about, cx).await {
+                match reasoning_hooks::after(deps, read_again.as_ref(), response, about, &mut streamed, cx)
+                    .await
+                {
                     Ok(response) => End::Answered(StoredResponse::new(response, calls)),
                     Err(failure) => End::Unheard { failure, calls },
                 }

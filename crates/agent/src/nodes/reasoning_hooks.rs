@@ -22,12 +22,13 @@ pub(super) async fn before(deps: &AgentDeps, request: Request, cx: &Cx) -> Resul
     }
 }
 
-/// Runs the hooks on the response. If they change it, the streamed text is discarded.
+/// Runs the hooks on the response. If they change it, the streamed text is discarded and theirs is streamed.
 pub(super) async fn after(
     deps: &AgentDeps,
     request: Option<&Request>,
     mut response: Response,
     (id, attempt): (&str, u32),
+    streamed: &mut bool,
     cx: &Cx,
 ) -> Result<Response, HookFailure> {
     let (Some(request), hooks) = (request, &deps.hooks.reasoning) else { return Ok(response) };
@@ -41,6 +42,7 @@ pub(super) async fn after(
     }
     emit(cx, || AgentEvent::AttemptDiscarded { attempt });
     cx.discard_message(id);
+    *streamed = !(hooked.content.is_empty() && hooked.reasoning.is_empty());
     for (text, reasoning) in [("", &*hooked.reasoning), (&*hooked.content, "")] {
         if !(text.is_empty() && reasoning.is_empty()) {
             emit(cx, || AgentEvent::LlmToken { token: text.into(), reasoning_token: reasoning.into() });
