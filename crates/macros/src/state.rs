@@ -1,17 +1,18 @@
 //! `#[derive(State)]`.
 
 mod differing;
+mod input;
 mod schema;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
-use syn::{Data, DeriveInput, Error, Field, Fields, Ident, LitStr, Result, Type, Visibility, ext::IdentExt};
+use syn::{DeriveInput, Ident, LitStr, Result, Type, ext::IdentExt};
 
+use self::input::{Input, Parts, parse};
 use crate::{
-    channel::{self, Channel},
+    channel::Channel,
     flatten::{self, Flat},
     home::Root,
-    options::FieldOptions,
 };
 
 /// Generates the update type and implements `State` and `Update`.
@@ -34,70 +35,6 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let made: TokenStream = made.collect();
     let flattens = state.flattens(&code);
     Ok(quote!(#made #capacity #fitting #impl_state #impl_update #update #builders #flattens))
-}
-
-/// The derive's input: a struct that is a state.
-struct Input {
-    vis: Visibility,
-    ident: Ident,
-    update: Ident,
-}
-
-/// The fields of a state.
-#[derive(Default)]
-struct Parts {
-    channels: Vec<Channel>,
-    /// The number of channels that precede each of them: a number of fields, and the channels of these
-    /// states.
-    positions: Vec<(usize, Vec<Type>)>,
-    flats: Vec<Flat>,
-}
-
-impl Parts {
-    fn add(&mut self, state: &Ident, field: Field) -> Result<()> {
-        let said = FieldOptions::parse(&field.attrs)?;
-        if said.flatten {
-            self.flats.push(Flat::parse(field, &said, self.channels.len(), &self.flats)?);
-        } else {
-            let flats = self.flats.iter().map(|flat| flat.ty.clone()).collect();
-            self.positions.push((self.channels.len(), flats));
-            self.channels.push(Channel::parse(state, field, said)?);
-        }
-        Ok(())
-    }
-}
-
-fn parse(input: DeriveInput) -> Result<(Input, Parts)> {
-    let DeriveInput { attrs, vis, ident, generics, data, .. } = input;
-    let Data::Struct(data) = data else {
-        return Err(Error::new_spanned(ident, "a state is a struct whose named fields are its channels"));
-    };
-    let Fields::Named(fields) = data.fields else {
-        return Err(Error::new_spanned(
-            ident,
-            "a state has named fields: checkpoints refer to channels by name",
-        ));
-    };
-    let mut problems = Vec::new();
-    if !generics.params.is_empty() {
-        let message =
-            "a state cannot be generic, because it has one update type and one stored form; name the types";
-        problems.push(Error::new_spanned(&generics, message));
-    }
-    if let Some(attribute) = attrs.iter().find(|attribute| attribute.path().is_ident("channel")) {
-        problems.push(Error::new_spanned(attribute, "`#[channel(..)]` belongs to a field, not to the state"));
-    }
-    let mut parts = Parts::default();
-    for field in fields.named {
-        problems.extend(parts.add(&ident, field).err());
-    }
-    problems.extend(channel::same_methods(&parts.channels, &parts.flats));
-    problems.extend(channel::same_names(&parts.channels));
-    if let Some(problem) = problems.into_iter().reduce(crate::combine) {
-        return Err(problem);
-    }
-    let update = format_ident!("{}Update", ident.unraw(), span = ident.span());
-    Ok((Input { vis, ident, update }, parts))
 }
 
 /// Code about the channels that is used more than once: a column for each kind, a row for each channel.
