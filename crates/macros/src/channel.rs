@@ -146,7 +146,7 @@ impl Channel {
             _ => &self.ty,
         };
         match &self.rule {
-            rule if rule.is_list() && !is_one_of(&self.ty, &["String"]) => {
+            rule if rule.is_list() && !is_one_of(&self.ty, &["String"]) || self.is_replaced_list() => {
                 let item = match only_argument(&self.ty).filter(|item| is_number(item)) {
                     Some(number) => quote!(Item = #number),
                     None => quote!(Item: ::core::convert::Into<<#write as ::core::iter::IntoIterator>::Item>),
@@ -170,6 +170,15 @@ impl Channel {
             },
             _ => (quote!(impl ::core::convert::Into<#write>), into),
         }
+    }
+
+    /// Returns whether a write is a list that replaces the value. Bytes are none: they are written as a text or a slice.
+    fn is_replaced_list(&self) -> bool {
+        const LISTS: [&str; 4] = ["Vec", "VecDeque", "BTreeSet", "HashSet"];
+        let replaces = matches!(&self.rule, Rule::BuiltIn { exclusive: true, .. });
+        replaces
+            && is_one_of(&self.ty, &LISTS)
+            && only_argument(&self.ty).is_some_and(|item| !is_one_of(item, &["u8"]))
     }
 
     /// Returns the default value of its type.
