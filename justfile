@@ -107,7 +107,7 @@ fuzz target minutes="10":
 
 # Builds every crate from its own tarball, as a registry would hand it out.
 package:
-    cargo package --workspace --allow-dirty
+    bash .ci/package
 
 # Each feature alone, none, and all; needs `cargo install cargo-hack`.
 features:
@@ -116,10 +116,6 @@ features:
 # Also all pairs of features, which takes long.
 feature-pairs:
     cargo hack check --workspace --feature-powerset --depth 2 --no-dev-deps
-
-# The oldest versions that the manifests allow; needs `cargo install cargo-hack cargo-minimal-versions` and a nightly toolchain.
-minimal-versions:
-    cargo minimal-versions check --workspace --all-features --direct
 
 # The oldest compiler that the manifest states; needs `rustup toolchain install 1.91.0`.
 msrv:

@@ -1,6 +1,10 @@
 //! Each crate can be published: its tarball has all that it needs, and its manifest all that a registry shows.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Component, Path, PathBuf},
+};
 
 use super::{metadata, root, sources};
 
@@ -42,6 +46,37 @@ fn every_included_file_is_in_the_tarball_of_its_crate() {
         }
     }
     assert!(checked > 10, "the files are found: {checked}");
+}
+
+/// The compiler's `-Z direct-minimal-versions` would choose these, so that every build tests them.
+#[test]
+fn the_versions_of_the_lock_file_are_the_oldest_that_the_manifests_allow() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let locked: BTreeSet<_> = (lock.split("[[package]]").skip(1))
+        .map(|package| {
+            let value =
+                |key: &str| package.lines().find_map(|line| line.strip_prefix(key)?.strip_suffix('"'));
+            (
+                value("name = \"").unwrap(),
+                value("version = \"").unwrap().split('+').next().unwrap().to_owned(),
+            )
+        })
+        .collect();
+    let mut newer = BTreeSet::new();
+    for package in metadata().workspace_packages() {
+        for dependency in package.dependencies.iter().filter(|it| it.path.is_none()) {
+            let oldest = dependency.req.comparators.first().expect("a version is stated");
+            let [minor, patch] = [oldest.minor, oldest.patch].map(Option::unwrap_or_default);
+            let oldest = format!("{}.{minor}.{patch}", oldest.major);
+            if !locked.contains(&(dependency.name.as_str(), oldest.clone())) {
+                newer.insert(format!("{} {oldest}", dependency.name));
+            }
+        }
+    }
+    assert!(
+        newer.is_empty(),
+        "the lock file has other versions than {newer:#?}; state those in the manifests"
+    );
 }
 
 /// Returns the path without `..`, as the compiler of a tarball finds it: links are files there.
