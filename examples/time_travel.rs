@@ -36,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let before = tale.history().pending("a time").checkpoints().await?;
     let before = before.first().ok_or("no such checkpoint")?.id;
 
-    tale.clone().at(before).update_as("upon", Tale::update().words(["the sea,"])).await?;
+    tale.at(before).update_as("upon", Tale::update().words(["the sea,"])).await?;
     let end = tale.resume().await?;
     println!("{:?}", end.state.words);
     assert_eq!(end.state.words, ["once", "upon", "the sea,", "a time"].map(str::to_owned));

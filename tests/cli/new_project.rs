@@ -200,7 +200,7 @@ async fn the_stored_thread_is_that_of_the_commands_in_the_readme() {
     let thread = graph.thread("chairs").clock(Arc::new(Noon));
     let input = expenses::Claim::update().purpose("chairs").euros(240_u32);
     assert_eq!(thread.run(input).await.unwrap().status, Status::Interrupted);
-    let end = thread.clone().answer("approve", true).resume().await.unwrap();
+    let end = thread.answer("approve", true).resume().await.unwrap();
     assert_eq!(end.state.receipt.as_deref(), Some("receipt for 240 €"));
     let text = thread.export().await.unwrap();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("template/threads/chairs.thread.jsonl");

@@ -72,7 +72,9 @@ async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Repl
     assert_eq!((kit.n("send"), kit.n("echo")), (0, 1));
     drop(agent);
     let (agent, model) = program(&sending(), kit, backend, vec![txt("ok")]);
-    let reply = agent.thread("t").answer("c1", approval).resume().await.unwrap();
+    let thread = agent.thread("t");
+    let reply = thread.answer("c1", approval).resume().await.unwrap();
+    assert!(!thread.state().await.unwrap().values.messages.is_empty());
     if reply.outcome == Some(AgentOutcome::Completed) {
         model.check().unwrap();
         assert_eq!((reply.final_reply.as_str(), kit.n("echo")), ("ok", 1));

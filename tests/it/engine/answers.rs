@@ -303,7 +303,7 @@ on_every_store! {
         failed(make().thread("t").answer(&old, "X").resume().await);
         // The handle of the fork's head, twice.
         let here = make().thread("t").at(fork.checkpoint.unwrap());
-        let second = here.clone().answer(&id, "C").resume().await.unwrap();
+        let second = here.answer(&id, "C").resume().await.unwrap();
         assert_eq!(second.interrupts[0].key, "b");
         let answered = here.answer(&second.interrupts[0].id, "D");
         let end = answered.resume().await.unwrap();

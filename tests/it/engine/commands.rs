@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use superstep::{
     Command, CompileError, Cx, END, NodeRef, Route, RunError, START, State, StateGraph, Status, WorkerRef,
-    error::{EngineError, NoRoute},
-    topology::ProblemKind,
+    error::EngineError, topology::ProblemKind,
 };
 
 use crate::support::{
@@ -143,7 +142,7 @@ async fn a_node_may_send_and_go_nowhere() {
     let w = graph.add_worker("w", async |item: String, _: Plain, _: Cx| say(&item));
     let p = graph.add_routing_node_with("p", w, async |w: WorkerRef<String>, state: Plain, _: Cx| {
         let words = state.log.iter().filter(|word| word.len() > 1).cloned();
-        words.fold(Command::<Plain, NoRoute>::new(), |command, word| command.send(w, word))
+        words.fold(Command::<Plain>::without_routes(), |command, word| command.send(w, word))
     });
     graph.add_edge(START, p);
     graph.add_sends(p, w);
@@ -189,7 +188,7 @@ async fn a_worker_of_another_graph_cannot_be_sent_to() {
     let stranger = other.add_worker("w", async |_: i64, _: Plain, _: Cx| ());
     let mut graph = StateGraph::<Plain>::new("g");
     let p = graph.add_routing_node("p", move |_: Plain, _: Cx| async move {
-        Command::<_, NoRoute>::new().send(stranger, 1)
+        Command::without_routes().send(stranger, 1)
     });
     graph.add_edge(START, p);
     let error = failed(graph.compile().unwrap().run(Plain::update()).await);
@@ -205,7 +204,7 @@ async fn an_item_without_json_form_fails_its_node() {
     let mut graph = StateGraph::<Plain>::new("g");
     let w = graph.add_worker("w", async |_: std::collections::BTreeMap<(u8, u8), u8>, _: Plain, _: Cx| ());
     let p = graph.add_routing_node("p", move |_: Plain, _: Cx| async move {
-        Command::<_, NoRoute>::new().send(w, [((1, 2), 3)].into())
+        Command::without_routes().send(w, [((1, 2), 3)].into())
     });
     graph.add_edge(START, p);
     graph.add_sends(p, w);

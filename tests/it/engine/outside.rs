@@ -2,7 +2,7 @@
 
 use superstep::{
     Answers, Command, CompiledGraph, Cx, END, NodeError, NodeOptions, RunError, START, State, StateGraph,
-    Status, StreamMode, error::NoRoute,
+    Status, StreamMode,
 };
 
 use crate::support::{
@@ -206,7 +206,7 @@ on_every_store! {
                 .map_err(NodeError::new)
             });
             let p = graph.add_routing_node("p", move |_: Plain, _: Cx| async move {
-                [1, 2, 3].into_iter().fold(Command::<_, NoRoute>::new(), |command, item| command.send(w, item))
+                [1, 2, 3].into_iter().fold(Command::without_routes(), |command, item| command.send(w, item))
             });
             let b = sayer(&mut graph, "b");
             graph.add_edge(START, p);

@@ -111,14 +111,14 @@ on_every_store! {
         };
         assert_eq!(questions(&original).await, questions(&moved).await);
         for thread in [&original, &moved] {
-            let end = thread.clone().answer("go", "yes").resume().await.unwrap();
+            let end = thread.answer("go", "yes").resume().await.unwrap();
             assert_eq!((end.state.x, end.state.log.len()), (7, 5));
             thread.replay().run().await.unwrap().assert_same();
         }
         assert_eq!(exported(&*there, "t").await, exported(&*here, "t").await);
         let old = original.history().checkpoints().await.unwrap().last().unwrap().id;
         for thread in [&original, &moved] {
-            thread.clone().at(old).update(say("other")).await.unwrap();
+            thread.at(old).update(say("other")).await.unwrap();
             thread.prune(Retention::Last(2)).await.unwrap();
         }
         let text = exported(&*here, "t").await;
@@ -246,9 +246,9 @@ async fn a_file_of_format_1_with_branches_and_a_pruned_parent_stays_readable() {
     let store = memory(true);
     waiting(&store).await;
     let thread = trip(store.clone()).thread("t").clock(Noon);
-    thread.clone().answer("go", "yes").resume().await.unwrap();
+    thread.answer("go", "yes").resume().await.unwrap();
     let old = thread.history().checkpoints().await.unwrap()[1].id;
-    thread.clone().at(old).update_as("look", say("other")).await.unwrap();
+    thread.at(old).update_as("look", say("other")).await.unwrap();
     thread.prune(Retention::Last(3)).await.unwrap();
     let text = fixture("thread_1_pruned.jsonl");
     assert_eq!(exported(&*store, "t").await, text);

@@ -53,7 +53,7 @@ async fn a_handle_runs_answers_changes_forks_and_replays_its_thread() {
     assert!(waiting.status == Status::Interrupted && waiting.interrupts.len() == 1, "{:?}", waiting.status);
     let decision = Decision { approved: true, by: "ada" };
     assert!(decision.approved);
-    let paid = order.clone().answer("approve", &decision).resume().await.unwrap();
+    let paid = order.answer("approve", &decision).resume().await.unwrap();
     assert_eq!(paid.state.log.iter().collect::<Vec<_>>(), ["checked 0", "paid by ada"]);
 
     // The options of a clone are independent: this handle has no answer.
@@ -65,7 +65,7 @@ async fn a_handle_runs_answers_changes_forks_and_replays_its_thread() {
     let page = order.history().limit(1).before(history[0].id).checkpoints().await.unwrap();
     assert_eq!(page[0].id, history[1].id);
     let at = before_pay.checkpoint.unwrap().id;
-    assert_eq!(order.clone().at(at).state().await.unwrap().next, ["pay"]);
+    assert_eq!(order.at(at).state().await.unwrap().next, ["pay"]);
     order.replay().run().await.unwrap().assert_same();
 
     order.fork(at).await.unwrap();
@@ -96,7 +96,7 @@ async fn options_of_a_handle_are_those_of_the_run() {
     let first = order.history().metadata("customer", "ada").checkpoints().await.unwrap();
     assert_eq!((first.len(), first[0].source, first[0].created_ms), (1, Source::Input, 77));
 
-    let discarded = order.clone().on_unfinished(OnUnfinished::Discard).run(Order::update()).await.unwrap();
+    let discarded = order.on_unfinished(OnUnfinished::Discard).run(Order::update()).await.unwrap();
     assert_eq!(discarded.state.log.len(), 2);
     let error = graph.thread("order-7").step_limit(0).run(Order::update()).await.unwrap_err();
     assert!(error.to_string().starts_with("SS107: a `step_limit` of 0 "), "{error}");
@@ -112,7 +112,7 @@ async fn an_answer_that_cannot_be_serialized_is_refused_and_the_question_still_w
     }
     let order = graph().thread("order-7");
     order.run(Order::update()).await.unwrap();
-    let error = order.clone().answer("approve", Broken).resume().await.unwrap_err();
+    let error = order.answer("approve", Broken).resume().await.unwrap_err();
     let RunError::Unstorable { what, source } = &error else { panic!("{error}") };
     assert_eq!((what.as_str(), source.to_string().as_str()), ("the answer `approve`", "out of paper"));
     assert_eq!(order.state().await.unwrap().tasks[0].interrupts.len(), 1);

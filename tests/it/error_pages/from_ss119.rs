@@ -155,7 +155,7 @@ async fn ss125() -> Done {
         let order = graph.thread("order-7");
         let outcome = order.run(Order::update().amount(1)).await?; // asks {"pay": 1}
         order.update(Order::update().amount(1_000_000)).await?;
-        order.clone().answer(&outcome.interrupts[0].id, true).resume().await?; // would pay 1,000,000
+        order.answer(&outcome.interrupts[0].id, true).resume().await?; // would pay 1,000,000
         Ok(())
     })
     .await;

@@ -18,7 +18,7 @@ use crate::{Agent, AgentOutcome, AgentState, HasAgent, Reply};
 
 /// One thread of an agent, together with the options of the turns that start from here.
 ///
-/// Methods that set options consume the handle. It dereferences to the [`Thread`] of the agent's graph, which has the
+/// Methods that set options return another handle with them. It dereferences to the [`Thread`] of the agent's graph, which has the
 /// state, the history and changes to them.
 ///
 /// ```no_run
@@ -69,8 +69,8 @@ macro_rules! options_of_thread {
         $(
             #[doc = concat!("Does the same as [`Thread::", stringify!($name), "`].")]
             #[must_use = "a handle does nothing until one of its operations runs"]
-            pub fn $name $(<$generic: $bound>)? (self, $($argument: $type),*) -> Self {
-                Self { thread: self.thread.$name($($argument),*), ..self }
+            pub fn $name $(<$generic: $bound>)? (&self, $($argument: $type),*) -> Self {
+                Self { thread: self.thread.$name($($argument),*), agent: self.agent.clone() }
             }
         )*
     };
@@ -175,7 +175,7 @@ impl<S: HasAgent> AgentThread<S> {
     /// Returns the handle of the graph's thread, with enough supersteps for a turn, which ends at the agent's own limit.
     #[must_use = "a handle does nothing until one of its operations runs"]
     pub fn with_room(&self) -> Thread<S> {
-        self.thread.clone().step_limit_at_least(self.agent.most_supersteps)
+        self.thread.step_limit_at_least(self.agent.most_supersteps)
     }
 
     async fn resume_point(&self) -> Result<Thread<S>, RunError> {

@@ -12,8 +12,8 @@ use superstep_state::{
 };
 
 use crate::{
-    CheckpointId, Checkpointer, CompiledGraph, Cx, END, NodeError, Outcome, RunError, START, StateGraph,
-    Status, Store, Thread, ThreadId, node::run_options::run_options,
+    CheckpointId, Checkpointer, CompiledGraph, Cx, END, NodeError, Outcome, RunError, RunOptions, START,
+    StateGraph, Status, Store, Thread, ThreadId, node::run_options::run_options,
 };
 
 /// The channels of a workflow.
@@ -176,7 +176,11 @@ pub struct WorkflowThread<I, O> {
 }
 
 impl<I: Serialize, O: DeserializeOwned> WorkflowThread<I, O> {
-    run_options!(self, self.thread.options);
+    run_options!(self, &self);
+
+    fn with(&self, change: impl FnOnce(&mut RunOptions)) -> Self {
+        Self { thread: self.thread.with(change), types: PhantomData }
+    }
 
     /// Runs the workflow. [`Outcome::state`] is the value that the function returned; `None` if it did not return.
     ///

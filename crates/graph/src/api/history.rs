@@ -85,7 +85,7 @@ impl<S: State> ThreadHistory<S> {
         let (checkpointer, thread) = self.thread.stored()?;
         let mut snapshots = Vec::new();
         for meta in checkpointer.history(thread, self.range.clone()).await? {
-            snapshots.push(self.thread.clone().at(meta.id).state().await?);
+            snapshots.push(self.thread.at(meta.id).state().await?);
         }
         Ok(snapshots)
     }

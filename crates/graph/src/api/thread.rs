@@ -11,7 +11,8 @@ use crate::{
 
 /// One thread of a graph, with the options of runs that start from this handle.
 ///
-/// Methods that set options consume the handle; operations borrow it, so one handle serves any number of them. A clone shares cancellation and drain with its original.
+/// Methods that set options return another handle with them; operations borrow the handle, so one serves any number of them. A handle shares
+/// cancellation and drain with those that were made of it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -30,7 +31,7 @@ use crate::{
 /// assert_eq!(essay.state().await?.values.words, 100);
 ///
 /// let first = essay.history().limit(2).checkpoints().await?[1].id;
-/// assert_eq!(essay.clone().at(first).state().await?.values.words, 40);
+/// assert_eq!(essay.at(first).state().await?.values.words, 40);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -63,13 +64,18 @@ impl<S: State> CompiledGraph<S> {
 }
 
 impl<S: State> Thread<S> {
-    run_options!(self, self.options);
+    run_options!(self, &self);
 
     /// Raises the limit of supersteps to this number, if it is lower.
     #[must_use = "a handle does nothing until one of its operations runs"]
-    pub fn step_limit_at_least(mut self, supersteps: u32) -> Self {
-        self.options.step_limit = self.options.step_limit.max(supersteps);
-        self
+    pub fn step_limit_at_least(&self, supersteps: u32) -> Self {
+        self.with(|options| options.step_limit = options.step_limit.max(supersteps))
+    }
+
+    pub(crate) fn with(&self, change: impl FnOnce(&mut RunOptions)) -> Self {
+        let mut changed = self.clone();
+        change(&mut changed.options);
+        changed
     }
 
     /// Returns the checkpoint set by [`at`](Self::at).

@@ -89,6 +89,25 @@ impl<S: State, R> Command<S, R> {
     }
 }
 
+impl<S: State> Command<S> {
+    /// Creates an empty command of a node without routes, which writes and sends items only.
+    ///
+    /// ```
+    /// # use superstep_graph::{Command, Cx, State, StateGraph};
+    /// # #[derive(State, Clone, Debug, Default)]
+    /// # struct Mail { sent: i64 }
+    /// # let mut graph = StateGraph::<Mail>::new("mail");
+    /// let send = graph.add_worker("send", async |_to: String, _: Mail, _: Cx| ());
+    /// let all = graph.add_routing_node("all", async move |_: Mail, _: Cx| {
+    ///     Command::without_routes().send(send, "ann".to_owned())
+    /// });
+    /// graph.add_sends(all, send);
+    /// ```
+    pub fn without_routes() -> Self {
+        Self::new()
+    }
+}
+
 impl<S: State> Command<S, &str> {
     /// Converts an external command, which names nodes.
     pub(crate) fn by_name(self) -> Command<S, NodeName> {

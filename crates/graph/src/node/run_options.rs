@@ -15,106 +15,93 @@ use crate::{
     node::{cx::observer::CxObserver, drain::Drain},
 };
 
-/// Defines the options of a run as methods of a type that holds a [`RunOptions`]: `$options` is the place of it in `$self`.
+/// Defines the options of a run as methods of a type whose function `with` changes a [`RunOptions`].
 macro_rules! run_options {
-    ($self:ident, $options:expr) => {
+    ($self:ident, $($receiver:tt)+) => {
         /// Starts from this checkpoint, on a branch of its own, instead of from the head; its tasks run afresh. `None` is
         /// the head.
         ///
         /// The head's own checkpoint starts a branch only without answers and commands: those, and external updates, are for
         /// the tasks that wait there.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn at(mut $self, checkpoint: impl Into<Option<crate::CheckpointId>>) -> Self {
-            $options.checkpoint = checkpoint.into();
-            $self
+        pub fn at($($receiver)+, checkpoint: impl Into<Option<crate::CheckpointId>>) -> Self {
+            $self.with(|options| options.checkpoint = checkpoint.into())
         }
 
         /// Adds the answer to an interrupt, by the interrupt's id, or by its key if that is unique. Any
         /// serializable value is an answer; one that cannot be serialized is reported when the run starts.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn answer(mut $self, interrupt: impl Into<String>, value: impl serde::Serialize) -> Self {
-            $options.answers.add(interrupt, value);
-            $self
+        pub fn answer($($receiver)+, interrupt: impl Into<String>, value: impl serde::Serialize) -> Self {
+            $self.with(|options| options.answers.add(interrupt, value))
         }
 
         /// Adds several answers.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn answers(mut $self, answers: crate::Answers) -> Self {
-            $options.answers.extend(answers);
-            $self
+        pub fn answers($($receiver)+, answers: crate::Answers) -> Self {
+            $self.with(|options| options.answers.extend(answers))
         }
 
         /// Limits how many supersteps run nodes; at least 1.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn step_limit(mut $self, supersteps: u32) -> Self {
-            $options.step_limit = supersteps;
-            $self
+        pub fn step_limit($($receiver)+, supersteps: u32) -> Self {
+            $self.with(|options| options.step_limit = supersteps)
         }
 
         /// Limits how deep graphs call each other; at 0 no graph calls another.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn depth_limit(mut $self, graphs: usize) -> Self {
-            $options.depth_limit = graphs;
-            $self
+        pub fn depth_limit($($receiver)+, graphs: usize) -> Self {
+            $self.with(|options| options.depth_limit = graphs)
         }
 
         /// Limits how many tasks of a graph run at the same time; 0 counts as 1, `None` is no limit. Each graph that a task
         /// calls counts its own.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn max_concurrency(mut $self, tasks: impl Into<Option<usize>>) -> Self {
-            $options.max_concurrency = tasks.into();
-            $self
+        pub fn max_concurrency($($receiver)+, tasks: impl Into<Option<usize>>) -> Self {
+            $self.with(|options| options.max_concurrency = tasks.into())
         }
 
         /// Limits how long a superstep takes, with the waits between attempts; `None` is no limit. The run fails with
         /// `RunError::StepTimeout` then, and its unfinished tasks run again when it is
         /// resumed.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn step_timeout(mut $self, timeout: impl Into<Option<std::time::Duration>>) -> Self {
-            $options.step_timeout = timeout.into();
-            $self
+        pub fn step_timeout($($receiver)+, timeout: impl Into<Option<std::time::Duration>>) -> Self {
+            $self.with(|options| options.step_timeout = timeout.into())
         }
 
         /// Decides about a new input while the thread has pending tasks.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn on_unfinished(mut $self, what: crate::OnUnfinished) -> Self {
-            $options.on_unfinished = what;
-            $self
+        pub fn on_unfinished($($receiver)+, what: crate::OnUnfinished) -> Self {
+            $self.with(|options| options.on_unfinished = what)
         }
 
         /// Stops before any of these nodes runs; `*` is every node. An error handler is never planned, so it cannot be among them.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn break_before<N: Into<String>>(mut $self, nodes: impl IntoIterator<Item = N>) -> Self {
-            $options.breakpoints.before.extend(nodes.into_iter().map(Into::into));
-            $self
+        pub fn break_before<N: Into<String>>($($receiver)+, nodes: impl IntoIterator<Item = N>) -> Self {
+            $self.with(|options| options.breakpoints.before.extend(nodes.into_iter().map(Into::into)))
         }
 
         /// Stops after any of these nodes has run; `*` is every node.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn break_after<N: Into<String>>(mut $self, nodes: impl IntoIterator<Item = N>) -> Self {
-            $options.breakpoints.after.extend(nodes.into_iter().map(Into::into));
-            $self
+        pub fn break_after<N: Into<String>>($($receiver)+, nodes: impl IntoIterator<Item = N>) -> Self {
+            $self.with(|options| options.breakpoints.after.extend(nodes.into_iter().map(Into::into)))
         }
 
         /// Ends the run after its current superstep once `drain` is triggered.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn drain(mut $self, drain: crate::node::drain::Drain) -> Self {
-            $options.drain = drain;
-            $self
+        pub fn drain($($receiver)+, drain: crate::node::drain::Drain) -> Self {
+            $self.with(|options| options.drain = drain)
         }
 
         /// Cancels the run once `token` is cancelled.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn cancel(mut $self, token: tokio_util::sync::CancellationToken) -> Self {
-            $options.cancel = token;
-            $self
+        pub fn cancel($($receiver)+, token: tokio_util::sync::CancellationToken) -> Self {
+            $self.with(|options| options.cancel = token)
         }
 
         /// Sets the clock of checkpoints and `Cx::now_ms`.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn clock(mut $self, clock: impl superstep_checkpoint::IntoShared<dyn superstep_checkpoint::Clock>) -> Self {
-            $options.clock = clock.into_shared();
-            $self
+        pub fn clock($($receiver)+, clock: impl superstep_checkpoint::IntoShared<dyn superstep_checkpoint::Clock>) -> Self {
+            $self.with(|options| options.clock = clock.into_shared())
         }
 
         /// Sets the value that nodes read with `Cx::context`, of the type that they expect, or a map like it. It is not
@@ -123,39 +110,34 @@ macro_rules! run_options {
         /// # Panics
         /// If `context` has no JSON form.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn context(mut $self, context: impl serde::Serialize) -> Self {
-            $options.context =
-                serde_json::to_value(context).expect("a context has a JSON form");
-            $self
+        pub fn context($($receiver)+, context: impl serde::Serialize) -> Self {
+            $self.with(|options| options.context =
+                serde_json::to_value(context).expect("a context has a JSON form"))
         }
 
         /// Sets the base RNG seed of retries and `Cx::rng`, which is mixed with the thread id.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn seed(mut $self, seed: u64) -> Self {
-            $options.seed = seed;
-            $self
+        pub fn seed($($receiver)+, seed: u64) -> Self {
+            $self.with(|options| options.seed = seed)
         }
 
         /// Stores the full state with every so many supersteps; 0 counts as 1. By default, or for `None`, the more rarely the
         /// larger the state is. A checkpoint is loaded from the last full state before it.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn snapshot_every(mut $self, supersteps: impl Into<Option<usize>>) -> Self {
-            $options.snapshot_every = supersteps.into();
-            $self
+        pub fn snapshot_every($($receiver)+, supersteps: impl Into<Option<usize>>) -> Self {
+            $self.with(|options| options.snapshot_every = supersteps.into())
         }
 
         /// Decides when the run's supersteps are stored.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn durability(mut $self, durability: crate::Durability) -> Self {
-            $options.durability = durability;
-            $self
+        pub fn durability($($receiver)+, durability: crate::Durability) -> Self {
+            $self.with(|options| options.durability = durability)
         }
 
         /// Stores the inputs that nodes read from outside, for a `Replay`; on by default.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn recording(mut $self, on: bool) -> Self {
-            $options.recording = on;
-            $self
+        pub fn recording($($receiver)+, on: bool) -> Self {
+            $self.with(|options| options.recording = on)
         }
 
         /// Sets the id of the input, under which the thread accepts it once: a run with the id of an accepted input resumes the thread
@@ -182,16 +164,14 @@ macro_rules! run_options {
         /// # Ok::<(), Box<dyn std::error::Error>>(())
         /// ```
         #[must_use = "the options take effect when something runs with them"]
-        pub fn input_id(mut $self, id: impl Into<String>) -> Self {
-            $options.input_id = Some(id.into());
-            $self
+        pub fn input_id($($receiver)+, id: impl Into<String>) -> Self {
+            $self.with(|options| options.input_id = Some(id.into()))
         }
 
         /// Adds an entry to the metadata of the input's checkpoint.
         #[must_use = "the options take effect when something runs with them"]
-        pub fn metadata(mut $self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
-            $options.metadata.insert(name.into(), value.into());
-            $self
+        pub fn metadata($($receiver)+, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+            $self.with(|options| drop(options.metadata.insert(name.into(), value.into())))
         }
     };
 }
@@ -266,6 +246,11 @@ impl RunOptions {
     }
 
     run_options!(self, self);
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 
     /// Sets an observer of the nodes' calls of `Cx`, which may delay or stop them. Graphs that nodes call have the same one.
     #[must_use = "the options take effect when something runs with them"]
