@@ -78,6 +78,17 @@ async fn lock(
     find(database, session, thread).await
 }
 
+/// Locks the rows of the threads below a root, so that nothing is committed to them or pruned while they are read.
+async fn lock_children(session: &Session, root: &ThreadId) -> Result<(), Failed> {
+    let root = name_of(root);
+    let mut query = Query::new();
+    query
+        .sql("SELECT FROM threads WHERE sha256(root) = sha256(")
+        .bytes(&root)
+        .sql(") ORDER BY name FOR UPDATE");
+    query.rows(session.client()).await.map(drop)
+}
+
 pub(crate) async fn copy(
     database: &Database,
     from: &ThreadId,
@@ -96,6 +107,7 @@ pub(crate) async fn copy(
         if find(database, &session, to).await?.is_some() || !under(database, &session, to).await?.is_empty() {
             return Err(CheckpointError::ThreadExists { thread: to.clone() }.into());
         }
+        lock_children(&session, from).await?;
         let children = under(database, &session, from).await?;
         for (source, row) in [(from.clone(), row)].into_iter().chain(children) {
             let reader = Reader { database, session: &session, thread: &source, row };

@@ -373,19 +373,32 @@ async fn why(
     refused: &Planned<'_>,
     fence: Option<&Fence>,
 ) -> Result<Option<CheckpointError>, Failed> {
-    let Planned { new, before, parent, recorded, .. } = refused;
+    let Planned { new, before, .. } = refused;
     if let Some(fence) = fence {
         match fence.check(session).await {
             Err(Failed::Refused(lost)) => return Ok(Some(lost)),
             other => other?,
         }
     }
-    let row = find(database, session, &new.thread).await?;
-    match (row, before.head) {
-        (None, 0) => {}
-        (Some(row), 1..) if row.head == before.head && row.key == before.key => {}
-        _ => return Ok(Some(conflict(new))),
+    let is_behind_head = async || {
+        let row = find(database, session, &new.thread).await?;
+        Ok::<_, Failed>(match row {
+            None => before.head == 0,
+            Some(row) => row.head == before.head && row.key == before.key,
+        })
+    };
+    if !is_behind_head().await? {
+        return Ok(Some(conflict(new)));
     }
+    let missing = missing(session, refused).await?;
+    // The parent may have been pruned behind another commit since the row was read.
+    let is_conflict = missing.is_some() && !is_behind_head().await?;
+    Ok(if is_conflict { Some(conflict(new)) } else { missing })
+}
+
+/// Returns an error if the parent of a commit, or the record of a task that it applies, does not exist.
+async fn missing(session: &Session, refused: &Planned<'_>) -> Result<Option<CheckpointError>, Failed> {
+    let Planned { new, before, parent, recorded, .. } = refused;
     let Some(parent) = parent else {
         let not_recorded = |slot: &u32| CheckpointError::not_recorded(&new.thread, None, *slot);
         return Ok(new.recorded.first().map(not_recorded));
