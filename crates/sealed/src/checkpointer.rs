@@ -451,7 +451,7 @@ impl Checkpointer for SealedCheckpointer {
                 self.keys.prepare_copy(&from, &to).await?;
                 self.inner.copy(&from, &to).await?;
                 self.keys.forget(&to);
-                if self.keys.finish_copy(&to).await? {
+                if self.keys.finish_copy(&from, &to).await? {
                     return Ok(());
                 }
             }

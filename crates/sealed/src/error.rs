@@ -8,7 +8,8 @@ use superstep_checkpoint::{
 use crate::{form::Fault, master::KeyError, options::SealOptions};
 
 /// The remedy for an unknown key.
-const REMEDY: &str = "add it to the `KeyRing` of `SealOptions::keys`";
+const REMEDY: &str = "provide that key in `SealOptions::keys`, or for the programs in the variable `SUPERSTEP_KEY` or \
+                      `SUPERSTEP_OLD_KEY`";
 
 /// The reason for which a data key cannot be used.
 #[derive(Debug)]
@@ -26,7 +27,8 @@ pub(crate) fn of_thread(thread: &ThreadId, part: &str, fault: Fault) -> Checkpoi
     let whole = format!("{part} of thread `{thread}`");
     match fault {
         Fault::Plain => {
-            let remedy = "open the database once without `required` and seal it by an export and an import";
+            let remedy =
+                "open the database once without required encryption and seal it by an export and an import";
             CheckpointError::Unencrypted { what: plain(&whole, remedy) }
         }
         Fault::UnknownKey(id) => CheckpointError::Key { what: unknown_data_key(&whole, &id), source: None },
@@ -94,12 +96,20 @@ pub(crate) fn readable(thread: &ThreadId, master: &str) -> CheckpointError {
     CheckpointError::Key { what, source: None }
 }
 
+/// Creates the error of a new readable item in an encrypted store.
+pub(crate) fn readable_item(namespace: &Namespace, key: &str, master: &str) -> StoreError {
+    let what = format!(
+        "the store is encrypted with key `{master}`, so item `{key}` in `{namespace}` is not stored readable in it; {REMEDY}"
+    );
+    StoreError::Key { what, source: None }
+}
+
 /// Creates the error of an item that a program without keys reads.
-pub(crate) fn no_item_keys(namespace: &Namespace, key: &str) -> StoreError {
-    StoreError::Key {
-        what: format!("item `{key}` in `{namespace}` is encrypted, and there is no key; {REMEDY}"),
-        source: None,
-    }
+pub(crate) fn no_item_keys(namespace: &Namespace, key: &str, master: Option<&str>) -> StoreError {
+    let whole = format!("item `{key}` in `{namespace}`");
+    // Without a record the data keys are gone.
+    let what = unknown_key(&whole, master.unwrap_or("unknown"));
+    StoreError::Key { what, source: None }
 }
 
 /// Creates the error of an item of a store.
@@ -107,7 +117,7 @@ pub(crate) fn of_item(namespace: &Namespace, key: &str, fault: Fault) -> StoreEr
     let whole = format!("item `{key}` in `{namespace}`");
     match fault {
         Fault::Plain => {
-            let remedy = "read it once without `required` and put it again";
+            let remedy = "read it once without required encryption and put it again";
             StoreError::Unencrypted { what: plain(&whole, remedy) }
         }
         Fault::UnknownKey(id) => StoreError::Key { what: unknown_data_key(&whole, &id), source: None },

@@ -26,8 +26,14 @@ use crate::{
 /// The version of the record.
 const FORMAT: u32 = 1;
 
-/// The maximum number of keys in a record: each change of the master key adds one.
+/// The maximum number of keys of a thread: each change of the master key adds one.
 const MOST: usize = 1_000;
+
+/// The maximum number of unfinished copies whose keys a record has as well.
+const PENDING: usize = 8;
+
+/// The maximum number of keys in a record: those of a thread, of its unfinished copies, and of the copy that begins.
+const MOST_IN_ALL: usize = MOST * (PENDING + 2);
 
 /// The record of the data keys of a thread or store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,8 +94,8 @@ impl KeyRecord {
         let record: Self =
             serde_json::from_str(text).map_err(|cause| KeyFault::Changed(cause.to_string()))?;
         match record.format {
-            FORMAT if record.keys.len() <= 2 * MOST => Ok(record),
-            FORMAT => Err(KeyFault::Changed(format!("there are more than {}", 2 * MOST))),
+            FORMAT if record.keys.len() <= MOST_IN_ALL => Ok(record),
+            FORMAT => Err(KeyFault::Changed(format!("there are more than {MOST_IN_ALL}"))),
             newer => Err(KeyFault::Changed(format!("their form {newer} is of a newer version of superstep"))),
         }
     }
@@ -139,9 +145,20 @@ impl KeyRecord {
         own.map(|key| key.from).min().unwrap_or(1)
     }
 
-    /// Returns whether all keys of a thread are encrypted with the current master key.
-    pub(crate) fn is_current(&self, of: &str, master: &MasterKey) -> bool {
-        self.keys.iter().filter(|key| key.of == of).all(|key| key.master == master.id())
+    /// Returns whether all keys are encrypted with the current master key, also those for copies: they are the same data keys.
+    pub(crate) fn is_current(&self, master: &MasterKey) -> bool {
+        self.keys.iter().all(|key| key.master == master.id())
+    }
+
+    /// Returns the owners of its keys: the thread itself, then its unfinished copies, the oldest first.
+    fn owners(&self, of: &str) -> Vec<String> {
+        let mut owners = vec![of.to_owned()];
+        for key in &self.keys {
+            if !owners.contains(&key.of) {
+                owners.push(key.of.clone());
+            }
+        }
+        owners
     }
 
     /// Returns the record with all keys encrypted with the current master key.
@@ -152,10 +169,20 @@ impl KeyRecord {
         random: &dyn Random,
     ) -> Result<Self, KeyFault> {
         let master = keys.current().await.map_err(KeyFault::Provider)?;
-        let secrets = self.secrets(of, keys).await?;
-        let owner = Owner { name: of, from: self.from(of) };
-        let wrapped = secrets.iter().map(|secret| WrappedKey::new(owner, secret, &master, random));
-        Ok(Self { format: FORMAT, keys: wrapped.collect::<Result<_, _>>()? })
+        let mut all = Vec::new();
+        for name in self.owners(of) {
+            let secrets = match self.secrets(&name, keys).await {
+                Ok(secrets) => secrets,
+                Err(fault) if name == of => return Err(fault),
+                // The copy begins again if it is still wanted.
+                Err(_) => continue,
+            };
+            let owner = Owner { name: &name, from: self.from(&name) };
+            for secret in &secrets {
+                all.push(WrappedKey::new(owner, secret, &master, random)?);
+            }
+        }
+        Ok(Self { format: FORMAT, keys: all })
     }
 
     /// Returns the record with a new key for new values, and all keys encrypted with the current master key.
@@ -166,14 +193,19 @@ impl KeyRecord {
         random: &dyn Random,
     ) -> Result<Self, KeyFault> {
         let mut record = self.rewrapped(of, keys, random).await?;
-        if record.keys.len() < MOST {
-            let owner = Owner { name: of, from: self.from(of) };
-            record.keys.extend(Self::create(owner, keys, random).await?.keys);
+        if record.keys.iter().filter(|key| key.of == of).count() < MOST {
+            let master = keys.current().await.map_err(KeyFault::Provider)?;
+            let secret = drawn(random)?;
+            // A copy may be made after values were stored with it.
+            for name in record.owners(of) {
+                let owner = Owner { name: &name, from: record.from(&name) };
+                record.keys.push(WrappedKey::new(owner, &secret, &master, random)?);
+            }
         }
         Ok(record)
     }
 
-    /// Returns the record with the keys for a copy as well.
+    /// Returns the record with the keys for a copy as well. Those for other copies remain, because other processes may be making them.
     pub(crate) async fn with_copy(
         &self,
         (from, to): (&str, &str),
@@ -182,7 +214,11 @@ impl KeyRecord {
     ) -> Result<Self, KeyFault> {
         let master = keys.current().await.map_err(KeyFault::Provider)?;
         let secrets = self.secrets(from, keys).await?;
-        let mut all: Vec<_> = self.keys.iter().filter(|key| key.of == from).cloned().collect();
+        let mut others = self.owners(from).split_off(1);
+        others.retain(|name| name != to);
+        let others = others.split_off(others.len().saturating_sub(PENDING));
+        let stays = |key: &&WrappedKey| key.of == from || others.contains(&key.of);
+        let mut all: Vec<_> = self.keys.iter().filter(stays).cloned().collect();
         let owner = Owner { name: to, from: self.from(from) };
         for secret in &secrets {
             all.push(WrappedKey::new(owner, secret, &master, random)?);
@@ -195,9 +231,20 @@ impl KeyRecord {
         Self { format: FORMAT, keys: self.keys.iter().filter(|key| key.of == of).cloned().collect() }
     }
 
-    /// Returns the id of the master key of the newest key.
-    pub(crate) fn master(&self) -> String {
-        self.keys.last().map_or_else(String::new, |key| printable(&key.master))
+    /// Returns the record without the keys for a copy.
+    pub(crate) fn without(&self, of: &str) -> Self {
+        Self { format: FORMAT, keys: self.keys.iter().filter(|key| key.of != of).cloned().collect() }
+    }
+
+    /// Returns the id of the master key of a thread's newest key.
+    pub(crate) fn master(&self, of: &str) -> String {
+        let own = self.keys.iter().rev().find(|key| key.of == of);
+        own.or(self.keys.last()).map_or_else(String::new, |key| printable(&key.master))
+    }
+
+    /// Returns whether it has keys of other threads than this one.
+    pub(crate) fn has_others(&self, of: &str) -> bool {
+        self.keys.iter().any(|key| key.of != of)
     }
 
     /// Returns whether it has keys of a thread.

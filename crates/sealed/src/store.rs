@@ -4,7 +4,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD_NO_PAD};
@@ -71,6 +74,8 @@ pub struct SealedStore {
     options: SealOptions,
     embed: Option<Arc<dyn Embed>>,
     keys: Mutex<Option<Arc<DataKeys>>>,
+    /// `true` once the store was found to be readable, if there are no keys.
+    is_readable: AtomicBool,
 }
 
 /// The sealed form of an item.
@@ -111,7 +116,8 @@ struct OwnSearch {
 impl SealedStore {
     /// Creates the layer. The store behind it needs no embedding.
     pub fn new(inner: impl IntoShared<dyn Store>, options: SealOptions) -> Self {
-        Self { inner: inner.into_shared(), options, embed: None, keys: Mutex::default() }
+        let (keys, is_readable) = (Mutex::default(), AtomicBool::new(false));
+        Self { inner: inner.into_shared(), options, embed: None, keys, is_readable }
     }
 
     /// Sets the embedding for searches by meaning. Vectors are encrypted with their items.
@@ -138,7 +144,9 @@ impl SealedStore {
         let items = self.key_items().await?;
         let Some(provider) = self.options.keys.as_deref() else {
             return match items.last() {
-                Some(item) => Err(error::of_store_keys(KeyFault::Unknown(record_of(item)?.master()))),
+                Some(item) => {
+                    Err(error::of_store_keys(KeyFault::Unknown(record_of(item)?.master(OWNER.name))))
+                }
                 None => Ok(false),
             };
         };
@@ -147,7 +155,7 @@ impl SealedStore {
         let mut old = Vec::new();
         for item in items {
             let record = record_of(&item)?;
-            if !record.is_current(OWNER.name, &master) {
+            if !record.is_current(&master) {
                 let record = record.rewrapped(OWNER.name, provider, random).await;
                 old.push((item.key, record.map_err(error::of_store_keys)?));
             }
@@ -162,6 +170,38 @@ impl SealedStore {
         }
         *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(true)
+    }
+
+    /// Refuses a readable item in an encrypted store.
+    async fn refuse_readable(&self, namespace: &Namespace, key: &str) -> Result<(), StoreError> {
+        if self.is_readable.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if let Some(item) = self.key_items().await?.last() {
+            return Err(error::readable_item(namespace, key, &record_of(item)?.master(OWNER.name)));
+        }
+        self.is_readable.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Refuses encrypted items, because there are no keys, and readable ones if encryption is required.
+    async fn readable(&self, answers: Vec<Answer>) -> Result<Vec<Answer>, StoreError> {
+        let items = answers.iter().flat_map(|answer| match answer {
+            Answer::Item(Some(item)) => vec![item],
+            Answer::Found(found) => found.iter().map(|found| &found.item).collect(),
+            _ => Vec::new(),
+        });
+        let is_sealed = |item: &Item| item.value.get(SEALED).is_some();
+        let mut items = items.filter(|item| !is_reserved(&item.namespace));
+        match items.find(|item| self.options.required || is_sealed(item)) {
+            Some(item) if is_sealed(item) => {
+                let record = self.key_items().await?.last().map(record_of).transpose()?;
+                let master = record.map(|record| record.master(OWNER.name));
+                Err(error::no_item_keys(&item.namespace, &item.key, master.as_deref()))
+            }
+            Some(item) => Err(error::of_item(&item.namespace, &item.key, Fault::Plain)),
+            None => Ok(answers),
+        }
     }
 
     /// Returns the items with data keys, the oldest first.
@@ -453,23 +493,6 @@ fn check_namespace(operation: &Operation) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses encrypted items, because there are no keys, and readable ones if encryption is `required`.
-fn refuse_items(answers: Vec<Answer>, required: bool) -> Result<Vec<Answer>, StoreError> {
-    let items = answers.iter().flat_map(|answer| match answer {
-        Answer::Item(Some(item)) => vec![item],
-        Answer::Found(found) => found.iter().map(|found| &found.item).collect(),
-        _ => Vec::new(),
-    });
-    let mut items = items.filter(|item| !is_reserved(&item.namespace));
-    match items.find(|item| required || item.value.get(SEALED).is_some()) {
-        Some(item) if item.value.get(SEALED).is_some() => {
-            Err(error::no_item_keys(&item.namespace, &item.key))
-        }
-        Some(item) => Err(error::of_item(&item.namespace, &item.key, Fault::Plain)),
-        None => Ok(answers),
-    }
-}
-
 fn record_of(item: &Item) -> Result<KeyRecord, StoreError> {
     KeyRecord::parse(&item.value.to_string()).map_err(error::of_store_keys)
 }
@@ -484,10 +507,15 @@ impl Store for SealedStore {
         match self.options.keys.is_some() {
             true => Box::pin(self.encrypted_batch(operations)),
             false => Box::pin(async {
-                if operations.iter().any(|operation| matches!(operation, Operation::Put { .. })) {
+                let put = operations.iter().find_map(|operation| match operation {
+                    Operation::Put { namespace, key, .. } => Some((namespace, key)),
+                    _ => None,
+                });
+                if let Some((namespace, key)) = put {
                     error::check_store_keys(&self.options)?;
+                    self.refuse_readable(namespace, key).await?;
                 }
-                refuse_items(self.inner.batch(operations).await?, self.options.required)
+                self.readable(self.inner.batch(operations).await?).await
             }),
         }
     }

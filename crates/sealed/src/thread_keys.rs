@@ -46,6 +46,10 @@ pub(crate) struct ThreadKeys {
 enum Change {
     /// The keys for a copy with this owner as well.
     CopyTo(String),
+    /// No keys for that copy any more.
+    CopyEnded(String),
+    /// No keys of other threads.
+    Own,
     /// The current master key.
     Rekey,
 }
@@ -185,7 +189,7 @@ impl ThreadKeys {
 
     /// Returns the id of the master key of a thread; `None` if it is not encrypted.
     pub(crate) async fn master(&self, thread: &ThreadId) -> Result<Option<String>, CheckpointError> {
-        Ok(self.read(&thread.root()).await?.map(|(_, record)| record.master()))
+        Ok(self.read(&thread.root()).await?.map(|(_, record)| record.master(&owner(&thread.root()))))
     }
 
     async fn opened(
@@ -224,16 +228,21 @@ impl ThreadKeys {
         prepared.map(|_| ())
     }
 
-    /// Removes the keys of the original from those of a copy. Deletes the copy and returns `false` if it does not have keys,
-    /// because another process changed those of the original.
-    pub(crate) async fn finish_copy(&self, to: &ThreadId) -> Result<bool, CheckpointError> {
-        let Some((head, record)) = self.read(to).await? else { return Ok(true) };
+    /// Removes the keys of the original from those of a copy, and the other way round. Deletes the copy and returns `false` if it
+    /// does not have keys, because too many others were begun at the same time.
+    pub(crate) async fn finish_copy(&self, from: &ThreadId, to: &ThreadId) -> Result<bool, CheckpointError> {
+        let Some((_, record)) = self.read(to).await? else { return Ok(true) };
         if !record.has(&owner(to)) {
             self.inner.delete(to).await?;
             return Ok(false);
         }
-        // A reader only needs its own ones, so that a process that ends here does no harm.
-        self.write(to, Some(head), &record.only(&owner(to))).await?;
+        // A reader only needs its own ones, so that a process that ends here does no harm, nor do other processes.
+        for (thread, change) in [(to, Change::Own), (from, Change::CopyEnded(owner(to)))] {
+            match self.change(thread, &change).await {
+                Ok(_) | Err(CheckpointError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(true)
     }
 
@@ -270,9 +279,11 @@ impl ThreadKeys {
         let random = &*self.options.random;
         match change {
             Change::CopyTo(to) => record.with_copy((of, to), provider, random).await.map(Some),
+            Change::CopyEnded(to) => Ok(record.has(to).then(|| record.without(to))),
+            Change::Own => Ok(record.has_others(of).then(|| record.only(of))),
             Change::Rekey => {
                 let master = provider.current().await.map_err(KeyFault::Provider)?;
-                match record.is_current(of, &master) {
+                match record.is_current(&master) {
                     true => Ok(None),
                     false => record.rekeyed(of, provider, random).await.map(Some),
                 }

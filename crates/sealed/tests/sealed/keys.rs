@@ -194,7 +194,7 @@ async fn a_program_without_a_key_learns_its_id_and_stores_nothing_readable() {
     let id = key(1).id().to_owned();
     let read = text(&without.load(&thread(), None).await.unwrap_err());
     let expected =
-        format!("SS316: thread `t` is encrypted with key `{id}`, which is not among the keys; add it");
+        format!("SS316: thread `t` is encrypted with key `{id}`, which is not among the keys; provide");
     assert!(read.starts_with(&expected), "{read}");
     let refused = text(&without.commit(&"new".into(), None, superstep(None, "1")).await.unwrap_err());
     let expected = format!("SS316: the database is encrypted with key `{id}`, so thread `new` is not stored");
@@ -203,6 +203,11 @@ async fn a_program_without_a_key_learns_its_id_and_stores_nothing_readable() {
     let items = Arc::new(MemoryStore::new());
     let notes = Namespace::new(["notes"]).unwrap();
     SealedStore::new(items.clone(), with_keys(&[1])).put(&notes, "a", json!(1)).await.unwrap();
-    let refused = SealedStore::new(items, SealOptions::default()).get(&notes, "a").await.unwrap_err();
-    assert!(matches!(refused, StoreError::Key { .. }), "{refused:?}");
+    let without = SealedStore::new(items, SealOptions::default());
+    let read = without.get(&notes, "a").await.unwrap_err().to_string();
+    assert!(read.starts_with(&format!("SS316: item `a` in `notes` is encrypted with key `{id}`")), "{read}");
+    let refused = without.put(&notes, "b", json!(2)).await.unwrap_err().to_string();
+    let expected =
+        format!("SS316: the store is encrypted with key `{id}`, so item `b` in `notes` is not stored");
+    assert!(refused.starts_with(&expected), "{refused}");
 }

@@ -12,7 +12,9 @@ mod format;
 mod graphs;
 mod keys;
 mod refusals;
+mod rotation;
 #[path = "../../../postgres/tests/it/server.rs"]
 #[allow(dead_code, reason = "the tests of that crate use more of it")]
 mod server;
 mod support;
+mod vectors;
