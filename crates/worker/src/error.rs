@@ -41,4 +41,12 @@ pub enum ScheduleError {
         /// The name of the schedule.
         schedule: String,
     },
+    /// Another text is too long.
+    #[error("SS401: schedule `{schedule}`: its {part} is longer than 1,024 characters")]
+    LongText {
+        /// The beginning of its name.
+        schedule: String,
+        /// The text: `name`, `times`, `zone`, `graph` or `thread`.
+        part: &'static str,
+    },
 }

@@ -34,7 +34,7 @@ use tokio::{sync::mpsc::UnboundedReceiver, time::Instant};
 
 pub(crate) use self::{
     claim::Free,
-    stored_schedules::{LONGEST, ScheduleRow},
+    stored_schedules::{LONGEST, LONGEST_TEXT, ScheduleRow},
 };
 
 /// The channel on which Graphile Worker reports new jobs.

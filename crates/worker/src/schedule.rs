@@ -15,7 +15,7 @@ use crate::{
     GraphName, ScheduleError,
     new_job::ATTEMPTS,
     payload::{Payload, Work},
-    queue::{LONGEST, ScheduleRow, Stored, When},
+    queue::{LONGEST, LONGEST_TEXT, ScheduleRow, Stored, When},
 };
 
 /// The names of the fields of a pattern, in their order.
@@ -63,10 +63,11 @@ impl Schedule {
     /// name is that of the schedule in the database; schedules of the same name are one.
     ///
     /// # Errors
-    /// The pattern is not valid or fits no time, or the time zone is unknown.
+    /// The pattern is not valid or fits no time, the time zone is unknown, or a text is too long.
     #[allow(clippy::new_ret_no_self, reason = "the times are the first half of a schedule")]
     pub fn new(name: impl Into<String>, times: &str, zone: &str) -> Result<Times, ScheduleError> {
         let name = name.into();
+        check_length(&name, [("name", &*name), ("times", times), ("zone", zone)])?;
         let cron = read_times(times).map_err(|reason| ScheduleError::Times {
             schedule: name.clone(),
             times: times.to_owned(),
@@ -110,6 +111,23 @@ impl Schedule {
         Some(next.timestamp().as_millisecond())
     }
 }
+
+/// Rejects long texts.
+fn check_length<'t>(
+    schedule: &str,
+    texts: impl IntoIterator<Item = (&'static str, &'t str)>,
+) -> Result<(), ScheduleError> {
+    let is_long = |text: &str| text.chars().nth(LONGEST_TEXT).is_some();
+    match texts.into_iter().find(|(_, text)| is_long(text)) {
+        Some((part, _)) => {
+            Err(ScheduleError::LongText { schedule: schedule.chars().take(SHOWN).collect(), part })
+        }
+        None => Ok(()),
+    }
+}
+
+/// The number of characters of a long name that an error shows.
+const SHOWN: usize = 100;
 
 /// Stands for the time in the name of a thread.
 const TIME: &str = "{time}";
@@ -167,7 +185,7 @@ impl Times {
     /// as `2026-11-24T08:00Z`, so that each time has a thread of its own.
     ///
     /// # Errors
-    /// [`ScheduleError::Input`] and [`ScheduleError::LongInput`].
+    /// [`ScheduleError::Input`], [`ScheduleError::LongInput`] and [`ScheduleError::LongText`].
     pub fn run(
         self,
         graph: &(impl GraphName + ?Sized),
@@ -180,6 +198,7 @@ impl Times {
             return Err(ScheduleError::LongInput { schedule: self.name });
         }
         let (graph, thread) = (graph.graph_name().to_owned(), thread.into());
+        check_length(&self.name, [("graph", &*graph), ("thread", &*thread)])?;
         Ok(Schedule { identifier: self.name.clone(), times: self, graph, thread, input })
     }
 }
@@ -215,6 +234,27 @@ mod tests {
         drop(run(LONGEST).unwrap());
         let error = run(LONGEST + 1).unwrap_err().to_string();
         assert_eq!(error, "SS401: schedule `s`: its input is longer than 1 MiB");
+    }
+
+    #[test]
+    fn each_text_of_a_schedule_has_at_most_1024_characters() {
+        let (fits, long) = ("é".repeat(LONGEST_TEXT), "é".repeat(LONGEST_TEXT + 1));
+        let made = |name: &str, zone: &str, graph: &str, thread: &str| {
+            Schedule::new(name, "@daily", zone)?.run(graph, thread, ())
+        };
+        drop(made(&fits, "UTC", &fits, &fits).unwrap());
+        let shown = "é".repeat(SHOWN);
+        for (name, zone, graph, thread, error) in [
+            (&*long, "UTC", "g", "t", format!("SS401: schedule `{shown}`: its name is")),
+            ("s", &*long, "g", "t", "SS401: schedule `s`: its zone is".to_owned()),
+            ("s", "UTC", &*long, "t", "SS401: schedule `s`: its graph is".to_owned()),
+            ("s", "UTC", "g", &*long, "SS401: schedule `s`: its thread is".to_owned()),
+        ] {
+            let found = made(name, zone, graph, thread).unwrap_err().to_string();
+            assert_eq!(found, format!("{error} longer than 1,024 characters"));
+        }
+        let times = Schedule::new("s", &long, "UTC").unwrap_err().to_string();
+        assert_eq!(times, "SS401: schedule `s`: its times is longer than 1,024 characters");
     }
 
     #[test]

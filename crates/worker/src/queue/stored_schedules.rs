@@ -13,6 +13,9 @@ const TABLE: &str = "superstep_schedules";
 /// The maximum length of an input in bytes of JSON.
 pub(crate) const LONGEST: usize = 1 << 20;
 
+/// The maximum length of each other text in characters. One more is read, so that a longer text is noticed.
+pub(crate) const LONGEST_TEXT: usize = 1_024;
+
 /// The maximum number of schedules that are read.
 const MOST: usize = 10_000;
 
@@ -112,13 +115,15 @@ impl Queue {
         graphs: Option<Vec<String>>,
     ) -> Result<Vec<ScheduleRow>, CheckpointError> {
         let (own, known) = (self.own_table(), self.table("known_crontabs"));
+        let texts = ["name", "times", "zone", "graph", "thread"];
+        let texts = texts.map(|text| format!("left({text}, {LONGEST_TEXT} + 1) as {text}")).join(", ");
         let sql = format!(
-            "select name, times, zone, graph, thread, octet_length(input::text) > {LONGEST} as is_long,
+            "select {texts}, octet_length(input::text) > {LONGEST} as is_long,
                 case when $1::boolean or octet_length(input::text) > {LONGEST} then null else input end as input,
                 identifier, coalesce(last_execution = 'infinity', false) as paused,
                 case when isfinite(last_execution) then (extract(epoch from last_execution) * 1000)::bigint end as last
              from {own} as schedules join {known} on identifier = {IDENTIFIER}
-             where $1::boolean or graph = any($2::text[]) order by name limit {MOST} + 1"
+             where $1::boolean or schedules.graph = any($2::text[]) order by schedules.name limit {MOST} + 1"
         );
         let values = vec![DbValue::Bool(graphs.is_none()), DbValue::TextArray(graphs.unwrap_or_default())];
         let mut rows = self.rows("read the schedules", &sql, values).await?;

@@ -21,12 +21,11 @@ use std::{
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use superstep_graph::{
-    CheckpointId, Checkpointer, CompiledGraph, History, State, ThreadId,
-    checkpoint::{AppliedTask, Commit, Source, TaskKey, TaskRecord},
-    topology::Control,
+    Checkpointer, CompiledGraph, History, State, ThreadId,
+    checkpoint::{TaskKey, TaskRecord},
 };
 use superstep_postgres::{PostgresCheckpointer, PostgresOptions};
-use superstep_testing::wrapped::Wrapped;
+use superstep_testing::{lines::superstep, wrapped::Wrapped};
 use superstep_worker::{Jobs, Listed, Worker};
 use tokio::time::Instant;
 
@@ -338,22 +337,6 @@ async fn runs_over_killed_stopped_and_disconnected_workers_keep_every_promise() 
     // The check has something to check.
     let executed = |operation: &&Operation| matches!(operation.what, What::Execute { .. });
     assert!(proof.operations.iter().filter(executed).count() >= runs * 5);
-}
-
-/// Creates a superstep, as the owner of a lease commits it.
-fn superstep(parent: Option<CheckpointId>, update: &str) -> Commit {
-    let step = parent.map_or(-1, |id| i64::try_from(id.0).unwrap() - 1);
-    Commit {
-        parent,
-        source: if parent.is_none() { Source::Input } else { Source::Loop },
-        control: Control::new(step, vec!["b".into()]),
-        created_ms: 1_700_000_000_000 + step,
-        metadata: Arc::default(),
-        applied: vec![AppliedTask { slot: 0, recorded: false, node: "a".into(), update: update.into() }],
-        snapshot: None,
-        fingerprints: None,
-        records: Vec::new(),
-    }
 }
 
 /// An owner whose lease another process receives writes once more; returns the violations of the history.

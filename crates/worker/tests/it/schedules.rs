@@ -123,17 +123,21 @@ async fn a_stored_schedule_that_a_program_cannot_read_is_reported_and_stops_no_o
     let Some(server) = shared() else { return };
     let (options, control) = (fresh(server), Control::default());
     let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
-    for name in ["good", "long", "odd"] {
+    for name in ["good", "long", "odd", "wide"] {
         let times = Schedule::new(name, "0 9 * * *", "UTC").unwrap();
         assert!(jobs.store_schedule(&times.run("trip", name, input(name)).unwrap()).await.unwrap());
     }
     let table = format!("{}_jobs.superstep_schedules", options.schema);
     server.sql(&format!("UPDATE {table} SET zone = 'Mars/Olympus' WHERE name = 'odd'"));
     server.sql(&format!("UPDATE {table} SET input = to_json(repeat('x', 1048575)) WHERE name = 'long'"));
+    server.sql(&format!("UPDATE {table} SET thread = repeat('x', 2000000) WHERE name = 'wide'"));
     assert_eq!(Worker::new(&jobs).graph(graph).at_ms(MONDAY).run_due().await.unwrap(), 1);
     assert_eq!(control.began(), ["good"]);
     let mut stored = jobs.schedules().await.unwrap();
-    let (odd, long) = (stored.remove(2), stored.remove(1));
+    let (wide, odd, long) = (stored.remove(3), stored.remove(2), stored.remove(1));
+    let problem = wide.problem.unwrap();
+    assert_eq!(problem, "SS401: schedule `wide`: its thread is longer than 1,024 characters");
+    assert_eq!(wide.thread.len(), 1_025);
     assert_eq!(long.problem.as_deref(), Some("SS401: schedule `long`: its input is longer than 1 MiB"));
     let problem = odd.problem.unwrap();
     assert!(problem.starts_with("SS401: schedule `odd`: unknown time zone `Mars/Olympus`"), "{problem}");
