@@ -15,6 +15,7 @@ use crate::support::{Place, Ran, ended, received, serve};
 const UNKNOWN: &str = "thread `t` does not exist in `";
 const READ_ONLY: &str = "it is read-only; make the file and its folder writable, or use another file";
 const UNFINISHED: &str = "thread `t` is not finished";
+const NO_KEY: End = (2, "no key is set");
 const NO_JOBS: End = (2, "jobs need a PostgreSQL database");
 
 /// A memory in a database next to that of the threads.
@@ -27,7 +28,7 @@ type End = (i32, &'static str);
 /// and with a thread `t` that was killed while it waited for its model.
 struct Case(&'static [&'static str], End, End, End);
 
-const CASES: [Case; 41] = [
+const CASES: [Case; 43] = [
     Case(&["threads"], (0, "no threads yet"), (0, "finished"), (0, "agent")),
     Case(&["state", "t"], (5, UNKNOWN), (0, "finished"), (0, "agent")),
     Case(&["history", "t"], (5, UNKNOWN), (0, "finalize"), (0, "agent")),
@@ -72,6 +73,7 @@ const CASES: [Case; 41] = [
     Case(&["db", "migrate"], (0, "version 2"), (0, "version 2"), (0, "version 2")),
     Case(&["db", "prune", "--leaves"], (0, "pruned 0 checkpoints"), (4, READ_ONLY), (0, "pruned")),
     Case(&["db", "vacuum"], (0, "before"), (4, READ_ONLY), (0, "before")),
+    Case(&["db", "rekey"], NO_KEY, NO_KEY, NO_KEY),
     Case(&["revert", "t", "--to", "1"], (5, UNKNOWN), (4, READ_ONLY), (5, UNFINISHED)),
     Case(&["delete", "t"], (5, UNKNOWN), (4, READ_ONLY), (0, "deleted")),
     Case(&["dream", "--model", "m"], (3, "no server"), (4, READ_ONLY), (3, "no server")),
@@ -87,6 +89,7 @@ const CASES: [Case; 41] = [
         (4, READ_ONLY),
         (1, "no entry `x`"),
     ),
+    Case(&["memory", "rekey", "--config", "m.toml"], NO_KEY, NO_KEY, NO_KEY),
     Case(&["jobs", "run", "2 + 2"], NO_JOBS, NO_JOBS, NO_JOBS),
     Case(&["jobs", "resume", "t"], NO_JOBS, NO_JOBS, NO_JOBS),
     Case(&["jobs", "answer", "t", "--approve"], NO_JOBS, NO_JOBS, NO_JOBS),

@@ -12,6 +12,7 @@ mod approvals;
 mod commands;
 mod db;
 mod dream;
+mod encryption;
 mod escapes;
 #[cfg(unix)]
 mod forged;

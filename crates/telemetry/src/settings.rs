@@ -86,6 +86,9 @@ fn parts(name: &str, value: String) -> Vec<String> {
             parts.extend(decoded.rsplit(' ').next().map(str::to_owned));
         }
     }
+    if name == "SUPERSTEP_OLD_KEY" {
+        parts.extend(value.split(',').map(|key| key.trim().to_owned()));
+    }
     let decoded: Vec<_> = parts.iter().map(|part| decoded(part)).collect();
     parts.extend(decoded);
     parts.push(value);
@@ -144,6 +147,7 @@ mod tests {
         has("SUPERSTEP_DB", "postgres://me:p%40ss/word@db:5432/x?a=b", &["p%40ss/word", "p@ss/word"]);
         has("SUPERSTEP_DB", "postgres://me@db/x?sslmode=require&password=pa%25ss", &["pa%25ss", "pa%ss"]);
         has("SUPERSTEP_DB", "local.db", &[]);
+        has("SUPERSTEP_OLD_KEY", "YwEB=, ZwEB=", &["YwEB=", "ZwEB="]);
         has(
             "OTEL_EXPORTER_OTLP_HEADERS",
             "x-key=abc==, authorization=Bearer%20token%2B1,authorization=Basic dTpw",

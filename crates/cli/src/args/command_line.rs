@@ -119,14 +119,15 @@ Examples:
     Adopt(ThreadArgs),
     /// Delete older checkpoints of a thread; its newest one always stays.
     Prune(PruneArgs),
-    /// Check, measure, prune or shrink a whole database.
+    /// Check, measure, prune, shrink or rekey a whole database.
     #[command(
         subcommand,
         after_help = "\
 Examples:
   superstep db check
   superstep db stats --json
-  superstep db prune --older-than 30d && superstep db vacuum"
+  superstep db prune --older-than 30d && superstep db vacuum
+  SUPERSTEP_OLD_KEY=$SUPERSTEP_KEY SUPERSTEP_KEY=$(cat new.key) superstep db rekey"
     )]
     Db(DbCommand<DatabaseArgs>),
     /// Restore files that tools changed after a checkpoint of a finished thread.

@@ -43,6 +43,18 @@ pub(crate) enum MemoryCommand {
         #[command(flatten)]
         of: MemoryArgs,
     },
+    /// Encrypt the data keys of a memory in a database with the key in SUPERSTEP_KEY, in place of those in SUPERSTEP_OLD_KEY.
+    Rekey(MemoryRekeyArgs),
+}
+
+/// The memory of all users.
+#[derive(Args, Debug)]
+pub(crate) struct MemoryRekeyArgs {
+    /// A TOML file whose table `memory` configures it [default: the user's own].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
 }
 
 /// The memory and its user.

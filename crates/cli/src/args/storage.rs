@@ -17,6 +17,10 @@ pub(crate) enum DbCommand<D: Args> {
     Prune(DbPruneArgs<D>),
     /// Return the space of deleted threads and checkpoints to the disk.
     Vacuum(D),
+    /// Print a new key for the encryption of databases.
+    Key,
+    /// Encrypt the data keys of all threads and items with the key in SUPERSTEP_KEY, in place of those in SUPERSTEP_OLD_KEY.
+    Rekey(D),
 }
 
 #[derive(Args, Debug)]

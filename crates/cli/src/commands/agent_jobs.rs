@@ -44,7 +44,7 @@ async fn run(args: AgentJobRunArgs) -> Result<Exit, Failure> {
     let AgentJobRunArgs { prompt, stdin, thread, order } = args;
     let prompt = Prompt { prompt: read_prompt(prompt, stdin)? };
     let location = located(order.database.db.clone())?;
-    let options = location.queue()?;
+    let options = location.queue_of_inputs()?;
     let thread = match thread {
         Some(name) => name.into(),
         None => fresh_thread(&*location.open()?).await?,
@@ -73,7 +73,7 @@ async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
         ));
     }
     let location = located(database.db)?;
-    let options = location.queue()?;
+    let options = location.queue_of_inputs()?;
     let (thread, store) = existing(&location, &thread).await?;
     let graph = stored_graph::graph()?.with_checkpointer(store);
     let head = graph.thread(&thread).state().await?;

@@ -16,12 +16,12 @@ use crate::{
         shared::DatabaseArgs,
         storage::{DbCommand, DbPruneArgs},
     },
-    commands::{thread_admin, threads::heads},
-    config::location::Location,
+    commands::{keys, thread_admin, threads::heads},
+    config::location::{Location, is_unreadable},
     output::{
         exit::{Exit, Failure},
         table::{lines, new_table, print, time},
-        text::{print_note, printable_line},
+        text::{count, print_note, printable_line},
     },
 };
 
@@ -35,6 +35,8 @@ pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failur
         DbCommand::Stats(args) => stats(&Location::new(args.location)?, args.json).await,
         DbCommand::Migrate(args) => migrate(&Location::new(args.location)?, args.json).await,
         DbCommand::Vacuum(args) => vacuum(&Location::new(args.location)?, args.json).await,
+        DbCommand::Key => keys::key(),
+        DbCommand::Rekey(args) => keys::rekey(&Location::new(args.location)?, args.json).await,
         DbCommand::Prune(DbPruneArgs { keep, yes, database }) => {
             let location = Location::new(database.location)?;
             prune(&location, (yes, database.json), async |store, thread| {
@@ -47,7 +49,7 @@ pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failur
 
 /// Reads every thread whole, and lists the damaged ones.
 pub(crate) async fn check(location: &Location, json: bool) -> Result<Exit, Failure> {
-    let store = existing(location)?;
+    let store = location.existing_database()?;
     let (mut damages, names) = (Vec::new(), store.names().await?);
     if let Err(error) = store.verify().await {
         damages.push((None, damage(error)?));
@@ -90,15 +92,14 @@ pub(crate) async fn check(location: &Location, json: bool) -> Result<Exit, Failu
 ///
 /// # Errors    Of the database itself, such as a server that is gone.
 fn damage(error: CheckpointError) -> Result<String, Failure> {
-    match error {
-        CheckpointError::Corrupt { .. } => Ok(Failure::from(error).message),
-        error => Err(error.into()),
-    }
+    let is_damage = is_unreadable(&error);
+    let failure = Failure::from(error);
+    if is_damage { Ok(failure.message) } else { Err(failure) }
 }
 
 /// Shows the size of a database.
 pub(crate) async fn stats(location: &Location, json: bool) -> Result<Exit, Failure> {
-    let store = existing(location)?;
+    let store = location.existing_database()?;
     let (storage, heads) = (store.storage().await?, heads(&*store).await?);
     let newest = heads.iter().filter_map(|(_, head)| head.as_ref().ok()).map(|head| head.created_ms).max();
     let mut sizes = Vec::with_capacity(heads.len());
@@ -155,7 +156,7 @@ pub(crate) async fn stats(location: &Location, json: bool) -> Result<Exit, Failu
 pub(crate) async fn migrate(location: &Location, json: bool) -> Result<Exit, Failure> {
     // Tables of an older version cannot be opened for reading.
     let (store, was_current) = match location.look() {
-        Ok(None) => return Err(absent(location)),
+        Ok(None) => return Err(location.absent()),
         Ok(Some(store)) => (store, true),
         Err(_) => (location.open()?, false),
     };
@@ -173,7 +174,7 @@ pub(crate) async fn migrate(location: &Location, json: bool) -> Result<Exit, Fai
 
 /// Returns the space of deleted data to the disk.
 pub(crate) async fn vacuum(location: &Location, json: bool) -> Result<Exit, Failure> {
-    existing(location)?;
+    location.existing_database()?;
     let store = location.open()?;
     let before = store.storage().await?.map_or(0, |storage| storage.bytes);
     store.vacuum().await?;
@@ -190,7 +191,7 @@ pub(crate) async fn prune(
     (yes, json): (bool, bool),
     prune: impl AsyncFn(Arc<dyn Checkpointer>, &ThreadId) -> Result<usize, Failure>,
 ) -> Result<Exit, Failure> {
-    existing(location)?;
+    location.existing_database()?;
     let store = location.open()?;
     let names = store.names().await?;
     let of_all = format!("delete older checkpoints of {}", count(names.len(), "thread"));
@@ -215,21 +216,6 @@ pub(crate) async fn prune(
     };
     print(&text)?;
     Ok(failed.unwrap_or(Exit::Ok))
-}
-
-/// Opens the database for reading.
-fn existing(location: &Location) -> Result<Arc<dyn Checkpointer>, Failure> {
-    location.look()?.ok_or_else(|| absent(location))
-}
-
-fn absent(location: &Location) -> Failure {
-    let db = location.db();
-    Failure::new(Exit::Database, format!("the database `{db}` does not exist"))
-}
-
-fn count(number: impl TryInto<u64>, noun: &str) -> String {
-    let number = number.try_into().unwrap_or(u64::MAX);
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Formats a number of bytes.

@@ -16,9 +16,10 @@ use superstep::{
 
 use crate::{
     args::{
-        memory::{MemoryArgs, MemoryCommand},
+        memory::{MemoryArgs, MemoryCommand, MemoryRekeyArgs},
         shared::DatabaseArgs,
     },
+    commands::keys,
     config::{file, location::Location, memory::Memory},
     output::{
         exit::{Exit, Failure},
@@ -68,6 +69,9 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
             let added = of.memory.add(vec![Message::user(text)], &of.user, &key).await.map_err(failed)?;
             of.show(&added)
         }
+        MemoryCommand::Rekey(MemoryRekeyArgs { config, database: DatabaseArgs { location, json } }) => {
+            keys::rekey_memory(&configured(config.as_deref())?, &Location::new(location)?, json).await
+        }
         MemoryCommand::Forget { ids, of } => UserMemory::with(of, Memory::open_existing)?.forget(&ids).await,
     }
 }
@@ -77,11 +81,7 @@ impl UserMemory {
         let MemoryArgs { user, config, database } = args;
         let DatabaseArgs { location, json } = database;
         let location = Location::new(location)?;
-        let memory = match &config {
-            Some(file) => file::read(file)?.memory.on().cloned(),
-            None => None,
-        };
-        let memory = memory.unwrap_or_default();
+        let memory = configured(config.as_deref())?;
         let user = user.unwrap_or_else(|| memory.user().to_owned());
         let memory = open(&memory, &location.cwd)?;
         Ok(Self { memory, user, location, config, json })
@@ -123,6 +123,15 @@ impl UserMemory {
         }
         print(&format!("{}\n", table.trim_fmt()))
     }
+}
+
+/// Returns the memory of a configuration, or the user's own.
+fn configured(config: Option<&Path>) -> Result<Memory, Failure> {
+    let memory = match config {
+        Some(file) => file::read(file)?.memory.on().cloned(),
+        None => None,
+    };
+    Ok(memory.unwrap_or_default())
 }
 
 fn failed(error: MemoryError) -> Failure {

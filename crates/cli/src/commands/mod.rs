@@ -9,6 +9,7 @@ pub(crate) mod dream;
 pub(crate) mod export;
 pub(crate) mod history_tree;
 pub(crate) mod jobs;
+pub(crate) mod keys;
 pub(crate) mod memory;
 pub(crate) mod new;
 pub(crate) mod own;

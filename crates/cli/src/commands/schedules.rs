@@ -32,7 +32,7 @@ pub(crate) async fn add(
     location: &Location,
 ) -> Result<Exit, Failure> {
     let TimesArgs { name, times, zone, thread, database } = times;
-    let options = location.queue()?;
+    let options = location.queue_of_inputs()?;
     let wrong = |error: ScheduleError| Failure::usage(error.to_string());
     let thread = thread.unwrap_or_else(|| default_thread(&name));
     new_thread_name(&at_a_time(&thread)).map_err(Failure::usage)?;

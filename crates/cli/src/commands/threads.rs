@@ -14,11 +14,11 @@ use superstep::{
 
 use crate::{
     args::shared::DatabaseArgs,
-    config::location::Location,
+    config::location::{Location, is_unreadable},
     output::{
         exit::{Exit, Failure},
         table::{lines, new_table, print, time},
-        text::printable_line,
+        text::{print_note, printable_line},
     },
     session::stored_graph::graph,
 };
@@ -119,19 +119,26 @@ pub(crate) fn head_json(thread: &ThreadId, head: Option<&CheckpointMeta>) -> Val
     })
 }
 
-/// Returns the threads with their heads, the newest first, and damaged ones last.
+/// Returns the threads with their heads, the newest first, and those that cannot be read last. A note reports the first missing
+/// key.
 pub(crate) async fn heads(
     store: &dyn Checkpointer,
 ) -> Result<Vec<(ThreadId, Result<CheckpointMeta, CheckpointError>)>, Failure> {
     match store.threads().await {
         Ok(heads) => Ok(heads.into_iter().map(|(thread, head)| (thread, Ok(head))).collect()),
-        // One of them is damaged. The others are read one by one.
-        Err(CheckpointError::Corrupt { .. }) => {
-            let mut heads = Vec::new();
+        // One of them cannot be read. The others are read one by one.
+        Err(error) if is_unreadable(&error) => {
+            let (mut heads, mut is_noted) = (Vec::new(), false);
             for thread in store.names().await? {
                 match store.history(&thread, History { limit: Some(1), ..History::default() }).await {
                     Ok(head) => heads.extend(head.into_iter().map(|head| (thread.clone(), Ok(head)))),
-                    Err(error @ CheckpointError::Corrupt { .. }) => heads.push((thread, Err(error))),
+                    Err(error) if is_unreadable(&error) => {
+                        if let (CheckpointError::Key { .. }, false) = (&error, is_noted) {
+                            print_note(&error.to_string());
+                            is_noted = true;
+                        }
+                        heads.push((thread, Err(error)));
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }

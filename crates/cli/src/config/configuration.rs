@@ -149,6 +149,9 @@ impl Configuration {
         if let Err(Failure { message, .. }) = own_folder() {
             return Some(format!("no long-term memory: {message}"));
         }
+        if let Err(Failure { message, .. }) = Memory::refuse_files() {
+            return Some(format!("no long-term memory: {message}"));
+        }
         let usual = Switch::On(DreamConfig::default());
         let is_dreaming = may_dream && self.preset.as_deref() == Some(DREAMING);
         if is_dreaming && self.dream.is_absent() {

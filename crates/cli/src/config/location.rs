@@ -10,13 +10,14 @@ use superstep::{
     CheckpointId, Checkpointer, ThreadId,
     checkpoint::CheckpointError,
     postgres::PostgresOptions,
+    sealed::{SealOptions, SealedCheckpointer},
     sqlite::{SqliteCheckpointer, SqliteOptions, Synchronous},
     tools::make_private_folder,
 };
 
 use crate::{
     args::{db::DbArg, shared::LocationArgs},
-    config::{place::Db, private, remembered::Remembered, trust::Decided},
+    config::{encryption, place::Db, private, remembered::Remembered, trust::Decided},
     output::{
         exit::{Exit, Failure},
         text::quoted,
@@ -33,6 +34,7 @@ pub(crate) struct Location {
     /// Canonical.
     pub(crate) cwd: PathBuf,
     db: Db,
+    sealing: SealOptions,
     /// The given flags, for suggested commands.
     given: LocationArgs,
 }
@@ -40,7 +42,7 @@ pub(crate) struct Location {
 impl Location {
     /// Resolves the folder and the database.
     ///
-    /// # Errors    The folder is missing or not a folder, or the URL of the database is not valid.
+    /// # Errors    The folder is missing or not a folder, or the URL of the database or a key is not valid.
     pub(crate) fn new(mut given: LocationArgs) -> Result<Self, Failure> {
         // An empty variable counts as unset.
         given.db = given.db.filter(|db| !db.0.is_empty());
@@ -49,7 +51,7 @@ impl Location {
             Some(given) => Db::parse(given)?,
             None => Db::File(cwd.join(DATABASE)),
         };
-        Ok(Self { program: "superstep".to_owned(), cwd, db, given })
+        Ok(Self { program: "superstep".to_owned(), cwd, db, sealing: encryption::options()?, given })
     }
 
     /// Resolves the database of a program with graphs of its own.
@@ -70,6 +72,16 @@ impl Location {
             Db::File(_) => None,
             Db::Server(server) => Some(&server.options),
         }
+    }
+
+    /// Returns the encryption of threads and items.
+    pub(crate) fn sealing(&self) -> &SealOptions {
+        &self.sealing
+    }
+
+    /// Puts the encryption in front of a checkpointer. Without a key it refuses encrypted threads.
+    fn sealed(&self, store: Arc<dyn Checkpointer>) -> Arc<dyn Checkpointer> {
+        Arc::new(SealedCheckpointer::new(store, self.sealing.clone()))
     }
 
     /// Returns whether the user named the tools' folder.
@@ -216,6 +228,12 @@ impl Location {
 
     /// Opens the database, and creates it if absent, which is the second part of the result.
     pub(crate) fn open_or_create(&self) -> Result<(Arc<dyn Checkpointer>, bool), Failure> {
+        let (store, is_new) = self.open_unsealed()?;
+        Ok((self.sealed(store), is_new))
+    }
+
+    /// Opens the database like [`open_or_create`](Self::open_or_create), without the encryption.
+    pub(crate) fn open_unsealed(&self) -> Result<(Arc<dyn Checkpointer>, bool), Failure> {
         match &self.db {
             Db::File(file) => {
                 let is_new = !file.exists();
@@ -237,7 +255,7 @@ impl Location {
     ) -> Result<Arc<dyn Checkpointer>, Failure> {
         match &self.db {
             Db::File(file) if options.synchronous != Synchronous::default() => {
-                Ok(Arc::new(SqliteCheckpointer::open_with(self.made(file)?, options)?))
+                Ok(self.sealed(Arc::new(SqliteCheckpointer::open_with(self.made(file)?, options)?)))
             }
             _ => Ok(store),
         }
@@ -266,9 +284,9 @@ impl Location {
             Db::File(file) if !self.has_own_db() && !file.exists() => Ok(None),
             Db::File(file) => {
                 self.check(file)?;
-                Ok(Some(Arc::new(SqliteCheckpointer::open_read_only(file)?)))
+                Ok(Some(self.sealed(Arc::new(SqliteCheckpointer::open_read_only(file)?))))
             }
-            Db::Server(server) => Ok(server.look()?.map(|store| store as Arc<dyn Checkpointer>)),
+            Db::Server(server) => Ok(server.look()?.map(|store| self.sealed(store))),
         }
     }
 
@@ -279,6 +297,17 @@ impl Location {
         self.look()?.ok_or_else(|| self.unknown(thread))
     }
 
+    /// Opens a database for reading, which must exist.
+    pub(crate) fn existing_database(&self) -> Result<Arc<dyn Checkpointer>, Failure> {
+        self.look()?.ok_or_else(|| self.absent())
+    }
+
+    /// Returns the error for a database that does not exist.
+    pub(crate) fn absent(&self) -> Failure {
+        let db = &self.db;
+        Failure::new(Exit::Database, format!("the database `{db}` does not exist"))
+    }
+
     /// Opens the database to change threads of it, which must all exist.
     ///
     /// # Errors    A thread is unknown. Nothing is created then, not even a database.
@@ -287,8 +316,9 @@ impl Location {
             let Some(store) = self.look()? else { return Err(self.unknown(thread)) };
             match store.load(&ThreadId::from(*thread), None).await {
                 Ok(None) => return Err(self.unknown(thread)),
-                // A damaged thread exists.
-                Ok(Some(_)) | Err(CheckpointError::Corrupt { .. }) => {}
+                Ok(Some(_)) => {}
+                // It exists, and can be deleted.
+                Err(error) if is_unreadable(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -323,6 +353,12 @@ impl Location {
         }
         text + &self.db.remark().unwrap_or_default()
     }
+}
+
+/// Returns whether an error is about one thread, which is damaged or whose key is missing, so that others can be read.
+pub(crate) fn is_unreadable(error: &CheckpointError) -> bool {
+    use CheckpointError::{Corrupt, Key, Unencrypted};
+    matches!(error, Corrupt { .. } | Key { .. } | Unencrypted { .. })
 }
 
 /// Resolves a folder for tools.

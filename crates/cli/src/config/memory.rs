@@ -19,6 +19,7 @@ use superstep::{
     },
     llm::Tool,
     memory::{HistoryFiles, Mem0Form, MemoryFiles, StoreMemory, memory_tools},
+    sealed::SealedStore,
     sqlite::SqliteStore,
     store::StoreError,
 };
@@ -26,6 +27,7 @@ use superstep::{
 use crate::{
     args::values::user_name,
     config::{
+        encryption,
         misfit::InvalidSetting,
         private::{self, below},
         state_folder::own_folder,
@@ -205,7 +207,10 @@ impl Memory {
     }
 
     /// Returns its files.
+    ///
+    /// # Errors    They cannot be used, or encryption is required.
     pub(crate) fn files(&self, cwd: &Path) -> Result<MemoryFiles, Failure> {
+        Self::refuse_files()?;
         let files = match &self.path {
             Some(path) if path.is_absolute() => files_in(path),
             Some(path) => MemoryFiles::new(cwd, path),
@@ -216,9 +221,31 @@ impl Memory {
         })
     }
 
+    /// Refuses files if encryption is required.
+    pub(super) fn refuse_files() -> Result<(), Failure> {
+        let remedy = "use a memory with `store = \"sqlite\"`, or none";
+        encryption::refuse_readable("memories in files are", remedy)
+    }
+
+    /// Returns its database with the encryption; `None` if there is none yet.
+    ///
+    /// # Errors    It cannot be opened, or is not a database.
+    pub(crate) fn sealed_store(&self, cwd: &Path) -> Result<Option<SealedStore>, Failure> {
+        if self.store != Kind::Sqlite {
+            return Err(Failure::usage(
+                "only a memory with `store = \"sqlite\"` is encrypted; name it with `--config`",
+            ));
+        }
+        let Some(path) = self.existing(cwd)? else { return Ok(None) };
+        sealed(SqliteStore::open(path)).map(Some)
+    }
+
     /// Returns the history from which it is made: always in the state folder, because the tools' folder may
     /// come from an untrusted source.
+    ///
+    /// # Errors    It cannot be used, or encryption is required.
     pub(crate) fn history(&self, cwd: &Path) -> Result<HistoryFiles, Failure> {
+        encryption::refuse_readable("turns recorded for dreams are", "turn `dream` off")?;
         let folder = match &self.path {
             None => PathBuf::from(HISTORY),
             Some(path) => {
@@ -252,8 +279,13 @@ impl Memory {
 }
 
 fn stored(opened: Result<SqliteStore, StoreError>) -> Result<Arc<dyn LongTermMemory>, Failure> {
+    Ok(Arc::new(StoreMemory::new(Arc::new(sealed(opened)?))))
+}
+
+/// Puts the encryption in front of a database. Without a key it refuses encrypted entries.
+fn sealed(opened: Result<SqliteStore, StoreError>) -> Result<SealedStore, Failure> {
     let store = opened.map_err(|error| Failure::caused(Exit::Database, &error))?;
-    Ok(Arc::new(StoreMemory::new(Arc::new(store))))
+    Ok(SealedStore::new(store, encryption::options()?))
 }
 
 /// Returns an empty memory, for graphs that are only shown.

@@ -6,6 +6,7 @@ mod agent;
 pub(crate) mod configuration;
 mod database;
 pub(crate) mod discover;
+pub(crate) mod encryption;
 pub(crate) mod file;
 pub(crate) mod location;
 pub(crate) mod memory;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use superstep::{Checkpointer, ThreadId, postgres::PostgresOptions};
 
 use crate::{
-    config::{location::Location, remembered::Remembered, trust::Decided},
+    config::{encryption, location::Location, remembered::Remembered, trust::Decided},
     output::exit::Failure,
 };
 
@@ -58,6 +58,15 @@ impl Location {
                 "jobs need a PostgreSQL database: set the variable `SUPERSTEP_DB` to its URL, or use `--db`",
             )
         })
+    }
+
+    /// Returns the options of the server for jobs with inputs or answers.
+    ///
+    /// # Errors    The database is a file, or encryption is required.
+    pub(crate) fn queue_of_inputs(&self) -> Result<PostgresOptions, Failure> {
+        let queue = self.queue()?;
+        encryption::refuse_readable("the inputs and answers of jobs are", "run the thread without a job")?;
+        Ok(queue)
     }
 
     /// Rejects a stored thread that was imported, or of a database that is not known to be the user's own. With `trust` both are

@@ -7,11 +7,10 @@
 use std::{path::PathBuf, sync::Arc};
 
 use futures::future::join_all;
-use rand::RngExt;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, json};
+use serde_json::Map;
 use superstep::{
-    Checkpointer, RunOptions, ThreadId,
+    Checkpointer, ThreadId,
     agent::{
         Agent, Approval,
         approval::{ApprovalRequest, Trust},
@@ -37,7 +36,7 @@ use crate::{
         exit::Failure,
         text::{print_note, quoted},
     },
-    session::{dream_thread, mcp, randomness::chance, setup},
+    session::{dream_thread, mcp, setup},
 };
 
 /// The input of a job of the agent. A promise: jobs of older versions can be read. A job can set nothing else.
@@ -101,19 +100,8 @@ impl Hosted {
 
     /// Adds the agent to a worker.
     pub(crate) fn add_to(&self, worker: Worker) -> Result<Worker, Failure> {
-        let cwd = self.cwd.to_str().map(str::to_owned);
-        let Choice { name, base_url, .. } = &self.choice;
-        let remembered = Remembered::new(
-            name.clone(),
-            base_url.clone(),
-            self.configuration.to_remember(),
-            cwd.clone(),
-            None,
-        );
-        // A turn that another program began in another folder is not resumed in this one.
-        let options = RunOptions::new().seed(chance()?.random()).context(json!({ "cwd": cwd }));
-        let metadata = remembered.into_metadata().into_iter();
-        let options = metadata.fold(options, |options, (name, value)| options.metadata(name, value));
+        let remembered = setup::remembered(&self.choice, &self.configuration, &self.cwd, None);
+        let options = setup::remembering(remembered)?;
         let agent = self.agent.clone();
         let input = move |job: Prompt| agent.input(&job.prompt);
         let worker = worker.options(options).graph_of_inputs(self.agent.graph().clone(), input);

@@ -258,27 +258,12 @@ impl Basis {
         thread: &ThreadId,
         cancel: &CancellationToken,
     ) -> Result<RunOptions, Failure> {
-        let cwd = self.cwd.to_str().map(str::to_owned);
-        let Choice { name, base_url, .. } = &self.choice;
-        let remembered = Remembered::new(
-            name.clone(),
-            base_url.clone(),
-            self.configuration.to_remember(),
-            cwd.clone(),
-            self.user.clone(),
-        );
+        let remembered = remembered(&self.choice, &self.configuration, &self.cwd, self.user.clone());
         match *thread == self.thread {
             true => self.decided.runs_with(&remembered)?,
             false => Decided::about(&self.db, thread.as_str())?.runs_with(&remembered)?,
         }
-        let options = RunOptions::new()
-            .thread(thread.as_str())
-            .cancel(cancel.clone())
-            .seed(chance()?.random())
-            // A turn that a library began in another folder is not resumed in this one.
-            .context(json!({ "cwd": cwd }));
-        let metadata = remembered.into_metadata().into_iter();
-        Ok(metadata.fold(options, |options, (name, value)| options.metadata(name, value)))
+        Ok(remembering(remembered)?.thread(thread.as_str()).cancel(cancel.clone()))
     }
 }
 
@@ -409,6 +394,27 @@ impl<'a> Setup<'a> {
             Box::new(Human::new(out, on_terminal, self.turn.quiet))
         }
     }
+}
+
+/// Returns the settings that a thread stores.
+pub(super) fn remembered(
+    choice: &Choice,
+    configuration: &Configuration,
+    cwd: &Path,
+    user: Option<String>,
+) -> Remembered {
+    let Choice { name, base_url, .. } = choice;
+    let cwd = cwd.to_str().map(str::to_owned);
+    Remembered::new(name.clone(), base_url.clone(), configuration.to_remember(), cwd, user)
+}
+
+/// Returns the options of runs that store these settings with their threads.
+pub(super) fn remembering(remembered: Remembered) -> Result<RunOptions, Failure> {
+    // A turn that a library or another program began in another folder is not resumed in this one.
+    let context = json!({ "cwd": remembered.cwd });
+    let options = RunOptions::new().seed(chance()?.random()).context(context);
+    let metadata = remembered.into_metadata().into_iter();
+    Ok(metadata.fold(options, |options, (name, value)| options.metadata(name, value)))
 }
 
 /// Begins an agent with its models and its settings.

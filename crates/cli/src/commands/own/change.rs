@@ -9,7 +9,7 @@ use crate::{
         shared::OwnDatabaseArgs,
         storage::{DbCommand, DbPruneArgs},
     },
-    commands::{db, thread_admin::keep},
+    commands::{db, keys, thread_admin::keep},
     config::location::Location,
     graphs::graph_set::GraphSet,
     output::{
@@ -71,6 +71,8 @@ pub(crate) async fn db(
         DbCommand::Stats(args) => db::stats(&location(&args)?, args.json).await,
         DbCommand::Migrate(args) => db::migrate(&location(&args)?, args.json).await,
         DbCommand::Vacuum(args) => db::vacuum(&location(&args)?, args.json).await,
+        DbCommand::Key => keys::key(),
+        DbCommand::Rekey(args) => keys::rekey(&location(&args)?, args.json).await,
         DbCommand::Prune(DbPruneArgs { keep: retained, yes, database }) => {
             let location = location(&database)?;
             db::prune(&location, (yes, database.json), async |store, thread| {

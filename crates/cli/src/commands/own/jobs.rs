@@ -36,7 +36,7 @@ async fn run(args: JobRunArgs, program: &str, graphs: &GraphSet) -> Result<Exit,
     let input = read_json("input", input.as_deref().unwrap_or("{}"))?;
     graph.check("input", &input)?;
     let location = Location::of_program(program, order.database.db.clone())?;
-    let options = location.queue()?;
+    let options = location.queue_of_inputs()?;
     let named = thread.map(ThreadId::from);
     let store = location.open_to_run(named.as_ref(), trust).await?;
     let thread = match named {
@@ -61,7 +61,7 @@ async fn answer(args: JobAnswerArgs, program: &str, graphs: &GraphSet) -> Result
     let JobAnswerArgs { thread: name, question: key, value, send: SendArgs { order, trust } } = args;
     let value = read_json("answer", &value)?;
     let location = Location::of_program(program, order.database.db.clone())?;
-    let options = location.queue()?;
+    let options = location.queue_of_inputs()?;
     let owned = graphs.owned(location.existing(&name)?, &name, None, || location.unknown(&name)).await?;
     let snapshot = owned.open().state().await?;
     let interrupts: Vec<&Interrupt> = snapshot.interrupts().collect();

@@ -1,0 +1,149 @@
+//! `db key`, `db rekey` and `memory rekey`: the keys of encrypted databases.
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
+
+use serde_json::json;
+use superstep::{
+    Checkpointer, Store, ThreadId,
+    postgres::PostgresStore,
+    sealed::{MasterKey, Rekeyed, SealedCheckpointer, SealedStore, SystemRandom},
+    sqlite::SqliteStore,
+    store::{StoreError, StoreOptions},
+};
+
+use crate::{
+    config::{
+        encryption::{KEY, OLD_KEY},
+        location::Location,
+        memory::Memory,
+        place::Db,
+    },
+    output::{
+        exit::{Exit, Failure},
+        table::{lines, print, written},
+        text::{count, print_note},
+    },
+};
+
+/// Prints a new key.
+pub(crate) fn key() -> Result<Exit, Failure> {
+    let key = MasterKey::generate(&SystemRandom)
+        .map_err(|cause| Failure::new(Exit::Failed, format!("there are no random numbers: {cause}")))?;
+    print_note(&format!(
+        "key `{}`: set `{KEY}` to it, and store it apart from the database and its backups; without it the data is lost",
+        key.id()
+    ));
+    let mut out = io::stdout();
+    written(writeln!(out, "{}", *key.to_base64()).and_then(|()| out.flush()))
+}
+
+/// The results of a rotation.
+#[derive(Default)]
+struct Rotation {
+    changed: u64,
+    current: u64,
+    plain: u64,
+    /// The exit code for the last thread that could not be changed.
+    failed: Option<Exit>,
+}
+
+/// Encrypts the data keys of all threads and items with the current key. A thread that another process runs is named, and the
+/// others are changed.
+pub(crate) async fn rekey(location: &Location, json: bool) -> Result<Exit, Failure> {
+    location.existing_database()?;
+    check_key(location)?;
+    let (store, _) = location.open_unsealed()?;
+    let store = SealedCheckpointer::new(store, location.sealing().clone());
+    let mut rotation = Rotation::default();
+    for name in store.names().await? {
+        match rekey_thread(&store, &name).await {
+            Ok(Rekeyed::Changed) => rotation.changed += 1,
+            Ok(Rekeyed::Current) => rotation.current += 1,
+            Ok(Rekeyed::Plain) => rotation.plain += 1,
+            Err(failure) => {
+                print_note(&format!("not rekeyed: {}", failure.message));
+                rotation.failed = Some(failure.exit);
+            }
+        }
+    }
+    let items = rekey_items(location).await?;
+    rotation.print(items, json)
+}
+
+/// Changes one thread. Its lease excludes runs, which would encrypt new values with the data key of before.
+async fn rekey_thread(store: &SealedCheckpointer, thread: &ThreadId) -> Result<Rekeyed, Failure> {
+    let _lease = store.lease(thread).await?;
+    Ok(store.rekey(thread).await?)
+}
+
+/// Changes the items in the database. Returns whether there were some to change.
+async fn rekey_items(location: &Location) -> Result<bool, Failure> {
+    let sealed = |store: Arc<dyn Store>| SealedStore::new(store, location.sealing().clone());
+    let rekeyed = match location.db() {
+        Db::File(file) => {
+            let store = SqliteStore::open_read_only(file).map_err(failed)?;
+            if !sealed(Arc::new(store)).is_encrypted().await.map_err(failed)? {
+                return Ok(false);
+            }
+            sealed(Arc::new(SqliteStore::open(file).map_err(failed)?)).rekey().await
+        }
+        Db::Server(server) => {
+            let open = server.open()?;
+            sealed(Arc::new(PostgresStore::beside(&open, StoreOptions::default()))).rekey().await
+        }
+    };
+    rekeyed.map_err(failed)
+}
+
+/// Encrypts the data keys of a memory with the current key.
+pub(crate) async fn rekey_memory(memory: &Memory, location: &Location, json: bool) -> Result<Exit, Failure> {
+    check_key(location)?;
+    let is_changed = match memory.sealed_store(&location.cwd)? {
+        Some(store) => store.rekey().await.map_err(failed)?,
+        None => false,
+    };
+    if json {
+        return print(&lines([json!({ "changed": is_changed })]));
+    }
+    print(if is_changed { "rekeyed the memory\n" } else { "nothing to rekey\n" })
+}
+
+impl Rotation {
+    /// Prints the results; `items` is `true` if items were changed.
+    fn print(self, items: bool, json: bool) -> Result<Exit, Failure> {
+        let Self { changed, current, plain, failed } = self;
+        let text = match json {
+            true => lines([json!({
+                "changed": changed,
+                "current": current,
+                "not_encrypted": plain,
+                "items_changed": items,
+                "failed": failed.is_some(),
+            })]),
+            false => {
+                let items = if items { "; rekeyed the items of the store" } else { "" };
+                let changed = count(changed, "thread");
+                format!("rekeyed {changed}, {current} had the key already, {plain} not encrypted{items}\n")
+            }
+        };
+        print(&text)?;
+        Ok(failed.unwrap_or(Exit::Ok))
+    }
+}
+
+/// Refuses a rotation without a key.
+fn check_key(location: &Location) -> Result<(), Failure> {
+    match location.sealing().keys {
+        Some(_) => Ok(()),
+        None => Err(Failure::usage(format!(
+            "no key is set; set `{KEY}` to the new key and `{OLD_KEY}` to the one before, and repeat the command"
+        ))),
+    }
+}
+
+fn failed(error: StoreError) -> Failure {
+    Failure::caused(Exit::Database, &error)
+}

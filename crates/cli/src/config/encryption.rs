@@ -1,0 +1,74 @@
+//! The keys of encrypted databases, from the environment.
+
+use std::env;
+
+use superstep::sealed::{KeyRing, MasterKey, SealOptions};
+
+use crate::output::exit::Failure;
+
+/// The variable with the key that encrypts. Commands of tools do not see variables whose names end with `KEY`.
+pub(crate) const KEY: &str = "SUPERSTEP_KEY";
+
+/// The variable with keys that only decrypt, separated by commas.
+pub(crate) const OLD_KEY: &str = "SUPERSTEP_OLD_KEY";
+
+/// The variable that refuses what is not encrypted.
+pub(crate) const REQUIRED: &str = "SUPERSTEP_REQUIRE_ENCRYPTION";
+
+/// Reads the variables. Without a key nothing is encrypted.
+///
+/// # Errors    A variable is not valid, or a key is required and missing. The message has no part of a key.
+pub(crate) fn options() -> Result<SealOptions, Failure> {
+    let required = match variable(REQUIRED)?.as_deref().map(str::trim) {
+        None | Some("false" | "0") => false,
+        Some("true" | "1") => true,
+        Some(_) => return Err(wrong(REQUIRED, "it is neither `true` nor `false`")),
+    };
+    let old = variable(OLD_KEY)?.filter(|text| !text.trim().is_empty());
+    let Some(current) = variable(KEY)? else {
+        return match (required, old) {
+            (true, _) => Err(no_key(REQUIRED)),
+            (false, Some(_)) => Err(no_key(OLD_KEY)),
+            (false, None) => Ok(SealOptions::default()),
+        };
+    };
+    let mut ring = KeyRing::new(key(KEY, &current)?);
+    for old in old.iter().flat_map(|all| all.split(',')) {
+        ring = ring.with_old(key(OLD_KEY, old)?);
+    }
+    Ok(SealOptions { required, ..SealOptions::encrypted(ring) })
+}
+
+/// Refuses to store something that is never encrypted, if encryption is required. `what` is the subject of the message.
+///
+/// # Errors    It is required, or a variable is not valid.
+pub(crate) fn refuse_readable(what: &str, remedy: &str) -> Result<(), Failure> {
+    match options()?.required {
+        true => Err(Failure::usage(format!("{what} not encrypted, and `{REQUIRED}` is set; {remedy}"))),
+        false => Ok(()),
+    }
+}
+
+/// Reads a variable. An empty key is not treated as none: nothing would be encrypted if the program that prints it fails.
+fn variable(name: &str) -> Result<Option<String>, Failure> {
+    let Some(text) = env::var_os(name) else { return Ok(None) };
+    text.into_string().map(Some).map_err(|_| wrong(name, "it is not Unicode"))
+}
+
+fn key(name: &str, text: &str) -> Result<MasterKey, Failure> {
+    if text.trim().is_empty() {
+        return Err(wrong(name, "a key in it is empty; unset it for no encryption"));
+    }
+    text.parse()
+        .map_err(|_| wrong(name, "a key is 32 random bytes in Base64, 44 characters; `db key` makes one"))
+}
+
+fn wrong(name: &str, why: &str) -> Failure {
+    Failure::usage(format!("the variable `{name}` is not valid: {why}"))
+}
+
+fn no_key(because: &str) -> Failure {
+    Failure::usage(format!(
+        "the variable `{because}` is set, and `{KEY}` is not; set it to the key that encrypts, which `db key` makes"
+    ))
+}
