@@ -16,6 +16,7 @@ use crate::{
     form::Fault,
     keys::DataKeys,
     options::SealOptions,
+    path::PathDigest,
     thread_keys::{ATTEMPTS, ThreadKeys, busy, is_key_thread},
     values::{Located, Opener, Read, Sealer},
 };
@@ -66,6 +67,22 @@ pub struct SealedCheckpointer {
     inner: Arc<dyn Checkpointer>,
     options: SealOptions,
     keys: ThreadKeys,
+}
+
+/// Commits that are about to be stored, with the path to the last of them.
+struct SealedCommits {
+    commits: Vec<Commit>,
+    head: Option<(CheckpointId, Option<PathDigest>)>,
+    keys: Option<Arc<DataKeys>>,
+}
+
+impl SealedCommits {
+    /// Remembers the path to the last one.
+    fn are_stored(self, thread: &ThreadId) {
+        if let (Some(keys), Some((head, path))) = (self.keys, self.head) {
+            keys.heads.set(thread, head, path);
+        }
+    }
 }
 
 /// The result of [`SealedCheckpointer::rekey`].
@@ -160,12 +177,44 @@ impl SealedCheckpointer {
         thread: &ThreadId,
         expected: Option<CheckpointId>,
         next: Vec<Commit>,
-    ) -> Result<Vec<Commit>, CheckpointError> {
+    ) -> Result<SealedCommits, CheckpointError> {
         let first = expected.map_or(0, |head| head.0).saturating_add(1);
         let keys = self.keys.get_or_create(thread, first).await?;
         let sealer = self.sealer(keys.as_deref(), thread);
-        let commits = (0..).zip(next);
-        commits.map(|(nth, next)| sealer.commit(CheckpointId(first.saturating_add(nth)), next)).collect()
+        let (mut commits, mut paths) = (Vec::with_capacity(next.len()), BTreeMap::new());
+        for (nth, next) in (0..).zip(next) {
+            let id = CheckpointId(first.saturating_add(nth));
+            let before = match (next.parent, &keys) {
+                (_, None) => None,
+                (None, Some(_)) => Some(PathDigest::start()),
+                (Some(parent), Some(keys)) => match paths.get(&parent) {
+                    Some(path) => Clone::clone(path),
+                    None => self.path_to(thread, keys, parent).await?,
+                },
+            };
+            let path = before.map(|before| before.after(next.applied.iter().map(|task| task.slot)));
+            commits.push(sealer.commit(id, next, path.as_ref())?);
+            paths.insert(id, path);
+        }
+        Ok(SealedCommits { commits, head: paths.pop_last(), keys })
+    }
+
+    /// Returns the path to a checkpoint, if it is known.
+    async fn path_to(
+        &self,
+        thread: &ThreadId,
+        keys: &DataKeys,
+        id: CheckpointId,
+    ) -> Result<Option<PathDigest>, CheckpointError> {
+        if let Some(path) = keys.heads.get(thread, id) {
+            return Ok(path);
+        }
+        let before = Some(CheckpointId(id.0.saturating_add(1)));
+        let range = History { before, limit: Some(1), ..History::default() };
+        let found = self.inner.history(thread, range).await?;
+        // The store refuses a commit behind a checkpoint that does not exist.
+        let Some(meta) = found.first().filter(|meta| meta.id == id) else { return Ok(None) };
+        self.opened(thread, |opener| opener.path_to(meta)).await
     }
 
     /// Reads a history that is selected by metadata.
@@ -217,7 +266,11 @@ impl SealedCheckpointer {
         };
         let sealer = self.sealer(keys.as_deref(), thread);
         for (id, channels) in &mut prune.snapshots {
-            *channels = sealer.new_snapshot(*id, channels)?;
+            let path = match &keys {
+                Some(keys) => self.path_to(thread, keys, *id).await?,
+                None => None,
+            };
+            *channels = sealer.new_snapshot(*id, channels, path.as_ref())?;
         }
         if !prune.metadata.is_empty() {
             let opener = Opener { options: &self.options, keys: keys.as_deref(), thread };
@@ -250,7 +303,7 @@ impl Checkpointer for SealedCheckpointer {
         let thread = thread.clone();
         Box::pin(async move {
             let Some(loaded) = self.inner.load(&thread, at).await? else { return Ok(None) };
-            self.opened(&thread, |opener| opener.loaded(&loaded)).await.map(Some)
+            self.opened(&thread, |opener| opener.loaded(&loaded, true)).await.map(Some)
         })
     }
 
@@ -270,7 +323,9 @@ impl Checkpointer for SealedCheckpointer {
         let thread = thread.clone();
         Box::pin(async move {
             let Some(head) = self.inner.load_head(&thread).await? else { return Ok(None) };
-            let loaded = self.opened(&thread, |opener| opener.loaded(&head.loaded)).await?;
+            // A state that is in memory comes without the path to it.
+            let has_path = head.state.is_none();
+            let loaded = self.opened(&thread, |opener| opener.loaded(&head.loaded, has_path)).await?;
             Ok(Some(LoadedHead { loaded, state: head.state }))
         })
     }
@@ -332,8 +387,10 @@ impl Checkpointer for SealedCheckpointer {
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
         let thread = thread.clone();
         Box::pin(async move {
-            let mut next = self.sealed(&thread, expected, vec![next]).await?;
-            self.inner.commit(&thread, expected, next.remove(0)).await
+            let mut sealed = self.sealed(&thread, expected, vec![next]).await?;
+            let head = self.inner.commit(&thread, expected, sealed.commits.remove(0)).await?;
+            sealed.are_stored(&thread);
+            Ok(head)
         })
     }
 
@@ -348,8 +405,10 @@ impl Checkpointer for SealedCheckpointer {
             if next.is_empty() {
                 return self.inner.commit_all(&thread, expected, next).await;
             }
-            let next = self.sealed(&thread, expected, next).await?;
-            self.inner.commit_all(&thread, expected, next).await
+            let mut sealed = self.sealed(&thread, expected, next).await?;
+            self.inner.commit_all(&thread, expected, std::mem::take(&mut sealed.commits)).await?;
+            sealed.are_stored(&thread);
+            Ok(())
         })
     }
 

@@ -20,6 +20,7 @@ use crate::{
     error::KeyFault,
     form::{DataKey, cipher, decrypt, encrypt},
     master::{KeyProvider, MasterKey},
+    path::Heads,
     random::Random,
 };
 
@@ -63,6 +64,8 @@ pub(crate) struct DataKeys {
     pub(crate) all: Vec<DataKey>,
     /// The first checkpoint that must be encrypted.
     pub(crate) from: u64,
+    /// The paths to the newest checkpoints of the thread and its subgraphs.
+    pub(crate) heads: Heads,
 }
 
 impl DataKeys {
@@ -119,7 +122,11 @@ impl KeyRecord {
     /// Decrypts the keys of a thread.
     pub(crate) async fn open(&self, of: &str, keys: &dyn KeyProvider) -> Result<DataKeys, KeyFault> {
         let secrets = self.secrets(of, keys).await?;
-        Ok(DataKeys { all: secrets.iter().map(DataKey::new).collect(), from: self.from(of) })
+        Ok(DataKeys {
+            all: secrets.iter().map(DataKey::new).collect(),
+            from: self.from(of),
+            heads: Heads::default(),
+        })
     }
 
     async fn secrets(&self, of: &str, keys: &dyn KeyProvider) -> Result<Vec<Secret>, KeyFault> {

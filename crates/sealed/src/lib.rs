@@ -14,6 +14,7 @@ mod form;
 mod keys;
 mod master;
 mod options;
+mod path;
 mod random;
 mod store;
 mod thread_keys;

@@ -22,7 +22,10 @@ pub(crate) use self::{
     opener::{Located, Opener, Read},
     sealer::Sealer,
 };
-use crate::form::{Fault, Position};
+use crate::{
+    form::{Fault, Position},
+    path::PathDigest,
+};
 
 /// The readable columns of a checkpoint, as they are bound to its metadata.
 #[derive(Serialize)]
@@ -47,6 +50,9 @@ struct Sealed {
     metadata: Map<String, Value>,
     /// The tasks that it applied, in fold order.
     applied: Vec<(u32, NodeName)>,
+    /// The path to it; `None` if a checkpoint on it is readable, or of a version without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<PathDigest>,
 }
 
 /// The sealed part of a finished task, beside its update.

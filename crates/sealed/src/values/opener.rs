@@ -15,6 +15,7 @@ use crate::{
     form::{Fault, Opened, Part, Place, Position, SEALED, is_sealed, open},
     keys::DataKeys,
     options::SealOptions,
+    path::PathDigest,
 };
 
 /// Opens the values of one thread.
@@ -30,8 +31,19 @@ pub(crate) struct Located {
     pub(crate) fault: Fault,
 }
 
-/// The tasks that a checkpoint applied, in fold order.
-type Applied = Vec<(u32, NodeName)>;
+/// The part of a checkpoint's metadata that is not for its reader: the tasks that it applied, in fold order, and the path to it.
+struct Bound {
+    applied: Vec<(u32, NodeName)>,
+    path: Option<PathDigest>,
+}
+
+/// A snapshot that was opened.
+struct OpenSnapshot {
+    channels: Vec<ChannelValue>,
+    /// Its checkpoint, if it is encrypted.
+    at: Option<u64>,
+    path: Option<PathDigest>,
+}
 
 /// A result of an [`Opener`].
 pub(crate) type Read<T> = Result<T, Located>;
@@ -86,33 +98,39 @@ impl Opener<'_> {
 
     /// Opens the metadata of a checkpoint.
     pub(crate) fn meta(&self, meta: &CheckpointMeta) -> Read<CheckpointMeta> {
-        Ok(self.meta_and_applied(meta)?.0)
+        Ok(self.meta_and_bound(meta)?.0)
     }
 
-    /// Opens the metadata of a checkpoint, with the tasks that it applied, unless it is from the time before encryption.
-    fn meta_and_applied(&self, meta: &CheckpointMeta) -> Read<(CheckpointMeta, Option<Applied>)> {
+    /// Returns the path to a checkpoint, if it is known.
+    pub(crate) fn path_to(&self, meta: &CheckpointMeta) -> Read<Option<PathDigest>> {
+        let sealed = self.sealed(meta).map_err(located(format!("checkpoint {}", meta.id)))?;
+        Ok(sealed.and_then(|sealed| sealed.path))
+    }
+
+    /// Opens the metadata of a checkpoint, with what is bound to it, unless it is from the time before encryption.
+    fn meta_and_bound(&self, meta: &CheckpointMeta) -> Read<(CheckpointMeta, Option<Bound>)> {
         let sealed = self.sealed(meta).map_err(located(format!("checkpoint {}", meta.id)))?;
         let mut meta = meta.clone();
         for (slot, item) in &mut meta.control.items {
             let opened = self.open_at(Part::WorkerItem, "", meta.id, *slot, item);
             *item = opened.map_err(located(format!("the item of task {slot} of checkpoint {}", meta.id)))?;
         }
-        let applied = sealed.map(|sealed| {
+        let bound = sealed.map(|sealed| {
             meta.metadata = sealed.metadata;
-            sealed.applied
+            Bound { applied: sealed.applied, path: sealed.path }
         });
-        Ok((meta, applied))
+        Ok((meta, bound))
     }
 
-    /// Opens a loaded checkpoint.
-    pub(crate) fn loaded(&self, loaded: &Loaded) -> Read<Loaded> {
+    /// Opens a loaded checkpoint. `has_path` is `true` if the path to its state was loaded as well.
+    pub(crate) fn loaded(&self, loaded: &Loaded, has_path: bool) -> Read<Loaded> {
         let id = loaded.meta.id;
-        let (meta, applied) = self.meta_and_applied(&loaded.meta)?;
-        self.check_applied(id, applied.as_deref(), loaded.applied.iter().cloned())?;
-        let (snapshot, at) = match &loaded.snapshot {
+        let (meta, bound) = self.meta_and_bound(&loaded.meta)?;
+        self.check_applied(id, bound.as_ref(), loaded.applied.iter().cloned())?;
+        let (snapshot, at, begin) = match &loaded.snapshot {
             Some(snapshot) => {
                 let part = || located(format!("the snapshot of checkpoint {id}, or of one before it,"));
-                let (channels, at) = self.snapshot(snapshot).map_err(part())?;
+                let OpenSnapshot { channels, at, path } = self.snapshot(snapshot).map_err(part())?;
                 let is_own = loaded.commits.is_empty();
                 if at.is_none() && is_own && self.must_be_encrypted(id) {
                     return Err(part()(Fault::Plain));
@@ -120,12 +138,15 @@ impl Opener<'_> {
                 if at.is_some_and(|at| if is_own { at != id.0 } else { at >= id.0 }) {
                     return Err(part()(Fault::Moved("it is of another checkpoint".to_owned())));
                 }
-                (Some(Snapshot::from(channels)), at)
+                (Some(Snapshot::from(channels)), at, path)
             }
-            None => (None, None),
+            None if self.is_encrypted_from_its_beginning() => (None, None, Some(PathDigest::start())),
+            None => (None, None, None),
         };
-        let commits =
-            self.commits(loaded, at).map_err(located(format!("an update on the path to checkpoint {id}")))?;
+        let path = begin.zip(bound.and_then(|bound| bound.path)).filter(|_| has_path);
+        let commits = self
+            .commits(loaded, at, path)
+            .map_err(located(format!("an update on the path to checkpoint {id}")))?;
         let tasks = loaded.tasks.iter().map(|(slot, record)| Ok((*slot, self.record(id, *slot, record)?)));
         Ok(Loaded {
             meta,
@@ -142,11 +163,11 @@ impl Opener<'_> {
     fn check_applied(
         &self,
         id: CheckpointId,
-        bound: Option<&[(u32, NodeName)]>,
+        bound: Option<&Bound>,
         found: impl Iterator<Item = (u32, NodeName)>,
     ) -> Read<()> {
         match bound {
-            Some(bound) if !found.eq(bound.iter().cloned()) => {
+            Some(bound) if !found.eq(bound.applied.iter().cloned()) => {
                 let fault = Fault::Moved("its tasks are other ones".to_owned());
                 Err(Located { part: format!("checkpoint {id}"), fault })
             }
@@ -155,11 +176,17 @@ impl Opener<'_> {
     }
 
     /// Opens the updates since a snapshot, and checks that none is missing, moved, or of another branch, as far as they show it.
-    /// `at` is the checkpoint of the snapshot, if it is known.
-    fn commits(&self, loaded: &Loaded, at: Option<u64>) -> Result<Vec<Vec<StoredUpdate>>, Fault> {
+    /// `at` is the checkpoint of the snapshot, if it is known, and `path` the path to it and to the loaded one.
+    fn commits(
+        &self,
+        loaded: &Loaded,
+        at: Option<u64>,
+        path: Option<(PathDigest, PathDigest)>,
+    ) -> Result<Vec<Vec<StoredUpdate>>, Fault> {
         let moved = |why: &str| Fault::Moved(why.to_owned());
         let from = self.keys.map_or(u64::MAX, |keys| keys.from);
         let mut commits = Vec::with_capacity(loaded.commits.len());
+        let (mut path, end) = path.unzip();
         // The checkpoint before, if it is known: without a snapshot the path begins with the thread.
         let mut before = if loaded.snapshot.is_none() { Some(0) } else { at };
         // A number that the next one does not fall below; whether the one before was readable.
@@ -208,12 +235,16 @@ impl Opener<'_> {
                 }
                 (least, is_encrypted_from_here) = (own.unwrap_or(parent + 1), true);
             }
+            path = path.map(|path| path.after(slots));
             // A checkpoint without updates, such as a fork, does not show its number.
             before = own;
             was_plain = is_plain;
             commits.push(updates);
         }
-        Ok(commits)
+        match path == end {
+            true => Ok(commits),
+            false => Err(moved("an update before it is missing, or is another one")),
+        }
     }
 
     /// Opens an update, and returns its position if it is encrypted.
@@ -227,20 +258,26 @@ impl Opener<'_> {
         Ok((opened.text.into(), position))
     }
 
-    /// Opens a snapshot, and returns its checkpoint if it is encrypted.
-    fn snapshot(&self, snapshot: &Snapshot) -> Result<(Vec<ChannelValue>, Option<u64>), Fault> {
+    /// Returns whether every checkpoint of the thread must be encrypted, and is written with its path.
+    fn is_encrypted_from_its_beginning(&self) -> bool {
+        self.keys.is_some_and(|keys| keys.from == 1)
+    }
+
+    /// Opens a snapshot.
+    fn snapshot(&self, snapshot: &Snapshot) -> Result<OpenSnapshot, Fault> {
         let channels = snapshot.channels().map_err(Fault::malformed)?;
-        let [ChannelValue { channel, json }] = &*channels else {
-            return if self.options.required { Err(Fault::Plain) } else { Ok((channels.into_owned(), None)) };
+        let json = match &*channels {
+            [ChannelValue { channel, json }] if channel == SEALED => json,
+            _ if self.options.required => return Err(Fault::Plain),
+            _ => return Ok(OpenSnapshot { channels: channels.into_owned(), at: None, path: None }),
         };
-        if channel != SEALED {
-            return if self.options.required { Err(Fault::Plain) } else { Ok((channels.into_owned(), None)) };
-        }
         let opened = self.open(Part::Snapshot, "", Position::default(), json)?;
-        let pairs: Vec<(String, RawJson)> = parse(&opened.text)?;
-        let channels = pairs.into_iter().map(|(channel, json)| ChannelValue { channel, json });
+        let mut pairs: Vec<(String, RawJson)> = parse(&opened.text)?;
+        let path = pairs.pop_if(|(name, _)| opened.is_encrypted && name == SEALED);
+        let path = path.map(|(_, path)| parse(&path)).transpose()?;
+        let channels = pairs.into_iter().map(|(channel, json)| ChannelValue { channel, json }).collect();
         let at = opened.position.filter(|_| opened.is_encrypted).and_then(|position| position.at);
-        Ok((channels.collect(), at))
+        Ok(OpenSnapshot { channels, at, path })
     }
 
     /// Opens a checkpoint as it was committed.
@@ -255,9 +292,9 @@ impl Opener<'_> {
             created_ms: *created_ms,
             metadata: (**metadata).clone(),
         };
-        let (meta, bound) = self.meta_and_applied(&meta)?;
+        let (meta, bound) = self.meta_and_bound(&meta)?;
         let found = commit.applied.iter().map(|task| (task.slot, task.node.clone()));
-        self.check_applied(id, bound.as_deref(), found)?;
+        self.check_applied(id, bound.as_ref(), found)?;
         let of = parent.map_or(0, |parent| parent.0);
         let applied = commit.applied.iter().map(|task| {
             let part = || located(format!("the update of task {} of checkpoint {id}", task.slot));
@@ -280,7 +317,7 @@ impl Opener<'_> {
         let snapshot = match &commit.snapshot {
             Some(snapshot) => {
                 let part = || located(format!("the snapshot of checkpoint {id}"));
-                let (channels, at) = self.snapshot(snapshot).map_err(part())?;
+                let OpenSnapshot { channels, at, .. } = self.snapshot(snapshot).map_err(part())?;
                 match at {
                     None if self.must_be_encrypted(id) => return Err(part()(Fault::Plain)),
                     Some(at) if at != id.0 => {

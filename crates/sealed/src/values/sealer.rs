@@ -17,6 +17,7 @@ use crate::{
     form::{Fault, Part, Place, Position, SEALED, is_sealed, seal},
     keys::DataKeys,
     options::SealOptions,
+    path::PathDigest,
 };
 
 /// Seals the values of one thread.
@@ -41,19 +42,30 @@ impl Sealer<'_> {
         move |fault| error::of_thread(self.thread, &part, fault)
     }
 
-    /// Seals the checkpoint that gets the number `id`.
-    pub(crate) fn commit(&self, id: CheckpointId, next: Commit) -> Result<Commit, CheckpointError> {
+    /// Seals the checkpoint that gets the number `id`. `path` leads to it, if it is known.
+    pub(crate) fn commit(
+        &self,
+        id: CheckpointId,
+        next: Commit,
+        path: Option<&PathDigest>,
+    ) -> Result<Commit, CheckpointError> {
         let whole = format!("checkpoint {id}");
-        self.try_commit(id, next).map_err(self.failed(&whole))
+        self.try_commit(id, next, path).map_err(self.failed(&whole))
     }
 
-    fn try_commit(&self, id: CheckpointId, mut next: Commit) -> Result<Commit, Fault> {
+    fn try_commit(
+        &self,
+        id: CheckpointId,
+        mut next: Commit,
+        path: Option<&PathDigest>,
+    ) -> Result<Commit, Fault> {
         for (slot, item) in &mut next.control.items {
             *item = self.seal(Part::WorkerItem, "", position(Some(id.0), None, Some(*slot)), item)?;
         }
         if self.is_encrypted() {
             let applied = next.applied.iter().map(|task| (task.slot, task.node.clone())).collect();
-            let sealed = Sealed { metadata: Arc::unwrap_or_clone(next.metadata), applied };
+            let sealed =
+                Sealed { metadata: Arc::unwrap_or_clone(next.metadata), applied, path: path.cloned() };
             let Commit { parent, source, ref control, created_ms, .. } = next;
             let columns = Columns { id, parent, source, created_ms, control };
             next.metadata = self.metadata(&columns, &sealed)?.into();
@@ -66,7 +78,7 @@ impl Sealer<'_> {
         }
         if let Some(snapshot) = &next.snapshot {
             let channels = snapshot.channels().map_err(Fault::NotJson)?;
-            next.snapshot = Some(self.snapshot(id, &channels)?.into());
+            next.snapshot = Some(self.snapshot(id, &channels, path)?.into());
         }
         let records = next.records.into_iter();
         let records = records.map(|(slot, record)| Ok((slot, self.try_record(id, slot, record)?)));
@@ -110,8 +122,14 @@ impl Sealer<'_> {
         &self,
         id: CheckpointId,
         channels: &[ChannelValue],
+        path: Option<&PathDigest>,
     ) -> Result<Vec<ChannelValue>, Fault> {
-        let pairs: Vec<_> = channels.iter().map(|value| (&value.channel, &value.json)).collect();
+        let path = match path.filter(|_| self.is_encrypted()) {
+            Some(path) => Some((SEALED.to_owned(), RawJson::from(json(path)?))),
+            None => None,
+        };
+        let pairs = channels.iter().map(|value| (&value.channel, &value.json));
+        let pairs: Vec<_> = pairs.chain(path.iter().map(|(name, path)| (name, path))).collect();
         let text = json(&pairs)?;
         let sealed = self.seal(Part::Snapshot, "", position(Some(id.0), None, None), &text)?;
         match is_sealed(&sealed) {
@@ -125,8 +143,9 @@ impl Sealer<'_> {
         &self,
         id: CheckpointId,
         channels: &[ChannelValue],
+        path: Option<&PathDigest>,
     ) -> Result<Vec<ChannelValue>, CheckpointError> {
-        self.snapshot(id, channels).map_err(self.failed(&format!("the snapshot of checkpoint {id}")))
+        self.snapshot(id, channels, path).map_err(self.failed(&format!("the snapshot of checkpoint {id}")))
     }
 
     /// Seals the record of a task of a checkpoint.

@@ -44,7 +44,7 @@ async fn each_forged_thread_is_refused() {
     read(forged(&inner, same, |_, _| {}).await, &thread).await.unwrap();
 
     type Forgery = (&'static str, fn(&mut Vec<Commit>));
-    let forgeries: [Forgery; 10] = [
+    let forgeries: [Forgery; 12] = [
         ("no first update", |all| all[1].parent = None),
         ("an update of an older checkpoint", |all| {
             all[4].applied[0].update = all[3].applied[0].update.clone()
@@ -60,6 +60,11 @@ async fn each_forged_thread_is_refused() {
         ("metadata of another checkpoint", |all| all[4].metadata = all[3].metadata.clone()),
         ("no metadata", |all| all[4].metadata = Default::default()),
         ("another author", |all| all[4].applied[0].node = "other".into()),
+        ("a missing update of an earlier checkpoint", |all| all[2].applied.clear()),
+        ("an update of an earlier checkpoint twice", |all| {
+            let again = all[2].applied[0].clone();
+            all[2].applied.push(again);
+        }),
         ("a readable update", |all| all[4].applied[0].update = "{}".into()),
     ];
     for (what, forgery) in forgeries {
