@@ -261,6 +261,7 @@ impl SealedCheckpointer {
             true => return Ok(prune),
             false => {
                 error::check_thread_keys(&self.options)?;
+                self.check_readable(&thread.root()).await?;
                 self.keys.get(thread, false).await?
             }
         };

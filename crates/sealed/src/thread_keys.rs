@@ -17,7 +17,7 @@ use superstep_engine::Control;
 use superstep_state::ChannelValue;
 
 use crate::{
-    error::{KeyFault, check_thread_keys, of_thread_keys, readable},
+    error::{KeyFault, check_thread_keys, no_keys, of_thread_keys, readable},
     keys::{DataKeys, KeyRecord, Owner},
     master::KeyProvider,
     options::SealOptions,
@@ -36,7 +36,7 @@ pub(crate) const ATTEMPTS: usize = 8;
 pub(crate) struct ThreadKeys {
     inner: Arc<dyn Checkpointer>,
     options: SealOptions,
-    /// By root; `None` for a thread without keys.
+    /// By root; `None` for a thread without keys. Without a provider all are.
     cache: Mutex<LruCache<ThreadId, Option<Arc<DataKeys>>>>,
     /// `true` once the database was found to be readable, if there are no keys.
     is_readable: AtomicBool,
@@ -121,8 +121,9 @@ impl ThreadKeys {
     ) -> Result<Option<Arc<DataKeys>>, CheckpointError> {
         check_thread_keys(&self.options)?;
         let Some(provider) = &self.options.keys else {
-            if next == 1 && !thread.is_child() {
-                self.refuse_readable(thread).await?;
+            match next == 1 && !thread.is_child() {
+                true => self.refuse_readable(thread).await?,
+                false => self.check_readable(&thread.root()).await?,
             }
             return Ok(None);
         };
@@ -173,6 +174,18 @@ impl ThreadKeys {
         Ok(newest.first().map_or(0, |head| head.id.0))
     }
 
+    /// Refuses a readable value in an encrypted thread.
+    async fn check_readable(&self, root: &ThreadId) -> Result<(), CheckpointError> {
+        if self.cached(root).is_some() {
+            return Ok(());
+        }
+        if let Some(master) = self.master(root).await? {
+            return Err(no_keys(root, &master));
+        }
+        self.remember(root.clone(), None);
+        Ok(())
+    }
+
     /// Refuses a new readable thread in a database whose first thread is encrypted.
     async fn refuse_readable(&self, thread: &ThreadId) -> Result<(), CheckpointError> {
         if self.is_readable.load(Ordering::Relaxed) {
@@ -209,16 +222,10 @@ impl ThreadKeys {
     ) -> Result<Option<Arc<DataKeys>>, CheckpointError> {
         let next = head.0.checked_add(1).filter(|next| *next > 1);
         let conflict = || CheckpointError::Conflict { thread: thread.clone(), expected: Some(head) };
-        check_thread_keys(&self.options)?;
-        match self.options.keys.is_some() {
-            true => {
-                self.get_or_create(thread, next.ok_or_else(conflict)?).await.map_err(|error| match error {
-                    CheckpointError::Conflict { .. } => conflict(),
-                    error => error,
-                })
-            }
-            false => Ok(None),
-        }
+        self.get_or_create(thread, next.ok_or_else(conflict)?).await.map_err(|error| match error {
+            CheckpointError::Conflict { .. } => conflict(),
+            error => error,
+        })
     }
 
     /// Stores the keys of a thread for its copy `to` as well, so that the copy has them from the beginning.

@@ -6,9 +6,10 @@ use serde_json::json;
 use superstep_graph::{
     CheckpointId, Checkpointer, MemoryCheckpointer, MemoryStore, Question, Store, ThreadId,
     checkpoint::{
-        CheckpointError, TaskKey, TaskRecord,
+        CheckpointError, Prune, Segment, TaskKey, TaskRecord,
         text::{ExportOptions, TextError, export},
     },
+    state::ChannelValue,
     store::{Namespace, Search, StoreError},
 };
 use superstep_sealed::{SealOptions, SealedStore};
@@ -18,6 +19,16 @@ use crate::support::{Folder, sealed, text, with_keys};
 
 fn thread() -> ThreadId {
     "t".into()
+}
+
+/// Returns a prune that adds a snapshot.
+fn snapshot() -> Prune {
+    let value = ChannelValue { channel: "c".to_owned(), json: "1".into() };
+    Prune {
+        keep: [CheckpointId(2)].into(),
+        snapshots: [(CheckpointId(2), vec![value])].into(),
+        ..Prune::default()
+    }
 }
 
 /// Returns options that require encryption, and have no keys.
@@ -80,6 +91,28 @@ async fn without_keys_an_encrypted_thread_is_neither_copied_nor_rekeyed() {
     SealedStore::new(items.clone(), with_keys(&[1])).put(&notes, "a", json!(1)).await.unwrap();
     let refused = SealedStore::new(items, SealOptions::default()).rekey().await.unwrap_err();
     assert!(matches!(refused, StoreError::Key { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn without_keys_nothing_readable_is_stored_in_an_encrypted_thread() {
+    let inner = Arc::new(MemoryCheckpointer::new());
+    line(&sealed(&inner, with_keys(&[1])), &thread(), 2).await;
+    let before = inner.load(&thread(), None).await.unwrap();
+    let without = sealed(&inner, SealOptions::default());
+    let at = Some(CheckpointId(2));
+    let task = TaskKey { thread: thread(), checkpoint: CheckpointId(2), slot: 0 };
+    let record = TaskRecord::Failed { attempts: 1, error: "readable".to_owned(), once: Default::default() };
+    let child = thread().child(&Segment { node: "sub".into(), task: None, key: String::new() });
+    for refused in [
+        without.commit(&thread(), at, superstep(at, "3")).await.map(drop),
+        without.commit(&child, None, superstep(None, "1")).await.map(drop),
+        without.record(&task, record).await,
+        without.prune(&thread(), CheckpointId(2), snapshot()).await.map(drop),
+        without.add_effects(&task, [("pay".to_owned(), "1".into())].into()).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(CheckpointError::Key { .. })), "{refused:?}");
+    }
+    assert_eq!(inner.load(&thread(), None).await.unwrap(), before);
 }
 
 #[tokio::test]
