@@ -223,7 +223,7 @@ impl Memory {
 
     /// Refuses files if encryption is required.
     pub(super) fn refuse_files() -> Result<(), Failure> {
-        let remedy = "use a memory with `store = \"sqlite\"`, or none";
+        let remedy = "use a memory with `store = \"sqlite\"`, or `--no-memory`";
         encryption::refuse_readable("memories in files are", remedy)
     }
 
