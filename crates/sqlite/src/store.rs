@@ -42,7 +42,7 @@ const SMALL: usize = 64 * 1024;
 /// of programs may use the same file.
 ///
 /// # Inspection
-/// `sqlite3 FILE 'SELECT namespace, key, value FROM store_items'` shows the items; see [`STORE_SCHEMA`].
+/// `sqlite3 FILE 'SELECT namespace, key, value FROM store_items'` shows the items; see [`STORE_SCHEMA`](crate::STORE_SCHEMA).
 ///
 /// # Example
 /// ```
