@@ -17,9 +17,10 @@ use futures::future::BoxFuture;
 use rand::RngExt;
 use superstep::{
     CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, END, Interrupt, Log, MemoryCheckpointer,
-    NodeError, NodeOptions, RetryPolicy, Route, RunOptions, START, State, StateGraph, ThreadId,
+    MemoryStore, NodeError, NodeOptions, RetryPolicy, Route, RunOptions, START, State, StateGraph, ThreadId,
     checkpoint::{CheckpointError, Loaded},
     node::Persistence,
+    store::{Namespace, Search},
 };
 use superstep_testing::{
     sim::{self, CrashPoint, Options, Report, Sim},
@@ -409,6 +410,31 @@ fn a_database_that_is_opened_again_after_each_crash_ends_alike() {
     let report =
         sim::check(Options { store, ..Options::seeds(0..24) }, fan_out, [input("one"), input("two")]);
     assert!(report.seeds < 24 || report.crashes > 24, "{report}");
+}
+
+#[test]
+fn a_process_stops_before_and_after_requests_to_the_store_of_its_nodes() {
+    let store = Arc::new(MemoryStore::new());
+    let notes = |sim: &Sim| {
+        let mut graph = StateGraph::<Work>::new("notes");
+        let namespace = Namespace::new(["notes".to_owned(), format!("{:?}", sim.seed())]).unwrap();
+        let note = graph.add_node_with("note", namespace, async |namespace: Namespace, _: Work, cx: Cx| {
+            let notes = cx.shared_store()?;
+            cx.store()?.put(&namespace, &cx.id("note"), cx.step().into()).await?;
+            let known = notes.search(Search::within(&namespace)).await?.len();
+            Ok::<_, NodeError>(Work::update().log([format!("{known} of {}", cx.step())]))
+        });
+        graph.add_edge(START, note);
+        graph.add_edge(note, END);
+        graph.compile().unwrap().with_store(store.clone())
+    };
+    let report = sim::check(seeds(100), notes, [input("one"), input("two")]);
+    crashed_everywhere(&report);
+    for place in ["before store", "after store"] {
+        let at = CrashPoint::Node(format!("`note`, {place}"));
+        // A node has two requests in each of its attempts.
+        assert!(report.places[&at].passed >= 4 * report.seeds, "{report:?}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod context;
 mod inbox;
 mod messages;
+mod observed_store;
 pub(crate) mod observer;
 mod once;
 pub(crate) mod recorded;
@@ -43,6 +44,7 @@ use crate::{
     },
     node::{
         commit_barrier::CommitBarrier,
+        cx::observed_store::ObservedStore,
         drain::Drain,
         nested_calls::{Calls, mix},
         spawned_work::Background,
@@ -76,6 +78,8 @@ pub(crate) struct TaskCx {
     pub(crate) origin: Option<Origin>,
     /// The waker of its task, which then reads the queue.
     pub(crate) waker: AtomicWaker,
+    /// The store shared by threads, if its calls are observed.
+    pub(crate) observed_store: OnceLock<Arc<dyn Store>>,
 }
 
 /// The part of [`Cx`] that all tasks of a run share.
@@ -208,7 +212,7 @@ impl Cx {
     /// }
     /// ```
     pub fn store(&self) -> Result<&dyn Store, NoStore> {
-        self.0.run.scope.store.as_deref().ok_or_else(|| NoStore { node: self.node().clone() })
+        self.any_store().map(|store| &**store)
     }
 
     /// Returns the same store, for work that does not have the node's `Cx`.
@@ -216,7 +220,17 @@ impl Cx {
     /// # Errors
     /// [`NoStore`] if the graph has none.
     pub fn shared_store(&self) -> Result<Arc<dyn Store>, NoStore> {
-        self.0.run.scope.store.clone().ok_or_else(|| NoStore { node: self.node().clone() })
+        self.any_store().cloned()
+    }
+
+    fn any_store(&self) -> Result<&Arc<dyn Store>, NoStore> {
+        let store = self.0.run.scope.store.as_ref().ok_or_else(|| NoStore { node: self.node().clone() })?;
+        Ok(match &self.0.run.scope.config.call_observer {
+            None => store,
+            Some(observer) => {
+                self.0.observed_store.get_or_init(|| ObservedStore::shared(self, store, observer))
+            }
+        })
     }
 
     /// Returns the superstep, counted from 0 on each thread; the first node runs in superstep 1.

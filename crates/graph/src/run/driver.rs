@@ -561,6 +561,7 @@ impl<S: State> Driver<S> {
             heartbeat,
             origin: self.origins.get(&task.id.slot).copied(),
             waker: AtomicWaker::new(),
+            observed_store: OnceLock::new(),
         }));
         RunTask::new(task, compiled, self.state.clone(), cx, lookup)
     }

@@ -29,7 +29,7 @@ pub struct CxCall<'a> {
     pub namespace: &'a SubgraphPath,
     /// The node.
     pub node: &'a NodeName,
-    /// The place: `begin` and `end` of the node, `before once`, `after once`, `emit`, ...
+    /// The place: `begin` and `end` of the node, `before once`, `after once`, `before store`, `emit`, ...
     pub place: &'static str,
     /// The name of the effect, question or event; empty if there is none.
     pub name: &'a str,

@@ -1,0 +1,49 @@
+//! The store of a node whose calls are observed.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use superstep_checkpoint::{
+    SubgraphPath,
+    store::{Answer, Operation, StoreError},
+};
+use superstep_engine::NodeName;
+
+use super::observer::{CxCall, CxObserver};
+use crate::{Cx, Store};
+
+/// A store that waits for an observer before and after each request.
+pub(super) struct ObservedStore {
+    store: Arc<dyn Store>,
+    observer: Arc<dyn CxObserver>,
+    namespace: SubgraphPath,
+    node: NodeName,
+}
+
+impl ObservedStore {
+    pub(super) fn shared(cx: &Cx, store: &Arc<dyn Store>, observer: &Arc<dyn CxObserver>) -> Arc<dyn Store> {
+        let (namespace, node) = (cx.namespace().clone(), cx.node().clone());
+        Arc::new(Self { store: store.clone(), observer: observer.clone(), namespace, node })
+    }
+
+    fn waits(&self, place: &'static str) -> BoxFuture<'static, ()> {
+        self.observer.waits(CxCall { namespace: &self.namespace, node: &self.node, place, name: "" })
+    }
+
+    async fn observed<T>(&self, request: impl Future<Output = T>) -> T {
+        self.waits("before store").await;
+        let answer = request.await;
+        self.waits("after store").await;
+        answer
+    }
+}
+
+impl Store for ObservedStore {
+    fn batch(&self, operations: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        Box::pin(self.observed(async move { self.store.batch(operations).await }))
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(self.observed(async { self.store.sweep().await }))
+    }
+}
