@@ -1,10 +1,13 @@
 //! C23 and later: copied, pruned and deleted threads.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io::Cursor};
 
 use superstep::{
     CheckpointId, Checkpointer, CompiledGraph, MemoryCheckpointer, RunError, ThreadId,
-    checkpoint::{CheckpointError, CheckpointMeta, Prune, Retention},
+    checkpoint::{
+        CheckpointError, CheckpointMeta, Prune, Retention,
+        text::{self, ExportOptions},
+    },
     thread::StateSnapshot,
 };
 use superstep_testing::wrapped::{Wrapped, Wrapper};
@@ -211,6 +214,35 @@ on_every_store! {
         // An id belongs to a thread.
         let end = graph.thread("other").input_id("1").run(say("1")).await.unwrap();
         assert_eq!(end.state.said(), "1 a");
+    }
+
+    async fn copies_and_imports_know_the_ids_of_inputs(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        for id in ["1", "2"] {
+            graph.thread("t").input_id(id).run(say(id)).await.unwrap();
+        }
+        let check = async |thread: &str| {
+            for id in ["1", "2"] {
+                let end = graph.thread(thread).input_id(id).run(say(id)).await.unwrap();
+                assert_eq!(end.state.said(), "1 a 2 a", "{thread}");
+            }
+            let end = graph.thread(thread).input_id("3").run(say("3")).await.unwrap();
+            assert_eq!(end.state.said(), "1 a 2 a 3 a");
+        };
+        let store = backend.open();
+        let exported = async || text::export(&*store, &"t".into(), &ExportOptions::default()).await.unwrap();
+        let import = async |text: &str, thread: &str| {
+            text::check(&mut Cursor::new(text)).unwrap().store(&*store, &thread.into()).await.unwrap();
+        };
+        let whole = exported().await;
+        graph.thread("t").prune(Retention::Last(1)).await.unwrap();
+        let pruned = exported().await;
+        store.copy(&"t".into(), &"copy".into()).await.unwrap();
+        import(&whole, "whole").await;
+        import(&pruned, "pruned").await;
+        for thread in ["copy", "whole", "pruned", "t"] {
+            check(thread).await;
+        }
     }
 
     async fn a_run_that_failed_or_only_read_deletes_nothing(backend: Backend) {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream::BoxStream};
 use superstep_graph::{
-    CheckpointId, Checkpointer, ThreadId,
-    checkpoint::{TaskKey, TaskRecord},
+    CheckpointId, Checkpointer, History, ThreadId,
+    checkpoint::{Prune, TaskKey, TaskRecord},
+    state::ChannelValue,
 };
 use superstep_postgres::PostgresCheckpointer;
 use tokio_postgres::{AsyncMessage, NoTls};
@@ -57,6 +58,30 @@ async fn a_follower_is_woken_by_the_writes_of_another_opening() {
     drop((one, two));
     let is_over = async { while first.next().await.is_some() {} };
     tokio::time::timeout(Duration::from_secs(120), is_over).await.expect("the stream ends with its opening");
+}
+
+#[tokio::test]
+async fn a_follower_of_a_thread_that_is_pruned_reads_what_is_left_and_what_follows() {
+    let Some(server) = shared() else { return };
+    let options = fresh(server);
+    let (one, two, thread) = (open(&options), open(&options), ThreadId::from("t"));
+    let mut changes = two.changes(&thread).unwrap();
+    item(&mut changes).await;
+    line(&one, &thread, 5).await;
+    until_head(&two, &mut changes, 5).await;
+    let head = CheckpointId(5);
+    let state = vec![ChannelValue { channel: "c".into(), json: "5".into() }];
+    let (keep, snapshots) = ([head].into(), [(head, state)].into());
+    assert_eq!(one.prune(&thread, head, Prune { keep, snapshots, ..Prune::default() }).await.unwrap(), 4);
+    // What the follower read before is not there any more.
+    assert_eq!(two.read_commit(&thread, CheckpointId(4)).await.unwrap(), None);
+    one.commit(&thread, Some(head), superstep(Some(head), "6")).await.unwrap();
+    until_head(&two, &mut changes, 6).await;
+    let left = two.history(&thread, History::default()).await.unwrap();
+    assert_eq!(
+        left.iter().map(|meta| (meta.id.0, meta.parent_pruned)).collect::<Vec<_>>(),
+        [(6, false), (5, true)]
+    );
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@
 mod cancel;
 mod jobs;
 mod limits;
+mod pairs;
 mod proof;
 mod schedules;
 #[allow(dead_code, reason = "the tests of the checkpointer use more of it")]

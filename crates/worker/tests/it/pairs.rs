@@ -1,0 +1,195 @@
+//! Two features at the same time.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use superstep_graph::{Checkpointer, CompiledGraph, Cx, END, START, State, StateGraph, ThreadId};
+use superstep_postgres::{PostgresCheckpointer, PostgresOptions};
+use superstep_worker::{Cancelled, JobState, Jobs, Listed, Schedule, Worker};
+use tokio::sync::Notify;
+
+use crate::{
+    server::shared,
+    support::{Control, assert_whole, fresh, input, trip, until_done},
+};
+
+#[tokio::test]
+async fn tables_are_rewritten_while_workers_run() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let store = PostgresCheckpointer::open(options).unwrap();
+    let names: Vec<String> = (0..24).map(|nth| format!("t{nth}")).collect();
+    // One is in the middle of a superstep all the time.
+    control.hold("t0");
+    for name in &names {
+        jobs.run(&graph, name, input(name)).send().await.unwrap();
+    }
+    let worker = tokio::spawn({
+        let (jobs, graph) = (jobs.clone(), graph.clone());
+        async move { Worker::new(&jobs).graph(graph).run_until(until_done(&jobs)).await }
+    });
+    control.until_began(1).await;
+    store.vacuum().await.unwrap();
+    control.until_began(names.len()).await;
+    store.vacuum().await.unwrap();
+    control.release.notify_one();
+    worker.await.unwrap().unwrap();
+    for name in &names {
+        assert_whole(&graph.thread(name).state().await.unwrap().values);
+    }
+    store.verify().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_removed_while_its_job_runs_makes_no_other() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let hourly =
+        || Schedule::new("hourly", "0 * * * *", "UTC").unwrap().run("trip", "h", input("h")).unwrap();
+    assert!(jobs.store_schedule(&hourly()).await.unwrap());
+    control.hold("h");
+    // 2100-01-04.
+    let day_ms = 4_102_704_000_000;
+    let worker = tokio::spawn({
+        let (jobs, graph) = (jobs.clone(), graph.clone());
+        async move { Worker::new(&jobs).graph(graph).at_ms(day_ms).run_due().await }
+    });
+    control.until_began(1).await;
+    assert!(jobs.remove_schedule("hourly").await.unwrap());
+    assert_eq!(jobs.list(Listed::In(JobState::Running)).await.unwrap().len(), 1);
+    // One of the same name begins anew while the job of the old one runs.
+    assert!(jobs.store_schedule(&hourly()).await.unwrap());
+    assert!(jobs.remove_schedule("hourly").await.unwrap());
+    *control.waits.lock().unwrap() = None;
+    control.release.notify_one();
+    assert_eq!(worker.await.unwrap().unwrap(), 1);
+    assert_whole(&graph.thread("h").state().await.unwrap().values);
+    let later = Worker::new(&jobs).graph(graph).at_ms(day_ms + 86_400_000).run_due();
+    assert_eq!((later.await.unwrap(), jobs.list(Listed::All).await.unwrap()), (0, Vec::new()));
+    assert_eq!(control.began(), ["h"]);
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Form {
+    #[channel(append)]
+    log: superstep_graph::Log<String>,
+}
+
+fn said(text: &str) -> FormUpdate {
+    Form::update().log([text.to_owned()])
+}
+
+/// Builds `one → two`, whose first node drains its run and then waits.
+fn draining(options: &PostgresOptions, at: &Arc<Notify>, release: &Arc<Notify>) -> CompiledGraph<Form> {
+    let mut graph = StateGraph::<Form>::new("draining");
+    let signals = (at.clone(), release.clone());
+    let one = graph.add_node_with(
+        "one",
+        signals,
+        async |(at, release): (Arc<Notify>, Arc<Notify>), _: Form, cx: Cx| {
+            cx.drain("enough for today");
+            at.notify_one();
+            release.notified().await;
+            said("one")
+        },
+    );
+    let two = graph.add_node("two", async |_: Form, _: Cx| said("two"));
+    graph.add_edge(START, one);
+    graph.add_edge(one, two);
+    graph.add_edge(two, END);
+    graph.compile().unwrap().with_checkpointer(PostgresCheckpointer::open(options.clone()).unwrap())
+}
+
+#[tokio::test]
+async fn a_job_whose_run_drains_itself_is_cancelled_or_done_and_its_thread_can_be_resumed() {
+    let Some(server) = shared() else { return };
+    let options = fresh(server);
+    let jobs = Jobs::open(options.clone()).await.unwrap();
+    let (at, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let graph = draining(&options, &at, &release);
+    for (thread, is_cancelled) in [("cancelled", true), ("drained", false)] {
+        let id = jobs.run(&graph, thread, Form::update()).send().await.unwrap();
+        let worker = tokio::spawn(Worker::new(&jobs).graph(graph.clone()).run_until({
+            let jobs = jobs.clone();
+            async move { until_done(&jobs).await }
+        }));
+        at.notified().await;
+        if is_cancelled {
+            assert_eq!(jobs.cancel(id).await.unwrap(), Cancelled::Requested);
+        } else {
+            release.notify_one();
+        }
+        worker.await.unwrap().unwrap();
+        assert_eq!(jobs.cancel(id).await.unwrap(), Cancelled::Unknown);
+        let next = if is_cancelled { "one" } else { "two" };
+        assert_eq!(graph.thread(thread).state().await.unwrap().next, [next]);
+        // Nobody drains it a second time but the node itself.
+        while !graph.thread(thread).state().await.unwrap().next.is_empty() {
+            release.notify_one();
+            jobs.resume(&graph, thread).send().await.unwrap();
+            assert_eq!(Worker::new(&jobs).graph(graph.clone()).run_due().await.unwrap(), 1);
+        }
+        let log = graph.thread(thread).state().await.unwrap().values.log;
+        assert_eq!(log, ["one", "two"].map(str::to_owned));
+    }
+}
+
+/// Builds a graph with one question.
+fn asking(name: &str, options: &PostgresOptions) -> CompiledGraph<Form> {
+    let mut graph = StateGraph::<Form>::new(name);
+    let ask = graph.add_node("ask", async |_: Form, cx: Cx| {
+        let answer: String = cx.interrupt("sure", "?").await;
+        said(&answer)
+    });
+    graph.add_edge(START, ask);
+    graph.add_edge(ask, END);
+    graph.compile().unwrap().with_checkpointer(PostgresCheckpointer::open(options.clone()).unwrap())
+}
+
+#[tokio::test]
+async fn an_answer_to_a_thread_that_was_adopted_since_is_refused_and_one_to_its_new_graph_counts() {
+    let Some(server) = shared() else { return };
+    let options = fresh(server);
+    let jobs = Jobs::open(options.clone()).await.unwrap();
+    let (old, new) = (asking("old", &options), asking("new", &options));
+    let worker = || Worker::new(&jobs).graph(old.clone()).graph(new.clone());
+    jobs.run(&old, "t", Form::update()).send().await.unwrap();
+    worker().run_due().await.unwrap();
+    let asked = old.thread("t").state().await.unwrap().tasks[0].interrupts[0].id.clone();
+    let late = jobs.answer(&old, "t", &asked, "late").attempts(1).send().await.unwrap();
+    new.thread("t").adopt().await.unwrap();
+    worker().run_due().await.unwrap();
+    let refused = jobs.get(late).await.unwrap().unwrap();
+    assert_eq!(refused.state, JobState::Dead);
+    let error = refused.last_error.unwrap();
+    assert!(error.contains("SS176") || error.contains("belongs to graph `new`"), "{error}");
+    let state = new.thread("t").state().await.unwrap();
+    assert_eq!((state.next.len(), state.tasks[0].interrupts[0].id.clone()), (1, asked.clone()));
+    jobs.answer(&new, "t", &asked, "yes").send().await.unwrap();
+    worker().run_due().await.unwrap();
+    assert_eq!(new.thread("t").state().await.unwrap().values.log, ["yes".to_owned()]);
+    // The answer of the old graph does not come to life when the thread is given back.
+    old.thread("t").adopt().await.unwrap();
+    assert!(jobs.retry(late).await.unwrap());
+    worker().run_due().await.unwrap();
+    assert_eq!(old.thread("t").state().await.unwrap().values.log, ["yes".to_owned()]);
+}
+
+#[tokio::test]
+async fn a_job_that_is_sent_again_for_a_copy_of_its_thread_runs_it_once() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let store = PostgresCheckpointer::open(options).unwrap();
+    let send = async |thread: &str| {
+        jobs.run(&graph, thread, input("a")).id("order-17").send().await.unwrap();
+        Worker::new(&jobs).graph(graph.clone()).run_due().await.unwrap()
+    };
+    assert_eq!(send("a").await, 1);
+    store.copy(&ThreadId::from("a"), &ThreadId::from("copy")).await.unwrap();
+    assert_eq!(send("copy").await, 1);
+    assert_whole(&graph.thread("copy").state().await.unwrap().values);
+    assert_eq!(control.at_once.load(Ordering::SeqCst), 0);
+    assert_eq!(control.began().len(), 1);
+}
