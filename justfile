@@ -30,6 +30,10 @@ plots:
 bench:
     cargo bench -p superstep --bench supersteps
 
+# Threads and jobs on PostgreSQL, beside the bare statements and LangGraph's saver, which it installs from PyPI; takes some minutes.
+postgres-bench:
+    sh crates/worker/benches/postgres.sh target/langgraph-postgres
+
 # Runs over four workers on one PostgreSQL, with killed and stopped processes, lost connections and crashes of the server; the tests do 16.
 crash-proof runs="1000" seed="15":
     SUPERSTEP_PROOF_RUNS={{runs}} SUPERSTEP_PROOF_SEED={{seed}} cargo test -p superstep-worker --all-features --test worker -- proof::runs --nocapture
@@ -47,7 +51,7 @@ forgeries n="512":
     SUPERSTEP_FORGERIES={{n}} cargo test -p superstep-cli --all-features --test cli -- forged
 # Flips every bit of a small database, or each nth, one after the other, which takes long; the tests try some of them.
 bits nth="1":
-    SUPERSTEP_EVERY_BIT={{nth}} cargo test --release -p superstep-sqlite --test it -- bits --nocapture
+    SUPERSTEP_EVERY_BIT={{nth}} cargo test --release -p superstep-sqlite --test sqlite -- bits --nocapture
 
 # Flips bits in the stored rows of a thread before every command; the tests try a dozen for each.
 rot n="500":

@@ -48,7 +48,7 @@ async fn all_threads_are_pruned_and_the_file_shrinks() {
     let stats = async || place.run(&["db", "stats", "--json"]).await.ok().lines().remove(0);
     let before = stats().await;
     assert_eq!(before["largest"][0]["thread"], "a", "{before}");
-    assert_eq!((&before["storage"]["kind"], &before["storage"]["version"]), (&json!("SQLite"), &json!(2)));
+    assert_eq!((&before["storage"]["kind"], &before["storage"]["version"]), (&json!("SQLite"), &json!(4)));
     let prune = ["db", "prune", "--keep-last", "1", "--yes", "--json"];
     let pruned = place.run(&prune).await.ok().lines().remove(0);
     let after = stats().await;
@@ -85,7 +85,7 @@ async fn a_database_that_is_not_there_is_not_made() {
     assert!(!place.database().exists());
     turn(&place, "a").await;
     let migrated = place.run(&["db", "migrate"]).await.ok();
-    assert_eq!(migrated.stdout, "the tables already have version 2\n");
+    assert_eq!(migrated.stdout, "the tables already have version 4\n");
 }
 
 #[tokio::test]

@@ -127,7 +127,7 @@ async fn databases_that_cannot_be_used() {
     run(path).await.refused(
         4,
         &cannot(
-            "it was written by a newer superstep (schema 99, this program knows 2); update superstep or use another file",
+            "it was written by a newer superstep (schema 99, this program knows 4); update superstep or use another file",
         ),
     );
     assert_eq!(fs::read(&db).unwrap(), bytes, "it is not touched");

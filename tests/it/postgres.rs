@@ -167,6 +167,11 @@ impl Checkpointer for Real {
         real(self, move |store| block_on(store.history(&thread, range)))
     }
 
+    fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let (thread, id) = (thread.clone(), id.to_owned());
+        real(self, move |store| block_on(store.has_input(&thread, &id)))
+    }
+
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         real(self, |store| block_on(store.threads()))
     }

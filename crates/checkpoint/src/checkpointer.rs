@@ -12,6 +12,7 @@ use crate::{
     CheckpointError, History, Prune,
     commit::{CheckpointMeta, Commit, Loaded},
     head_state::{HeadState, LoadedHead},
+    history::has_input,
     ids::{CheckpointId, ThreadId},
     record::{TaskKey, TaskRecord},
 };
@@ -247,6 +248,13 @@ pub trait Checkpointer: Send + Sync + 'static {
     fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         let history = self.history(thread, History::default());
         Box::pin(async { Ok(history.await?.len()) })
+    }
+
+    /// Returns whether the thread has accepted an input with this id: whether the list `$input` in the metadata of one of its
+    /// checkpoints contains it. The default reads the history; a backend with an index need not.
+    fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let (history, id) = (self.history(thread, History::default()), id.to_owned());
+        Box::pin(async move { Ok(history.await?.iter().any(|meta| has_input(&meta.metadata, &id))) })
     }
 
     /// Returns a stream that wakes a process that follows the thread. `None`, which is the default, if the storage cannot do so:

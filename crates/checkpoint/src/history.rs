@@ -102,9 +102,14 @@ pub fn input_metadata(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, V
     Map::new()
 }
 
-/// Returns the ids of inputs that a checkpoint stores: of its own, and of deleted ones.
-pub fn input_ids(meta: &CheckpointMeta) -> impl Iterator<Item = &str> {
-    meta.metadata.get(own::INPUT).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+/// Returns the ids of inputs in the metadata of a checkpoint: of its own, and of deleted ones.
+pub fn input_ids(metadata: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    metadata.get(own::INPUT).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Returns whether the metadata of a checkpoint has the id of an input.
+pub fn has_input(metadata: &Map<String, Value>, id: &str) -> bool {
+    input_ids(metadata).any(|known| known == id)
 }
 
 /// A prune for a [`Checkpointer`](crate::Checkpointer). `Thread::prune` makes it from a

@@ -47,7 +47,7 @@ pub mod internal {
         commit::Fingerprints,
         commit::own,
         heads::Heads,
-        history::{input_ids, input_metadata},
+        history::{has_input, input_ids, input_metadata},
         ids::SEPARATOR,
         store::meaning::{vector_bytes, vector_of},
         store::scan::{Scanned, scan},

@@ -186,6 +186,10 @@ impl Checkpointer for MemoryCheckpointer {
         Box::pin(ready(Ok(found.unwrap_or_default())))
     }
 
+    fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        Box::pin(ready(Ok(self.look(thread, |stored| stored.has_input(id)).unwrap_or_default())))
+    }
+
     fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         let count = self.look(thread, |stored| stored.count());
         Box::pin(ready(Ok(count.unwrap_or_default())))

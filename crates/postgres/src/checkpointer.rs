@@ -17,7 +17,7 @@ use superstep_state::RawJson;
 use crate::{
     PostgresOptions,
     database::Open,
-    error, follow, leases,
+    error, follow, inputs, leases,
     leases::LeaseGuard,
     location::Location,
     maintain, read,
@@ -240,6 +240,11 @@ impl Checkpointer for PostgresCheckpointer {
     fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         let (database, thread) = (self.open.database.clone(), thread.clone());
         Box::pin(self.open.run(async move { read::count(&database, &thread).await }))
+    }
+
+    fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let (database, thread, id) = (self.open.database.clone(), thread.clone(), id.to_owned());
+        Box::pin(self.open.run(async move { inputs::has_input(&database, &thread, &id).await }))
     }
 
     fn changes(&self, thread: &ThreadId) -> Option<BoxStream<'static, ()>> {

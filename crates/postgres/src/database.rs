@@ -42,6 +42,9 @@ const NO_ANSWER: &str = "no answer";
 /// The time that an answer may take beyond the limit of its statement, unless that is shorter.
 const DELAY: Duration = Duration::from_secs(5);
 
+/// The maximum wait for the answer to a statement of a migration, so that a broken network is noticed at last.
+const MIGRATION: Duration = Duration::from_hours(24);
+
 /// The connections and what is known of the database, for all requests.
 pub(crate) struct Database {
     pub(crate) place: Location,
@@ -145,23 +148,24 @@ impl Database {
 
     /// Ensures that the tables are current. Returns `false` if there are none and the database is only to be read.
     async fn prepare(&self) -> Result<bool, Failed> {
-        let mut session = self.session().await?;
-        session.enter();
-        let client = session.client();
-        let are_new = if self.options.read_only {
-            match schema::is_current(client, &self.place).await? {
-                Some(true) => false,
-                None => return Ok(false),
-                Some(false) => {
-                    let why = "its tables are of an older version; open it for writing once";
-                    return Err(error::not_ours(&self.place, why).into());
-                }
+        let is_current = schema::is_current(self.session().await?.client(), &self.place).await?;
+        let are_new = match (is_current, self.options.read_only) {
+            (Some(true), _) => false,
+            (None, true) => return Ok(false),
+            (Some(false), true) => {
+                let why = "its tables are of an older version; open it for writing once";
+                return Err(error::not_ours(&self.place, why).into());
             }
-        } else {
-            schema::make(client, &self.place).await?
+            (_, false) => {
+                let mut session = Session::new(self.pool.get().await?, MIGRATION);
+                session.enter();
+                let are_new =
+                    schema::make(session.client(), &self.place, self.options.statement_timeout).await?;
+                session.leave();
+                are_new
+            }
         };
-        let identity = schema::identity(client, &self.place).await?;
-        session.leave();
+        let identity = schema::identity(self.session().await?.client(), &self.place).await?;
         let _ = self.tables.set(Tables { identity, are_new });
         Ok(true)
     }
@@ -286,10 +290,28 @@ pub(crate) fn pool(
     config: Config,
     connections: usize,
 ) -> Result<Pool, CheckpointError> {
-    let (schema, limit) = (place.schema(), options.statement_timeout.as_millis());
+    let limit = options.statement_timeout;
+    limited_pool(place, options, config, connections, Limits { statement: limit, lock: limit })
+}
+
+/// The limits of the server for the statements of a pool; zero for none.
+pub(crate) struct Limits {
+    pub(crate) statement: Duration,
+    pub(crate) lock: Duration,
+}
+
+/// Creates a pool with other limits than those of the options.
+pub(crate) fn limited_pool(
+    place: &Location,
+    options: &PostgresOptions,
+    config: Config,
+    connections: usize,
+    limits: Limits,
+) -> Result<Pool, CheckpointError> {
+    let (schema, limit, lock) = (place.schema(), limits.statement.as_millis(), limits.lock.as_millis());
     let mode = if options.read_only { "on" } else { "off" };
     let settings: Arc<str> = format!(
-        "SET search_path TO {schema}; SET statement_timeout TO {limit}; SET lock_timeout TO {limit};
+        "SET search_path TO {schema}; SET statement_timeout TO {limit}; SET lock_timeout TO {lock};
          SET idle_in_transaction_session_timeout TO {limit}; SET default_transaction_read_only TO {mode};
          SET client_min_messages TO warning"
     )

@@ -77,6 +77,11 @@ impl Failed {
         matches!(self, Self::Server(cause) if cause.code().is_some())
     }
 
+    /// Returns whether another transaction has held a lock for too long.
+    pub(crate) fn is_lock(&self) -> bool {
+        matches!(self, Self::Server(cause) if cause.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
+    }
+
     /// Converts the failure of `action`.
     pub(crate) fn into_error(self, place: &Location, action: &str) -> CheckpointError {
         match self {

@@ -10,9 +10,11 @@ use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, config::SslMode};
 
 use crate::{
-    PostgresOptions, database,
+    PostgresOptions,
+    database::{self, Limits},
     error::{self, Failed},
     location::Location,
+    schema::LOCK_WAIT,
     tls::tls,
 };
 
@@ -39,6 +41,18 @@ impl Server {
         let (place, config) = Location::parse(&options)?;
         let pool = database::pool(&place, &options, config, options.connections.max(1))?;
         Ok(Self { options, place, pool })
+    }
+
+    /// Returns a server whose statements have no limit of time, only their waits for locks, for the creation and migration of tables.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn for_migrations(&self) -> Result<Self, CheckpointError> {
+        let (place, config) = Location::parse(&self.options)?;
+        let limits = Limits { statement: Duration::ZERO, lock: LOCK_WAIT };
+        // The transaction with the lock, and the migration.
+        let pool = database::limited_pool(&place, &self.options, config, 2, limits)?;
+        Ok(Self { pool, ..self.clone() })
     }
 
     /// Returns the pool.

@@ -7,6 +7,7 @@ mod database;
 mod error;
 mod fence;
 mod follow;
+mod inputs;
 #[doc(hidden)]
 pub mod internal;
 mod leases;

@@ -2,18 +2,27 @@
 //!
 //! Start at [`SCHEMA`].
 
+use std::time::Duration;
+
 use crate::{error, error::Failed, location::Location, query::Query, session::Client};
 
 /// The tables of a schema, as SQL.
 ///
 /// A promise: databases that this version wrote can be read by later ones.
-pub const SCHEMA: &str = concat!(include_str!("schema_1.sql"), "\n", include_str!("schema_2.sql"));
+pub const SCHEMA: &str = concat!(
+    include_str!("schema_1.sql"),
+    "\n",
+    include_str!("schema_2.sql"),
+    "\n",
+    include_str!("schema_3.sql")
+);
 
 /// The statements that create each version from the one before. They are never changed; a new version is a new entry.
-const VERSIONS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+const VERSIONS: [&str; 3] =
+    [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
 /// The current version.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 const _: () = assert!(VERSIONS.len() == VERSION as usize);
 
@@ -23,6 +32,12 @@ pub(crate) const TABLES: [&str; 6] =
 
 /// The key of the lock of those who create or migrate tables: "superstep" as a number.
 const LOCK: i64 = 0x7375_7065_7273_7465;
+
+/// The maximum wait of a migration for a table that others use: meanwhile their new requests wait too.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// The error of a process that waits for the migration of another one.
+const MIGRATES: &str = "another process creates or migrates its tables; open it again when that is done";
 
 /// Returns whether the tables are current; `None` if there are none.
 ///
@@ -44,16 +59,24 @@ pub(crate) async fn identity(client: Client<'_>, place: &Location) -> Result<Str
 
 /// Creates or migrates the tables, one process at a time. Returns whether it has created them.
 ///
-/// # Errors    See [`is_current`].
-pub(crate) async fn make(client: Client<'_>, place: &Location) -> Result<bool, Failed> {
-    if is_current(client, place).await? == Some(true) {
-        return Ok(false);
-    }
+/// The statements of a migration have no limit of time, which an index on a large table may exceed; only their waits for locks have one.
+///
+/// # Errors    See [`is_current`]. Another process migrates the tables, or uses them, for too long.
+pub(crate) async fn make(client: Client<'_>, place: &Location, wait: Duration) -> Result<bool, Failed> {
     client.batch_execute("BEGIN").await?;
+    let wait = wait.as_millis();
+    client
+        .batch_execute(&format!("SET LOCAL statement_timeout TO 0; SET LOCAL lock_timeout TO {wait}"))
+        .await?;
     // Until the end of the transaction.
     let mut lock = Query::new();
     lock.sql("SELECT pg_advisory_xact_lock(").int(&LOCK).sql(")");
-    lock.rows(client).await?;
+    lock.rows(client).await.map_err(|failed| match failed.is_lock() {
+        true => error::not_ours(place, MIGRATES).into(),
+        false => failed,
+    })?;
+    let short = LOCK_WAIT.as_millis();
+    client.batch_execute(&format!("SET LOCAL lock_timeout TO {short}")).await?;
     let found = match version(client, place).await? {
         Some(found) => found,
         None => {

@@ -7,6 +7,7 @@ mod checksum;
 mod database;
 mod error;
 mod foreign;
+mod inputs;
 mod location;
 mod locks;
 mod maintain;

@@ -11,14 +11,19 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, backup::Backup};
 use superstep_checkpoint::CheckpointError;
 
-use crate::{SCHEMA, SqliteOptions, Synchronous, checksum, error, foreign, location::Location, upgrade};
+use crate::{
+    SCHEMA, SqliteOptions, Synchronous, checksum, error, foreign, location::Location, schema::INPUTS, upgrade,
+};
 
 /// The number of [`SCHEMA`], stored as `PRAGMA user_version`. Any two numbers of schemas differ in more than
 /// one bit.
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 4;
 
 /// The number of [`SCHEMA_1`](crate::schema::SCHEMA_1).
 const OLD: i64 = 1;
+
+/// The number of the schema without [`INPUTS`].
+const UNINDEXED: i64 = 2;
 
 /// The id of this program's databases, stored as `PRAGMA application_id`: "SSTP".
 const APPLICATION: i64 = 0x5353_5450;
@@ -83,7 +88,7 @@ pub(crate) fn for_reading(
 ) -> Result<(Connection, PathBuf), CheckpointError> {
     let (connection, file) = reading::connect(path, options)?;
     match check(&connection, &file)? {
-        Content::Tables => Ok((connection, file)),
+        Content::Tables | Content::Unindexed => Ok((connection, file)),
         // A process was killed before it created the tables.
         Content::Nothing => Ok((in_memory()?, file)),
         Content::Old => {
@@ -194,6 +199,8 @@ enum Content {
     Nothing,
     /// The tables of schema [`OLD`].
     Old,
+    /// The tables of schema [`UNINDEXED`].
+    Unindexed,
     Tables,
 }
 
@@ -211,6 +218,7 @@ fn check(connection: &Connection, file: &Path) -> Result<Content, CheckpointErro
         (0, 0, 0) => Ok(Content::Nothing),
         (APPLICATION, VERSION, _) => foreign::check(connection, file).map(|()| Content::Tables),
         (APPLICATION, OLD, _) => foreign::check(connection, file).map(|()| Content::Old),
+        (APPLICATION, UNINDEXED, _) => foreign::check(connection, file).map(|()| Content::Unindexed),
         (APPLICATION, newer, _) if newer > VERSION => Err(error::not_ours(
             file,
             format!(
@@ -231,6 +239,7 @@ fn make_tables(connection: &Connection, found: Content) -> rusqlite::Result<()> 
     match found {
         Content::Nothing => connection.execute_batch(SCHEMA)?,
         Content::Old => upgrade::from_1(connection)?,
+        Content::Unindexed => connection.execute_batch(INPUTS)?,
         Content::Tables => return Ok(()),
     }
     connection.pragma_update(None, "application_id", APPLICATION)?;

@@ -20,13 +20,18 @@ use crate::{
     stored::{self, EffectSlots},
 };
 
-/// Returns the columns of a [`CheckpointMeta`], in the order in which [`meta`] reads them.
-fn history() -> String {
+/// Returns the columns of a [`CheckpointMeta`], in the order in which [`meta`] reads them. The first parameter is the thread's least
+/// key.
+pub(crate) fn metas() -> String {
     format!(
         "SELECT key, parent, source, created_ms, control, metadata, parent_pruned, checksum IS {CHECKPOINT},
              parent IS NOT NULL AND ((?1 | parent) NOT IN (SELECT key FROM checkpoints))
-         FROM checkpoints WHERE key BETWEEN ?2 AND ?3 ORDER BY key DESC"
+         FROM checkpoints"
     )
+}
+
+fn history() -> String {
+    format!("{} WHERE key BETWEEN ?2 AND ?3 ORDER BY key DESC", metas())
 }
 
 /// Returns the SQL for root threads, by name.
@@ -655,7 +660,11 @@ impl Reader<'_> {
 }
 
 /// Reads a row of [`history`].
-fn meta(place: &Location, thread: &ThreadId, row: &Row<'_>) -> Result<CheckpointMeta, CheckpointError> {
+pub(crate) fn meta(
+    place: &Location,
+    thread: &ThreadId,
+    row: &Row<'_>,
+) -> Result<CheckpointMeta, CheckpointError> {
     let refused = |cause| error::database(place, &format!("read the history of thread `{thread}`"), cause);
     let id = row.get(0).map(id_of).map_err(refused)?;
     if !is_intact(row, 7) {

@@ -5,7 +5,10 @@
 /// The tables of a database, as SQL.
 ///
 /// A promise: databases that this version wrote can be read by later ones.
-pub const SCHEMA: &str = include_str!("schema.sql");
+pub const SCHEMA: &str = concat!(include_str!("schema.sql"), include_str!("inputs.sql"));
+
+/// The index that schema 2 did not have.
+pub(crate) const INPUTS: &str = include_str!("inputs.sql");
 
 /// The tables of the first schema, whose rows had no checksums.
 pub(crate) const SCHEMA_1: &str = include_str!("schema_1.sql");

@@ -1,4 +1,4 @@
--- A database of superstep, schema 2.
+-- A database of superstep.
 --
 -- Each row has a checksum: XXH3 with 64 bits of the name of the table and the columns before it, each seeded with that of what
 -- stands before it. Rows that were made by hand have none that fits, and are refused.

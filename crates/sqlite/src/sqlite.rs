@@ -291,6 +291,11 @@ impl Checkpointer for SqliteCheckpointer {
         Box::pin(self.requests.run(move |database| database.count(&thread)))
     }
 
+    fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let (thread, id) = (thread.clone(), id.to_owned());
+        Box::pin(self.requests.run(move |database| database.has_input(&thread, &id)))
+    }
+
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         Box::pin(self.requests.run(|database| database.threads()))
     }

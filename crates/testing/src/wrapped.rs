@@ -120,6 +120,11 @@ pub trait Wrapper: Send + Sync + 'static {
         self.store().count(thread)
     }
 
+    /// See [`Checkpointer::has_input`].
+    fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        self.store().has_input(thread, id)
+    }
+
     /// See [`Checkpointer::threads`].
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         self.store().threads()
@@ -233,6 +238,10 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
 
     fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         self.0.count(thread)
+    }
+
+    fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        self.0.has_input(thread, id)
     }
 
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {

@@ -118,10 +118,8 @@ pub(crate) struct Mine {
 
 impl Queue {
     /// Connects, and creates or migrates the tables.
-    pub(crate) async fn open(mut options: PostgresOptions) -> Result<Self, CheckpointError> {
-        // A migration needs a second connection for its lock.
-        options.connections = options.connections.max(2);
-        let reconnect = options.reconnect;
+    pub(crate) async fn open(options: PostgresOptions) -> Result<Self, CheckpointError> {
+        let (reconnect, wait) = (options.reconnect, options.statement_timeout);
         let server = Server::new(options)?;
         server.check().await?;
         let name = format!("{}_jobs", server.schema());
@@ -130,30 +128,37 @@ impl Queue {
         let schema = Schema::new(&name);
         let queue = Self { server, database, schema, cancellations, schedules, reconnect };
         queue
-            .migrate()
+            .migrate(&Database::from(queue.server.for_migrations()?.pool().clone()), wait)
             .await
             .map_err(|error| queue_error(&queue.server.place(), "make the tables of jobs", error))?;
         Ok(queue)
     }
 
-    async fn migrate(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// Creates or migrates the tables on connections without a limit of time. `wait` is the maximum wait for another process that does.
+    async fn migrate(
+        &self,
+        database: &Database,
+        wait: Duration,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         // Until the end of the transaction, which is idle during the migration on another connection.
-        let lock = self.database.begin().await?;
+        let lock = database.begin().await?;
         lock.execute("set local idle_in_transaction_session_timeout to 0", Vec::new().into()).await?;
+        let wait = format!("set local lock_timeout to {}", wait.as_millis());
+        lock.execute(&wait, Vec::new().into()).await?;
         lock.execute("select pg_advisory_xact_lock($1)", vec![DbValue::I64(LOCK)].into()).await?;
-        self.utils().migrate().await?;
+        WorkerUtils::new(database.clone(), &self.schema).migrate().await?;
         // Checked first: a statement that creates an index waits for all writes, also if there is one.
         let running = self.schema.identifier(RUNNING);
         let known = vec![DbValue::Text(self.own_table()), DbValue::Text(running)];
         let sql = "select to_regclass($1::text) is null or to_regclass($2::text) is null as is_new";
-        let is_new: bool = self.database.fetch_one(sql, known.into()).await?.try_get("is_new")?;
+        let is_new: bool = database.fetch_one(sql, known.into()).await?.try_get("is_new")?;
         if is_new {
             let jobs = self.table("jobs");
             let index = format!(
                 "create index if not exists {RUNNING} on {jobs} (task_id) where locked_at is not null"
             );
             for statement in [self.schedule_table(), index] {
-                self.database.execute(&statement, DbParams::from(Vec::new())).await?;
+                database.execute(&statement, DbParams::from(Vec::new())).await?;
             }
         }
         lock.commit().await?;

@@ -9,7 +9,7 @@ use superstep_state::{RawJson, Snapshot};
 
 use crate::{
     AppliedTask, CheckpointError, CheckpointId, CheckpointMeta, Commit, HeadState, History, Loaded, Prune,
-    Source, TaskKey, TaskRecord, ThreadId,
+    Source, TaskKey, TaskRecord, ThreadId, history::has_input,
 };
 
 /// The checkpoints of a thread by id. Ids count up from 1 without gaps, unless checkpoints were pruned.
@@ -71,6 +71,11 @@ impl Thread {
     /// Returns the number of checkpoints.
     pub(super) fn count(&self) -> usize {
         self.checkpoints.len()
+    }
+
+    /// Returns whether a checkpoint has the id of an input.
+    pub(super) fn has_input(&self, id: &str) -> bool {
+        self.checkpoints.iter().any(|stored| has_input(&stored.commit.metadata, id))
     }
 
     /// Returns the checkpoints there are.

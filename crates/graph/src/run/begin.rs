@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep_checkpoint::{
-    Lease, Source, TaskRecord,
-    internal::{input_ids, own::INPUT},
-};
+use superstep_checkpoint::{Lease, Source, TaskRecord, internal::own::INPUT};
 use superstep_engine::{ChannelSet, Control, NodeName, Report, RestoreError, START, TaskId};
 use superstep_state::Update;
 
@@ -17,7 +14,7 @@ use super::{
     stop::Stop,
 };
 use crate::{
-    Answers, Checkpointer, Event, History, OnUnfinished, RunError, RunOptions, State, ThreadId,
+    Answers, Checkpointer, Event, OnUnfinished, RunError, RunOptions, State, ThreadId,
     journal::{memories::Bound, task_origin::Origins},
     node::routing::Targets,
     run::{
@@ -58,9 +55,7 @@ impl<S: State> Driver<S> {
         let (Some(id), RunInput::Input(input)) = (&config.input_id, &given) else {
             return self.begin_leased(checkpointer, thread, Some(lease), given, config).await;
         };
-        let history = checkpointer.history(&thread, History::default()).await?;
-        let is_new = config.checkpoint.is_some()
-            || !history.iter().any(|meta| input_ids(meta).any(|known| known == id));
+        let is_new = config.checkpoint.is_some() || !checkpointer.has_input(&thread, id).await?;
         let given = if is_new { RunInput::Input(input.clone()) } else { RunInput::Nothing };
         // Of the caller's input only: graphs that its nodes call have inputs of their own.
         let mut config = config.clone();

@@ -49,8 +49,10 @@ pub(crate) async fn prune<S: State>(
         }
         let mut remembered = input_metadata(history, meta.id);
         let gone = history.iter().filter(|other| other.id < meta.id && !kept.contains(&other.id));
-        let ids: Vec<&str> =
-            input_ids(meta).chain(gone.flat_map(input_ids)).take(RETAINED_INPUT_IDS).collect();
+        let ids: Vec<&str> = input_ids(&meta.metadata)
+            .chain(gone.flat_map(|gone| input_ids(&gone.metadata)))
+            .take(RETAINED_INPUT_IDS)
+            .collect();
         if !remembered.is_empty() || !ids.is_empty() {
             remembered.extend(meta.metadata.clone());
             if !ids.is_empty() {

@@ -161,5 +161,5 @@ async fn a_database_that_cannot_be_used_is_refused_without_the_password() {
     let error = store.delete(&"t".into()).await.unwrap_err().to_string();
     assert!(error.ends_with("was opened for reading only; open it for writing"), "{error}");
     server.sql(&format!("UPDATE {schema}.versions SET version = 99"));
-    assert!(refused(options).contains("written by a newer superstep (version 99, this program knows 2)"));
+    assert!(refused(options).contains("written by a newer superstep (version 99, this program knows 3)"));
 }

@@ -8,7 +8,7 @@ use superstep_postgres::{PostgresCheckpointer, PostgresOptions, PostgresStore};
 
 use crate::{
     server::{Server, shared},
-    support::{fresh, load, open, superstep, updates},
+    support::{Other, fresh, load, open, superstep, updates},
 };
 
 /// Returns a schema of an earlier version under a fresh name.
@@ -16,7 +16,8 @@ pub(crate) fn fixture(server: &Server, version: u32) -> PostgresOptions {
     let options = fresh(server);
     let (name, text) = match version {
         1 => ("version_1", include_str!("version_1.sql")),
-        _ => ("version_2", include_str!("version_2.sql")),
+        2 => ("version_2", include_str!("version_2.sql")),
+        _ => ("version_3", include_str!("version_3.sql")),
     };
     server.sql(&text.replace(name, &options.schema));
     options
@@ -37,28 +38,72 @@ async fn reads_and_continues(options: &PostgresOptions, store: &PostgresCheckpoi
 }
 
 #[tokio::test]
-async fn version_1_is_migrated_once_when_it_is_opened_for_writing() {
+async fn older_versions_are_migrated_once_when_they_are_opened_for_writing() {
     let Some(server) = shared() else { return };
-    let options = fixture(server, 1);
-    let reading = PostgresOptions { read_only: true, ..options.clone() };
-    let error = PostgresCheckpointer::find(reading.clone()).unwrap_err().to_string();
-    assert!(error.ends_with("its tables are of an older version; open it for writing once"), "{error}");
-    let openings = [(); 2].map(|()| {
-        let options = options.clone();
-        std::thread::spawn(move || open(&options))
-    });
-    let [store, other] = openings.map(|opening| opening.join().unwrap());
-    assert!(PostgresCheckpointer::find(reading).unwrap().is_some());
-    assert_eq!(store.identity(), other.identity());
+    for version in [1, 2] {
+        let options = fixture(server, version);
+        let reading = PostgresOptions { read_only: true, ..options.clone() };
+        let error = PostgresCheckpointer::find(reading.clone()).unwrap_err().to_string();
+        assert!(error.ends_with("its tables are of an older version; open it for writing once"), "{error}");
+        let openings = [(); 2].map(|()| {
+            let options = options.clone();
+            std::thread::spawn(move || open(&options))
+        });
+        let [store, other] = openings.map(|opening| opening.join().unwrap());
+        assert!(PostgresCheckpointer::find(reading).unwrap().is_some());
+        assert_eq!(store.identity(), other.identity());
+        reads_and_continues(&options, &store).await;
+    }
+}
+
+#[tokio::test]
+async fn version_3_is_read_and_written() {
+    let Some(server) = shared() else { return };
+    let options = fixture(server, 3);
+    let store = open(&options);
+    assert!(!store.is_new());
+    assert_eq!(store.identity(), "1f2a7f6e-0000-4000-8000-000000000003");
     reads_and_continues(&options, &store).await;
 }
 
 #[tokio::test]
-async fn version_2_is_read_and_written() {
+async fn a_migration_has_no_limit_of_time_except_for_locks() {
+    let Some(server) = shared() else { return };
+    let options = fresh(server);
+    // Triggers of events are for whole databases.
+    let fixture = include_str!("version_2.sql").replace("version_2", &options.schema);
+    server.sql(&format!(
+        r"CREATE DATABASE {0};
+        \connect {0}
+        {fixture}
+        CREATE TABLE public.seen (tag text, statement text, lock text);
+        CREATE FUNCTION public.see() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO public.seen VALUES (tg_tag, current_setting('statement_timeout'), current_setting('lock_timeout'));
+        END $$;
+        CREATE EVENT TRIGGER see ON ddl_command_start EXECUTE FUNCTION public.see();",
+        options.schema
+    ));
+    let url = server.url().replace("/postgres", &format!("/{}", options.schema));
+    drop(open(&PostgresOptions { url: url.into(), ..options.clone() }));
+    let seen = server.sql(&format!("\\connect {}\nSELECT DISTINCT * FROM public.seen", options.schema));
+    assert_eq!(seen, "CREATE INDEX|0|5s");
+}
+
+#[tokio::test]
+async fn a_migration_does_not_wait_long_for_tables_that_others_use() {
     let Some(server) = shared() else { return };
     let options = fixture(server, 2);
-    let store = open(&options);
-    assert!(!store.is_new());
-    assert_eq!(store.identity(), "1f2a7f6e-0000-4000-8000-000000000002");
-    reads_and_continues(&options, &store).await;
+    let other = Other::connect(server, &options).await;
+    other.sql("BEGIN; LOCK TABLE checkpoints IN ROW EXCLUSIVE MODE").await;
+    let error = PostgresCheckpointer::open(options.clone()).unwrap_err().to_string();
+    let advice = "another program holds a lock for too long; wait until it is done, or end it";
+    assert!(
+        error.starts_with("SS303: cannot open the tables in database") && error.contains(advice),
+        "{error}"
+    );
+    other.sql("ROLLBACK").await;
+    let version = format!("SELECT version FROM {}.versions", options.schema);
+    assert_eq!(server.sql(&version), "2");
+    drop(open(&options));
+    assert_eq!(server.sql(&version), "3");
 }

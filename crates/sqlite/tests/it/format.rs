@@ -1,6 +1,6 @@
 //! The stored format, for programs of other versions and for people.
 //!
-//! `tests/fixtures/v1.db` and `v2.db` were written by [`write_fixture`] when schemas 1 and 2 were new. They
+//! `tests/fixtures/v1.db`, `v2.db` and `v4.db` were written by [`write_fixture`] when their schemas were new. They
 //! are never written again: a later schema gets a fixture of its own, and these must still load. To create
 //! the fixture of a new schema, add its path to [`FIXTURE`] and run the tests once with
 //! `SUPERSTEP_WRITE_FIXTURE=1`; an existing file is not overwritten.
@@ -20,8 +20,11 @@ use crate::support::{Folder, load, superstep, updates};
 /// The fixture of schema 1.
 pub(crate) const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1.db");
 
+/// The fixture of schema 2.
+const UNINDEXED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v2.db");
+
 /// The fixture of the current schema.
-const PRESENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v2.db");
+const PRESENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v4.db");
 
 /// Stores one of everything: a run with a parallel superstep and a snapshot, a worker with its item, a fork,
 /// a failed task, a thread with an odd name.
@@ -145,14 +148,14 @@ fn fixture() -> Folder {
 async fn the_stored_form_is_unchanged() {
     let folder = Folder::new();
     write_fixture(&folder.db()).await;
-    for fixture in [PRESENT, FIXTURE] {
+    for fixture in [PRESENT, UNINDEXED, FIXTURE] {
         assert_written_as_in(fixture, &folder.db());
     }
 }
 
 #[tokio::test]
 async fn databases_of_all_schemas_load() {
-    for fixture in [FIXTURE, PRESENT] {
+    for fixture in [FIXTURE, UNINDEXED, PRESENT] {
         let folder = copy(fixture);
         let bytes = std::fs::read(folder.db()).unwrap();
         check_fixture(&SqliteCheckpointer::open_read_only(folder.db()).unwrap()).await;

@@ -63,7 +63,7 @@ fn a_newer_schema_asks_for_a_newer_program() {
     folder.sql().execute_batch("PRAGMA user_version = 9").unwrap();
     assert_eq!(
         refusal(&folder),
-        "SS303: cannot open database `DIR/db`: it was written by a newer superstep (schema 9, this program knows 2); \
+        "SS303: cannot open database `DIR/db`: it was written by a newer superstep (schema 9, this program knows 4); \
          update superstep or use another file"
     );
     folder.sql().execute_batch("PRAGMA user_version = 0").unwrap();

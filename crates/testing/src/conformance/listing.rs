@@ -1,5 +1,6 @@
 //! Histories, lists of threads, and deleted threads.
 
+use serde_json::{Value, json};
 use superstep_graph::{
     CheckpointId, History, ThreadId,
     checkpoint::{Commit, Source},
@@ -17,6 +18,7 @@ cases![
     a_history_is_read_in_pages,
     a_page_of_nothing_is_empty,
     a_history_is_filtered_by_metadata,
+    an_input_is_found_by_its_id,
     threads_are_listed_newest_first,
     a_deleted_thread_is_empty,
     a_deleted_thread_can_begin_again,
@@ -85,22 +87,62 @@ async fn a_history_is_filtered_by_metadata(store: Store) {
         );
     }
     let all = History::default;
-    let with = |entries: serde_json::Value| match entries {
-        serde_json::Value::Object(metadata) => History { metadata, ..all() },
+    let with = |entries: Value| match entries {
+        Value::Object(metadata) => History { metadata, ..all() },
         _ => unreachable!("metadata is an object"),
     };
     assert_eq!(steps(&store, &thread, History { step: Some(1), ..all() }).await, [1, 1]);
     assert_eq!(steps(&store, &thread, History { next: Some("a".into()), ..all() }).await, [1, 2, 0]);
     let next = Some("a".into());
     assert_eq!(steps(&store, &thread, History { next, step: Some(1), ..all() }).await, [1]);
-    assert_eq!(steps(&store, &thread, with(serde_json::json!({"user": "kim"}))).await, [1, 0]);
-    assert_eq!(steps(&store, &thread, with(serde_json::json!({"user": "kim", "n": 0}))).await, [0]);
-    assert_eq!(steps(&store, &thread, with(serde_json::json!({"user": null}))).await, [0; 0]);
+    assert_eq!(steps(&store, &thread, with(json!({"user": "kim"}))).await, [1, 0]);
+    assert_eq!(steps(&store, &thread, with(json!({"user": "kim", "n": 0}))).await, [0]);
+    assert_eq!(steps(&store, &thread, with(json!({"user": null}))).await, [0; 0]);
     // The limit applies to the result.
-    let page = History { limit: Some(1), ..with(serde_json::json!({"user": "kim"})) };
+    let page = History { limit: Some(1), ..with(json!({"user": "kim"})) };
     assert_eq!(steps(&store, &thread, page).await, [1]);
-    let page = History { before: Some(TWO), ..with(serde_json::json!({"user": "kim"})) };
+    let page = History { before: Some(TWO), ..with(json!({"user": "kim"})) };
     assert_eq!(steps(&store, &thread, page).await, [0]);
+}
+
+async fn an_input_is_found_by_its_id(store: Store) {
+    let thread = ThreadId::from("t");
+    let long = "1".repeat(5000);
+    let odd = ["17", "17 ", "", "a\"b\\", "a\0b", "$input", "ü\n", "\"]", long.as_str()];
+    let known = async |thread: &ThreadId, id: &str| {
+        store.has_input(thread, id).await.expect("an input can be looked up")
+    };
+    let accept = async |head, metadata: Value| {
+        let Value::Object(metadata) = metadata else { unreachable!("metadata is an object") };
+        let input = Commit { source: Source::Input, metadata: metadata.into(), ..plain(head) };
+        Some(commit(&store, &thread, head, input).await)
+    };
+    assert!(!known(&thread, "17").await);
+    let mut head = None;
+    for id in odd {
+        assert!(!known(&thread, id).await, "{id}");
+        head = accept(head, json!({"$input": [id]})).await;
+        assert!(known(&thread, id).await, "{id}");
+        head = Some(commit(&store, &thread, head, plain(head)).await);
+    }
+    // Those that a prune retained.
+    head = accept(head, json!({"$input": ["new", "old", "older"]})).await;
+    // Entries of the caller.
+    head = accept(head, json!({"!": {"$input": ["first"]}, "$input": ["nested"], "z": {"$input": ["last"]}}))
+        .await;
+    accept(head, json!({"text": "{\"$input\":[\"quoted\"]}", "\"$input\"": ["named"], "zero": "\0"})).await;
+    for id in ["new", "old", "older", "nested"] {
+        assert!(known(&thread, id).await, "{id}");
+    }
+    for id in ["first", "last", "quoted", "named", "1", "a", "a\"b\\\\"] {
+        assert!(!known(&thread, id).await, "{id}");
+    }
+    let copy = ThreadId::from("copy");
+    assert!(!known(&copy, "17").await);
+    store.copy(&thread, &copy).await.expect("a thread can be copied");
+    assert!(known(&copy, "17").await && known(&copy, "older").await);
+    store.delete(&thread).await.expect("a thread can be deleted");
+    assert!(!known(&thread, "17").await && known(&copy, "17").await);
 }
 
 async fn threads_are_listed_newest_first(store: Store) {
