@@ -1,4 +1,4 @@
-//! Works that grow: runs at the same time, checkpoints of a thread, levels of subgraphs, channels.
+//! Works that grow: runs at the same time, checkpoints of a thread, levels of subgraphs, channels, a database.
 //!
 //! `cargo bench --bench growth -- runs_100 sqlite` runs one of them and prints one JSON line; without arguments it
 //! lists all of them. `peers/run.py` runs each in a process of its own, because the peak of memory is of a process.
@@ -11,6 +11,11 @@ use std::{fs, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
+#[cfg(feature = "sqlite")]
+use superstep::{
+    Checkpointer as _,
+    sqlite::{SqliteCheckpointer, SqliteOptions},
+};
 use superstep::{CompiledGraph, Cx, END, NodeError, Route, START, State, StateGraph};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -25,11 +30,19 @@ const WORKS: &[(&str, &[usize])] = &[
     ("thread", &[1_000, 10_000, 100_000]),
     ("levels", &[1, 10, 100]),
     ("channels", &[1, 10, 100]),
+    ("exclusive", &[10_000]),
+    ("database", &[1_000]),
 ];
+
+/// Works on a database with options of their own.
+const OF_SQLITE: &[&str] = &["exclusive", "database"];
 
 /// The supersteps of each of the runs at the same time, and of a run with many channels.
 const STEPS: usize = 10;
 const STEPS_OF_CHANNELS: usize = 1_000;
+
+/// The length of the text that a superstep writes to a database.
+const TEXT: usize = 100_000;
 
 #[derive(State, Clone, Debug, Default)]
 struct Counter {
@@ -47,9 +60,9 @@ fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let (Some(work), Some(saver)) = (arguments.next(), arguments.next()) else {
         for (work, sizes) in WORKS {
-            for (size, saver) in
-                sizes.iter().flat_map(|size| ["none", "memory", "sqlite"].map(|saver| (size, saver)))
-            {
+            let savers = ["none", "memory", "sqlite"];
+            let savers = if OF_SQLITE.contains(work) { &savers[2..] } else { &savers };
+            for (size, saver) in sizes.iter().flat_map(|size| savers.iter().map(move |saver| (size, saver))) {
                 println!("{}", json!({"workload": format!("{work}_{size}"), "saver": saver}));
             }
         }
@@ -66,6 +79,10 @@ fn main() {
         "thread" => thread(&runtime, size, &saver),
         "levels" => levels(&runtime, size, &saver),
         "channels" => channels(&runtime, size, &saver),
+        #[cfg(feature = "sqlite")]
+        "exclusive" => exclusive(&runtime, size, saver.clone()),
+        #[cfg(feature = "sqlite")]
+        "database" => database(&runtime, size),
         _ => panic!("the work is unknown"),
     };
     drop((saver, folder));
@@ -136,6 +153,66 @@ fn thread(runtime: &Runtime, size: usize, saver: &Saver) -> Value {
     let read = runtime.block_on(thread.state()).expect("the thread can be read");
     assert_eq!(read.values.n, size);
     json!({"step_us": step_us, "load_us": start.elapsed().as_secs_f64() * 1e6})
+}
+
+/// Measures a thread of `size` checkpoints in a database that no other connection may open.
+#[cfg(feature = "sqlite")]
+fn exclusive(runtime: &Runtime, size: usize, mut saver: Saver) -> Value {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let options = SqliteOptions { exclusive: true, ..SqliteOptions::default() };
+    let opened = SqliteCheckpointer::open_with(folder.path().join("bench.db"), options);
+    saver.checkpointer = Some(Arc::new(opened.expect("a database can be made")));
+    thread(runtime, size, &saver)
+}
+
+/// A state with a text, which each superstep replaces.
+#[cfg(feature = "sqlite")]
+#[derive(State, Clone, Debug, Default)]
+struct Texts {
+    n: usize,
+    text: String,
+}
+
+/// Measures a database of `size` MB, in threads of ten texts each: a superstep, opening the file, reading the newest state of
+/// a thread, and listing all threads.
+#[cfg(feature = "sqlite")]
+fn database(runtime: &Runtime, size: usize) -> Value {
+    let mut graph = StateGraph::new("texts");
+    let write = graph.add_node("write", async |state: Texts, _: Cx| {
+        let n = state.n + 1;
+        Texts::update().n(n).text(format!("{n:08}").repeat(TEXT / 8))
+    });
+    graph.add_edge(START, write);
+    let route = |state: &Texts| if state.n < STEPS { Next::Again } else { Next::Enough };
+    graph.add_conditional_edges(write, route, |route| match route {
+        Next::Again => write,
+        Next::Enough => END,
+    });
+    let graph = graph.compile().expect("the graph is whole");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let file = folder.path().join("bench.db");
+    let open = || Arc::new(SqliteCheckpointer::open(&file).expect("the database can be opened"));
+    let start = Instant::now();
+    let filled = graph.clone().with_checkpointer(open());
+    for nth in 0..size {
+        let run = filled.thread(format!("thread-{nth:08}")).run(Texts::update().n(0));
+        runtime.block_on(run).expect("the run does not fail");
+    }
+    drop(filled);
+    let step_us = start.elapsed().as_secs_f64() * 1e6 / (size * STEPS) as f64;
+    let start = Instant::now();
+    let database = open();
+    let open_us = start.elapsed().as_secs_f64() * 1e6;
+    let start = Instant::now();
+    let thread = graph.with_checkpointer(database.clone()).thread(format!("thread-{:08}", size / 2));
+    let read = runtime.block_on(thread.state()).expect("the thread can be read");
+    assert_eq!(read.values.n, STEPS);
+    let load_us = start.elapsed().as_secs_f64() * 1e6;
+    let start = Instant::now();
+    assert_eq!(runtime.block_on(database.threads()).expect("the threads can be listed").len(), size);
+    let list_us = start.elapsed().as_secs_f64() * 1e6;
+    let bytes = fs::metadata(&file).expect("the database has a file").len();
+    json!({"step_us": step_us, "load_us": load_us, "open_us": open_us, "list_us": list_us, "db_bytes": bytes})
 }
 
 /// Measures `size` levels of subgraphs with one node each: the time of a level.

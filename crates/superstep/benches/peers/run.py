@@ -80,6 +80,12 @@ def growth(only, missing):
         found += measured
         if not measured:
             missing.append(f"{name}: it failed")
+    if only in "program":
+        say("growth: cold starts of the program")
+        started = run([sys.executable, HERE / "program.py"])
+        found += lines(started)
+        if started is None:
+            missing.append("cold starts of the program: they failed")
     return found
 
 
@@ -203,11 +209,17 @@ def versus_rust(results):
 def growing(results):
     """What a superstep costs when a work grows, and the most memory that its process had."""
     rows = []
-    for result in results:
+    for result in (result for result in results if "step_us" in result):
         cells = [f"{result['workload']} / {result['saver']}", number(result["step_us"])]
-        cells += [number(result[key] / by) if key in result else "" for key, by in (("load_us", 1e3), ("run_kib", 1))]
+        parts = (("load_us", 1e3), ("open_us", 1e3), ("list_us", 1e3), ("run_kib", 1))
+        cells += [number(result[key] / by) if key in result else "" for key, by in parts]
         rows.append([*cells, number(result["peak_kib"] / 1024)])
-    table(["work / saver", "a step, µs", "read the state, ms", "a waiting run, KiB", "most memory, MiB"], rows)
+    times = ["a step, µs", "read the state, ms", "open the file, ms", "list the threads, ms"]
+    table(["work / saver", *times, "a waiting run, KiB", "most memory, MiB"], rows)
+    for result in (result for result in results if "token_ms" in result):
+        times = [number(result[key]) for key in ("request_ms", "token_ms")]
+        head = ["a cold start of the program, ms until", "the request", "the first token", "most memory, MiB"]
+        table(head, [["median", *times, number(result["peak_kib"] / 1024)]])
 
 
 def table(head, rows):
