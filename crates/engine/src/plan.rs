@@ -196,7 +196,7 @@ impl Waiting {
     pub(crate) fn control(&self, topology: &Topology, step: i64, next: &[NodeIndex]) -> Control {
         let name = |node: &NodeIndex| topology.name(*node).clone();
         let mut control = Control::new(step, next.iter().map(name).collect());
-        control.deferred = self.deferred.iter().map(name).collect();
+        control.deferred.extend(self.deferred.iter().map(name));
         for (join, arrived) in topology.joins.iter().zip(&self.arrived) {
             let arrived = join.sources.iter().zip(arrived).filter(|(_, arrived)| **arrived);
             let names: Vec<_> = arrived.map(|(source, _)| name(source)).collect();

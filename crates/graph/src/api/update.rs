@@ -10,7 +10,7 @@ use superstep_engine::{ChannelSet, END, NodeName, START, Topology};
 use crate::{
     CheckpointId, Checkpointer, RunError, RunOptions, State, Thread, ThreadId,
     compiled::graph::Inner,
-    journal::memories::{Bound, bound, with_memories},
+    journal::memories::{Bound, add_memories, bound},
     run::{
         conflicts::set_back_refused,
         external_update::{As, AsNode, Change},
@@ -65,7 +65,8 @@ pub(crate) async fn update_states<S: State>(
             memories.extend(left_by(&**checkpointer, thread, meta, tasks).await?);
         }
     }
-    let config = RunOptions { metadata: with_memories(config.metadata.clone(), &memories), ..config.clone() };
+    let mut config = config.clone();
+    add_memories(&mut config.metadata, &memories);
     let mut parent = restored.as_ref().map(|it| it.meta.id);
     let before = restored.map(|Restored { meta, state, tasks, .. }| (meta, state, tasks));
     let mut change = Change::after(graph, before, live)?;
@@ -99,7 +100,8 @@ pub(crate) async fn fork<S: State>(
     let _lease = checkpointer.lease(thread).await?;
     let restored = load(graph, checkpointer, thread, config.checkpoint, ChannelSet::EMPTY).await?;
     let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
-    let mut metadata = with_memories(config.metadata.clone(), &bound(&restored.meta));
+    let mut metadata = config.metadata.clone();
+    add_memories(&mut metadata, &bound(&restored.meta));
     graph.mark(restored.meta.nonce().map(str::to_owned)).put(&mut metadata);
     let mut control = restored.meta.control;
     // Its tasks run afresh, except an input, which cannot run again.

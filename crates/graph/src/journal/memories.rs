@@ -66,12 +66,15 @@ impl Memories {
         self.book().left.insert(segment.to_string(), at);
     }
 
-    /// Returns the positions for the next checkpoint: those at the end of the superstep.
-    pub(crate) fn commit(&self) -> Bound {
+    /// Adds the positions at the end of the superstep to the metadata of the next checkpoint.
+    pub(crate) fn commit(&self, metadata: &mut Map<String, Value>) {
         let mut book = self.book();
         let Book { at, left, .. } = &mut *book;
-        at.append(left);
-        at.clone()
+        // Appending an empty map has a cost.
+        if !left.is_empty() {
+            at.append(left);
+        }
+        add_memories(metadata, at);
     }
 }
 
@@ -104,12 +107,11 @@ pub(crate) fn bound(meta: &CheckpointMeta) -> Bound {
 }
 
 /// Adds the positions of subgraphs to the metadata.
-pub(crate) fn with_memories(mut metadata: Map<String, Value>, bound: &Bound) -> Map<String, Value> {
+pub(crate) fn add_memories(metadata: &mut Map<String, Value>, bound: &Bound) {
     if !bound.is_empty() {
         let bound = serde_json::to_value(bound).expect("numbers have a JSON form");
         metadata.insert(MEMORIES.to_owned(), bound);
     }
-    metadata
 }
 
 /// Returns the checkpoint of a subgraph at its first call by a task; `None` if the subgraph starts anew.

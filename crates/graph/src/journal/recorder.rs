@@ -291,7 +291,9 @@ impl Recorder {
         }
         if task.step > pages.step {
             pages.step = task.step;
-            pages.tasks.clear();
+            if !pages.tasks.is_empty() {
+                pages.tasks.clear();
+            }
         }
         Some(pages)
     }

@@ -177,7 +177,7 @@ impl<S: State> Driver<S> {
             control.step += 1;
             let records = tasks.iter().map(|task| (task.slot, task.record.clone())).collect();
             let (control, metadata) = (control.clone(), config.metadata.clone());
-            NewCheckpoint { records, ..NewCheckpoint::new(Source::Fork, control, metadata) }
+            Box::new(NewCheckpoint { records, ..NewCheckpoint::new(Source::Fork, control, metadata) })
         });
         let begin = self.restore_tasks(control, tasks, &config.answers)?;
         Ok(Begin { first: fork, ..begin })

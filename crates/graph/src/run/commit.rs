@@ -9,22 +9,24 @@ use superstep_engine::{Control, Run};
 use super::{done::FinishedTask, driver::Driver, finish::DueSnapshot, stop::Stop, trace};
 use crate::{
     RunError, State, StreamMode,
-    journal::memories::with_memories,
     run::thread_writer::{NewCheckpoint, ThreadWriter},
 };
 
 impl<S: State> Driver<S> {
     /// Stores a folded superstep.
     pub(super) async fn store_superstep(&mut self, run: &Run, mut control: Control) -> Result<(), Stop> {
-        control.items.clone_from(&self.items);
+        if !self.items.is_empty() {
+            control.items.clone_from(&self.items);
+        }
         let mut applied = Vec::with_capacity(self.done.len());
         for (slot, done) in (0..).zip(self.done.drain(..)) {
             let Some(FinishedTask { node, stored: Some(update), recorded, .. }) = done else { continue };
             let node = self.graph.topology.name(node).clone();
             applied.push(AppliedTask { slot, recorded, node, update });
         }
-        let new = NewCheckpoint::new(Source::Loop, control, Map::new());
-        self.checkpoint(NewCheckpoint { applied, ..new }, Some(run)).await
+        let mut new = NewCheckpoint::new(Source::Loop, control, Map::new());
+        new.applied = applied;
+        self.checkpoint(new, Some(run)).await
     }
 
     /// Stores a checkpoint and emits its event. `plan` is the run whose superstep it ends.
@@ -39,7 +41,7 @@ impl<S: State> Driver<S> {
         if let Some(wait) = self.observer.before_commit(self.view(plan), &mut new) {
             wait.await?;
         }
-        let new = NewCheckpoint { metadata: with_memories(new.metadata, &self.cx.memories.commit()), ..new };
+        self.cx.memories.commit(&mut new.metadata);
         let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
         let seeded = self.is_seeded();
         let (state, control) = (&self.state, &new.control);

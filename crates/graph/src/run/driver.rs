@@ -87,18 +87,18 @@ pub(crate) fn run<S: State>(
     config: RunOptions,
     events: Option<Events<S>>,
 ) -> BoxFuture<'static, Result<Outcome<S>, RunError>> {
-    Box::pin(run_to_end(graph, backends, given, config, events))
+    Box::pin(run_to_end(graph, backends, given, Arc::new(config), events))
 }
 
 async fn run_to_end<S: State>(
     graph: Arc<Inner<S>>,
     backends: Backends,
     given: RunInput<S>,
-    config: RunOptions,
+    config: Arc<RunOptions>,
     events: Option<Events<S>>,
 ) -> Result<Outcome<S>, RunError> {
     config.check_metadata()?;
-    let (limits, config) = (limits(&graph, &config)?, Arc::new(config));
+    let limits = limits(&graph, &config)?;
     if let Some(thread) = config.thread.clone().filter(ThreadId::is_child) {
         return Err(RunError::ChildThread { thread });
     }
@@ -136,8 +136,8 @@ pub(super) fn limits<S: State>(graph: &Inner<S>, config: &RunOptions) -> Result<
 pub(super) struct Begin {
     pub(super) control: Control,
     /// The first checkpoint of a fork or of an external command, stored after the engine has accepted the
-    /// rest.
-    pub(super) first: Option<NewCheckpoint>,
+    /// rest. Boxed, because few runs have one, and the future of a run is moved.
+    pub(super) first: Option<Box<NewCheckpoint>>,
     pub(super) records: Records,
     /// The records of tasks with new answers, stored likewise.
     pub(super) answered: Vec<(u32, TaskRecord)>,
@@ -320,7 +320,7 @@ impl<S: State> Driver<S> {
         let mut run =
             restored.map_err(|error| RunError::Restore { graph: self.graph.name.clone(), error })?;
         if let Some(first) = first {
-            self.checkpoint(first, None).await?;
+            self.checkpoint(*first, None).await?;
         }
         if !answered.is_empty() {
             self.store_records(answered).await?;
@@ -528,9 +528,9 @@ impl<S: State> Driver<S> {
             TaskStart::Run { counts } => counts,
             TaskStart::Ended(result, lookup) => return RunTask::over(task, result, lookup),
         };
-        let looked = match self.observer.reads_cache() {
-            true => self.look_up(task, compiled, item.clone()),
-            false => Ok((None, Lookup::None)),
+        let looked = match &compiled.cache {
+            Some(cache) if self.observer.reads_cache() => self.look_up(task, cache, item.clone()),
+            _ => Ok((None, Lookup::None)),
         };
         if let Ok((Some(written), hit)) = looked {
             return RunTask::over(task, Ok(written), hit);

@@ -68,9 +68,8 @@ impl<S: State> Driver<S> {
 
     /// Emits the update of a finished task, and its end if it ran.
     pub(super) fn emit_update(&self, task: Task, update: &S::Update, cached: bool) {
-        if let Some(events) = &self.events {
-            events.update(task.id.step, self.graph.topology.name(task.node), &self.state, update, cached);
-        }
+        let Some(events) = &self.events else { return };
+        events.update(task.id.step, self.graph.topology.name(task.node), &self.state, update, cached);
         if cached {
             return;
         }

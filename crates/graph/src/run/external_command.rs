@@ -73,7 +73,7 @@ impl<S: State> Driver<S> {
         let new = NewCheckpoint::new(source, after.clone(), metadata);
         let checkpoint = NewCheckpoint { applied, records, ..new };
         let begin = self.restore_tasks(after, carried, &translated)?;
-        Ok(Begin { first: Some(checkpoint), ..begin })
+        Ok(Begin { first: Some(Box::new(checkpoint)), ..begin })
     }
 
     /// Checks that the graph has the targets of finished tasks, which a command cannot leave out.

@@ -18,8 +18,11 @@ use super::{
 };
 use crate::{
     RunError, State,
-    compiled::node::CompiledNode,
-    node::{cache::Lookup, output::Written, routing::Targets},
+    node::{
+        cache::{Lookup, NodeCache},
+        output::Written,
+        routing::Targets,
+    },
     run::{
         targets::{items, named, targets},
         thread_writer::SnapshotSource,
@@ -32,22 +35,18 @@ impl<S: State> Driver<S> {
     pub(super) fn look_up(
         &self,
         task: Task,
-        node: &CompiledNode<S>,
+        cache: &NodeCache<S>,
         item: Option<Arc<str>>,
     ) -> Result<(Option<Written<S>>, Lookup), Panicked> {
-        match &node.cache {
-            Some(cache)
-                if self.cx.interrupts.answers_of(task.id).is_empty()
-                    && self.failure_of(task.id.slot).is_none() =>
-            {
-                match cache.find(&self.state, item, self.cx.clock.now_ms())? {
-                    (None, Lookup::Miss(_)) if self.fetched.contains_key(&task.id.slot) => {
-                        Ok((self.fetched.get(&task.id.slot).cloned(), Lookup::Hit))
-                    }
-                    looked => Ok(looked),
-                }
+        let slot = task.id.slot;
+        if !self.cx.interrupts.answers_of(task.id).is_empty() || self.failure_of(slot).is_some() {
+            return Ok((None, Lookup::None));
+        }
+        match cache.find(&self.state, item, self.cx.clock.now_ms())? {
+            (None, Lookup::Miss(_)) if self.fetched.contains_key(&slot) => {
+                Ok((self.fetched.get(&slot).cloned(), Lookup::Hit))
             }
-            _ => Ok((None, Lookup::None)),
+            looked => Ok(looked),
         }
     }
 
@@ -150,11 +149,13 @@ impl<S: State> Driver<S> {
                 Refused { error: RunError::Fold { node, step: plan.step, source }, blamed: vec![task.slot] }
             })?;
         }
-        // Only accepted results, because others would be rejected again and again.
-        for (node, missing, written) in std::mem::take(&mut self.to_keep) {
-            self.keep_cached(node, missing, written);
+        // These are usually empty, and taking or clearing an empty one has a cost.
+        if !self.to_keep.is_empty() {
+            // Only accepted results, because others would be rejected again and again.
+            for (node, missing, written) in std::mem::take(&mut self.to_keep) {
+                self.keep_cached(node, missing, written);
+            }
         }
-        // Both are usually empty, and clearing an empty map has a cost.
         if !self.items.is_empty() {
             self.items.clear();
         }
@@ -186,10 +187,13 @@ impl<S: State> Driver<S> {
 
     pub(super) fn put(&mut self, slot: u32, done: FinishedTask<S>) {
         let slot = slot as usize;
-        if self.done.len() <= slot {
-            self.done.resize_with(slot + 1, || None);
+        if self.done.len() < slot {
+            self.done.resize_with(slot, || None);
         }
-        self.done[slot] = Some(done);
+        match self.done.get_mut(slot) {
+            Some(place) => *place = Some(done),
+            None => self.done.push(Some(done)),
+        }
     }
 
     pub(super) fn encode(

@@ -68,10 +68,9 @@ impl<S: State> Driver<S> {
         let mut wanted = Vec::new();
         for task in tasks {
             let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
+            let Some(cache) = &self.graph.nodes[task.node.position()].cache else { continue };
             // A panic of the policy is reported when the task starts.
-            if let Ok((None, Lookup::Miss(missing))) =
-                self.look_up(task, &self.graph.nodes[task.node.position()], item)
-            {
+            if let Ok((None, Lookup::Miss(missing))) = self.look_up(task, cache, item) {
                 wanted.push((task, missing));
             }
         }

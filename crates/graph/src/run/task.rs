@@ -47,7 +47,8 @@ pub(crate) struct RunTask<S: State> {
     lookup: Lookup,
     /// The time that it lets the consumer of its events go first.
     patience: Option<ConsumerWait>,
-    span: Span,
+    /// `None` if nothing listens. Boxed, because tasks are moved often.
+    span: Option<Box<Span>>,
     /// Its waker is for messages of the node, also from a future that runs in parallel; `None` after its end.
     cx: Option<Arc<TaskCx>>,
 }
@@ -73,7 +74,7 @@ impl<S: State> RunTask<S> {
         };
         let kept = Some(cx.0.clone());
         let span = trace::attempt(cx.0.run.topology.name(task.node), task, cx.0.attempt);
-        let entered = span.enter();
+        let entered = span.as_ref().map(|span| span.enter());
         let run = node.run.as_ref().expect("only the start has no function, and it is never executed");
         let call = || match cx.is_observed() {
             false => run(state, cx),
@@ -96,7 +97,7 @@ impl<S: State> RunTask<S> {
     /// Creates a task that has ended without a run of its node.
     pub(crate) fn over(task: Task, result: Result<Written<S>, NodeError>, lookup: Lookup) -> Self {
         let node = Some(Box::pin(future::ready(result)) as BoxFuture<'static, _>);
-        Self { task, node, deadlines: None, lookup, patience: None, span: Span::none(), cx: None }
+        Self { task, node, deadlines: None, lookup, patience: None, span: None, cx: None }
     }
 
     /// Drops the node and its values.
@@ -108,7 +109,7 @@ impl<S: State> RunTask<S> {
     /// Polls the node; the result is left in `end`, because it may be large and should not be moved more
     /// often than needed.
     fn poll(&mut self, run: &RunCx, context: &mut Context<'_>, end: &mut Option<TaskEnd<S>>) -> Poll<()> {
-        let entered = self.span.clone().entered();
+        let entered = self.span.as_deref().map(|span| span.clone().entered());
         ready!(self.poll_node(run, context, end));
         if let Err(panic) = self.drop_node()
             && let Some(end) = end
@@ -116,8 +117,8 @@ impl<S: State> RunTask<S> {
         {
             end.result = TaskResult::Failed(panicked(&*panic));
         }
-        if let Some(end) = end {
-            trace::attempted(&entered, &end.result);
+        if let (Some(entered), Some(end)) = (&entered, end) {
+            trace::attempted(entered, &end.result);
         }
         Poll::Ready(())
     }

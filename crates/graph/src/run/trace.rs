@@ -68,9 +68,9 @@ fn failed(span: &Span, kind: &str) {
     span.record("error.type", kind).record("otel.status_code", "ERROR");
 }
 
-/// Returns the span of an attempt of a task.
-pub(super) fn attempt(node: &NodeName, task: Task, attempt: u32) -> Span {
-    tracing::info_span!(
+/// Returns the span of an attempt of a task; `None` if nothing listens.
+pub(super) fn attempt(node: &NodeName, task: Task, attempt: u32) -> Option<Box<Span>> {
+    let span = tracing::info_span!(
         "node",
         %node,
         superstep = task.id.step,
@@ -80,14 +80,12 @@ pub(super) fn attempt(node: &NodeName, task: Task, attempt: u32) -> Span {
         "error.type" = Empty,
         otel.name = node.as_str(),
         otel.status_code = Empty,
-    )
+    );
+    (!span.is_disabled()).then(|| Box::new(span))
 }
 
 /// Records the end of an attempt.
 pub(super) fn attempted<S: State>(span: &Span, result: &TaskResult<S>) {
-    if span.is_disabled() {
-        return;
-    }
     match result {
         TaskResult::Finished(..) => _ = span.record("status", "finished"),
         TaskResult::Interrupted(_) => _ = span.record("status", "interrupted"),
