@@ -45,6 +45,12 @@ const OF_REFERENCE: &[(&str, &str, u64)] = &[
 
 const SAVERS: &[&str] = &["none", "memory", "sqlite"];
 
+/// The end of the name of a case whose spans and events are written to a sink. Without it nothing listens to them.
+const TRACED: &str = "+spans";
+
+/// The case that is also run with its spans, and its part of a run.
+const WITH_SPANS: (&str, &str) = ("loop/1000/none", "superstep");
+
 /// The first turn warms up. The counts are those of the last.
 const TURNS: usize = 2;
 
@@ -55,6 +61,13 @@ fn main() {
     let (Some(case), Some(side)) = (arguments.next(), arguments.next()) else { return list() };
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
     let runtime = Arc::new(runtime);
+    let case = match case.strip_suffix(TRACED) {
+        Some(untraced) => {
+            tracing_subscriber::fmt().with_writer(std::io::sink).init();
+            untraced.to_owned()
+        }
+        None => case,
+    };
     let (name, saver) = case.rsplit_once('/').expect("a case is a work and a saver");
     let units = match OF_REFERENCE.iter().find(|(known, ..)| *known == name) {
         Some((.., units)) => {
@@ -98,4 +111,6 @@ fn list() {
             println!("{}", json!({"case": format!("{name}/{saver}"), "unit": unit, "sides": sides}));
         }
     }
+    let (name, unit) = WITH_SPANS;
+    println!("{}", json!({"case": format!("{name}{TRACED}"), "unit": unit, "sides": ["superstep"]}));
 }
