@@ -421,3 +421,23 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     assert!(!found.is_empty());
     found
 }
+
+/// An option that an agent's handle lacks would return the handle of its graph, which runs turns differently.
+#[test]
+fn handles_of_agents_have_all_options_of_threads() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let names = |code: &str| -> BTreeSet<String> {
+        let starts = code.split("pub fn ").skip(1);
+        starts.map(|rest| rest.split(['(', '<']).next().unwrap_or_default().to_owned()).collect()
+    };
+    let options = read("crates/graph/src/node/run_options.rs");
+    let options = options.split_once("macro_rules! run_options").expect("the options are a macro").1;
+    let options = names(options.split_once("\n}\n").expect("a macro ends").0);
+    let agents = read("crates/agent/src/agent/thread.rs");
+    let agents = agents.split_once("    options_of_thread! {").expect("the agent's options are a list").1;
+    let agents = agents.split_once("\n    }").expect("a list ends").0.lines();
+    let agents: BTreeSet<String> =
+        agents.filter_map(|line| Some(line.trim().split_once(['(', '<'])?.0.to_owned())).collect();
+    assert!(options.len() > 15 && options.contains("input_id"), "{options:?}");
+    assert_eq!(options.difference(&agents).collect::<Vec<_>>(), [] as [&String; 0]);
+}

@@ -172,7 +172,8 @@ impl Channel {
         }
     }
 
-    /// Returns whether a write is a list that replaces the value. Bytes are none: they are written as a text or a slice.
+    /// Returns whether a write is a list that replaces the value. Bytes are not treated as one: they are written as a text or a
+    /// slice.
     fn is_replaced_list(&self) -> bool {
         const LISTS: [&str; 4] = ["Vec", "VecDeque", "BTreeSet", "HashSet"];
         let replaces = matches!(&self.rule, Rule::BuiltIn { exclusive: true, .. });

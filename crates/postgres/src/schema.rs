@@ -57,6 +57,10 @@ pub(crate) async fn identity(client: Client<'_>, place: &Location) -> Result<Str
     Ok(row.ok_or_else(|| error::not_ours(place, lost))?.try_get(0)?)
 }
 
+/// Ends the server's work for a process that has ended, which servers before version 14 notice at the end of a statement only.
+const NOTICES_ENDS: &str = "SELECT set_config('client_connection_check_interval', '10s', true) \
+                            WHERE current_setting('server_version_num')::int >= 140000";
+
 /// Creates or migrates the tables, one process at a time. Returns whether it has created them.
 ///
 /// The statements of a migration have no limit of time, which an index on a large table may exceed; only their waits for locks have one.
@@ -66,7 +70,9 @@ pub(crate) async fn make(client: Client<'_>, place: &Location, wait: Duration) -
     client.batch_execute("BEGIN").await?;
     let wait = wait.as_millis();
     client
-        .batch_execute(&format!("SET LOCAL statement_timeout TO 0; SET LOCAL lock_timeout TO {wait}"))
+        .batch_execute(&format!(
+            "SET LOCAL statement_timeout TO 0; SET LOCAL lock_timeout TO {wait}; {NOTICES_ENDS}"
+        ))
         .await?;
     // Until the end of the transaction.
     let mut lock = Query::new();

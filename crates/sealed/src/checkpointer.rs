@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use futures::{future::BoxFuture, stream::BoxStream};
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, IntoShared,
-    Lease, Loaded, LoadedHead, Prune, Storage, TaskKey, TaskRecord, ThreadId,
+    Lease, Loaded, LoadedHead, Prune, Storage, TaskKey, TaskRecord, ThreadId, internal::has_input,
 };
 use superstep_state::RawJson;
 
@@ -446,6 +446,19 @@ impl Checkpointer for SealedCheckpointer {
 
     fn count(&self, thread: &ThreadId) -> BoxFuture<'_, Result<usize, CheckpointError>> {
         self.inner.count(thread)
+    }
+
+    fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let (thread, id) = (thread.clone(), id.to_owned());
+        Box::pin(async move {
+            // Another process may have encrypted it meanwhile, so the keys are read again.
+            if self.keys.get(&thread, true).await?.is_none() {
+                return self.inner.has_input(&thread, &id).await;
+            }
+            // No index reads encrypted metadata.
+            let metas = self.history(&thread, History::default()).await?;
+            Ok(metas.iter().any(|meta| has_input(&meta.metadata, &id)))
+        })
     }
 
     fn changes(&self, thread: &ThreadId) -> Option<BoxStream<'static, ()>> {

@@ -2,7 +2,7 @@
 
 use superstep_checkpoint::{CheckpointError, Storage};
 
-use crate::{database::Database, error, open::VERSION};
+use crate::{database::Database, error};
 
 /// The maximum number of damages that are named.
 const DAMAGES: u32 = 3;
@@ -10,14 +10,15 @@ const DAMAGES: u32 = 3;
 impl Database {
     /// Returns the size of the file and of its free pages.
     pub(crate) fn storage(&self) -> Result<Storage, CheckpointError> {
-        let pages = "SELECT page_count * page_size, freelist_count * page_size
-                     FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
-        let numbers = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
-        let (bytes, free) = self
+        let pages = "SELECT page_count * page_size, freelist_count * page_size, user_version
+                     FROM pragma_page_count, pragma_freelist_count, pragma_page_size, pragma_user_version";
+        let numbers = |row: &rusqlite::Row<'_>| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, u32>(2)?))
+        };
+        let (bytes, free, version) = self
             .connection
             .query_row(pages, [], numbers)
             .map_err(|cause| error::database(&self.place, "read the size", cause))?;
-        let version = u32::try_from(VERSION).expect("there are few versions");
         let [bytes, free] = [bytes, free].map(|number| u64::try_from(number).unwrap_or(0));
         Ok(Storage::new("SQLite", version, bytes, Some(free)))
     }

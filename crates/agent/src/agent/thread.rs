@@ -82,6 +82,7 @@ impl<S: HasAgent> AgentThread<S> {
         answer(interrupt: impl Into<String>, value: impl Serialize);
         answers(answers: Answers);
         step_limit(supersteps: u32);
+        step_limit_at_least(supersteps: u32);
         depth_limit(graphs: usize);
         max_concurrency(tasks: impl Into<Option<usize>>);
         step_timeout(timeout: impl Into<Option<Duration>>);
@@ -96,6 +97,7 @@ impl<S: HasAgent> AgentThread<S> {
         snapshot_every(supersteps: impl Into<Option<usize>>);
         durability(durability: Durability);
         recording(on: bool);
+        input_id(id: impl Into<String>);
         metadata(name: impl Into<String>, value: impl Into<Value>);
     }
 

@@ -67,8 +67,8 @@ impl<S: State> Driver<S> {
     pub(super) async fn fetch_cached(&mut self, tasks: Vec<Task>) -> Result<(), RunError> {
         let mut wanted = Vec::new();
         for task in tasks {
-            let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
             let Some(cache) = &self.graph.nodes[task.node.position()].cache else { continue };
+            let item = self.items.get(&task.id.slot).map(|item| Arc::from(item.as_str()));
             // A panic of the policy is reported when the task starts.
             if let Ok((None, Lookup::Miss(missing))) = self.look_up(task, cache, item) {
                 wanted.push((task, missing));

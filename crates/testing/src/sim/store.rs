@@ -150,6 +150,11 @@ impl Wrapper for CrashingCheckpointer {
         Box::pin(async { at_once(request) })
     }
 
+    fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
+        let request = self.store.has_input(thread, id);
+        Box::pin(async { at_once(request) })
+    }
+
     fn threads(&self) -> BoxFuture<'_, Result<Vec<(ThreadId, CheckpointMeta)>, CheckpointError>> {
         Box::pin(async { at_once(self.store.threads()) })
     }
