@@ -38,6 +38,10 @@ impl<'a> User<'a> {
         Self { key, old, ..*self }
     }
 
+    fn of(&self, place: &'a Place) -> Self {
+        Self { place, ..*self }
+    }
+
     fn set(&self, command: &mut Command) {
         let variables = [("SUPERSTEP_DB", self.url.unwrap_or_default()), ("SUPERSTEP_OLD_KEY", self.old)];
         command.envs(variables);
@@ -370,12 +374,15 @@ async fn a_rotation_names_a_running_thread_and_a_later_one_changes_it() {
     for thread in ["a", "b"] {
         user.turn(thread).await.ok();
     }
-    let server = serve([Answer::stream().stall()]).await;
+    let server = serve([Answer::stream().stall(), Answer::stream().stall(), Answer::stream().stall()]).await;
     let url = server.base_url();
-    let run = ["run", "hi", "--thread", "b", "--no-memory", "--base-url", &url, "--model", "m"];
-    let mut command = place.command(&run);
-    user.set(&mut command);
-    let mut running = Running::of(command);
+    let start = |user: &User<'_>, thread: &str| {
+        let run = ["run", "hi", "--thread", thread, "--no-memory", "--base-url", &url, "--model", "m"];
+        let mut command = place.command(&run);
+        user.set(&mut command);
+        Running::of(command)
+    };
+    let mut running = start(&user, "b");
     received(&server, 1).await;
     let both = user.with_keys(&two, &one);
     let rekeyed = both.run(&["db", "rekey", "--json"]).await;
@@ -383,11 +390,51 @@ async fn a_rotation_names_a_running_thread_and_a_later_one_changes_it() {
     assert!(rekeyed.stderr.contains("not rekeyed: ") && rekeyed.stderr.contains("`b`"), "{rekeyed:?}");
     let lines = rekeyed.lines();
     assert_eq!((&lines[0]["changed"], &lines[0]["failed"]), (&json!(1), &json!(true)), "{lines:?}");
+    // A script that repeats the command while it ends with 5 ends: the key of another thread, before or after, is lost.
+    let (lost, _) = new_key(&place).await;
+    for thread in ["a0", "c"] {
+        user.with_keys(&lost, "").turn(thread).await.ok();
+        let rekeyed = both.run(&["db", "rekey"]).await;
+        assert_refused(&rekeyed, 4, &format!("not rekeyed: SS316: thread `{thread}`"));
+        assert!(rekeyed.stdout.starts_with("rekeyed 0 threads, 1 had"), "{rekeyed:?}");
+        user.run(&["delete", thread, "--yes"]).await.ok();
+    }
     running.child.kill().await.unwrap();
     let rekeyed = both.rekeyed().await;
     assert_eq!((&rekeyed["changed"], &rekeyed["current"]), (&json!(1), &json!(1)), "{rekeyed}");
     user.with_keys(&two, "").run(&["resume", "b", "--model", "offline", "--no-memory"]).await.ok();
     assert_refused(&user.run(&["resume", "b", "--model", "offline"]).await, 4, "SS316: thread `b`");
+
+    // A running thread with nothing to change is skipped.
+    let mut running = start(&user.with_keys(&two, ""), "b");
+    received(&server, 2).await;
+    let rekeyed = both.rekeyed().await;
+    assert_eq!((&rekeyed["current"], &rekeyed["failed"]), (&json!(2), &json!(false)), "{rekeyed}");
+    running.child.kill().await.unwrap();
+    let plain = Place::new();
+    let mut running = plain.start(&["run", "hi", "--no-memory", "--base-url", &url, "--model", "m"]);
+    received(&server, 3).await;
+    let rekeyed = both.of(&plain).rekeyed().await;
+    assert_eq!((&rekeyed["not_encrypted"], &rekeyed["failed"]), (&json!(1), &json!(false)), "{rekeyed}");
+    running.child.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_rotation_whose_items_fail_prints_what_it_changed() {
+    let place = Place::new();
+    let ((one, _), (two, _), (lost, id)) =
+        (new_key(&place).await, new_key(&place).await, new_key(&place).await);
+    place.file("m.toml", "[memory]\nstore = \"sqlite\"\npath = \".superstep/threads.db\"\n");
+    let user = User::new(&place, &one);
+    user.turn("a").await.ok();
+    user.with_keys(&lost, "").run(&["memory", "add", "I like tea", "--config", "m.toml"]).await.ok();
+    let both = user.with_keys(&two, &one);
+    let rekeyed = both.run(&["db", "rekey", "--json"]).await;
+    assert_refused(&rekeyed, 4, "not rekeyed: SS316: the store is encrypted with key");
+    assert!(rekeyed.stderr.contains(&id), "{rekeyed:?}");
+    let summary = rekeyed.lines().remove(0);
+    assert_eq!((&summary["changed"], &summary["failed"]), (&json!(1), &json!(true)), "{summary}");
+    assert_eq!(summary["items_changed"], json!(false));
 }
 
 /// The kills meet the rotation at any moment, and the result is the same for all.
@@ -464,6 +511,23 @@ async fn a_worker_runs_jobs_on_encrypted_threads_with_the_key_only() {
         command.env("SUPERSTEP_REQUIRE_ENCRYPTION", "1");
         assert_refused(&new.ended(command).await, 2, "the inputs and answers of jobs are not encrypted");
     }
+    // Nor are schedules that were stored before, so they make none.
+    new.run(&["jobs", "schedule", "add", "daily", "@daily", "2 + 2", "--thread", "s"]).await.ok();
+    new.own(&["jobs", "schedule", "add", "big", "@daily", "orders", "--input", order, "--thread", "p"])
+        .await
+        .ok();
+    server.sql(
+        "\\c encrypted_jobs\nUPDATE superstep_jobs._private_known_crontabs SET known_since = now() - interval '2 days'",
+    );
+    let own_work = ["worker", "--once", "--trust", "orders"];
+    for mut command in [place.command(&work), place.own_command(&own_work)] {
+        command.env("SUPERSTEP_REQUIRE_ENCRYPTION", "1");
+        let worked = new.ended(command).await.ok();
+        assert!(worked.stderr.contains("this worker does not run stored schedules"), "{worked:?}");
+        assert!(worked.stderr.contains("0 jobs ran"), "{worked:?}");
+    }
+    assert!(new.run(&work).await.ok().stderr.contains("1 job ran"));
+    assert!(new.own(&own_work).await.ok().stderr.contains("1 job ran"));
 }
 
 #[tokio::test]

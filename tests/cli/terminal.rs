@@ -215,13 +215,18 @@ async fn all_of_a_call_can_be_seen_before_it_is_approved() {
     let server = serve([call("c1", "write_file", &args), txt("done")]).await;
     let url = server.base_url();
     let args = ["run", "go", "--thread", "t", "--base-url", &url, "--model", "m"];
-    let mut terminal = Terminal::with(place.command(&args).env("PAGER", "cat"));
+    // The pager has no keys of databases.
+    let pager = r#"cat; echo "keys: [$SUPERSTEP_KEY$SUPERSTEP_OLD_KEY]""#;
+    let key = place.run(&["db", "key"]).await.ok().stdout;
+    let keys = [("SUPERSTEP_KEY", key.trim()), ("SUPERSTEP_OLD_KEY", key.trim()), ("PAGER", pager)];
+    let mut terminal = Terminal::with(place.command(&args).envs(keys));
     terminal.sees("[not shown in full: `content` (1").await;
     terminal.sees("`v` shows all of it]").await;
     terminal.sees(QUESTION).await;
     terminal.types("v");
     terminal.sees("argument `content`:").await;
     terminal.sees("  | line 199\r\n  | \\u{202e}end\\u{2028}\r\n").await;
+    terminal.sees("keys: []").await;
     terminal.sees(QUESTION).await;
     terminal.types("y");
     assert_eq!(terminal.ends().await.ok().stdout, "done\n");

@@ -231,7 +231,7 @@ impl<'a> Running<'a> {
 
     /// Stores the jobs of schedules that are due, and returns the time until the next one.
     async fn fire(&mut self) -> Result<Duration, CheckpointError> {
-        if self.is_stale {
+        if self.is_stale && self.worker.has_stored_schedules {
             let graphs = self.worker.graphs.keys().cloned().collect();
             let rows = self.queue.schedules(Some(graphs)).await?;
             let read = rows.into_iter().filter_map(|row| {

@@ -37,6 +37,7 @@ pub struct Worker {
     pub(crate) jobs: Jobs,
     pub(crate) graphs: BTreeMap<String, Hosted>,
     pub(crate) schedules: Vec<Schedule>,
+    pub(crate) has_stored_schedules: bool,
     pub(crate) concurrency: usize,
     pub(crate) heartbeat: Duration,
     pub(crate) grace: Duration,
@@ -61,6 +62,7 @@ impl Worker {
             jobs: jobs.clone(),
             graphs: BTreeMap::new(),
             schedules: Vec::new(),
+            has_stored_schedules: true,
             concurrency: 8,
             heartbeat: Duration::from_secs(5),
             grace: Duration::from_secs(30),
@@ -140,6 +142,11 @@ impl Worker {
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedules.push(schedule);
         self
+    }
+
+    /// Sets whether the worker has the stored schedules of its graphs. `true` by default.
+    pub fn stored_schedules(self, on: bool) -> Self {
+        Self { has_stored_schedules: on, ..self }
     }
 
     /// Sets the maximum number of runs at the same time, for all graphs. 8 by default.

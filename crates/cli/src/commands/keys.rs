@@ -7,9 +7,11 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    Checkpointer, Store, ThreadId,
+    Checkpointer, History, Store, ThreadId,
     postgres::PostgresStore,
-    sealed::{MasterKey, Rekeyed, SealedCheckpointer, SealedStore, SystemRandom},
+    sealed::{
+        KeyProvider, KeyRing, MasterKey, Rekeyed, SealOptions, SealedCheckpointer, SealedStore, SystemRandom,
+    },
     sqlite::SqliteStore,
     store::{StoreError, StoreOptions},
 };
@@ -46,37 +48,67 @@ struct Rotation {
     changed: u64,
     current: u64,
     plain: u64,
-    /// The exit code for the last thread that could not be changed.
+    /// The exit code for what could not be changed.
     failed: Option<Exit>,
+}
+
+/// The threads of a database.
+struct Threads {
+    all: SealedCheckpointer,
+    /// Opens those that need no change: it has the current key alone.
+    current: SealedCheckpointer,
 }
 
 /// Encrypts the data keys of all threads and items with the current key. A thread that another process runs is named, and the
 /// others are changed.
 pub(crate) async fn rekey(location: &Location, json: bool) -> Result<Exit, Failure> {
     location.existing_database()?;
-    check_key(location)?;
+    let keys = keys(location)?;
     let (store, _) = location.open_unsealed()?;
-    let store = SealedCheckpointer::new(store, location.sealing().clone());
+    let threads = Threads::new(store, &**keys, location.sealing()).await?;
     let mut rotation = Rotation::default();
-    for name in store.names().await? {
-        match rekey_thread(&store, &name).await {
+    for name in threads.all.names().await? {
+        match threads.rekey(&name).await {
             Ok(Rekeyed::Changed) => rotation.changed += 1,
             Ok(Rekeyed::Current) => rotation.current += 1,
             Ok(Rekeyed::Plain) => rotation.plain += 1,
-            Err(failure) => {
-                print_note(&format!("not rekeyed: {}", failure.message));
-                rotation.failed = Some(failure.exit);
-            }
+            Err(failure) => rotation.failed(&failure),
         }
     }
-    let items = rekey_items(location).await?;
+    let items = rekey_items(location).await.unwrap_or_else(|failure| {
+        rotation.failed(&failure);
+        false
+    });
     rotation.print(items, json)
 }
 
-/// Changes one thread. Its lease excludes runs, which would encrypt new values with the data key of before.
-async fn rekey_thread(store: &SealedCheckpointer, thread: &ThreadId) -> Result<Rekeyed, Failure> {
-    let _lease = store.lease(thread).await?;
-    Ok(store.rekey(thread).await?)
+impl Threads {
+    async fn new(
+        store: Arc<dyn Checkpointer>,
+        keys: &dyn KeyProvider,
+        options: &SealOptions,
+    ) -> Result<Self, Failure> {
+        let current =
+            keys.current().await.map_err(|cause| Failure::new(Exit::Database, cause.to_string()))?;
+        let current =
+            SealOptions { keys: Some(Arc::new(KeyRing::new(current))), required: false, ..options.clone() };
+        Ok(Self {
+            all: SealedCheckpointer::new(store.clone(), options.clone()),
+            current: SealedCheckpointer::new(store, current),
+        })
+    }
+
+    /// Changes a thread. Its lease excludes runs, which would encrypt new values with the data key of before.
+    async fn rekey(&self, thread: &ThreadId) -> Result<Rekeyed, Failure> {
+        let newest = History { limit: Some(1), ..History::default() };
+        let is_done = self.current.history(thread, newest).await.is_ok_and(|newest| !newest.is_empty());
+        // With nothing to change, it may be running.
+        let _lease = match is_done {
+            true => None,
+            false => Some(self.all.lease(thread).await?),
+        };
+        Ok(self.all.rekey(thread).await?)
+    }
 }
 
 /// Changes the items in the database. Returns whether there were some to change.
@@ -100,7 +132,7 @@ async fn rekey_items(location: &Location) -> Result<bool, Failure> {
 
 /// Encrypts the data keys of a memory with the current key.
 pub(crate) async fn rekey_memory(memory: &Memory, location: &Location, json: bool) -> Result<Exit, Failure> {
-    check_key(location)?;
+    keys(location)?;
     let is_changed = match memory.sealed_store(&location.cwd)? {
         Some(store) => store.rekey().await.map_err(failed)?,
         None => false,
@@ -112,6 +144,14 @@ pub(crate) async fn rekey_memory(memory: &Memory, location: &Location, json: boo
 }
 
 impl Rotation {
+    /// Names something that could not be changed. The exit code says that a repetition helps only if that is all.
+    fn failed(&mut self, failure: &Failure) {
+        print_note(&format!("not rekeyed: {}", failure.message));
+        if matches!(self.failed, None | Some(Exit::Thread)) {
+            self.failed = Some(failure.exit);
+        }
+    }
+
     /// Prints the results; `items` is `true` if items were changed.
     fn print(self, items: bool, json: bool) -> Result<Exit, Failure> {
         let Self { changed, current, plain, failed } = self;
@@ -134,14 +174,13 @@ impl Rotation {
     }
 }
 
-/// Refuses a rotation without a key.
-fn check_key(location: &Location) -> Result<(), Failure> {
-    match location.sealing().keys {
-        Some(_) => Ok(()),
-        None => Err(Failure::usage(format!(
+/// Returns the keys for a rotation.
+fn keys(location: &Location) -> Result<&Arc<dyn KeyProvider>, Failure> {
+    location.sealing().keys.as_ref().ok_or_else(|| {
+        Failure::usage(format!(
             "no key is set; set `{KEY}` to the new key and `{OLD_KEY}` to the one before, and repeat the command"
-        ))),
-    }
+        ))
+    })
 }
 
 fn failed(error: StoreError) -> Failure {

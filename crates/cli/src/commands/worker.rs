@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::jobs::{AgentWorkerArgs, RunsArgs},
-    config::location::Location,
+    config::{encryption::REQUIRED, location::Location},
     output::{
         exit::{Exit, Failure},
         text::print_note,
@@ -17,10 +17,11 @@ use crate::{
 pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, Failure> {
     let location = Location::new(args.location.clone())?;
     let options = location.queue()?;
+    let required = location.sealing().required;
     let what = format!("taking jobs from `{}`", location.db());
     let hosted = Hosted::new(location, &args).await?;
     let jobs = Jobs::open(options).await?;
-    let mut worker = hosted.add_to(Worker::new(&jobs))?;
+    let mut worker = hosted.add_to(new_worker(&jobs, required).await?)?;
     if let Some(limit) = args.limit {
         worker = worker.limit_of_all(hosted.agent.graph(), limit.into());
     }
@@ -28,6 +29,16 @@ pub(crate) async fn worker(args: AgentWorkerArgs) -> Result<Exit, Failure> {
     let exit = work(worker, &args.runs, &what, false).await;
     hosted.close().await;
     exit
+}
+
+/// Creates a worker. If encryption is required, it has no stored schedules, whose inputs would be readable in its jobs.
+pub(crate) async fn new_worker(jobs: &Jobs, required: bool) -> Result<Worker, Failure> {
+    if required && jobs.schedules().await?.iter().any(|schedule| !schedule.paused) {
+        print_note(&format!(
+            "this worker does not run stored schedules: their inputs are not encrypted, and `{REQUIRED}` is set"
+        ));
+    }
+    Ok(Worker::new(jobs).stored_schedules(!required))
 }
 
 /// Runs a worker until a signal, or until no job is due.

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::shared::TurnArgs,
+    config::encryption::{KEY, OLD_KEY},
     output::text::printable,
     session::{
         decisions::SAID_NO,
@@ -137,6 +138,7 @@ fn page(text: &str) -> io::Result<()> {
     let pager = env::var("PAGER").ok().filter(|pager| !pager.trim().is_empty());
     let mut command = Command::new("sh");
     command.args(["-c", pager.as_deref().unwrap_or("less")]).stdin(Stdio::piped());
+    command.env_remove(KEY).env_remove(OLD_KEY);
     // Stdout may be a file or a pipe; questions are shown on stderr.
     #[cfg(unix)]
     command.stdout(std::os::fd::AsFd::as_fd(&io::stderr()).try_clone_to_owned()?);

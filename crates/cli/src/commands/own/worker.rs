@@ -2,14 +2,11 @@
 
 use std::{future::ready, sync::Arc};
 
-use superstep::{
-    ThreadId,
-    worker::{Jobs, Worker},
-};
+use superstep::{ThreadId, worker::Jobs};
 
 use crate::{
     args::jobs::WorkerArgs,
-    commands::worker::work,
+    commands::worker::{new_worker, work},
     config::location::Location,
     graphs::graph_set::GraphSet,
     output::exit::{Exit, Failure},
@@ -36,7 +33,7 @@ pub(crate) async fn worker(args: WorkerArgs, program: &str, graphs: &GraphSet) -
     }
     let store = location.open_to_work(trust).await?;
     let jobs = Jobs::open(options).await?;
-    let worker = Worker::new(&jobs).options(graphs.options.clone());
+    let worker = new_worker(&jobs, location.sealing().required).await?.options(graphs.options.clone());
     let mut worker = chosen.iter().fold(worker, |worker, graph| graph.add_to(worker, store.clone()));
     for (graph, runs) in limits {
         worker = worker.limit_of_all(&graph, runs.into());
