@@ -252,7 +252,7 @@ pub trait Checkpointer: Send + Sync + 'static {
 
     /// Returns whether the thread has accepted an input with this id: whether the list `$input` in the metadata of one of its
     /// checkpoints contains it. The default reads the history; a backend with an index need not, and then does not notice that
-    /// another program has changed the metadata of a checkpoint that nobody reads.
+    /// another program has changed the metadata of a checkpoint that is not read.
     fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
         let (history, id) = (self.history(thread, History::default()), id.to_owned());
         Box::pin(async move { Ok(history.await?.iter().any(|meta| has_input(&meta.metadata, &id))) })
