@@ -39,7 +39,8 @@ pub(crate) async fn delete(
         let (name, root) = (name_of(thread), name_of(&root));
         let mut query = Query::new();
         query.sql("SELECT key, name FROM threads WHERE sha256(name) = sha256(").bytes(&name);
-        query.sql(") OR sha256(root) = sha256(").bytes(&root).sql(") FOR UPDATE");
+        // In the order of a copy, which locks them as well.
+        query.sql(") OR sha256(root) = sha256(").bytes(&root).sql(") ORDER BY name FOR UPDATE");
         let mut keys: Vec<i64> = Vec::new();
         for row in query.rows(session.client()).await? {
             let found: &[u8] = row.try_get(1)?;

@@ -13,7 +13,7 @@ use superstep_state::RawJson;
 
 use crate::{
     error,
-    form::Fault,
+    form::{Fault, SEALED},
     keys::DataKeys,
     options::SealOptions,
     path::PathDigest,
@@ -109,14 +109,21 @@ impl SealedCheckpointer {
     /// the new one; a second pass skips those that have.
     ///
     /// # Errors
-    /// [`CheckpointError::Key`] if the key of the thread is unknown, and those of the checkpointer.
+    /// [`CheckpointError::Key`] if the key of the thread is unknown, or its data keys are missing, and those of the checkpointer.
     pub async fn rekey(&self, thread: &ThreadId) -> Result<Rekeyed, CheckpointError> {
         let root = thread.root();
         self.check_readable(&root).await?;
         if self.keys.rekey(&root).await? {
             return Ok(Rekeyed::Changed);
         }
-        Ok(if self.keys.get(&root, true).await?.is_some() { Rekeyed::Current } else { Rekeyed::Plain })
+        if self.keys.get(&root, true).await?.is_some() {
+            return Ok(Rekeyed::Current);
+        }
+        let newest = self.inner.history(&root, History { limit: Some(1), ..History::default() }).await?;
+        // An encrypted thread whose keys are lost is an error.
+        let sealed: Vec<_> = newest.into_iter().filter(|meta| meta.metadata.contains_key(SEALED)).collect();
+        self.metas(&root, &sealed).await?;
+        Ok(Rekeyed::Plain)
     }
 
     /// Opens what was read. Keys in memory that do not fit are read again, once.

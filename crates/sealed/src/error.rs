@@ -104,6 +104,15 @@ pub(crate) fn readable_item(namespace: &Namespace, key: &str, master: &str) -> S
     StoreError::Key { what, source: None }
 }
 
+/// Creates the error of an item whose store lost its data keys while it was encrypted.
+pub(crate) fn no_data_key(namespace: &Namespace, key: &str) -> StoreError {
+    let what = format!(
+        "item `{key}` in `{namespace}` is not stored: someone deletes the data keys of the store, in the namespace `$keys`; find \
+         out who does, and try again"
+    );
+    StoreError::Key { what, source: None }
+}
+
 /// Creates the error of an item that a program without keys reads.
 pub(crate) fn no_item_keys(namespace: &Namespace, key: &str, master: Option<&str>) -> StoreError {
     let whole = format!("item `{key}` in `{namespace}`");

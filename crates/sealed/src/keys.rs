@@ -1,11 +1,12 @@
 //! Data keys, and their stored form: encrypted with a master key. A promise: see the fixtures.
 //!
 //! ```text
-//! {"format":1,"keys":[{"id":"9f86…","of":"thread name","from":1,"master":"4e07…","data":"Base64"},…]}
+//! {"format":2,"keys":[{"id":"9f86…","of":"thread name","from":1,"master":"4e07…","data":"Base64"},…]}
 //! ```
 //!
 //! The newest key of a thread is the last one. A key is bound to the name of its thread, so that a record of another thread is
-//! an error, and to the number of the first encrypted checkpoint, so that later ones cannot be replaced by readable ones.
+//! an error; to the number of the first encrypted checkpoint, so that later ones cannot be replaced by readable ones; and to the
+//! ids of all keys of its thread in order, so that no older one becomes the newest. Format 1 is without the last.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -24,8 +25,8 @@ use crate::{
     random::Random,
 };
 
-/// The version of the record.
-const FORMAT: u32 = 1;
+/// The version of new records.
+const FORMAT: u32 = 2;
 
 /// The maximum number of keys of a thread: each change of the master key adds one.
 const MOST: usize = 1_000;
@@ -51,7 +52,7 @@ struct WrappedKey {
     id: String,
     /// The thread or store that it belongs to.
     of: String,
-    /// The first checkpoint that must be encrypted.
+    /// The first checkpoint that must be encrypted; in a store 1 for a key that only decrypts.
     from: u64,
     /// The id of the master key.
     master: String,
@@ -64,6 +65,8 @@ pub(crate) struct DataKeys {
     pub(crate) all: Vec<DataKey>,
     /// The first checkpoint that must be encrypted.
     pub(crate) from: u64,
+    /// `true` if none of them is for new values.
+    pub(crate) only_decrypts: bool,
     /// The paths to the newest checkpoints of the thread and its subgraphs.
     pub(crate) heads: Heads,
 }
@@ -71,7 +74,7 @@ pub(crate) struct DataKeys {
 impl DataKeys {
     /// Returns the key of new values.
     pub(crate) fn current(&self) -> Option<&DataKey> {
-        self.all.last()
+        self.all.last().filter(|_| !self.only_decrypts)
     }
 }
 
@@ -97,8 +100,8 @@ impl KeyRecord {
         let record: Self =
             serde_json::from_str(text).map_err(|cause| KeyFault::Changed(cause.to_string()))?;
         match record.format {
-            FORMAT if record.keys.len() <= MOST_IN_ALL => Ok(record),
-            FORMAT => Err(KeyFault::Changed(format!("there are more than {MOST_IN_ALL}"))),
+            1..=FORMAT if record.keys.len() <= MOST_IN_ALL => Ok(record),
+            1..=FORMAT => Err(KeyFault::Changed(format!("there are more than {MOST_IN_ALL}"))),
             newer => Err(KeyFault::Changed(format!("their form {newer} is of a newer version of superstep"))),
         }
     }
@@ -115,8 +118,7 @@ impl KeyRecord {
         random: &dyn Random,
     ) -> Result<Self, KeyFault> {
         let master = keys.current().await.map_err(KeyFault::Provider)?;
-        let wrapped = WrappedKey::new(of, &drawn(random)?, &master, random)?;
-        Ok(Self { format: FORMAT, keys: vec![wrapped] })
+        Ok(Self { format: FORMAT, keys: wrapped(FORMAT, of, &[drawn(random)?], &master, random)? })
     }
 
     /// Decrypts the keys of a thread.
@@ -125,7 +127,7 @@ impl KeyRecord {
         Ok(DataKeys {
             all: secrets.iter().map(DataKey::new).collect(),
             from: self.from(of),
-            heads: Heads::default(),
+            ..DataKeys::default()
         })
     }
 
@@ -133,12 +135,14 @@ impl KeyRecord {
         let mut secrets = Vec::new();
         // The provider may be a service.
         let mut masters = BTreeMap::new();
-        for key in self.keys.iter().filter(|key| key.of == of) {
+        let own = self.keys.iter().filter(|key| key.of == of);
+        let order = order(self.format, own.clone().map(|key| &*key.id));
+        for key in own {
             let master = match masters.entry(&key.master) {
                 Entry::Occupied(found) => found.into_mut(),
                 Entry::Vacant(missing) => missing.insert(key.master(keys).await?),
             };
-            secrets.push(key.open(master)?);
+            secrets.push(key.open(master, &order)?);
         }
         match secrets.is_empty() {
             true => Err(KeyFault::Changed("none of them is its own".to_owned())),
@@ -152,9 +156,10 @@ impl KeyRecord {
         own.map(|key| key.from).min().unwrap_or(1)
     }
 
-    /// Returns whether all keys are encrypted with the current master key, also those for copies: they are the same data keys.
+    /// Returns whether all keys are encrypted with the current master key, also those for copies: they are the same data keys. A
+    /// record of an older format is not current.
     pub(crate) fn is_current(&self, master: &MasterKey) -> bool {
-        self.keys.iter().all(|key| key.master == master.id())
+        self.format == FORMAT && self.keys.iter().all(|key| key.master == master.id())
     }
 
     /// Returns the owners of its keys: the thread itself, then its unfinished copies, the oldest first.
@@ -168,28 +173,16 @@ impl KeyRecord {
         owners
     }
 
-    /// Returns the record with all keys encrypted with the current master key.
+    /// Returns the record with the keys of one owner, encrypted with the current master key.
     pub(crate) async fn rewrapped(
         &self,
-        of: &str,
+        of: Owner<'_>,
         keys: &dyn KeyProvider,
         random: &dyn Random,
     ) -> Result<Self, KeyFault> {
         let master = keys.current().await.map_err(KeyFault::Provider)?;
-        let mut all = Vec::new();
-        for name in self.owners(of) {
-            let secrets = match self.secrets(&name, keys).await {
-                Ok(secrets) => secrets,
-                Err(fault) if name == of => return Err(fault),
-                // The copy begins again if it is still wanted.
-                Err(_) => continue,
-            };
-            let owner = Owner { name: &name, from: self.from(&name) };
-            for secret in &secrets {
-                all.push(WrappedKey::new(owner, secret, &master, random)?);
-            }
-        }
-        Ok(Self { format: FORMAT, keys: all })
+        let secrets = self.secrets(of.name, keys).await?;
+        Ok(Self { format: FORMAT, keys: wrapped(FORMAT, of, &secrets, &master, random)? })
     }
 
     /// Returns the record with a new key for new values, and all keys encrypted with the current master key.
@@ -199,17 +192,23 @@ impl KeyRecord {
         keys: &dyn KeyProvider,
         random: &dyn Random,
     ) -> Result<Self, KeyFault> {
-        let mut record = self.rewrapped(of, keys, random).await?;
-        if record.keys.iter().filter(|key| key.of == of).count() < MOST {
-            let master = keys.current().await.map_err(KeyFault::Provider)?;
-            let secret = drawn(random)?;
+        let master = keys.current().await.map_err(KeyFault::Provider)?;
+        let has_space = self.keys.iter().filter(|key| key.of == of).count() < MOST;
+        let added = has_space.then(|| drawn(random)).transpose()?;
+        let mut all = Vec::new();
+        for name in self.owners(of) {
+            let mut secrets = match self.secrets(&name, keys).await {
+                Ok(secrets) => secrets,
+                Err(fault) if name == of => return Err(fault),
+                // The copy begins again if it is still wanted.
+                Err(_) => continue,
+            };
             // A copy may be made after values were stored with it.
-            for name in record.owners(of) {
-                let owner = Owner { name: &name, from: record.from(&name) };
-                record.keys.push(WrappedKey::new(owner, &secret, &master, random)?);
-            }
+            secrets.extend(added.clone());
+            let owner = Owner { name: &name, from: self.from(&name) };
+            all.extend(wrapped(FORMAT, owner, &secrets, &master, random)?);
         }
-        Ok(record)
+        Ok(Self { format: FORMAT, keys: all })
     }
 
     /// Returns the record with the keys for a copy as well. Those for other copies remain, because other processes may be making them.
@@ -227,20 +226,18 @@ impl KeyRecord {
         let stays = |key: &&WrappedKey| key.of == from || others.contains(&key.of);
         let mut all: Vec<_> = self.keys.iter().filter(stays).cloned().collect();
         let owner = Owner { name: to, from: self.from(from) };
-        for secret in &secrets {
-            all.push(WrappedKey::new(owner, secret, &master, random)?);
-        }
-        Ok(Self { format: FORMAT, keys: all })
+        all.extend(wrapped(self.format, owner, &secrets, &master, random)?);
+        Ok(Self { format: self.format, keys: all })
     }
 
     /// Returns the record with the keys of one thread only.
     pub(crate) fn only(&self, of: &str) -> Self {
-        Self { format: FORMAT, keys: self.keys.iter().filter(|key| key.of == of).cloned().collect() }
+        Self { format: self.format, keys: self.keys.iter().filter(|key| key.of == of).cloned().collect() }
     }
 
     /// Returns the record without the keys for a copy.
     pub(crate) fn without(&self, of: &str) -> Self {
-        Self { format: FORMAT, keys: self.keys.iter().filter(|key| key.of != of).cloned().collect() }
+        Self { format: self.format, keys: self.keys.iter().filter(|key| key.of != of).cloned().collect() }
     }
 
     /// Returns the id of the master key of a thread's newest key.
@@ -266,39 +263,66 @@ fn drawn(random: &dyn Random) -> Result<Secret, KeyFault> {
     Ok(secret)
 }
 
-impl WrappedKey {
-    fn new(
-        of: Owner<'_>,
-        secret: &Secret,
-        master: &MasterKey,
-        random: &dyn Random,
-    ) -> Result<Self, KeyFault> {
-        let (id, bound) = (DataKey::new(secret).id().to_owned(), bound(of, master.id()));
-        let data = encrypt(&cipher(master.bytes()), random, &**secret, &bound).map_err(KeyFault::Provider)?;
-        let data = BASE64_STANDARD_NO_PAD.encode(data);
-        Ok(Self { id, of: of.name.to_owned(), from: of.from, master: master.id().to_owned(), data })
-    }
+/// Encrypts all keys of an owner with a master key.
+fn wrapped(
+    format: u32,
+    of: Owner<'_>,
+    secrets: &[Secret],
+    master: &MasterKey,
+    random: &dyn Random,
+) -> Result<Vec<WrappedKey>, KeyFault> {
+    let ids: Vec<String> = secrets.iter().map(|secret| DataKey::new(secret).id().to_owned()).collect();
+    let bound = bound(&order(format, ids.iter().map(String::as_str)), of, master.id());
+    let cipher = cipher(master.bytes());
+    let wrapped = secrets.iter().zip(ids).map(|(secret, id)| {
+        let data = encrypt(&cipher, random, &**secret, &bound).map_err(KeyFault::Provider)?;
+        let (of, from) = (of.name.to_owned(), of.from);
+        Ok(WrappedKey {
+            id,
+            of,
+            from,
+            master: master.id().to_owned(),
+            data: BASE64_STANDARD_NO_PAD.encode(data),
+        })
+    });
+    wrapped.collect()
+}
 
+impl WrappedKey {
     /// Returns its master key.
     async fn master(&self, keys: &dyn KeyProvider) -> Result<MasterKey, KeyFault> {
         let master = keys.find(&self.master).await.map_err(KeyFault::Provider)?;
         master.ok_or_else(|| KeyFault::Unknown(printable(&self.master)))
     }
 
-    fn open(&self, master: &MasterKey) -> Result<Secret, KeyFault> {
+    /// Decrypts the key. `order` is that of the keys of its owner.
+    fn open(&self, master: &MasterKey, order: &str) -> Result<Secret, KeyFault> {
         let changed = || KeyFault::Changed("one of them cannot be decrypted".to_owned());
         let data = BASE64_STANDARD_NO_PAD.decode(&self.data).map_err(|_| changed())?;
         let owner = Owner { name: &self.of, from: self.from };
-        let secret = decrypt(&cipher(master.bytes()), &data, &bound(owner, master.id()));
+        let secret = decrypt(&cipher(master.bytes()), &data, &bound(order, owner, master.id()));
         let secret = Zeroizing::new(secret.ok_or_else(changed)?);
         let secret = Zeroizing::new(<[u8; 32]>::try_from(secret.as_slice()).map_err(|_| changed())?);
         if DataKey::new(&secret).id() == self.id { Ok(secret) } else { Err(changed()) }
     }
 }
 
+/// Returns the beginning of the associated data: the format, and from the second one on a digest of the ids of all keys in order.
+fn order<'k>(format: u32, ids: impl Iterator<Item = &'k str>) -> String {
+    if format == 1 {
+        return "1".to_owned();
+    }
+    let mut hasher = blake3::Hasher::new_derive_key("superstep 2026-11-26 order of data keys");
+    for id in ids {
+        hasher.update(&(id.len() as u64).to_le_bytes());
+        hasher.update(id.as_bytes());
+    }
+    format!("{format}\0{}", hasher.finalize().to_hex())
+}
+
 /// Returns the associated data of a wrapped key.
-fn bound(of: Owner<'_>, master: &str) -> Vec<u8> {
-    format!("superstep data key 1\0{master}\0{}\0{}", of.from, of.name).into_bytes()
+fn bound(order: &str, of: Owner<'_>, master: &str) -> Vec<u8> {
+    format!("superstep data key {order}\0{master}\0{}\0{}", of.from, of.name).into_bytes()
 }
 
 /// Returns the hexadecimal digits of an id, at most 16.

@@ -38,6 +38,9 @@ const KEYS: &str = "$keys";
 /// The owner of the data keys, by which they are bound.
 const OWNER: Owner<'_> = Owner { name: "store", from: 0 };
 
+/// The owner of data keys that only decrypt: a rekey has replaced them.
+const OLD: Owner<'_> = Owner { name: OWNER.name, from: 1 };
+
 /// The maximum number of results of one request to the store.
 const MOST: usize = i32::MAX as usize;
 
@@ -156,7 +159,7 @@ impl SealedStore {
         for item in items {
             let record = record_of(&item)?;
             if !record.is_current(&master) {
-                let record = record.rewrapped(OWNER.name, provider, random).await;
+                let record = record.rewrapped(OLD, provider, random).await;
                 old.push((item.key, record.map_err(error::of_store_keys)?));
             }
         }
@@ -236,19 +239,27 @@ impl SealedStore {
         if let Some(keys) = cached.filter(|keys| !is_fresh && !is_missing(keys)) {
             return Ok(keys);
         }
-        let mut items = self.key_items().await?;
-        if items.is_empty() && written {
+        let mut keys = self.read_keys(provider).await?;
+        if is_missing(&keys) {
             self.add_key(provider).await?;
-            items = self.key_items().await?;
-        }
-        let mut keys = DataKeys::default();
-        for item in &items {
-            let opened = record_of(item)?.open(OWNER.name, provider).await;
-            keys.all.extend(opened.map_err(error::of_store_keys)?.all);
+            keys = self.read_keys(provider).await?;
         }
         let keys = Arc::new(keys);
         *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = Some(keys.clone());
         Ok(keys)
+    }
+
+    /// Reads the data keys. Only one that no rekey has replaced encrypts, because someone may have deleted the newer ones.
+    async fn read_keys(&self, provider: &dyn KeyProvider) -> Result<DataKeys, StoreError> {
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for item in self.key_items().await? {
+            let opened = record_of(&item)?.open(OWNER.name, provider).await;
+            let opened = opened.map_err(error::of_store_keys)?;
+            if opened.from == OLD.from { old.extend(opened.all) } else { new.extend(opened.all) }
+        }
+        let only_decrypts = new.is_empty();
+        old.append(&mut new);
+        Ok(DataKeys { all: old, only_decrypts, ..DataKeys::default() })
     }
 
     fn sealed(&self, keys: &DataKeys, new: NewItem, options: PutOptions) -> Result<Operation, StoreError> {
@@ -262,9 +273,10 @@ impl SealedStore {
             floats: BASE64_STANDARD_NO_PAD.encode(vector_bytes(&vector)),
             model: vector.model,
         });
+        let current = keys.current().ok_or_else(|| error::no_data_key(&namespace, &key))?;
         let item = SealedItem { value, fields, vector };
         let sealed = serde_json::to_string(&item).map_err(Fault::NotJson).and_then(|text| {
-            let sealed = seal(&self.options, keys.current(), &place(&namespace, &key), &text)?;
+            let sealed = seal(&self.options, Some(current), &place(&namespace, &key), &text)?;
             serde_json::from_str(&sealed).map_err(Fault::NotJson)
         });
         let value = sealed.map_err(|fault| error::of_item(&namespace, &key, fault))?;

@@ -17,7 +17,8 @@ use superstep_engine::Control;
 use superstep_state::ChannelValue;
 
 use crate::{
-    error::{KeyFault, check_thread_keys, no_keys, of_thread_keys, readable},
+    error::{KeyFault, check_thread_keys, no_keys, of_thread, of_thread_keys, readable},
+    form::Fault,
     keys::{DataKeys, KeyRecord, Owner},
     master::KeyProvider,
     options::SealOptions,
@@ -61,6 +62,11 @@ pub(crate) fn is_key_thread(thread: &ThreadId) -> bool {
 
 fn key_thread(root: &ThreadId) -> ThreadId {
     root.child(&Segment { node: KEYS.into(), task: None, key: String::new() })
+}
+
+/// Returns whether a thread is the inbox of its root, to which processes without the lease commit.
+fn is_inbox(thread: &ThreadId) -> bool {
+    *thread == thread.root().child(&Segment { node: "$inbox".into(), task: None, key: String::new() })
 }
 
 /// Returns whether the record of a thread was read, and its keys are lost.
@@ -132,6 +138,13 @@ impl ThreadKeys {
             let is_new = next == 1 && !thread.is_child();
             match self.get(&root, is_new || nth > 0).await {
                 Ok(Some(keys)) => return Ok(Some(keys)),
+                // The process that has the lease may have no key, and continues the thread readable.
+                Ok(None) if is_inbox(thread) && self.head(&root).await? > 0 => {
+                    return match self.get(&root, true).await? {
+                        None if self.options.required => Err(of_thread(&root, "the inbox", Fault::Plain)),
+                        keys => Ok(keys),
+                    };
+                }
                 Ok(None) => {}
                 // A process with another key ended before its first commit.
                 Err(error) if is_new && cannot_be_opened(&error) && self.head(&root).await? == 0 => {
@@ -267,6 +280,10 @@ impl ThreadKeys {
             let Some((head, record)) = self.read(root).await? else { return Ok(false) };
             let changed = self.changed(&owner(root), &record, change).await;
             let Some(changed) = changed.map_err(|fault| of_thread_keys(root, fault))? else {
+                if let Change::Rekey = change {
+                    // A process that replaced the record may have ended before it deleted the old one.
+                    self.delete_before(&key_thread(root), head).await?;
+                }
                 return Ok(false);
             };
             if self.write(root, Some(head), &changed).await? {
@@ -335,15 +352,22 @@ impl ThreadKeys {
             Err(error) => return Err(error),
         };
         if head.0 > 1 {
-            // Delete the records that an old master key opens.
-            let prune = Prune { keep: [head].into(), ..Prune::default() };
-            match self.inner.prune(&thread, head, prune).await {
-                // Another process replaced the record, and prunes.
-                Ok(_) | Err(CheckpointError::Conflict { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            self.delete_before(&thread, head).await?;
         }
         Ok(true)
+    }
+
+    /// Deletes the records before the newest one, which an old master key opens.
+    async fn delete_before(&self, thread: &ThreadId, head: CheckpointId) -> Result<(), CheckpointError> {
+        if self.inner.count(thread).await? < 2 {
+            return Ok(());
+        }
+        let prune = Prune { keep: [head].into(), ..Prune::default() };
+        match self.inner.prune(thread, head, prune).await {
+            // Another process replaced the record, and prunes.
+            Ok(_) | Err(CheckpointError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use rusqlite::Connection;
+use serde_json::{Value, json};
 use superstep_graph::{
-    CheckpointId, Checkpointer, MemoryCheckpointer, ThreadId,
+    CheckpointId, Checkpointer, MemoryCheckpointer, MemoryStore, Store, ThreadId,
     checkpoint::{CheckpointError, Commit},
+    state::ChannelValue,
+    store::{Answer, Namespace, Operation, Search, StoreError},
 };
-use superstep_sealed::{SealOptions, SealedCheckpointer};
-use superstep_testing::lines::line;
+use superstep_sealed::{Rekeyed, SealOptions, SealedCheckpointer, SealedStore};
+use superstep_testing::lines::{line, load, superstep};
 
 use crate::support::{sealed, text, with_keys};
 
@@ -111,7 +115,7 @@ async fn a_decompressed_value_is_limited() {
     let limited = sealed(&inner, SealOptions { max_bytes: 100_000, ..with_keys(&[1]) });
     let store = sealed(&inner, with_keys(&[1]));
     let large = format!("{{\"c\":\"{}\"}}", "x".repeat(200_000));
-    store.commit(&thread, None, superstep_testing::lines::superstep(None, &large)).await.unwrap();
+    store.commit(&thread, None, superstep(None, &large)).await.unwrap();
     let stored = inner.read_commit(&thread, CheckpointId(1)).await.unwrap().unwrap();
     assert!(stored.applied[0].update.to_string().len() < 1_000);
     let error = text(&limited.load(&thread, None).await.unwrap_err());
@@ -121,7 +125,7 @@ async fn a_decompressed_value_is_limited() {
 
     // A value that could not be read again is not compressed.
     let at = Some(CheckpointId(1));
-    limited.commit(&thread, at, superstep_testing::lines::superstep(at, &large)).await.unwrap();
+    limited.commit(&thread, at, superstep(at, &large)).await.unwrap();
     let stored = inner.read_commit(&thread, CheckpointId(2)).await.unwrap().unwrap();
     assert!(stored.applied[0].update.to_string().len() > 200_000);
     let read = limited.read_commit(&thread, CheckpointId(2)).await.unwrap().unwrap();
@@ -140,4 +144,99 @@ async fn a_damaged_row_of_a_database_names_its_row() {
     sql.execute("UPDATE checkpoints SET applied = replace(applied, 'data\":\"', 'data\":\"A')", []).unwrap();
     let error = folder.open_sealed(with_keys(&[1])).load(&thread, None).await.unwrap_err();
     assert!(text(&error).starts_with("SS304: checkpoint 2 of thread `t`"), "{}", text(&error));
+}
+
+/// Someone who has the old master key and an old copy knows the first data key, and wants new values under it.
+#[tokio::test]
+async fn an_old_data_key_of_a_thread_does_not_become_the_current_one() {
+    let inner = Arc::new(MemoryCheckpointer::new());
+    let (thread, keys) = (ThreadId::from("t"), ThreadId::from("t\u{1f}$keys"));
+    line(&sealed(&inner, with_keys(&[1])), &thread, 2).await;
+    assert_eq!(sealed(&inner, with_keys(&[2, 1])).rekey(&thread).await.unwrap(), Rekeyed::Changed);
+    let stored = load(&*inner, &keys).await;
+    let record = stored.snapshot.unwrap().channels().unwrap()[0].json.to_string();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let mut head = stored.head;
+    type Forgery = (&'static str, bool, fn(&mut Value));
+    let forgeries: [Forgery; 5] = [
+        ("none", false, |_| {}),
+        ("exchanged keys", true, |record| record["keys"].as_array_mut().unwrap().reverse()),
+        ("no new key", true, |record| drop(record["keys"].as_array_mut().unwrap().pop())),
+        ("the old key again", true, |record| {
+            let again = record["keys"][0].clone();
+            record["keys"].as_array_mut().unwrap().push(again);
+        }),
+        ("the format before", true, |record| record["format"] = 1.into()),
+    ];
+    for (what, is_refused, forgery) in forgeries {
+        let mut record = record.clone();
+        forgery(&mut record);
+        let value = ChannelValue { channel: "$keys".to_owned(), json: record.to_string().into() };
+        let commit = Commit { snapshot: Some(vec![value].into()), ..superstep(Some(head), "1") };
+        head = inner.commit(&keys, Some(head), commit).await.unwrap();
+        let read = sealed(&inner, with_keys(&[2])).load(&thread, None).await;
+        assert_eq!(matches!(read, Err(CheckpointError::Corrupt { .. })), is_refused, "{what}: {read:?}");
+        assert_eq!(read.is_err(), is_refused, "{what}: {read:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_old_data_key_of_a_store_does_not_become_the_current_one() {
+    let inner = Arc::new(MemoryStore::new());
+    let (keys, notes) = (Namespace::new(["$keys"]).unwrap(), Namespace::new(["notes"]).unwrap());
+    let open = |keys: &[u8]| SealedStore::new(inner.clone(), with_keys(keys));
+    let used = async |keys: &[u8], key: &str| {
+        open(keys).put(&notes, key, json!("tea")).await.unwrap();
+        inner.get(&notes, key).await.unwrap().unwrap().value["key"].as_str().unwrap().to_owned()
+    };
+    let old = used(&[1], "a").await;
+    assert!(open(&[2, 1]).rekey().await.unwrap());
+    assert!(!open(&[2, 1]).rekey().await.unwrap());
+    let new = used(&[2], "b").await;
+    assert_ne!(new, old);
+    // The old one as the item that was created last, however the times are.
+    for (moved, nth) in [(&old, "c"), (&new, "d")] {
+        let item = inner.get(&keys, moved).await.unwrap().unwrap();
+        inner.delete(&keys, moved).await.unwrap();
+        inner.put(&keys, moved, item.value).await.unwrap();
+        assert_eq!(used(&[2], nth).await, new);
+    }
+    inner.delete(&keys, &new).await.unwrap();
+    let next = used(&[2], "e").await;
+    assert!(next != old && next != new, "{next}");
+    assert_eq!(open(&[2]).get(&notes, "a").await.unwrap().unwrap().value, json!("tea"));
+    assert_eq!(inner.search(Search::within(&keys)).await.unwrap().len(), 2);
+}
+
+/// A store whose data keys someone deletes at once.
+struct Forgetful(MemoryStore);
+
+impl Store for Forgetful {
+    fn batch(&self, operations: Vec<Operation>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        Box::pin(async {
+            let put = operations.iter().find_map(|operation| match operation {
+                Operation::Put { namespace, key, .. } => Some((namespace.clone(), key.clone())),
+                _ => None,
+            });
+            let answers = self.0.batch(operations).await?;
+            if let Some((namespace, key)) = put.filter(|(namespace, _)| namespace.as_str() == "$keys") {
+                self.0.delete(&namespace, &key).await?;
+            }
+            Ok(answers)
+        })
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<usize, StoreError>> {
+        self.0.sweep()
+    }
+}
+
+#[tokio::test]
+async fn an_item_is_not_stored_readable_if_the_data_keys_are_deleted_meanwhile() {
+    let inner = Arc::new(Forgetful(MemoryStore::new()));
+    let notes = Namespace::new(["notes"]).unwrap();
+    let store = SealedStore::new(inner.clone(), with_keys(&[1]));
+    let refused = store.put(&notes, "a", json!("tea")).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Key { .. }), "{refused:?}");
+    assert_eq!(inner.get(&notes, "a").await.unwrap(), None);
 }

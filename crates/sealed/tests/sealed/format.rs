@@ -7,13 +7,13 @@ use superstep_graph::{
     CheckpointId, Checkpointer, MemoryCheckpointer, Store, ThreadId,
     store::{Namespace, Search},
 };
-use superstep_sealed::{SealOptions, SealedStore};
+use superstep_sealed::{Rekeyed, SealOptions, SealedCheckpointer, SealedStore};
 use superstep_testing::lines::{load, superstep, updates};
 
 use crate::support::{Folder, counted, sealed, with_keys};
 
-/// A database that the first version stored, with nonces and keys that are counted.
-const FIXTURE: &[u8] = include_bytes!("version_1.db");
+/// The databases that the versions stored, with nonces and keys that are counted. The second has other records of data keys.
+const FIXTURES: [&[u8]; 2] = [include_bytes!("version_1.db"), include_bytes!("version_2.db")];
 
 #[tokio::test]
 async fn the_stored_forms_are_stable() {
@@ -36,9 +36,15 @@ async fn the_stored_forms_are_stable() {
 }
 
 #[tokio::test]
-async fn a_database_of_the_first_version_is_read() {
+async fn a_database_of_each_version_is_read() {
+    for fixture in FIXTURES {
+        is_read(fixture).await;
+    }
+}
+
+async fn is_read(fixture: &[u8]) {
     let folder = Folder::new();
-    std::fs::write(folder.db(), FIXTURE).unwrap();
+    std::fs::write(folder.db(), fixture).unwrap();
     let store = folder.open_sealed(SealOptions { required: true, ..with_keys(&[2, 1]) });
     let loaded = load(&*store, &"t".into()).await;
     assert_eq!(loaded.head, CheckpointId(3));
@@ -51,6 +57,29 @@ async fn a_database_of_the_first_version_is_read() {
     let items = SealedStore::new(items, SealOptions { required: true, ..with_keys(&[2, 1]) });
     let notes = Namespace::new(["notes"]).unwrap();
     assert_eq!(items.search(Search::within(&notes).words("tea")).await.unwrap()[0].item.key, "a");
+}
+
+#[tokio::test]
+async fn data_keys_of_the_first_version_are_written_anew_by_a_rekey() {
+    let folder = Folder::new();
+    std::fs::write(folder.db(), FIXTURES[0]).unwrap();
+    let thread = ThreadId::from("t");
+    let store = SealedCheckpointer::new(folder.open(), with_keys(&[1]));
+    store.copy(&thread, &"copy".into()).await.unwrap();
+    for thread in [thread, "copy".into()] {
+        assert_eq!(store.rekey(&thread).await.unwrap(), Rekeyed::Changed);
+        assert_eq!(store.rekey(&thread).await.unwrap(), Rekeyed::Current);
+        let read = SealedCheckpointer::new(folder.open(), with_keys(&[1]));
+        assert_eq!(load(&read, &thread).await.head, CheckpointId(3));
+    }
+    let open = || {
+        let items = superstep_sqlite::SqliteStore::open(folder.db()).unwrap();
+        SealedStore::new(items, with_keys(&[1]))
+    };
+    assert!(open().rekey().await.unwrap());
+    assert!(!open().rekey().await.unwrap());
+    let notes = Namespace::new(["notes"]).unwrap();
+    assert_eq!(open().search(Search::within(&notes).words("tea")).await.unwrap()[0].item.key, "a");
 }
 
 /// Writes the fixture of a new version to the file that `SEALED_FIXTURE` names.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use superstep_graph::{
     CheckpointId, Checkpointer, History, MemoryCheckpointer, MemoryStore, Store, ThreadId,
-    checkpoint::{CheckpointError, TaskKey, TaskRecord},
+    checkpoint::{CheckpointError, Segment, TaskKey, TaskRecord},
     store::{Namespace, Search, StoreError},
 };
 use superstep_sealed::{Rekeyed, SealOptions, SealedStore};
@@ -210,4 +210,50 @@ async fn a_program_without_a_key_learns_its_id_and_stores_nothing_readable() {
     let expected =
         format!("SS316: the store is encrypted with key `{id}`, so item `b` in `notes` is not stored");
     assert!(refused.starts_with(&expected), "{refused}");
+}
+
+/// A process with a key posts to a thread that a process without keys runs.
+#[tokio::test]
+async fn a_post_to_a_readable_thread_remains_readable_until_the_thread_is_encrypted() {
+    let inner = Arc::new(MemoryCheckpointer::new());
+    let inbox = thread().child(&Segment { node: "$inbox".into(), task: None, key: String::new() });
+    let post = async |store: &dyn Checkpointer, number: u64| {
+        let at = Some(CheckpointId(number - 1)).filter(|id| id.0 > 0);
+        store.commit(&inbox, at, superstep(at, "7")).await
+    };
+    let is_encrypted = async |number| {
+        let stored = inner.read_commit(&inbox, CheckpointId(number)).await.unwrap().unwrap();
+        stored.metadata.contains_key("$sealed")
+    };
+    let running = sealed(&inner, SealOptions::default());
+    line(&running, &thread(), 2).await;
+    let shell = sealed(&inner, with_keys(&[1]));
+    post(&shell, 1).await.unwrap();
+    assert!(!is_encrypted(1).await);
+    let at = Some(CheckpointId(2));
+    running.commit(&thread(), at, superstep(at, "3")).await.unwrap();
+    assert_eq!(load(&running, &thread()).await.head, CheckpointId(3));
+    assert_eq!(load(&shell, &thread()).await.head, CheckpointId(3));
+    let required = sealed(&inner, SealOptions { required: true, ..with_keys(&[1]) });
+    let refused = post(&required, 2).await.unwrap_err();
+    assert!(matches!(refused, CheckpointError::Unencrypted { .. }), "{refused:?}");
+
+    // A turn with the key. The shell has not read the thread since.
+    let at = Some(CheckpointId(3));
+    let turn = sealed(&inner, with_keys(&[1]));
+    turn.commit(&thread(), at, superstep(at, "4")).await.unwrap();
+    post(&shell, 2).await.unwrap();
+    assert!(is_encrypted(2).await);
+    assert_eq!(load(&turn, &inbox).await.head, CheckpointId(2));
+    assert_eq!(load(&turn, &thread()).await.head, CheckpointId(4));
+}
+
+#[tokio::test]
+async fn a_rekey_names_an_encrypted_thread_without_data_keys() {
+    let inner = Arc::new(MemoryCheckpointer::new());
+    line(&sealed(&inner, with_keys(&[1])), &thread(), 2).await;
+    inner.delete(&"t\u{1f}$keys".into()).await.unwrap();
+    let refused = sealed(&inner, with_keys(&[2, 1])).rekey(&thread()).await.unwrap_err();
+    assert!(matches!(refused, CheckpointError::Key { .. }), "{refused:?}");
+    assert!(text(&refused).starts_with("SS316: checkpoint 2 of thread `t`"), "{refused}");
 }

@@ -428,3 +428,16 @@ async fn a_rotation_beside_copies_and_imports_loses_no_key_on_a_server() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_rekey_deletes_the_record_that_a_killed_one_left() {
+    let inner = Arc::new(MemoryCheckpointer::new());
+    let (thread, keys) = (ThreadId::from("t"), ThreadId::from("t\u{1f}$keys"));
+    line(&open(&inner, &[1], None), &thread, 2).await;
+    let killed = open(&inner, &[2, 1], Some(1)).rekey(&thread).await.unwrap_err();
+    assert!(is_killed(&killed), "{killed}");
+    assert_eq!(inner.count(&keys).await.unwrap(), 2);
+    assert_eq!(open(&inner, &[2, 1], None).rekey(&thread).await.unwrap(), Rekeyed::Current);
+    assert_eq!(inner.count(&keys).await.unwrap(), 1);
+    assert_eq!(load(&open(&inner, &[2], None), &thread).await.head, CheckpointId(2));
+}
