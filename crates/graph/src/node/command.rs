@@ -98,7 +98,7 @@ impl<S: State> Command<S> {
     /// # struct Mail { sent: i64 }
     /// # let mut graph = StateGraph::<Mail>::new("mail");
     /// let send = graph.add_worker("send", async |_to: String, _: Mail, _: Cx| ());
-    /// let all = graph.add_routing_node("all", async move |_: Mail, _: Cx| {
+    /// let all = graph.add_routing_node("all", move |_: Mail, _: Cx| async move {
     ///     Command::without_routes().send(send, "ann".to_owned())
     /// });
     /// graph.add_sends(all, send);
