@@ -59,7 +59,7 @@ use superstep_graph::{
 ///
 /// # Panics
 /// If a value of the state has no JSON form (with a checkpointer such a run fails anyway), or if an event is
-/// newer than this crate.
+/// of [`StreamMode::Debug`](superstep_graph::StreamMode::Debug) or of a subgraph.
 pub fn transcript<'a, S: State>(events: impl IntoIterator<Item = &'a Event<S>>) -> String {
     let mut out = String::new();
     for event in events {

@@ -1,4 +1,4 @@
-//! `superstep delete`, `copy`, `adopt`, `prune` and `db`: administration of threads.
+//! `superstep delete`, `copy`, `adopt` and `prune`: administration of threads.
 
 use std::sync::Arc;
 

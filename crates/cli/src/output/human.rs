@@ -27,7 +27,7 @@ const BAD: Style = AnsiColor::Red.on_default();
 /// Maximum number of characters of arguments and results in a tool's line.
 const MOST_SHOWN: usize = 100;
 
-/// The offline model; see the module.
+/// The output of a run for people.
 pub(crate) struct Human<W> {
     out: W,
     /// `out` is a terminal, which must not receive control characters.
