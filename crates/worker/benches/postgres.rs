@@ -27,10 +27,9 @@ use futures::future::join_all;
 use superstep_graph::{
     CheckpointId, Checkpointer, CompiledGraph, Cx, Durability, END, Log, Route, START, State, StateGraph,
     ThreadId,
-    checkpoint::{AppliedTask, Commit, Source},
-    topology::Control,
 };
 use superstep_postgres::{PostgresCheckpointer, PostgresOptions};
+use superstep_testing::lines::superstep;
 use superstep_worker::{Jobs, Worker};
 use tokio::{
     sync::{Notify, mpsc},
@@ -39,6 +38,9 @@ use tokio::{
 use tokio_postgres::{Client, NoTls};
 
 use server::Server;
+
+/// The JSON of an update.
+const UPDATE: &str = "\"a short update\"";
 
 /// The connections of both sides.
 const CONNECTIONS: usize = 8;
@@ -116,30 +118,9 @@ async fn line(
     each: usize,
 ) -> Option<CheckpointId> {
     for _ in 0..each {
-        head = Some(store.commit(thread, head, superstep(head)).await.unwrap());
+        head = Some(store.commit(thread, head, superstep(head, UPDATE)).await.unwrap());
     }
     head
-}
-
-/// Creates a superstep with one task.
-fn superstep(parent: Option<CheckpointId>) -> Commit {
-    let step = parent.map_or(-1, |id| i64::try_from(id.0).unwrap() - 1);
-    Commit {
-        parent,
-        source: if parent.is_none() { Source::Input } else { Source::Loop },
-        control: Control::new(step, vec!["b".into()]),
-        created_ms: 1_700_000_000_000 + step,
-        metadata: Arc::default(),
-        applied: vec![AppliedTask {
-            slot: 0,
-            recorded: false,
-            node: "a".into(),
-            update: "\"a short update\"".into(),
-        }],
-        snapshot: None,
-        fingerprints: None,
-        records: Vec::new(),
-    }
 }
 
 /// Connections that execute the bare statements, each with its share of the threads.
