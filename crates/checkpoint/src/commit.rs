@@ -62,8 +62,11 @@ pub struct CheckpointMeta {
     pub metadata: Map<String, Value>,
 }
 
-/// The driver's own entries in the metadata of a checkpoint, which are hidden from users.
+/// The driver's own entries in the metadata of a checkpoint, which are hidden from users, and the threads below a root that
+/// belong to no subgraph. No channel and no node has such a name.
 pub mod own {
+    use superstep_state::internal::keys;
+
     /// On a called graph's input: the task for which it was accepted.
     pub const TASK: &str = "$task";
     /// On such an input: the graph started with the state of its caller, which is not stored with it.
@@ -93,11 +96,15 @@ pub mod own {
     pub const INPUT: &str = "$input";
     /// On every checkpoint of a thread whose text was redacted: the names of the rules.
     pub const REDACTED: &str = "$redacted";
-
     /// On every checkpoint that is encrypted: all the others, and those of the caller.
-    pub const SEALED: &str = "$sealed";
+    pub const SEALED: &str = keys::SEALED;
 
-    /// All of them.
+    /// The thread with the inbox of its root.
+    pub const INBOX: &str = "$inbox";
+    /// The thread with the data keys of its root, the channel in its snapshots, and the namespace with those of a store.
+    pub const KEYS: &str = "$keys";
+
+    /// All entries in the metadata.
     pub const ALL: [&str; 14] = [
         TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE, INPUT,
         REDACTED, SEALED,

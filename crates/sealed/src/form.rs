@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 use crate::{master::KeyError, options::SealOptions, random::Random};
 
 /// The name of the entry that begins a sealed value, and of the entries that contain one.
-pub(crate) const SEALED: &str = "$sealed";
+pub(crate) use superstep_checkpoint::internal::own::SEALED;
 
 /// The beginning of a sealed value.
 const BEGIN: &str = "{\"$sealed\":";

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_checkpoint::{
     IntoShared,
-    internal::{Scanned, scan, vector_bytes, vector_of},
+    internal::{Scanned, own::KEYS, scan, vector_bytes, vector_of},
     store::{
         Answer, Batch, Embed, Found, Index, Item, ListNamespaces, Namespace, NewItem, Operation, PutOptions,
         ReadyQuery, Search, Step, Store, StoreError, StoreOptions, Ttl, Vector, Words,
@@ -31,9 +31,6 @@ use crate::{
     master::KeyProvider,
     options::SealOptions,
 };
-
-/// The namespace with the data keys.
-const KEYS: &str = "$keys";
 
 /// The owner of the data keys, by which they are bound.
 const OWNER: Owner<'_> = Owner { name: "store", from: 0 };

@@ -12,6 +12,7 @@ use std::sync::{
 use hashlink::LruCache;
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, Checkpointer, Commit, History, Prune, Segment, Source, ThreadId,
+    internal::own::{INBOX, KEYS},
 };
 use superstep_engine::Control;
 use superstep_state::ChannelValue;
@@ -23,9 +24,6 @@ use crate::{
     master::KeyProvider,
     options::SealOptions,
 };
-
-/// The name of the thread below a root, and of the channel in its snapshots. No node has such a name.
-const KEYS: &str = "$keys";
 
 /// The maximum number of threads whose keys are in memory.
 const CACHED: usize = 1_024;
@@ -66,7 +64,7 @@ fn key_thread(root: &ThreadId) -> ThreadId {
 
 /// Returns whether a thread is the inbox of its root, to which processes without the lease commit.
 fn is_inbox(thread: &ThreadId) -> bool {
-    *thread == thread.root().child(&Segment { node: "$inbox".into(), task: None, key: String::new() })
+    *thread == thread.root().child(&Segment { node: INBOX.into(), task: None, key: String::new() })
 }
 
 /// Returns whether the record of a thread was read, and its keys are lost.

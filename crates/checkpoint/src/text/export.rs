@@ -16,9 +16,6 @@ use crate::{
 /// The number of checkpoints that are listed at a time.
 const PAGE: usize = 1_000;
 
-/// The thread below an encrypted one that has its data keys.
-const KEYS: &str = "$keys";
-
 /// The options of an export.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
@@ -96,7 +93,7 @@ pub async fn export_to(
     let mut children = store.children(thread).await?;
     children.sort_unstable();
     // A text of its sealed values could not be read, because it has no keys.
-    if children.iter().any(|child| child.as_str().split(SEPARATOR).nth(1) == Some(KEYS)) {
+    if children.iter().any(|child| child.as_str().split(SEPARATOR).nth(1) == Some(own::KEYS)) {
         return Err(encrypted(thread, ids.last().map_or(CheckpointId(0), |(id, _)| *id)));
     }
     let mut writer = Writer { store, options, out, line: Vec::new(), total: Counts::default() };

@@ -3,7 +3,7 @@
 //! Start at [`Thread::post`](crate::Thread::post).
 
 use serde_json::Value;
-use superstep_checkpoint::{CheckpointError, Segment};
+use superstep_checkpoint::{CheckpointError, Segment, internal::own::INBOX};
 
 use crate::{CheckpointId, Checkpointer, History, ThreadId};
 
@@ -50,5 +50,5 @@ pub(crate) async fn read(
 
 /// Returns the inbox's thread, below the thread. No node has this name, so that it belongs to no subgraph.
 pub(crate) fn inbox_of(thread: &ThreadId) -> ThreadId {
-    thread.child(&Segment { node: "$inbox".into(), task: None, key: String::new() })
+    thread.child(&Segment { node: INBOX.into(), task: None, key: String::new() })
 }
