@@ -112,7 +112,7 @@ impl SealedCheckpointer {
     /// [`CheckpointError::Key`] if the key of the thread is unknown, or its data keys are missing, and those of the checkpointer.
     pub async fn rekey(&self, thread: &ThreadId) -> Result<Rekeyed, CheckpointError> {
         let root = thread.root();
-        self.check_readable(&root).await?;
+        self.keys.check_readable(&root).await?;
         if self.keys.rekey(&root).await? {
             return Ok(Rekeyed::Changed);
         }
@@ -166,16 +166,6 @@ impl SealedCheckpointer {
 
     fn sealer<'a>(&'a self, keys: Option<&'a DataKeys>, thread: &'a ThreadId) -> Sealer<'a> {
         Sealer { options: &self.options, keys, thread }
-    }
-
-    /// Refuses an encrypted thread if there are no keys.
-    async fn check_readable(&self, root: &ThreadId) -> Result<(), CheckpointError> {
-        if self.options.keys.is_none()
-            && let Some(master) = self.keys.master(root).await?
-        {
-            return Err(error::no_keys(root, &master));
-        }
-        Ok(())
     }
 
     /// Seals consecutive commits.
@@ -268,7 +258,7 @@ impl SealedCheckpointer {
             true => return Ok(prune),
             false => {
                 error::check_thread_keys(&self.options)?;
-                self.check_readable(&thread.root()).await?;
+                self.keys.check_readable(&thread.root()).await?;
                 self.keys.get(thread, false).await?
             }
         };
@@ -510,7 +500,7 @@ impl Checkpointer for SealedCheckpointer {
             if self.options.keys.is_none() {
                 error::check_thread_keys(&self.options)?;
                 // Its keys are bound to its name.
-                self.check_readable(&from).await?;
+                self.keys.check_readable(&from).await?;
                 return self.inner.copy(&from, &to).await;
             }
             if from.is_child() || to.is_child() {

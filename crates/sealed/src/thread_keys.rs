@@ -127,7 +127,7 @@ impl ThreadKeys {
         let Some(provider) = &self.options.keys else {
             match next == 1 && !thread.is_child() {
                 true => self.refuse_readable(thread).await?,
-                false => self.check_readable(&thread.root()).await?,
+                false => self.check_readable_once(thread.root()).await?,
             }
             return Ok(None);
         };
@@ -185,15 +185,22 @@ impl ThreadKeys {
         Ok(newest.first().map_or(0, |head| head.id.0))
     }
 
-    /// Refuses a readable value in an encrypted thread.
-    async fn check_readable(&self, root: &ThreadId) -> Result<(), CheckpointError> {
-        if self.cached(root).is_some() {
-            return Ok(());
-        }
-        if let Some(master) = self.master(root).await? {
+    /// Refuses an encrypted thread if there are no keys. Another process may have begun to encrypt it, so its record is read.
+    pub(crate) async fn check_readable(&self, root: &ThreadId) -> Result<(), CheckpointError> {
+        if self.options.keys.is_none()
+            && let Some(master) = self.master(root).await?
+        {
             return Err(no_keys(root, &master));
         }
-        self.remember(root.clone(), None);
+        Ok(())
+    }
+
+    /// Does so for the first value after a lease was taken: only the process that has it begins to encrypt a thread.
+    async fn check_readable_once(&self, root: ThreadId) -> Result<(), CheckpointError> {
+        if self.cached(&root).is_none() {
+            self.check_readable(&root).await?;
+            self.remember(root, None);
+        }
         Ok(())
     }
 

@@ -115,6 +115,26 @@ async fn without_keys_nothing_readable_is_stored_in_an_encrypted_thread() {
     assert_eq!(inner.load(&thread(), None).await.unwrap(), before);
 }
 
+/// The layer without keys has stored readable checkpoints before.
+#[tokio::test]
+async fn without_keys_a_thread_that_another_process_encrypted_meanwhile_is_refused() {
+    let inner = Arc::new(MemoryCheckpointer::new());
+    let without = sealed(&inner, SealOptions::default());
+    line(&without, &thread(), 2).await;
+    let at = Some(CheckpointId(2));
+    sealed(&inner, with_keys(&[1])).commit(&thread(), at, superstep(at, "3")).await.unwrap();
+    let before = inner.load(&thread(), None).await.unwrap();
+    for refused in [
+        without.prune(&thread(), CheckpointId(3), snapshot()).await.map(drop),
+        without.copy(&thread(), &"copy".into()).await,
+        without.rekey(&thread()).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(CheckpointError::Key { .. })), "{refused:?}");
+    }
+    assert_eq!(inner.load(&thread(), None).await.unwrap(), before);
+    assert_eq!(inner.names().await.unwrap(), [thread()]);
+}
+
 #[tokio::test]
 async fn concurrent_copies_of_a_thread_are_all_read() {
     let folder = Folder::new();
