@@ -33,9 +33,9 @@ impl User<'_> {
         self.run(&[&["jobs"], args, &["--json"]].concat()).await.ok().lines()[0]["job"].to_string()
     }
 
-    /// Runs the jobs that are due.
+    /// Runs the jobs that are due, one after the other: a job whose thread is busy would be due again after the end of the worker.
     async fn work(&self, args: &[&str]) -> Ran {
-        self.run(&[&["worker", "--once"], args].concat()).await.ok()
+        self.run(&[&["worker", "--once", "--concurrency", "1"], args].concat()).await.ok()
     }
 
     async fn state(&self, thread: &str) -> Value {
@@ -145,8 +145,7 @@ async fn a_call_of_a_job_waits_for_the_decision_of_the_workers_user() {
     let sent =
         user.run(&["jobs", "answer", "t", "--approve", "c1", "--deny", "c2=not this", "--json"]).await.ok();
     assert_eq!(sent.lines().len(), 2);
-    // One after the other: the thread is busy meanwhile.
-    user.work(&[&worker[..], &["--concurrency", "1"]].concat()).await;
+    user.work(&worker).await;
     assert!(!user.waits("t").await);
     assert!(place.work().join("a.txt").exists() && !place.work().join("b.txt").exists());
     let requests = model.requests();
