@@ -6,24 +6,35 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use graphile_worker::Job;
-use superstep_graph::{RunOptions, Status, ThreadId, error::chain, thread::Drain};
+use superstep_graph::{
+    RunOptions, Status, ThreadId, checkpoint::CheckpointError, error::chain, thread::Drain,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::{
     graph::{Admit, AnyGraph, Failure, REFUSED, REFUSED_LATER, UNKNOWN_INTERRUPT},
     payload::Payload,
-    queue::{Queue, is_cancelled},
+    queue::{Key, Queue, is_cancelled},
 };
 
 /// The pause before a job is tried again whose thread another run has.
-const BUSY_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause before the end of an attempt is stored again.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The reason with which a worker that stops drains its runs.
 pub(crate) const STOPPED: &str = "the worker stopped";
+
+/// The reason why a job waits whose thread was busy before any delivery ran.
+const BUSY: &str = "another run has the thread";
+
+/// The reason why a job waits whose thread is busy after a delivery that may have run.
+const BUSY_LATER: &str = "a later run has the thread";
+
+/// The beginning of the failure of an answer to a question that the node replaced, so that it was not accepted.
+const CHANGED_QUESTION: &str = "SS125: ";
 
 /// A claimed job.
 pub(crate) struct Attempt {
@@ -43,37 +54,43 @@ pub(crate) struct Attempt {
 enum End {
     /// Nothing is left to do.
     Done,
-    /// The job was not tried, or not to its end.
-    Later {
-        pause: Duration,
-        why: &'static str,
-    },
+    /// The worker stopped before the end of the run.
+    Stopped,
+    /// Another run has the thread.
+    Busy(&'static str),
     Failed(String),
 }
 
 impl Attempt {
-    /// Runs the job, stores the end, and returns the number of the job.
-    pub(crate) async fn run(self) -> i64 {
+    /// Runs the job, stores the end, and returns the number of the job, and its key if that is to stay locked for [`BUSY_PAUSE`].
+    pub(crate) async fn run(self) -> (i64, Option<Key>) {
         let id = *self.job.id();
         let graph = self.job.task_identifier().as_str();
         let span = tracing::info_span!("job", job = id, graph, attempt = *self.job.attempts());
-        async {
+        let locked = async {
             let end = self.end().await;
             // The job would stay claimed as long as this worker lives.
-            while let Err(error) = self.store(&end).await {
-                tracing::warn!(error = chain(&error), "the end of a job cannot be stored; trying again");
-                tokio::time::sleep(STORE_PAUSE).await;
-            }
+            let locked = loop {
+                match self.store(&end).await {
+                    Ok(locked) => break locked,
+                    Err(error) => {
+                        tracing::warn!(
+                            error = chain(&error),
+                            "the end of a job cannot be stored; trying again"
+                        );
+                        tokio::time::sleep(STORE_PAUSE).await;
+                    }
+                }
+            };
             // Without it the others find out with their next sign of life.
             if self.is_awaited
                 && let Err(error) = self.queue.wake().await
             {
                 tracing::warn!(error = chain(&error), "the other workers cannot be woken");
             }
-        }
-        .instrument(span)
-        .await;
-        id
+            locked
+        };
+        (id, locked.instrument(span).await)
     }
 
     async fn end(&self) -> End {
@@ -85,7 +102,10 @@ impl Attempt {
             Err(reason) => return End::Failed(reason),
         };
         let is_first = match self.job.last_error() {
-            Some(error) => [UNKNOWN_INTERRUPT, REFUSED].iter().any(|begin| error.starts_with(begin)),
+            Some(error) => {
+                let without_effect = [UNKNOWN_INTERRUPT, REFUSED, CHANGED_QUESTION, BUSY];
+                without_effect.iter().any(|begin| error.starts_with(begin))
+            }
             None => *self.job.attempts() <= 1,
         };
         let options = self.options.clone().cancel(self.cancel.clone()).drain(self.drain.clone());
@@ -104,28 +124,28 @@ impl Attempt {
         }
         match run {
             // A node may have drained its run for another reason.
-            Ok(Ok(Status::Drained)) if self.drain.requested() == Some(STOPPED) => {
-                End::Later { pause: Duration::ZERO, why: STOPPED }
-            }
+            Ok(Ok(Status::Drained)) if self.drain.requested() == Some(STOPPED) => End::Stopped,
             Ok(Ok(_)) => End::Done,
-            Ok(Err(Failure::Elsewhere)) => {
-                End::Later { pause: BUSY_PAUSE, why: "another run has the thread" }
-            }
+            Ok(Err(Failure::Busy)) if is_first => End::Busy(BUSY),
+            Ok(Err(Failure::Busy | Failure::TakenOver)) => End::Busy(BUSY_LATER),
             // A text of PostgreSQL has no such character.
             Ok(Err(Failure::Failed(error))) => End::Failed(error.replace('\0', "\u{fffd}")),
             Err(_) => End::Failed("the run panicked".to_owned()),
         }
     }
 
-    async fn store(&self, end: &End) -> Result<(), superstep_graph::checkpoint::CheckpointError> {
+    /// Returns the job's key if it stays locked.
+    async fn store(&self, end: &End) -> Result<Option<Key>, CheckpointError> {
         let Self { queue, job, worker, .. } = self;
         match end {
-            End::Done => queue.complete(job, worker).await,
-            End::Later { pause, why } => queue.give_back(job, worker, *pause, why).await,
+            End::Done => queue.complete(job, worker).await?,
+            End::Stopped => queue.give_back(job, worker, STOPPED).await?,
+            End::Busy(why) => return queue.postpone(job, worker, BUSY_PAUSE, why).await,
             End::Failed(error) => {
                 tracing::warn!(error, "a job failed");
-                queue.fail(job, worker, error).await
+                queue.fail(job, worker, error).await?;
             }
         }
+        Ok(None)
     }
 }

@@ -30,8 +30,10 @@ pub(crate) const UNKNOWN_INTERRUPT: &str = "no interrupt has the id";
 /// The reason why a job is not done.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Another run has the thread, or has taken it over.
-    Elsewhere,
+    /// Another run has the thread, so that this one did not begin.
+    Busy,
+    /// Another run has taken the thread over from this one.
+    TakenOver,
     /// The error, with its causes.
     Failed(String),
 }
@@ -39,9 +41,8 @@ pub(crate) enum Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
-            RunError::Checkpoint(CheckpointError::Busy { .. } | CheckpointError::LeaseLost { .. }) => {
-                Self::Elsewhere
-            }
+            RunError::Checkpoint(CheckpointError::Busy { .. }) => Self::Busy,
+            RunError::Checkpoint(CheckpointError::LeaseLost { .. }) => Self::TakenOver,
             error => Self::Failed(chain(&error)),
         }
     }

@@ -6,21 +6,17 @@
 //! Start at [`Queue`].
 
 mod claim;
+mod returns;
 mod stored_schedules;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use graphile_worker::{
-    Database, DbError, DbExecutor, DbParams, DbRow, DbValue, Job, Schema, SweepStaleWorkersOptions,
-    WorkerRecoveryConfig, WorkerUtils,
+    Database, DbError, DbExecutor, DbParams, DbRow, DbValue, Job, Schema, WorkerUtils,
     errors::GraphileWorkerError,
     sql::{
-        complete_job::complete_job,
-        fail_job::single::fail_job,
-        recover_workers::recover_dead_worker_jobs,
-        return_jobs::recovery::return_job_for_recovery,
-        task_identifiers::get_tasks_details,
-        worker_heartbeat::registration::{worker_deregister, worker_heartbeat},
+        complete_job::complete_job, fail_job::single::fail_job, task_identifiers::get_tasks_details,
+        worker_heartbeat::registration::worker_heartbeat,
     },
     worker_utils::types::CleanupTask,
 };
@@ -34,6 +30,7 @@ use tokio::{sync::mpsc::UnboundedReceiver, time::Instant};
 
 pub(crate) use self::{
     claim::Free,
+    returns::Key,
     stored_schedules::{LONGEST, LONGEST_TEXT, ScheduleRow},
 };
 
@@ -91,6 +88,7 @@ macro_rules! repeated {
         }
     }};
 }
+use repeated;
 
 /// A new job, as it is stored.
 pub(crate) struct Stored {
@@ -295,22 +293,6 @@ impl Queue {
         )
     }
 
-    /// Puts a job back, as if it had not been claimed.
-    pub(crate) async fn give_back(
-        &self,
-        job: &Job,
-        worker: &str,
-        delay: Duration,
-        why: &str,
-    ) -> Result<(), CheckpointError> {
-        repeated!(
-            self,
-            "put a job back",
-            return_job_for_recovery(&self.database, job, &self.schema, worker, Some(delay), Some(why))
-        )?;
-        self.wake().await
-    }
-
     /// Wakes the workers.
     pub(crate) async fn wake(&self) -> Result<(), CheckpointError> {
         let sql = format!("select pg_notify('{NEW_JOBS}', '{{\"count\":1}}') is null as done");
@@ -325,17 +307,7 @@ impl Queue {
             "store a sign of life",
             worker_heartbeat(&self.database, &self.schema, worker, process())
         )?;
-        let config =
-            WorkerRecoveryConfig::default().sweep_threshold(interval * 3).recovery_delay(Duration::ZERO);
-        let utils = self.utils();
-        let swept = repeated!(
-            self,
-            "put the jobs of dead workers back",
-            utils.sweep_stale_workers_with_config(&config, SweepStaleWorkersOptions::default())
-        )?;
-        if swept.recovered_count > 0 {
-            self.wake().await?;
-        }
+        self.recover(interval * 3).await?;
         let sql = format!(
             "select id, coalesce(flags, '{{}}') ? '{CANCELLED}' as cancelled from {} where locked_by = $1::text",
             self.table("jobs")
@@ -345,32 +317,10 @@ impl Queue {
         rows.iter().map(mine).collect()
     }
 
-    /// Puts jobs back whose claim this worker does not know, because its answer was lost.
-    pub(crate) async fn disown(&self, worker: &str, jobs: Vec<i64>) -> Result<(), CheckpointError> {
-        let sql = format!(
-            "select {}($1::text, $2::bigint[], 0, 'the claim was lost', true)::text as done",
-            self.schema.function("_private_return_jobs")
-        );
-        let values = vec![DbValue::Text(worker.to_owned()), DbValue::I64Array(jobs)];
-        self.rows("put a job back", &sql, values).await.map(drop)
-    }
-
     /// Removes the rows of keys without jobs.
     pub(crate) async fn clean(&self) -> Result<(), CheckpointError> {
         let utils = self.utils();
         repeated!(self, "remove the keys without jobs", utils.cleanup(&[CleanupTask::GcJobQueues]))
-    }
-
-    /// Puts all jobs of a worker back, and forgets the worker.
-    pub(crate) async fn leave(&self, worker: &str) -> Result<(), CheckpointError> {
-        let workers = [worker.to_owned()];
-        let returned = repeated!(
-            self,
-            "put the jobs of this worker back",
-            recover_dead_worker_jobs(&self.database, &self.schema, &workers, Duration::ZERO)
-        )?;
-        repeated!(self, "end this worker", worker_deregister(&self.database, &self.schema, worker))?;
-        if returned > 0 { self.wake().await } else { Ok(()) }
     }
 
     /// Lists jobs, in the order in which they are due: all, or one, or those of a thread.

@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Schedule, Worker,
-    attempt::{Attempt, STOPPED},
-    queue::{Free, NEW_JOBS, Queue},
+    attempt::{Attempt, BUSY_PAUSE, STOPPED},
+    queue::{Free, Key, NEW_JOBS, Queue},
 };
 
 /// The pause after a failed request.
@@ -48,8 +48,10 @@ pub(crate) struct Running<'a> {
     nth_beat: u32,
     /// A time of the server, and when it was read.
     clock: (i64, Instant),
-    runs: JoinSet<i64>,
+    runs: JoinSet<(i64, Option<Key>)>,
     jobs: BTreeMap<i64, Claimed>,
+    /// The keys that are locked because the thread of their first job is busy, and until when.
+    postponed: BTreeMap<Key, Instant>,
     /// The stored schedules of its graphs.
     stored: Vec<Schedule>,
     /// `true` if the stored schedules are to be read again.
@@ -93,6 +95,7 @@ impl<'a> Running<'a> {
             clock: (0, now),
             runs: JoinSet::new(),
             jobs: BTreeMap::new(),
+            postponed: BTreeMap::new(),
             stored: Vec::new(),
             is_stale: true,
             fired: BTreeMap::new(),
@@ -153,9 +156,10 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn ended(&mut self, job: Option<i64>) {
-        if let Some(job) = job {
+    fn ended(&mut self, ended: Option<(i64, Option<Key>)>) {
+        if let Some((job, locked)) = ended {
             self.jobs.remove(&job);
+            self.postponed.extend(locked.map(|key| (key, Instant::now() + BUSY_PAUSE)));
             self.ended += 1;
         }
     }
@@ -193,6 +197,7 @@ impl<'a> Running<'a> {
         if !unknown.is_empty() {
             self.queue.disown(&self.name, unknown).await?;
         }
+        self.queue.unlock_unused(&self.name, self.postponed.keys().copied().collect()).await?;
         self.clock = (self.queue.now_ms().await?, Instant::now());
         self.is_stale = true;
         self.nth_beat += 1;
@@ -210,7 +215,7 @@ impl<'a> Running<'a> {
 
     /// Takes what is due: times of schedules, and jobs while slots are free.
     async fn take(&mut self) -> Result<(), CheckpointError> {
-        let mut wait = self.fire().await?;
+        let mut wait = self.unlock().await?.min(self.fire().await?);
         let free = loop {
             let free = self.free();
             if free.is_empty() {
@@ -227,6 +232,18 @@ impl<'a> Running<'a> {
         }
         self.wake = Instant::now() + wait;
         Ok(())
+    }
+
+    /// Unlocks the keys whose pause is over, and returns the time until the next one.
+    async fn unlock(&mut self) -> Result<Duration, CheckpointError> {
+        let now = Instant::now();
+        let over: Vec<Key> =
+            self.postponed.iter().filter(|(_, until)| **until <= now).map(|(key, _)| *key).collect();
+        if !over.is_empty() {
+            self.queue.unlock(&self.name, over).await?;
+            self.postponed.retain(|_, until| *until > now);
+        }
+        Ok(self.postponed.values().min().map_or(LONG, |until| *until - now))
     }
 
     /// Stores the jobs of schedules that are due, and returns the time until the next one.
@@ -301,6 +318,6 @@ impl<'a> Running<'a> {
             self.wait().await;
         }
         self.runs.shutdown().await;
-        self.queue.leave(&self.name).await
+        self.queue.leave(&self.name, STOPPED).await
     }
 }

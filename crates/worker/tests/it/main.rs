@@ -9,8 +9,10 @@
 
 mod cancel;
 mod jobs;
+mod keys;
 mod limits;
 mod pairs;
+mod pairs_with_answers;
 mod proof;
 mod schedules;
 #[allow(dead_code, reason = "the tests of the checkpointer use more of it")]

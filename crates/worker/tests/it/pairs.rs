@@ -193,3 +193,85 @@ async fn a_job_that_is_sent_again_for_a_copy_of_its_thread_runs_it_once() {
     assert_eq!(control.at_once.load(Ordering::SeqCst), 0);
     assert_eq!(control.began().len(), 1);
 }
+
+#[tokio::test]
+async fn a_job_that_is_cancelled_while_it_waits_for_its_next_attempt_is_gone_and_leaves_its_thread() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let worker = || Worker::new(&jobs).graph(graph.clone());
+    control.fails.store(true, Ordering::SeqCst);
+    let id = jobs.run(&graph, "a", input("a")).id("order-17").key("ada").send().await.unwrap();
+    worker().run_due().await.unwrap();
+    let waiting = jobs.get(id).await.unwrap().unwrap();
+    assert_eq!((waiting.state, waiting.attempts), (JobState::Queued, 1));
+    assert_eq!(jobs.cancel(id).await.unwrap(), Cancelled::Removed);
+    assert!(!jobs.retry(id).await.unwrap());
+    control.fails.store(false, Ordering::SeqCst);
+    assert_eq!(worker().at_ms(waiting.run_at_ms + 1).run_due().await.unwrap(), 0);
+    assert_eq!(graph.thread("a").state().await.unwrap().next, ["work"]);
+    // Its key is free, and the request can be sent again, whose input the thread has.
+    jobs.run(&graph, "a", input("a")).id("order-17").key("ada").send().await.unwrap();
+    assert_eq!(worker().run_due().await.unwrap(), 1);
+    assert_whole(&graph.thread("a").state().await.unwrap().values);
+    assert_eq!(control.began(), ["a", "a"]);
+}
+
+#[tokio::test]
+async fn a_dead_job_is_not_sent_again_by_its_id_and_runs_once_when_it_is_retried_or_removed_and_sent() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let worker = || Worker::new(&jobs).graph(graph.clone());
+    for (name, is_removed) in [("retried", false), ("removed", true)] {
+        control.fails.store(true, Ordering::SeqCst);
+        let send = || jobs.run(&graph, name, input(name)).id(name).attempts(1).send();
+        let dead = send().await.unwrap();
+        worker().run_due().await.unwrap();
+        control.fails.store(false, Ordering::SeqCst);
+        assert_eq!(send().await.unwrap(), dead);
+        assert_eq!(worker().run_due().await.unwrap(), 0);
+        assert_eq!(jobs.get(dead).await.unwrap().unwrap().state, JobState::Dead);
+        if is_removed {
+            assert_eq!(jobs.cancel(dead).await.unwrap(), Cancelled::Removed);
+            assert_ne!(send().await.unwrap(), dead);
+        } else {
+            assert!(jobs.retry(dead).await.unwrap());
+        }
+        assert_eq!(worker().run_due().await.unwrap(), 1);
+        assert_whole(&graph.thread(name).state().await.unwrap().values);
+    }
+    assert_eq!(jobs.list(Listed::All).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_its_next_attempt_survives_a_change_of_its_schedule_as_it_was_made() {
+    let Some(server) = shared() else { return };
+    let (options, control) = (fresh(server), Control::default());
+    let (jobs, graph) = (Jobs::open(options.clone()).await.unwrap(), trip(&options, &control));
+    let hourly = |name: &str| {
+        let times = Schedule::new("hourly", "0 * * * *", "UTC").unwrap();
+        times.run("trip", "{time}", input(name)).unwrap()
+    };
+    let worker = |now_ms| Worker::new(&jobs).graph(graph.clone()).at_ms(now_ms);
+    assert!(jobs.store_schedule(&hourly("old")).await.unwrap());
+    control.fails.store(true, Ordering::SeqCst);
+    // A second after 2100-01-04T00:00Z, before the next attempt.
+    let (now_ms, hour_ms) = (4_102_704_001_000, 3_600_000);
+    assert_eq!(worker(now_ms).run_due().await.unwrap(), 1);
+    control.fails.store(false, Ordering::SeqCst);
+    let waiting = jobs.list(Listed::In(JobState::Queued)).await.unwrap().remove(0);
+    assert_eq!((waiting.attempts, waiting.thread.as_deref()), (1, Some("2100-01-04T00:00Z")));
+    assert!(jobs.pause_schedule("hourly").await.unwrap());
+    assert_eq!(worker(now_ms).run_due().await.unwrap(), 0);
+    assert!(jobs.remove_schedule("hourly").await.unwrap());
+    assert!(jobs.store_schedule(&hourly("new")).await.unwrap());
+    assert_eq!(worker(now_ms + hour_ms).run_due().await.unwrap(), 2);
+    let (first, second) = (graph.thread("2100-01-04T00:00Z"), graph.thread("2100-01-04T01:00Z"));
+    for (thread, name) in [(first, "old"), (second, "new")] {
+        let trip = thread.state().await.unwrap().values;
+        assert_eq!(trip.name, name);
+        assert_whole(&trip);
+    }
+    assert_eq!(jobs.list(Listed::All).await.unwrap(), []);
+}
