@@ -1,6 +1,7 @@
 //! Opening a database: checks first, changes later.
 
 mod reading;
+mod sidecars;
 
 use std::{
     fs,
@@ -27,6 +28,9 @@ const UNINDEXED: i64 = 2;
 
 /// The id of this program's databases, stored as `PRAGMA application_id`: "SSTP".
 const APPLICATION: i64 = 0x5353_5450;
+
+/// The first bytes of a rollback journal of SQLite, and the last ones if it names a super-journal.
+const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 /// The length of the write-ahead log, in pages, at which a commit folds it if no other request has.
 const LAST_RESORT: u32 = 8_000;
@@ -175,6 +179,7 @@ fn connect(
     options: &SqliteOptions,
 ) -> Result<(Connection, PathBuf), CheckpointError> {
     let file = find(path)?;
+    sidecars::check(&file)?;
     let connection = Connection::open_with_flags(&file, flags)
         .and_then(|connection| prepare(&connection, options).map(|()| connection))
         .map_err(|cause| error::opening(&Location::File(file.clone()), cause))?;

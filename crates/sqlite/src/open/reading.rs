@@ -9,14 +9,11 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use superstep_checkpoint::CheckpointError;
 
-use super::{find, prepare};
+use super::{JOURNAL, find, prepare, sidecars};
 use crate::{
     SqliteOptions, error,
     location::{Location, beside},
 };
-
-/// The first bytes of a rollback journal of SQLite.
-const JOURNAL: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 /// The modes of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +21,7 @@ enum Mode {
     /// With other programs at the same time. Leaves the files of a log behind, if it is the last to close the database.
     Shared,
     /// In the same way, with the right to write to files, but not to tables: removes the files of a log at the end, and recovers
-    /// from a killed process, of which a rollback journal or a log is left.
+    /// from a killed process, of which a rollback journal or a log is left. Without a log it becomes [`Shared`](Self::Shared).
     Mended,
     /// On read-only media: without locks, and without new files.
     Alone {
@@ -46,6 +43,7 @@ pub(super) fn connect(
         if matches!(mode, Mode::Alone { .. }) && was_empty(&file) {
             return Ok((super::in_memory()?, file));
         }
+        sidecars::check(&file)?;
         match open(&file, mode, options) {
             Ok(connection) => return Ok((connection, file)),
             Err(cause) if needs_another_mode(&cause) => refused = refused.or(Some(cause)),
@@ -94,6 +92,12 @@ fn open(file: &Path, mode: Mode, options: &SqliteOptions) -> rusqlite::Result<Co
     prepare(&connection, options)?;
     // SQLite opens the file only at the first query.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    if mode == Mode::Mended && journal != "wal" {
+        // Without a log, each read would roll back a journal that has appeared meanwhile, and that was not checked.
+        drop(connection);
+        return open(file, Mode::Shared, options);
+    }
     Ok(connection)
 }
 

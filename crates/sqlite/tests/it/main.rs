@@ -12,6 +12,7 @@ mod lease;
 mod opening;
 mod power;
 mod records;
+mod sidecars;
 mod size;
 mod store;
 mod support;
