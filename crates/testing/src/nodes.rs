@@ -19,6 +19,7 @@ mod setup;
 mod text;
 mod transition;
 
+pub(crate) use self::text::line;
 pub use self::{
     chain::{Chain, ChainTest, chain},
     cx::{Called, CxTest, cx},

@@ -2,6 +2,8 @@
 //!
 //! Start at [`transcript`].
 
+mod line;
+
 use std::fmt::{self, Write as _};
 
 use serde::{
@@ -14,8 +16,9 @@ use superstep_graph::{
     checkpoint::{CheckpointError, TaskRecord},
     node::NodeName,
     state::StoredUpdate,
-    stream::MessageKind,
 };
+
+use self::line::Line;
 
 /// Formats events, one per line, in order.
 ///
@@ -30,7 +33,12 @@ use superstep_graph::{
 /// 2 = {"question":"2+3?",…}           the state after a superstep
 /// 2 answer begins, 2 answer ends      attempts; from the second on with their number, failures with their reason
 /// 2 stored (loop), next answer        a checkpoint
+/// 2 debug task {"attempt":1,…}        the payload of a debug event, without times and the numbers of checkpoints
+/// sub:0 │ 1 look → {"n":5}            an event of the subgraph that the task in slot 0, of node `sub`, called
+/// sub:0/inner:1:k │ 1 = {"n":5}       of one below it, called under the key `k`
 /// ```
+///
+/// The values of subgraphs and debug events are sorted by name, others have the order of the state's fields.
 ///
 /// # Example
 /// ```
@@ -58,41 +66,13 @@ use superstep_graph::{
 /// ```
 ///
 /// # Panics
-/// If a value of the state has no JSON form (with a checkpointer such a run fails anyway), or if an event is
-/// of [`StreamMode::Debug`](superstep_graph::StreamMode::Debug) or of a subgraph.
+/// If a value of the state has no JSON form; with a checkpointer such a run fails anyway.
 pub fn transcript<'a, S: State>(events: impl IntoIterator<Item = &'a Event<S>>) -> String {
     let mut out = String::new();
     for event in events {
-        line(&mut out, event).expect("a string takes any text");
+        writeln!(out, "{}", Line::of(event)).expect("a string takes any text");
     }
     out
-}
-
-fn line<S: State>(out: &mut String, event: &Event<S>) -> fmt::Result {
-    match event {
-        Event::Values { step, state, .. } => writeln!(out, "{step} = {}", values(state)),
-        Event::Update { step, node, update, .. } => writeln!(out, "{step} {node} → {}", json(update)),
-        Event::Custom { node, name, data } => writeln!(out, "  {node} · {name} {data}"),
-        Event::Message { node, id, kind: MessageKind::Discarded, .. } => {
-            writeln!(out, "  {node} · message {id} is void")
-        }
-        Event::Message { node, id, data, .. } => writeln!(out, "  {node} · message {id} {data}"),
-        Event::TaskStart { step, node, attempt } => writeln!(out, "{step} {node} begins{}", again(*attempt)),
-        Event::TaskEnd { step, node, attempt, error: None } => {
-            writeln!(out, "{step} {node} ends{}", again(*attempt))
-        }
-        Event::TaskEnd { step, node, attempt, error: Some(error) } => {
-            writeln!(out, "{step} {node} fails{}: {error}", again(*attempt))
-        }
-        Event::Checkpoint(meta) => {
-            let (source, step) = (meta.source.as_str(), meta.control.step);
-            writeln!(out, "{step} stored ({source}), next {}", names(&meta.control.next))
-        }
-        Event::Discarded { nodes } => writeln!(out, "discarded {}", names(nodes)),
-        Event::Interrupt(asked) => writeln!(out, "{} asks {} {}", asked.node, asked.key, asked.question),
-        Event::Lagged { skipped } => writeln!(out, "{skipped} events are lost"),
-        _ => panic!("an event that transcripts do not know; they have to be taught its line"),
-    }
 }
 
 /// Formats a stored thread as [`transcript`] formats the updates, checkpoints and questions of its runs: all checkpoints in the
@@ -211,10 +191,6 @@ impl<'de> Deserialize<'de> for Entries {
 
         deserializer.deserialize_map(Object)
     }
-}
-
-fn again(attempt: u32) -> String {
-    if attempt == 1 { String::new() } else { format!(" (attempt {attempt})") }
 }
 
 fn names(nodes: &[NodeName]) -> String {

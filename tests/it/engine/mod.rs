@@ -53,6 +53,7 @@ mod texts;
 mod thread_handle;
 mod threads;
 mod timeouts;
+mod transcripts;
 mod typed_values;
 mod unfinished;
 mod updates;

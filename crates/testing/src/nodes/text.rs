@@ -26,7 +26,7 @@ fn sorted(value: &Value) -> Value {
 }
 
 /// Returns a value in one line.
-pub(super) fn line(value: &Value) -> String {
+pub(crate) fn line(value: &Value) -> String {
     sorted(value).to_string()
 }
 
