@@ -10,7 +10,10 @@ use std::{
 
 use superstep_testing::script::Answer;
 
-use crate::support::{Place, Ran, ended, received, serve};
+use crate::{
+    listed::{assert_all_tried, commands},
+    support::{Place, Ran, ended, received, serve},
+};
 
 const UNKNOWN: &str = "thread `t` does not exist in `";
 const READ_ONLY: &str = "it is read-only; make the file and its folder writable, or use another file";
@@ -144,30 +147,9 @@ fn uncommitted(db: &Path) {
 
 #[tokio::test]
 async fn every_command_with_a_database_is_tried() {
-    let place = Place::new();
-    let help = async |command: &[&str]| place.run(&[command, &["--help"]].concat()).await.ok().stdout;
-    let listed = |help: &str| {
-        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-        let names = lines.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
-        let names = names.filter_map(|line| line.split_whitespace().next());
-        names.filter(|name| *name != "help").map(str::to_owned).collect::<Vec<_>>()
-    };
-    let (mut with_database, mut pending) = (BTreeSet::new(), vec![Vec::<String>::new()]);
-    while let Some(command) = pending.pop() {
-        let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        let help = help(&words).await;
-        if help.contains("--db <FILE|URL>") {
-            with_database.insert(command.join(" "));
-        }
-        pending.extend(listed(&help).into_iter().map(|name| [command.clone(), vec![name]].concat()));
-    }
-    assert!(with_database.len() > 15, "{with_database:?}");
-    for command in with_database {
-        let is_tried = CASES
-            .iter()
-            .any(|Case(words, ..)| format!("{} ", words.join(" ")).starts_with(&format!("{command} ")));
-        assert!(is_tried, "no case has `superstep {command}`");
-    }
+    let commands = commands(&Place::new()).await;
+    let with_database = commands.iter().filter(|command| command.has_database());
+    assert_all_tried(with_database, CASES.iter().map(|Case(words, ..)| words), &[]);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use tokio::process::Command;
 
 use crate::{
     jobs::database,
+    listed::{assert_all_tried, commands, own_commands},
     postgres::{assert_secret, server},
     support::{Place, Ran, Running, ended, received, serve},
 };
@@ -208,6 +209,22 @@ async fn lives_encrypted(place: &Place, url: Option<&str>) {
 #[tokio::test]
 async fn a_database_is_encrypted_rekeyed_and_useless_without_its_key() {
     let place = Place::new();
+    let commands = commands(&place).await;
+    let with_database = commands.iter().filter(|command| command.has_database());
+    // These take any thread, have tests of their own, or read no thread.
+    let others = [
+        "db migrate",
+        "db rekey",
+        "db stats",
+        "db vacuum",
+        "delete",
+        "dream",
+        "jobs",
+        "memory",
+        "threads",
+        "worker",
+    ];
+    assert_all_tried(with_database, COMMANDS, &others);
     lives_encrypted(&place, None).await;
     assert_absent(&place.beside(""), &[PROMPT, RESULT], "notes.txt");
 }
@@ -540,13 +557,37 @@ async fn a_program_of_ones_own_encrypts_its_threads() {
     assert_absent(&place.work(), &[PROMPT], "no file");
     let made = user.own(&["db", "key"]).await.ok();
     assert_eq!(made.stdout.trim().len(), 44, "{made:?}");
-    for args in [
+    let tried = [
         &["state", "o"][..],
+        &["history", "o"],
+        &["diff", "o@1", "@2"],
+        &["watch", "o"],
+        &["draw", "--thread", "o"],
+        &["replay", "o"],
+        &["run", "orders", "--thread", "o"],
         &["answer", "o", "approve", "true"],
         &["resume", "o"],
         &["export", "o"],
         &["fork", "o", "--at", "1"],
-    ] {
+        &["edit", "o", "--update", "{}"],
+        &["db", "prune", "--leaves", "--yes"],
+    ];
+    let commands = own_commands(&place).await;
+    let with_database = commands.iter().filter(|command| command.has_database());
+    // The test of the agent's program tries these; both have them from the same functions.
+    let others = [
+        "db check",
+        "db migrate",
+        "db rekey",
+        "db stats",
+        "db vacuum",
+        "import",
+        "jobs",
+        "threads",
+        "worker",
+    ];
+    assert_all_tried(with_database, tried, &others);
+    for args in tried {
         assert_refused(&user.with_keys(&two, "").own(args).await, 4, "SS316: thread `o`");
     }
     let rekeyed = user.with_keys(&two, &one).own(&["db", "rekey"]).await.ok();

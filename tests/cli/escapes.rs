@@ -5,7 +5,10 @@ use std::sync::Arc;
 use superstep::{agent::AgentState, llm::is_printable, prelude::*, sqlite::SqliteCheckpointer};
 use superstep_testing::script::{call, txt};
 
-use crate::support::{Place, Ran, serve};
+use crate::{
+    listed::{assert_all_tried, commands},
+    support::{Place, Ran, serve},
+};
 
 /// Moves the cursor, changes the direction, separates lines, and hides text, each in another way.
 const HOSTILE: &str =
@@ -46,7 +49,7 @@ async fn names_and_texts_of_a_database_are_escaped() {
     let lines = format!("{HOSTILE}\nt-fake  7  now  finished");
     stored(&place, &lines, NAME).await;
     stored(&place, "t", NAME).await;
-    for args in [
+    let tried = [
         &["threads"][..],
         &["threads", "--json"],
         &["state", "t"],
@@ -59,8 +62,21 @@ async fn names_and_texts_of_a_database_are_escaped() {
         &["replay", "t"],
         &["resume", "t"],
         &["run", "x", "--thread", "t", "--model", "offline"],
-        &["delete", "t", "--yes"],
-    ] {
+        &["steer", "t", "x"],
+        &["revert", "t", "--to", "1"],
+        &["db", "check"],
+        &["db", "stats"],
+        &["db", "stats", "--json"],
+        &["db", "migrate"],
+        &["db", "prune", "--leaves", "--yes"],
+        &["db", "vacuum"],
+        &["db", "rekey"],
+        &["copy", "t", "u"],
+        &["adopt", "u"],
+        &["prune", "u", "--leaves", "--yes"],
+        &["delete", "t", "u", "--yes"],
+    ];
+    for args in tried {
         let ran = place.run(args).await;
         assert!(ran.code.is_some_and(|code| code != 70), "{ran:?}");
         shows_nothing_hidden(&ran);
@@ -69,6 +85,10 @@ async fn names_and_texts_of_a_database_are_escaped() {
     assert!(!listed.lines().any(|line| line.starts_with("t-fake")), "{listed}");
     let named = place.run(&["run", "x", "--thread", HOSTILE]).await;
     assert_eq!(named.code, Some(2), "{named:?}");
+    let commands = commands(&place).await;
+    let with_database = commands.iter().filter(|command| command.has_database());
+    // A text is escaped on a terminal only; the others show nothing of this database.
+    assert_all_tried(with_database, tried, &["dream", "export", "import", "jobs", "memory", "worker"]);
 }
 
 #[tokio::test]

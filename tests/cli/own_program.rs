@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use superstep::prelude::*;
 use tokio::sync::Notify;
 
-use crate::support::{Place, Ran, Running, ended_with_stdin};
+use crate::{
+    listed::{assert_table, own_commands},
+    support::{Place, Ran, Running, ended_with_stdin},
+};
 
 const LARGE: &str = r#"{"items": [{"name": "tea", "euros": 100}, {"name": "mug", "euros": 20}]}"#;
 const SMALL: &str = r#"{"items": [{"name": "tea", "euros": 3}]}"#;
@@ -43,6 +46,14 @@ async fn without_a_command_it_prints_its_help() {
         "{help}"
     );
     assert!(place.own(&["completions", "bash"]).await.ok().stdout.contains("own_program"));
+}
+
+#[tokio::test]
+async fn the_guide_has_every_command() {
+    let page = include_str!("../../docs/own-program.md");
+    let (_, table) = page.split_once("| command | effect |").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    assert_table(table, "", &own_commands(&Place::new()).await);
 }
 
 #[tokio::test]

@@ -4,13 +4,47 @@ use std::sync::Arc;
 
 use superstep::{llm::is_printable, prelude::*};
 
-use crate::support::Place;
+use crate::{
+    listed::{assert_all_tried, own_commands},
+    support::Place,
+};
 
 const LARGE: &str = r#"{"items": [{"name": "tea", "euros": 100}]}"#;
 
 #[derive(State, Clone, Debug, Default)]
 struct Other {
     text: String,
+}
+
+/// The commands that read no thread which the command line names, and those that need a PostgreSQL database.
+const WITHOUT_THREAD: [&str; 11] = [
+    "db check",
+    "db migrate",
+    "db prune",
+    "db rekey",
+    "db stats",
+    "db vacuum",
+    "import",
+    "jobs",
+    "run",
+    "threads",
+    "worker",
+];
+
+/// Asserts that these commands are all that open a database, but those that read no thread.
+async fn assert_all_of_a_thread(place: &Place, tried: &[&[&'static str]]) {
+    let commands = own_commands(place).await;
+    assert_all_tried(commands.iter().filter(|command| command.has_database()), tried, &WITHOUT_THREAD);
+}
+
+/// Asserts that these commands are all with the flag `--trust`, but those that need a PostgreSQL database.
+async fn assert_all_with_trust(place: &Place, tried: &[&[&'static str]]) {
+    let commands = own_commands(place).await;
+    assert_all_tried(
+        commands.iter().filter(|command| command.flags().any(|flag| flag == "--trust")),
+        tried,
+        &["jobs", "worker"],
+    );
 }
 
 /// Stores a thread of a graph with this name.
@@ -61,7 +95,7 @@ async fn unknown_names_are_refused_with_the_one_that_was_meant() {
         let db = place.work().canonicalize().unwrap().join(".superstep/threads.db");
         format!("thread `{thread}` does not exist in `{}`; see `own_program threads`", db.display())
     };
-    for args in [
+    let tried = [
         &["resume", "t"][..],
         &["answer", "t", "k", "1"],
         &["state", "t"],
@@ -72,7 +106,10 @@ async fn unknown_names_are_refused_with_the_one_that_was_meant() {
         &["draw", "--thread", "t"],
         &["replay", "t"],
         &["watch", "t"],
-    ] {
+        &["export", "t"],
+    ];
+    assert_all_of_a_thread(&place, &tried).await;
+    for args in tried {
         place.own(args).await.refused(5, &unknown("t"));
     }
     assert!(!place.database().exists(), "looking makes nothing");
@@ -139,7 +176,7 @@ async fn a_thread_of_another_graph_is_refused_and_its_texts_are_escaped() {
     stored(&place, HOSTILE, "other", "x").await;
     let named = place.own(&["run", "orders", "--thread", "d"]).await;
     assert!(named.code == Some(5) && named.stderr.contains("SS176"), "{named:?}");
-    for args in [
+    let tried = [
         &["state", "other"][..],
         &["history", "other"],
         &["resume", "other"],
@@ -150,7 +187,10 @@ async fn a_thread_of_another_graph_is_refused_and_its_texts_are_escaped() {
         &["draw", "--thread", "other"],
         &["replay", "other"],
         &["watch", "other"],
-    ] {
+        &["export", "other"],
+    ];
+    assert_all_of_a_thread(&place, &tried).await;
+    for args in tried {
         let ran = place.own(args).await;
         assert!(ran.code == Some(5) && ran.stderr.contains("belongs to graph"), "{args:?}: {ran:?}");
         assert!(ran.stderr.contains("and this program has `orders`, `digest`"), "{ran:?}");
@@ -207,12 +247,14 @@ async fn threads_of_a_foreign_database_run_only_if_it_is_trusted() {
          inspect it with `own_program state o`, and repeat the command with `--trust` to run it",
         db.display()
     );
-    for args in [
+    let tried = [
         &["run", "orders", "--thread", "o", "--discard"][..],
         &["resume", "o"],
         &["answer", "o", "approve", "true"],
         &["replay", "o"],
-    ] {
+    ];
+    assert_all_with_trust(&place, &tried).await;
+    for args in tried {
         crate::support::ended(&mut stranger(args)).await.refused(2, &refused);
     }
     crate::support::ended(&mut stranger(&["state", "o"])).await.ok();
@@ -235,12 +277,14 @@ async fn an_imported_thread_and_its_copies_run_only_if_they_are_trusted() {
             "thread `{thread}` was imported from a file, so it may come from someone else; inspect it with \
              `own_program state {thread}`, and repeat the command with `--trust` to run it"
         );
-        for args in [
+        let tried = [
             &["run", "orders", "--thread", thread, "--discard"][..],
             &["resume", thread],
             &["answer", thread, "approve", "true"],
             &["replay", thread],
-        ] {
+        ];
+        assert_all_with_trust(&place, &tried).await;
+        for args in tried {
             // A fork of the input has no question yet.
             if (thread, args[0]) != ("fork", "answer") {
                 place.own(args).await.refused(2, &refused);

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use serde_json::json;
 use superstep::{CompiledGraph, END, Log, START, State, StateGraph, sqlite::SqliteCheckpointer};
 
-use crate::support::Place;
+use crate::{
+    listed::{assert_all_tried, commands},
+    support::Place,
+};
 
 #[derive(State, Clone, Debug, Default)]
 struct Order {
@@ -33,7 +36,7 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
     let (place, graph) = with_an_order().await;
     let before = graph.thread("order").history().checkpoints().await.unwrap();
     let refused = "SS176: thread `order` belongs to graph `orders`, version `3`, and this is graph `react`";
-    for args in [
+    let tried = [
         &["run", "what now", "--thread", "order"][..],
         &["run", "what now", "--thread", "order", "--discard"],
         &["run", "what now", "--thread", "order", "--from", "1"],
@@ -47,7 +50,9 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
         &["draw", "--thread", "order"],
         &["replay", "order"],
         &["prune", "order", "--yes", "--keep-last", "1"],
-    ] {
+        &["revert", "order", "--to", "1", "--force"],
+    ];
+    for args in tried {
         let ran = place.run(args).await;
         assert_eq!(ran.code, Some(5), "{args:?}: {ran:?}");
         assert!(ran.stderr.contains(refused), "{args:?}: {ran:?}");
@@ -59,9 +64,15 @@ async fn a_thread_of_another_graph_is_refused_by_every_command_and_stays_as_it_i
     let lines = place.run(&["threads", "--json"]).await.ok().lines();
     assert_eq!(lines[0]["graph"], json!({"name": "orders", "version": "3"}));
     assert_eq!((&lines[1]["thread"], &lines[1]["graph"]), (&json!("mine"), &json!({"name": "react"})));
-    // Commands that need no graph work with any.
+    // Commands that need no graph work with any, and those of a whole database as well.
     place.run(&["copy", "order", "more"]).await.ok();
     place.run(&["delete", "more", "--yes"]).await.ok();
+    let without_graph = ["copy", "delete", "export", "import", "memory", "threads"];
+    let whole = ["db check", "db migrate", "db prune", "db rekey", "db stats", "db vacuum", "dream"];
+    let elsewhere = ["adopt", "jobs", "worker"];
+    let commands = commands(&place).await;
+    let with_database = commands.iter().filter(|command| command.has_database());
+    assert_all_tried(with_database, tried, &[&without_graph[..], &whole, &elsewhere].concat());
 }
 
 #[tokio::test]

@@ -4,7 +4,12 @@
 #[allow(dead_code, reason = "the tests of the crate use more of it")]
 pub(crate) mod server;
 
-use crate::support::{Place, Ran, ended};
+use std::sync::Mutex;
+
+use crate::{
+    listed::{assert_all_tried, commands},
+    support::{Place, Ran, ended},
+};
 
 /// The password in the URL.
 const SECRET: &str = "s3cret";
@@ -25,8 +30,9 @@ fn assert_unknown(ran: &Ran, error: &str) {
 #[tokio::test]
 async fn a_url_is_a_database_of_every_command_and_in_no_output() {
     let Some(server) = server::shared() else { return };
-    let (place, url) = (Place::new(), server.url());
-    let run = async |args: &[&str]| {
+    let (place, url, tried) = (Place::new(), server.url(), Mutex::new(Vec::new()));
+    let run = async |args: &[&'static str]| {
+        tried.lock().unwrap().push(args.to_vec());
         let mut command = place.command(args);
         let ran = ended(command.env("SUPERSTEP_DB", &url)).await;
         assert_secret(&ran);
@@ -40,9 +46,16 @@ async fn a_url_is_a_database_of_every_command_and_in_no_output() {
     run(&["run", "-q", "2 + 2", "--no-memory", "--thread", "t"]).await.ok();
     let threads = run(&["threads", "--json"]).await.ok().lines();
     assert_eq!((threads.len(), &threads[0]["thread"]), (1, &"t".into()));
-    for command in
-        [&["state", "t"][..], &["history", "t"], &["replay", "t", "--strict"], &["diff", "t@1", "@2"]]
-    {
+    for command in [
+        &["state", "t"][..],
+        &["history", "t"],
+        &["replay", "t", "--strict"],
+        &["diff", "t@1", "@2"],
+        &["draw", "--thread", "t"],
+        &["watch", "t"],
+        &["adopt", "t"],
+        &["resume", "t", "--model", "offline"],
+    ] {
         run(command).await.ok();
     }
 
@@ -70,6 +83,11 @@ async fn a_url_is_a_database_of_every_command_and_in_no_output() {
         "{stats}"
     );
     run(&["state", "t"]).await.ok();
+    let commands = commands(&place).await;
+    let with_database = commands.iter().filter(|command| command.has_database());
+    // Other tests try these with a server; a memory and the files of a folder are not in this database.
+    let elsewhere = ["db rekey", "dream", "jobs", "memory", "revert", "steer", "worker"];
+    assert_all_tried(with_database, tried.into_inner().unwrap(), &elsewhere);
 
     // A flag is the same, and suggested commands name the database without it.
     let flag = place.run(&["state", "x", "--db", &url]).await;

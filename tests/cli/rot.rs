@@ -10,7 +10,10 @@ use superstep_testing::{
     wire::WireServer,
 };
 
-use crate::support::{Place, Ran, serve};
+use crate::{
+    listed::{assert_all_tried, commands},
+    support::{Place, Ran, serve},
+};
 
 /// Long enough to be found in the file.
 const THREAD: &str = "thread-that-rots";
@@ -29,10 +32,13 @@ const TEXTS: [(&str, &str); 6] = [
 const PAGE: usize = 4096;
 
 /// The commands on the thread, which has a waiting call, and whether they change data.
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 13] = [
     &["threads", "--json"],
     &["state", THREAD, "--json"],
     &["history", THREAD, "--json"],
+    &["diff", "thread-that-rots@1", "@4"],
+    &["watch", THREAD],
+    &["export", THREAD],
     &["draw", "--thread", THREAD],
     &["replay", THREAD],
     &["resume", THREAD],
@@ -121,6 +127,13 @@ async fn a_flipped_bit_is_named_by_every_command_or_changes_nothing() {
         whole.push((ran.code, ran.stdout));
         restore(&db, &stored);
     }
+    // The others read no more of a row, or nothing of a thread but its name.
+    let others = ["adopt", "delete", "dream", "import", "jobs", "memory", "run", "steer", "worker"];
+    let on_all = ["db check", "db migrate", "db prune", "db rekey", "db stats", "db vacuum"];
+    let commands = commands(&place).await;
+    let with_database = commands.iter().filter(|command| command.has_database());
+    assert_all_tried(with_database, COMMANDS, &[&others[..], &on_all].concat());
+
     let (mut chance, mut named) = (StdRng::seed_from_u64(7), 0);
     for nth in 0..tries {
         for (command, whole) in COMMANDS.into_iter().zip(&whole) {

@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use crate::support::Place;
+use crate::{
+    listed::{assert_table, commands},
+    support::Place,
+};
 
 #[tokio::test]
 async fn threads_are_listed_newest_first() {
@@ -284,16 +287,12 @@ async fn the_guide_names_every_command_flag_and_exit_code() {
     for code in codes {
         assert!(guide.contains(&format!("| {code} |")), "exit code {code}");
     }
-    let listed = help.split_once("Commands:").unwrap().1.split_once("Options:").unwrap().0;
-    let commands = listed.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    let commands: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(commands.contains(&"prune") && commands.len() > 10, "{commands:?}");
-    for command in commands.into_iter().filter(|command| *command != "help") {
-        assert!(guide.contains(&format!("superstep {command}")), "{command}");
-        let help = place.run(&[command, "--help"]).await.ok().stdout;
-        let words = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-        for flag in words.filter(|word| word.starts_with("--") && word.len() > 2) {
-            assert!(guide.contains(&format!("`{flag}")), "{flag} of {command}");
+    let commands = commands(&place).await;
+    let (_, table) = guide.split_once("| command | effect |").unwrap();
+    assert_table(table.split_once("\n\n").unwrap().0, "superstep ", &commands);
+    for command in commands {
+        for flag in command.flags() {
+            assert!(guide.contains(&format!("`{flag}")), "{flag} of {}", command.name);
         }
     }
 }
