@@ -1,7 +1,7 @@
-//! Jobs that are put back, in the order of their key.
+//! Jobs that return to the queue, in the order of their key.
 //!
-//! The recovery of the crate `graphile_worker` makes a job due now, which puts it behind later jobs of its key. So jobs are put back here with
-//! the time that they had.
+//! The recovery of the crate `graphile_worker` makes a job due now, which puts it behind later jobs of its key. So jobs return here with the
+//! time that they had.
 //!
 //! Start at [`Queue::give_back`].
 

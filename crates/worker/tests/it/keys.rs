@@ -1,4 +1,4 @@
-//! The order of the jobs of one key, whatever happens to the first of them.
+//! The order of the jobs of one key if the first of them waits, or loses its worker.
 
 use std::time::Duration;
 
