@@ -108,8 +108,10 @@ fn write(id: &str, name: &str) -> (String, String, String) {
 #[tokio::test]
 async fn a_person_at_the_terminal_decides_each_call() {
     let place = Place::new();
-    let [one, two, three] = [write("c1", "one"), write("c2", "two"), write("c3", "three")];
-    let round = [&one, &two].map(|(id, tool, args)| (id.as_str(), tool.as_str(), args.as_str()));
+    let [one, two, three, four] =
+        [write("c1", "one"), write("c2", "two"), write("c3", "three"), write("c4", "four")];
+    // After `always`, the other call of the round needs no decision either.
+    let round = [&one, &two, &four].map(|(id, tool, args)| (id.as_str(), tool.as_str(), args.as_str()));
     let server = serve([calls(round), call("c3", "write_file", &three.2), txt("done")]).await;
     let url = server.base_url();
     let mut terminal =
@@ -124,7 +126,7 @@ async fn a_person_at_the_terminal_decides_each_call() {
     terminal.types("always");
     let ran = terminal.ends().await.ok();
     assert_eq!(ran.stdout, "done\n");
-    assert_eq!(["one", "two", "three"].map(|name| made(&place, name)), [false, true, true]);
+    assert_eq!(["one", "two", "three", "four"].map(|name| made(&place, name)), [false, true, true, true]);
     let requests = server.requests();
     let denied =
         requests[1]["messages"].as_array().unwrap().iter().find(|message| message["tool_call_id"] == "c1");

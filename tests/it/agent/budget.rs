@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use superstep::agent::{
     Agent, AgentError, AgentOutcome, Approval, ReactConfig,
-    config::{Budget, Cost, ToolMode},
+    config::{Budget, Cost, PermissionRule, Permit, ToolMode},
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, http, txt},
@@ -180,4 +180,16 @@ fn money_needs_prices() {
     let budget = Budget { cost: Some(cost), reserve_final: false, ..Budget::default() };
     let ran = with(budget, [echo("c1", "1", (60, 20))]).play();
     assert_eq!((ran.state().stop_reason.as_str(), ran.kit.n("echo")), ("budget_cost", 0));
+}
+
+#[test]
+fn calls_that_a_rule_forbids_take_nothing_of_the_budget() {
+    let budget = Budget { tool_calls: Some(1), reserve_final: true, ..Budget::default() };
+    let args = r#"{"x":"1"}"#;
+    let round = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "echo", args), ("c3", "echo", args)]);
+    let scenario = with(budget, [round, txt("one will do")]).tools(&["echo", "send"]);
+    let forbidden = [PermissionRule::new("send", Permit::Deny)];
+    let ran = scenario.config(|config| ReactConfig { permissions: forbidden.to_vec(), ..config }).play();
+    assert_eq!((ran.kit.n("echo"), ran.result("c2"), ran.result("c3")), (1, "r:1", NOT_EXECUTED));
+    assert_eq!(ran.result("c1"), "Error: Permission denied: a rule forbids it");
 }

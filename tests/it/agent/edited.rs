@@ -6,7 +6,7 @@ use std::future::ready;
 use serde_json::{Value, json};
 use superstep::agent::{
     AgentOutcome, Approval, ReactConfig, Reply,
-    config::{PermissionRule, Permit, ToolMode},
+    config::{ApprovalConfig, PermissionRule, Permit, ToolMode},
     hooks::{Acting, Hooks},
 };
 use superstep_testing::script::{Answer, call, calls, txt};
@@ -175,4 +175,14 @@ fn an_edit_by_an_approver_is_checked_against_the_rules() {
         (ran.kit.n("echo"), ran.result("c1")),
         (0, &*format!("Error: Permission denied: {FORBIDDEN}"))
     );
+}
+
+#[test]
+fn the_event_of_a_call_that_was_edited_before_has_its_own_arguments() {
+    let hold = ApprovalConfig { hold_batch: true, ..ApprovalConfig::default() };
+    let scenario = Scenario { decide: Some(|_| Some(edit("alice"))), ..asking() };
+    let script = superstep_testing::script::Script::new([echo(), txt("ok")]);
+    let scenario = Scenario { script, ..scenario };
+    let ran = scenario.config(|config| ReactConfig { approval: hold, ..config }).play();
+    assert!(ran.events().contains(r#"tool_start{echo,{"x":"alice"},c1}"#), "{}", ran.events());
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use superstep::agent::{
-    AgentOutcome, ReactConfig,
+    AgentOutcome, Approval, ReactConfig,
     config::{Finish, FinishBy, Limit, LoopAction, LoopRule, Repeat},
 };
 use superstep_testing::script::{Answer, Script, call, calls, txt};
@@ -201,4 +201,35 @@ fn a_tool_cannot_have_the_name_of_the_finish_tool() {
     let agent = scenario.agent(std::sync::Arc::new(model), &super::kit::Kit::default());
     let error = agent.build().expect_err("two tools have one name").to_string();
     assert!(error.contains("two tools are named `echo`"), "{error}");
+}
+
+#[test]
+fn a_reply_by_call_is_accepted_in_the_call_without_tools() {
+    let echo = call("c1", "echo", r#"{"x":"1"}"#);
+    let given = calls([("c2", FINISH, r#"{"response":"It is 1."}"#), ("c3", "echo", r#"{"x":"2"}"#)]);
+    let at_limit = |script: Vec<Answer>| {
+        agentscope(script)
+            .config(|config| ReactConfig { limit: Limit { max: 1, ..config.limit.clone() }, ..config })
+            .play()
+    };
+    let ran = at_limit(vec![echo.clone(), given]);
+    assert_eq!((ran.reply(), ran.outcome()), ("It is 1.", AgentOutcome::Completed));
+    assert_eq!((ran.kit.n("echo"), ran.requests.len()), (1, 2));
+    assert_eq!(ran.requests[1].get("tools"), None);
+    let ignored: Vec<_> = ran.state().ignored_tool_calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(ignored, ["c3"]);
+    // Another call is none.
+    let ran = at_limit(vec![echo, finish("c2", "{}")]);
+    assert_ne!(ran.outcome(), AgentOutcome::Completed);
+}
+
+#[test]
+fn a_reply_beside_a_denied_call_is_kept() {
+    let round = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", FINISH, r#"{"response":"Not sent."}"#)]);
+    let scenario = agentscope([round]).tools(&["send"]).config(|mut config| {
+        config.approval.stop_on_deny = true;
+        config
+    });
+    let ran = Scenario { decide: Some(|_| Some(Approval::Deny("no mail".into()))), ..scenario }.play();
+    assert_eq!((ran.reply(), ran.outcome()), ("Not sent.", AgentOutcome::Denied));
 }

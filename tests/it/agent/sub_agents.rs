@@ -294,8 +294,9 @@ async fn a_failure_of_a_sub_agent_is_a_result_for_the_callers_model() {
         at: superstep::agent::config::AtLimit::Fail,
         ..preset().limit
     };
-    let failing = agent(&digger, &kit, &["echo"]).config(ReactConfig { limit, ..preset() });
-    let agent = agent(&boss, &kit, &[]).sub_agent(sub("digger", failing)).build().unwrap();
+    let failing = || agent(&digger, &kit, &["echo"]).config(ReactConfig { limit: limit.clone(), ..preset() });
+    let caller = || agent(&boss, &kit, &[]).sub_agent(sub("digger", failing()));
+    let agent = caller().build().unwrap();
     let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
     let results: Vec<_> = state.tool_result_history.iter().map(String::as_str).collect();
     assert!(
@@ -305,6 +306,11 @@ async fn a_failure_of_a_sub_agent_is_a_result_for_the_callers_model() {
     );
     assert!(results[1].starts_with("Error: invalid args for 'digger': "), "{}", results[1]);
     assert_eq!((state.outcome, digger.asked()), (Some(AgentOutcome::Completed), 0));
+    // It is a failure of a tool.
+    let config = ReactConfig { tool_errors: superstep::agent::config::ToolErrors::Fail, ..preset() };
+    let agent = caller().config(config).build().unwrap();
+    let state = agent.without_thread().run(agent.input("go")).await.unwrap().state;
+    assert_eq!(state.outcome, Some(AgentOutcome::ToolFailed));
 }
 
 const IN_DOUBT: &str = "Error: the outcome of this call is unknown";

@@ -51,8 +51,13 @@ pub(super) fn accept(
     }
     let mut update = AgentState::update().llm_calls(state.llm_calls + 1);
     if !call.tools || refuses {
-        // No tools were offered, or they were refused. Calls in the response must not lead to the tools.
-        update = update.ignored_tool_calls(std::mem::take(&mut message.tool_calls));
+        // No tools were offered, or they were refused. Calls in the response must not lead to the tools, except
+        // the one that gives the reply.
+        let (replies, others) = std::mem::take(&mut message.tool_calls)
+            .into_iter()
+            .partition::<Vec<_>, _>(|call| !refuses && gives_reply(config, state, call));
+        message.tool_calls = replies;
+        update = update.ignored_tool_calls(others);
     }
     let has_calls = !message.tool_calls.is_empty();
     // Repeating the same text is no progress, whatever the model thought before it.
@@ -110,7 +115,13 @@ pub(super) fn accept(
     if !continuing && !has_calls && withheld.is_none() {
         match Finishing::of(config, state).meaning(&message.content, call.tools) {
             TextMeaning::Reply(None) => {}
-            TextMeaning::Reply(output) => update = update.output(output),
+            TextMeaning::Reply(output) => {
+                update = update.output(output);
+                if !state.output_problem.is_empty() {
+                    // That of an earlier attempt.
+                    update = update.output_problem("");
+                }
+            }
             TextMeaning::Call(arguments) => {
                 message.tool_calls = vec![ToolCall::new(cx.id("finish"), &config.finish.tool, arguments)];
                 // The call is complete, whatever its text is.
@@ -131,6 +142,11 @@ pub(super) fn accept(
     }
     let is_reply = message.tool_calls.is_empty() && !answer.again && !ends && !stopped;
     Accepted { message: Some(message.into()), repeats, reminder, answer, is_reply, update }
+}
+
+/// Returns whether a call gives a valid reply.
+fn gives_reply(config: &ReactConfig, state: &AgentState, call: &ToolCall) -> bool {
+    matches!(Finishing::of(config, state).called(&call.name, &call.arguments), Some(Ok(_)))
 }
 
 /// Joins the message with its earlier parts.

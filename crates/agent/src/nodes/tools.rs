@@ -157,11 +157,14 @@ async fn ended(
     if let Some(failure) = run.cx.noted("hook_error", run.failed.get().cloned()) {
         return Ok(update.stop(true).stop_reason(AgentOutcome::HookFailed).hook_error(failure));
     }
-    if config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied) {
-        return Ok(update.stop(true).stop_reason(AgentOutcome::Denied));
-    }
-    if config.tool_errors == ToolErrors::Fail && answers.iter().any(|answer| answer.done.failed) {
-        return Ok(update.stop(true).stop_reason(AgentOutcome::ToolFailed));
+    let finishes: Vec<_> = answers.iter().map(|answer| answer.done.finish.clone()).collect();
+    let denied = config.approval.stop_on_deny && answers.iter().any(|answer| answer.done.denied);
+    let failed = config.tool_errors == ToolErrors::Fail && answers.iter().any(|answer| answer.done.failed);
+    if denied || failed {
+        // A reply that was given beside it is kept.
+        let update = settle(&config.finish, &run.state, &finishes, update);
+        let outcome = if denied { AgentOutcome::Denied } else { AgentOutcome::ToolFailed };
+        return Ok(update.stop(true).stop_reason(outcome));
     }
     let answers_the_user = |answer: &Answer| answer.done.executed && answer.done.returned && answer.is_final;
     let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
@@ -170,7 +173,6 @@ async fn ended(
         (false, true) => update.stop(true),
         (false, false) => update,
     };
-    let finishes: Vec<_> = answers.iter().map(|answer| answer.done.finish.clone()).collect();
     let is_reply = finishes.iter().any(|finish| matches!(finish, Some(Ok(_))));
     let cancelled = run.cx.noted("cancelled.end", run.cx.cancel().is_cancelled());
     if cancelled || (is_reply && is_waiting(run.state.steered, &run.cx).await?) {

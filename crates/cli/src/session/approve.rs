@@ -49,8 +49,10 @@ impl Approve {
     /// Decides on calls; `None` if they are not decided now.
     pub(crate) async fn decide(self, waiting: &[Waiting], cancel: &CancellationToken) -> Option<Answers> {
         let mut answers = Answers::new();
+        let mut granted = Vec::new();
         for call in waiting {
             let approval = match self {
+                _ if call.is_of(&granted) => Approval::Approve,
                 Self::Later => return None,
                 Self::Ask => {
                     let call = call.clone();
@@ -64,6 +66,9 @@ impl Approve {
                     }
                 }
             };
+            if approval == Approval::Always {
+                granted.push(call.request.tool.as_str());
+            }
             answers = answers.answer(&call.interrupt, approval);
         }
         Some(answers)

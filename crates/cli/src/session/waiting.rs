@@ -44,6 +44,11 @@ impl Waiting {
         interrupts.into_iter().map(waiting).collect()
     }
 
+    /// Returns whether it is a call of one of these tools, and not a form.
+    pub(super) fn is_of(&self, tools: &[&str]) -> bool {
+        self.request.form.is_none() && tools.contains(&self.request.tool.as_str())
+    }
+
     pub(super) fn is_named(&self, name: &str) -> bool {
         [&self.id, &self.request.call_id, &self.interrupt].into_iter().any(|id| id == name)
     }

@@ -130,7 +130,7 @@ impl Executor {
         }
         emit(&self.cx, || AgentEvent::ToolStart {
             tool: name.clone(),
-            args: pending.args(),
+            args: pending.final_args(),
             id: call_id.clone(),
         });
         let done = match finish {

@@ -6,7 +6,7 @@ use superstep_llm::{ToolCall, ToolCallError};
 
 use crate::{
     AgentEvent, AgentState, Approval,
-    config::prompts,
+    config::{permissions::denying, prompts},
     context::finish::Finishing,
     deps::AgentDeps,
     events::emit,
@@ -67,6 +67,14 @@ impl Pending {
         }
     }
 
+    /// Returns the arguments with which it runs, if they were edited early, for display.
+    pub(super) fn final_args(&self) -> Value {
+        match &self.decision {
+            Some(Approval::Edit(args)) => args.clone(),
+            _ => self.args(),
+        }
+    }
+
     /// Returns the reason if the hooks deny it.
     pub(super) fn denied(&self) -> Option<&str> {
         self.acting.as_ref()?.denied.as_deref()
@@ -111,7 +119,17 @@ pub(super) fn refuse(
         let left = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(state.tools_used.len());
         // Hooks may turn an invalid call into a valid one.
         let is_usable = |call: &Pending| matches!(call.checked, Some(Ok(_))) || !deps.hooks.acting.is_empty();
-        let may_run = |call: &&mut Pending| call.refused.is_none() && !finishes(call) && is_usable(call);
+        // So may the arguments with which a rule forbids it.
+        let is_forbidden = |call: &Pending| match &call.checked {
+            Some(Ok(args)) if deps.hooks.acting.is_empty() => {
+                let tool = deps.tools.get(&call.name).map(|tool| &**tool);
+                denying(&deps.config.permissions, &call.name, tool, args).is_some()
+            }
+            _ => false,
+        };
+        let may_run = |call: &&mut Pending| {
+            call.refused.is_none() && !finishes(call) && is_usable(call) && !is_forbidden(call)
+        };
         for call in pending.iter_mut().filter(may_run).skip(left) {
             call.refused = Some((prompts::BUDGET.to_owned(), "budget"));
         }

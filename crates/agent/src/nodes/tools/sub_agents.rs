@@ -53,20 +53,20 @@ impl Executor {
             let watched = watched.clone();
             move |seen: Seen<'_, AgentState>| watched.see(&seen)
         };
-        let text = tokio::select! {
+        let (text, failed) = tokio::select! {
             biased;
             // First, because a cancelled graph would end this node as well.
-            () = self.cx.cancel().cancelled() => prompts::INTERRUPTED.to_owned(),
+            () = self.cx.cancel().cancelled() => (prompts::INTERRUPTED.to_owned(), false),
             () = watched.while_at_work(expire(limit)) => {
-                prompts::timed_out(name, limit.unwrap_or_default().as_millis())
+                (prompts::timed_out(name, limit.unwrap_or_default().as_millis()), true)
             }
-            () = watched.while_at_work(until(self.out_of_time)) => prompts::BUDGET_STOPPED.to_owned(),
+            () = watched.while_at_work(until(self.out_of_time)) => (prompts::BUDGET_STOPPED.to_owned(), false),
             ended = self.cx.call(&agent.graph, input).key(&*key).watch(watch).into_future() => match ended {
                 Ok(state) => return reply(name, state),
-                Err(error) => prompts::failed(name, &chain(error.cause())),
+                Err(error) => (prompts::failed(name, &chain(error.cause())), true),
             },
         };
-        CallResult { executed: true, ..watched.done(text) }
+        CallResult { executed: true, failed, ..watched.done(text) }
     }
 }
 
@@ -108,8 +108,12 @@ impl Watched {
 
 /// Returns the result of a turn for the caller's model, with the cost of the turn.
 fn reply(name: &str, state: AgentState) -> CallResult {
-    let failed = matches!(state.outcome, Some(AgentOutcome::LlmError | AgentOutcome::HookFailed));
+    let failed = matches!(
+        state.outcome,
+        Some(AgentOutcome::LlmError | AgentOutcome::HookFailed | AgentOutcome::ToolFailed)
+    );
     let text = if failed { prompts::failed(name, &state.final_reply) } else { state.final_reply };
     let (usage, usage_by_model) = (Some(state.usage), state.usage_by_model);
-    CallResult { executed: true, returned: !failed, usage, usage_by_model, ..CallResult::not_executed(text) }
+    let done = CallResult::not_executed(text);
+    CallResult { executed: true, returned: !failed, failed, usage, usage_by_model, ..done }
 }
