@@ -1,13 +1,18 @@
 //! N12: messages of users during a turn.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::StreamExt;
 use superstep::{
     Checkpointer, Event, MemoryCheckpointer, RunOptions, State, StreamMode,
-    agent::{Agent, AgentOutcome, AgentState, ReactConfig, SteerError, config::ToolMode},
+    agent::{
+        Agent, AgentOutcome, AgentState, ReactConfig, SteerError,
+        config::{LengthPolicy, ToolMode},
+    },
     clock::TokioClock,
+    llm::Role,
     sqlite::SqliteCheckpointer,
+    stream::MessageKind,
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, http, txt},
@@ -285,5 +290,55 @@ fn a_message_follows_the_results_of_parallel_tools() {
             "{}",
             messages(&state)
         );
+    });
+}
+
+// Case N12.
+#[test]
+fn a_message_during_a_continuation_that_repeats_the_answer_is_read_in_the_next_turn() {
+    paused(async {
+        let first = Answer::stream().text(["Once ", "upon"]).delay(100).end("length").done();
+        let again = Answer::stream().text(["up"]).delay(100).text(["on"]).end("length").done();
+        let length = LengthPolicy::Continue { max: 3, prompt: "continue".into() };
+        let config = ReactConfig { length, ..super::preset() };
+        let steered = Steered::with(config, [first, again, txt("Bon")], memory());
+        let thread = || steered.agent.thread("t").clock(TokioClock::starting_at(0));
+        let mut stream = thread().ask_stream("hi", [StreamMode::Messages, StreamMode::Custom]);
+        // The text of each message by superstep, and that of the events.
+        let (mut sent, mut told) = (BTreeMap::<String, BTreeMap<i64, String>>::new(), Vec::<String>::new());
+        while let Some(event) = stream.next().await {
+            match event {
+                Event::Message { step, id, kind, data, .. } => {
+                    let text = data["content"].as_str().unwrap_or_default();
+                    let parts = sent.entry(id).or_default();
+                    match kind {
+                        MessageKind::Chunk => parts.entry(step).or_default().push_str(text),
+                        MessageKind::Full => *parts = [(step, text.to_owned())].into(),
+                        MessageKind::Discarded => drop(parts.remove(&step)),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                Event::Custom { name: "llm_token", data, .. } => {
+                    told.last_mut().unwrap().push_str(data["token"].as_str().unwrap());
+                    if data["token"] == "up" {
+                        thread().steer("in French").await.unwrap();
+                    }
+                }
+                Event::Custom { name: "node_start", .. } => told.push(String::new()),
+                Event::Custom { name: "attempt_discarded", .. } => told.last_mut().unwrap().clear(),
+                _ => {}
+            }
+        }
+        let state = stream.outcome().await.unwrap().state;
+        assert_eq!(messages(&state), r#"u:"hi", a:"Once upon""#);
+        assert_eq!((state.outcome, state.steered), (Some(AgentOutcome::Length), 0));
+        assert_eq!((told.concat().as_str(), state.final_reply.as_str()), ("Once upon", "Once upon"));
+        let stored = state.messages.iter().filter(|message| message.role == Role::Assistant);
+        for message in stored {
+            assert_eq!(sent[&message.id].values().cloned().collect::<String>(), message.content, "{sent:?}");
+        }
+        let (state, told) = steered.turn("go on").await;
+        assert_eq!(messages(&state), r#"u:"hi", a:"Once upon", u:"go on", u:"in French", a:"Bon""#);
+        assert_eq!((told.len(), state.steered, state.outcome), (1, 1, Some(AgentOutcome::Completed)));
     });
 }

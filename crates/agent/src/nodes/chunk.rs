@@ -12,9 +12,9 @@ pub(super) fn message_id(state: &AgentState, cx: &Cx) -> String {
     begun.map_or_else(|| cx.id("message"), |begun| begun.id.clone())
 }
 
-/// Emits the final state of a streamed message with `calls` tool calls.
-pub(super) fn emit_message(cx: &Cx, id: &str, message: Option<&Message>, calls: usize) {
-    if message.is_none_or(|message| message.tool_calls.len() < calls) {
+/// Emits the final state of a streamed message with `calls` tool calls. Its pieces are void if `is_void`, or if calls were removed.
+pub(super) fn emit_message(cx: &Cx, id: &str, message: Option<&Message>, calls: usize, is_void: bool) {
+    if is_void || message.is_none_or(|message| message.tool_calls.len() < calls) {
         cx.discard_message(id);
     }
     if let Some(message) = message {

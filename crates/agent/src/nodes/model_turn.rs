@@ -248,7 +248,7 @@ impl PlannedCall<'_> {
             emit(cx, || AgentEvent::BudgetWarning { budget, percent });
         }
         let mut accepted = accept_response::accept(&deps.config, &state, response, &self.call, &spent, cx);
-        emit_message(cx, &message, accepted.message.as_ref(), calls);
+        emit_message(cx, &message, accepted.message.as_ref(), calls, accepted.repeats);
         if any && (accepted.message.is_none() || accepted.repeats) {
             emit(cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
@@ -280,7 +280,7 @@ impl PlannedCall<'_> {
             // The streamed text is not a message, so subscribers must discard it.
             emit(self.cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
-        emit_message(self.cx, &message, kept.as_ref(), calls);
+        emit_message(self.cx, &message, kept.as_ref(), calls, false);
         let results =
             kept.as_ref().map(|kept| accept_response::interrupted(kept, self.cx)).unwrap_or_default();
         for result in &results {

@@ -15,9 +15,9 @@ use crate::CheckpointId;
 pub enum MessageKind {
     /// The next piece.
     Chunk,
-    /// The whole message; there were no pieces.
+    /// The whole message, in place of any pieces of earlier tasks; this one sent none.
     Full,
-    /// No part: the pieces so far are void, and the message may start again.
+    /// No part: the pieces that this task has sent so far are void, and it may start again.
     Discarded,
 }
 
