@@ -310,10 +310,12 @@ pub(crate) fn limited_pool(
 ) -> Result<Pool, CheckpointError> {
     let (schema, limit, lock) = (place.schema(), limits.statement.as_millis(), limits.lock.as_millis());
     let mode = if options.read_only { "on" } else { "off" };
+    // Without a limit, a statement would outlive its process for long.
+    let ends = if limits.statement.is_zero() { schema::notices_ends(false) } else { String::new() };
     let settings: Arc<str> = format!(
         "SET search_path TO {schema}; SET statement_timeout TO {limit}; SET lock_timeout TO {lock};
          SET idle_in_transaction_session_timeout TO {limit}; SET default_transaction_read_only TO {mode};
-         SET client_min_messages TO warning"
+         SET client_min_messages TO warning; {ends}"
     )
     .into();
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };

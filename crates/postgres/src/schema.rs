@@ -57,9 +57,14 @@ pub(crate) async fn identity(client: Client<'_>, place: &Location) -> Result<Str
     Ok(row.ok_or_else(|| error::not_ours(place, lost))?.try_get(0)?)
 }
 
-/// Ends the server's work for a process that has ended, which servers before version 14 notice at the end of a statement only.
-const NOTICES_ENDS: &str = "SELECT set_config('client_connection_check_interval', '10s', true) \
-                            WHERE current_setting('server_version_num')::int >= 140000";
+/// Returns the SQL that ends the server's work for a process that has ended, which servers before version 14 notice at the end of a
+/// statement only; until the end of the transaction if `is_local`.
+pub(crate) fn notices_ends(is_local: bool) -> String {
+    format!(
+        "SELECT set_config('client_connection_check_interval', '10s', {is_local})
+         WHERE current_setting('server_version_num')::int >= 140000"
+    )
+}
 
 /// Creates or migrates the tables, one process at a time. Returns whether it has created them.
 ///
@@ -71,7 +76,8 @@ pub(crate) async fn make(client: Client<'_>, place: &Location, wait: Duration) -
     let wait = wait.as_millis();
     client
         .batch_execute(&format!(
-            "SET LOCAL statement_timeout TO 0; SET LOCAL lock_timeout TO {wait}; {NOTICES_ENDS}"
+            "SET LOCAL statement_timeout TO 0; SET LOCAL lock_timeout TO {wait}; {}",
+            notices_ends(true)
         ))
         .await?;
     // Until the end of the transaction.

@@ -6,6 +6,7 @@
 //! Start at [`Queue`].
 
 mod claim;
+mod migrate;
 mod returns;
 mod stored_schedules;
 
@@ -37,9 +38,6 @@ pub(crate) use self::{
 /// The channel on which Graphile Worker reports new jobs.
 pub(crate) const NEW_JOBS: &str = "jobs:insert";
 
-/// The key of the lock of those who create or migrate tables: "ss jobs" as a number.
-const LOCK: i64 = 0x0073_7320_6a6f_6273;
-
 /// The pause before a request is repeated for the first time.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -48,9 +46,6 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// The entry in the flags of a running job that is to be cancelled.
 const CANCELLED: &str = "cancelled";
-
-/// The index of the running jobs by graph.
-const RUNNING: &str = "superstep_running";
 
 /// The queue of a database.
 #[derive(Clone)]
@@ -125,42 +120,8 @@ impl Queue {
         let (cancellations, schedules) = (format!("{name}:cancel"), format!("{name}:schedules"));
         let schema = Schema::new(&name);
         let queue = Self { server, database, schema, cancellations, schedules, reconnect };
-        queue
-            .migrate(&Database::from(queue.server.for_migrations()?.pool().clone()), wait)
-            .await
-            .map_err(|error| queue_error(&queue.server.place(), "make the tables of jobs", error))?;
+        queue.migrate(wait).await?;
         Ok(queue)
-    }
-
-    /// Creates or migrates the tables on connections without a limit of time. `wait` is the maximum wait for another process that does.
-    async fn migrate(
-        &self,
-        database: &Database,
-        wait: Duration,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        // Until the end of the transaction, which is idle during the migration on another connection.
-        let lock = database.begin().await?;
-        lock.execute("set local idle_in_transaction_session_timeout to 0", Vec::new().into()).await?;
-        let wait = format!("set local lock_timeout to {}", wait.as_millis());
-        lock.execute(&wait, Vec::new().into()).await?;
-        lock.execute("select pg_advisory_xact_lock($1)", vec![DbValue::I64(LOCK)].into()).await?;
-        WorkerUtils::new(database.clone(), &self.schema).migrate().await?;
-        // Checked first: a statement that creates an index waits for all writes, also if there is one.
-        let running = self.schema.identifier(RUNNING);
-        let known = vec![DbValue::Text(self.own_table()), DbValue::Text(running)];
-        let sql = "select to_regclass($1::text) is null or to_regclass($2::text) is null as is_new";
-        let is_new: bool = database.fetch_one(sql, known.into()).await?.try_get("is_new")?;
-        if is_new {
-            let jobs = self.table("jobs");
-            let index = format!(
-                "create index if not exists {RUNNING} on {jobs} (task_id) where locked_at is not null"
-            );
-            for statement in [self.schedule_table(), index] {
-                database.execute(&statement, DbParams::from(Vec::new())).await?;
-            }
-        }
-        lock.commit().await?;
-        Ok(())
     }
 
     fn utils(&self) -> WorkerUtils {

@@ -11,6 +11,7 @@ mod cancel;
 mod jobs;
 mod keys;
 mod limits;
+mod migrations;
 mod pairs;
 mod pairs_with_answers;
 mod proof;
