@@ -22,7 +22,7 @@ const RESULT: &str = "needle";
 const CONFIG: &str = "[memory]\nstore = \"sqlite\"\npath = \"m.db\"\n";
 
 /// A user with a database and keys.
-struct User<'a> {
+pub(crate) struct User<'a> {
     place: &'a Place,
     /// The URL of a server, or the folder's own database.
     url: Option<&'a str>,
@@ -31,11 +31,11 @@ struct User<'a> {
 }
 
 impl<'a> User<'a> {
-    fn new(place: &'a Place, key: &'a str) -> Self {
+    pub(crate) fn new(place: &'a Place, key: &'a str) -> Self {
         Self { place, url: None, key, old: "" }
     }
 
-    fn with_keys(&self, key: &'a str, old: &'a str) -> Self {
+    pub(crate) fn with_keys(&self, key: &'a str, old: &'a str) -> Self {
         Self { key, old, ..*self }
     }
 
@@ -43,7 +43,7 @@ impl<'a> User<'a> {
         Self { place, ..*self }
     }
 
-    fn set(&self, command: &mut Command) {
+    pub(crate) fn set(&self, command: &mut Command) {
         let variables = [("SUPERSTEP_DB", self.url.unwrap_or_default()), ("SUPERSTEP_OLD_KEY", self.old)];
         command.envs(variables);
         if !self.key.is_empty() {
@@ -51,7 +51,7 @@ impl<'a> User<'a> {
         }
     }
 
-    async fn ended(&self, mut command: Command) -> Ran {
+    pub(crate) async fn ended(&self, mut command: Command) -> Ran {
         self.set(&mut command);
         let ran = ended(&mut command).await;
         assert_secret(&ran);
@@ -62,7 +62,7 @@ impl<'a> User<'a> {
         ran
     }
 
-    async fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) async fn run(&self, args: &[&str]) -> Ran {
         self.ended(self.place.command(args)).await
     }
 
@@ -70,17 +70,17 @@ impl<'a> User<'a> {
         self.ended(self.place.own_command(args)).await
     }
 
-    async fn turn(&self, thread: &str) -> Ran {
+    pub(crate) async fn turn(&self, thread: &str) -> Ran {
         self.run(&["run", "2+2", "--model", "offline", "-q", "--no-memory", "--thread", thread]).await
     }
 
-    async fn rekeyed(&self) -> Value {
+    pub(crate) async fn rekeyed(&self) -> Value {
         self.run(&["db", "rekey", "--json"]).await.ok().lines().remove(0)
     }
 }
 
 /// Makes a key by the program, and returns it with its id.
-async fn new_key(place: &Place) -> (String, String) {
+pub(crate) async fn new_key(place: &Place) -> (String, String) {
     let made = place.run(&["db", "key"]).await.ok();
     assert!(made.stderr.contains("store it apart from the database"), "{made:?}");
     let id = made.stderr.split('`').nth(1).unwrap().to_owned();
@@ -88,7 +88,7 @@ async fn new_key(place: &Place) -> (String, String) {
 }
 
 #[track_caller]
-fn assert_refused(ran: &Ran, code: i32, expected: &str) {
+pub(crate) fn assert_refused(ran: &Ran, code: i32, expected: &str) {
     assert!(ran.code == Some(code) && ran.stderr.contains(expected), "wanted {expected}, got {ran:?}");
 }
 

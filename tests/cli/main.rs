@@ -46,6 +46,8 @@ mod replay;
 mod revert;
 #[cfg(unix)]
 mod rot;
+#[cfg(unix)]
+mod rotation;
 mod secrets;
 #[cfg(unix)]
 mod sequences;

@@ -17,7 +17,7 @@ use crate::{
     keys::DataKeys,
     options::SealOptions,
     path::PathDigest,
-    thread_keys::{ATTEMPTS, ThreadKeys, busy, is_key_thread},
+    thread_keys::{ATTEMPTS, ThreadKeys, busy, inbox_of, is_key_thread},
     values::{Located, Opener, Read, Sealer},
 };
 
@@ -280,6 +280,31 @@ impl SealedCheckpointer {
         }
         Ok(prune)
     }
+
+    /// Encrypts what was posted to a thread before the thread was encrypted.
+    async fn seal_inbox(&self, root: &ThreadId) -> Result<(), CheckpointError> {
+        let Some(keys) = self.keys.get(root, false).await? else { return Ok(()) };
+        // Readable posts were never allowed here, and encrypted they would be valid.
+        if self.options.required || keys.from == 1 {
+            return Ok(());
+        }
+        let inbox = inbox_of(root);
+        let sealer = self.sealer(Some(&keys), &inbox);
+        for _ in 0..ATTEMPTS {
+            let posts = self.inner.history(&inbox, History::default()).await?;
+            let readable = posts.iter().filter(|post| !post.metadata.contains_key(SEALED));
+            let sealed = readable.map(|post| Ok((post.id, sealer.metadata_of_post(post)?)));
+            let metadata = sealed.collect::<Result<BTreeMap<_, _>, CheckpointError>>()?;
+            let Some(head) = posts.first().filter(|_| !metadata.is_empty()) else { return Ok(()) };
+            let keep = posts.iter().map(|post| post.id).collect();
+            match self.inner.prune(&inbox, head.id, Prune { keep, metadata, ..Prune::default() }).await {
+                // Another post came in between.
+                Err(CheckpointError::Conflict { .. }) => {}
+                ended => return ended.map(drop),
+            }
+        }
+        Err(busy(root))
+    }
 }
 
 impl Checkpointer for SealedCheckpointer {
@@ -448,6 +473,7 @@ impl Checkpointer for SealedCheckpointer {
     fn has_input(&self, thread: &ThreadId, id: &str) -> BoxFuture<'_, Result<bool, CheckpointError>> {
         let (thread, id) = (thread.clone(), id.to_owned());
         Box::pin(async move {
+            self.keys.check_readable(&thread.root()).await?;
             // Another process may have encrypted it meanwhile, so the keys are read again.
             if self.keys.get(&thread, true).await?.is_none() {
                 return self.inner.has_input(&thread, &id).await;
@@ -538,7 +564,11 @@ impl Checkpointer for SealedCheckpointer {
         let thread = thread.clone();
         Box::pin(async move {
             let prune = self.sealed_prune(&thread, prune).await?;
-            self.inner.prune(&thread, head, prune).await
+            let pruned = self.inner.prune(&thread, head, prune).await?;
+            if !thread.is_child() {
+                self.seal_inbox(&thread).await?;
+            }
+            Ok(pruned)
         })
     }
 }

@@ -62,9 +62,9 @@ fn key_thread(root: &ThreadId) -> ThreadId {
     root.child(&Segment { node: KEYS.into(), task: None, key: String::new() })
 }
 
-/// Returns whether a thread is the inbox of its root, to which processes without the lease commit.
-fn is_inbox(thread: &ThreadId) -> bool {
-    *thread == thread.root().child(&Segment { node: INBOX.into(), task: None, key: String::new() })
+/// Returns the inbox of a root, to which processes without the lease commit.
+pub(crate) fn inbox_of(root: &ThreadId) -> ThreadId {
+    root.child(&Segment { node: INBOX.into(), task: None, key: String::new() })
 }
 
 /// Returns whether the record of a thread was read, and its keys are lost.
@@ -137,7 +137,7 @@ impl ThreadKeys {
             match self.get(&root, is_new || nth > 0).await {
                 Ok(Some(keys)) => return Ok(Some(keys)),
                 // The process that has the lease may have no key, and continues the thread readable.
-                Ok(None) if is_inbox(thread) && self.head(&root).await? > 0 => {
+                Ok(None) if *thread == inbox_of(&root) && self.head(&root).await? > 0 => {
                     return match self.get(&root, true).await? {
                         None if self.options.required => Err(of_thread(&root, "the inbox", Fault::Plain)),
                         keys => Ok(keys),

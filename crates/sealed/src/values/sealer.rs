@@ -111,6 +111,16 @@ impl Sealer<'_> {
         self.metadata(&columns_of(stored), &sealed).map_err(self.failed(&whole))
     }
 
+    /// Seals the metadata of a readable checkpoint that applied no task.
+    pub(crate) fn metadata_of_post(
+        &self,
+        stored: &CheckpointMeta,
+    ) -> Result<Map<String, Value>, CheckpointError> {
+        let sealed = Sealed { metadata: stored.metadata.clone(), ..Sealed::default() };
+        let whole = format!("checkpoint {}", stored.id);
+        self.metadata(&columns_of(stored), &sealed).map_err(self.failed(&whole))
+    }
+
     fn update(&self, position: Position, update: &StoredUpdate) -> Result<StoredUpdate, Fault> {
         let json = update.json().map_err(Fault::NotJson)?;
         let text = json.check().map_err(Fault::NotJson)?;

@@ -11,6 +11,7 @@ mod conformance;
 mod format;
 mod graphs;
 mod keys;
+mod pairs;
 mod refusals;
 mod rotation;
 #[path = "../../../postgres/tests/it/server.rs"]
