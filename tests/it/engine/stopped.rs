@@ -11,8 +11,9 @@ use std::{
 use futures::{StreamExt, future::BoxFuture};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use superstep::{
-    CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeOptions, RetryPolicy, RunError,
-    RunOptions, START, State, StateGraph, Status, StreamMode, error::chain, node::Persistence,
+    Command, CompiledGraph, Cx, END, Event, MemoryCheckpointer, NodeError, NodeFailure, NodeOptions,
+    RetryPolicy, Route, RunError, RunOptions, START, State, StateGraph, Status, StreamMode, error::chain,
+    node::Persistence,
 };
 use tokio::runtime::Builder;
 
@@ -39,6 +40,55 @@ fn beside(calls: &Calls, first: First) -> CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
+#[derive(Route, Clone, Copy)]
+enum To {
+    T,
+}
+
+/// `a` fails beside `b`, which has a route to `t` only if it is repaired.
+fn routed(calls: &Calls, by_router: bool, repaired: bool) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("routed");
+    let log = calls.clone();
+    let a = graph.add_node("a", move |_: Plain, cx: Cx| {
+        log.add(&cx);
+        let result = if repaired { Ok(say("a")) } else { Err(NodeError::new("down").fatal()) };
+        async { result }
+    });
+    let t = sayer(&mut graph, "t");
+    let log = calls.clone();
+    if by_router {
+        let b = graph.add_node("b", move |_: Plain, cx: Cx| {
+            log.add(&cx);
+            async { say("b") }
+        });
+        let routes = move |_: &Plain| if repaired { vec![To::T] } else { Vec::new() };
+        graph.add_conditional_edges(b, routes, move |To::T| t);
+        graph.add_edge(START, b);
+    } else {
+        let b = graph.add_routing_node("b", move |_: Plain, cx: Cx| {
+            log.add(&cx);
+            let command = Command::<Plain, To>::update(say("b"));
+            async move { if repaired { command.goto(To::T) } else { command } }
+        });
+        graph.add_routes(b, move |To::T| t);
+        graph.add_edge(START, b);
+    }
+    graph.add_edge(START, a);
+    graph.add_edge(a, END);
+    graph.add_edge(t, END);
+    graph.compile().unwrap()
+}
+
+/// Asks `k`, and writes 1 if the answer is yes.
+fn asking() -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("asking");
+    let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
+        Plain::update().x(i64::from(cx.interrupt::<bool>("k", "?").await))
+    });
+    graph.add_edge(START, ask);
+    graph.compile().unwrap().with_persistence(Persistence::Ephemeral)
+}
+
 on_every_store! {
     async fn what_was_over_when_a_sibling_failed_does_not_run_again(backend: Backend) {
         let calls = Calls::default();
@@ -63,6 +113,109 @@ on_every_store! {
         let graph = backend.keep(beside(&calls, |_| Box::pin(async { Ok(say("a")) })));
         let end = graph.thread("t").resume().await.unwrap();
         assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in a b c d", "a b c d a"));
+    }
+
+    async fn a_result_without_a_route_that_was_over_at_a_stop_runs_again(backend: Backend) {
+        for by_router in [false, true] {
+            let calls = Calls::default();
+            let make = |repaired: bool| backend.keep(routed(&calls, by_router, repaired));
+            let thread = by_router.to_string();
+            failed(make(false).thread(&*thread).run(say("in")).await);
+            let stopped = make(true).thread(&*thread).state().await.unwrap();
+            let shown: Vec<_> = stopped.tasks.iter().map(|task| (task.node.as_str(), task.error.as_deref().unwrap())).collect();
+            assert_eq!(shown, [("a", "SS101: superstep 1: node `a` failed after 1 attempt: down"), ("b", "cancelled")]);
+            assert_eq!(make(true).thread(&*thread).resume().await.unwrap().state.said(), "in a b t");
+            assert_eq!(calls.all(), "a b a b");
+        }
+    }
+
+    async fn a_question_beside_a_failure_waits_whatever_the_nodes_are_called(backend: Backend) {
+        for (asks, fails) in [("a", "b"), ("b", "a")] {
+            let (nested, repaired) = (fails == "a", Arc::new(AtomicBool::new(false)));
+            let mut graph = StateGraph::<Plain>::new("g");
+            let ask = graph.add_node(asks, move |_: Plain, cx: Cx| async move {
+                let yes: bool = match nested {
+                    // Also from a graph without storage, which leaves it to its caller.
+                    true => cx.call(&asking(), Plain::update()).await?.x == 1,
+                    false => cx.interrupt("k", "?").await,
+                };
+                Ok::<_, NodeError>(say(&format!("{yes}")))
+            });
+            let is_repaired = repaired.clone();
+            let fail = graph.add_node(fails, move |_: Plain, _: Cx| {
+                let result = if is_repaired.load(Ordering::SeqCst) { Ok(say("fine")) } else { Err(NodeError::new("down").fatal()) };
+                async { result }
+            });
+            graph.add_edge(START, ask);
+            graph.add_edge(START, fail);
+            let graph = backend.keep(graph.compile().unwrap());
+            let mut stream = graph.thread(asks).stream(say("in"), [StreamMode::Tasks]);
+            let mut questions = 0;
+            while let Some(event) = stream.next().await {
+                questions += usize::from(matches!(event, Event::Interrupt(_)));
+            }
+            assert_eq!((questions, chain(&failed(stream.outcome().await))), (1, format!("SS101: superstep 1: node `{fails}` failed after 1 attempt: down")));
+            let stopped = graph.thread(asks).state().await.unwrap();
+            let task = stopped.tasks.iter().find(|task| task.node.as_str() == asks).unwrap();
+            assert_eq!((task.interrupts.len(), &task.error), (1, &None));
+            repaired.store(true, Ordering::SeqCst);
+            let end = graph.thread(asks).answer("k", true).resume().await.unwrap();
+            assert_eq!(end.state.said(), if asks == "a" { "in true fine" } else { "in fine true" });
+        }
+    }
+
+    async fn a_question_beside_a_cancellation_is_a_question_of_the_run(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let cancel = graph.add_node("a", async |_: Plain, cx: Cx| {
+            cx.cancel().cancel();
+            std::future::pending::<PlainUpdate>().await
+        });
+        let ask = graph.add_node("b", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("k", "?").await));
+        graph.add_edge(START, cancel);
+        graph.add_edge(START, ask);
+        let graph = backend.keep(graph.compile().unwrap());
+        let stopped = graph.thread("t").run(say("in")).await.unwrap();
+        assert_eq!((stopped.status, stopped.interrupts.len()), (Status::Cancelled, 1));
+        assert_eq!(head(&graph).await.tasks[1].interrupts, stopped.interrupts);
+    }
+
+    async fn failures_beside_a_failure_are_stored_with_their_attempts(backend: Backend) {
+        for (attempts, handled, said, ran) in [
+            (2, false, "b failed after 2 attempts", "a b a b"),
+            (1, false, "b failed after 1 attempt", "a b a b"),
+            (1, true, "in a h", "a b a"),
+        ] {
+            let (calls, repaired) = (Calls::default(), Arc::new(AtomicBool::new(false)));
+            let mut graph = StateGraph::<Plain>::new("g");
+            let (is_repaired, log) = (repaired.clone(), calls.clone());
+            let a = graph.add_node("a", move |_: Plain, cx: Cx| {
+                log.add(&cx);
+                let result = if is_repaired.load(Ordering::SeqCst) { Ok(say("a")) } else { Err(NodeError::new("down").fatal()) };
+                async { result }
+            });
+            let log = calls.clone();
+            let b = graph.add_node("b", move |_: Plain, cx: Cx| {
+                log.add(&cx);
+                async { Err::<PlainUpdate, _>(NodeError::new("again")) }
+            });
+            let retry = RetryPolicy { max_attempts: attempts, initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() };
+            graph.configure(b, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
+            if handled {
+                graph.add_error_handler(b, "h", async |_: NodeFailure, _: Plain, _: Cx| say("h"));
+            }
+            graph.add_edge(START, a);
+            graph.add_edge(START, b);
+            let graph = backend.keep(graph.compile().unwrap());
+            let thread = format!("{attempts}{handled}");
+            failed(graph.thread(&*thread).run(say("in")).await);
+            let stopped = graph.thread(&*thread).state().await.unwrap();
+            assert_eq!(stopped.tasks[1].error.as_deref(), Some("again"));
+            repaired.store(true, Ordering::SeqCst);
+            let ended = graph.thread(&*thread).resume().await;
+            let shown = ended.map_or_else(|error| error.to_string(), |end| end.state.said());
+            assert!(shown.replace('`', "").contains(said), "{shown}");
+            assert_eq!(calls.all(), ran);
+        }
     }
 
     async fn the_state_of_a_run_that_waits_is_that_of_its_thread(backend: Backend) {

@@ -66,11 +66,16 @@ impl<S: State> Driver<S> {
             return self.hand_over(task, source, data).await;
         }
         if self.refusal {
-            let keys = self.asked.get(&task.id.slot).into_iter().flatten().map(answer_key);
-            self.cx.interrupts.withdraw(task.id, keys);
+            self.withdraw_answers(task.id);
         }
         self.failure = Some((task, source));
         Ok(())
+    }
+
+    /// Drops the answers of this run to the questions of a task, which refuses it.
+    pub(super) fn withdraw_answers(&self, task: TaskId) {
+        let keys = self.asked.get(&task.slot).into_iter().flatten().map(answer_key);
+        self.cx.interrupts.withdraw(task, keys);
     }
 
     pub(super) fn failed(&mut self, failure: Failure, config: &RunOptions) -> Refused {

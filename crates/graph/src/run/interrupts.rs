@@ -38,34 +38,22 @@ impl<S: State> Driver<S> {
         &mut self,
         run: &mut Run,
         task: Task,
-        mut asked: Vec<WaitReason>,
+        asked: Vec<WaitReason>,
     ) -> Result<(), Refused> {
-        if let Some(first) = asked.iter().position(|asked| matches!(asked, WaitReason::Unstorable(_)))
-            && let WaitReason::Unstorable(error) = asked.swap_remove(first)
-        {
-            return Ok(self.fail_task(run, task, NodeError::new(error).fatal()).await?);
-        }
-        let (step, slot) = (task.id.step, task.id.slot);
-        let nonce = self.nonce();
-        let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
-        let before = self.asked.get(&slot).cloned().unwrap_or_default();
-        let node = self.graph.topology.name(task.node).clone();
-        let asked = match AskedTwice::check(&node, asked) {
+        let asked = match self.check_asked(task, asked) {
             Ok(asked) => asked,
-            Err(twice) => return Ok(self.fail_task(run, task, NodeError::new(twice).fatal()).await?),
+            Err(error) => return Ok(self.fail_task(run, task, error).await?),
         };
+        let (step, slot) = (task.id.step, task.id.slot);
+        let node = self.graph.topology.name(task.node).clone();
         let mut answers = self.cx.interrupts.answers_of(task.id);
         let (mut questions, mut refused, mut stopped) = (Vec::new(), None, Input::Stopped(task.id));
         for asked in asked {
             questions.push(match asked {
-                WaitReason::Question(mut question) => {
-                    let key = answer_key(&question);
-                    if let Some(before) = before.iter().find(|before| answer_key(before) == key) {
-                        replacing(&mut question, before, began, &node);
-                    }
-                    question
-                }
+                WaitReason::Question(question) => self.compared(task, question),
                 WaitReason::Refused { mut question, why } => {
+                    let (nonce, origin) = (self.nonce(), self.began(task.id));
+                    let began = QuestionContext { origin, nonce: nonce.as_deref() };
                     let answered = answers.remove(&answer_key(&question)).and_then(|it| it.question);
                     if let Some(answered) = &answered {
                         replacing(&mut question, answered, began, &node);
@@ -111,28 +99,73 @@ impl<S: State> Driver<S> {
             run.handle(stopped).expect("the task was running");
             return Ok(());
         }
-        self.asked.remove(&slot);
-        // Concurrent calls ask in arbitrary order, which must not be visible.
-        questions.sort_by(|one, other| call_of(one).cmp(&call_of(other)));
         // The caller of this graph decides where the question is stored.
         if self.hold.is_none() && self.inside.is_none() {
-            let key = questions.first().map(|question| question.key.clone()).unwrap_or_default();
+            let first = questions.iter().min_by_key(|question| call_of(question));
+            let key = first.map(|question| question.key.clone()).unwrap_or_default();
             return Err(RunError::NowhereToWait { node, step, key }.into());
         }
-        let attempts = task.attempt - 1;
-        let (questions, error, once) = (questions, None, self.cx.effects.results(task.id));
-        let record = asking_record(questions.clone(), &answers, attempts, error, once);
-        self.store_record(slot, record.handled(self.failure_of(slot))).await?;
-        let ask = |question: Question| into_asking(question, began, node.clone());
-        let asked: Vec<PendingQuestion> = questions.into_iter().map(ask).collect();
-        let interrupts: Vec<Interrupt> = asked.iter().map(|asking| asking.interrupt.clone()).collect();
-        self.waiting.insert(slot, asked);
+        let interrupts = self.store_questions(task, questions, &answers).await?;
         if let Some(refused) = refused {
             return Err(refused.into());
         }
         self.emit_interrupts(task, &interrupts);
         run.handle(Input::Interrupted(task.id)).expect("the task was running");
         Ok(())
+    }
+
+    /// Removes repeated messages of an interrupted task.
+    ///
+    /// # Errors
+    /// The failure of a task whose messages are not valid.
+    pub(super) fn check_asked(
+        &self,
+        task: Task,
+        mut asked: Vec<WaitReason>,
+    ) -> Result<Vec<WaitReason>, NodeError> {
+        if let Some(first) = asked.iter().position(|asked| matches!(asked, WaitReason::Unstorable(_)))
+            && let WaitReason::Unstorable(error) = asked.swap_remove(first)
+        {
+            return Err(NodeError::new(error).fatal());
+        }
+        let checked = AskedTwice::check(self.graph.topology.name(task.node), asked);
+        checked.map_err(|twice| NodeError::new(twice).fatal())
+    }
+
+    /// Returns a question of a task with the different question that it replaces.
+    pub(super) fn compared(&self, task: Task, mut question: Question) -> Question {
+        let key = answer_key(&question);
+        let asked = self.asked.get(&task.id.slot).into_iter().flatten();
+        if let Some(before) = asked.into_iter().find(|before| answer_key(before) == key) {
+            let nonce = self.nonce();
+            let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
+            replacing(&mut question, before, began, self.graph.topology.name(task.node));
+        }
+        question
+    }
+
+    /// Stores the questions of a task, which now waits for their answers.
+    pub(super) async fn store_questions(
+        &mut self,
+        task: Task,
+        mut questions: Vec<Question>,
+        answers: &BTreeMap<String, StoredAnswer>,
+    ) -> Result<Vec<Interrupt>, RunError> {
+        let slot = task.id.slot;
+        self.asked.remove(&slot);
+        // Concurrent calls ask in arbitrary order, which must not be visible.
+        questions.sort_by(|one, other| call_of(one).cmp(&call_of(other)));
+        let (error, once) = (None, self.cx.effects.results(task.id));
+        let record = asking_record(questions.clone(), answers, task.attempt - 1, error, once);
+        self.store_record(slot, record.handled(self.failure_of(slot))).await?;
+        let nonce = self.nonce();
+        let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
+        let node = self.graph.topology.name(task.node);
+        let ask = |question: Question| into_asking(question, began, node.clone());
+        let asked: Vec<PendingQuestion> = questions.into_iter().map(ask).collect();
+        let interrupts = asked.iter().map(|asking| asking.interrupt.clone()).collect();
+        self.waiting.insert(slot, asked);
+        Ok(interrupts)
     }
 
     /// Passes the caller's answers to the waiting tasks. Without any, every task asks again.

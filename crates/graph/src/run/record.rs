@@ -9,10 +9,10 @@ use superstep_state::{RawJson, StoredUpdate, reduce};
 
 use super::{done::FinishedTask, driver::Driver, fail::node_failure, trace};
 use crate::{
-    NodeFailure, Question, RunError, State,
+    NodeError, NodeFailure, Question, RunError, State,
     journal::{
         effects::Request,
-        interrupts::{StoredAnswer, answer_key, asking_record},
+        interrupts::{StoredAnswer, WaitReason, answer_key, asking_record},
     },
     node::{output::Written, routing::Targets},
     run::{
@@ -81,29 +81,36 @@ impl<S: State> Driver<S> {
         self.record_ended(run).await
     }
 
-    /// Stores the writes of tasks that finished when the run was stopped, before their events. Returns those
-    /// that must run again.
+    /// Stores the ends of tasks that ended when the run was stopped, as if they had ended before. Returns those that must
+    /// run again, because they stopped without an end, or because their next attempt reports what is wrong.
     pub(super) async fn keep_over(&mut self, over: Vec<TaskEnd<S>>) -> Result<Vec<Task>, RunError> {
         let mut again = Vec::new();
         for TaskEnd { task, mut result } in over {
-            let kept = match (self.observer.after_task(self.view(None), task, &mut result), result) {
-                (Ok(()), TaskResult::Finished(written, _)) => self.keep_written(task, written),
-                _ => None,
+            let observed = self.observer.after_task(self.view(None), task, &mut result);
+            let is_kept = match result {
+                _ if observed.is_err() => false,
+                TaskResult::Finished(written, _) => self.keep_finished(task, written).await?,
+                TaskResult::Failed(error) => self.keep_failed(task, error).await?,
+                TaskResult::Interrupted(asked) => self.keep_interrupted(task, asked).await?,
             };
-            let Some(report) = kept else {
+            if !is_kept {
                 again.push(task);
-                continue;
-            };
-            if self.hold.is_some() {
-                let record = self.record_of(task.id.slot, &report);
-                self.store_record(task.id.slot, record).await?;
-                self.mark_recorded(task.id.slot);
             }
         }
         Ok(again)
     }
 
-    /// Accepts the writes of a task; `None` if they are invalid, which its next attempt will report.
+    async fn keep_finished(&mut self, task: Task, written: Written<S>) -> Result<bool, RunError> {
+        let Some(report) = self.keep_written(task, written) else { return Ok(false) };
+        if self.hold.is_some() {
+            let record = self.record_of(task.id.slot, &report);
+            self.store_record(task.id.slot, record).await?;
+            self.mark_recorded(task.id.slot);
+        }
+        Ok(true)
+    }
+
+    /// Accepts the writes and targets of a task; `None` if they are invalid, which its next attempt will report.
     fn keep_written(&mut self, task: Task, written: Written<S>) -> Option<Report> {
         let Written { update, goto, went } = written;
         let mut stored = self.encode(&update, task.node, task.id.step).ok()?;
@@ -114,7 +121,55 @@ impl<S: State> Driver<S> {
         };
         self.observer.before_record(self.view(None), task, None, stored.as_mut()).ok()?;
         self.emit_update(task, &update, false);
-        self.finish(task.id, task.node, update, stored, gotos, false).ok()
+        let report = self.finish(task.id, task.node, update, stored, gotos, false).ok()?;
+        if self.graph.topology.check(task.node, &report.targets).is_err() {
+            self.done[task.id.slot as usize] = None;
+            return None;
+        }
+        Some(report)
+    }
+
+    /// Stores a failed attempt. Its next run retries the task, begins its error handler, or begins it anew.
+    async fn keep_failed(&mut self, task: Task, error: NodeError) -> Result<bool, RunError> {
+        let retry = self.graph.nodes[task.node.position()].retry.policy(&error);
+        if error.is_refusal() {
+            self.withdraw_answers(task.id);
+        }
+        let (source, data) = error.into_parts();
+        self.emit_failure(task, &*source);
+        let is_retried = retry.is_some_and(|policy| task.attempt < policy.max_attempts);
+        if !is_retried && self.graph.topology.handler(task.node).is_some() {
+            self.hand_over(task, source, data).await?;
+            return Ok(true);
+        }
+        let attempts = if is_retried { task.attempt } else { 0 };
+        let record = self.failed_record(task.id, attempts, chain(&*source));
+        self.store_record(task.id.slot, record).await?;
+        Ok(true)
+    }
+
+    /// Stores the questions of a task. A rejected answer is reported by the next run, which asks again.
+    async fn keep_interrupted(&mut self, task: Task, asked: Vec<WaitReason>) -> Result<bool, RunError> {
+        let asked = match self.check_asked(task, asked) {
+            Ok(asked) => asked,
+            Err(error) => return self.keep_failed(task, error).await,
+        };
+        let mut questions = Vec::new();
+        for asked in asked {
+            match asked {
+                WaitReason::Question(question) => questions.push(self.compared(task, question)),
+                WaitReason::Breakpoint | WaitReason::Cancelled | WaitReason::Drained => {}
+                _ => return Ok(false),
+            }
+        }
+        // Without a thread only the caller of this graph can store them.
+        if questions.is_empty() || self.hold.is_none() && self.inside.is_none() {
+            return Ok(false);
+        }
+        let answers = self.cx.interrupts.answers_of(task.id);
+        let interrupts = self.store_questions(task, questions, &answers).await?;
+        self.emit_interrupts(task, &interrupts);
+        Ok(true)
     }
 
     /// Folds the writes of an incomplete superstep, as [`Thread::state`](crate::Thread::state) does.
