@@ -323,6 +323,51 @@ async fn a_checkpoint_is_reported_once_it_is_stored() {
 }
 
 on_every_store! {
+    async fn the_supersteps_of_a_called_graph_are_stored_when_its_caller_stops(backend: Backend) {
+        for durability in [Durability::Sync, Durability::Exit] {
+            let (calls, reached) = (Calls::default(), Arc::new(Notify::new()));
+            let mut inner = StateGraph::<Plain>::new("inner");
+            let mut last = START;
+            for name in ["s1", "s2", "s3"] {
+                let (calls, reached) = (calls.clone(), reached.clone());
+                let node = inner.add_node(name, move |_: Plain, cx: Cx| {
+                    calls.add(&cx);
+                    let stops = name == "s3" && calls.named(name) == 1;
+                    let reached = reached.clone();
+                    async move {
+                        if stops {
+                            reached.notify_one();
+                            std::future::pending::<()>().await;
+                        }
+                        say(name)
+                    }
+                });
+                inner.add_edge(last, node);
+                last = node;
+            }
+            let mut graph = StateGraph::<Plain>::new("g");
+            let sub = graph.add_subgraph_with("sub", &inner.compile().unwrap(), |_: &Plain| Plain::update(), |it: &Plain| say(&it.said()));
+            let runs = calls.clone();
+            let bad = graph.add_node("bad", move |_: Plain, _: Cx| {
+                let (reached, stops) = (reached.clone(), runs.named("s3") == 0);
+                async move {
+                    if stops {
+                        reached.notified().await;
+                        return Err(NodeError::new("bad").fatal());
+                    }
+                    Ok(say("bad"))
+                }
+            });
+            graph.add_edge(START, bad);
+            graph.add_edge(START, sub);
+            let graph = backend.keep(graph.compile().unwrap());
+            let thread = format!("{durability:?}");
+            failed(graph.thread(&*thread).durability(durability).run(say("in")).await);
+            let end = graph.thread(&*thread).durability(durability).resume().await.unwrap();
+            assert_eq!((end.state.said().as_str(), calls.all().as_str()), ("in bad s1 s2 s3", "s1 s2 s3 s3"), "{durability:?}");
+        }
+    }
+
     async fn what_a_node_left_behind_may_call_a_graph_when_the_run_is_over(backend: Backend) {
         for durability in [Durability::Async, Durability::Exit] {
             let (go, called) = (Arc::new(Notify::new()), Arc::new(Mutex::new(None)));

@@ -362,6 +362,6 @@ pub enum Durability {
     /// tasks run again; a failed write ends the run.
     Async,
     /// One checkpoint with the full state when the run ends: completed, paused, cancelled or failed. A crash,
-    /// or a dropped run, loses the run, which starts again from its input.
+    /// or a dropped run, loses the run, which starts again from its input. Called graphs are stored as with `Sync`.
     Exit,
 }

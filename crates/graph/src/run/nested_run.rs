@@ -266,9 +266,9 @@ impl Cx {
         }
         // A drained graph without storage would only start anew.
         let drain = if thread.is_some() { run.drain.clone() } else { Drain::new() };
-        // A graph that starts with this state returns all of its updates, so that all must be stored.
+        // The caller may drop the graph when a sibling fails or its time is over, and nothing is stored then.
         let durability = match run.scope.config.durability {
-            Durability::Exit if seed.is_some() => Durability::Sync,
+            Durability::Exit => Durability::Sync,
             durability => durability,
         };
         let config = RunOptions {
