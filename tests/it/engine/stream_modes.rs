@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    CompiledGraph, Cx, END, Event, Log, NodeError, NodeOptions, RetryPolicy, RunError, RunOptions, START,
-    State, StateGraph, StreamMode, Streaming, clock::Clock, stream::DebugKind,
+    CompiledGraph, Cx, END, Event, JsonChannels, JsonState, JsonUpdate, Log, NodeError, NodeOptions,
+    RetryPolicy, RunError, RunOptions, START, State, StateGraph, StreamMode, Streaming, clock::Clock,
+    stream::DebugKind,
 };
 
 use crate::support::{Plain, PlainUpdate, line, line_of, on_every_store, say, t, text, told};
@@ -306,4 +307,56 @@ async fn debug_shows_the_input_of_a_task_and_its_result() {
     assert_eq!(payload(DebugKind::Task, 0), json!({"slot": 0, "node": "work", "attempt": 1, "input": 1}));
     assert_eq!(payload(DebugKind::TaskResult, 0), result(0, json!({"log": ["one"]}), Value::Null));
     assert_eq!(payload(DebugKind::TaskResult, 1), result(1, Value::Null, json!("not one")));
+}
+
+#[derive(State, Clone, Debug, Default)]
+struct Handled {
+    #[channel(untracked)]
+    handle: Option<String>,
+    n: i64,
+}
+
+#[tokio::test]
+async fn untracked_channels_are_not_in_the_json_of_events() {
+    let mut inner = StateGraph::<Handled>::new("inner");
+    let open =
+        inner.add_node("open", async |_: Handled, _: Cx| Handled::update().handle("secret".to_owned()).n(1));
+    inner.add_edge(START, open);
+    let mut graph = StateGraph::<Handled>::new("g");
+    let sub = graph.add_subgraph("sub", &inner.compile().unwrap());
+    graph.add_edge(START, sub);
+    let graph = graph.compile().unwrap();
+    let modes = vec![StreamMode::Values, StreamMode::Updates, StreamMode::Debug];
+    let streaming = Streaming { modes, subgraphs: true, ..Streaming::from(StreamMode::Values) };
+    let events: Vec<_> = graph.stream(Handled::update(), streaming).collect().await;
+    let held = events.iter().rev().find_map(|event| match event {
+        Event::Values { state, .. } => state.handle.as_deref(),
+        _ => None,
+    });
+    assert_eq!(held, Some("secret"), "a consumer in the same process has it");
+    let shown: Vec<Value> = events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+    let text = Value::from(shown.clone()).to_string();
+    assert!(!text.contains("secret") && !text.contains("handle") && !text.contains("no JSON form"), "{text}");
+    let values = |value: &Value| value["event"] == "values" && value["data"]["values"] == json!({ "n": 1 });
+    assert!(shown.iter().any(values), "{text}");
+    let inside = |value: &Value| value["event"] == "subgraph" && values(&value["data"]["event"]);
+    assert!(shown.iter().any(inside), "{text}");
+    let input = |value: &&Value| value["data"]["kind"] == "task";
+    assert_eq!(shown.iter().find(input).unwrap()["data"]["payload"]["input"], json!({ "n": 0 }));
+
+    // The same of a state that is described at run time.
+    let channels: JsonChannels =
+        serde_json::from_value(json!({ "n": {}, "handle": { "untracked": true } })).unwrap();
+    let mut graph = StateGraph::with_initial("json", JsonState::new(&channels).unwrap());
+    let open = graph.add_node("open", async |_: JsonState, _: Cx| json!({ "n": 1, "handle": "secret" }));
+    graph.add_edge(START, open);
+    let graph = graph.compile().unwrap();
+    let modes = [StreamMode::Values, StreamMode::Updates, StreamMode::Debug];
+    let events: Vec<_> = graph.stream(JsonUpdate::new(), modes).collect().await;
+    let shown: Vec<Value> = events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+    let text = Value::from(shown.clone()).to_string();
+    assert!(!text.contains("secret") && !text.contains("handle"), "{text}");
+    assert!(shown.iter().any(values), "{text}");
+    let update = |value: &&Value| value["event"] == "update";
+    assert_eq!(shown.iter().find(update).unwrap()["data"]["update"], json!({ "n": 1 }));
 }

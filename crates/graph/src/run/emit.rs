@@ -74,7 +74,7 @@ impl<S: State> Driver<S> {
             return;
         }
         self.emit_end(task, None);
-        self.debug_result(task, || json!({ "update": shown(update) }));
+        self.debug_result(task, || json!({ "update": shown(&*self.state.stored(update)) }));
     }
 
     /// Emits the failure of an attempt.

@@ -214,7 +214,7 @@ impl<S: State> Events<S> {
     /// Sends the update of a task that started with `state`.
     pub(crate) fn update(&self, step: i64, node: &NodeName, state: &S, update: &S::Update, cached: bool) {
         if self.wants(StreamMode::Updates) {
-            let mut update = update.clone();
+            let mut update = state.stored(update).into_owned();
             if self.keys.is_some() {
                 state.restrict(&mut update, self.channels(state));
             }

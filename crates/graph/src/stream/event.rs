@@ -29,6 +29,7 @@ use crate::{CheckpointId, Interrupt, State, stream::MessageKind};
 /// - The data of `values` is `step` and `values`, an object of the requested channels.
 /// - The `update` of an `update` is an object of the written channels, or `null` if none of the requested
 ///   ones was written.
+/// - Untracked channels are in neither of them.
 /// - The data of `checkpoint` and `interrupt` are those of [`CheckpointMeta`] and [`Interrupt`].
 ///
 /// ```
@@ -62,7 +63,7 @@ pub enum Event<S: State> {
         step: i64,
         /// The node.
         node: NodeName,
-        /// Its writes to the requested channels.
+        /// Its writes to the requested channels; of a [`JsonState`](crate::JsonState) without those to untracked ones.
         #[serde(serialize_with = "serialize_update")]
         update: S::Update,
         /// `true` if the update came from the cache and the node did not run.
@@ -209,7 +210,7 @@ pub enum DebugKind {
     TaskResult,
 }
 
-/// Some channels of a state, as a JSON object in the order of its fields.
+/// Some channels of a state, as a JSON object in the order of its fields. Untracked channels are left out.
 pub(crate) struct Channels<'a, S> {
     state: &'a S,
     /// `None` for all.
@@ -226,7 +227,7 @@ impl<S: State> Serialize for Channels<'_, S> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         let mut object = serializer.serialize_map(None)?;
         for (position, channel) in self.state.channels().iter().enumerate() {
-            if self.only.is_none_or(|only| only.contains(position)) {
+            if !channel.untracked && self.only.is_none_or(|only| only.contains(position)) {
                 let json = self.state.encode(position).map_err(Z::Error::custom)?;
                 let json: &RawValue = serde_json::from_slice(&json).map_err(Z::Error::custom)?;
                 object.serialize_entry(&channel.name, json)?;
