@@ -254,14 +254,17 @@ pub enum RunError {
     },
     /// An answer to an unknown question.
     #[error(
-        "SS118: no interrupt `{name}` is waiting; {}",
-        if .waiting.is_empty() { "the thread waits for none".to_owned() } else { format!("the thread waits for {}", list(.waiting)) }
+        "SS118: no interrupt `{name}` is waiting; {}{}",
+        if .waiting.is_empty() { "the thread waits for none".to_owned() } else { format!("the thread waits for {}", list(.waiting)) },
+        .elsewhere.as_ref().map(on_another_branch).unwrap_or_default()
     )]
     UnknownInterrupt {
         /// The name in the answer.
         name: String,
         /// The ids of the pending interrupts.
         waiting: Vec<String>,
+        /// The checkpoint of another branch where it waits.
+        elsewhere: Option<CheckpointId>,
     },
     /// An answer for several questions, or two answers for one.
     #[error("SS119: the answer `{name}` is ambiguous; answer once, by the id of the interrupt: {}", list(.meant))]
@@ -490,6 +493,13 @@ impl From<TextError> for RunError {
 
 fn list(names: &[impl fmt::Display]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn on_another_branch(checkpoint: &CheckpointId) -> String {
+    format!(
+        "; the question waits at checkpoint {checkpoint} of another branch, where it can be answered only while that is the head; \
+         to ask it again on a new branch, resume `at({checkpoint})` without answers"
+    )
 }
 
 fn missing(stored: &Option<(ThreadId, CheckpointId)>) -> String {

@@ -315,6 +315,45 @@ on_every_store! {
     }
 }
 
+on_every_store! {
+    async fn an_answer_to_a_question_of_another_branch_names_its_checkpoint(backend: Backend) {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let plan = crate::support::sayer(&mut graph, "plan");
+        let ask = graph.add_node("ask", async |plain: Plain, cx: Cx| match plain.x {
+            0 => say(&cx.interrupt::<String>("k", "?").await),
+            _ => say("nothing to ask"),
+        });
+        graph.add_edge(START, plan);
+        graph.add_edge(plan, ask);
+        let graph = backend.keep(graph.compile().unwrap());
+        let asked = graph.thread("t").run(say("in")).await.unwrap();
+        let (waits, id) = (asked.checkpoint.unwrap(), asked.interrupts[0].id.as_str());
+        let planned = graph.thread("t").history().pending("plan").limit(1).checkpoints().await.unwrap()[0].id;
+        graph.thread("t").at(planned).update_as("plan", Plain::update().x(1)).await.unwrap();
+        let here = graph.thread("t");
+        for thread in [here.answer(id, "late"), here.answer("k", "late"), here.at(waits).answer(id, "late")] {
+            let error = failed(thread.resume().await);
+            assert!(matches!(&error, RunError::UnknownInterrupt { elsewhere: Some(at), .. } if *at == waits), "{error}");
+            let expected = format!(
+                "is waiting; the thread waits for none; the question waits at checkpoint {waits} of another branch, where it can be \
+                 answered only while that is the head; to ask it again on a new branch, resume `at({waits})` without answers"
+            );
+            assert!(error.to_string().ends_with(&expected), "{error}");
+            let error = failed(thread.resume_with(Command::update(say("more"))).await);
+            assert!(matches!(&error, RunError::UnknownInterrupt { elsewhere: Some(_), .. }), "{error}");
+        }
+        let unknown = failed(here.answer("unknown", true).resume().await);
+        assert!(matches!(&unknown, RunError::UnknownInterrupt { elsewhere: None, .. }), "{unknown}");
+        // That is the way to answer it.
+        let again = here.at(waits).resume().await.unwrap();
+        let end = here.answer(&again.interrupts[0].id, "yes").resume().await.unwrap();
+        assert_eq!(end.state.said(), "in plan yes");
+        // An answered question waits nowhere.
+        let late = failed(here.answer(&again.interrupts[0].id, "yes").resume().await);
+        assert!(matches!(&late, RunError::UnknownInterrupt { elsewhere: None, .. }), "{late}");
+    }
+}
+
 #[derive(Route, Clone, Copy)]
 enum Turn {
     Again,

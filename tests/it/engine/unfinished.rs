@@ -52,6 +52,21 @@ on_every_store! {
         );
     }
 
+    async fn an_input_at_the_id_of_the_head_is_one_at_the_head(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b"]));
+        failed(graph.thread("t").step_limit(1).run(say("1")).await);
+        let checkpoint = head(&graph).await.checkpoint.unwrap().id;
+        let error = failed(graph.thread("t").at(checkpoint).run(say("2")).await);
+        assert!(matches!(&error, RunError::Unfinished { next, .. } if names(next) == "b"), "{error}");
+        let discard = t().at(checkpoint).on_unfinished(OnUnfinished::Discard);
+        assert_eq!(
+            told(&graph, say("2"), discard, &[StreamMode::Updates]).await,
+            ["discarded [b]", r#"update 4 a: {"log":["a"]}"#, r#"update 5 b: {"log":["b"]}"#]
+        );
+        // An older checkpoint begins another branch, which discards nothing.
+        assert_eq!(graph.thread("t").at(checkpoint).run(say("3")).await.unwrap().state.said(), "1 a 3 a b");
+    }
+
     async fn c7_a_new_input_after_a_failure_is_the_same_choice(backend: Backend) {
         let graph = backend.keep(crate::engine::failures::ok_and_bad(false, &Default::default()));
         failed(graph.thread("t").run(Plain::update()).await);

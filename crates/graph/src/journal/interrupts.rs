@@ -104,7 +104,7 @@ impl Answers {
                         return Err(asking.is_changed(name));
                     }
                     let waiting = ids(waiting.iter().collect());
-                    return Err(RunError::UnknownInterrupt { name: name.clone(), waiting });
+                    return Err(RunError::UnknownInterrupt { name: name.clone(), waiting, elsewhere: None });
                 }
                 [one] => one,
                 _ => return Err(RunError::AmbiguousAnswer { name: name.clone(), meant: ids(named) }),

@@ -21,8 +21,8 @@ macro_rules! run_options {
         /// Starts from this checkpoint, on a branch of its own, instead of from the head; its tasks run afresh. `None` is
         /// the head.
         ///
-        /// The head's own checkpoint starts a branch only without answers and commands: those, and external updates, are for
-        /// the tasks that wait there.
+        /// The head's own checkpoint starts a branch only without an input, answers and commands: those, and external
+        /// updates, are for the tasks that wait there.
         #[must_use = "the options take effect when something runs with them"]
         pub fn at($($receiver)+, checkpoint: impl Into<Option<crate::CheckpointId>>) -> Self {
             $self.with(|options| options.checkpoint = checkpoint.into())

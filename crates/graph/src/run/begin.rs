@@ -96,8 +96,9 @@ impl<S: State> Driver<S> {
         (self.hold, self.state) = (Some(hold), state);
         self.show_place();
         self.show_nonce();
-        // The head's id with answers or a command stands for its tasks, which remain on this branch.
-        let named = (config.checkpoint == Some(head) && (command.is_some() || !config.answers.is_empty()))
+        // The head's id stands for the head, except that a run with nothing else repeats its tasks on a fork.
+        let with = input.is_some() && !is_stored || command.is_some() || !config.answers.is_empty();
+        let named = (config.checkpoint == Some(head) && with)
             .then(|| RunOptions { checkpoint: None, ..config.clone() });
         let config = named.as_ref().unwrap_or(config);
         let left = match config.checkpoint.is_none() {
@@ -106,11 +107,13 @@ impl<S: State> Driver<S> {
         };
         self.cx.memories.stand_at(&meta, left);
         if let Some(command) = command {
-            return Ok(self.follow(command, meta, tasks, config)?);
+            let begun = self.follow(command, meta, tasks, config);
+            return Ok(self.located(begun, config.checkpoint).await?);
         }
         let Some(input) = input else {
             self.origins = Origins::of(&meta).carried;
-            return Ok(self.continue_run(meta.control, tasks, config)?);
+            let begun = self.continue_run(meta.control, tasks, config);
+            return Ok(self.located(begun, config.checkpoint).await?);
         };
         if !meta.control.is_finished() && config.checkpoint.is_none() {
             match config.on_unfinished {

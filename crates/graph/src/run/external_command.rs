@@ -40,7 +40,12 @@ impl<S: State> Driver<S> {
         }
         self.check_led(&meta.control, tasks.iter().filter(|_| live))?;
         let also = self.destinations(command.goto)?;
-        let mut answers = config.answers.resolve(&questions(&graph.topology, &meta, &tasks, live))?;
+        let mut answers = config.answers.resolve(&questions(
+            &graph.topology,
+            &meta,
+            // A fork's tasks ask anew.
+            tasks.iter().filter(|_| live).map(|task| (task.slot, &task.record)),
+        ))?;
         let before = (meta, self.state.clone(), tasks);
         let mut change = Change::after(&graph, Some(before), live)?;
         let writes = command.update.is_some();
@@ -140,19 +145,18 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// Returns the questions of a checkpoint's tasks, with their slots. A fork's tasks ask anew.
-fn questions<S: State>(
+/// Returns the questions of a checkpoint's tasks, with their slots.
+pub(super) fn questions<'a>(
     topology: &Topology,
     meta: &CheckpointMeta,
-    tasks: &[RestoredTask<S>],
-    live: bool,
+    records: impl Iterator<Item = (u32, &'a TaskRecord)>,
 ) -> Vec<(u32, PendingQuestion)> {
     let (mut asked, origins) = (Vec::new(), Origins::of(meta));
-    for task in tasks.iter().filter(|_| live) {
-        let Some(node) = meta.control.next.get(task.slot as usize) else { continue };
-        let (asks, questions) = task.record.questions(node, topology);
-        let began = origins.occasion(task.slot);
-        let ask = |question: &Question| (task.slot, into_asking(question.clone(), began, asks.clone()));
+    for (slot, record) in records {
+        let Some(node) = meta.control.next.get(slot as usize) else { continue };
+        let (asks, questions) = record.questions(node, topology);
+        let began = origins.occasion(slot);
+        let ask = |question: &Question| (slot, into_asking(question.clone(), began, asks.clone()));
         asked.extend(questions.iter().map(ask));
     }
     asked

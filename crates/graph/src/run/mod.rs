@@ -21,6 +21,7 @@ pub(crate) mod nested_driver;
 pub(crate) mod nested_run;
 pub(crate) mod observer;
 pub(crate) mod observers;
+mod other_branches;
 pub(crate) mod probe;
 pub(crate) mod probing;
 pub(crate) mod prune;
