@@ -7,9 +7,10 @@ use std::{
 
 use serde_json::json;
 use superstep::{
-    Answers, CompiledGraph, Cx, Durability, END, NodeError, NodeOptions, RetryPolicy, RunError, START, State,
-    StateGraph, Status,
+    Answers, CompiledGraph, Cx, Durability, END, NodeError, NodeFailure, NodeOptions, RetryPolicy, RunError,
+    START, State, StateGraph, Status,
     checkpoint::{CheckpointError, TaskRecord},
+    node::Persistence,
 };
 
 use crate::support::{
@@ -437,5 +438,101 @@ on_every_store! {
             }));
             assert_eq!(graph.thread(format!("{durability:?}")).durability(durability).run(Plain::update()).await.unwrap().state.said(), "a", "{durability:?}");
         }
+    }
+}
+
+/// Charges for each of three items, and asks two questions for each. `levels` graphs without storage are between the
+/// caller and its tasks.
+fn charges_inside(outside: &Outside, levels: usize) -> CompiledGraph<Plain> {
+    let mut inner = StateGraph::<Plain>::new("items");
+    let deps = outside.clone();
+    let work = inner.add_worker("work", move |item: u32, _: Plain, cx: Cx| {
+        let outside = deps.clone();
+        async move {
+            let first = charge(&cx, &outside, &format!("first{item}")).await?;
+            let _: bool = cx.interrupt("ok", item).await;
+            let second = charge(&cx, &outside, &format!("second{item}")).await?;
+            let _: bool = cx.interrupt("sure", item).await;
+            Ok::<_, NodeError>(say(&format!("{first}+{second}")))
+        }
+    });
+    inner.add_fan_out(START, |_: &Plain| vec![1_u32, 2, 3], work);
+    let mut graph = inner.compile().unwrap().with_persistence(Persistence::Ephemeral);
+    for _ in 0..levels {
+        let mut outer = StateGraph::<Plain>::new("outer");
+        let sub =
+            outer.add_subgraph_with("sub", &graph, |_: &Plain| Plain::update(), |it: &Plain| say(&it.said()));
+        outer.add_edge(START, sub);
+        graph = outer.compile().unwrap().with_persistence(Persistence::Ephemeral);
+    }
+    graph
+}
+
+on_every_store! {
+    async fn a_graph_without_storage_does_not_repeat_it_after_an_answer(backend: Backend) {
+        for levels in [1, 2, 3] {
+            let outside = Outside::default();
+            let thread = format!("{levels}");
+            // In a new process each time.
+            let here = || backend.keep(charges_inside(&outside, levels)).thread(&*thread);
+            let mut end = here().run(Plain::update()).await.unwrap();
+            let mut answers = 0;
+            while let Some(asked) = end.interrupts.last() {
+                end = here().answer(&asked.id, true).resume().await.unwrap();
+                answers += 1;
+            }
+            let mut all = outside.all();
+            all.sort();
+            assert_eq!(all, ["first1", "first2", "first3", "second1", "second2", "second3"]);
+            assert_eq!((answers, end.status), (6, Status::Completed));
+            assert_eq!(end.state.said(), "first11+second16 first22+second25 first33+second34");
+            let replayed = here().replay().run().await.unwrap();
+            assert!(replayed.divergence.is_none(), "{replayed}");
+            assert_eq!(outside.all().len(), 6);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_graph_without_storage_does_not_repeat_it_when_its_caller_is_retried() {
+    for handled in [false, true] {
+        let outside = Outside::default();
+        let mut inner = StateGraph::<Plain>::new("inner");
+        let deps = outside.clone();
+        let pay = inner.add_node("pay", move |_: Plain, cx: Cx| {
+            let outside = deps.clone();
+            async move {
+                let receipt = charge(&cx, &outside, "charge").await?;
+                charge(&cx, &outside, "look").await?;
+                if handled { Err(NodeError::new("no").fatal()) } else { Ok(say(&receipt)) }
+            }
+        });
+        inner.add_edge(START, pay);
+        if handled {
+            let deps = outside.clone();
+            // The effects of the handler are others, also if they have the same name.
+            inner.add_error_handler(pay, "handler", move |_: NodeFailure, _: Plain, cx: Cx| {
+                let outside = deps.clone();
+                async move { Ok::<_, NodeError>(say(&charge(&cx, &outside, "charge").await?)) }
+            });
+        }
+        let inner = inner.compile().unwrap();
+        let attempts = Arc::new(Mutex::new(0));
+        let graph = one(move |cx| {
+            let (inner, attempts) = (inner.clone(), attempts.clone());
+            async move {
+                let end = cx.call(&inner, Plain::update()).await?;
+                *attempts.lock().unwrap() += 1;
+                if *attempts.lock().unwrap() < 3 {
+                    Err(NodeError::new("again"))
+                } else {
+                    Ok(say(&end.said()))
+                }
+            }
+        });
+        let end = graph.run(Plain::update()).await.unwrap();
+        let (said, all) =
+            if handled { ("charge3", "charge look charge") } else { ("charge1", "charge look") };
+        assert_eq!((end.state.said().as_str(), outside.all().join(" ").as_str()), (said, all));
     }
 }

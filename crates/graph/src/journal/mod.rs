@@ -7,6 +7,7 @@ pub(crate) mod effects;
 pub(crate) mod inbox;
 pub(crate) mod interrupts;
 pub(crate) mod memories;
+pub(crate) mod outer_effects;
 pub(crate) mod packed;
 pub(crate) mod parent_recorder;
 pub(crate) mod recorder;

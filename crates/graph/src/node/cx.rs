@@ -36,6 +36,7 @@ use crate::{
         effects::EffectLog,
         interrupts::{InterruptQueue, Refusal, WaitReason},
         memories::Memories,
+        outer_effects::OuterEffects,
         parent_recorder::ParentRecorder,
         recorder::{Recorder, ReplayMode, in_effect},
         replay_cursor::ReplayCursor,
@@ -104,7 +105,7 @@ pub(crate) struct RunCx {
     pub(crate) checkpoint: AtomicU64,
     pub(crate) since_ms: AtomicI64,
     /// The effects of tasks.
-    pub(crate) effects: EffectLog,
+    pub(crate) effects: Arc<EffectLog>,
     pub(crate) background: Background,
     /// The recorded inputs of tasks.
     pub(crate) recorder: Arc<Recorder>,
@@ -132,6 +133,8 @@ pub(crate) struct RunScope {
     pub(crate) supply: Option<Arc<RecordedSupply>>,
     /// The parent's recorder, for nested runs without a checkpointer.
     pub(crate) parent: Option<ParentRecorder>,
+    /// The parent's effects, for nested runs without a checkpointer.
+    pub(crate) effects: Option<OuterEffects>,
 }
 
 impl RunScope {
@@ -153,6 +156,7 @@ impl RunScope {
             cursor: None,
             supply: None,
             parent: None,
+            effects: None,
         }
     }
 }

@@ -56,6 +56,7 @@ pub enum Persistence {
     /// On one thread per node, below the caller's: its state persists across the node's tasks, and each task
     /// gives it an input. Pending work of an earlier task is discarded.
     PerNode,
-    /// Without storage. A repeated task starts it anew, with the answers given so far.
+    /// Without storage. A repeated task starts it anew, with the answers given so far and the
+    /// results of its effects ([`Cx::once`](crate::Cx::once)).
     Ephemeral,
 }

@@ -39,7 +39,7 @@ use crate::{
     Command, Cx, NodeError, NodeFailure, Outcome, Question, RunError, RunOptions, State, Status, ThreadId,
     compiled::graph::{Backends, Inner},
     journal::{
-        effects::{EffectLog, Request},
+        effects::Request,
         interrupts::{InterruptQueue, PendingQuestion},
         memories::Memories,
         task_origin::CarriedOrigins,
@@ -229,7 +229,7 @@ impl<S: State> Driver<S> {
             drain: scope.drain.clone(),
             context: config.context.clone(),
             events: events.clone().map(|events| Box::new(events) as Box<dyn NodeEvents>),
-            effects: EffectLog::default(),
+            effects: Arc::default(),
             background: Background::default(),
             interrupts: InterruptQueue::default(),
             commit_barrier: CommitBarrier::default(),

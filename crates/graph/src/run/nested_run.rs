@@ -38,6 +38,7 @@ use crate::{
     journal::{
         divergence::Astray,
         interrupts::{WaitReason, question_within},
+        outer_effects::OuterEffects,
         recorder::{effect, in_effect},
         task_origin::Origin,
     },
@@ -285,6 +286,10 @@ impl Cx {
         };
         let mut namespace = run.scope.namespace.clone();
         namespace.0.push(segment.clone());
+        let effects = thread.is_none().then(|| match &run.scope.effects {
+            Some(outer) => outer.inside(&self.task_name(), key),
+            None => OuterEffects::of(&run.effects, self.0.task, key),
+        });
         let colon = if key.is_empty() { "" } else { ":" };
         let TaskId { step, slot } = self.0.task;
         let scope = RunScope {
@@ -299,6 +304,7 @@ impl Cx {
             cursor,
             supply: None,
             parent,
+            effects,
         };
         let answers = run.interrupts.given(self.0.task, key);
         let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut namespace)| {

@@ -3,6 +3,7 @@
 use std::{error::Error, future::Future, iter};
 
 use serde::{Serialize, de::DeserializeOwned};
+use superstep_engine::TaskId;
 use superstep_state::internal::encode;
 
 use crate::{
@@ -46,7 +47,10 @@ impl Cx {
     ///
     /// An error of `effect` is not stored as a result. If the node continued after it, a replay returns an
     /// error with the same messages, causes, data and fatality, but not of its type. A fork of the thread
-    /// runs all effects again. Without a checkpointer results live as long as the run.
+    /// runs all effects again. Without a checkpointer results live as long as the run. In a called graph that is
+    /// not stored ([`Persistence::Ephemeral`](crate::node::Persistence::Ephemeral), or no checkpointer) they
+    /// belong to the calling task, by the path to this one: when that task runs again, a task at the same
+    /// superstep and slot, of the same node, gets them.
     ///
     /// # Errors
     /// Those of `effect`. Fatal: a result that has no JSON form or cannot be read back as a `T`, and is not
@@ -95,7 +99,14 @@ impl Cx {
         let over = || NodeError::new(OnceError::Over { name: name.to_owned() }).fatal();
         let turn = effects.turn(task, name).ok_or_else(over)?;
         let _turn = turn.lock().await;
-        let result = match effects.result(task, name) {
+        let outer = self.0.run.scope.effects.as_ref();
+        // A graph without storage runs again from its beginning.
+        let known = effects.result(task, name).or_else(|| {
+            let known = outer?.result(&self.task_name(), name)?;
+            effects.put(task, name, known.clone());
+            Some(known)
+        });
+        let result = match known {
             Some(json) => serde_json::from_str(&json).map_err(|source| {
                 NodeError::new(OnceError::Unfit { name: name.to_owned(), source }).fatal()
             })?,
@@ -117,17 +128,30 @@ impl Cx {
                 // Read back, so that the first result equals later ones.
                 let read = encode::read_back(&result);
                 let (read, json) = read.map_err(|source| NodeError::new(unstorable(source)).fatal())?;
+                if let Some(outer) = outer {
+                    outer.put(&self.task_name(), name, json.clone());
+                }
                 effects.put(task, name, json);
                 read
             }
         };
         // Not lost if this is dropped meanwhile: every later record of the task contains it.
-        effects.store(task, name).await.ok_or_else(over)?;
+        let stored = match outer {
+            Some(outer) => outer.store(&self.task_name(), name).await,
+            None => effects.store(task, name).await,
+        };
+        stored.ok_or_else(over)?;
         Ok(result)
     }
 }
 
 impl Cx {
+    /// Returns the name of the task among those of its run.
+    pub(crate) fn task_name(&self) -> String {
+        let TaskId { step, slot } = self.0.task;
+        format!("{}:{step}.{slot}", self.node())
+    }
+
     /// Waits until all stored data of the thread survives a power failure as well as a crash. Use it before
     /// an effect that must not be repeated silently and whose start the thread has recorded.
     ///
@@ -137,7 +161,10 @@ impl Cx {
         if let ReplayMode::Nothing | ReplayMode::Live(_) = self.0.run.recorder.given(self.0.task) {
             self.waits("durable", "").await;
             // Work that outlives its task has no stored data to wait for.
-            let _ = self.0.run.effects.sync(self.0.task).await;
+            let _ = match &self.0.run.scope.effects {
+                Some(outer) => outer.sync().await,
+                None => self.0.run.effects.sync(self.0.task).await,
+            };
         }
     }
 }
