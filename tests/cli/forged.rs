@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use superstep::{
     Checkpointer, ThreadId,
     checkpoint::{AppliedTask, Commit, Source, TaskRecord},
+    node::NodeName,
     sqlite::SqliteCheckpointer,
+    topology::Control,
 };
 use superstep_testing::script::{call, txt};
 
@@ -116,4 +118,74 @@ async fn no_forged_thread_runs_an_unapproved_call() {
         let known = ended(&mut place.command_of("ada", &["memory", "list"])).await.ok().stdout;
         assert_eq!(known, "nothing\n", "lies {lies:09b}");
     }
+}
+
+/// Adds a checkpoint with this control record to the thread `t`.
+async fn forge_control(db: &Path, control: Control) {
+    let store = SqliteCheckpointer::open(db).unwrap();
+    let thread = ThreadId::from("t");
+    let meta = store.history(&thread, Default::default()).await.unwrap().remove(0);
+    let forged = Commit {
+        parent: Some(meta.id),
+        source: Source::Fork,
+        control,
+        created_ms: meta.created_ms,
+        metadata: meta.metadata.into(),
+        applied: Vec::new(),
+        snapshot: None,
+        fingerprints: None,
+        records: Vec::new(),
+    };
+    store.commit(&thread, Some(meta.id), forged).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_forged_plan_sends_no_more_requests_than_the_graph() {
+    let many: Vec<NodeName> = vec!["agent".into(); 2_000];
+    let items = (0..2_000).map(|slot| (slot, "1".to_owned())).collect();
+    let forged = [
+        Control::new(1, many.clone()),
+        Control { items, ..Control::new(1, many.clone()) },
+        Control { deferred: many, ..Control::new(1, vec!["finalize".into()]) },
+    ];
+    for control in forged {
+        let place = Place::new();
+        let server = serve((0..50).map(|_| txt("ok"))).await;
+        let url = server.base_url();
+        let server_of = ["--base-url", &url, "--model", "m"];
+        place.run(&[&["run", "-q", "go", "--thread", "t"], &server_of[..]].concat()).await.ok();
+        forge_control(&place.database(), control).await;
+        let ran = place.run(&[&["resume", "t"], &server_of[..]].concat()).await;
+        let wanted = "has several tasks of node `agent`, which takes no items";
+        assert!(ran.code == Some(1) && ran.stderr.contains(wanted), "{ran:?}");
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_thread_with_an_impossible_superstep_hides_no_other_one() {
+    let place = Place::new();
+    for thread in ["t", "u"] {
+        place.run(&["run", "-q", "1 + 1", "--thread", thread]).await.ok();
+    }
+    forge_control(&place.database(), Control::new(i64::MAX, vec!["agent".into()])).await;
+    let listed = place.run(&["threads"]).await.ok().stdout;
+    assert!(listed.contains("cannot be read") && listed.contains("finished"), "{listed}");
+    for command in [
+        &["state", "t"][..],
+        &["history", "t"],
+        &["watch", "t"],
+        &["export", "t"],
+        &["replay", "t"],
+        &["prune", "t", "--leaves", "--yes"],
+        &["run", "2 + 2", "--thread", "t"],
+        &["resume", "t", "--model", "offline"],
+    ] {
+        let ran = place.run(command).await;
+        let wanted = "9223372036854775807 is not the number of a superstep";
+        assert!(ran.code == Some(4) && ran.stderr.contains(wanted), "{command:?}: {ran:?}");
+    }
+    place.run(&["run", "-q", "2 + 2", "--thread", "u"]).await.ok();
+    place.run(&["delete", "t", "--yes"]).await.ok();
+    assert_eq!(place.run(&["threads", "--json"]).await.ok().lines().len(), 1);
 }

@@ -1,15 +1,20 @@
 //! The control record of a thread: everything the engine needs to continue, stored with every checkpoint.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-use crate::{NodeName, START};
+use crate::{NodeName, START, Topology};
 
 /// The control half of a checkpoint. A serializable promise: see the fixture in `tests/`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
-    /// The superstep that made this checkpoint. -1 is the input of a fresh thread, 0 the superstep that applied it.
+    /// The superstep that made this checkpoint. -1 is the input of a fresh thread, 0 the superstep that applied it. One outside of
+    /// [`STEPS`](Self::STEPS) is not deserialized.
+    #[serde(deserialize_with = "superstep")]
     pub step: i64,
     /// The nodes to run next, one task each, in task order. Empty when the thread is finished.
     pub next: Vec<NodeName>,
@@ -25,6 +30,9 @@ pub struct Control {
 }
 
 impl Control {
+    /// The supersteps that a stored record may have: their successors are numbers, too.
+    pub const STEPS: RangeInclusive<i64> = -1..=(1 << 53);
+
     /// Creates the record of an accepted input, which precedes the superstep that applies it.
     ///
     /// `last` is the superstep of the checkpoint it follows, `None` on a fresh thread.
@@ -40,6 +48,26 @@ impl Control {
     /// Returns whether no task is left to run.
     pub fn is_finished(&self) -> bool {
         self.next.is_empty()
+    }
+
+    /// Checks that each node is planned once, except for nodes that take items, which have a task for each.
+    pub(crate) fn plans_once(&self, topology: &Topology) -> Result<(), RestoreError> {
+        let takes_items =
+            |name: &NodeName| topology.find(name.as_str()).is_some_and(|node| topology.takes_item(node));
+        let (mut planned, mut deferred) = (BTreeSet::new(), BTreeSet::new());
+        let next = self.next.iter().filter(|name| !takes_items(name) && !planned.insert(*name));
+        match next.chain(self.deferred.iter().filter(|name| !deferred.insert(*name))).next() {
+            Some(node) => Err(RestoreError::RepeatedNode { step: self.step, node: node.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn superstep<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
+    let step = i64::deserialize(from)?;
+    match Control::STEPS.contains(&step) {
+        true => Ok(step),
+        false => Err(D::Error::custom(format_args!("{step} is not the number of a superstep"))),
     }
 }
 
@@ -68,6 +96,17 @@ pub enum RestoreError {
         step: i64,
         /// The names of the missing joins: their sources, and after a colon their target.
         joins: Vec<String>,
+    },
+    /// A node that takes no items is planned more than once. The record may be forged: each of its tasks would run.
+    #[error(
+        "the checkpoint of superstep {step} has several tasks of node `{node}`, which takes no items; superstep wrote no such \
+         record: resume from an earlier checkpoint, or delete the thread"
+    )]
+    RepeatedNode {
+        /// The superstep of the checkpoint.
+        step: i64,
+        /// The first node that is repeated.
+        node: NodeName,
     },
     /// A record of a task that is not pending, or with a target to which its node has no edge.
     #[error("the record of task {slot} does not fit the checkpoint of superstep {step}: {detail}")]

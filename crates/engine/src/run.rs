@@ -105,7 +105,8 @@ impl Run {
     /// finished task of [`START`](crate::START).
     ///
     /// # Errors
-    /// [`RestoreError`] if the topology lacks a pending node or a reached join, or if a record does not fit.
+    /// [`RestoreError`] if the topology lacks a pending node or a reached join, if a node is planned twice, or if a record does
+    /// not fit.
     pub fn restore(
         topology: Arc<Topology>,
         control: &Control,
@@ -115,6 +116,7 @@ impl Run {
         let Records { handled, finished, failed, interrupted } = records;
         let step = control.step + 1;
         topology.fits(control)?;
+        control.plans_once(&topology)?;
         let nodes = control.next.iter().filter_map(|name| topology.find(name.as_str()));
         let mut slots: Vec<_> = nodes.map(Slot::new).collect();
         let waiting = Waiting::restore(&topology, control);

@@ -7,7 +7,7 @@ use std::{
     io::{BufRead, Read as _},
 };
 
-use superstep_engine::NodeName;
+use superstep_engine::{Control, NodeName};
 use superstep_state::{ChannelValue, RawJson, StoredUpdate};
 
 use super::{
@@ -166,6 +166,9 @@ impl<'a> Parser<'a> {
     fn checkpoint(&mut self, number: u64, line: Checkpoint) -> Result<Part, TextError> {
         let id = self.id(number, &line)?;
         let control = line.control();
+        if !Control::STEPS.contains(&control.step) {
+            return Err(self.error(&format!("`step` {} is not the number of a superstep", control.step)));
+        }
         let Checkpoint { parent, parent_pruned, source, created_ms, mut metadata, mark, snapshot, .. } = line;
         mark.as_ref().unwrap_or(&self.thread.mark).put(&mut metadata);
         let mut commit = Commit {
@@ -398,6 +401,14 @@ mod tests {
         let mut source = Cursor::new(&long);
         let _ = Parser::with_limit(&mut source, 100);
         assert!(source.position() <= 101, "the rest is not read");
+    }
+
+    #[test]
+    fn a_checkpoint_has_the_number_of_a_superstep() {
+        let line = r#"{"checkpoint":1,"source":"input","step":9223372036854775807,"next":[],"created_ms":0}"#;
+        let wanted =
+            "SS312: line 2 of the thread file: `step` 9223372036854775807 is not the number of a superstep";
+        assert_eq!(refused(&format!("{HEADER}\n{line}\n")), wanted);
     }
 
     #[test]

@@ -58,6 +58,37 @@ fn nodes_that_the_graph_lost_are_all_named() {
 }
 
 #[test]
+fn a_node_without_items_is_planned_once() {
+    let many = vec!["a".into(); 2_000];
+    let expected = RestoreError::RepeatedNode { step: 0, node: "a".into() };
+    assert_eq!(refused(&Control::new(0, many.clone()), Vec::new(), Vec::new()), expected);
+    assert_eq!(
+        expected.to_string(),
+        "the checkpoint of superstep 0 has several tasks of node `a`, which takes no items; superstep wrote no such record: \
+         resume from an earlier checkpoint, or delete the thread"
+    );
+    // Items do not make it a node that takes them.
+    let items = (0..2_000).map(|slot| (slot, "1".to_owned())).collect();
+    assert_eq!(
+        refused(&Control { items, ..Control::new(0, many.clone()) }, Vec::new(), Vec::new()),
+        expected
+    );
+    let deferred = Control { deferred: many, ..Control::new(0, vec!["b".into()]) };
+    assert_eq!(refused(&deferred, Vec::new(), Vec::new()), expected);
+}
+
+#[test]
+fn only_numbers_of_supersteps_are_read() {
+    let read = |step: i64| serde_json::from_value::<Control>(serde_json::json!({ "step": step, "next": [] }));
+    for step in [-1, 0, *Control::STEPS.end()] {
+        assert_eq!(read(step).unwrap().step, step);
+    }
+    for step in [-2, i64::MIN, *Control::STEPS.end() + 1, i64::MAX] {
+        assert_eq!(read(step).unwrap_err().to_string(), format!("{step} is not the number of a superstep"));
+    }
+}
+
+#[test]
 fn records_of_tasks_that_are_not_there_are_refused() {
     let control = Control::new(0, vec!["a".into()]);
     let expected = "the record of task 1 does not fit the checkpoint of superstep 0: there is no such task";

@@ -161,11 +161,12 @@ async fn a_parent_has_to_exist(store: Store) {
 
 async fn a_control_record_is_stored_completely(store: Store) {
     let thread = ThreadId::from("t");
-    let mut control = Control::new(i64::MAX, ["a", "a b", "\u{fc}\"", "", "a"].map(Into::into).into());
+    let mut control =
+        Control::new(*Control::STEPS.end(), ["a", "a b", "\u{fc}\"", "", "a"].map(Into::into).into());
     control.items.insert(4, "{\"n\": [1, null]}".into());
     control.items.insert(0, "\"\"".into());
     commit(&store, &thread, None, Commit { control: control.clone(), ..plain(None) }).await;
-    let end = Control::new(i64::MIN, Vec::new());
+    let end = Control::new(*Control::STEPS.start(), Vec::new());
     commit(&store, &thread, Some(ONE), Commit { control: end.clone(), ..plain(Some(ONE)) }).await;
     assert_eq!(load(&store, &thread, ONE).await.meta.control, control);
     assert_eq!(load(&store, &thread, None).await.meta.control, end);
