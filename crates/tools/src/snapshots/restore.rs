@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ignore::gitignore::Gitignore;
 use superstep_llm::{FileChanges, SnapshotError};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +14,7 @@ use super::{Entry, FileSnapshots, is_nothing, is_program};
 use crate::workspace::{
     root::PREFIX,
     store::make_directories,
-    walk::{self, GITIGNORE},
+    walk::{GITIGNORE, MAX_APPLIED, MAX_RULES, Rules, RulesSize},
 };
 
 /// The reason why files were not restored.
@@ -222,13 +221,21 @@ impl FileSnapshots {
         &self,
         thread: &str,
         tree: &BTreeMap<String, Entry>,
-    ) -> Result<BTreeMap<PathBuf, Gitignore>, SnapshotError> {
-        let mut rules = BTreeMap::new();
+    ) -> Result<BTreeMap<PathBuf, Rules>, SnapshotError> {
+        let (mut rules, mut size) = (BTreeMap::new(), RulesSize::default());
         for (path, entry) in tree {
             let real = self.workspace.root().join(path);
             let (Some(folder), true) = (real.parent(), real.ends_with(GITIGNORE)) else { continue };
             let (Entry::File(hash) | Entry::Program(hash) | Entry::Rules(hash)) = entry else { continue };
-            if let Ok(built) = walk::rules(folder, &self.read(thread, hash)?) {
+            let content = self.read(thread, hash)?;
+            let own = RulesSize::of(&content);
+            size = size.plus(own);
+            if own.exceeds(MAX_APPLIED) || size.exceeds(MAX_RULES) {
+                return Err(SnapshotError(format!(
+                    "the `.gitignore` files of the snapshot are too large: one has at most {MAX_APPLIED}, all have {MAX_RULES}"
+                )));
+            }
+            if let Ok(built) = Rules::parse(folder, &content) {
                 rules.insert(folder.to_owned(), built);
             }
         }
@@ -236,7 +243,7 @@ impl FileSnapshots {
     }
 
     /// Returns whether a walk would skip a path, because it or a parent folder is ignored.
-    fn is_ignored(&self, rules: &BTreeMap<PathBuf, Gitignore>, path: &str) -> bool {
+    fn is_ignored(&self, rules: &BTreeMap<PathBuf, Rules>, path: &str) -> bool {
         let real = self.workspace.root().join(path);
         let mut way = real.ancestors().take_while(|at| *at != self.workspace.root());
         way.any(|at| {

@@ -1,4 +1,4 @@
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use superstep_llm::FileChangeKind;
 
@@ -530,6 +530,23 @@ fn a_forged_tree_never_leads_outside() {
         assert!(at.restore(&forged(&tree), &forged(&empty), true).is_err());
     }
     assert!(!outside.parent().unwrap().exists() && !at.place.at(".git").exists());
+}
+
+#[test]
+fn the_rules_of_a_forged_tree_are_limited() {
+    let at = Watched::new();
+    at.place.file("a", "1");
+    let after = at.keep();
+    let content = "#".repeat((256 << 10) + 1);
+    let hash = blake3::hash(content.as_bytes()).to_hex().to_string();
+    let tree = serde_json::to_vec(&Tree([(GITIGNORE.to_owned(), Entry::File(hash.clone()))].into())).unwrap();
+    let name = blake3::hash(&tree).to_hex().to_string();
+    fs::write(at.place.at(&format!(".superstep/files/t/{hash}")), content).unwrap();
+    fs::write(at.place.at(&format!(".superstep/files/t/{name}.tree")), tree).unwrap();
+    let error = at.restore(&after, &name, true).unwrap_err().to_string();
+    let wanted = "the `.gitignore` files of the snapshot are too large: one has at most 256 KiB or 10,000 patterns, all have 4,096 KiB \
+                  or 100,000 patterns";
+    assert_eq!(error, wanted);
 }
 
 #[test]

@@ -197,6 +197,41 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_rules_of_all_folders_together_are_limited() {
+        let place = TestWorkspace::new();
+        let tool = list_files(&place.workspace);
+        let most = "x\n".repeat(5_000);
+        place.file(".gitignore", &most);
+        place.file("a/.gitignore", &most);
+        // Rules beside it do not apply to it.
+        place.file("b/.gitignore", &most);
+        place.file("b/file", "# a comment\n");
+        assert!(call(&tool, json!({})).await.ends_with("b/file"));
+        place.file("a/b/.gitignore", "y\n");
+        let refused = "path 'a/b/.gitignore' cannot be used: with those above it, it has more than 256 KiB or 10,000 patterns";
+        for args in [json!({}), json!({"path": "a"}), json!({"path": "a/b"})] {
+            assert_eq!(refusal(&tool, args).await, refused);
+        }
+        place.file("a/b/.gitignore", "# a comment\n\n");
+        call(&tool, json!({"path": "a/b"})).await;
+        place.file("a/.gitignore", "#".repeat((256 << 10) + 1));
+        assert!(refusal(&tool, json!({})).await.ends_with(" it has more than 256 KiB or 10,000 patterns"));
+        // Few bytes, and many patterns.
+        place.file(".gitignore", "");
+        for number in 0..21 {
+            place.file(&format!("{number:02}/.gitignore"), &most);
+        }
+        let refused = "path '20/.gitignore' cannot be used: with those read before it, it has more than 4,096 KiB or \
+                       100,000 patterns; name a folder with fewer of them";
+        std::fs::remove_dir_all(place.at("a")).unwrap();
+        std::fs::remove_dir_all(place.at("b")).unwrap();
+        place.file("00/.gitignore", "x\n");
+        place.file("01/.gitignore", "x\n".repeat(9_999));
+        place.file("02/.gitignore", "y\n".repeat(5_000));
+        assert_eq!(refusal(&tool, json!({})).await, refused);
+    }
+
+    #[tokio::test]
     async fn stops_at_a_thousand_files_with_a_note() {
         let place = TestWorkspace::new();
         for number in 0..1_000 {

@@ -2,13 +2,16 @@
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fmt, fs, io,
     io::Read,
     path::{Path, PathBuf},
     vec,
 };
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::{
+    Match,
+    gitignore::{Gitignore, GitignoreBuilder, Glob},
+};
 use superstep_llm::ToolError;
 use tokio_util::sync::CancellationToken;
 
@@ -16,13 +19,17 @@ use super::{
     Workspace,
     root::{Found, is_reserved},
 };
-use crate::call::check_stop;
+use crate::call::{check_stop, grouped};
 
 /// Name of the file with ignore patterns.
 pub(crate) const GITIGNORE: &str = ".gitignore";
 
-/// Maximum size of a `.gitignore`, far above hand-written ones.
-const MAX_GITIGNORE_BYTES: u64 = 1 << 20;
+/// Limits of the `.gitignore` files that apply to one folder: those in it and above it, which are in memory at the same time. They are far
+/// above hand-written ones: compiling 1 MiB of patterns can take 200 MB for a moment.
+pub(crate) const MAX_APPLIED: RulesSize = RulesSize { bytes: 256 << 10, patterns: 10_000 };
+
+/// Limits of all `.gitignore` files of a walk or a tree.
+pub(crate) const MAX_RULES: RulesSize = RulesSize { bytes: 4 << 20, patterns: 100_000 };
 
 /// Longer lines are skipped: parsing nested patterns uses the stack.
 const MAX_LINE_BYTES: usize = 4 << 10;
@@ -41,8 +48,10 @@ pub(crate) struct Walk<'a> {
     workspace: &'a Workspace,
     stop: &'a CancellationToken,
     /// The rules of the directories above the start.
-    above: Vec<Gitignore>,
+    above: Vec<Rules>,
     levels: Vec<Level>,
+    /// The size of all rules that were read.
+    read: RulesSize,
     /// The directories that could not be read.
     pub(crate) unreadable: Vec<PathBuf>,
     /// Each `.gitignore` whose rules were applied, including those that ignore themselves.
@@ -51,7 +60,60 @@ pub(crate) struct Walk<'a> {
 
 struct Level {
     entries: vec::IntoIter<Entry>,
-    rules: Option<Gitignore>,
+    rules: Option<Rules>,
+}
+
+/// The rules of a `.gitignore`.
+pub(crate) struct Rules {
+    matcher: Gitignore,
+    size: RulesSize,
+}
+
+/// The size of `.gitignore` files.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RulesSize {
+    bytes: u64,
+    patterns: u64,
+}
+
+impl Rules {
+    /// Parses the rules of a `.gitignore` with this content in `dir`.
+    pub(crate) fn parse(dir: &Path, content: &[u8]) -> Result<Self, ignore::Error> {
+        let mut builder = GitignoreBuilder::new(dir);
+        let text = String::from_utf8_lossy(content);
+        let lines = text.trim_start_matches('\u{feff}').lines();
+        for line in lines.filter(|line| line.len() <= MAX_LINE_BYTES) {
+            // An invalid pattern matches nothing, as in git.
+            let _ = builder.add_line(None, line);
+        }
+        Ok(Self { matcher: builder.build()?, size: RulesSize::of(content) })
+    }
+
+    pub(crate) fn matched(&self, path: &Path, is_dir: bool) -> Match<&Glob> {
+        self.matcher.matched(path, is_dir)
+    }
+}
+
+impl RulesSize {
+    pub(crate) fn of(content: &[u8]) -> Self {
+        let lines = content.split(|byte| *byte == b'\n');
+        let patterns = lines.filter(|line| !line.trim_ascii().is_empty() && !line.starts_with(b"#")).count();
+        Self { bytes: content.len() as u64, patterns: patterns as u64 }
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, patterns: self.patterns + other.patterns }
+    }
+
+    pub(crate) fn exceeds(self, most: Self) -> bool {
+        self.bytes > most.bytes || self.patterns > most.patterns
+    }
+}
+
+impl fmt::Display for RulesSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} KiB or {} patterns", grouped(self.bytes >> 10), grouped(self.patterns))
+    }
 }
 
 struct Entry {
@@ -72,13 +134,15 @@ impl<'a> Walk<'a> {
             stop,
             above: Vec::new(),
             levels: Vec::new(),
+            read: RulesSize::default(),
             unreadable: Vec::new(),
             followed: Vec::new(),
         };
         let above: Vec<&Path> =
             start.real.ancestors().skip(1).take_while(|dir| dir.starts_with(workspace.root())).collect();
         for dir in above.into_iter().rev() {
-            walk.above.extend(walk.rules_of(dir)?);
+            let rules = walk.rules_of(dir)?;
+            walk.above.extend(rules);
         }
         let level = walk.read(&start.real)?;
         walk.levels.push(level.map_err(|error| {
@@ -113,13 +177,17 @@ impl<'a> Walk<'a> {
     }
 
     fn is_ignored(&self, entry: &Entry) -> bool {
-        let rules = self.above.iter().chain(self.levels.iter().filter_map(|level| level.rules.as_ref()));
         // The nearest rule decides.
-        rules
+        self.applied()
             .rev()
             .map(|rules| rules.matched(&entry.real, entry.kind.is_dir()))
             .find(|verdict| !verdict.is_none())
             .is_some_and(|verdict| verdict.is_ignore())
+    }
+
+    /// Returns the rules that apply to the current folder.
+    fn applied(&self) -> impl DoubleEndedIterator<Item = &Rules> {
+        self.above.iter().chain(self.levels.iter().filter_map(|level| level.rules.as_ref()))
     }
 
     fn read(&mut self, dir: &Path) -> Result<io::Result<Level>, ToolError> {
@@ -150,31 +218,28 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the rules of the `.gitignore` in `dir`, if it is a regular file, as git requires.
-    fn rules_of(&self, dir: &Path) -> Result<Option<Gitignore>, ToolError> {
+    fn rules_of(&mut self, dir: &Path) -> Result<Option<Rules>, ToolError> {
         let real = dir.join(GITIGNORE);
         let shown = self.workspace.show(&real);
         let Ok((file, _)) = self.workspace.open_file(&Found { real, shown: shown.clone() }) else {
             return Ok(None);
         };
         let unusable =
-            |why: &dyn std::fmt::Display| ToolError::Failed(format!("path '{shown}' cannot be used: {why}"));
+            |why: &dyn fmt::Display| ToolError::Failed(format!("path '{shown}' cannot be used: {why}"));
         let mut bytes = Vec::new();
-        file.take(MAX_GITIGNORE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unusable(&error))?;
-        if bytes.len() as u64 > MAX_GITIGNORE_BYTES {
-            return Err(unusable(&"it is larger than 1 MiB"));
+        file.take(MAX_APPLIED.bytes + 1).read_to_end(&mut bytes).map_err(|error| unusable(&error))?;
+        // Checked before the patterns are compiled, which takes most of the memory and the time.
+        let size = RulesSize::of(&bytes);
+        let applied = self.applied().fold(size, |sum, rules| sum.plus(rules.size));
+        if applied.exceeds(MAX_APPLIED) {
+            return Err(unusable(&format_args!("with those above it, it has more than {MAX_APPLIED}")));
         }
-        rules(dir, &bytes).map(Some).map_err(|error| unusable(&error))
+        self.read = self.read.plus(size);
+        if self.read.exceeds(MAX_RULES) {
+            return Err(unusable(&format_args!(
+                "with those read before it, it has more than {MAX_RULES}; name a folder with fewer of them"
+            )));
+        }
+        Rules::parse(dir, &bytes).map(Some).map_err(|error| unusable(&error))
     }
-}
-
-/// Parses the rules of a `.gitignore` with this content in `dir`.
-pub(crate) fn rules(dir: &Path, content: &[u8]) -> Result<Gitignore, ignore::Error> {
-    let mut builder = GitignoreBuilder::new(dir);
-    let text = String::from_utf8_lossy(content);
-    let lines = text.trim_start_matches('\u{feff}').lines();
-    for line in lines.filter(|line| line.len() <= MAX_LINE_BYTES) {
-        // An invalid pattern matches nothing, as in git.
-        let _ = builder.add_line(None, line);
-    }
-    builder.build()
 }
