@@ -10,6 +10,8 @@ mod agent_jobs;
 mod answers;
 mod approvals;
 #[cfg(unix)]
+mod cloned;
+#[cfg(unix)]
 mod commands;
 mod db;
 mod dream;

@@ -1,13 +1,13 @@
 //! The progress of dreams, as a file beside the history.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
-use superstep_tools::internal::{keep_names, lock};
+use superstep_tools::internal::{keep_names, lock, read_stored};
 use tempfile::NamedTempFile;
 
 use crate::{HistoryPlace, history::file::DREAM_LOCK};
@@ -15,6 +15,9 @@ use crate::{HistoryPlace, history::file::DREAM_LOCK};
 /// Names in the history's folder: the cursor, and the notes of edits.
 const NAME: &str = "dream.json";
 const EDITS: &str = "edits";
+
+/// Maximum size of the cursor.
+const MAX_BYTES: u64 = 1 << 20;
 
 /// The position up to which a user's history was consolidated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +68,7 @@ impl DreamFiles {
 
     pub(super) fn cursor(&self) -> io::Result<DreamCursor> {
         let path = self.folder.join(NAME);
-        match fs::read(&path) {
+        match read_stored(&path, MAX_BYTES) {
             Ok(json) => serde_json::from_slice(&json).map_err(|error| unreadable(&path, &error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DreamCursor::default()),
             Err(error) => Err(error),
@@ -96,6 +99,8 @@ fn unreadable(path: &Path, error: &serde_json::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

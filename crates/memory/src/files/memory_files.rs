@@ -1,7 +1,7 @@
 //! A memory in files that users can read and edit.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
     sync::Arc,
@@ -9,7 +9,9 @@ use std::{
 
 use superstep_graph::store::{Scope, Words, bm25, having, terms};
 use superstep_llm::Message;
-use superstep_tools::internal::{PATIENCE, ThreadFolders, hash_of, keep_names, lock, patiently, private};
+use superstep_tools::internal::{
+    PATIENCE, ThreadFolders, hash_of, keep_names, lock, open_stored, patiently, private,
+};
 
 use dashmap::DashMap;
 use superstep_agent::deps::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
@@ -256,15 +258,12 @@ fn entry(text: String, score: Option<f64>) -> MemoryEntry {
 
 /// Reads a file; empty if there is none.
 fn read(path: &Path) -> io::Result<String> {
-    let there = match fs::symlink_metadata(path) {
+    let file = match open_stored(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        there => there?,
+        file => file?,
     };
-    if !there.is_file() {
-        return Err(io::Error::other(format!("`{FILE}` is not a file")));
-    }
     let mut bytes = Vec::new();
-    File::open(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
+    file.take(MOST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST {
         return Err(io::Error::other(format!("`{FILE}` has more than {} MiB; make it shorter", MOST >> 20)));
     }
@@ -437,12 +436,14 @@ mod tests {
         for (user, name) in [("a", FILE), ("b", LOCK)] {
             let path = files.file_of(user).unwrap();
             symlink(&target, path.with_file_name(name)).unwrap();
-            assert!(add(&files, user, "x").unwrap_err().to_string().ends_with("is not a file"));
+            assert!(
+                add(&files, user, "x").unwrap_err().to_string().ends_with("is not a regular file; remove it")
+            );
         }
         assert!(files.search("a", "secret", 1).is_err());
         symlink(elsewhere.path(), dir.path().join("memory/c")).unwrap();
         let error = add(&files, "c", "x").unwrap_err().to_string();
-        assert_eq!(error, "there is a link in `memory/c`");
+        assert_eq!(error, "there is a link in `memory/c`; remove it");
         assert_eq!(fs::read_to_string(&target).unwrap(), "- secret\n");
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
 

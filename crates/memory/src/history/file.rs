@@ -1,14 +1,13 @@
 //! One user's file: lines are written completely or not at all.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
-    path::Path,
 };
 
 use serde::{Deserialize, Serialize};
 use superstep_agent::deps::TurnRecord;
-use superstep_tools::internal::{ThreadFolders, lock, locked, private};
+use superstep_tools::internal::{ThreadFolders, lock, locked, open_stored, private};
 
 /// Name of the lock file of dreams, beside the history.
 pub(crate) const DREAM_LOCK: &str = "dream.lock";
@@ -90,7 +89,7 @@ impl HistoryFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Unread::default()),
             Err(error) => return Err(error),
         };
-        let file = match is_file(&path).and_then(|()| File::open(&path)) {
+        let file = match open_stored(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Unread::default()),
             Err(error) => return Err(error),
@@ -252,17 +251,9 @@ fn ends_a_line(mut file: &File, end: u64) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// Checks that a path is a regular file; a link is not.
-fn is_file(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path)?.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("`{}` is not a file", path.display()))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::{fs, path::PathBuf};
 
     use super::*;
     use superstep_agent::AgentOutcome;

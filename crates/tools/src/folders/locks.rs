@@ -10,6 +10,8 @@ use std::{
 use superstep_llm::check_timers;
 use tokio::time::{Instant, sleep};
 
+use super::stored::{not_a_file, not_elsewhere};
+
 /// Maximum wait for another program's lock.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -25,10 +27,9 @@ pub fn lock(path: &Path) -> io::Result<Option<File>> {
 /// Opens and locks a file like [`lock`]. Fails on a link regardless of its target.
 pub fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
-        let name = path.file_name().unwrap_or_default().display();
-        return Err(io::Error::other(format!("`{name}` is not a file")));
+        return Err(not_a_file(path));
     }
-    held(options.create(true).truncate(false).open(path)?, path)
+    held(not_elsewhere(options.create(true).truncate(false)).open(path)?, path)
 }
 
 /// Locks the file and verifies that it is still the one at the path; its last holder may have deleted it.
@@ -133,7 +134,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (dir.path().join("lock"), dir.path().join("elsewhere"));
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
-        assert_eq!(lock(&path).unwrap_err().to_string(), "`lock` is not a file");
+        assert_eq!(lock(&path).unwrap_err().to_string(), "`lock` is not a regular file; remove it");
         assert!(!elsewhere.exists());
     }
 }

@@ -1,15 +1,18 @@
 //! Long results as files.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
+    fs::{self, OpenOptions},
+    io::{self, Write},
     path::Path,
     sync::Arc,
 };
 
 use superstep_llm::{Spill, SpillError, SpillFuture, SpillText};
 
-use super::thread_folders::{ThreadFolders, plain};
+use super::{
+    stored::read_stored,
+    thread_folders::{ThreadFolders, plain},
+};
 
 /// Maximum size of a stored text, and of all texts of a thread, in bytes.
 const MOST_OF_A_TEXT: u64 = 16 << 20;
@@ -104,9 +107,7 @@ fn holds(path: &Path, text: &str) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     }
-    let mut bytes = Vec::with_capacity(text.len());
-    File::open(path)?.take(MOST_OF_A_TEXT).read_to_end(&mut bytes)?;
-    Ok(bytes == text.as_bytes())
+    Ok(read_stored(path, MOST_OF_A_TEXT)? == text.as_bytes())
 }
 
 /// Creates a new file; fails on an existing file or link.
@@ -177,7 +178,7 @@ mod tests {
         let error = files.write("t", "c", &"x".repeat(most + 1)).unwrap_err();
         assert_eq!(error.to_string(), "the result is longer than 16 MiB");
         let full = files.folders.make(Path::new(".superstep/results/t")).unwrap().join("full");
-        File::create(full).unwrap().set_len(MOST_OF_A_THREAD).unwrap();
+        fs::File::create(full).unwrap().set_len(MOST_OF_A_THREAD).unwrap();
         let error = files.write("t", "c", "x").unwrap_err();
         assert_eq!(error.to_string(), "long results of this thread take 256 MiB already");
     }

@@ -11,6 +11,8 @@ use std::{
     },
 };
 
+use super::held::{Folder, Root, leads_elsewhere};
+
 /// Maximum length of a name derived from a call or a thread, in bytes; file systems allow 255.
 const LONGEST_NAME: usize = 100;
 
@@ -30,11 +32,6 @@ pub struct ThreadFolders {
     /// Canonical.
     root: Arc<Path>,
     folder: Arc<Path>,
-}
-
-/// Returns the error for a folder whose path contains a link by now.
-pub(crate) fn leads_elsewhere() -> io::Error {
-    io::Error::other("its path contains a link")
 }
 
 impl ThreadFolders {
@@ -103,8 +100,11 @@ impl ThreadFolders {
 
     /// Deletes a folder, if it exists.
     pub fn remove(&self, below: &Path) -> io::Result<()> {
-        match self.check(below) {
-            Ok(folder) => fs::remove_dir_all(folder),
+        let (Some(parent), Some(name)) = (below.parent(), below.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        match self.check(below).and_then(|_| self.open(parent)) {
+            Ok(parent) => fs::remove_dir_all(parent.at(name)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
@@ -128,6 +128,13 @@ impl ThreadFolders {
             }
         }
         self.check(below)
+    }
+
+    /// Opens a folder below the root, so that its files are found even if its path becomes a link meanwhile.
+    ///
+    /// # Errors    It is missing; or there is a link in its path.
+    pub(crate) fn open(&self, below: &Path) -> io::Result<Folder> {
+        Root::open(&self.root)?.folder(&self.check(below)?)
     }
 
     /// Returns the path of a folder below the root after checking that it contains no link.
@@ -184,7 +191,7 @@ fn private() -> DirBuilder {
 }
 
 fn link_in(below: &Path) -> io::Error {
-    io::Error::other(format!("there is a link in `{}`", below.display()))
+    io::Error::other(format!("there is a link in `{}`; remove it", below.display()))
 }
 
 /// Returns the name of a user's folder, unique also on file systems that ignore case.
@@ -299,7 +306,7 @@ mod tests {
         std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("kept")).unwrap();
         let folders = ThreadFolders::new(dir.path(), "kept".as_ref()).unwrap();
         let refused = folders.make(&folders.below("t")).unwrap_err();
-        assert_eq!(refused.to_string(), "there is a link in `kept/t`");
+        assert_eq!(refused.to_string(), "there is a link in `kept/t`; remove it");
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 }

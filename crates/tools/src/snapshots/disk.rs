@@ -10,7 +10,10 @@ use std::{
 
 use tempfile::TempPath;
 
-use crate::folders::locks::keep_names;
+use crate::folders::{
+    locks::{keep_names, private},
+    stored::open_stored,
+};
 
 /// Number of files synced in parallel: it takes little longer than syncing one.
 const AT_ONCE: usize = 8;
@@ -25,7 +28,7 @@ pub(super) type Written = BTreeMap<String, TempPath>;
 /// disk.
 pub(super) fn write(folder: &Path, name: &str, content: &[u8], written: &mut Written) -> io::Result<()> {
     // A file of another length is damaged.
-    let is_there = fs::metadata(folder.join(name)).is_ok_and(|there| there.len() == content.len() as u64);
+    let is_there = length_of(&folder.join(name)) == Some(content.len() as u64);
     if !is_there && !written.contains_key(name) {
         written.insert(name.to_owned(), next(folder, content)?);
     }
@@ -38,7 +41,7 @@ pub(super) const SHARED: &str = "+contents";
 /// Returns whether the folder of a thread has a content of this length, linking it from the shared folder if
 /// needed.
 pub(super) fn has(shared: &Path, folder: &Path, name: &str, length: u64) -> bool {
-    let is_in = |folder: &Path| fs::metadata(folder.join(name)).is_ok_and(|there| there.len() == length);
+    let is_in = |folder: &Path| length_of(&folder.join(name)) == Some(length);
     is_in(folder) || is_in(shared) && fs::hard_link(shared.join(name), folder.join(name)).is_ok()
 }
 
@@ -46,8 +49,7 @@ pub(super) fn has(shared: &Path, folder: &Path, name: &str, length: u64) -> bool
 pub(super) fn share<'a>(shared: &Path, folder: &Path, names: impl IntoIterator<Item = &'a String>) {
     for name in names {
         let (own, all) = (folder.join(name), shared.join(name));
-        let lengths = [&own, &all].map(|path| fs::metadata(path).map(|there| there.len()).ok());
-        if lengths[1].is_some() && lengths[0] != lengths[1] {
+        if fs::symlink_metadata(&all).is_ok() && length_of(&own) != length_of(&all) {
             // A file of another length is damaged.
             let _ = fs::remove_file(&all);
         }
@@ -63,13 +65,10 @@ pub(super) fn share<'a>(shared: &Path, folder: &Path, names: impl IntoIterator<I
 #[cfg(unix)]
 pub(super) fn sweep(shared: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
-    let entries = match fs::read_dir(shared) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
+    for entry in fs::read_dir(shared)? {
         let entry = entry?;
-        if entry.file_name().to_str().is_some_and(is_stored_name) && entry.metadata()?.nlink() == 1 {
+        let is_unused = || entry.metadata().map(|there| there.is_file() && there.nlink() == 1);
+        if entry.file_name().to_str().is_some_and(is_stored_name) && is_unused()? {
             fs::remove_file(entry.path())?;
         }
     }
@@ -80,6 +79,20 @@ pub(super) fn sweep(shared: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 pub(super) fn sweep(_: &Path) -> io::Result<()> {
     Ok(())
+}
+
+/// Returns the length of a regular file.
+fn length_of(path: &Path) -> Option<u64> {
+    fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).map(|there| there.len())
+}
+
+/// Gives a stored file a second name, or copies it where that is impossible. An existing file is left alone, and so is a link.
+pub(super) fn link(from: &Path, to: &Path) -> io::Result<()> {
+    // Stored files never change, so one file serves both.
+    if fs::hard_link(from, to).is_ok() || fs::symlink_metadata(to).is_ok() {
+        return Ok(());
+    }
+    io::copy(&mut open_stored(from)?, &mut private().write(true).create_new(true).open(to)?).map(drop)
 }
 
 /// Returns the number of bytes in a folder.
@@ -123,7 +136,8 @@ pub(super) fn is_left_over(name: &str) -> bool {
 
 /// Returns whether a stored file may have this name.
 pub(super) fn is_stored_name(name: &str) -> bool {
-    hash_in(name).bytes().all(|byte| byte.is_ascii_hexdigit())
+    let hash = hash_in(name);
+    hash.len() == 2 * blake3::OUT_LEN && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns whether a content matches the hash in its name.

@@ -11,6 +11,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::MAX_LIST_BYTES;
+use crate::folders::stored::read_stored;
+
 /// Its name in the folder of all threads; no thread has this name.
 const NAME: &str = "+index";
 
@@ -106,7 +109,7 @@ impl Index {
 
 /// Reads the index: a hash of the rest, then the rest.
 fn read(folder: &Path) -> Option<BTreeMap<String, Known>> {
-    let text = fs::read_to_string(folder.join(NAME)).ok()?;
+    let text = String::from_utf8(read_stored(&folder.join(NAME), MAX_LIST_BYTES).ok()?).ok()?;
     let (hash, text) = text.split_once('\n')?;
     (*blake3::hash(text.as_bytes()).to_hex() == *hash).then(|| serde_json::from_str(text).ok()).flatten()
 }

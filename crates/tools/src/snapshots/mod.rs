@@ -13,6 +13,9 @@
 mod compare;
 mod disk;
 mod index;
+#[cfg(test)]
+#[cfg(unix)]
+mod linked;
 mod note;
 #[cfg(test)]
 #[cfg(unix)]
@@ -23,7 +26,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, fs, io,
     io::Read,
-    path::{Component, Path, PathBuf},
+    path::{Component, Path},
     sync::Arc,
 };
 
@@ -33,10 +36,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     call::one_line,
-    folders::thread_folders::ThreadFolders,
+    folders::{
+        held::{Folder, is_swapped},
+        stored::read_stored,
+        thread_folders::ThreadFolders,
+    },
     workspace::{
         Workspace,
-        held::{Folder, is_swapped},
         root::{Found, is_reserved},
         walk::{GITIGNORE, Walk},
     },
@@ -54,6 +60,8 @@ const FOLDER: &str = ".superstep/files";
 /// Maximum number of files in a snapshot.
 const MAX_FILES: usize = 20_000;
 const MAX_BYTES: u64 = 256 << 20;
+/// Maximum size of a tree, a note of restored files and the index: all of them list files.
+const MAX_LIST_BYTES: u64 = 16 << 20;
 /// Maximum size of the contents of all threads.
 const MAX_KEPT_BYTES: u64 = 2 << 30;
 
@@ -151,7 +159,7 @@ impl FileSnapshots {
     /// # Errors    An error of the file system; or the thread's folder was replaced by a link.
     pub fn forget(&self, thread: &str) -> io::Result<()> {
         self.folders.forget(thread)?;
-        disk::sweep(&self.workspace.root().join(FOLDER).join(SHARED))
+        self.sweep()
     }
 
     /// Deletes the stored files of a thread that belong to none of these trees, and returns their number.
@@ -160,7 +168,7 @@ impl FileSnapshots {
     ///
     /// # Errors    An error of the file system; or one of the trees cannot be read: then nothing is deleted.
     pub fn prune(&self, thread: &str, trees: &BTreeSet<String>) -> Result<usize, SnapshotError> {
-        let folder = match self.folders.check(&self.folders.below(thread)) {
+        let folder = match self.folders.open(&self.folders.below(thread)) {
             Ok(folder) => folder,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             Err(error) => return Err(failed(error)),
@@ -171,7 +179,7 @@ impl FileSnapshots {
             wanted.insert(format!("{name}.tree"));
         }
         let mut unwanted = Vec::new();
-        for entry in fs::read_dir(folder).map_err(failed)? {
+        for entry in fs::read_dir(folder.path()).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let (path, name) = (entry.path(), entry.file_name());
             match name.to_str() {
@@ -185,7 +193,7 @@ impl FileSnapshots {
         for path in &unwanted {
             fs::remove_file(path).map_err(failed)?;
         }
-        disk::sweep(&self.workspace.root().join(FOLDER).join(SHARED)).map_err(failed)?;
+        self.sweep().map_err(failed)?;
         Ok(unwanted.len())
     }
 
@@ -193,23 +201,36 @@ impl FileSnapshots {
     ///
     /// # Errors    An error of the file system.
     pub fn copy(&self, from: &str, to: &str) -> io::Result<()> {
-        let from = match self.folders.check(&self.folders.below(from)) {
+        let from = match self.folders.open(&self.folders.below(from)) {
             Ok(from) => from,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        let to = self.folders.make(&self.folders.below(to))?;
-        for entry in fs::read_dir(from)? {
+        let to = self.make(&self.folders.below(to))?;
+        for entry in fs::read_dir(from.path())? {
             let entry = entry?;
-            let there = to.join(entry.file_name());
             let is_stored_name =
                 entry.file_type()?.is_file() && entry.file_name().to_str().is_some_and(disk::is_stored_name);
-            // Stored files never change, so one file serves both.
-            if is_stored_name && fs::hard_link(entry.path(), &there).is_err() && !there.exists() {
-                fs::copy(entry.path(), there)?;
+            if is_stored_name {
+                disk::link(&entry.path(), &to.at(entry.file_name()))?;
             }
         }
         Ok(())
+    }
+
+    /// Creates and opens a folder.
+    fn make(&self, below: &Path) -> io::Result<Folder> {
+        self.folders.make(below)?;
+        self.folders.open(below)
+    }
+
+    /// Deletes the shared contents that no thread uses.
+    fn sweep(&self) -> io::Result<()> {
+        match self.folders.open(&Path::new(FOLDER).join(SHARED)) {
+            Ok(shared) => disk::sweep(shared.path()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Takes a snapshot of the current files; returns its tree's name.
@@ -223,11 +244,11 @@ impl FileSnapshots {
         &self,
         thread: &str,
         stop: &CancellationToken,
-    ) -> Result<(PathBuf, Tree, Written), SnapshotError> {
-        let folder = self.folders.make(&self.folders.below(thread)).map_err(failed)?;
-        let shared = self.folders.make(&Path::new(FOLDER).join(SHARED)).map_err(failed)?;
-        let all = self.folders.check(Path::new(FOLDER)).map_err(failed)?;
-        let moment = index::now(&all).map_err(failed)?;
+    ) -> Result<(Folder, Tree, Written), SnapshotError> {
+        let folder = self.make(&self.folders.below(thread)).map_err(failed)?;
+        let shared = self.make(&Path::new(FOLDER).join(SHARED)).map_err(failed)?;
+        let all = self.folders.open(Path::new(FOLDER)).map_err(failed)?;
+        let moment = index::now(all.path()).map_err(failed)?;
         let start = self.workspace.find(".").map_err(not_stored)?;
         let mut walk = Walk::new(&self.workspace, &start, stop).map_err(not_stored)?;
         let mut tree = Tree::default();
@@ -235,12 +256,12 @@ impl FileSnapshots {
         let mut room = None;
         let (mut looks, mut open) = (Vec::new(), None);
         let mut keep = |real: &Path, path: String, is_listed: bool| {
-            let mut seen = match self.glance(&all, &mut open, real, &path)? {
+            let mut seen = match self.glance(all.path(), &mut open, real, &path)? {
                 Some(seen) => seen,
                 None => return Ok(false),
             };
             if let (Some(hash), None) = (seen.entry.hash(), &seen.content)
-                && !disk::has(&shared, &folder, hash, seen.length)
+                && !disk::has(shared.path(), folder.path(), hash, seen.length)
                 && let Some(again) = self.look(real)?
             {
                 seen = again;
@@ -253,10 +274,12 @@ impl FileSnapshots {
                     return Err(SnapshotError(format!("there are more than {most} MiB of files")));
                 }
                 if let Some(content) = &content {
-                    if !disk::has(&shared, &folder, hash, length) && !written.contains_key(hash) {
+                    if !disk::has(shared.path(), folder.path(), hash, length) && !written.contains_key(hash) {
                         new_bytes += length;
                         if room.is_none() {
-                            room = Some(MAX_KEPT_BYTES.saturating_sub(disk::size(&shared).map_err(failed)?));
+                            room = Some(
+                                MAX_KEPT_BYTES.saturating_sub(disk::size(shared.path()).map_err(failed)?),
+                            );
                         }
                         if room.is_some_and(|room| new_bytes > room) {
                             return Err(SnapshotError(format!(
@@ -266,7 +289,7 @@ impl FileSnapshots {
                             )));
                         }
                     }
-                    disk::write(&folder, hash, content, &mut written).map_err(failed)?;
+                    disk::write(folder.path(), hash, content, &mut written).map_err(failed)?;
                     looks.extend(look.map(|look| (path.clone(), look, hash.to_owned())));
                 }
             }
@@ -295,23 +318,28 @@ impl FileSnapshots {
         let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
         tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
         // Without the index, files are read again.
-        let _ = self.index.keep(&all, looks, moment, |path| tree.0.contains_key(path));
+        let _ = self.index.keep(all.path(), looks, moment, |path| tree.0.contains_key(path));
         Ok((folder, tree, written))
     }
 
     /// Stores a tree after all of its contents; returns its name.
-    fn keep_tree(&self, folder: &Path, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
+    fn keep_tree(&self, folder: &Folder, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
         let text = serde_json::to_vec(tree).expect("a tree has a JSON form");
+        if text.len() as u64 > MAX_LIST_BYTES {
+            let most = MAX_LIST_BYTES >> 20;
+            return Err(SnapshotError(format!("the paths of the files take more than {most} MiB")));
+        }
         let name = blake3::hash(&text).to_hex().to_string();
         let mut itself = Written::new();
-        disk::write(folder, &format!("{name}.tree"), &text, &mut itself).map_err(failed)?;
+        disk::write(folder.path(), &format!("{name}.tree"), &text, &mut itself).map_err(failed)?;
         if !contents.is_empty() {
             let names: Vec<String> = contents.keys().cloned().collect();
-            disk::keep(folder, contents).map_err(failed)?;
-            disk::share(&self.workspace.root().join(FOLDER).join(SHARED), folder, &names);
+            disk::keep(folder.path(), contents).map_err(failed)?;
+            let shared = self.folders.open(&Path::new(FOLDER).join(SHARED)).map_err(failed)?;
+            disk::share(shared.path(), folder.path(), &names);
         }
         // Also if it exists: its writer may have stopped before the name was on the disk.
-        disk::keep(folder, itself).map_err(failed)?;
+        disk::keep(folder.path(), itself).map_err(failed)?;
         Ok(name)
     }
 
@@ -404,8 +432,9 @@ impl FileSnapshots {
         if !disk::is_stored_name(name) {
             return Err(lost(io::ErrorKind::InvalidInput.into()));
         }
-        let folder: PathBuf = self.folders.check(&self.folders.below(thread)).map_err(lost)?;
-        let content = fs::read(folder.join(name)).map_err(lost)?;
+        let most = if name.ends_with(".tree") { MAX_LIST_BYTES } else { MAX_BYTES };
+        let folder = self.folders.open(&self.folders.below(thread)).map_err(lost)?;
+        let content = read_stored(&folder.at(name), most).map_err(lost)?;
         if !disk::is_whole(name, &content) {
             return Err(SnapshotError(format!("`{name}`, which is stored for this thread, is damaged")));
         }

@@ -1,13 +1,13 @@
 //! A note of restored files that the thread has not recorded yet, written beside the trees before the first
 //! file is replaced.
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, fs, io};
 
 use serde::{Deserialize, Serialize};
 use superstep_llm::SnapshotError;
 
-use super::{Entry, FileSnapshots, Tree, disk, failed, is_below, restore::Step};
-use crate::folders::locks::keep_names;
+use super::{Entry, FileSnapshots, MAX_LIST_BYTES, Tree, disk, failed, is_below, restore::Step};
+use crate::folders::{held::Folder, locks::keep_names, stored::read_stored};
 
 /// Its name in the folder of the thread.
 const NAME: &str = "revert.json";
@@ -55,33 +55,33 @@ impl FileSnapshots {
     ///
     /// # Errors    An error of the file system.
     pub fn recorded(&self, thread: &str) -> io::Result<()> {
-        let folder = match self.folders.check(&self.folders.below(thread)) {
+        let folder = match self.folders.open(&self.folders.below(thread)) {
             Ok(folder) => folder,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        match fs::remove_file(folder.join(NAME)) {
+        match fs::remove_file(folder.at(NAME)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => keep_names(&folder),
+            Ok(()) | Err(_) => keep_names(folder.path()),
         }
     }
 
     /// Reads the note of restored files that are not recorded yet.
-    pub(super) fn note(&self, folder: &Path) -> Result<Note, SnapshotError> {
-        let text = match fs::read(folder.join(NAME)) {
+    pub(super) fn note(&self, folder: &Folder) -> Result<Note, SnapshotError> {
+        let text = match read_stored(&folder.at(NAME), MAX_LIST_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Note::default()),
             Err(error) => return Err(failed(error)),
         };
-        let path = folder.join(NAME);
+        let path = folder.real().join(NAME);
         let wrong =
             |why: &str| SnapshotError(format!("`{}` cannot be read: {why}; delete it", path.display()));
         let note: Note = serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
         if note.0.keys().all(|path| is_below(path)) { Ok(note) } else { Err(wrong("it leads elsewhere")) }
     }
 
-    pub(super) fn keep_note(&self, folder: &Path, note: &Note) -> Result<(), SnapshotError> {
+    pub(super) fn keep_note(&self, folder: &Folder, note: &Note) -> Result<(), SnapshotError> {
         let text = serde_json::to_vec(note).expect("a note has a JSON form");
-        disk::replace(folder, NAME, &text).map_err(failed)
+        disk::replace(folder.path(), NAME, &text).map_err(failed)
     }
 }

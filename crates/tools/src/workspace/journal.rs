@@ -7,7 +7,7 @@
 use std::{
     fs::{self, File},
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
@@ -18,8 +18,14 @@ use tokio_util::sync::CancellationToken;
 use super::root::NOTED_PREFIX;
 use crate::{
     call::{cancelled, grouped},
-    folders::locks::{self, PATIENCE, keep_names, patiently},
+    folders::{
+        locks::{self, PATIENCE, keep_names, patiently},
+        stored::read_stored,
+    },
 };
+
+/// Maximum size of a note: a path and a result.
+const MAX_NOTE_BYTES: u64 = 1 << 20;
 
 /// Notes in a folder that the tools cannot reach. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -71,13 +77,17 @@ impl EditJournal {
 
     /// Returns the recorded result of a call that has changed its file already.
     pub(crate) fn made(&self, call: &str) -> Result<Option<String>, ToolError> {
-        let note = match fs::read(self.path(call)) {
+        let note = match read_stored(&self.path(call), MAX_NOTE_BYTES) {
             Ok(note) => note,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
         let PendingEdit { next, said } =
             serde_json::from_slice(&note).map_err(|error| failed(error.into()))?;
+        // A note may have come with the folder, and what it names may be removed.
+        if !is_noted(&next) {
+            return Err(failed(io::Error::other(format!("`{call}.json` names a file elsewhere; delete it"))));
+        }
         let next = self.beside().join(next);
         if fs::symlink_metadata(&next).is_err() {
             return Ok(Some(said));
@@ -101,9 +111,9 @@ impl EditJournal {
 
     /// Records that a file is about to change.
     pub(crate) fn note(&self, call: &str, next: &Path, said: &str) -> Result<(), ToolError> {
-        let below = next.strip_prefix(self.beside()).unwrap_or(next);
-        let note = PendingEdit { next: below.to_owned(), said: said.to_owned() };
         let write = || {
+            let below = next.strip_prefix(self.beside()).map_err(io::Error::other)?;
+            let note = PendingEdit { next: below.to_owned(), said: said.to_owned() };
             // A note whose new content is gone means that it has replaced the file.
             next.parent().map_or(Ok(()), keep_names)?;
             fs::create_dir_all(&self.folder)?;
@@ -145,6 +155,13 @@ impl EditJournal {
     fn path(&self, call: &str) -> PathBuf {
         self.folder.join(format!("{call}.json"))
     }
+}
+
+/// Returns whether a note may have this path: that of a new content below the folder of the lock.
+fn is_noted(next: &Path) -> bool {
+    let is_below = next.components().all(|part| matches!(part, Component::Normal(_)));
+    let name = next.file_name().unwrap_or_default();
+    is_below && name.as_encoded_bytes().starts_with(NOTED_PREFIX.as_bytes())
 }
 
 fn failed(error: io::Error) -> ToolError {
@@ -291,6 +308,21 @@ mod tests {
         fs::write(moved.place.at(&format!("{NOTED_PREFIX}x")), AFTER).unwrap();
         moved.call("k", args()).await.unwrap();
         assert_eq!((moved.read().as_str(), moved.names()), (AFTER, 2));
+    }
+
+    #[tokio::test]
+    async fn a_forged_note_removes_nothing_elsewhere() {
+        let desk = Desk::new();
+        let call = EditJournal::name(&["k", "a", "- tea", "- tea\n- milk"]);
+        fs::create_dir_all(&desk.journal.folder).unwrap();
+        let elsewhere = desk.place.dir.path().join(format!("{NOTED_PREFIX}x"));
+        fs::write(&elsewhere, "").unwrap();
+        for next in [elsewhere.to_str().unwrap(), &format!("../{NOTED_PREFIX}x"), "a", ""] {
+            fs::write(desk.journal.path(&call), json!({"next": next, "said": "made"}).to_string()).unwrap();
+            let refused = desk.call("k", args()).await.unwrap_err().to_string();
+            assert!(refused.ends_with(".json` names a file elsewhere; delete it"), "{next}: {refused}");
+            assert!(elsewhere.exists() && desk.read() == BEFORE, "{next}");
+        }
     }
 
     #[tokio::test]

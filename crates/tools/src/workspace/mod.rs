@@ -5,7 +5,6 @@
 pub(crate) mod content;
 pub(crate) mod edit;
 pub(crate) mod files;
-pub(crate) mod held;
 pub(crate) mod journal;
 pub(crate) mod read;
 pub(crate) mod root;

@@ -11,10 +11,12 @@ use std::{
 
 use superstep_llm::{Subject, ToolCx, ToolError};
 
-use super::held::{Folder, Root, is_swapped};
 use crate::{
     call::one_line,
-    folders::{locks::same_file, thread_folders::leads_elsewhere},
+    folders::{
+        held::{Folder, Root, is_swapped, leads_elsewhere},
+        locks::same_file,
+    },
 };
 
 /// Names that tools must not access: git's directory and this program's.

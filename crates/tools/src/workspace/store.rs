@@ -13,10 +13,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Workspace,
     content::{CurrentContent, load},
-    held::{Folder, is_swapped},
     root::{EditTurn, Found, PREFIX, replaced},
 };
-use crate::call::check_stop;
+use crate::{
+    call::check_stop,
+    folders::held::{Folder, is_swapped},
+};
 
 /// Replaces a file by `content` if it is still the one that was read. Permissions are preserved.
 pub(crate) fn replace(

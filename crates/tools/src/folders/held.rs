@@ -22,9 +22,6 @@ use rustix::{
     io::Errno,
 };
 
-#[cfg(target_os = "linux")]
-use crate::folders::thread_folders::leads_elsewhere;
-
 /// The open root.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
@@ -58,6 +55,7 @@ impl Root {
     }
 
     /// Opens a file for reading; the caller checks that it is a regular file.
+    #[cfg(feature = "workspace")]
     pub(crate) fn file(&self, real: &Path) -> io::Result<File> {
         #[cfg(target_os = "linux")]
         if let Some(root) = &self.open {
@@ -95,6 +93,7 @@ impl Root {
 
 impl Folder {
     /// Returns the canonical path at which it was found.
+    #[cfg(feature = "workspace")]
     pub(crate) fn real(&self) -> &Path {
         &self.real
     }
@@ -123,12 +122,18 @@ impl Folder {
     }
 }
 
+/// Returns the error for a folder whose path contains a link by now.
+pub(crate) fn leads_elsewhere() -> io::Error {
+    io::Error::other("its path contains a link")
+}
+
 /// A folder was replaced by a link.
 #[derive(Debug, thiserror::Error)]
 #[error("it was replaced while it was in use")]
 struct ReplacedFolder;
 
 /// Returns whether opening failed because a path component was replaced by a link.
+#[cfg(feature = "workspace")]
 pub(crate) fn is_swapped(error: &io::Error) -> bool {
     #[cfg(target_os = "linux")]
     if let Some(error) = Errno::from_io_error(error) {
