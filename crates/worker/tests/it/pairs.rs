@@ -34,6 +34,8 @@ async fn tables_are_rewritten_while_workers_run() {
     store.vacuum().await.unwrap();
     control.release.notify_one();
     worker.await.unwrap().unwrap();
+    // Each of them ran once: none lost its lease.
+    assert_eq!(control.began().len(), names.len());
     for name in &names {
         assert_whole(&graph.thread(name).state().await.unwrap().values);
     }
