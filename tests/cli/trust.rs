@@ -129,6 +129,29 @@ async fn an_own_approval_counts_in_the_next_process() {
     assert!(place.work().join("a.txt").exists() && !place.work().join("b.txt").exists());
 }
 
+/// The preview of a file is what the user approves.
+#[tokio::test]
+async fn an_approval_of_an_outdated_preview_is_requested_again() {
+    let place = Place::new();
+    place.file("a.txt", "one\n");
+    let server = serve([write("c1", "a.txt"), txt("ok")]).await;
+    let at = server_of(&server);
+    let at: Vec<&str> = at.iter().map(String::as_str).collect();
+    let asked = place.run(&[&["run", "go", "--thread", "t"], &at[..]].concat()).await;
+    assert!(asked.code == Some(6) && asked.stderr.contains("-one"), "{asked:?}");
+    place.file("a.txt", "two\n");
+    let again = place.run(&["resume", "t", "--approve", "c1"]).await;
+    assert!(again.code == Some(6) && again.stderr.contains("-two"), "{again:?}");
+    let why =
+        "not possible: the question that was answered had another text than it has now, so it is asked again";
+    assert!(
+        again.stderr.contains("call `c1.2` of write_file waits:") && again.stderr.contains(why),
+        "{again:?}"
+    );
+    place.run(&["resume", "t", "--approve", "c1.2"]).await.ok();
+    assert_eq!(fs::read_to_string(place.work().join("a.txt")).unwrap(), "made");
+}
+
 /// The same user, and another file: permissions do not move with the content.
 #[tokio::test]
 async fn a_copy_of_a_database_is_another_one() {

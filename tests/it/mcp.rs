@@ -115,7 +115,7 @@ async fn read_only_tools_need_no_approval_unless_configured() {
     }
     let server = small.connect().await;
     let question = tool(&server, "small_die").approval(&json!({})).unwrap();
-    assert_eq!(question, "Call die of the MCP server `small` with {}?");
+    assert_eq!(question, "Call `die` of the MCP server `small` with {}?");
 }
 
 #[tokio::test]

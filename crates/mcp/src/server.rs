@@ -11,7 +11,7 @@ use crate::{
     McpConfig, McpError,
     link::Link,
     listed::{Listed, Unusable},
-    names::names,
+    names::name,
     tool::McpTool,
 };
 
@@ -54,7 +54,7 @@ struct Offered {
 
 impl McpServer {
     /// Connects and requests the tools. Their names are `name_tool`, with characters and a length that
-    /// providers accept.
+    /// providers accept; a name that has others gets a hash of the original at its end.
     ///
     /// # Errors
     /// [`McpError`] if this takes too long or fails, or if a configured tool does not exist.
@@ -155,11 +155,9 @@ impl Offered {
     /// Separates the usable tools from the reasons why others are not usable.
     fn of(link: &Arc<Link>, taken: Vec<Result<Listed, Unusable>>) -> (Self, Vec<String>) {
         let (mut tools, mut by_name, mut left_out) = (Vec::new(), ToolRegistry::new(), Vec::new());
-        let names = names(&link.name, taken.iter().flatten().map(|tool| &*tool.name));
-        let mut names = names.into_iter();
         for listed in taken {
             let inserted = listed.and_then(|listed| {
-                let name = names.next().expect("each tool that was read has one");
+                let name = name(&link.name, &listed.name);
                 let tool: Arc<dyn Tool> = Arc::new(McpTool::new(link.clone(), &listed, name));
                 let refused = |error: RegistryError| Unusable { name: listed.name, why: error.to_string() };
                 by_name.insert(tool.clone()).map_err(refused)?;

@@ -13,6 +13,7 @@ use rmcp::{
 use serde_json::Value;
 use superstep_llm::{
     Behaviour, Sequence, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec, check_timers,
+    printable_line,
 };
 use tokio::{runtime::Handle, time::sleep};
 use tracing::Instrument as _;
@@ -216,6 +217,11 @@ impl Drop for RunningCall {
     }
 }
 
+/// Returns a name in one line, without the character that ends a quotation.
+fn quoted(name: &str) -> String {
+    printable_line(name).replace('`', "\\u{60}")
+}
+
 impl Tool for McpTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
@@ -245,7 +251,14 @@ impl Tool for McpTool {
             Ask::Writes => !self.hints.only_reads,
             Ask::Never => false,
         };
-        asks.then(|| format!("Call {} of the MCP server `{}` with {args}?", self.name, self.link.name))
+        // The server writes the name: it must not look like a part of the question.
+        asks.then(|| {
+            format!(
+                "Call `{}` of the MCP server `{}` with {args}?",
+                quoted(&self.name),
+                quoted(&self.link.name)
+            )
+        })
     }
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {

@@ -116,6 +116,20 @@ on_every_store! {
         assert_eq!(messages(&agent).await[1].tool_calls[0].arguments, r#"{"to":"a"}"#);
     }
 
+    /// A model chooses the ids of its calls.
+    async fn a_repeated_question_does_not_collide_with_a_call_id(backend: Backend) {
+        let kit = Kit::default();
+        let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c1.2", "send", r#"{"to":"b"}"#)]);
+        let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
+        agent.thread("t").ask("go").await.unwrap();
+        let answers = Answers::new().answer("c1", Approval::Edit(json!({ "to": 1 }))).answer("c1.2", Approval::Approve);
+        let reply = agent.thread("t").answers(answers).resume().await.unwrap();
+        assert_eq!((reply.interrupts.len(), reply.interrupts[0].key.as_str(), kit.n("send")), (1, "c1..2", 0));
+        agent.thread("t").answer("c1..2", Approval::Deny("no".into())).resume().await.unwrap();
+        assert_eq!(result(&agent, "c1").await, "Error: Permission denied: no");
+        assert_eq!((result(&agent, "c1.2").await.as_str(), kit.n("send")), ("sent", 1));
+    }
+
     async fn g40_what_is_permitted_for_good_is_not_asked_again(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Always).await;

@@ -12,7 +12,7 @@ use superstep::{
     Answers, RunOptions, State, ThreadId,
     agent::{
         Agent, AgentBuilder, AgentOutcome, AgentState, Approval, ReactConfig,
-        approval::{ApprovalRequest, Trust},
+        approval::{ApprovalRequest, StoredDecision, Trust},
         config::{PermissionRule, Permit, Truncate},
         deps::SubAgent,
         facades::{
@@ -439,7 +439,7 @@ impl Trust for Knows {
         false
     }
 
-    fn is_decided(&self, _: Option<&ThreadId>, _: &ApprovalRequest, _: &Approval) -> bool {
+    fn is_decided(&self, _: &StoredDecision<'_>) -> bool {
         true
     }
 

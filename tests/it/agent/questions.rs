@@ -10,7 +10,7 @@ use superstep::{
     Answers, Checkpointer, MemoryCheckpointer, OnUnfinished, RunError, ThreadId,
     agent::{
         Agent, AgentBuilder, AgentOutcome, Approval, ReactConfig,
-        approval::{ApprovalRequest, Trust},
+        approval::{StoredDecision, Trust},
         config::{PermissionRule, ToolMode},
         deps::SubAgent,
     },
@@ -164,7 +164,7 @@ impl Trust for Stranger {
         false
     }
 
-    fn is_decided(&self, _: Option<&ThreadId>, _: &ApprovalRequest, _: &Approval) -> bool {
+    fn is_decided(&self, _: &StoredDecision<'_>) -> bool {
         false
     }
 }

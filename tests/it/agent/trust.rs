@@ -7,8 +7,9 @@ use superstep::{
     ThreadId,
     agent::{
         Agent, AgentOutcome, Approval,
-        approval::{ApprovalRequest, Trust},
+        approval::{StoredDecision, Trust},
         config::PermissionRule,
+        deps::SubAgent,
     },
 };
 use superstep_testing::{
@@ -29,9 +30,9 @@ impl Trust for Known {
         self.0.lock().unwrap().contains(&rule.tool)
     }
 
-    fn is_decided(&self, _: Option<&ThreadId>, request: &ApprovalRequest, decision: &Approval) -> bool {
-        assert!(decision.needs_trust());
-        self.0.lock().unwrap().contains(&request.call_id)
+    fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
+        assert!(stored.decision.needs_trust() && stored.is_current);
+        self.0.lock().unwrap().contains(&stored.request.call_id)
     }
 }
 
@@ -107,10 +108,71 @@ on_every_store! {
         );
         assert_eq!(asked.interrupts[0].question["args"], json!({ "to": "a" }));
         trust.0.lock().unwrap().push("c1".into());
-        // Now the first answer counts as well, as it would have.
+        // The first answer, with other arguments, is superseded although it is known by now.
         let done = agent.thread("t").answer("c1.2", Approval::Approve).resume().await.unwrap();
         assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
-        let agent = program(&kit, &backend, None, Vec::new());
-        agent.graph().thread("t").replay().run().await.unwrap().assert_same();
+        let messages = format!("{:?}", head(agent.graph()).await.values.messages);
+        assert!(!messages.contains("evil"), "{messages}");
+        for trust in [None, Some(&trust)] {
+            let agent = program(&kit, &backend, trust, Vec::new());
+            agent.graph().thread("t").replay().run().await.unwrap().assert_same();
+        }
+    }
+
+    async fn a_later_denial_beats_an_earlier_approval(backend: Backend) {
+        let (kit, trust) = (Kit::default(), Arc::new(Known::default()));
+        let agent = program(&kit, &backend, Some(&trust), vec![send("c1"), txt("ok")]);
+        agent.thread("t").ask("go").await.unwrap();
+        let again = agent.thread("t").answer("c1", Approval::Approve).resume().await.unwrap();
+        assert_eq!(again.interrupts[0].key, "c1.2");
+        // The first answer becomes known meanwhile.
+        trust.0.lock().unwrap().push("c1".into());
+        let done = agent.thread("t").answer("c1.2", Approval::Deny("no".into())).resume().await.unwrap();
+        assert_eq!((done.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 0));
+    }
+
+    /// The identity of the decision is computed from the task, also in a sub-agent.
+    async fn a_trust_learns_which_interrupt_of_which_task_was_answered(backend: Backend) {
+        for deep in [false, true] {
+            let (kit, seen) = (Kit::default(), Arc::new(Seen::default()));
+            let open = |answers: [Vec<Answer>; 2]| {
+                let [outer, inner] = answers.map(|answers| Arc::new(ScriptedModel::new(Script::new(answers))));
+                let agent = |model, tools: &[&'static str]| Scenario::new([]).tools(tools).agent(model, &kit).trust(seen.clone());
+                let outer = match deep {
+                    false => agent(outer, &["send"]),
+                    true => agent(outer, &[]).sub_agent(SubAgent::new("worker", "Works.", &agent(inner, &["send"]).approve_by_interrupt().build().unwrap())),
+                };
+                outer.checkpointer(backend.open()).approve_by_interrupt().build().unwrap()
+            };
+            let thread = format!("deep {deep}");
+            let work = call("w1", "worker", r#"{"task":"send"}"#);
+            let agent = if deep { open([vec![work], vec![send("c1")]]) } else { open([vec![send("c1")], Vec::new()]) };
+            let asked = agent.thread(&*thread).ask("go").await.unwrap();
+            let id = asked.interrupts[0].id.clone();
+            drop(agent);
+            let agent = open([vec![txt("ok")], vec![txt("sent it")]]);
+            agent.thread(&*thread).answer(&*id, Approval::Approve).resume().await.unwrap();
+            let seen = seen.0.lock().unwrap();
+            assert_eq!(seen.len(), 1, "{seen:?}");
+            assert_eq!(seen[0].0, id);
+            assert!(seen[0].1.starts_with(&format!("{thread}/")) && seen[0].1.matches(':').count() == usize::from(deep), "{seen:?}");
+            assert_eq!(kit.n("send"), 1);
+        }
+    }
+}
+
+/// The interrupts and positions of the decisions, all of which are known.
+#[derive(Default)]
+struct Seen(Mutex<Vec<(String, String)>>);
+
+impl Trust for Seen {
+    fn is_granted(&self, _: Option<&ThreadId>, _: &PermissionRule) -> bool {
+        false
+    }
+
+    fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
+        let interrupt = stored.interrupt.unwrap().to_owned();
+        self.0.lock().unwrap().push((interrupt, stored.position.to_owned()));
+        true
     }
 }

@@ -140,7 +140,7 @@ async fn requests_to_a_url_have_its_headers_and_each_tool_needs_approval() {
     assert_eq!(call(&server, "far_look", json!({})).await.unwrap(), "far away");
     assert_eq!(tool(&server, "far_look").spec().parameters.to_string(), schema().to_string());
     let question = tool(&server, "far_look").approval(&json!({})).unwrap();
-    assert_eq!(question, "Call look of the MCP server `far` with {}?");
+    assert_eq!(question, "Call `look` of the MCP server `far` with {}?");
     let secret = format!("secret of {}", std::env::var("HOME").unwrap());
     let mut asked = asked.lock().unwrap().clone();
     asked.retain(|(method, _)| method != "connected");

@@ -7,5 +7,5 @@ pub(crate) mod trust;
 
 pub use self::{
     approver::{ApprovalFuture, ApprovalRequest, Approvals, Approver},
-    trust::Trust,
+    trust::{StoredDecision, Trust},
 };

@@ -14,13 +14,18 @@ use crate::config::PermissionRule;
 /// implementation knows from another source what its user granted and approved; unknown decisions are
 /// requested again. Without an implementation, all stored decisions are valid.
 ///
-/// Denials and cancellations, and rules that ask or deny, always apply: see [`Approval::needs_trust`].
+/// With an implementation, an interrupt has the text that the tool has for the call now, never a stored one, and of
+/// several stored decisions about a call the last one applies, or a denial. Denials and cancellations, and rules that ask or deny,
+/// always apply: see [`Approval::needs_trust`].
 pub trait Trust: Send + Sync {
     /// Returns whether this rule was granted on the thread.
     fn is_granted(&self, thread: Option<&ThreadId>, rule: &PermissionRule) -> bool;
 
-    /// Returns whether this decision was made about this call on the thread.
-    fn is_decided(&self, thread: Option<&ThreadId>, request: &ApprovalRequest, decision: &Approval) -> bool;
+    /// Returns whether the user made this decision, and it may be used by this task.
+    ///
+    /// Called each time before the decision is used, also after a crash. Use a decision for one task only, the first that
+    /// needs it, and begin with it only if it [is current](StoredDecision::is_current).
+    fn is_decided(&self, stored: &StoredDecision<'_>) -> bool;
 
     /// Returns whether the tools may work in the folder that a turn of the thread has
     /// [stored](crate::AgentState::cwd). The folder that the context of the run has as `cwd` needs no check.
@@ -30,13 +35,32 @@ pub trait Trust: Send + Sync {
     }
 }
 
+/// A decision that is stored with a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredDecision<'a> {
+    /// The thread, if there is one.
+    pub thread: Option<&'a ThreadId>,
+    /// The [id](superstep_graph::Interrupt::id) of the interrupt that the decision answers, computed from the running task; `None` for the decision
+    /// of an [`Approver`](super::Approver).
+    pub interrupt: Option<&'a str>,
+    /// The [position](superstep_graph::Cx::position) of the task that needs the decision.
+    pub position: &'a str,
+    /// The request that the decision answers.
+    pub request: &'a ApprovalRequest,
+    /// The request has the text that the tool has for the call now. Otherwise the text was changed in the database, or what
+    /// it describes has changed since, such as a file.
+    pub is_current: bool,
+    /// The decision.
+    pub decision: &'a Approval,
+}
+
 impl<T: Trust + ?Sized> Trust for Arc<T> {
     fn is_granted(&self, thread: Option<&ThreadId>, rule: &PermissionRule) -> bool {
         (**self).is_granted(thread, rule)
     }
 
-    fn is_decided(&self, thread: Option<&ThreadId>, request: &ApprovalRequest, decision: &Approval) -> bool {
-        (**self).is_decided(thread, request, decision)
+    fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
+        (**self).is_decided(stored)
     }
 
     fn is_folder(&self, thread: Option<&ThreadId>, folder: &Path) -> bool {

@@ -3,7 +3,7 @@
 use std::{any::Any, collections::BTreeSet};
 
 use serde_json::Value;
-use superstep_llm::{ToolQuestion, printable};
+use superstep_llm::{ToolQuestion, printable, printable_line};
 
 /// The result of a call of an unknown tool; `names` are the known ones.
 pub(crate) fn unknown_tool<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
@@ -57,6 +57,10 @@ pub(crate) const INTERRUPTED: &str = "The tool call has been interrupted by the 
 /// The reason for repeating a question although a decision is stored.
 pub(crate) const FOREIGN_DECISION: &str = "the stored answer is not known to be yours, so it is asked again";
 
+/// The reason for repeating a question whose stored text is not the tool's.
+pub(crate) const OUTDATED_QUESTION: &str =
+    "the question that was answered had another text than it has now, so it is asked again";
+
 /// The result of a call that began before the process stopped.
 pub(crate) const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before \
     repeating it.";
@@ -87,7 +91,8 @@ pub(crate) fn question(tool: &str, args: &Value, asked: &ToolQuestion, repeatabl
         true => "The tool says that repeating a call does no harm.",
         false => "What it did before it asked may be done twice.",
     };
-    let message = message.lines().map(|line| format!("  | {line}\n")).collect::<String>();
+    let (from, message) =
+        (printable_line(from), message.lines().map(|line| format!("  | {line}\n")).collect::<String>());
     printable(&format!(
         "{from} asks:\n{message}An answer has values that fit {schema}.\nThe call has been stopped. Every answer, also a denial, \
          sends it again from its beginning: {tool} with {args}. {harm}"

@@ -9,6 +9,7 @@ mod execute;
 mod executor;
 mod finish;
 mod hooks;
+mod keys;
 mod order;
 mod output;
 mod pending;
@@ -17,6 +18,7 @@ mod permit;
 mod questions;
 mod shorten;
 mod snapshots;
+mod stored_decision;
 mod sub_agents;
 mod tool_updates;
 
@@ -33,6 +35,7 @@ use self::{
     answer::Answer,
     at_work::RunningCalls,
     executor::Executor,
+    keys::QuestionKeys,
     order::Order,
     pending::{Pending, refuse},
 };
@@ -71,6 +74,7 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
         permissions: Mutex::new(granted.clone()),
         granted,
         asking: tokio::sync::Mutex::new(()),
+        keys: QuestionKeys::of(pending.iter().map(|call| call.call.id.as_str())),
         order: Order::of(&deps, &pending),
         at_work: RunningCalls::default(),
         failed: OnceLock::new(),

@@ -83,7 +83,7 @@ async fn answer(args: AgentJobAnswerArgs) -> Result<Exit, Failure> {
         waiting.iter().filter_map(|call| Some((call, answers.get(&call.interrupt)?.clone()))).collect();
     // Before the jobs are there: a worker may take one at once.
     location.decided(&thread)?.answered(decided.iter().filter_map(|(call, decision)| {
-        Some((&call.request, serde_json::from_value(decision.clone()).ok()?))
+        Some((&*call.interrupt, &call.request, serde_json::from_value(decision.clone()).ok()?))
     }))?;
     let queue = Jobs::open(options).await?;
     let mut numbers = Vec::new();

@@ -169,7 +169,7 @@ impl Configuration {
     /// Returns the MCP servers whose tools the agent has: those of the groups that `tools` names, or all of
     /// them if it names none.
     ///
-    /// # Errors    `tools` names something unknown.
+    /// # Errors    `tools` names something unknown, or tools of two servers could have the same name.
     pub(crate) fn wanted_servers(&self) -> Result<BTreeMap<String, McpConfig>, String> {
         tools::check(self.tools.as_deref().unwrap_or_default(), &self.mcp)?;
         let mut servers = self.mcp.clone();
@@ -178,7 +178,16 @@ impl Configuration {
         if !named.is_empty() {
             servers.retain(|server, _| named.contains(&&**server));
         }
-        Ok(servers)
+        let begins =
+            |one: &str, other: &str| other.strip_prefix(one).is_some_and(|rest| rest.starts_with('_'));
+        match servers.keys().find_map(|one| Some((one, servers.keys().find(|other| begins(one, other))?))) {
+            Some((one, other)) => Err(format!(
+                "the servers `{one}` and `{other}` of `mcp` could have tools with the same name, and with it the approvals of the \
+                 other one; rename one, for example to `{}`",
+                other.replace('_', "-")
+            )),
+            None => Ok(servers),
+        }
     }
 
     /// Returns the agent's configuration, with a default prompt and time limit.
@@ -221,6 +230,24 @@ mod tests {
     fn of_thread(given: Value, preset: Option<&str>) -> Result<Configuration, String> {
         let Value::Object(given) = given else { panic!("{given}") };
         Configuration::of_thread(given, preset).map_err(|misfit| misfit.to_string())
+    }
+
+    #[test]
+    fn servers_whose_tools_could_share_a_name_are_rejected() {
+        let server = |name: &str| format!("[mcp.{name}]\ncommand = \"x\"\n");
+        let wanted = |names: &[&str], tools: &str| {
+            let servers: String = names.iter().map(|name| server(name)).collect();
+            parse(&format!("{tools}{servers}")).unwrap().wanted_servers()
+        };
+        let wrong = wanted(&["bank", "bank_eu"], "").unwrap_err();
+        let says = "the servers `bank` and `bank_eu` of `mcp` could have tools with the same name, and with it the approvals of the other \
+                    one; rename one, for example to `bank-eu`";
+        assert_eq!(wrong, says);
+        assert!(
+            wanted(&["bank", "bank_eu"], "tools = [\"mcp.bank\"]\n").is_ok(),
+            "the other one does not run"
+        );
+        assert!(wanted(&["bank", "bank-eu", "banks", "my_bank"], "").is_ok());
     }
 
     #[test]

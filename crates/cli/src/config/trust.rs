@@ -16,7 +16,8 @@
 //! Start at [`Decided`].
 
 use std::{
-    collections::BTreeSet,
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
@@ -29,7 +30,7 @@ use superstep::{
     ThreadId,
     agent::{
         Approval,
-        approval::{ApprovalRequest, Trust},
+        approval::{ApprovalRequest, StoredDecision, Trust},
         config::PermissionRule,
     },
     checkpoint::text,
@@ -75,9 +76,12 @@ struct Record {
     /// The rules that the user granted.
     #[serde(default)]
     grants: Vec<PermissionRule>,
-    /// Hashes of the calls that the user permitted or responded to, with the decisions.
+    /// Hashes of the user's answers to questions, with the questions as they were shown.
     #[serde(default)]
     answers: Vec<String>,
+    /// The hashes of the tasks that used an answer, by that of the answer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    used: BTreeMap<String, String>,
     /// `true` if the thread is from a file, and the user has not trusted it since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     imported: bool,
@@ -160,23 +164,40 @@ impl Decided {
         self.record().folders.clone()
     }
 
-    /// Records the user's answers to the thread's waiting questions.
+    /// Records the user's answers to the thread's waiting questions: the ids of the interrupts, with the questions as they were shown.
+    /// A rule that an answer grants counts once a call [uses](Trust::is_decided) it.
     pub(crate) fn answered<'a>(
         &self,
-        decisions: impl IntoIterator<Item = (&'a ApprovalRequest, Approval)>,
+        decisions: impl IntoIterator<Item = (&'a str, &'a ApprovalRequest, Approval)>,
     ) -> Result<(), Failure> {
         let thread = self.record().thread.clone();
-        let decisions: Vec<_> =
-            decisions.into_iter().filter(|(_, decision)| decision.needs_trust()).collect();
-        if decisions.is_empty() {
+        let decisions = decisions.into_iter().filter(|(.., decision)| decision.needs_trust());
+        let answers: Vec<String> = decisions
+            .map(|(interrupt, request, decision)| hash_of_answer(&thread, interrupt, request, &decision))
+            .collect();
+        if answers.is_empty() {
             return Ok(());
         }
         self.change(|record| {
-            for (request, decision) in &decisions {
-                record.answers.push(hash_of_answer(&thread, request, decision));
-                record.grants.extend(decision.rule(&request.tool));
-            }
+            record.answers.retain(|answer| !answers.contains(answer));
+            record.used.retain(|answer, _| !answers.contains(answer));
+            record.answers.extend(answers.iter().cloned());
         })
+    }
+
+    /// Uses an answer for the task at `position`, which may be the only one. Returns whether it is.
+    fn uses(&self, answer: &str, position: &str, stored: &StoredDecision<'_>) -> bool {
+        let first = RefCell::new(None);
+        let used = self.change(|record| {
+            let mut first = first.borrow_mut();
+            let known = || record.used.get(answer).map_or_else(|| position.to_owned(), Clone::clone);
+            let first = first.get_or_insert_with(known);
+            record.used.insert(answer.to_owned(), first.clone());
+            let rule = stored.decision.rule(&stored.request.tool).filter(|_| first == position);
+            let new = rule.filter(|rule| !record.grants.contains(rule));
+            record.grants.extend(new);
+        });
+        used.is_ok() && first.borrow().as_deref() == Some(position)
     }
 
     /// Deletes the answers to calls that are about to be discarded, and returns the grants so far.
@@ -242,6 +263,7 @@ impl Decided {
             (record.settings, record.grants) = (settings.clone(), grants.clone());
             record.folders.clone_from(&folders);
             record.answers.clear();
+            record.used.clear();
         })
     }
 
@@ -262,7 +284,7 @@ impl Decided {
         }
     }
 
-    /// Changes the record here, and in the file, which another process may have changed since.
+    /// Changes the record in the file, which another process may have changed since, and then here.
     fn store(&self, change: impl Fn(&mut Record)) -> Result<(), Failure> {
         let change = |record: &mut Record| {
             change(record);
@@ -270,21 +292,26 @@ impl Decided {
             shorten(&mut record.folders);
             shorten(&mut record.grants);
             shorten(&mut record.answers);
+            record.used.retain(|answer, _| record.answers.contains(answer));
         };
         let mut record = self.record();
-        change(&mut record);
-        let Some(place) = &self.place else { return Ok(()) };
+        let Some(place) = &self.place else {
+            change(&mut record);
+            return Ok(());
+        };
         let Record { database, file, thread, .. } = record.clone();
         let empty = Record { database, file, thread, ..Record::default() };
         let stored = private_folder(place).and_then(|folder| {
             let lock = File::options().create(true).truncate(false).write(true).open(folder.join("lock"));
             lock.and_then(|lock| lock.lock().map(|()| lock)).map_err(|cause| unstored(place, &cause))
         });
-        stored.and_then(|_lock| {
+        let stored = stored.and_then(|_lock| {
             let mut there = self::stored(place, &empty)?;
             change(&mut there);
             write(place, &there).map_err(|cause| unstored(place, &cause))
-        })
+        });
+        change(&mut record);
+        stored
     }
 }
 
@@ -302,9 +329,24 @@ impl Trust for Decided {
         is_known
     }
 
-    fn is_decided(&self, thread: Option<&ThreadId>, request: &ApprovalRequest, decision: &Approval) -> bool {
+    fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
+        let StoredDecision { thread, interrupt: Some(interrupt), request, decision, .. } = *stored else {
+            return false;
+        };
         let thread = thread.map_or("", ThreadId::as_str);
-        self.record().answers.contains(&hash_of_answer(thread, request, decision))
+        let answer = hash_of_answer(thread, interrupt, request, decision);
+        let position = short_hash(stored.position);
+        let user = {
+            let record = self.record();
+            if !record.answers.contains(&answer) {
+                return false;
+            }
+            record.used.get(&answer).cloned()
+        };
+        match user {
+            Some(user) => user == position,
+            None => stored.is_current && self.uses(&answer, &position, stored),
+        }
     }
 }
 
@@ -339,11 +381,14 @@ fn hash_of_settings(settings: &Remembered) -> String {
     blake3::hash(settings.to_compare().to_string().as_bytes()).to_hex().to_string()
 }
 
-/// Returns the hash of a decision together with everything shown of the call.
-fn hash_of_answer(thread: &str, request: &ApprovalRequest, decision: &Approval) -> String {
-    let ApprovalRequest { call_id, tool, args, question, .. } = request;
-    let all = json!([thread, call_id, tool, args, question, Value::from(decision.clone())]);
+/// Returns the hash of a decision together with the question and everything shown of it.
+fn hash_of_answer(thread: &str, interrupt: &str, request: &ApprovalRequest, decision: &Approval) -> String {
+    let all = json!([thread, interrupt, request, Value::from(decision.clone())]);
     blake3::hash(all.to_string().as_bytes()).to_hex().to_string()
+}
+
+fn short_hash(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..32].to_owned()
 }
 
 fn shorten<T>(list: &mut Vec<T>) {
@@ -413,4 +458,61 @@ fn unstored(place: &Path, cause: &io::Error) -> Failure {
         place.display()
     );
     Failure::new(Exit::Failed, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_used_by_one_task_and_for_the_question_that_was_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("threads").join("t.json");
+        let open = || {
+            let empty = Record { thread: "t".to_owned(), ..Record::default() };
+            let record = Mutex::new(stored(&place, &empty).unwrap());
+            Decided { place: Some(place.clone()), record, untaken: Mutex::default() }
+        };
+        let request = |question: &str| ApprovalRequest {
+            call_id: "c1".to_owned(),
+            tool: "shell".to_owned(),
+            args: json!({ "command": "ls" }),
+            question: question.to_owned(),
+            form: None,
+            problem: None,
+        };
+        let (thread, shown, decision) = (ThreadId::from("t"), request("run: ls"), Approval::Always);
+        let stored = |interrupt, position, is_current| {
+            let (thread, request, decision) = (Some(&thread), &shown, &decision);
+            StoredDecision { thread, interrupt, position, request, is_current, decision }
+        };
+        let (here, first) = (Some("tools:3.0:c1~0"), "t/5/3.0");
+        let rule = decision.rule("shell").unwrap();
+        let user = open();
+        user.answered([("tools:3.0:c1~0", &shown, decision.clone())]).unwrap();
+        assert!(!user.is_decided(&stored(Some("tools:3.1:c1~1"), first, true)), "another question");
+        assert!(!user.is_decided(&stored(None, first, true)), "an approver's");
+        let other = request("run: rm");
+        assert!(!user.is_decided(&StoredDecision { request: &other, ..stored(here, first, true) }));
+        let other = Approval::Approve;
+        assert!(!user.is_decided(&StoredDecision { decision: &other, ..stored(here, first, true) }));
+        assert!(!user.is_decided(&stored(here, first, false)), "its text is not the tool's");
+        assert!(!user.is_granted(Some(&thread), &rule), "nothing has used it");
+        let before = [open(), open()];
+        assert!(user.is_decided(&stored(here, first, true)));
+        let [late, other_process] = before;
+        for _ in 0..2 {
+            assert!(!late.is_decided(&stored(here, "t/5/3.1", true)), "the file knows the first task");
+            assert!(!late.is_granted(Some(&thread), &rule));
+        }
+        // After a crash its text may have changed, by the call itself.
+        for user in [&user, &open(), &other_process] {
+            assert!(user.is_decided(&stored(here, first, user.record().used.is_empty())));
+            assert!(!user.is_decided(&stored(here, "t/5/3.1", true)), "another task");
+            assert!(user.is_granted(Some(&thread), &rule));
+        }
+        // A copy has no answers, and what is discarded is gone.
+        user.discard().unwrap();
+        assert!(!user.is_decided(&stored(here, first, true)) && user.record().used.is_empty());
+    }
 }

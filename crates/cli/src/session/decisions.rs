@@ -106,13 +106,26 @@ struct CallDecisions<'a> {
 
 impl CallDecisions<'_> {
     fn one(&mut self, id: &str, approval: Approval) -> Result<(), Failure> {
-        let Some(call) = self.waiting.iter().find(|call| call.is_named(id)) else {
-            let ids: Vec<_> = self.waiting.iter().map(|call| format!("`{}`", printable(&call.id))).collect();
-            let (thread, ids) = (self.thread, ids.join(", "));
-            return Err(Failure::usage(format!(
-                "no call `{id}` waits on thread `{thread}`; waiting calls: {ids}; for all of them: \
-                 `--approve`, `--always` or `--deny-all REASON`"
-            )));
+        let call = match &Waiting::named(self.waiting, id)[..] {
+            [call] => *call,
+            [] => {
+                let ids: Vec<_> =
+                    self.waiting.iter().map(|call| format!("`{}`", printable(&call.id))).collect();
+                let (thread, ids) = (self.thread, ids.join(", "));
+                return Err(Failure::usage(format!(
+                    "no call `{id}` waits on thread `{thread}`; waiting calls: {ids}; for all of them: \
+                     `--approve`, `--always` or `--deny-all REASON`"
+                )));
+            }
+            several => {
+                let ids: Vec<_> =
+                    several.iter().map(|call| format!("`{}`", printable(&call.interrupt))).collect();
+                return Err(Failure::usage(format!(
+                    "several calls `{id}` wait on thread `{}`; name each by the id of its interrupt: {}",
+                    self.thread,
+                    ids.join(", ")
+                )));
+            }
         };
         match self.by_interrupt.insert(&call.interrupt, approval) {
             None => Ok(()),
@@ -229,6 +242,11 @@ pub(super) mod tests {
         ] {
             assert_eq!(answers(flags, &["c1"]), Err(wrong.to_owned()));
         }
+        assert_eq!(
+            answers(&["--approve", "c1"], &["c1", "c1"]),
+            Err("several calls `c1` wait on thread `t`; name each by the id of its interrupt: `tools:4.0:c1`, `tools:4.0:c1`"
+                .to_owned())
+        );
         let wrong = answers(&["--edit", "c1={"], &["c1"]).unwrap_err();
         assert!(wrong.starts_with("the arguments for `c1` are not valid JSON: "), "{wrong}");
         let wrong = answers(&["--approve"], &[]).unwrap_err();

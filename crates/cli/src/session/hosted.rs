@@ -12,8 +12,8 @@ use serde_json::Map;
 use superstep::{
     Checkpointer, ThreadId,
     agent::{
-        Agent, Approval,
-        approval::{ApprovalRequest, Trust},
+        Agent,
+        approval::{StoredDecision, Trust},
         config::PermissionRule,
     },
     mcp::McpServer,
@@ -188,7 +188,7 @@ impl Trust for WorkerTrust {
         self.knows(thread, "rule", |decided| decided.is_granted(thread, rule))
     }
 
-    fn is_decided(&self, thread: Option<&ThreadId>, request: &ApprovalRequest, decision: &Approval) -> bool {
-        self.knows(thread, "approval", |decided| decided.is_decided(thread, request, decision))
+    fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
+        self.knows(stored.thread, "approval", |decided| decided.is_decided(stored))
     }
 }

@@ -364,7 +364,7 @@ impl<'a> Setup<'a> {
     pub(crate) fn answering(&self, waiting: &[Waiting], answers: Answers) -> Result<RunOptions, Failure> {
         let decisions = waiting.iter().filter_map(|call| {
             let decision = answers.get(&call.interrupt).cloned()?;
-            Some((&call.request, serde_json::from_value(decision).ok()?))
+            Some((&*call.interrupt, &call.request, serde_json::from_value(decision).ok()?))
         });
         self.basis.decided.answered(decisions)?;
         Ok(self.options()?.answers(answers))

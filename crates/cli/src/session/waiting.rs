@@ -53,6 +53,18 @@ impl Waiting {
         [&self.id, &self.request.call_id, &self.interrupt].into_iter().any(|id| id == name)
     }
 
+    /// Returns the calls that a name means: those with this key or interrupt, otherwise those with this call id.
+    pub(super) fn named<'a>(waiting: &'a [Self], name: &str) -> Vec<&'a Self> {
+        let exact: Vec<_> = waiting
+            .iter()
+            .filter(|call| [&call.id, &call.interrupt].into_iter().any(|id| id == name))
+            .collect();
+        match exact.is_empty() {
+            true => waiting.iter().filter(|call| call.request.call_id == name).collect(),
+            false => exact,
+        }
+    }
+
     /// Returns the question, truncated if long, and the problem with the previous answer.
     pub(crate) fn question(&self) -> String {
         let mut text = exact(self.first_lines());

@@ -23,12 +23,12 @@ use crate::{
     changed_question::ChangedQuestion,
     journal::{
         divergence::Astray,
-        interrupts::id::{is_other, marked},
+        interrupts::id::{QuestionName, is_other, marked},
         task_origin::QuestionContext,
     },
 };
 
-mod id;
+pub(crate) mod id;
 
 /// Answers to interrupts, by the interrupt's id, or by its key if that is unique.
 ///
@@ -169,7 +169,7 @@ pub(crate) fn answer_key(question: &Question) -> String {
 pub(crate) fn into_asking(asked: Question, began: QuestionContext<'_>, node: NodeName) -> PendingQuestion {
     let read = |json: &RawJson| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json.as_str()));
     let question = read(&asked.question);
-    let id = marked(&asked, &question, began, &node);
+    let id = marked(QuestionName::of(&asked), &question, began, &node);
     let node = asked.within.as_ref().map_or(node, |within| within.node.clone());
     let (key, schema) = (asked.key.clone(), asked.schema.as_ref().map(read));
     let interrupt = Interrupt { id, node, key, question, schema };

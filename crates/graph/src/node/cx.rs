@@ -1,5 +1,6 @@
 //! The context of a node.
 
+pub(crate) mod answers;
 mod context;
 mod inbox;
 mod messages;
@@ -45,7 +46,7 @@ use crate::{
     },
     node::{
         commit_barrier::CommitBarrier,
-        cx::observed_store::ObservedStore,
+        cx::{answers::CallingTask, observed_store::ObservedStore},
         drain::Drain,
         nested_calls::{Calls, mix},
         spawned_work::Background,
@@ -123,6 +124,8 @@ pub(crate) struct RunScope {
     pub(crate) ids: String,
     /// The prefix of its tasks' keys; `None` for an outermost run, whose prefix is its place in the store.
     pub(crate) keys: Option<String>,
+    /// The calling task; `None` for an outermost run.
+    pub(crate) caller: Option<Arc<CallingTask>>,
     /// The drain request of the outermost run.
     pub(crate) drain: Drain,
     /// The heartbeat of the calling task; all activity of this run counts for it.
@@ -152,6 +155,7 @@ impl RunScope {
             namespace: SubgraphPath::default(),
             ids: String::new(),
             keys: None,
+            caller: None,
             heartbeat: None,
             cursor: None,
             supply: None,
@@ -409,26 +413,6 @@ impl Cx {
     /// [`Interrupt::schema`](crate::Interrupt::schema) is the JSON Schema of `A`.
     pub async fn ask<A: DeserializeOwned + JsonSchema>(&self, key: &str, question: impl Serialize) -> A {
         self.question(key, question, Some(RawJson::from(&schema_for!(A).to_value()))).await
-    }
-
-    /// Returns whether there is an answer under this key. [`interrupt`](Self::interrupt) returns it if the
-    /// question is the same as when the answer was given.
-    pub fn is_answered(&self, key: &str) -> bool {
-        let recorded = match self.0.run.recorder.given(self.0.task) {
-            ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) | ReplayMode::Adopted(recorded) => {
-                recorded.answers.contains_key(key)
-            }
-            ReplayMode::Nothing | ReplayMode::Unknown => false,
-        };
-        recorded || self.0.run.interrupts.answers_of(self.0.task).contains_key(key)
-    }
-
-    /// Returns the question of the answer under this key, if there is one that can be read as a `Q`.
-    ///
-    /// For a question with a part that may change when the node runs again although the question is
-    /// equivalent: take that part from here.
-    pub fn answered_question<Q: DeserializeOwned>(&self, key: &str) -> Option<Q> {
-        serde_json::from_str(&self.0.run.interrupts.answered(self.0.task, key)?).ok()
     }
 
     /// Waits until this task's checkpoint is stored, so that names derived from it are found again after a

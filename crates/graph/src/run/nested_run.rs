@@ -299,6 +299,7 @@ impl Cx {
             namespace,
             ids: format!("{}{step}.{slot}{}{colon}{key}/", run.scope.ids, self.handler()),
             keys: Some(format!("{}{colon}{key}", self.key())),
+            caller: Some(Arc::new(self.as_caller(key))),
             drain: run.drain.clone(),
             heartbeat: self.0.heartbeat.clone(),
             cursor,

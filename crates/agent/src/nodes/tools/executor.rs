@@ -9,7 +9,9 @@ use superstep_llm::Behaviour;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{at_work::RunningCalls, order::Order, pending::Pending, tool_updates::OuterState};
+use super::{
+    at_work::RunningCalls, keys::QuestionKeys, order::Order, pending::Pending, tool_updates::OuterState,
+};
 use crate::{
     AgentState,
     config::{PermissionRule, ToolMode},
@@ -31,6 +33,8 @@ pub(super) struct Executor {
     pub(super) permissions: Mutex<Vec<PermissionRule>>,
     /// Held during a question to the approver, so that there is one at a time.
     pub(super) asking: tokio::sync::Mutex<()>,
+    /// The keys of the round's questions.
+    pub(super) keys: QuestionKeys,
     /// The order of calls within a sequence.
     pub(super) order: Order,
     /// The running calls, which a question waits for.

@@ -8,7 +8,7 @@ use std::{
 use futures::{FutureExt, future::join_all};
 use serde_json::{Value, json};
 use superstep_graph::{Cx, NodeError};
-use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec, printable_line};
+use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 
 use super::{
     executor::Executor,
@@ -25,12 +25,8 @@ use crate::{
         prompts,
     },
     deps::AgentDeps,
-    events::emit,
     state::AgentStateUpdate,
 };
-
-/// The prefix of the turn's folder in a question.
-const IN_FOLDER: &str = "\nin the folder ";
 
 impl Executor {
     /// Decides on a call with these arguments before any approval: by the rules, by the thread's grants and,
@@ -102,12 +98,8 @@ impl Executor {
         let question = || {
             // An answer applies to the call. The tool's question may change meanwhile, also by the call
             // itself.
-            let asked = self.cx.answered_question::<ApprovalRequest>(&call.call.id);
-            let is_same = |asked: &ApprovalRequest| {
-                asked.tool == call.name && asked.args == *args && self.is_about_folder(&asked.question)
-            };
-            let question = match asked.filter(is_same) {
-                Some(asked) => Some(asked.question),
+            let question = match self.answered_text(call, args) {
+                Some(question) => Some(question),
                 None => question(&**tool, args)?.map(|question| self.here(question)),
             };
             Ok(self.cx.noted(&format!("asks.{position}"), question.clone()).or(question))
@@ -118,7 +110,7 @@ impl Executor {
             // edited.
             Verdict::Run if self.cx.is_answered(&call.call.id) => {
                 let answered = self.cx.answered_question::<ApprovalRequest>(&call.call.id);
-                let question = answered.map(|asked| asked.question);
+                let question = answered.filter(|_| self.deps.trust.is_none()).map(|asked| asked.question);
                 Verdict::Ask(question.unwrap_or_else(|| format!("Run {} with {args}?", call.name)))
             }
             Verdict::Ask(_) if self.is_allowed(position, call) => Verdict::Run,
@@ -185,80 +177,6 @@ impl Executor {
             }
         }
         Ok(())
-    }
-
-    /// Interrupts the run until a request is decided, once no call is running.
-    pub(super) async fn decided_outside(&self, base: &str, mut request: ApprovalRequest) -> Approval {
-        let mut unusable = None;
-        for round in 1.. {
-            let key = match round {
-                1 => base.to_owned(),
-                _ => format!("{base}.{round}"),
-            };
-            if !self.cx.is_answered(&key) {
-                if matches!(self.deps.approvals, Approvals::Allow) && request.form.is_none() {
-                    // The arguments were edited: the model's original ones do not run.
-                    return unusable.map_or(Approval::Approve, |problem: String| {
-                        Approval::Deny(prompts::edit_unusable(&problem))
-                    });
-                }
-                self.at_work.end().await;
-                emit(&self.cx, || requested(&request));
-            }
-            let approval: Approval = self.cx.ask(&key, &request).await;
-            request.problem = match self.counts(&key, &request, &approval) {
-                true => {
-                    let problem = self.problem(&request, &approval);
-                    unusable = problem.clone().filter(|_| matches!(approval, Approval::Edit(_)));
-                    problem
-                }
-                false => {
-                    // Data stored beside an untrusted decision may be forged as well.
-                    if request.form.is_none() {
-                        request.question = self.fresh_question(&request);
-                    }
-                    Some(prompts::FOREIGN_DECISION.to_owned())
-                }
-            };
-            if request.problem.is_none() {
-                return approval;
-            }
-        }
-        unreachable!("the loop ends with a decision that can be used")
-    }
-
-    /// Returns the current question of a call, regardless of an earlier one.
-    fn fresh_question(&self, request: &ApprovalRequest) -> String {
-        let ApprovalRequest { tool: name, args, .. } = request;
-        let asked = self.deps.tools.get(name).and_then(|tool| question(&**tool, args).ok().flatten());
-        self.here(asked.unwrap_or_else(|| format!("Run {name} with {args}?")))
-    }
-
-    /// Adds the folder of the turn to a question, if its input has one: the answer applies to that folder.
-    fn here(&self, question: String) -> String {
-        match &self.state.cwd {
-            Some(folder) => format!("{question}{IN_FOLDER}{}", printable_line(&folder.to_string_lossy())),
-            None => question,
-        }
-    }
-
-    /// Returns whether an earlier question is about a call in the folder of the turn.
-    fn is_about_folder(&self, question: &str) -> bool {
-        match &self.state.cwd {
-            Some(_) => question.ends_with(&self.here(String::new())),
-            None => question.rsplit_once(IN_FOLDER).is_none_or(|(_, folder)| folder.contains('\n')),
-        }
-    }
-
-    /// Returns whether a decision that may have been stored before is taken.
-    fn counts(&self, key: &str, request: &ApprovalRequest, decision: &Approval) -> bool {
-        let is_foreign = decision.needs_trust()
-            && self
-                .deps
-                .trust
-                .as_ref()
-                .is_some_and(|trust| !trust.is_decided(self.cx.thread(), request, decision));
-        !self.cx.noted(&format!("foreign.{key}"), is_foreign)
     }
 
     /// Returns the reason why a decision is not valid.
@@ -446,7 +364,7 @@ impl ApprovalRequest {
 }
 
 /// Returns the tool's question before a call, or the message of its panic.
-fn question(tool: &dyn Tool, args: &Value) -> Result<Option<String>, String> {
+pub(super) fn question(tool: &dyn Tool, args: &Value) -> Result<Option<String>, String> {
     catch_unwind(AssertUnwindSafe(|| tool.approval(args))).map_err(|panic| prompts::tool_panicked(&*panic))
 }
 
@@ -478,7 +396,7 @@ pub(super) fn granting(
 
 /// Returns the event that reports a request. The interrupt contains the request as well; an approver may also approve
 /// permanently.
-fn requested(request: &ApprovalRequest) -> AgentEvent {
+pub(super) fn requested(request: &ApprovalRequest) -> AgentEvent {
     let ApprovalRequest { call_id, tool, args, form, .. } = request;
     let allowed: &[&str] = match form {
         None => &["approve", "deny", "edit", "respond"],

@@ -117,7 +117,7 @@ impl Executor {
                 Approvals::Ask(_) => self.answer_of_approver(&format!("{position}.{nth}"), request).await?,
                 _ => {
                     let _waits = self.at_work.pause();
-                    let key = format!("{}.asks.{}", request.call_id, nth + 1);
+                    let key = self.keys.form(&request.call_id, nth + 1);
                     answer(self.decided_outside(&key, request).await)
                 }
             };

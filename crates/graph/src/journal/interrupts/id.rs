@@ -22,12 +22,30 @@ const MARK: char = '~';
 /// The length of the hash.
 const DIGITS: usize = 16;
 
+/// The name of a question within its task.
+#[derive(Clone, Copy)]
+pub(crate) enum QuestionName<'a> {
+    /// A question of the task itself.
+    Key(&'a str),
+    /// A question with this id of a graph that the task called.
+    Within { call: &'a str, id: &'a str },
+}
+
+impl<'a> QuestionName<'a> {
+    pub(super) fn of(question: &'a Question) -> Self {
+        match &question.within {
+            None => Self::Key(&question.key),
+            Some(Within { call, id, .. }) => Self::Within { call, id },
+        }
+    }
+}
+
 /// Returns the id of a question that a task asks on this occasion.
 ///
 /// The checkpoint is part of the hash, so that an answer on one branch is not valid for the same question on
 /// another. So is the nonce, for the same question of a thread that was deleted and created again.
-pub(super) fn marked(
-    question: &Question,
+pub(crate) fn marked(
+    name: QuestionName<'_>,
     content: &Value,
     began: QuestionContext<'_>,
     node: &NodeName,
@@ -38,15 +56,12 @@ pub(super) fn marked(
         hash.update(nonce.as_bytes()).update(&[0]);
     }
     hash.update(&checkpoint.0.to_le_bytes());
-    let place = match &question.within {
-        None => format!("{node}:{step}.{slot}:{}", question.key),
-        Some(Within { call, id, .. }) => {
+    let place = match name {
+        QuestionName::Key(key) => format!("{node}:{step}.{slot}:{key}"),
+        QuestionName::Within { call, id } => {
             hash.update(id.as_bytes());
             let colon = if call.is_empty() { "" } else { ":" };
-            format!(
-                "{node}:{step}.{slot}{colon}{call}/{}",
-                taken_apart(id).map_or(id.as_str(), |(place, _)| place)
-            )
+            format!("{node}:{step}.{slot}{colon}{call}/{}", taken_apart(id).map_or(id, |(place, _)| place))
         }
     };
     hash.update(sorted(content).to_string().as_bytes());

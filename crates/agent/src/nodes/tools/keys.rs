@@ -1,0 +1,100 @@
+//! The keys of questions about calls.
+//!
+//! Start at [`QuestionKeys`].
+
+/// The keys of a round's questions: the ids of its calls, and what is derived from them.
+///
+/// ```text
+/// c1          whether the call may run
+/// c1.2        the same again, because the first answer was not accepted
+/// c1.asks.1   the first question of the running tool
+/// ```
+///
+/// Models choose the ids. If one of them begins like a key that is derived from another, there are more dots: `c1..2`.
+pub(super) struct QuestionKeys {
+    dots: String,
+}
+
+impl QuestionKeys {
+    /// Returns the keys for calls with these ids.
+    pub(super) fn of<'a>(ids: impl Iterator<Item = &'a str>) -> Self {
+        let mut ids: Vec<&str> = ids.collect();
+        ids.sort_unstable();
+        let (mut begins, mut most): (Vec<&str>, usize) = (Vec::new(), 0);
+        for id in ids {
+            // In this order an id comes after everything that it begins with.
+            while begins.last().is_some_and(|before| !id.starts_with(before)) {
+                begins.pop();
+            }
+            let dots = |before: &&str| id[before.len()..].bytes().take_while(|byte| *byte == b'.').count();
+            most = begins.iter().map(dots).max().unwrap_or(0).max(most);
+            begins.push(id);
+        }
+        Self { dots: ".".repeat(most + 1) }
+    }
+
+    /// Returns the key of a question in this round of its repetition, from 1.
+    pub(super) fn again(&self, key: &str, round: usize) -> String {
+        match round {
+            1 => key.to_owned(),
+            _ => format!("{key}{}{round}", self.dots),
+        }
+    }
+
+    /// Returns the key of the `nth` question of a running call, from 1.
+    pub(super) fn form(&self, id: &str, nth: usize) -> String {
+        format!("{id}{0}asks{0}{nth}", self.dots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_short_unless_an_id_looks_like_one() {
+        let keys = |ids: &[&str]| {
+            let keys = QuestionKeys::of(ids.iter().copied());
+            (keys.again(ids[0], 1), keys.again(ids[0], 2), keys.form(ids[0], 1))
+        };
+        let plain = |id: &str| (id.to_owned(), format!("{id}.2"), format!("{id}.asks.1"));
+        assert_eq!(keys(&["c1"]), plain("c1"));
+        assert_eq!(keys(&["c1", "c10", "c2", "c2"]), plain("c1"));
+        assert_eq!(keys(&["functions.read:0", "functions.read:1"]), plain("functions.read:0"));
+        let apart = ("c1".to_owned(), "c1..2".to_owned(), "c1..asks..1".to_owned());
+        assert_eq!(keys(&["c1", "c1.2"]), apart);
+        assert_eq!(keys(&["c1", "c1.asks.1"]), apart);
+        assert_eq!(keys(&["c1", "c1-", "c1."]), apart);
+        assert_eq!(keys(&["c1", "c1.", "c1..2"]).1, "c1...2");
+    }
+
+    #[test]
+    fn no_two_questions_share_a_key() {
+        let parts = ["", ".", "..", "2", "asks", "1"];
+        let mut ids: Vec<String> = vec!["c".to_owned()];
+        for _ in 0..3 {
+            let longer: Vec<_> =
+                ids.iter().flat_map(|id| parts.iter().map(move |part| format!("{id}{part}"))).collect();
+            ids.extend(longer);
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        // All of them at once, and pairs, which need fewer dots.
+        let pairs = ids.iter().flat_map(|one| ids.iter().map(move |other| vec![one, other]));
+        for ids in pairs.chain([ids.iter().collect()]) {
+            let ids: BTreeSet<&str> = ids.into_iter().map(String::as_str).collect();
+            let keys = QuestionKeys::of(ids.iter().copied());
+            let mut seen = BTreeSet::new();
+            for id in &ids {
+                for base in [(*id).to_owned(), keys.form(id, 1), keys.form(id, 2)] {
+                    for round in 1..=2 {
+                        let key = keys.again(&base, round);
+                        assert!(seen.insert(key.clone()), "{key} of {ids:?}");
+                    }
+                }
+            }
+        }
+    }
+}
