@@ -27,6 +27,22 @@ pub struct Control {
     /// Deferred nodes, which run when no other task is left.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deferred: Vec<NodeName>,
+    /// Nodes whose arrival at their joins is withheld, because an external update separated items of one
+    /// fan-out: some of them have ended, and others are still to run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub withheld: BTreeMap<NodeName, Withheld>,
+}
+
+/// The state of a node whose arrival at its joins is withheld. The last one applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Withheld {
+    /// A worker without items so far; open items may still send it some.
+    Empty,
+    /// A worker that was sent items, of which none has ended yet, unless in its error handler.
+    Sent,
+    /// A worker or its error handler, which has run.
+    Reached,
 }
 
 impl Control {
@@ -42,7 +58,8 @@ impl Control {
 
     /// Creates a record that contains only nodes to run.
     pub fn new(step: i64, next: Vec<NodeName>) -> Self {
-        Self { step, next, items: BTreeMap::new(), arrived: BTreeMap::new(), deferred: Vec::new() }
+        let (items, arrived, withheld) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { step, next, items, arrived, deferred: Vec::new(), withheld }
     }
 
     /// Returns whether no task is left to run.

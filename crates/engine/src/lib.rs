@@ -30,7 +30,7 @@ mod retry;
 mod run;
 mod topology;
 
-pub use control::{Control, RestoreError};
+pub use control::{Control, RestoreError, Withheld};
 pub use petgraph;
 
 pub use draw::{ArrowKind, Drawing, DrawnArrow, DrawnKind, DrawnNode};

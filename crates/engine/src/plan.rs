@@ -2,9 +2,17 @@
 //!
 //! Start at [`plan`].
 
-use std::collections::BTreeSet;
+mod open_items;
 
-use crate::{Control, EngineError, NodeIndex, RestoreError, Target, Topology, topology::TopologyNode};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
+
+use self::open_items::OpenItems;
+use crate::{
+    Control, EngineError, NodeIndex, RestoreError, Target, Topology, Withheld, topology::TopologyNode,
+};
 
 /// The state of a thread before a manual superstep (an external update).
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +142,8 @@ pub(crate) struct Waiting {
     arrived: Vec<Vec<bool>>,
     /// Sorted.
     deferred: Vec<NodeIndex>,
+    /// The nodes whose arrival is withheld until the last of their items has ended.
+    withheld: BTreeMap<NodeIndex, Withheld>,
 }
 
 impl Waiting {
@@ -141,6 +151,9 @@ impl Waiting {
     pub(crate) fn restore(topology: &Topology, control: &Control) -> Self {
         let mut waiting = Self::default();
         waiting.deferred.extend(control.deferred.iter().filter_map(|name| topology.find(name.as_str())));
+        let withheld = control.withheld.iter();
+        let withheld = withheld.filter_map(|(name, state)| Some((topology.find(name.as_str())?, *state)));
+        waiting.withheld.extend(withheld);
         for (position, join) in topology.joins.iter().enumerate() {
             for name in control.arrived.get(&join.name).into_iter().flatten() {
                 if let Some(node) = topology.find(name.as_str()) {
@@ -161,19 +174,43 @@ impl Waiting {
         }
     }
 
+    /// Records the arrival of a node at its joins, or withholds it while items of its worker are open.
+    fn end(&mut self, topology: &Topology, node: NodeIndex, open: &OpenItems, reached: &mut Vec<usize>) {
+        if open.has(topology.worker_of(node)) {
+            return self.withhold(node, Withheld::Reached);
+        }
+        let joins = &topology.nodes[node.position()].joins;
+        joins.iter().for_each(|&join| self.arrive(topology, join, node));
+        reached.extend_from_slice(joins);
+    }
+
+    /// Withholds the arrival of a node.
+    fn withhold(&mut self, node: NodeIndex, state: Withheld) {
+        let withheld = self.withheld.entry(node).or_insert(state);
+        *withheld = state.max(*withheld);
+    }
+
     /// Records that these workers, which have nothing to run, have reached the joins that wait for them. The
     /// same applies to the workers that they would have sent items to, and to nodes that no other edge
-    /// reaches.
+    /// reaches. `earlier` has the states of nodes whose arrival was withheld before.
     fn pass_by(
         &mut self,
         topology: &Topology,
-        mut left: Vec<NodeIndex>,
-        to_run: &[NodeIndex],
+        (mut left, to_run): (Vec<NodeIndex>, &[NodeIndex]),
+        (open, earlier): (&OpenItems, &BTreeMap<NodeIndex, Withheld>),
         reached: &mut Vec<usize>,
     ) {
         let mut passed = BTreeSet::new();
         while let Some(node) = left.pop() {
             if !passed.insert(node) {
+                continue;
+            }
+            if open.may_send(node) {
+                self.withhold(node, Withheld::Empty);
+                continue;
+            }
+            // It had items in an earlier superstep.
+            if earlier.get(&node).is_some_and(|state| *state > Withheld::Empty) {
                 continue;
             }
             let TopologyNode { joins, fan_outs, only_way_to, .. } = &topology.nodes[node.position()];
@@ -197,6 +234,7 @@ impl Waiting {
         let name = |node: &NodeIndex| topology.name(*node).clone();
         let mut control = Control::new(step, next.iter().map(name).collect());
         control.deferred.extend(self.deferred.iter().map(name));
+        control.withheld.extend(self.withheld.iter().map(|(node, state)| (name(node), *state)));
         for (join, arrived) in topology.joins.iter().zip(&self.arrived) {
             let arrived = join.sources.iter().zip(arrived).filter(|(_, arrived)| **arrived);
             let names: Vec<_> = arrived.map(|(source, _)| name(source)).collect();
@@ -218,6 +256,7 @@ pub(crate) fn plan<'a>(
 ) {
     // Most supersteps have one task, which leads to one other.
     if finished.len() == 1
+        && waiting.withheld.is_empty()
         && let Some(only) = finished.clone().next().and_then(|(node, targets)| topology.only(node, targets))
     {
         next.clear();
@@ -234,11 +273,16 @@ struct RunningTasks {
     begun: Vec<NodeIndex>,
 }
 
+/// Returns the nodes whose arrival is withheld in this state.
+fn withheld_as(withheld: &BTreeMap<NodeIndex, Withheld>, state: Withheld) -> impl Iterator<Item = NodeIndex> {
+    withheld.iter().filter(move |(_, held)| **held == state).map(|(node, _)| *node)
+}
+
 /// Plans like [`plan`], with tasks that run in any case.
 fn plan_with<'a>(
     topology: &Topology,
     still: &RunningTasks,
-    finished: impl Iterator<Item = (NodeIndex, &'a [Target])>,
+    finished: impl Iterator<Item = (NodeIndex, &'a [Target])> + Clone,
     waiting: &mut Waiting,
     next: &mut Vec<NodeIndex>,
 ) {
@@ -254,28 +298,27 @@ fn plan_with<'a>(
         }
     };
     lead(&still.tasks, next);
-    // A worker that has more items to run reaches its joins with the last of them.
-    let has_items = |target: &Target| match target {
-        Target::Send(worker) => Some(*worker),
-        Target::Node(_) | Target::End => None,
-    };
-    let busy: BTreeSet<_> = still.tasks.iter().filter_map(has_items).collect();
-    let (mut reached, mut empty) = (Vec::new(), Vec::new());
-    for (node, targets) in finished {
-        let TopologyNode { edges, joins, .. } = &topology.nodes[node.position()];
-        empty.extend(topology.nodes[node.position()].fanned_out(targets));
-        next.extend_from_slice(edges);
-        if !busy.contains(&node) {
-            joins.iter().for_each(|&join| waiting.arrive(topology, join, node));
-            reached.extend_from_slice(joins);
-        }
+    let mut empty = Vec::new();
+    for (node, targets) in finished.clone() {
+        let from = &topology.nodes[node.position()];
+        empty.extend(from.fanned_out(targets));
+        next.extend_from_slice(&from.edges);
         lead(targets, next);
     }
+    let earlier = mem::take(&mut waiting.withheld);
+    let ended = || finished.clone().map(|(node, _)| node).chain(withheld_as(&earlier, Withheld::Reached));
+    let open = OpenItems::of(topology, &still.tasks, ended(), &earlier, &sent);
+    let mut reached = Vec::new();
+    ended().for_each(|node| waiting.end(topology, node, &open, &mut reached));
+    let has_items = withheld_as(&earlier, Withheld::Sent).chain(sent.iter().copied());
+    let has_items = has_items.filter(|worker| open.may_send(*worker));
+    has_items.for_each(|worker| waiting.withhold(worker, Withheld::Sent));
+    empty.extend(withheld_as(&earlier, Withheld::Empty));
     // A worker without items is done with all of its items.
     if !empty.is_empty() {
         let to_run: Vec<_> = sent.iter().chain(&*next).copied().collect();
         empty.retain(|worker| !to_run.contains(worker));
-        waiting.pass_by(topology, empty, &to_run, &mut reached);
+        waiting.pass_by(topology, (empty, &to_run), (&open, &earlier), &mut reached);
     }
     // Only after all have arrived: the tasks of one worker reach a join together, once.
     reached.sort_unstable();
@@ -292,7 +335,7 @@ fn plan_with<'a>(
     }
     next.extend(sent);
     if next.is_empty() {
-        std::mem::swap(next, &mut waiting.deferred);
+        mem::swap(next, &mut waiting.deferred);
     }
     if next.is_empty() {
         // The thread is finished: remaining arrivals would count for another turn's nodes.

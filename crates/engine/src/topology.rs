@@ -192,8 +192,8 @@ pub(crate) struct TopologyNode {
     pub(crate) calls: Vec<(String, Arc<Topology>)>,
     /// The error handler that runs after a permanent failure.
     pub(crate) handler: Option<NodeIndex>,
-    /// `true` if it is an error handler.
-    pub(crate) handles: bool,
+    /// The node whose failures it handles.
+    pub(crate) handles: Option<NodeIndex>,
 }
 
 impl Topology {
@@ -229,7 +229,7 @@ impl Topology {
 
     /// Returns whether it is the error handler of another node.
     pub fn is_handler(&self, node: NodeIndex) -> bool {
-        self.nodes[node.position()].handles
+        self.nodes[node.position()].handles.is_some()
     }
 
     /// Returns whether each task of this node takes an item.

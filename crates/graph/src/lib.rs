@@ -124,7 +124,7 @@ pub mod clock {
 
 /// A compiled graph as data: its topology, its problems and lints, and the control record of a run.
 pub mod topology {
-    pub use superstep_engine::{Control, Level, Lint, Problem, ProblemKind, Topology};
+    pub use superstep_engine::{Control, Level, Lint, Problem, ProblemKind, Topology, Withheld};
 }
 
 /// Drawings of graphs.

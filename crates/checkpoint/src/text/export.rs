@@ -253,6 +253,7 @@ impl Writer<'_> {
                 items,
                 arrived: control.arrived,
                 deferred: control.deferred,
+                withheld: control.withheld,
                 created_ms,
                 metadata: Arc::unwrap_or_clone(metadata),
                 mark,

@@ -6,7 +6,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value, value::RawValue};
-use superstep_engine::{Control, NodeName};
+use superstep_engine::{Control, NodeName, Withheld};
 use superstep_state::RawJson;
 
 use crate::{
@@ -115,6 +115,8 @@ pub(super) struct Checkpoint {
     pub(super) arrived: BTreeMap<String, Vec<NodeName>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) deferred: Vec<NodeName>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) withheld: BTreeMap<NodeName, Withheld>,
     pub(super) created_ms: i64,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub(super) metadata: Map<String, Value>,
@@ -135,6 +137,7 @@ impl Checkpoint {
             items: items.collect(),
             arrived: self.arrived.clone(),
             deferred: self.deferred.clone(),
+            withheld: self.withheld.clone(),
         }
     }
 }

@@ -173,10 +173,9 @@ pub enum EngineError {
          END"
     )]
     NoGoto(NodeName),
-    /// A node with conditional edges chose none of them.
+    /// A router of a node with conditional edges chose none of them.
     #[error(
-        "node `{0}` has conditional edges, and their routers returned no route; return a route, or \
-        route to END"
+        "node `{0}` has conditional edges, and a router returned no route; return a route, or route to END"
     )]
     NoRoute(NodeName),
 }

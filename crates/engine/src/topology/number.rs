@@ -39,7 +39,7 @@ impl TopologyBuilder {
                     subgraph: spec.and_then(|node| node.subgraph.clone()),
                     calls: Vec::new(),
                     handler: None,
-                    handles: spec.is_some_and(|node| node.handles.is_some()),
+                    handles: spec.and_then(|node| node.handles).and_then(of),
                 }
             })
             .collect();

@@ -60,13 +60,11 @@ fn routes_that_the_graph_does_not_have_are_refused() {
     let cases = [
         (
             vec![],
-            "node `a` has conditional edges, and their routers returned no route; return a route, or \
-            route to END",
+            "node `a` has conditional edges, and a router returned no route; return a route, or route to END",
         ),
         (
             vec![send],
-            "node `a` has conditional edges, and their routers returned no route; return a route, \
-            or route to END",
+            "node `a` has conditional edges, and a router returned no route; return a route, or route to END",
         ),
         (vec![b, a], "node `a` was routed to `a`, to which it has no conditional edge"),
         (vec![w], "node `a` was routed to `w`, to which it has no conditional edge"),

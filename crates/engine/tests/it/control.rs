@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep_engine::{Control, Records, Report, RestoreError, Run, RunLimits, Target};
+use superstep_engine::{Control, Records, Report, RestoreError, Run, RunLimits, Target, Withheld};
 
 use crate::support::graph;
 
@@ -12,11 +12,19 @@ const STORED: &str = include_str!("../fixtures/control.json");
 fn records() -> Vec<Control> {
     let mut sent = Control::new(7, vec!["z".into(), "worker".into(), "worker".into()]);
     sent.items = [(1, "3".to_owned()), (2, r#"{"url":"/"}"#.to_owned())].into();
+    let mut updated = Control::new(9, vec!["worker".into()]);
+    updated.items = [(0, "3".to_owned())].into();
+    updated.arrived = [("a|b:c".to_owned(), vec!["b".into()])].into();
+    updated.deferred = vec!["last".into()];
+    updated.withheld = [("worker", Withheld::Reached), ("x", Withheld::Sent), ("y", Withheld::Empty)]
+        .map(|(node, state)| (node.into(), state))
+        .into();
     vec![
         Control::input(None),
         Control::new(4, vec!["agent".into(), "tools".into()]),
         sent,
         Control::new(8, Vec::new()),
+        updated,
     ]
 }
 

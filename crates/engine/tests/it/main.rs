@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
 mod support;
+mod updates;
 
 mod contract;
 mod control;

@@ -3,12 +3,13 @@
 use std::{panic::Location, sync::Arc};
 
 use superstep_engine::{
-    ChannelSet, Control, Edge, EdgeKind, Endpoint, EngineError, Failure, Finished, Input, NodeSpec, OnCancel,
-    Output, Records, Report, RetryPolicy, Run, RunLimits, Target, TaskId, Topology, TopologyBuilder,
+    ChannelSet, Control, Edge, EdgeKind, Endpoint, EngineError, Failure, Finished, Input, JoinSpec, NodeSpec,
+    OnCancel, Output, Records, Report, RetryPolicy, Run, RunLimits, Target, TaskId, Topology,
+    TopologyBuilder,
 };
 
 /// Builds a graph from one line: `START -> a; a -> b; b -Again-> a; b -Done-> END; a => w`. A route that a
-/// node takes itself is `a +Again+> b`, an error handler `a !> h`.
+/// node takes itself is `a +Again+> b`, an error handler `a !> h`, a join `a|w >> j`.
 pub(crate) fn graph(lines: &str) -> Topology {
     build(lines, |_| {})
 }
@@ -49,6 +50,11 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
                 }))
             }
         };
+        if arrow == ">>" {
+            let join = JoinSpec { sources: from.split('|').map(&mut end).collect(), to: end(to), place };
+            builder.joins.push(join);
+            continue;
+        }
         let (from, to) = (end(from), end(to));
         if let ("!>", Endpoint::Node(handler)) = (arrow, to) {
             builder.nodes[handler].handles = Some(from);

@@ -124,6 +124,9 @@ impl Progress {
             if expected.deferred != got.deferred {
                 shown.insert("deferred".to_owned(), json!(control.deferred));
             }
+            if expected.withheld != got.withheld {
+                shown.insert("withheld".to_owned(), json!(control.withheld));
+            }
             shown.into()
         };
         self.divergence(run, node, At::Route, shown(expected), shown(got))
