@@ -318,12 +318,14 @@ pub enum RunError {
         /// The names of the nodes.
         nodes: Vec<NodeName>,
     },
-    /// An update in the name of a node with more unfinished tasks than updates.
+    /// An update in the name of a node with more tasks than updates: unfinished ones, or, if each of these has
+    /// an update, those that have finished in the incomplete superstep as well.
     #[error(
-        "SS198: thread `{thread}`: {} tasks of node `{node}` are not finished, and {updates} of the updates \
+        "SS198: thread `{thread}`: {} tasks of node `{node}` are {}, and {updates} of the updates \
          are in its name, so the remaining tasks are ambiguous ({}); give one update for each, name another \
          node, or none",
         .tasks.len(),
+        if *.finished { "in the incomplete superstep" } else { "not finished" },
         .tasks.join(", ")
     )]
     UnclearUpdate {
@@ -333,8 +335,10 @@ pub enum RunError {
         node: NodeName,
         /// The number of updates for it.
         updates: usize,
-        /// Its unfinished tasks: the superstep and the slot, and the ids of their pending questions.
+        /// Its tasks: the superstep and the slot, and the ids of their pending questions.
         tasks: Vec<String>,
+        /// `true` if finished tasks are among them.
+        finished: bool,
     },
     /// A bulk update without updates.
     #[error(

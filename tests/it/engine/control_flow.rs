@@ -36,6 +36,33 @@ fn counter(end: i64) -> superstep::CompiledGraph<Plain> {
     graph.compile().unwrap()
 }
 
+#[tokio::test]
+async fn each_router_of_a_node_has_to_return_a_route() {
+    for routes in [[true, false], [false, true], [true, true]] {
+        let mut graph = StateGraph::<Plain>::new("g");
+        let [a, b] = ["a", "b"].map(|name| sayer(&mut graph, name));
+        graph.add_edge(START, a);
+        graph.add_edge(b, END);
+        for returns in routes {
+            let router = move |_: &Plain| if returns { vec![Next::Done] } else { vec![] };
+            graph.add_conditional_edges(a, router, |route| match route {
+                Next::Again => b,
+                Next::Done => END,
+            });
+        }
+        let ran = graph.compile().unwrap().run(Plain::update()).await;
+        if routes == [true, true] {
+            assert_eq!(ran.unwrap().state.said(), "a");
+            continue;
+        }
+        assert_eq!(
+            failed(ran).to_string(),
+            "SS104: superstep 1: node `a` has conditional edges, and a router returned no route; return a route, or route to \
+             END"
+        );
+    }
+}
+
 // Case B1.
 #[tokio::test]
 async fn updates_report_each_node_and_values_each_state_from_the_input() {

@@ -61,7 +61,7 @@ on_every_store! {
                 let again = make().thread(way).resume_with(Command::update(say("U"))).await.unwrap();
                 assert_eq!(again.interrupts, asked.interrupts);
             } else {
-                make().thread(way).update_as("c", say("U")).await.unwrap();
+                make().thread(way).update(say("U")).await.unwrap();
             }
             let seen = make().thread(way).state().await.unwrap();
             assert_eq!((seen.values.said().as_str(), seen.values.x, names(&seen.next).as_str()), ("c U", 0, "a ask b"));

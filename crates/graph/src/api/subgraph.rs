@@ -30,7 +30,7 @@ impl<S: State> Thread<S> {
     /// Returns a handle to a subgraph, to read and change its state. `path` has the nodes that lead down to it, from a node
     /// of this graph on; `T` is the state of the last one.
     ///
-    /// A subgraph that has a thread for each of its tasks is found while its task is pending. Use
+    /// A subgraph that has a thread for each of its tasks is found while its task is pending, not once that has finished. Use
     /// [`TaskSnapshot::subgraphs`](crate::thread::TaskSnapshot::subgraphs) and [`state`](Self::state) of the called graph for a
     /// graph that a node calls with [`Cx::call`](crate::Cx::call).
     pub fn subgraph<T: State>(

@@ -10,11 +10,11 @@ use superstep_engine::{ChannelSet, END, NodeName, START, Topology};
 use crate::{
     CheckpointId, Checkpointer, RunError, RunOptions, State, Thread, ThreadId,
     compiled::graph::Inner,
-    journal::memories::{Bound, add_memories, bound},
+    journal::memories::{add_memories, bound},
     run::{
         conflicts::set_back_refused,
         external_update::{As, AsNode, Change},
-        restore::{Restored, RestoredTask, left_by, load, load_seeded, require},
+        restore::{Restored, RestoredTask, left_by_slots, load, load_seeded, require},
     },
 };
 
@@ -58,13 +58,8 @@ pub(crate) async fn update_states<S: State>(
         Some(restored) => last_run(&graph.topology, checkpointer, thread, restored, live).await?,
         None => vec![START.into()],
     };
-    let mut memories = Bound::new();
-    if let Some(Restored { meta, tasks, .. }) = &restored {
-        memories = bound(meta);
-        if live {
-            memories.extend(left_by(&**checkpointer, thread, meta, tasks).await?);
-        }
-    }
+    let meta = restored.as_ref().map(|it| it.meta.clone());
+    let mut memories = meta.as_ref().map(bound).unwrap_or_default();
     let mut config = config.clone();
     add_memories(&mut config.metadata, &memories);
     let mut parent = restored.as_ref().map(|it| it.meta.id);
@@ -78,6 +73,12 @@ pub(crate) async fn update_states<S: State>(
         }
         last_run = named.iter().map(|(_, node)| node.name(graph)).collect();
         change.take_over(graph, thread, &named)?;
+        // A replaced task leaves nothing in the memories of the graphs that it called.
+        if let Some(meta) = meta.as_ref().filter(|_| live) {
+            memories.extend(left_by_slots(&**checkpointer, thread, meta, &change.ended()).await?);
+            add_memories(&mut config.metadata, &memories);
+        }
+        change.fold_ended(graph)?;
         change.add(graph, named)?;
         let id = CheckpointId(head.map_or(0, |head| head.0) + commits.len() as u64 + 1);
         let (mut commit, next) = change.into_commit(graph, (parent, id), &config);
@@ -216,8 +217,8 @@ impl<S: State> Thread<S> {
     /// Use [`resume`](Self::resume) to run them. [`AsNode::End`] leaves nothing to run.
     ///
     /// At the head, the updates of tasks that finished before their superstep did are folded before this one, and their
-    /// successors run next as well. Tasks whose writes are in conflict, or refused by a reducer, have failed and stay
-    /// pending.
+    /// successors run next as well; if `node` itself has finished, this update replaces its writes and successors. Tasks whose
+    /// writes are in conflict, or refused by a reducer, have failed and stay pending.
     ///
     /// # Errors
     /// [`RunError::UnknownNode`], or the error of a router, a reducer, the checkpointer or the state. Nothing is stored

@@ -95,19 +95,31 @@ impl<S: State> CompiledNode<S> {
     }
 
     /// Returns the targets of its conditional edges and fan-outs, for the state after it.
-    pub(crate) fn targets(&self, state: &S) -> Result<Targets, Box<dyn Error + Send + Sync>> {
+    pub(crate) fn targets(&self, state: &S) -> Result<Targets, NoTargets> {
         let asked = catch_unwind(AssertUnwindSafe(|| {
             let (mut ends, mut items) = (Vec::with_capacity(self.routers.len()), Vec::new());
             for (router, targets) in &self.routers {
+                let before = ends.len();
                 router(state, targets, &mut ends);
+                if ends.len() == before {
+                    return Err(NoTargets::NoRoute);
+                }
             }
             for (fan_out, worker) in &self.fan_outs {
                 let before = items.len();
-                fan_out(state, &mut items)?;
+                fan_out(state, &mut items).map_err(|error| NoTargets::Failed(error.into()))?;
                 ends.extend(items[before..].iter().map(|_| Target::Send(*worker)));
             }
             Ok(Targets { ends, items })
         }));
-        asked.unwrap_or_else(|panic| Err(Panicked::from_payload(&*panic).into()))
+        asked.unwrap_or_else(|panic| Err(NoTargets::Failed(Panicked::from_payload(&*panic).into())))
     }
+}
+
+/// The reason why the targets of a node are unknown.
+pub(crate) enum NoTargets {
+    /// The router of a conditional edge returned no route.
+    NoRoute,
+    /// A router or a fan-out failed.
+    Failed(Box<dyn Error + Send + Sync>),
 }

@@ -48,6 +48,7 @@ impl<S: State> Driver<S> {
         ))?;
         let before = (meta, self.state.clone(), tasks);
         let mut change = Change::after(&graph, Some(before), live)?;
+        change.fold_ended(&graph)?;
         let writes = command.update.is_some();
         if let Some(update) = command.update {
             change.add_from_outside(&graph, update)?;

@@ -2,9 +2,11 @@
 //!
 //! Start at [`Change`].
 
-use superstep_checkpoint::{AppliedTask, CheckpointMeta, Commit, Source, TaskRecord};
+use std::collections::BTreeMap;
+
+use superstep_checkpoint::{AppliedTask, CheckpointMeta, Commit, RecordedTarget, Source, TaskRecord};
 use superstep_engine::{Before, ChannelSet, Control, END, NodeIndex, NodeName, START, Target};
-use superstep_state::{RawJson, internal::fold};
+use superstep_state::{RawJson, StoredUpdate, internal::fold};
 
 use crate::{
     CheckpointId, Question, RunError, RunOptions, State, ThreadId,
@@ -26,8 +28,9 @@ pub enum AsNode {
     /// again, and reaches no join again; its conditional edges may lead to more nodes.
     #[default]
     LastRun,
-    /// The node with this name. The update replaces the unfinished task of that node, if there is one; the
-    /// tasks of other nodes remain.
+    /// The node with this name. The update replaces the task of that node: an unfinished or deferred one, or
+    /// else one that has finished in the incomplete superstep, with its writes and its successors. The tasks of
+    /// other nodes remain.
     Named(String),
     /// An input: the successors of the start run next. Also by the name `__start__`.
     Input,
@@ -68,7 +71,7 @@ impl From<Option<&str>> for AsNode {
 /// The author of an update: a node, the end, or none, which has no successors.
 #[derive(Clone, Copy)]
 pub(crate) enum As {
-    /// The node; the update replaces its unfinished tasks.
+    /// The node; the update replaces its tasks.
     Node(NodeIndex),
     /// The update adds to the node's writes. Its unfinished tasks remain pending.
     LastRun(NodeIndex),
@@ -96,6 +99,8 @@ pub(crate) struct Change<S: State> {
     origins: Option<Origins>,
     /// The tasks that need not run any more, by slot.
     done: Vec<u32>,
+    /// Tasks that have finished since the parent, in slot order, until they are folded or replaced.
+    ended: Vec<EndedTask<S>>,
     /// Unfinished tasks with records.
     pending: Vec<RestoredTask<S>>,
     applied: Vec<AppliedTask>,
@@ -109,18 +114,40 @@ pub(crate) struct Change<S: State> {
     has_folded: bool,
 }
 
+/// A task that has finished since the parent.
+struct EndedTask<S: State> {
+    slot: u32,
+    /// The node that ran: the task's node, or its error handler.
+    node: NodeIndex,
+    update: S::Update,
+    json: StoredUpdate,
+    targets: Vec<RecordedTarget>,
+}
+
 impl<S: State> Change<S> {
     fn new(state: S, before: Option<Control>) -> Self {
         let step = before.as_ref().map_or(0, |before| before.step + 1);
-        let (done, pending, applied) = (Vec::new(), Vec::new(), Vec::new());
-        let (finished, items, led) = (Vec::new(), Vec::new(), Vec::new());
-        let (origins, ends, has_folded) = (None, false, false);
-        Self { state, step, before, origins, done, pending, applied, finished, items, led, ends, has_folded }
+        Self {
+            state,
+            step,
+            before,
+            origins: None,
+            done: Vec::new(),
+            ended: Vec::new(),
+            pending: Vec::new(),
+            applied: Vec::new(),
+            finished: Vec::new(),
+            items: Vec::new(),
+            led: Vec::new(),
+            ends: false,
+            has_folded: false,
+        }
     }
 
-    /// Creates the change. With `live`, it includes the writes of finished tasks of the head, and the records
-    /// of the others, so that they are not lost; a fork from an older checkpoint leaves them to the other
-    /// branch.
+    /// Creates the change. With `live`, it includes the finished tasks of the head, and the records of the
+    /// others, so that they are not lost; a fork from an older checkpoint leaves them to the other branch.
+    ///
+    /// Use [`take_over`](Self::take_over) to replace tasks, and then [`fold_ended`](Self::fold_ended).
     pub(crate) fn after(
         graph: &Inner<S>,
         before: Option<(CheckpointMeta, S, Vec<RestoredTask<S>>)>,
@@ -157,44 +184,81 @@ impl<S: State> Change<S> {
             if !live && node != graph.topology.start() {
                 continue;
             }
-            // Targets that the graph no longer has are left out, like its tasks.
-            let (targets, _) = targets::recorded_targets(&graph.topology, targets);
-            let targets = targets.only(|target| graph.topology.leads(node, target));
-            let name = graph.topology.name(node);
-            change.fold(name, update)?;
-            change.done.push(slot);
-            change.applied.push(AppliedTask { slot, recorded: true, node: name.clone(), update: json });
-            change.finished.push((node, targets.ends));
-            change.items.extend(targets.items);
+            change.ended.push(EndedTask { slot, node, update, json, targets });
         }
         Ok(change)
     }
 
-    /// Marks the tasks that the updates replace as finished: those of the named nodes.
+    /// Marks the tasks that the updates replace as done: those of the named nodes, unfinished ones first.
     pub(crate) fn take_over(
         &mut self,
         graph: &Inner<S>,
         thread: &ThreadId,
         updates: &[(S::Update, As)],
     ) -> Result<(), RunError> {
-        let named = |update: &(S::Update, As)| match update.1 {
-            As::Node(node) => Some(node),
-            As::LastRun(_) | As::End | As::Nobody => None,
-        };
-        let ends = updates.iter().any(|(_, node)| matches!(node, As::End));
-        for node in updates.iter().filter_map(named) {
-            let unfinished = self.unfinished(graph, node);
-            let updates = updates.iter().filter(|update| named(update) == Some(node)).count();
-            if unfinished.len() > updates && !ends {
-                let tasks = unfinished.iter().map(|slot| self.shown(graph, *slot)).collect();
-                let (thread, node) = (thread.clone(), graph.topology.name(node).clone());
-                return Err(RunError::UnclearUpdate { thread, node, updates, tasks });
+        let mut named: BTreeMap<NodeIndex, usize> = BTreeMap::new();
+        for (_, node) in updates {
+            if let As::Node(node) = node {
+                *named.entry(*node).or_default() += 1;
             }
         }
-        let taken: Vec<_> =
-            updates.iter().filter_map(named).flat_map(|node| self.unfinished(graph, node)).collect();
+        let ends = updates.iter().any(|(_, node)| matches!(node, As::End));
+        let mut taken = Vec::new();
+        for (node, updates) in named {
+            let (mut tasks, finished) = (self.unfinished(graph, node), self.finished(graph, node));
+            let replaces_finished = updates > tasks.len() && !finished.is_empty();
+            if replaces_finished {
+                tasks.extend(finished);
+            }
+            if tasks.len() > updates && !ends {
+                let tasks = tasks.iter().map(|slot| self.shown(graph, *slot)).collect();
+                let (thread, node) = (thread.clone(), graph.topology.name(node).clone());
+                return Err(RunError::UnclearUpdate {
+                    thread,
+                    node,
+                    updates,
+                    tasks,
+                    finished: replaces_finished,
+                });
+            }
+            taken.extend(tasks);
+            if let Some(before) = &mut self.before {
+                before.deferred.retain(|name| name != graph.topology.name(node));
+            }
+        }
+        self.ended.retain(|task| !taken.contains(&task.slot));
         self.done.extend(taken);
         Ok(())
+    }
+
+    /// Returns the slots of the tasks that have finished since the parent, and that are not folded yet.
+    pub(crate) fn ended(&self) -> Vec<u32> {
+        self.ended.iter().map(|task| task.slot).collect()
+    }
+
+    /// Folds the tasks that have finished since the parent, and that no update replaces.
+    pub(crate) fn fold_ended(&mut self, graph: &Inner<S>) -> Result<(), RunError> {
+        for EndedTask { slot, node, update, json, targets } in std::mem::take(&mut self.ended) {
+            // Targets that the graph no longer has are left out, like its tasks.
+            let (targets, _) = targets::recorded_targets(&graph.topology, targets);
+            let targets = targets.only(|target| graph.topology.leads(node, target));
+            let name = graph.topology.name(node);
+            self.fold(name, update)?;
+            self.done.push(slot);
+            self.applied.push(AppliedTask { slot, recorded: true, node: name.clone(), update: json });
+            self.finished.push((node, targets.ends));
+            self.items.extend(targets.items);
+        }
+        Ok(())
+    }
+
+    /// Returns the tasks of a node that have finished since the parent, including those that it ran as an
+    /// error handler, or its error handler ran, by slot.
+    fn finished(&self, graph: &Inner<S>, node: NodeIndex) -> Vec<u32> {
+        let name = graph.topology.name(node);
+        let next = |slot: u32| self.before.as_ref().and_then(|before| before.next.get(slot as usize));
+        let own = |task: &&EndedTask<S>| task.node == node || next(task.slot) == Some(name);
+        self.ended.iter().filter(own).map(|task| task.slot).collect()
     }
 
     /// Returns the unfinished tasks of a node, including those that it runs as an error handler, by slot.
@@ -208,7 +272,7 @@ impl<S: State> Change<S> {
         let own = (0..).zip(next).filter(|(_, next)| *next == name).map(|(slot, _)| slot);
         let mut slots: Vec<u32> =
             own.chain(self.pending.iter().filter(handler).map(|task| task.slot)).collect();
-        slots.retain(|slot| !self.done.contains(slot));
+        slots.retain(|slot| !self.done.contains(slot) && self.ended.iter().all(|task| task.slot != *slot));
         slots
     }
 

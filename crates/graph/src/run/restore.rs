@@ -370,11 +370,20 @@ pub(crate) async fn left_by<S: State>(
     meta: &CheckpointMeta,
     tasks: &[RestoredTask<S>],
 ) -> Result<Bound, CheckpointError> {
+    let finished = tasks.iter().filter(|task| task.update.is_some());
+    left_by_slots(checkpointer, thread, meta, &finished.map(|task| task.slot).collect::<Vec<_>>()).await
+}
+
+/// Like [`left_by`], for the finished tasks in these slots.
+pub(crate) async fn left_by_slots(
+    checkpointer: &dyn Checkpointer,
+    thread: &ThreadId,
+    meta: &CheckpointMeta,
+    finished: &[u32],
+) -> Result<Bound, CheckpointError> {
     let is_input = meta.control.next.first().is_some_and(|node| node.as_str() == START);
-    let finished = tasks.iter().filter(|task| task.update.is_some() && !is_input);
-    let finished: Vec<u32> = finished.map(|task| task.slot).collect();
     let mut left = Bound::new();
-    if finished.is_empty() {
+    if finished.is_empty() || is_input {
         return Ok(left);
     }
     let origins = Origins::of(meta);

@@ -16,7 +16,10 @@ use crate::{
         task_origin::Origins,
     },
     node::Persistence,
-    run::restore::{Restored, load, load_seeded},
+    run::{
+        conflicts::set_back_refused,
+        restore::{Restored, RestoredTask, load, load_seeded},
+    },
 };
 
 /// A subgraph and its storage.
@@ -79,15 +82,15 @@ pub(crate) async fn find<T: State>(
     let declared = inner.nodes[node.position()].subgraph.clone();
     let subgraph = declared.ok_or_else(|| refuse("the node was not added as a subgraph"))?;
     let restored = from.load(&down.checkpointer).await?;
-    let Restored { meta, state, .. } =
+    let Restored { meta, state, mut tasks, .. } =
         restored.ok_or_else(|| refuse("that graph has no stored checkpoint"))?;
     let task = match subgraph.persistence() {
         Persistence::Ephemeral => return Err(refuse("it has no storage")),
         Persistence::PerNode => None,
         Persistence::PerTask => {
-            let slot = meta.control.next.iter().position(|next| next.as_str() == name);
-            let slot = slot.and_then(|slot| u32::try_from(slot).ok());
-            let slot = slot.ok_or_else(|| refuse("the node is not pending"))?;
+            // As in `Thread::state`, a task in a conflict is pending.
+            set_back_refused(&inner.topology, &meta.control, &state, &mut tasks);
+            let slot = pending(&meta, &tasks, &name).map_err(refuse)?;
             Some(Origins::of(&meta).caller(slot))
         }
     };
@@ -98,6 +101,24 @@ pub(crate) async fn find<T: State>(
         None => memory_at(&*down.checkpointer, &thread, &segment, &meta).await?,
     };
     subgraph.find(state, (thread, at), down).await
+}
+
+/// Returns the slot of a node's first unfinished task. The subgraph of a finished one is not read any more.
+fn pending<S: State>(
+    meta: &CheckpointMeta,
+    tasks: &[RestoredTask<S>],
+    node: &str,
+) -> Result<u32, &'static str> {
+    let slots = (0u32..).zip(&meta.control.next).filter(|(_, next)| next.as_str() == node);
+    let is_finished = |slot: u32| tasks.iter().any(|task| task.slot == slot && task.update.is_some());
+    let mut why = "the node is not pending";
+    for (slot, _) in slots {
+        if !is_finished(slot) {
+            return Ok(slot);
+        }
+        why = "the node is not pending: its task has finished; update the caller in the name of the node";
+    }
+    Err(why)
 }
 
 /// Returns the position of a subgraph with a persistent thread, from a checkpoint of its caller.

@@ -5,10 +5,14 @@
 use std::collections::BTreeMap;
 
 use superstep_checkpoint::RecordedTarget;
-use superstep_engine::{END, NodeIndex, NodeName, Target, Topology};
+use superstep_engine::{END, EngineError, NodeIndex, NodeName, Target, Topology};
 use superstep_state::RawJson;
 
-use crate::{RunError, State, compiled::node::CompiledNode, node::routing::Targets};
+use crate::{
+    RunError, State,
+    compiled::node::{CompiledNode, NoTargets},
+    node::routing::Targets,
+};
 
 /// Returns the stored targets that the graph still has, and the names of the missing ones.
 pub(crate) fn recorded_targets(
@@ -67,7 +71,10 @@ pub(crate) fn targets<S: State>(
     if !node.decides() {
         return Ok(Targets::default());
     }
-    node.targets(state).map_err(|source| RunError::Router { node: name.clone(), step, source })
+    node.targets(state).map_err(|error| match error {
+        NoTargets::NoRoute => RunError::Route { step, error: EngineError::NoRoute(name.clone()) },
+        NoTargets::Failed(source) => RunError::Router { node: name.clone(), step, source },
+    })
 }
 
 /// Returns the items of the last of `next` tasks, by slot, in sending order.
