@@ -1,12 +1,23 @@
 //! Matching of shell command lines against a pattern.
 //!
 //! The strict reading, for allowing rules, rejects everything that it does not understand. The loose reading,
-//! for denying rules, searches for the pattern in every part.
+//! for denying rules, searches for the pattern in every part, and matches everything that it does not understand.
 
+mod line;
+mod pattern;
+mod possible;
+
+use self::possible::Wanted;
 use super::{
     Fit,
     glob::{Glob, fits_text},
 };
+
+/// The signs between the commands of a line.
+const SIGNS: [char; 11] = [';', '&', '|', '<', '>', '(', ')', '`', '{', '}', '\n'];
+
+/// Those of them that are not syntax of patterns, and the `$` of a substitution.
+const OF_PATTERNS: [char; 9] = [';', '&', '|', '<', '>', '(', ')', '`', '$'];
 
 /// Maximum length of a parsed command line in bytes.
 const LONGEST: usize = 4 << 10;
@@ -17,21 +28,8 @@ const RESERVED: [&str; 19] = [
     "function", "select", "time", "!", "[[", "coproc",
 ];
 
-/// The reserved words before a command. Behind the others is data, and behind `time` its options.
-const LEADING: [&str; 9] = ["if", "then", "else", "elif", "do", "while", "until", "!", "coproc"];
-
-/// Programs that execute text of unknown origin.
-const SHELLS: [&str; 10] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "eval", "source", "."];
-
-/// Programs that execute their arguments.
-const RUNNERS: [&str; 32] = [
-    "builtin", "busybox", "chroot", "chrt", "command", "doas", "env", "exec", "fakeroot", "find", "flock",
-    "ionice", "nice", "nohup", "parallel", "prlimit", "runuser", "script", "setarch", "setpriv", "setsid",
-    "ssh", "stdbuf", "strace", "su", "sudo", "time", "timeout", "toybox", "trap", "watch", "xargs",
-];
-
-/// The options of `find` that execute a program.
-const EXECUTES: [&str; 4] = ["-exec", "-execdir", "-ok", "-okdir"];
+/// The words before a command. Behind the other reserved ones is data, and behind `time` its options.
+const LEADING: [&str; 11] = ["if", "then", "else", "elif", "do", "while", "until", "!", "coproc", "{", "}"];
 
 /// Matches a pattern against a command line.
 ///
@@ -93,6 +91,7 @@ fn words_fit(pattern: &[Word], words: &[Word]) -> bool {
     let assigned = words.iter().take_while(|word| is_assignment(&word.text)).count();
     let is_special = |at: usize, word: &Word| {
         at < assigned
+            || has_subscript(&word.text)
             || at == assigned
                 && (RESERVED.contains(&&*word.text) || word.is_filled || word.text.contains(['{', '}']))
     };
@@ -130,6 +129,13 @@ fn words_fit(pattern: &[Word], words: &[Word]) -> bool {
         reached = next;
     }
     reached[words.len()]
+}
+
+/// Returns whether `bash` may execute a substitution in a word although it is quoted: in the subscript of a
+/// variable, as `test -v`, `printf -v` and `[[` evaluate it.
+fn has_subscript(word: &str) -> bool {
+    let inner = word.split_once('[').map_or("", |(_, inner)| inner);
+    ["$(", "${", "`"].iter().any(|sign| inner.contains(sign))
 }
 
 fn is_assignment(word: &str) -> bool {
@@ -223,190 +229,33 @@ fn variable(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, word: &mut Wor
 /// Returns whether any part of a command line may run something that the pattern matches, also in quotes and
 /// behind other words.
 fn mentions(pattern: &str, command: &str) -> bool {
-    let tokens = read(command, false);
-    if has_braces(command, tokens.as_deref()) || runs_its_input(command, tokens.as_deref()) {
-        return true;
-    }
-    let bare = |text: &str| text.replace("\\\n", "").replace(['"', '\'', '\\'], "");
-    let is_sign = |c: char| ";&|<>()`{}\n".contains(c);
-    let spaced = |text: &str| {
-        let text: String =
-            text.chars().map(|c| if is_sign(c) { format!(" {c} ") } else { c.to_string() }).collect();
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
     // Braces and backslashes of a pattern are pattern syntax.
     let wanted = pattern.replace(['"', '\''], "").split_whitespace().collect::<Vec<_>>().join(" ");
     if fits_text(&wanted, command) {
         return true;
     }
-    let readings = [bare(&substitutions(command)), bare(&substitutions(&joined(command)))];
-    let command = bare(command);
-    if wanted.contains([';', '&', '|', '<', '>', '(', '`', '$']) {
-        let wanted: String = wanted
-            .chars()
-            .map(|c| if ";&|<>()`".contains(c) { format!(" {c} ") } else { c.to_string() })
-            .collect();
-        let wanted = wanted.split_whitespace().collect::<Vec<_>>().join(" ");
-        return fits_text(&format!("*{wanted}*"), &spaced(&command));
+    let text = command.replace("\\\n", "").replace(['"', '\'', '\\'], "");
+    if !wanted.contains(OF_PATTERNS) {
+        return part_may_run(&wanted, command, &text);
     }
-    let named = base(wanted.split(' ').next().unwrap_or_default());
-    let named = named.trim_end_matches('*').to_owned();
-    let Ok(wanted) = Glob::text(&wanted) else { return true };
-    readings.iter().flat_map(|text| simple_commands(text)).any(|words| runs_unknown(&named, &words))
-        || command.split(is_sign).any(|part| part_mentions(&wanted, part))
-}
-
-/// Joins the words that quotes make one, and drops the backticks that single quotes make plain text.
-fn joined(command: &str) -> String {
-    let mut quote = None;
-    let mut text = String::with_capacity(command.len());
-    let mut chars = command.chars();
-    while let Some(c) = chars.next() {
-        match (quote, c) {
-            (None | Some('"'), '\\') => text.extend([c].into_iter().chain(chars.next())),
-            (None, '"' | '\'') => quote = Some(c),
-            (Some(open), _) if c == open => quote = None,
-            (Some(_), _) if c.is_whitespace() => text.push('_'),
-            (Some('\''), '`') => {}
-            _ => text.push(c),
-        }
-    }
-    text
-}
-
-/// Writes a substitution in backticks like one in `$(`.
-fn substitutions(command: &str) -> String {
-    let signs = ["", "$`", "`"];
-    let mut text = String::with_capacity(command.len());
-    for (at, part) in command.split('`').enumerate() {
-        text.push_str(signs[if at == 0 { 0 } else { 2 - at % 2 }]);
-        text.push_str(part);
-    }
-    text
-}
-
-/// Splits a command line without quotes into the words of its simple commands, each from its program on: without
-/// redirections, assignments and reserved words.
-fn simple_commands(command: &str) -> Vec<Vec<String>> {
-    // These contain the signs that end a command.
-    let command =
-        [">&", "&>", ">|"].iter().fold(command.replace("<&", "<"), |text, sign| text.replace(sign, ">"));
-    let parts = command.split(|c| ";&|()`{}\n".contains(c));
-    let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    parts.map(|part| owned(without_redirections(part))).filter(|words| !words.is_empty()).collect()
-}
-
-fn without_redirections(part: &str) -> Vec<&str> {
-    let mut words = Vec::new();
-    let mut rest = part;
-    while let Some(at) = rest.find(['<', '>']) {
-        let before = &rest[..at];
-        let fd = before.rsplit(char::is_whitespace).next().unwrap_or_default();
-        let is_fd = !fd.is_empty() && fd.bytes().all(|byte| byte.is_ascii_digit());
-        words.extend(before[..before.len() - if is_fd { fd.len() } else { 0 }].split_whitespace());
-        // The target of the redirection; without one it ends the part, as in `2>&1`.
-        let behind = rest[at..].trim_start_matches(['<', '>']).trim_start();
-        rest = behind.find(|c: char| c.is_whitespace() || "<>".contains(c)).map_or("", |end| &behind[end..]);
-    }
-    words.extend(rest.split_whitespace());
-    let is_before = |word: &&str| is_assignment(word) || LEADING.contains(word);
-    words.into_iter().skip_while(is_before).collect()
-}
-
-/// Returns whether a simple command runs a program that its text does not name, or that may be this one.
-fn runs_unknown(named: &str, words: &[String]) -> bool {
-    let is_filled = |word: &str| word.contains(['$', '*', '?', '[', '~']);
-    let is_shell = |word: &str| word != "." && SHELLS.contains(&&*base(word));
-    // File names that a shell finds may be those of a program.
-    let finds = |word: &str| {
-        let name = base(word);
-        name.chars().any(char::is_alphanumeric) && is_filled(&name) && fits_text(&name, named)
+    let spaced = |text: &str, signs: &[char]| {
+        let text: String =
+            text.chars().map(|c| if signs.contains(&c) { format!(" {c} ") } else { c.to_string() }).collect();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    let program = base(&words[0]);
-    // The other words with wildcards of `find` are patterns of files, not programs.
-    let begin = match &*program {
-        "find" => words.iter().position(|word| EXECUTES.contains(&&**word)).unwrap_or(words.len()),
-        _ => 1,
-    };
-    SHELLS.contains(&&*program)
-        || is_filled(&words[0]) && !matches!(&*words[0], "[" | "[[")
-        || RUNNERS.contains(&&*program)
-            && (words[1..].iter().any(|word| word.contains('$') || is_shell(word))
-                || words[begin..].iter().any(|word| finds(word)))
-}
-
-/// Returns whether a command line may run a program that `xargs` or `parallel` reads from its input. `tokens` are those of
-/// [`read`].
-fn runs_its_input(command: &str, tokens: Option<&[Token]>) -> bool {
-    let Some(tokens) = tokens else {
-        let replaces = ["-I", "-i", "--replace"].iter().any(|option| command.contains(option));
-        return command.contains("parallel") || command.contains("xargs") && replaces;
-    };
-    let lines = tokens.split(|token| matches!(token, Token::Sign(_)));
-    let text = |token: &Token| match token {
-        Token::Word(word) => word.text.clone(),
-        Token::Sign(sign) => sign.clone(),
-    };
-    let lines = lines.map(|line| line.iter().map(text).collect::<Vec<_>>());
-    lines.into_iter().any(|words| {
-        words.iter().enumerate().any(|(at, word)| match &*base(word) {
-            "xargs" => input_is_program(&words[at + 1..], None),
-            "parallel" => input_is_program(&words[at + 1..], Some("{}")),
-            _ => false,
-        })
-    })
-}
-
-/// Returns whether the program behind the options of `xargs` or `parallel` contains the text that the input replaces,
-/// `replaced` if no option names another one. Without a program `parallel` runs its input.
-fn input_is_program(words: &[String], replaced: Option<&str>) -> bool {
-    /// The options whose value is the next word.
-    const VALUED: [&str; 14] = [
-        "-I",
-        "-J",
-        "-E",
-        "-L",
-        "-P",
-        "-S",
-        "-a",
-        "-d",
-        "-j",
-        "-n",
-        "-s",
-        "--jobs",
-        "--arg-file",
-        "--delimiter",
-    ];
-    let is_parallel = replaced.is_some();
-    let mut replaced = replaced.map(str::to_owned);
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        if !word.starts_with('-') {
-            let inputs = is_parallel && word.starts_with(":::");
-            return inputs || replaced.is_some_and(|replaced| word.contains(&replaced));
-        }
-        let value = VALUED.contains(&&**word).then(|| words.next()).flatten();
-        let attached = ["-I", "-J", "-i", "--replace="].iter().find_map(|option| word.strip_prefix(option));
-        match (&**word, value, attached) {
-            ("-I" | "-J", value, _) => replaced = value.cloned(),
-            ("-i" | "--replace", ..) => replaced = Some("{}".to_owned()),
-            (_, _, Some(text)) => replaced = Some(text.to_owned()),
-            _ => {}
-        }
+    if fits_text(&format!("*{}*", spaced(&wanted, &OF_PATTERNS)), &spaced(&text, &SIGNS)) {
+        return true;
     }
-    is_parallel
+    // Each part of the pattern may be any part of the command.
+    let mut parts = wanted.split(OF_PATTERNS).map(str::trim).filter(|part| !part.is_empty()).peekable();
+    parts.peek().is_some()
+        && parts.all(|part| part_may_run(part, command, &text) || Wanted::new(part).may_redirect(command))
 }
 
-/// Returns whether a shell may expand one word to several, as `bash` does with `{rm,-rf,x}`. `tokens` are those
-/// of [`read`].
-fn has_braces(command: &str, tokens: Option<&[Token]>) -> bool {
-    let makes = |text: &str| text.contains('{') && (text.contains(',') || text.contains(".."));
-    match tokens {
-        Some(tokens) => tokens
-            .iter()
-            .any(|token| matches!(token, Token::Word(word) if word.is_filled && makes(&word.text))),
-        None => makes(command),
-    }
+/// Matches a pattern without signs against every part of a command line; `text` is the command line without quotes.
+fn part_may_run(wanted: &str, command: &str, text: &str) -> bool {
+    let Ok(glob) = Glob::text(wanted) else { return true };
+    text.split(SIGNS).any(|part| part_mentions(&glob, part)) || Wanted::new(wanted).may_run(command)
 }
 
 fn part_mentions(wanted: &Glob, part: &str) -> bool {
@@ -423,3 +272,6 @@ fn part_mentions(wanted: &Glob, part: &str) -> bool {
 fn base(word: &str) -> String {
     word.rsplit('/').next().unwrap_or(word).to_lowercase()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,439 @@
+//! The simple commands of a command line, for denying rules: a superset of those that `sh` runs.
+//!
+//! Start at [`parse`].
+
+use std::str::Chars;
+
+use super::pattern::Item;
+
+/// The maximum depth of substitutions.
+const DEEPEST: usize = 8;
+
+/// A simple command: also the parts of compound commands, with their reserved words.
+#[derive(Debug, Default)]
+pub(super) struct Simple {
+    pub(super) words: Vec<Word>,
+    /// The files of its redirections.
+    pub(super) targets: Vec<Word>,
+}
+
+/// A word without its quotes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Word {
+    pub(super) items: Vec<Item>,
+    /// A part of it is the value of a variable or a substitution, or a list in braces.
+    pub(super) is_computed: bool,
+    /// The shell replaces it by names of files.
+    pub(super) is_globbed: bool,
+    pub(super) is_assignment: bool,
+    is_quoted: bool,
+    is_begun: bool,
+    /// The places of `items` that are not quoted.
+    open: Vec<usize>,
+}
+
+impl Word {
+    /// Returns a word of which nothing is known.
+    pub(super) fn unknown() -> Self {
+        Self { items: vec![Item::Any], is_computed: true, ..Self::default() }
+    }
+
+    /// Returns the text, if the shell does not compute it.
+    pub(super) fn text(&self) -> Option<String> {
+        self.items.iter().map(|item| item.char()).collect()
+    }
+
+    fn push(&mut self, c: char, is_open: bool) {
+        if is_open {
+            self.open.push(self.items.len());
+        }
+        self.is_begun = true;
+        self.items.push(Item::Char(c));
+    }
+
+    fn compute(&mut self) {
+        (self.is_begun, self.is_computed) = (true, true);
+        self.items.push(Item::Any);
+    }
+
+    /// Returns whether the text so far is a variable's name, such as `x` or `x[1]`.
+    fn is_name(&self) -> bool {
+        let chars: Vec<_> = self.items.iter().map(|item| item.char().unwrap_or('$')).collect();
+        let name = chars.strip_suffix(&['+']).unwrap_or(&chars);
+        let name = match name.iter().position(|c| *c == '[') {
+            Some(at) if name.ends_with(&[']']) => &name[..at],
+            _ => name,
+        };
+        !self.is_quoted && !name.is_empty() && name.iter().all(|c| c.is_ascii_alphanumeric() || *c == '_')
+    }
+
+    /// Applies what the shell does with the signs that are not quoted.
+    fn finish(&mut self) {
+        let is = |at: &usize, c: char| self.items[*at] == Item::Char(c);
+        let has = |c: char| self.items.contains(&Item::Char(c));
+        let double = self.items.windows(2).any(|pair| pair == [Item::Char('.'); 2]);
+        let tilde =
+            self.open.first() == Some(&0) && is(&0, '~') && self.items.get(1) != Some(&Item::Char('/'));
+        if self.open.iter().any(|at| is(at, '{')) && (has(',') || double || self.is_computed) {
+            (self.items, self.is_computed) = (vec![Item::Any], true);
+            return;
+        }
+        let class = self.open.iter().find(|at| is(at, '[')).copied();
+        let end = self.items.iter().rposition(|item| *item == Item::Char(']'));
+        let stars: Vec<_> = self.open.iter().copied().filter(|at| is(at, '*') || is(at, '?')).collect();
+        self.is_globbed = !stars.is_empty();
+        stars.into_iter().for_each(|at| self.items[at] = Item::Any);
+        if let (Some(begin), Some(end)) = (class, end)
+            && begin < end
+        {
+            self.is_globbed = true;
+            self.items.splice(begin..=end, [Item::Any]);
+        }
+        if tilde {
+            (self.items[0], self.is_computed) = (Item::Any, true);
+        }
+    }
+}
+
+/// Parses a command line; `None` if it cannot be parsed, or shells parse it differently.
+pub(super) fn parse(line: &str) -> Option<Vec<Simple>> {
+    parse_at(line, 0)
+}
+
+fn parse_at(line: &str, depth: usize) -> Option<Vec<Simple>> {
+    let mut parser = Parser { rest: line.chars(), depth, found: Vec::new() };
+    parser.list(false)?;
+    Some(parser.found)
+}
+
+struct Parser<'a> {
+    rest: Chars<'a>,
+    depth: usize,
+    found: Vec<Simple>,
+}
+
+/// The start of a redirection, whose next word is its target.
+enum Redirection {
+    File,
+    Document { strips: bool },
+}
+
+/// A here-document whose text follows the line.
+struct Document {
+    delimiter: String,
+    strips: bool,
+    is_quoted: bool,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<char> {
+        self.rest.clone().next()
+    }
+
+    fn second(&self) -> Option<char> {
+        self.rest.clone().nth(1)
+    }
+
+    fn next_if(&mut self, wanted: &str) -> Option<char> {
+        let c = self.peek().filter(|c| wanted.contains(*c))?;
+        self.rest.next();
+        Some(c)
+    }
+
+    /// Parses commands to the end of the text, or to the `)` of a substitution.
+    fn list(&mut self, in_substitution: bool) -> Option<()> {
+        let (mut parens, mut is_spaced) = (0_usize, true);
+        let (mut simple, mut documents) = (Simple::default(), Vec::new());
+        let mut redirection = None;
+        loop {
+            let c = self.peek();
+            let ends = c.is_none_or(|c| "\n;&|()".contains(c));
+            if ends && redirection.is_some() {
+                return None;
+            }
+            match c {
+                None => {
+                    self.found.push(simple);
+                    return (!in_substitution && documents.is_empty()).then_some(());
+                }
+                Some(' ' | '\t') => drop(self.rest.next()),
+                Some('#') => {
+                    while self.peek().is_some_and(|c| c != '\n') {
+                        self.rest.next();
+                    }
+                }
+                Some('(') => {
+                    if !simple.words.is_empty() {
+                        self.parenthesis(&simple, is_spaced)?;
+                    } else {
+                        self.rest.next();
+                        parens += 1;
+                    }
+                    self.found.push(std::mem::take(&mut simple));
+                }
+                Some(sign @ ('\n' | ';' | '&' | '|' | ')')) => {
+                    self.rest.next();
+                    self.found.push(std::mem::take(&mut simple));
+                    match sign {
+                        '\n' => documents.drain(..).try_for_each(|document| self.document(&document))?,
+                        ')' if in_substitution && parens == 0 => return documents.is_empty().then_some(()),
+                        ')' => parens = parens.saturating_sub(1),
+                        _ => {}
+                    }
+                }
+                Some('<' | '>') if self.second() != Some('(') => {
+                    if redirection.replace(self.redirection()?).is_some() {
+                        return None;
+                    }
+                }
+                Some(_) => {
+                    let before = self.rest.as_str();
+                    let word = self.word()?;
+                    let read = &before[..before.len() - self.rest.as_str().len()];
+                    if !documents.is_empty() && read.contains('\n') {
+                        return None;
+                    }
+                    let text = word.text();
+                    let is_descriptor = !word.is_quoted
+                        && text.as_ref().is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+                        && matches!(self.peek(), Some('<' | '>'));
+                    match redirection.take() {
+                        _ if !word.is_begun => {}
+                        // A `)` in it would end the substitution.
+                        None if in_substitution && text.as_deref() == Some("case") => return None,
+                        None if is_descriptor => {}
+                        None => simple.words.push(word),
+                        Some(Redirection::File) => simple.targets.push(word),
+                        Some(Redirection::Document { strips }) => {
+                            let is_plain = |text: &String| {
+                                !text.is_empty()
+                                    && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                            };
+                            let (delimiter, is_quoted) = (text.filter(is_plain)?, word.is_quoted);
+                            documents.push(Document { delimiter, strips, is_quoted });
+                        }
+                    }
+                }
+            }
+            is_spaced = matches!(c, Some(' ' | '\t'));
+        }
+    }
+
+    /// Parses the `()` of a function, or the `(` of a subshell behind a reserved word.
+    fn parenthesis(&mut self, simple: &Simple, is_spaced: bool) -> Option<()> {
+        self.rest.next();
+        let last = simple.words.last().and_then(Word::text)?;
+        if is_spaced && (super::LEADING.contains(&&*last) || matches!(&*last, "in" | "time")) {
+            // Within a substitution its `)` would be taken for the end.
+            return (self.depth == 0).then_some(());
+        }
+        while self.next_if(" \t").is_some() {}
+        (simple.words.len() == 1).then_some(())?;
+        self.next_if(")").map(drop)
+    }
+
+    fn redirection(&mut self) -> Option<Redirection> {
+        let first = self.rest.next()?;
+        if first == '<' && self.next_if("<").is_some() {
+            if self.next_if("<").is_some() {
+                return Some(Redirection::File);
+            }
+            return Some(Redirection::Document { strips: self.next_if("-").is_some() });
+        }
+        self.next_if(if first == '<' { ">&" } else { ">&|" });
+        Some(Redirection::File)
+    }
+
+    /// Skips a here-document. Only plain variables may be expanded in it.
+    fn document(&mut self, document: &Document) -> Option<()> {
+        let mut body = String::new();
+        loop {
+            let rest = self.rest.as_str();
+            let (line, is_last) = match rest.split_once('\n') {
+                Some((line, behind)) => {
+                    self.rest = behind.chars();
+                    (line, false)
+                }
+                None => {
+                    self.rest = "".chars();
+                    (rest, true)
+                }
+            };
+            let shown = if document.strips { line.trim_start_matches('\t') } else { line };
+            if shown == document.delimiter {
+                break;
+            }
+            // Shells differ in where a document with such a line ends.
+            if is_last || line.trim_start().starts_with(&document.delimiter) {
+                return None;
+            }
+            body.push_str(line);
+        }
+        let is_expanded =
+            body.contains(['`', '\\']) || ["$(", "${", "$["].iter().any(|sign| body.contains(sign));
+        (document.is_quoted || !is_expanded).then_some(())
+    }
+
+    fn word(&mut self) -> Option<Word> {
+        let mut word = Word::default();
+        while let Some(c) = self.peek() {
+            match c {
+                '<' | '>' if self.second() == Some('(') => {
+                    self.rest.nth(1);
+                    self.substitution(&mut word)?;
+                    continue;
+                }
+                ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
+                '#' if !word.is_begun => break,
+                _ => drop(self.rest.next()),
+            }
+            match c {
+                '\'' => {
+                    (word.is_begun, word.is_quoted) = (true, true);
+                    let (quoted, behind) = self.rest.as_str().split_once('\'')?;
+                    quoted.chars().for_each(|c| word.push(c, false));
+                    self.rest = behind.chars();
+                }
+                '"' => self.double_quoted(&mut word)?,
+                '\\' => match self.rest.next()? {
+                    '\n' => {}
+                    c => {
+                        word.is_quoted = true;
+                        word.push(c, false);
+                    }
+                },
+                '$' => self.dollar(&mut word, false)?,
+                '`' => self.backticks(&mut word, false)?,
+                c if c.is_whitespace() || c.is_control() => return None,
+                c => {
+                    word.is_assignment |= c == '=' && word.is_name();
+                    word.push(c, true);
+                }
+            }
+        }
+        word.finish();
+        Some(word)
+    }
+
+    fn double_quoted(&mut self, word: &mut Word) -> Option<()> {
+        (word.is_begun, word.is_quoted) = (true, true);
+        loop {
+            match self.rest.next()? {
+                '"' => return Some(()),
+                '\\' => match self.rest.next()? {
+                    '\n' => {}
+                    c => {
+                        if !"\"\\$`".contains(c) {
+                            word.push('\\', false);
+                        }
+                        word.push(c, false);
+                    }
+                },
+                '$' => self.dollar(word, true)?,
+                '`' => self.backticks(word, true)?,
+                c => word.push(c, false),
+            }
+        }
+    }
+
+    /// Parses the text behind a `$`.
+    fn dollar(&mut self, word: &mut Word, in_quotes: bool) -> Option<()> {
+        let in_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+        match self.peek() {
+            Some('\'' | '"') if !in_quotes => return None,
+            Some('[') => return None,
+            Some('(') => {
+                self.rest.next();
+                if self.peek() != Some('(') {
+                    return self.substitution(word);
+                }
+                self.rest.next();
+                self.arithmetic()?;
+            }
+            Some('{') => {
+                self.rest.next();
+                self.parameter()?;
+            }
+            Some(c) if c.is_ascii_digit() || "@*#?$!-".contains(c) => drop(self.rest.next()),
+            Some(c) if in_name(&c) => {
+                while self.peek().filter(in_name).is_some() {
+                    self.rest.next();
+                }
+            }
+            _ => {
+                word.push('$', false);
+                return Some(());
+            }
+        }
+        word.compute();
+        Some(())
+    }
+
+    /// Parses the commands of a substitution behind its `(`.
+    fn substitution(&mut self, word: &mut Word) -> Option<()> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return None;
+        }
+        self.list(true)?;
+        self.depth -= 1;
+        word.compute();
+        Some(())
+    }
+
+    fn arithmetic(&mut self) -> Option<()> {
+        let (mut depth, mut before) = (0_usize, ' ');
+        loop {
+            let c = self.rest.next()?;
+            match c {
+                ')' if depth == 0 => return self.next_if(")").map(drop),
+                ')' => depth -= 1,
+                '(' if before != '$' => depth += 1,
+                c if c.is_ascii_alphanumeric() || "_ +-*/%<>=!&|^~?:,$".contains(c) => {}
+                _ => return None,
+            }
+            before = c;
+        }
+    }
+
+    /// Parses `${name}` and its forms with plain text.
+    fn parameter(&mut self) -> Option<()> {
+        let (name, behind) = self.rest.as_str().split_once('}')?;
+        self.rest = behind.chars();
+        let is_begin = |c: char| c.is_ascii_alphanumeric() || "_#!@*?$-".contains(c);
+        let is_plain = |c: char| c.is_alphanumeric() || "_#!@*?-%:=+/.,^~[] ".contains(c);
+        // `bash` executes substitutions in the value for `${x@P}`.
+        let mut before = None;
+        let transforms = name.chars().any(|c| {
+            let is_operator = c == '@' && !matches!(before, None | Some('[' | '#' | '!'));
+            before = Some(c);
+            is_operator
+        });
+        (name.starts_with(is_begin) && name.chars().skip(1).all(is_plain) && !transforms).then_some(())
+    }
+
+    fn backticks(&mut self, word: &mut Word, in_quotes: bool) -> Option<()> {
+        let mut text = String::new();
+        loop {
+            match self.rest.next()? {
+                '`' => break,
+                '\\' => match self.rest.next()? {
+                    '"' if in_quotes => return None,
+                    c => {
+                        if !"`\\$".contains(c) {
+                            text.push('\\');
+                        }
+                        text.push(c);
+                    }
+                },
+                c => text.push(c),
+            }
+        }
+        if self.depth >= DEEPEST {
+            return None;
+        }
+        self.found.extend(parse_at(&text, self.depth + 1)?);
+        word.compute();
+        Some(())
+    }
+}

@@ -1,0 +1,369 @@
+//! The commands that a command line may run, for denying rules.
+//!
+//! Start at [`Wanted::may_run`].
+
+use std::cell::Cell;
+
+use super::{
+    LEADING,
+    line::{self, Word},
+    pattern::{Item, alternatives, meets},
+};
+
+/// Programs that execute text of unknown origin, and those of a shell that change the meaning of names.
+const SHELLS: [&str; 22] = [
+    "sh", "bash", "rbash", "dash", "ash", "zsh", "ksh", "rksh", "mksh", "fish", "tcsh", "csh", "yash",
+    "xonsh", "elvish", "pwsh", "posh", "oksh", "lksh", "eval", "source", ".",
+];
+
+/// Words and programs that never execute their arguments.
+const PLAIN: &str = "! : [ [[ basename break case cat cd chgrp chmod chown cksum cmp comm continue cp curl cut date \
+    declare df diff dirname done du echo egrep esac exit expand export expr false fgrep fi file fmt fold \
+    for getopts grep groups gunzip gzip head hexdump hostname iconv id in jobs join jq kill let link ln \
+    local ls md5sum mkdir mkfifo mktemp mv nl nproc od paste pgrep pkill popd printf ps pushd pwd read \
+    readlink readonly realpath return rev rm rmdir select seq set sha1sum sha256sum shift sleep stat \
+    strings sync tac tail tee test touch tr tree true truncate type typeset umask uname uniq unlink \
+    unset wait wc";
+
+/// The commands of `git` that never execute their arguments.
+const PLAIN_OF_GIT: &str = "add blame branch check-ignore checkout commit describe diff init log ls-files ls-tree merge-base mv \
+    reset restore rev-parse rm show stash status tag";
+
+/// Interpreters of other languages, whose scripts are not read.
+const LANGUAGES: [&str; 13] = [
+    "awk", "gawk", "mawk", "sed", "perl", "python", "python3", "ruby", "node", "deno", "php", "lua",
+    "Rscript",
+];
+
+/// The options of `find` that execute a program.
+const EXECUTES: [&str; 4] = ["-exec", "-execdir", "-ok", "-okdir"];
+
+/// The maximum effort for one command line, in compared pairs of characters.
+const MOST_WORK: usize = 20_000_000;
+
+/// The maximum depth of command lines in arguments of others.
+const DEEPEST: usize = 6;
+
+/// A pattern of one simple command.
+pub(super) struct Wanted {
+    alternatives: Vec<Vec<Item>>,
+    /// The program's part of each alternative, without its folder.
+    programs: Vec<Vec<Item>>,
+    work: Cell<usize>,
+}
+
+impl Wanted {
+    pub(super) fn new(pattern: &str) -> Self {
+        let alternatives = alternatives(pattern);
+        let program = |items: &Vec<Item>| {
+            let end = items.iter().position(|item| *item == Item::Char(' ')).unwrap_or(items.len());
+            base(&items[..end]).to_vec()
+        };
+        Self { programs: alternatives.iter().map(program).collect(), alternatives, work: Cell::new(0) }
+    }
+
+    /// Returns whether a command line may run a command that the pattern matches.
+    pub(super) fn may_run(&self, line: &str) -> bool {
+        self.line_may_run(line, 0)
+    }
+
+    /// Returns whether the shell writes to, or reads from, a file that the pattern matches.
+    pub(super) fn may_redirect(&self, line: &str) -> bool {
+        let Some(commands) = line::parse(line) else { return true };
+        let meets_any = |word: &Word| self.alternatives.iter().any(|wanted| meets(wanted, &word.items, &[0]));
+        commands.iter().flat_map(|command| &command.targets).any(meets_any)
+    }
+
+    fn line_may_run(&self, line: &str, depth: usize) -> bool {
+        let Some(commands) = line::parse(line).filter(|_| depth < DEEPEST) else { return true };
+        commands.iter().any(|command| {
+            command.words.iter().chain(&command.targets).any(is_evaluated_later)
+                || self.command_may_run(&command.words, depth)
+        })
+    }
+
+    /// Spends effort; returns whether none is left.
+    fn is_exhausted(&self, by: usize) -> bool {
+        self.work.set(self.work.get().saturating_add(by));
+        self.work.get() > MOST_WORK
+    }
+
+    /// Returns whether a simple command matches the pattern, at any of its words, or its program may run one that does.
+    fn command_may_run(&self, words: &[Word], depth: usize) -> bool {
+        let from_program = from_program(words);
+        let runs_no_arguments =
+            from_program.first().is_none_or(|program| is_plain(program, &from_program[1..]));
+        self.is_mentioned(words, runs_no_arguments) || self.program_may_run(from_program, depth)
+    }
+
+    /// Matches the pattern at the beginning of each word; in the arguments of a program that may run them, also where
+    /// one may begin within a word.
+    fn is_mentioned(&self, words: &[Word], runs_no_arguments: bool) -> bool {
+        let (mut text, mut begins) = (Vec::new(), Vec::new());
+        for word in words {
+            // Unknown words may be none, without a space.
+            if !text.is_empty() && word.items != [Item::Any] {
+                text.push(Item::Char(' '));
+            }
+            let items = &word.items;
+            let is_cluster = !runs_no_arguments && items.first() == Some(&Item::Char('-')) && !is_find(words);
+            let is_short = is_cluster && items.get(1) != Some(&Item::Char('-'));
+            for (at, item) in items.iter().enumerate().filter(|(_, item)| item.char().is_some()) {
+                let before = at.checked_sub(1).and_then(|before| items[before].char());
+                let may_begin = match before {
+                    None => at == 0,
+                    Some('/' | '=') => true,
+                    Some(c) if !runs_no_arguments && (c.is_whitespace() || "!:,;&|({'\"".contains(c)) => true,
+                    Some(_) => is_short && at > 1,
+                };
+                if may_begin && item.char().is_some() {
+                    begins.push(text.len() + at);
+                }
+            }
+            text.extend(items);
+        }
+        let mut spaced = text.clone();
+        spaced.push(Item::Char(' '));
+        self.alternatives.iter().any(|wanted| {
+            self.is_exhausted(2 * wanted.len() * text.len())
+                || meets(wanted, &text, &begins)
+                || meets(wanted, &spaced, &begins)
+        })
+    }
+
+    /// Returns whether the word may be the name of the pattern's program.
+    fn may_be_named(&self, word: &Word) -> bool {
+        let name = base(&word.items);
+        self.programs
+            .iter()
+            .any(|wanted| self.is_exhausted(wanted.len() * name.len()) || meets(wanted, name, &[0]))
+    }
+
+    /// Returns whether a program may run a command that its words do not show. `words` begin with the program.
+    fn program_may_run(&self, words: &[Word], depth: usize) -> bool {
+        let Some((program, rest)) = words.split_first() else { return false };
+        if self.is_exhausted(words.len()) || depth > DEEPEST {
+            return true;
+        }
+        if program.is_computed || program.is_globbed && self.may_be_named(program) {
+            return true;
+        }
+        match &*name(program).unwrap_or_default() {
+            shell if is_shell(shell) => true,
+            "alias" => !rest.is_empty(),
+            "find" => self.find_may_run(rest, depth + 1),
+            "xargs" => self.xargs_may_run(rest, depth + 1),
+            "parallel" => self.parallel_may_run(rest, depth + 1),
+            _ if is_plain(program, rest) => false,
+            language => {
+                let is_language = LANGUAGES.contains(&language);
+                (0..rest.len()).any(|at| self.argument_may_run(&rest[at..], is_language, depth + 1))
+            }
+        }
+    }
+
+    /// Returns whether the first word of `words`, the arguments of a program that may run them, may be such a command.
+    fn argument_may_run(&self, words: &[Word], is_script: bool, depth: usize) -> bool {
+        let word = &words[0];
+        if word.is_computed || word.is_globbed && self.may_be_named(word) {
+            return true;
+        }
+        let Some(text) = word.text() else {
+            return word.items.iter().any(|item| item.char().is_some_and(is_sign));
+        };
+        let name = name(word).unwrap_or_default();
+        let is_command = match &*name {
+            "." => false,
+            "find" | "xargs" | "parallel" | "alias" => self.program_may_run(words, depth),
+            name => is_shell(name),
+        };
+        is_command
+            || text.contains("{}")
+            || !is_script
+                && text.contains(is_sign)
+                && (text.contains('\\') || self.line_may_run(&text, depth))
+    }
+
+    fn find_may_run(&self, words: &[Word], depth: usize) -> bool {
+        let mut words = words.iter().peekable();
+        while let Some(word) = words.next() {
+            // It may be an option.
+            if word.is_computed || word.items.first() == Some(&Item::Any) {
+                return true;
+            }
+            if !word.text().is_some_and(|text| EXECUTES.contains(&&*text)) {
+                continue;
+            }
+            let mut command = Vec::<Word>::new();
+            for word in words.by_ref() {
+                let text = word.text();
+                let follows_files = command.last().is_some_and(|last| last.is_computed);
+                if text.as_deref() == Some(";") || text.as_deref() == Some("+") && follows_files {
+                    break;
+                }
+                command.push(filled(word, "{}"));
+            }
+            if self.command_may_run(&command, depth) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns whether `xargs` may run a command that the pattern matches with anything as its input.
+    fn xargs_may_run(&self, words: &[Word], depth: usize) -> bool {
+        let Some((replaced, command)) = without_options(words) else { return true };
+        if command.is_empty() {
+            return false;
+        }
+        let command: Vec<_> = match replaced {
+            Some(replaced) => command.iter().map(|word| filled(word, &replaced)).collect(),
+            None => command.iter().cloned().chain([Word::unknown()]).collect(),
+        };
+        self.command_may_run(&command, depth)
+    }
+
+    /// Does the same for `parallel`, whose command is text for a shell. Without one it runs its input.
+    fn parallel_may_run(&self, words: &[Word], depth: usize) -> bool {
+        let mut words = words;
+        loop {
+            match words.first().and_then(Word::text).as_deref() {
+                Some("-j" | "--jobs") => words = words.get(2..).unwrap_or_default(),
+                Some("-k" | "-0" | "--keep-order" | "--null") => words = &words[1..],
+                Some(text) if !text.starts_with(['-', ':']) => break,
+                _ => return true,
+            }
+        }
+        let inputs = |word: &&Word| word.text().is_some_and(|text| text.starts_with(":::"));
+        let texts = words.iter().take_while(|word| !inputs(word)).map(|word| filled(word, "{").text());
+        let line: Vec<_> = texts.map(|text| text.unwrap_or_else(|| "$x".to_owned())).collect();
+        self.line_may_run(&format!("{} $x", line.join(" ")), depth)
+    }
+}
+
+/// Skips the options of `xargs`. Returns the text that its input replaces, and its command; `None` if an option is not known.
+fn without_options(words: &[Word]) -> Option<(Option<String>, &[Word])> {
+    let (mut replaced, mut at) = (None, 0);
+    while let Some(word) = words.get(at) {
+        let text = word.text()?;
+        if !text.starts_with('-') {
+            break;
+        }
+        at += 1;
+        if text == "--" {
+            break;
+        }
+        let long = text
+            .strip_prefix("--")
+            .map(|long| long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value))));
+        match long {
+            Some(("replace", value)) => replaced = Some(value.unwrap_or("{}").to_owned()),
+            Some((
+                "arg-file" | "delimiter" | "max-args" | "max-procs" | "max-chars" | "process-slot-var",
+                value,
+            )) => {
+                at += usize::from(value.is_none());
+            }
+            Some((
+                "null" | "no-run-if-empty" | "verbose" | "open-tty" | "interactive" | "exit" | "eof"
+                | "max-lines",
+                _,
+            )) => {}
+            Some(_) => return None,
+            None => {
+                let end = text[1..].find(|c| !"0prtxo".contains(c)).map(|end| end + 1);
+                let Some(end) = end else { continue };
+                let option = text[end..].chars().next()?;
+                let attached = &text[end + option.len_utf8()..];
+                let mut value = || -> Option<String> {
+                    if !attached.is_empty() {
+                        return Some(attached.to_owned());
+                    }
+                    at += 1;
+                    words.get(at - 1)?.text()
+                };
+                match option {
+                    'I' | 'J' => replaced = Some(value()?),
+                    'i' => replaced = Some(if attached.is_empty() { "{}" } else { attached }.to_owned()),
+                    'e' | 'l' => {}
+                    'E' | 'L' | 'P' | 'a' | 'd' | 'n' | 's' | 'R' | 'S' => drop(value()?),
+                    _ => return None,
+                }
+            }
+        }
+    }
+    let is_empty = replaced.as_deref() == Some("");
+    (!is_empty).then_some((replaced, words.get(at..).unwrap_or_default()))
+}
+
+/// Returns the word, unknown if it contains a text that is replaced.
+fn filled(word: &Word, replaced: &str) -> Word {
+    let shown: String = word.items.iter().map(|item| item.char().unwrap_or('\0')).collect();
+    if shown.contains(replaced) { Word::unknown() } else { word.clone() }
+}
+
+/// Returns the words from the program on: without assignments and the reserved words before a command.
+fn from_program(words: &[Word]) -> &[Word] {
+    let mut words = words;
+    while let Some(word) = words.first() {
+        let text = word.text();
+        let is_option = |word: &&Word| word.items.first() == Some(&Item::Char('-'));
+        let skipped = match text.as_deref() {
+            _ if word.is_assignment => 1,
+            Some("time") => 1 + words[1..].iter().take_while(is_option).count(),
+            Some("function") => 2.min(words.len()),
+            Some(text) if LEADING.contains(&text) => 1,
+            _ => break,
+        };
+        words = &words[skipped..];
+    }
+    words
+}
+
+/// Returns whether a program never executes its arguments.
+fn is_plain(program: &Word, rest: &[Word]) -> bool {
+    let Some(text) = program.text() else { return false };
+    let name = text.strip_prefix("/usr").unwrap_or(&text);
+    let name = name.strip_prefix("/bin/").unwrap_or(&text);
+    let command = || rest.first().and_then(Word::text);
+    let has = |list: &str, wanted: &str| list.split_whitespace().any(|known| known == wanted);
+    has(PLAIN, name) || name == "git" && command().is_some_and(|command| has(PLAIN_OF_GIT, &command))
+}
+
+fn is_find(words: &[Word]) -> bool {
+    from_program(words).first().and_then(name).as_deref() == Some("find")
+}
+
+/// Returns whether a program is a shell, also one with a version in its name.
+fn is_shell(name: &str) -> bool {
+    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '.');
+    SHELLS.contains(&name) || SHELLS.contains(&plain)
+}
+
+/// Returns whether a character separates words or commands, or quotes them, where a program reads its argument as a command line.
+fn is_sign(c: char) -> bool {
+    c.is_whitespace() || "'\"$`;&|<>()\\".contains(c)
+}
+
+/// Returns whether `bash` may execute a substitution in quoted text: in the subscript of a variable, or in the
+/// value of one, such as `PS4`.
+fn is_evaluated_later(word: &Word) -> bool {
+    let text: String = word.items.iter().map(|item| item.char().unwrap_or('\0')).collect();
+    let is_assigned = || word.is_assignment || text.contains('=') || word.is_computed;
+    let is_substitution = text.contains('`') || text.contains("$(") || text.contains("${");
+    text.contains("PS4") || is_substitution && (text.contains(['[', ']']) || is_assigned())
+}
+
+/// Returns the lower-case name of a program without its folder.
+fn name(word: &Word) -> Option<String> {
+    base(&word.items)
+        .iter()
+        .map(|item| item.char())
+        .collect::<Option<String>>()
+        .map(|name| name.to_lowercase())
+}
+
+fn base(items: &[Item]) -> &[Item] {
+    let begin = items.iter().rposition(|item| *item == Item::Char('/')).map_or(0, |slash| slash + 1);
+    &items[begin..]
+}

@@ -1,0 +1,334 @@
+use super::*;
+
+const DENIED: &str = "rm *";
+
+/// Spellings of a program `rm`, of which `DIR` is the folder and `Y` has the value `r`.
+const SPELLINGS: [&str; 20] = [
+    "rm",
+    "r''m",
+    "r\\m",
+    "\"r\"m",
+    "r\\\nm",
+    "$(echo rm)",
+    "`echo rm`",
+    "`echo \\`echo rm\\``",
+    "r`echo m`",
+    "$(echo \\)>/dev/null; echo rm)",
+    "\"$(echo ')' >/dev/null; printf r)\"m",
+    "${Z}r${Z}m",
+    "${Z:-r}m",
+    "${Z:-\"r\"}m",
+    "${Y}m",
+    "$Y''m",
+    "DIR/rm",
+    "DIR/r?",
+    "DIR/[r]m",
+    "DIR/r*",
+];
+
+/// Programs before another one that they execute.
+const RUNNERS: [&str; 14] = [
+    "env",
+    "env -i PATH=DIR Y=r",
+    "env A=b",
+    "nice",
+    "nice -n 1",
+    "timeout 5",
+    "timeout -s KILL 5",
+    "taskset 1",
+    "setsid -w",
+    "nohup",
+    "stdbuf -o0",
+    "command",
+    "exec",
+    "xargs",
+];
+
+/// Command lines that run `PROGRAM x`.
+const LINES: [&str; 73] = [
+    "PROGRAM x",
+    "PROGRAM",
+    "echo a; PROGRAM x",
+    "true && PROGRAM x",
+    "false || PROGRAM x",
+    "echo a | PROGRAM x",
+    "PROGRAM x & wait",
+    "(PROGRAM x)",
+    "{ PROGRAM x; }",
+    "! PROGRAM x",
+    "if true; then PROGRAM x; fi",
+    "if PROGRAM x; then :; fi",
+    "while PROGRAM x; do break; done",
+    "for i in a; do PROGRAM x; done",
+    "case a in a) PROGRAM x;; esac",
+    "case a in (b) ;; *) PROGRAM x;; esac",
+    "f() { PROGRAM x; }; f",
+    "f() { \"$@\"; }; f PROGRAM x",
+    "cat() { env \"$@\"; }; cat PROGRAM x",
+    "set -- PROGRAM x; \"$@\"",
+    "W=PROGRAM; $W x",
+    "A=1 PROGRAM x",
+    "A=a\\ b PROGRAM x",
+    "A='a b' PROGRAM x",
+    "A=\"a b\" PROGRAM x",
+    "A=`echo a b` PROGRAM x",
+    "A=$(echo \\)) PROGRAM x",
+    "A=\"$(echo ')' )\" PROGRAM x",
+    ">f PROGRAM x",
+    ">f\\ g PROGRAM x",
+    ">'f g' PROGRAM x",
+    "2>&1 PROGRAM x",
+    "<<E PROGRAM x\na'b\nE",
+    "cat <<E\n'\nE\nPROGRAM x\ncat <<E\n'\nE",
+    "cat <<'E F'\n'\nE F\nPROGRAM x #'",
+    "cat <<-E\n\t'\n\tE\nPROGRAM x #'",
+    "cat <<E <<F\n'\nE\n'\nF\nPROGRAM x\n: '\nE'",
+    "cat <<E\n$(PROGRAM x)\nE",
+    "cat <<E\n`PROGRAM x`\nE",
+    "#'\nPROGRAM x\n#'",
+    ": a#'b'; PROGRAM x",
+    "echo \\`; PROGRAM x",
+    "echo '`'; PROGRAM x",
+    "echo \\\\'\\'; PROGRAM x; echo ''",
+    "echo \"a'b\"; PROGRAM x; echo \"c'd\"",
+    "echo \"\\\"\"; PROGRAM x; echo \"\"",
+    "echo a\\\n; PROGRAM x",
+    "echo $((1 + (2))); PROGRAM x",
+    "echo $( (echo a); PROGRAM x)",
+    "echo \"$(echo ')'; PROGRAM x)\"",
+    "echo \"$(case a in a) echo;; esac; PROGRAM x)\"",
+    "echo \"$(: # )\n PROGRAM x)\"",
+    "echo \"${Z:-$(PROGRAM x)}\"",
+    "echo \"${Z:-a'b}\"; PROGRAM x; : \"'\"",
+    "A=$(PROGRAM x)",
+    "eval PROGRAM x",
+    "eval 'PROGRAM x'",
+    "sh -c 'PROGRAM x'",
+    "echo 'PROGRAM x' | sh",
+    "sh <<E\nPROGRAM x\nE",
+    "env -S'PROGRAM x'",
+    "env '-SPROGRAM x'",
+    "env --split-string='PROGRAM x'",
+    "script -qc'PROGRAM x' /dev/null",
+    "trap 'PROGRAM x' EXIT",
+    "alias q='PROGRAM'\nq x",
+    "echo x | xargs PROGRAM",
+    "echo PROGRAM x | xargs env",
+    "echo PROGRAM | xargs -I{} env {} x",
+    "echo PROGRAM | xargs -I% timeout 5 % x",
+    "echo PROGRAM | xargs -rI DIR/q env DIR/q x",
+    "find . -maxdepth 0 -exec PROGRAM x ';'",
+    "find DIR -name 'r[m]' -exec {} x ';'",
+];
+
+/// A folder with a program `rm` that only leaves a mark, and with what the command lines need.
+#[cfg(unix)]
+struct Programs {
+    folder: tempfile::TempDir,
+    dash: std::path::PathBuf,
+}
+
+#[cfg(unix)]
+impl Programs {
+    /// Returns `None` without `dash`.
+    fn new() -> Option<Self> {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        std::fs::create_dir_all(folder.path().join("work")).unwrap();
+        std::fs::create_dir(&bin).unwrap();
+        let rm = bin.join("rm");
+        std::fs::write(&rm, format!("#!/bin/sh\n: > '{}'\n", folder.path().join("mark").display())).unwrap();
+        std::fs::set_permissions(&rm, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let find = |name: &str| {
+            ["/usr/bin", "/bin"]
+                .map(|folder| std::path::Path::new(folder).join(name))
+                .into_iter()
+                .find(|at| at.exists())
+        };
+        let needed = [
+            "cat", "env", "find", "nice", "nohup", "script", "setsid", "sh", "stdbuf", "taskset", "timeout",
+            "xargs",
+        ];
+        for name in needed {
+            if let Some(program) = find(name) {
+                symlink(program, bin.join(name)).unwrap();
+            }
+        }
+        Some(Self { folder, dash: find("dash")? })
+    }
+
+    fn line(&self, line: &str, program: &str) -> String {
+        let bin = self.folder.path().join("bin");
+        format!("Y=r; {}", line.replace("PROGRAM", program)).replace("DIR", bin.to_str().unwrap())
+    }
+
+    /// Returns whether a command line runs `rm`.
+    fn run_rm(&self, line: &str) -> bool {
+        use std::process::{Command, Stdio};
+        let mark = self.folder.path().join("mark");
+        let _ = std::fs::remove_file(&mark);
+        let mut shell = Command::new(&self.dash);
+        shell.arg("-c").arg(line).env_clear().env("PATH", self.folder.path().join("bin"));
+        shell.current_dir(self.folder.path().join("work"));
+        shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell.status().unwrap();
+        mark.exists()
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn whatever_runs_a_program_in_a_shell_is_denied() {
+    let Some(programs) = Programs::new() else {
+        println!("SKIPPED: there is no `dash`");
+        return;
+    };
+    let mut lines = Vec::new();
+    // Each line in plain form and with some spellings, and each spelling in plain form; then others of all combinations.
+    for (at, line) in LINES.iter().enumerate() {
+        for spelling in [0, 3, 5 + at % 4, 11 + at % 9] {
+            lines.push(programs.line(line, SPELLINGS[spelling]));
+        }
+        for runner in [at % RUNNERS.len(), (at * 5 + 3) % RUNNERS.len()] {
+            let program = format!("{} {}", RUNNERS[runner], SPELLINGS[(at * 7 + runner) % SPELLINGS.len()]);
+            lines.push(programs.line(line, &program));
+        }
+    }
+    for (at, spelling) in SPELLINGS.iter().enumerate() {
+        lines.push(programs.line(LINES[0], spelling));
+        for (number, runner) in RUNNERS.iter().enumerate() {
+            let second = RUNNERS[(at + number * 3) % RUNNERS.len()];
+            lines.push(programs.line(LINES[0], &format!("{runner} {spelling}")));
+            lines.push(
+                programs
+                    .line(LINES[(at * 3 + number) % LINES.len()], &format!("{runner} {second} {spelling}")),
+            );
+        }
+    }
+    let passed: Vec<_> = lines.iter().filter(|line| fit(DENIED, line) == Fit::No).collect();
+    let bypasses: Vec<_> = passed.iter().filter(|line| programs.run_rm(line)).collect();
+    assert!(bypasses.is_empty(), "{} of {}: {bypasses:#?}", bypasses.len(), lines.len());
+    // The lines do what they are for.
+    let plain = LINES.iter().map(|line| programs.line(line, "rm")).filter(|line| !programs.run_rm(line));
+    let idle: Vec<_> = plain.filter(|line| !line.contains("script ") && !line.contains("taskset ")).collect();
+    assert!(idle.is_empty(), "{idle:#?}");
+    let spelled = SPELLINGS.iter().map(|spelling| programs.line(LINES[0], spelling));
+    let idle: Vec<_> = spelled.filter(|line| !programs.run_rm(line)).collect();
+    assert!(idle.is_empty(), "{idle:#?}");
+}
+
+#[test]
+fn computed_words_may_be_any_word_of_a_pattern() {
+    for (pattern, lines) in [
+        (
+            "git push *",
+            &[
+                "X=push; git $X origin",
+                "git `echo push` origin",
+                "git $(echo pu)sh origin",
+                "git pu?h origin",
+                "git $EMPTY push origin",
+                "git \"$X\" origin",
+                "echo push | xargs git",
+            ][..],
+        ),
+        ("{rm,git push} *", &["git p${X}sh", "taskset 1 /bin/r?"]),
+        ("cat /etc/*", &["cat $X", "cat /e?c/passwd", "cat \"$X\"passwd", "cat /etc/`echo passwd`"]),
+        ("curl * | sh", &["curl x | $X", "$(echo curl) x | sh", "curl x | bash", "curl x | env sh"]),
+        ("echo x > out", &["echo x > $Y", "echo x > o?t", "echo x >\"o\"ut"]),
+        (
+            DENIED,
+            &[
+                "rbash -c '$0'",
+                "bash-5.2 x",
+                "unshare r$()m x",
+                "exec 3<<E; . /dev/fd/3\nE",
+                "printf r%s m | xargs -n1 nice",
+                "printf r%s m | xargs --repl={} {} x",
+                "shopt -s extglob\n/bin/@(r)m x",
+                "a=(r m); x",
+                "test -v 'a[$(r\"\"m x)]'",
+                "PS4='$(r\"\"m x)'; set -x; :",
+                "x='$(r\"\"m x)'; echo ${x@P}",
+                "echo ${x@P}",
+                "git -c alias.z='!r'm z",
+                "HOME=/bin/r; ~ x",
+                "diff <($X) y",
+                "env -S'rm\\_x'",
+                "watch 'r\"\"m x'",
+                "find . $X",
+                "{fd}>f $X",
+                "ls \u{a0}x",
+                "parallel ls '; r\"\"m x' ::: a",
+            ],
+        ),
+    ] {
+        for line in lines {
+            assert_ne!(fit(pattern, line), Fit::No, "`{pattern}` and `{line}`");
+        }
+    }
+}
+
+#[test]
+fn everyday_lines_are_not_denied() {
+    for line in [
+        "git status",
+        "git add src/*.rs && git commit -m \"$(cat <<'EOF'\nFix it's (really) `x`\n\n- $y\nEOF\n)\"",
+        "git diff $(git merge-base main HEAD) -- src | head -50",
+        "cargo test 2>&1 | tail -5",
+        "cargo test --workspace 'a::b' -- --nocapture &> log; tail log",
+        "RUST_LOG=\"a b\" cargo run -- --name='x y'",
+        "ls *.rs",
+        "ls -la ~/work",
+        "echo \"$HOME\" ${X:-y} $((1 + 2)) {a,b}",
+        "for f in *.rs; do wc -l \"$f\"; done",
+        "for f in $(git ls-files '*.rs' | head); do grep -n \"a\\\"b\" \"$f\" | cut -d: -f1; done",
+        "find . -name '*.rs' -not -path './target/*' -exec grep -l 'a b' {} +",
+        "find src -type f | xargs -n1 wc -l | sort -rn | head -3",
+        "git ls-files -z | xargs -0 grep -n 'fn main'",
+        "cat > a.txt <<'EOF'\nit's $x `y`\nEOF\ncat a.txt",
+        "mkdir -p src/{a,b} && touch src/a/x # it's new",
+        "sed -n '1,$p' x | awk '{print $1, \"it\"}'",
+        "python3 -c 'print(\"it\\\"s\")'",
+        "[ -z \"$X\" ] || { echo \"no $X\" >&2; exit 1; }",
+        "docker run --rm -it image x",
+        "npm run build -- --perm=x",
+        "tar czf x.tgz src/*.rs",
+        "while read -r line; do echo \"$line\"; done < x",
+        "sudo ls -l '/a b'",
+        "timeout 5 cargo test",
+        "date +%s; sleep 1",
+    ] {
+        assert_eq!(fit(DENIED, line), Fit::No, "{line}");
+    }
+}
+
+#[test]
+fn quoted_substitutions_in_subscripts_are_not_allowed() {
+    for (pattern, line, then) in [
+        ("test *", "test -v 'a[$(touch x)]'", Fit::Maybe),
+        ("test *", "test -v 'a[`touch x`]'", Fit::Maybe),
+        ("printf *", "printf -v \"a[\\$(touch x)]\" y", Fit::Maybe),
+        ("printf *", "printf -v 'a[${ touch x; }]' y", Fit::Maybe),
+        ("unset *", "unset a'['\\$'(touch x)]'", Fit::Maybe),
+        ("test -v 'a[$(touch x)]'", "test -v  'a[$(touch x)]'", Fit::Yes),
+        ("printf *", "printf '$(x) %s' '[a]'", Fit::Yes),
+        ("test *", "test -n 'a[1]'", Fit::Yes),
+    ] {
+        assert_eq!(fit(pattern, line), then, "`{pattern}` and `{line}`");
+    }
+}
+
+/// What a hostile line costs is bounded.
+#[test]
+fn a_line_of_many_runners_is_denied_soon() {
+    for line in
+        ["env xargs ".repeat(400), "xargs ".repeat(600), "$(".repeat(2_000), "a\\ ".repeat(1_300) + "$x"]
+    {
+        assert_eq!(fit(&"*a".repeat(1_000), &line), Fit::Maybe);
+    }
+    let quoted =
+        (0..12).fold("ls".to_owned(), |inner, _| format!("env \"{}\"", inner.replace(['\\', '"'], "\\$0")));
+    assert_ne!(fit(DENIED, &quoted), Fit::Yes);
+}
