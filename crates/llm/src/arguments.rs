@@ -4,6 +4,8 @@
 mod required;
 #[cfg(feature = "json-schema")]
 mod schema;
+#[cfg(feature = "json-schema")]
+mod work;
 
 use serde_json::{Map, Value};
 
@@ -115,15 +117,18 @@ impl ArgumentCheck {
         if !value.is_object() {
             return Err(ToolCallError::invalid(format!("expected an object, got {}", type_name(&value))));
         }
-        let problems: Vec<String> = self.schema.problems(&value).collect();
-        match problems.len() {
-            0 => Ok(value),
-            count if count > PROBLEMS => {
-                let named = problems[..PROBLEMS].join("; ");
-                Err(ToolCallError::invalid(format!("{named}; and {} more", count - PROBLEMS)))
-            }
-            _ => Err(ToolCallError::invalid(problems.join("; "))),
+        #[cfg(feature = "json-schema")]
+        self.schema.check_work(&value).map_err(ToolCallError::invalid)?;
+        let mut problems = self.schema.problems(&value);
+        let mut named = problems.by_ref().take(PROBLEMS).collect::<Vec<_>>().join("; ");
+        let more = problems.count();
+        if named.is_empty() {
+            return Ok(value);
         }
+        if more > 0 {
+            named.push_str(&format!("; and {more} more"));
+        }
+        Err(ToolCallError::invalid(named))
     }
 
     fn missing(&self) -> String {

@@ -1,27 +1,59 @@
 //! A whole JSON Schema.
 
+use std::sync::Arc;
+
 use jsonschema::{
-    ValidationError, Validator,
+    PatternOptions, ValidationError, Validator,
     error::{TypeKind, ValidationErrorKind},
 };
 use serde_json::Value;
 
-use super::type_name;
+use super::{
+    PROBLEMS, type_name,
+    work::{self, Work},
+};
+
+/// The maximum number of steps back of one regular expression in one text.
+const MOST_BACKTRACKS: usize = 20_000;
+
+/// The maximum size of a regular expression, and of all of a schema together, in bytes.
+const LARGEST_PATTERN: usize = 8 << 20;
+const LARGEST_PATTERNS: usize = 16 << 20;
 
 #[derive(Clone, Debug)]
-pub(super) struct Schema(Validator);
+pub(super) struct Schema {
+    source: Arc<Value>,
+    validator: Validator,
+}
 
 impl Schema {
     pub(super) fn compile(schema: &Value, formats: bool) -> Result<Self, String> {
-        jsonschema::options()
+        let mut work = Work::new(schema);
+        work.check_schema()?;
+        let each = (LARGEST_PATTERNS / work::patterns(schema).max(1)).min(LARGEST_PATTERN);
+        let patterns = PatternOptions::fancy_regex().backtrack_limit(MOST_BACKTRACKS).size_limit(each);
+        let validator = jsonschema::options()
             .should_validate_formats(formats)
+            .with_pattern_options(patterns)
             .build(schema)
-            .map(Self)
-            .map_err(|cause| format!("is not a valid JSON Schema: {}", cause.masked()))
+            .map_err(|cause| format!("is not a valid JSON Schema: {}", cause.masked()))?;
+        match work.unknown.first() {
+            Some(reference) => Err(format!("refers to `{reference}`, which is not in it")),
+            None => Ok(Self { source: Arc::new(schema.clone()), validator }),
+        }
     }
 
+    /// Checks that the validation of a value is bounded.
+    pub(super) fn check_work(&self, value: &Value) -> Result<(), String> {
+        let bounded = Work::new(&self.source).check_value(value);
+        bounded.map_err(|problem| format!("the schema {problem} for these arguments; pass less"))
+    }
+
+    /// Returns the problems, of which only the first ones are described, because the others are only counted.
     pub(super) fn problems<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = String> + 'a {
-        self.0.iter_errors(value).map(|error| describe(&error))
+        let described = |at: usize, error: &ValidationError<'_>| (at < PROBLEMS).then(|| describe(error));
+        let errors = self.validator.iter_errors(value).enumerate();
+        errors.map(move |(at, error)| described(at, &error).unwrap_or_default())
     }
 }
 
