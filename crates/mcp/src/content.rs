@@ -12,13 +12,15 @@ const LONGEST_SHOWN: usize = 500;
 
 /// Converts a result: texts unchanged, images and audio, and a description in place of these and of all other
 /// content.
-pub(crate) fn reply(mut result: Value) -> Result<ToolReply, ToolError> {
+///
+/// `hide` hides the secrets of the configuration, in errors before they are truncated.
+pub(crate) fn reply(mut result: Value, hide: &dyn Fn(String) -> String) -> Result<ToolReply, ToolError> {
     let mut media = Vec::new();
     let mut parts: Vec<String> = match result.get_mut("content").map(Value::take) {
         Some(Value::Array(content)) => content.into_iter().map(|block| part(block, &mut media)).collect(),
         None | Some(Value::Null) if result.is_object() => Vec::new(),
         _ => {
-            let shown = cut(result.to_string(), LONGEST_SHOWN);
+            let shown = cut(hide(result.to_string()), LONGEST_SHOWN);
             return Err(ToolError::failed(format!(
                 "the server returned what is not a result of a tool: {shown}"
             )));
@@ -30,10 +32,10 @@ pub(crate) fn reply(mut result: Value) -> Result<ToolReply, ToolError> {
     if parts.is_empty() {
         parts.push("[the server returned no content]".to_owned());
     }
-    let text = cut(parts.join("\n"), MOST);
+    let text = parts.join("\n");
     match result["isError"] == Value::Bool(true) {
-        true => Err(ToolError::failed(text)),
-        false => Ok(ToolReply::text(text).with_media(media)),
+        true => Err(ToolError::failed(cut(hide(text), MOST))),
+        false => Ok(ToolReply::text(cut(text, MOST)).with_media(media)),
     }
 }
 
@@ -110,7 +112,7 @@ mod tests {
     const GIF: &str = "R0lGODlh";
 
     fn read(result: Value) -> Result<String, String> {
-        reply(result).map(|reply| reply.text).map_err(|error| error.to_string())
+        reply(result, &|text| text).map(|reply| reply.text).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -133,7 +135,7 @@ mod tests {
                       [resource file:///a]\ntwo\n\
                       [resource file:///b: unknown type, 4 bytes, not shown: not of a type that models take]\n\
                       [resource file:///d: image/gif, 6 bytes]\n[resource file:///c: c]";
-        let read = reply(json!({ "content": content })).unwrap();
+        let read = reply(json!({ "content": content }), &|text| text).unwrap();
         assert_eq!(read.text, wanted);
         let media: Vec<String> = read.media.iter().map(ToString::to_string).collect();
         assert_eq!(

@@ -67,7 +67,8 @@ impl McpTool {
     /// Sends the call once; `None` if it must be sent again, alone.
     async fn attempt(&self, args: Value, cx: &ToolCx) -> Result<Option<ToolReply>, ToolError> {
         let server = &self.link.name;
-        let failed = |why: String| Err(ToolError::failed(content::cut(why, content::MOST)));
+        let hide = |text: String| self.link.notifications.hidden(text);
+        let failed = |why: String| Err(ToolError::failed(content::cut(hide(why), content::MOST)));
         check_timers()?;
         let connection = tokio::select! {
             biased;
@@ -101,7 +102,7 @@ impl McpTool {
         }
         match result {
             Ok(None) => Ok(None),
-            Ok(Some(result)) => content::reply(raw(result)).map(Some),
+            Ok(Some(result)) => content::reply(raw(result), &hide).map(Some),
             Err(ServiceError::McpError(error)) if error.code == UNREADABLE => failed(format!(
                 "the answer of the MCP server `{server}` cannot be read ({}){}",
                 error.message,
@@ -141,6 +142,7 @@ impl McpTool {
     /// Drops a connection that broke during a call.
     async fn lost(&self, connection: &Arc<Connection>, cause: &str) -> ToolError {
         self.link.forget(connection).await;
+        let cause = self.link.notifications.hidden(cause.to_owned());
         ToolError::failed(format!(
             "the MCP server `{}` was lost during this call{cause}, so its result is unknown; the next call \
              starts it again",
@@ -263,5 +265,43 @@ impl Tool for McpTool {
 
     fn call(&self, args: Value, cx: ToolCx) -> ToolFuture<'_> {
         Box::pin(async move { self.run(args, &cx).await })
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{McpConfig, McpServer};
+
+    /// A server whose tools repeat its token in each kind of error.
+    const SERVER: &str = r#"
+        say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+        while read -r line; do
+            id=${line#*'"id":'}; id=${id%%[,\}]*}
+            case $line in
+            *'"initialize"'*) say '"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+            *'"tools/list"'*) say '"result":{"tools":[{"name":"error","inputSchema":{"type":"object"}},{"name":"failed","inputSchema":{"type":"object"}},{"name":"odd","inputSchema":{"type":"object"}}]}';;
+            *'"name":"error"'*) say "\"error\":{\"code\":-32000,\"message\":\"bad token $TOK\"}";;
+            *'"name":"failed"'*) say "\"result\":{\"isError\":true,\"content\":[{\"type\":\"text\",\"text\":\"bad token $TOK\"}]}";;
+            *'"name":"odd"'*) say "\"result\":{\"content\":7,\"why\":\"bad token $TOK\"}";;
+            esac
+        done"#;
+
+    #[tokio::test]
+    async fn no_error_of_a_server_shows_the_secrets_of_its_configuration() {
+        let mut config = McpConfig::program("sh", ["-c", SERVER]);
+        if let Endpoint::Program { env, .. } = &mut config.endpoint {
+            env.insert("TOK".to_owned(), "a-secret-token".to_owned());
+        }
+        let server = McpServer::connect("s", config).await.unwrap();
+        let tools = server.tools();
+        assert_eq!(tools.len(), 3);
+        for tool in tools {
+            let error = tool.call(json!({}), ToolCx::new("c")).await.unwrap_err().to_string();
+            assert!(error.contains("bad token $TOK") && !error.contains("secret"), "{error}");
+        }
+        server.close().await;
     }
 }
