@@ -27,6 +27,8 @@ impl Reach {
     /// Classifies by the registry of special addresses, RFC 6890 and its updates.
     fn of_v4(address: Ipv4Addr) -> Self {
         match address.octets() {
+            // The metadata services of Alibaba and Azure are at addresses of other classes.
+            [100, 100, 100, 200] | [168, 63, 129, 16] => Self::Nowhere,
             [127, ..] => Self::Machine,
             [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Self::Private,
             [0 | 224..=255, ..] | [169, 254, ..] | [192, 0, 0 | 2, _] | [198, 18 | 19, ..] => Self::Nowhere,
@@ -44,6 +46,8 @@ impl Reach {
             [0, 0, 0, 0, 0, 0, 0, 1] => Self::Machine,
             // IPv4 addresses behind a translator or a tunnel are classified as those addresses.
             [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => v4(high, low),
+            // The metadata service of Amazon.
+            [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Self::Nowhere,
             [0xfc00..=0xfdff, ..] => Self::Private,
             [0x2001, 0..=0x01ff | 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Self::Nowhere,
             [0x2000..=0x3fff, ..] => Self::Public,
@@ -81,6 +85,10 @@ mod tests {
                 vec![
                     "0.0.0.0",
                     "169.254.169.254",
+                    "100.100.100.200",
+                    "168.63.129.16",
+                    "::ffff:168.63.129.16",
+                    "fd00:ec2::254",
                     "224.0.0.1",
                     "255.255.255.255",
                     "192.0.2.1",
