@@ -47,6 +47,7 @@ mod tool_cx;
 mod tool_macro;
 mod tool_source;
 mod trace;
+pub mod variables;
 mod wire_message;
 mod wire_request;
 

@@ -1,8 +1,15 @@
 //! The location of a server, and the treatment of its tools.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    path::PathBuf,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
+
+use crate::secrets::HANDED_ON;
 
 /// The configuration of a server, as in a configuration file: one of `command` and `url`, and all settings
 /// that differ from the defaults.
@@ -108,6 +115,20 @@ impl McpConfig {
     /// Creates the configuration of an address, with defaults. Each of its tools needs approval.
     pub fn http(url: impl Into<String>) -> Self {
         Self::at(Endpoint::Http { url: url.into(), headers: BTreeMap::new() })
+    }
+
+    /// Returns the names of the environment variables in its `env` or `headers`, without those that every program gets.
+    pub fn variables(&self) -> BTreeSet<String> {
+        let (Endpoint::Program { env: given, .. } | Endpoint::Http { headers: given, .. }) = &self.endpoint;
+        let mut names = BTreeSet::new();
+        for value in given.values() {
+            let _ = shellexpand::env_with_context(value, |name: &str| {
+                names.insert(name.to_owned());
+                Ok::<_, Infallible>(Some(""))
+            });
+        }
+        names.retain(|name| !HANDED_ON.contains(&&**name));
+        names
     }
 
     fn at(endpoint: Endpoint) -> Self {
@@ -224,6 +245,8 @@ mod tests {
 
     #[test]
     fn a_server_survives_being_written_down() {
+        let named = read(r#"{"command":"x","env":{"A":"$ONE/${TWO}:$PATH","B":"$$C"}}"#).unwrap();
+        assert_eq!(named.variables().into_iter().collect::<Vec<_>>(), ["ONE", "TWO"]);
         for json in [
             r#"{"command":"x"}"#,
             r#"{"command":"x","args":["-y"],"env":{"A":"$A"},"cwd":"sub","tools":["t"],"ask":"never","call_timeout_ms":5}"#,

@@ -4,6 +4,8 @@
 
 use std::{collections::BTreeMap, env};
 
+use superstep_llm::variables;
+
 use crate::{Endpoint, McpConfig, content};
 
 /// Variables that programs always get. None of them is a secret.
@@ -78,6 +80,7 @@ pub(crate) fn looked_up(
         let look_up = |variable: &str| {
             let value = env::var(variable)?;
             if !HANDED_ON.contains(&variable) {
+                variables::withhold(variable);
                 secrets.add(&value, variable);
             }
             Ok::<_, env::VarError>(Some(value))

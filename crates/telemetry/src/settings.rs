@@ -4,6 +4,7 @@ use std::env;
 
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_sdk::Resource;
+use superstep_llm::variables::is_secret;
 
 use crate::TelemetryError;
 
@@ -58,13 +59,11 @@ pub(crate) fn captures_content() -> Result<bool, TelemetryError> {
     }
 }
 
-/// Returns the values of variables whose names say that they are secret, and the parts of them that are secret by themselves.
+/// Returns the values of variables that may be secret, and the parts of them that are secret by themselves.
 pub(crate) fn secrets() -> Vec<String> {
-    const WORDS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "HEADERS", "SUPERSTEP_DB"];
-    let is_secret = |name: &str| WORDS.iter().any(|word| name.to_ascii_uppercase().contains(word));
     let variables = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let secret = variables.filter(|(name, _)| is_secret(name));
+    let secret = variables.filter(|(name, value)| name == "SUPERSTEP_DB" || is_secret(name, value));
     secret.flat_map(|(name, value)| parts(&name, value)).collect()
 }
 

@@ -57,6 +57,18 @@ impl Configuration {
     pub(super) const FIELDS: [&str; 9] =
         ["preset", "mode", "models", "tools", "mcp", "memory", "dream", "snapshots", "db"];
 
+    /// Returns the variables with the keys of models and memories, and those of MCP servers, which commands do not see.
+    pub(crate) fn secret_variables(&self) -> impl Iterator<Item = String> {
+        let Profiles { main, fallback, compaction } = &self.models;
+        let models =
+            main.iter().chain(fallback).chain(compaction).filter_map(|profile| profile.key_env.clone());
+        let memory = match &self.memory {
+            Switch::On(memory) => memory.key_env.clone(),
+            Switch::Absent | Switch::Off => None,
+        };
+        models.chain(memory).chain(self.mcp.values().flat_map(McpConfig::variables))
+    }
+
     /// Reads the configuration that a thread remembers. A preset replaces the thread's, and its mode and the
     /// settings of its agent with it.
     ///

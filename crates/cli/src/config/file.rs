@@ -11,6 +11,7 @@ use std::{
 
 use serde::Deserialize;
 use serde_json::Map;
+use superstep::llm::variables;
 use toml::{
     Deserializer, Spanned,
     de::{DeTable, DeValue},
@@ -78,7 +79,10 @@ pub(crate) fn parse(text: &str) -> Result<Configuration, String> {
     let agent = Map::deserialize(agent).map_err(typed)?;
     let checked = read.with_agent(agent).and_then(|read| {
         match tools::check(read.tools.as_deref().unwrap_or_default(), &read.mcp) {
-            Ok(()) => Ok(read),
+            Ok(()) => {
+                read.secret_variables().for_each(variables::withhold);
+                Ok(read)
+            }
             Err(problem) => Err(InvalidSetting::at("tools", problem)),
         }
     });

@@ -2,7 +2,7 @@
 
 use std::env;
 
-use superstep::llm::{ApiKey, http};
+use superstep::llm::{ApiKey, http, variables};
 
 use crate::output::exit::Failure;
 
@@ -11,6 +11,7 @@ pub(crate) const OPENAI: &str = "https://api.openai.com/v1";
 
 /// Returns the key in an environment variable.
 pub(crate) fn key_in(name: &str) -> Result<ApiKey, Failure> {
+    variables::withhold(name);
     let key = env::var(name).ok().map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
     let unset = || {
         Failure::usage(format!("the configuration takes a key from the variable `{name}`, which is not set"))
