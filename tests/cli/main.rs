@@ -45,6 +45,7 @@ mod real_model;
 mod real_threads;
 mod refusals;
 mod replay;
+mod responses;
 mod revert;
 #[cfg(unix)]
 mod rot;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::StreamExt;
-use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
 
 use crate::{
     ChatModel, Delta, FinishReason, Message, ModelError, ModelErrorKind, Request, Response, ToolCall, Usage,
@@ -30,8 +30,9 @@ pub async fn complete(model: &dyn ChatModel, request: Request) -> Result<Respons
 /// Folds [`Delta`]s into a [`Response`], for all providers' variants of streamed tool calls.
 ///
 /// A piece of a call belongs to the call with its id; without one, to the latest call under its index. It
-/// opens a new call if its id is new to the answer, if it names another tool, or if it names a tool although
-/// the call so far has complete arguments. Names replace, arguments append; argument text is never rewritten.
+/// opens a new call if its id is new to the answer, if it names another tool, or if it has arguments although
+/// the call so far has complete ones, and it or a piece since them names a tool. Names replace, arguments append;
+/// argument text is never rewritten. A name that is repeated without an id and without any arguments is one call.
 /// # Example: a provider that sends index 0 for every call
 /// ```
 /// # use superstep_llm::{Assembler, Delta, FinishReason};
@@ -71,6 +72,10 @@ struct PartialCall {
     name: Option<String>,
     arguments: String,
     nesting: Nesting,
+    /// The result of the check for complete arguments, which later white space does not change.
+    complete: Option<bool>,
+    /// The tool was named again after complete arguments.
+    named_again: bool,
 }
 
 /// The nesting depth of JSON text, updated piece by piece. Invalid JSON gives some depth too.
@@ -141,12 +146,12 @@ impl Assembler {
     }
 
     fn push_call(&mut self, index: usize, id: Option<&str>, name: Option<&str>, arguments: &str) {
-        let open = self.find(index, id).filter(|&at| !self.calls[at].is_over(name, arguments));
-        self.newest = open.unwrap_or(self.calls.len());
-        if open.is_none() {
-            self.calls.push(PartialCall { index, ..PartialCall::default() });
-            self.latest.insert(index, self.newest);
-        }
+        let found = self.find(index, id);
+        let over = found.filter(|&at| self.calls[at].is_over(name, arguments));
+        self.newest = match found {
+            Some(at) if over.is_none() => at,
+            _ => self.open(index, over.filter(|_| name.is_none())),
+        };
         let call = &mut self.calls[self.newest];
         if let (None, Some(id)) = (&call.id, id) {
             call.id = Some(id.to_owned());
@@ -157,6 +162,21 @@ impl Assembler {
         }
         call.arguments.push_str(arguments);
         call.nesting.push(arguments);
+    }
+
+    /// Opens a call; `named` is the one before if its name was repeated for this one, perhaps with its id.
+    fn open(&mut self, index: usize, named: Option<usize>) -> usize {
+        let at = self.calls.len();
+        let (id, name) = match named.map(|before| &self.calls[before]) {
+            Some(before) => (before.id.clone(), before.name.clone()),
+            None => (None, None),
+        };
+        self.latest.insert(index, at);
+        if let Some(id) = &id {
+            self.by_id.insert((index, id.clone()), at);
+        }
+        self.calls.push(PartialCall { index, id, name, ..PartialCall::default() });
+        at
     }
 
     /// Returns the call a piece with this index and id continues.
@@ -240,15 +260,20 @@ impl Assembler {
 
 impl PartialCall {
     /// Returns whether a piece with this name and these arguments must belong to another call.
-    fn is_over(&self, name: Option<&str>, arguments: &str) -> bool {
-        match (&self.name, name) {
-            (Some(own), Some(name)) if own != name => true,
-            // Parsed only if it may be complete: some servers repeat the name with every piece.
-            (Some(_), Some(_)) => {
-                self.nesting.is_closed() && !arguments.trim().is_empty() && is_json_object(&self.arguments)
+    fn is_over(&mut self, name: Option<&str>, arguments: &str) -> bool {
+        if let (Some(own), Some(name)) = (&self.name, name) {
+            if own != name {
+                return true;
             }
-            _ => false,
+            // Some servers repeat the name with every piece, also with an empty one at the end.
+            self.named_again |= self.is_complete();
         }
+        self.named_again && !arguments.trim().is_empty()
+    }
+
+    /// Returns whether the arguments are a complete object. Parses them at most once.
+    fn is_complete(&mut self) -> bool {
+        self.nesting.is_closed() && *self.complete.get_or_insert_with(|| is_json_object(&self.arguments))
     }
 
     fn is_empty(&self) -> bool {
@@ -294,7 +319,8 @@ fn sum(one: Option<Usage>, other: Option<Usage>) -> Option<Usage> {
 
 /// Returns whether `text` is one complete JSON object.
 pub(crate) fn is_json_object(text: &str) -> bool {
-    text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
+    // `IgnoredAny` would accept halves of surrogate pairs.
+    serde_json::from_str::<Map<String, Value>>(text).is_ok()
 }
 
 /// Creates the error of a stream without a finish reason.
@@ -358,6 +384,38 @@ mod tests {
     fn an_id_and_a_name_sent_again_with_every_piece_are_one_call() {
         let got = calls([piece(0, "a", "echo", "{\"x\""), piece(0, "a", "echo", ":1}")]);
         assert_eq!(got, [call("a", "echo", "{\"x\":1}")]);
+        for id in ["", "a"] {
+            let pieces = ["", "", "{\"x\"", "", ":1}", "", " "];
+            let got = calls(pieces.map(|arguments| piece(0, id, "echo", arguments)));
+            assert_eq!(got, [call(if id.is_empty() { "call_1" } else { id }, "echo", "{\"x\":1} ")]);
+        }
+    }
+
+    #[test]
+    fn calls_of_one_tool_without_new_ids_are_distinguished_by_complete_arguments() {
+        for id in ["", "x"] {
+            for later in ["", id] {
+                let one = |arguments: [&str; 2]| {
+                    let [first, second] = arguments.map(|arguments| piece(0, later, "", arguments));
+                    [piece(0, id, "echo", ""), first, second]
+                };
+                let pieces = [one(["{\"x\"", ":1}"]), one(["", "{}"]), one(["{\"x\"", ":{}}"])];
+                let got = calls(pieces.into_iter().flatten());
+                let arguments: Vec<_> = got.iter().map(|(_, _, arguments)| arguments.as_str()).collect();
+                assert_eq!(arguments, ["{\"x\":1}", "{}", "{\"x\":{}}"], "{id} {later}");
+            }
+        }
+        // Arguments that are not complete end with another name or id only.
+        let got = calls([piece(0, "", "echo", "{\"x\":}"), piece(0, "", "echo", ""), piece(0, "", "", "1")]);
+        assert_eq!(got, [call("call_1", "echo", "{\"x\":}1")]);
+    }
+
+    #[test]
+    fn an_object_is_one_for_the_parser_of_arguments_too() {
+        assert!(is_json_object(" {\"x\":\"\\ud83d\\ude00\"} "));
+        for text in ["", "[]", "{} {}", "{\"x\":\"\\ud83dy\"}", "{\"x\":1e999}"] {
+            assert!(!is_json_object(text), "{text}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Lenient parsing of chat-completions chunks.
 
 mod content;
+mod halves;
 
-use std::{fmt, marker::PhantomData};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
@@ -10,7 +11,10 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-use self::content::Content;
+use self::{
+    content::Content,
+    halves::{Halves, Wtf8},
+};
 use crate::{Delta, FinishReason, ModelError, ModelErrorKind, Usage, assemble::truncated, excerpt};
 
 /// One `data:` payload of a chat-completions stream.
@@ -70,9 +74,9 @@ struct Piece {
     #[serde(default)]
     refusal: Option<Content>,
     #[serde(default)]
-    reasoning_content: Option<String>,
+    reasoning_content: Option<Wtf8>,
     #[serde(default)]
-    reasoning: Option<String>,
+    reasoning: Option<Wtf8>,
     #[serde(default, deserialize_with = "few")]
     tool_calls: Vec<CallPiece>,
 }
@@ -154,7 +158,7 @@ struct WireUsage {
 }
 
 /// Converts the chunks of one stream into [`Delta`]s and tracks whether the stream may end.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ChunkReader {
     finished: bool,
     /// Finished without an error: later data cannot invalidate the answer.
@@ -162,8 +166,9 @@ pub struct ChunkReader {
     /// `true` if there was text, and if there were tool calls.
     has_text: bool,
     has_calls: bool,
-    /// `true` if the text is a refusal.
+    /// `true` if a part of the text is a refusal.
     refuses: bool,
+    joints: Joints,
 }
 
 impl ChunkReader {
@@ -189,7 +194,11 @@ impl ChunkReader {
         let mut deltas = Vec::new();
         if let Some(choice) = chunk.choices {
             if let Some(piece) = choice.delta.or(choice.message) {
-                self.refuses |= piece.append_to(&mut deltas);
+                let refuses = piece.append_to(&mut self.joints, &mut deltas);
+                if refuses && self.complete {
+                    deltas.push(Delta::Finish(FinishReason::Refusal));
+                }
+                self.refuses |= refuses;
             }
             for delta in &deltas {
                 self.has_text |= matches!(delta, Delta::Text(_));
@@ -198,10 +207,8 @@ impl ChunkReader {
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.finished = true;
                 self.complete = reason != "error";
-                let reason = finish_reason(reason);
-                // OpenAI ends a refusal with the reason of an ordinary text.
-                let refuses = self.refuses && reason == FinishReason::Stop;
-                deltas.push(Delta::Finish(if refuses { FinishReason::Refusal } else { reason }));
+                self.joints.end(&mut deltas);
+                deltas.push(Delta::Finish(self.reason(reason)));
             }
         }
         if let Some(usage) = chunk.usage {
@@ -218,14 +225,23 @@ impl ChunkReader {
         if self.complete { Ok(Vec::new()) } else { Err(error) }
     }
 
-    /// Returns the delta for a `[DONE]` that ends an answer without a finish reason: `None` unless there was
+    /// Returns the reason for which the answer ended. A refusal has that of an ordinary text at OpenAI, and any other elsewhere.
+    fn reason(&self, reason: String) -> FinishReason {
+        let reason = finish_reason(reason);
+        let refuses = self.refuses && self.complete && reason != FinishReason::ContentFilter;
+        if refuses { FinishReason::Refusal } else { reason }
+    }
+
+    /// Returns the deltas for a `[DONE]` that ends an answer without a finish reason: none unless there was
     /// text, and no tool call, which may be truncated.
-    pub fn done(&mut self) -> Option<Delta> {
-        if self.finished || !self.has_text || self.has_calls {
-            return None;
+    pub fn done(&mut self) -> Vec<Delta> {
+        let mut deltas = Vec::new();
+        if !self.finished && self.has_text && !self.has_calls {
+            (self.finished, self.complete) = (true, true);
+            self.joints.end(&mut deltas);
+            deltas.push(Delta::Finish(self.reason("stop".into())));
         }
-        (self.finished, self.complete) = (true, true);
-        Some(Delta::Finish(if self.refuses { FinishReason::Refusal } else { FinishReason::Stop }))
+        deltas
     }
 
     /// Ends the stream; `fault` is the error of a broken connection, if any.
@@ -235,23 +251,58 @@ impl ChunkReader {
     ///
     /// # Errors
     /// `fault`, or [`ModelErrorKind::TruncatedStream`], if no finish reason has arrived.
-    pub fn end(self, fault: Option<ModelError>) -> Result<(), ModelError> {
+    pub fn end(&self, fault: Option<ModelError>) -> Result<(), ModelError> {
         if self.finished { Ok(()) } else { Err(fault.unwrap_or_else(truncated)) }
+    }
+}
+
+/// The halves of characters at the ends of an answer's texts.
+#[derive(Clone, Debug, Default)]
+struct Joints {
+    text: Halves,
+    reasoning: Halves,
+    /// Of the arguments, by the index of their call.
+    arguments: BTreeMap<usize, Halves>,
+}
+
+impl Joints {
+    fn arguments(&mut self, index: usize, piece: Wtf8) -> String {
+        let mut halves = self.arguments.remove(&index).unwrap_or_default();
+        let arguments = halves.join(piece);
+        if halves.is_pending() {
+            self.arguments.insert(index, halves);
+        }
+        arguments
+    }
+
+    /// Appends the replacements of halves without their others.
+    fn end(&mut self, deltas: &mut Vec<Delta>) {
+        deltas.extend(self.reasoning.end().map(|char| Delta::Reasoning(char.into())));
+        deltas.extend(self.text.end().map(|char| Delta::Text(char.into())));
+        for (index, mut halves) in std::mem::take(&mut self.arguments) {
+            let arguments = halves.end().into_iter().collect();
+            deltas.push(Delta::ToolCall { index, id: None, name: None, arguments });
+        }
     }
 }
 
 impl Piece {
     /// Appends the deltas of a choice. Returns whether a part is a refusal.
-    fn append_to(self, deltas: &mut Vec<Delta>) -> bool {
+    fn append_to(self, joints: &mut Joints, deltas: &mut Vec<Delta>) -> bool {
         let content = self.content.unwrap_or_default();
         // A server that sends both fields sends the same text twice.
         let reasoning = self.reasoning_content.filter(|text| !text.is_empty()).or(self.reasoning);
-        let reasoning = reasoning.unwrap_or_default() + &content.reasoning;
+        let mut reasoning = reasoning.unwrap_or_default();
+        reasoning.push(&content.reasoning);
+        let reasoning = joints.reasoning.join(reasoning);
         if !reasoning.is_empty() {
             deltas.push(Delta::Reasoning(reasoning));
         }
-        let refusal = self.refusal.map(|refusal| refusal.text).unwrap_or_default() + &content.refusal;
-        for text in [content.text, refusal.clone()] {
+        let mut refusal = self.refusal.map(|refusal| refusal.text).unwrap_or_default();
+        refusal.push(&content.refusal);
+        let refuses = !refusal.is_empty();
+        for text in [content.text, refusal] {
+            let text = joints.text.join(text);
             if !text.is_empty() {
                 deltas.push(Delta::Text(text));
             }
@@ -263,17 +314,18 @@ impl Piece {
             };
             let (index, id) = (call.index.unwrap_or(position), call.id);
             let arguments = arguments.map(|raw| text_of(&raw)).unwrap_or_default();
+            let arguments = joints.arguments(index, arguments);
             deltas.push(Delta::ToolCall { index, id, name, arguments });
         }
-        !refusal.is_empty()
+        refuses
     }
 }
 
 /// Returns the argument text: the content of a JSON string, or any other JSON as written.
-fn text_of(raw: &RawValue) -> String {
+fn text_of(raw: &RawValue) -> Wtf8 {
     match raw.get() {
-        "null" => String::new(),
-        text => serde_json::from_str(text).unwrap_or_else(|_| text.to_owned()),
+        "null" => Wtf8::default(),
+        text => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
     }
 }
 
@@ -374,6 +426,8 @@ mod tests {
         let refused = [Delta::Text("I cannot".into()), Delta::Finish(FinishReason::Refusal)];
         for data in [
             r#"{"choices":[{"delta":{"content":null,"refusal":"I cannot"},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"delta":{"content":null,"refusal":"I cannot"},"finish_reason":"length"}]}"#,
+            r#"{"choices":[{"delta":{"content":null,"refusal":"I cannot"},"finish_reason":"eos"}]}"#,
             r#"{"choices":[{"delta":{"content":[{"type":"refusal","refusal":"I cannot"}]},"finish_reason":"stop"}]}"#,
             r#"{"choices":[{"message":{"content":null,"refusal":"I cannot"},"finish_reason":"stop"}]}"#,
             r#"{"choices":[{"delta":{"content":"I cannot"},"finish_reason":"refusal"}]}"#,
@@ -387,6 +441,84 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_counts_with_every_finish_reason_of_a_complete_answer() {
+        let ends = |chunks: &[&str]| {
+            let mut reader = ChunkReader::default();
+            let deltas = chunks.iter().flat_map(|data| reader.read(data).unwrap());
+            let ends = deltas.filter_map(|delta| match delta {
+                Delta::Finish(reason) => Some(reason),
+                _ => None,
+            });
+            ends.collect::<Vec<_>>().pop()
+        };
+        let refusal = r#"{"choices":[{"delta":{"refusal":"I cannot"}}]}"#;
+        let call =
+            r#"{"choices":[{"delta":{"tool_calls":[{"id":"c","function":{"name":"x","arguments":"{}"}}]}}]}"#;
+        let end = |reason: &str| format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"{reason}"}}]}}"#);
+        for (reason, wanted) in [
+            ("stop", FinishReason::Refusal),
+            ("tool_calls", FinishReason::Refusal),
+            ("length", FinishReason::Refusal),
+            ("eos", FinishReason::Refusal),
+            ("content_filter", FinishReason::ContentFilter),
+            ("error", FinishReason::Other("error".into())),
+        ] {
+            assert_eq!(ends(&[refusal, call, &end(reason)]), Some(wanted.clone()), "{reason}");
+            assert_eq!(ends(&[call, refusal, &end(reason)]), Some(wanted), "{reason}");
+        }
+        assert_eq!(ends(&[call, &end("tool_calls"), refusal]), Some(FinishReason::Refusal));
+    }
+
+    #[test]
+    fn a_character_may_be_cut_between_its_escapes() {
+        let read = |chunks: &[&str]| {
+            let mut reader = ChunkReader::default();
+            chunks.iter().flat_map(|data| reader.read(data).unwrap()).collect::<Vec<_>>()
+        };
+        let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+        let finish = Delta::Finish(FinishReason::Stop);
+        for (first, second) in [
+            (r#""content":"a\ud83d""#, r#""content":"\ude00""#),
+            (
+                r#""content":[{"type":"text","text":"a\ud83d"}]"#,
+                r#""content":[{"type":"text","text":"\ude00"}]"#,
+            ),
+        ] {
+            let [first, second] =
+                [first, second].map(|delta| format!(r#"{{"choices":[{{"delta":{{{delta}}}}}]}}"#));
+            let text = [Delta::Text("a".into()), Delta::Text("😀".into()), finish.clone()];
+            assert_eq!(read(&[&first, "{}", &second, end]), text);
+            let text = [Delta::Text("a".into()), Delta::Text("\u{FFFD}".into()), finish.clone()];
+            assert_eq!(read(&[&first, end]), text);
+        }
+        let thought = |text: &str| format!(r#"{{"choices":[{{"delta":{{"reasoning_content":"{text}"}}}}]}}"#);
+        assert_eq!(read(&[&thought(r"\ud83d"), &thought(r"\ude00")]), [Delta::Reasoning("😀".into())]);
+        let arguments = |index: usize, text: &str| {
+            format!(
+                r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":{index},"function":{{"arguments":"{text}"}}}}]}}}}]}}"#
+            )
+        };
+        let pieces = [
+            arguments(0, r#"{\"x\":\"\ud83d"#),
+            arguments(1, r#"{\"x\":\"\ud83d"#),
+            arguments(0, r#"\ude00\"}"#),
+            end.to_owned(),
+        ];
+        let call = |index, arguments: &str| Delta::ToolCall {
+            index,
+            id: None,
+            name: None,
+            arguments: arguments.into(),
+        };
+        let wanted =
+            [call(0, r#"{"x":""#), call(1, r#"{"x":""#), call(0, "😀\"}"), call(1, "\u{FFFD}"), finish];
+        assert_eq!(read(&pieces.each_ref().map(String::as_str)), wanted);
+        let mut reader = ChunkReader::default();
+        reader.read(r#"{"choices":[{"delta":{"content":"a\ud83d"}}]}"#).unwrap();
+        assert_eq!(reader.done(), [Delta::Text("\u{FFFD}".into()), Delta::Finish(FinishReason::Stop)]);
+    }
+
+    #[test]
     fn done_ends_a_text_and_nothing_else() {
         let done = |chunks: &[&str]| {
             let mut reader = ChunkReader::default();
@@ -395,9 +527,9 @@ mod tests {
         };
         let text = r#"{"choices":[{"delta":{"content":"a"}}]}"#;
         let call = r#"{"choices":[{"delta":{"tool_calls":[{"id":"c","function":{"name":"x"}}]}}]}"#;
-        assert_eq!(done(&[text]), (Some(Delta::Finish(FinishReason::Stop)), true));
-        assert_eq!(done(&[text, call]), (None, false));
-        assert_eq!(done(&[]), (None, false));
+        assert_eq!(done(&[text]), (vec![Delta::Finish(FinishReason::Stop)], true));
+        assert_eq!(done(&[text, call]), (vec![], false));
+        assert_eq!(done(&[]), (vec![], false));
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub struct Request {
     pub tools: ToolSpecs,
     /// The JSON Schema of the answer's text, for providers that can enforce it; `None` for any text.
     pub output_schema: Option<Value>,
+    /// The answer's text is to be JSON, whether or not the provider can enforce it, so that an object in it is not a tool
+    /// call. Not sent.
+    pub json_text: bool,
     /// Sampling temperature; `None` leaves it to the provider.
     pub temperature: Option<f32>,
     /// The maximum number of tokens of the answer; `None` leaves it to the provider.

@@ -209,8 +209,9 @@ impl Answer {
                 Some(self.watch.seen().fault.take().unwrap_or_else(unread))
             }
             None if self.is_stream && self.done_finishes && self.watch.seen().done => {
-                if let Some(finish) = self.reader.done() {
-                    return Some(Ok(vec![finish]));
+                let end = self.reader.done();
+                if !end.is_empty() {
+                    return Some(Ok(end));
                 }
                 None
             }

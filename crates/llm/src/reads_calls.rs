@@ -7,13 +7,14 @@ use serde_json::Value;
 
 use crate::{
     Accepts, ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, TextCalls, ToolSpecs,
-    text_calls,
+    text_calls::{Forms, text_calls_of},
 };
 
-/// A model whose answers are searched for tool calls written as text; see [`text_calls`].
+/// A model whose answers are searched for tool calls written as text; see [`text_calls`](crate::text_calls).
 ///
 /// The text is streamed as it arrives. If it contains calls, [`Delta::TextCalls`] declares it void; the
 /// remaining text and the calls follow. A truncated answer, or one with regular tool calls, is not changed.
+/// In an answer that is to be JSON, an object is a call only in tags and the like: see [`Request::json_text`].
 #[derive(Clone, Debug)]
 pub struct ReadsTextCalls<M>(
     /// The model.
@@ -40,6 +41,7 @@ impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
     fn stream(&self, request: Request) -> ResponseStream<'_> {
         let reader = Reader {
             offered: request.tools.clone(),
+            forms: if request.json_text { Forms::Marked } else { Forms::All },
             deltas: self.0.stream(request),
             text: String::new(),
             has_calls: false,
@@ -53,6 +55,7 @@ impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
 struct Reader<'a> {
     deltas: ResponseStream<'a>,
     offered: ToolSpecs,
+    forms: Forms,
     /// The text of the current attempt.
     text: String,
     has_calls: bool,
@@ -91,7 +94,7 @@ impl Reader<'_> {
     fn calls(&self, reason: &FinishReason) -> Option<TextCalls> {
         use FinishReason::{ContentFilter, Length, Refusal};
         let is_whole = !matches!(reason, Length | ContentFilter | Refusal);
-        if is_whole && !self.has_calls { text_calls(&self.text, &self.offered) } else { None }
+        if is_whole && !self.has_calls { text_calls_of(&self.text, &self.offered, self.forms) } else { None }
     }
 
     fn announce(&mut self, TextCalls { calls, text }: TextCalls) {

@@ -11,6 +11,9 @@ const TAGS: [(&str, &str); 2] = [("<tool_call>", "</tool_call>"), ("<tools>", "<
 const FUNCTION: &str = "<function=";
 const MISTRAL: &str = "[TOOL_CALLS]";
 const FENCE: &str = "```";
+/// The tags before and after reasoning.
+const THOUGHTS: [(&str, &str); 3] =
+    [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]")];
 
 /// The maximum number of calls in a text; a text with more is ordinary text.
 const MOST_CALLS: usize = 128;
@@ -36,7 +39,9 @@ pub struct TextCalls {
 ///
 /// Calls may follow prose if they are marked and their arguments match the schema of the tool: tags on lines
 /// of their own or at the end of one, fences at the end of the text. A call in the middle of a sentence or in
-/// backticks is a mention, and prose with a bare object remains prose.
+/// backticks is a mention, and prose with a bare object remains prose. A call in `<think>`, `<thinking>` or
+/// `[THINK]` tags is only considered: text between them, to the end if the closing tag is missing, or from the
+/// beginning if the opening one is, has no calls.
 ///
 /// # Example
 /// ```
@@ -50,7 +55,20 @@ pub struct TextCalls {
 /// assert_eq!(text_calls(&format!("I would call {text}."), &[add]), None);
 /// ```
 pub fn text_calls(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
-    let mut found = whole(text.trim(), offered).or_else(|| behind_prose(text, offered))?;
+    text_calls_of(text, offered, Forms::All)
+}
+
+/// The forms of calls in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forms {
+    All,
+    /// Neither bare nor in a fence, for a text that is to be JSON: such an object is the answer.
+    Marked,
+}
+
+/// Finds the calls of these forms; see [`text_calls`].
+pub(crate) fn text_calls_of(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
+    let mut found = whole(text.trim(), offered, forms).or_else(|| behind_prose(text, offered, forms))?;
     for (number, call) in (1..).zip(&mut found.calls) {
         call.id = format!("call_{number}");
     }
@@ -59,11 +77,12 @@ pub fn text_calls(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
 
 /// Returns the calls of a text without prose. Arguments that do not fit are retained for the error that the model
 /// reads.
-fn whole(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
+fn whole(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
     let mut calls = Vec::new();
     let mut rest = text;
     while !rest.is_empty() && calls.len() <= MOST_CALLS {
-        let (block, behind) = marked(rest, offered).or_else(|| objects(rest))?;
+        let bare = || if forms == Forms::All { objects(rest) } else { None };
+        let (block, behind) = marked(rest, offered, forms).or_else(bare)?;
         calls.extend(block.into_iter().map(|call| read(call, offered)).collect::<Option<Vec<_>>>()?);
         rest = behind.trim_start();
     }
@@ -78,13 +97,23 @@ struct Block {
     fenced: bool,
 }
 
-fn behind_prose(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
+fn behind_prose(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut checks = Checks::default();
     let (mut at, mut tries) = (0, 0);
     while let Some(next) = text[at..].find(['<', '[', '`']) {
         let begins = at + next;
         let here = &text[begins..];
+        if let Some(ends) = thought(here) {
+            at = begins + ends;
+            continue;
+        }
+        if let Some((_, close)) = THOUGHTS.iter().find(|(_, close)| here.starts_with(close)) {
+            // The template of the model has the opening tag.
+            blocks.clear();
+            at = begins + close.len();
+            continue;
+        }
         let fenced = here.starts_with(FENCE);
         if !fenced && here.starts_with('`') {
             // Text in backticks is a mention.
@@ -93,7 +122,7 @@ fn behind_prose(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
             continue;
         }
         if fenced || starts_call(here) {
-            let block = marked(here, offered).and_then(|(calls, behind)| {
+            let block = marked(here, offered, forms).and_then(|(calls, behind)| {
                 let calls = calls.into_iter().map(|call| read(call, offered)).collect::<Option<Vec<_>>>()?;
                 let ends = text.len() - behind.len();
                 let fits = ends_line(behind) && calls.iter().all(|call| checks.fits(call, offered));
@@ -135,6 +164,12 @@ fn behind_prose(text: &str, offered: &[ToolSpec]) -> Option<TextCalls> {
     Some(TextCalls { calls: kept.into_iter().rev().flatten().collect(), text: prose.join("\n\n") })
 }
 
+/// Returns the length of the reasoning at the beginning of `text`, with its tags.
+fn thought(text: &str) -> Option<usize> {
+    let (open, close) = THOUGHTS.iter().find(|(open, _)| text.starts_with(open))?;
+    Some(text[open.len()..].find(close).map_or(text.len(), |ends| open.len() + ends + close.len()))
+}
+
 fn starts_call(text: &str) -> bool {
     TAGS.iter().any(|(open, _)| text.starts_with(open))
         || text.starts_with(FUNCTION)
@@ -165,7 +200,7 @@ impl Checks {
 type Objects<'a> = (Vec<Map<String, Value>>, &'a str);
 
 /// Returns the marked calls at the beginning of `text`.
-fn marked<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
+fn marked<'a>(text: &'a str, offered: &[ToolSpec], forms: Forms) -> Option<Objects<'a>> {
     for (open, close) in TAGS {
         let Some(inside) = text.strip_prefix(open) else { continue };
         let inside = inside.trim_start();
@@ -177,7 +212,7 @@ fn marked<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
             None => (behind.is_empty() || starts_call(behind)).then_some((calls, behind)),
         };
     }
-    if let Some(inside) = text.strip_prefix(FENCE) {
+    if let Some(inside) = text.strip_prefix(FENCE).filter(|_| forms == Forms::All) {
         let inside = inside.trim_start_matches(|char: char| char.is_ascii_alphanumeric() || char == '_');
         let (calls, behind) = objects(inside.trim_start())?;
         let behind = behind.trim_start();
@@ -458,6 +493,55 @@ mod tests {
     }
 
     #[test]
+    fn calls_in_reasoning_are_not_made() {
+        let call = r#"<tool_call>{"name":"echo","arguments":{"x":"1"}}</tool_call>"#;
+        for (open, close) in THOUGHTS {
+            for text in [
+                format!("{open}I could run\n{call}\nbut better not.{close}\nHello"),
+                format!("{open}{call}{close}"),
+                format!("{open}I could run\n{call}"),
+                format!("I could run\n{call}\nbut better not.{close}\nHello"),
+                format!("{call}\n{close}\nHello"),
+                format!("Hm. {open}It's ` or ```\n{call}{close}\nHello"),
+                format!("{open}I could run\n```json\n{}\n```", &call[11..call.len() - 12]),
+            ] {
+                assert_eq!(split(&text), None, "{text}");
+            }
+            let thought = format!("{open}Or `{call}`?{close}");
+            let other = r#"<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>"#;
+            let found = Some((thought.clone(), vec![r#"add{"a":1}"#.to_owned()]));
+            assert_eq!(split(&format!("{thought}\n{other}")), found);
+            let found = Some((format!("Hm.\n{call}\n{close}"), vec![r#"add{"a":1}"#.to_owned()]));
+            assert_eq!(split(&format!("Hm.\n{call}\n{close}\n{other}")), found);
+            let quoted =
+                format!(r#"So <tool_call>{{"name":"echo","arguments":{{"x":"{close}{open}"}}}}</tool_call>"#);
+            assert_eq!(split(&quoted).unwrap().1.len(), 1, "{quoted}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_to_be_json_has_only_marked_calls() {
+        let call = r#"{"name":"echo","arguments":{"x":"1"}}"#;
+        for text in [
+            call.to_owned(),
+            format!("[{call}]"),
+            format!("```json\n{call}\n```"),
+            format!("So:\n```\n{call}\n```"),
+        ] {
+            assert!(text_calls_of(&text, &tools(), Forms::All).is_some(), "{text}");
+            assert_eq!(text_calls_of(&text, &tools(), Forms::Marked), None, "{text}");
+        }
+        for text in [
+            format!("<tool_call>{call}</tool_call>"),
+            format!("So.\n<tool_call>{call}</tool_call>"),
+            format!("[TOOL_CALLS][{call}]"),
+            r#"<function=echo>{"x":"1"}</function>"#.to_owned(),
+        ] {
+            assert_eq!(text_calls_of(&text, &tools(), Forms::Marked).unwrap().calls.len(), 1, "{text}");
+        }
+    }
+
+    #[test]
     fn a_text_that_is_made_to_be_read_again_and_again_is_read_in_time() {
         for piece in [
             "<tool_call>",
@@ -472,6 +556,10 @@ mod tests {
             "<function=echo><parameter=a>",
             "<tool_call>[{},",
             "{{",
+            "<think>",
+            "</think>",
+            "<think></thinking>",
+            "[THINK]</think>",
         ] {
             let text = piece.repeat(400_000 / piece.len());
             assert_eq!(split(&text), None, "{piece}");

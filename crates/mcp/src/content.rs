@@ -2,7 +2,10 @@
 
 use rmcp::model::{ContentBlock, ResourceContents};
 use serde_json::Value;
-use superstep_llm::{Media, MediaError, ToolError, ToolReply};
+use superstep_llm::{
+    ToolError, ToolReply,
+    media::{Media, MediaError},
+};
 
 /// The maximum number of bytes of one result; an agent may impose a lower limit.
 pub(crate) const MOST: usize = 1 << 20;
@@ -11,12 +14,15 @@ pub(crate) const MOST: usize = 1 << 20;
 const LONGEST_SHOWN: usize = 500;
 
 /// Converts a result: texts unchanged, images and audio, and a description in place of these and of all other
-/// content.
+/// content. Without any text, the structured content follows.
 ///
 /// `hide` hides the secrets of the configuration, in errors before they are truncated.
 pub(crate) fn reply(mut result: Value, hide: &dyn Fn(String) -> String) -> Result<ToolReply, ToolError> {
     let mut media = Vec::new();
-    let mut parts: Vec<String> = match result.get_mut("content").map(Value::take) {
+    let content = result.get_mut("content").map(Value::take);
+    let has_text =
+        content.as_ref().and_then(Value::as_array).is_some_and(|blocks| blocks.iter().any(has_text));
+    let mut parts: Vec<String> = match content {
         Some(Value::Array(content)) => content.into_iter().map(|block| part(block, &mut media)).collect(),
         None | Some(Value::Null) if result.is_object() => Vec::new(),
         _ => {
@@ -26,17 +32,25 @@ pub(crate) fn reply(mut result: Value, hide: &dyn Fn(String) -> String) -> Resul
             )));
         }
     };
-    if let (true, Some(structured)) = (parts.is_empty(), result.get("structuredContent")) {
+    let structured = result.get("structuredContent").filter(|structured| !structured.is_null());
+    if let (false, Some(structured)) = (has_text, structured) {
+        parts.retain(|part| !part.trim().is_empty());
         parts.push(structured.to_string());
     }
-    if parts.is_empty() {
-        parts.push("[the server returned no content]".to_owned());
+    let mut text = parts.join("\n");
+    if text.trim().is_empty() {
+        text = "[the server returned no content]".to_owned();
     }
-    let text = parts.join("\n");
     match result["isError"] == Value::Bool(true) {
         true => Err(ToolError::failed(cut(hide(text), MOST))),
         false => Ok(ToolReply::text(cut(text, MOST)).with_media(media)),
     }
+}
+
+/// Returns whether a block is text for the model, also that of a resource.
+fn has_text(block: &Value) -> bool {
+    let text = block["text"].as_str().or_else(|| block["resource"]["text"].as_str());
+    text.is_some_and(|text| !text.trim().is_empty())
 }
 
 fn part(block: Value, media: &mut Vec<Media>) -> String {
@@ -154,6 +168,32 @@ mod tests {
         assert_eq!(read(structured).unwrap(), r#"{"a":1}"#);
         let both = json!({"content": [{"type": "text", "text": "a is 1"}], "structuredContent": {"a": 1}});
         assert_eq!(read(both).unwrap(), "a is 1");
+        let image = json!({"type": "image", "data": GIF, "mimeType": "image/gif"});
+        let resource = json!({"type": "resource", "resource": {"uri": "file:///a", "text": "two"}});
+        for (content, wanted) in [
+            (json!([{"type": "text", "text": ""}]), r#"{"a":1}"#),
+            (json!([{"type": "text", "text": " \n"}, {"type": "text", "text": ""}]), r#"{"a":1}"#),
+            (json!([image]), "[image: image/gif, 6 bytes]\n{\"a\":1}"),
+            (
+                json!([{"type": "resource_link", "uri": "file:///c", "name": "c"}]),
+                "[resource file:///c: c]\n{\"a\":1}",
+            ),
+            (json!([resource]), "[resource file:///a]\ntwo"),
+            (json!([image, {"type": "text", "text": "a is 1"}]), "[image: image/gif, 6 bytes]\na is 1"),
+        ] {
+            let result = json!({"content": content, "structuredContent": {"a": 1}});
+            assert_eq!(read(result.clone()).unwrap(), wanted, "{result}");
+            let failed = json!({"content": content, "structuredContent": {"a": 1}, "isError": true});
+            assert_eq!(read(failed).unwrap_err(), wanted, "{content}");
+        }
+        for blank in [
+            json!([{"type": "text", "text": ""}]),
+            json!([{"type": "text", "text": " "}, {"type": "text", "text": "\n"}]),
+        ] {
+            let none = Ok::<_, String>("[the server returned no content]".to_owned());
+            assert_eq!(read(json!({"content": blank, "structuredContent": null})), none);
+            assert_eq!(read(json!({"content": blank, "isError": true})), none.map_or_else(Err, Err));
+        }
     }
 
     #[test]

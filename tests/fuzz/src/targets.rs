@@ -142,7 +142,7 @@ fn sse(data: &[u8]) {
         let event = lines.collect::<Vec<_>>().join("\n");
         match event.trim() {
             "" => {}
-            "[DONE]" => deltas.extend(reader.done().map(Ok)),
+            "[DONE]" => deltas.extend(reader.done().into_iter().map(Ok)),
             event => match reader.read(event) {
                 Ok(read) => deltas.extend(read.into_iter().map(Ok)),
                 Err(error) => {

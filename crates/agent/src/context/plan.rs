@@ -98,8 +98,10 @@ pub(crate) fn plan(meter: Meter<'_>, state: &AgentState, summaries: bool) -> Ste
     if plan.change.after > limit {
         plan.leave_out_media(state.messages.len());
     }
+    // A view that leaves nothing out is not a change.
+    let gains = plan.change.after < plan.change.before;
     match meter.over(&plan.change) {
-        over if plan.change.view == *view => {
+        over if plan.change.view == *view || !gains => {
             if over > 0 {
                 Step::TooLarge(over)
             } else {

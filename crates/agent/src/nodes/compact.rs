@@ -143,15 +143,24 @@ async fn ask(deps: &AgentDeps, state: &AgentState, request: Request, cx: &Cx) ->
         () = expired(left) => Some(None),
     };
     let end = match answer {
-        // Any other text must not replace the conversation.
-        Some(Some(Response { finish: FinishReason::Refusal | FinishReason::ContentFilter, .. })) => {
-            End::Failed
+        Some(Some(response)) if is_summary(&response) => {
+            End::Said { told: response.usage.is_some(), message: response.message }
         }
-        Some(Some(Response { message, usage, .. })) => End::Said { message, told: usage.is_some() },
-        Some(None) => End::Failed,
+        Some(_) => End::Failed,
         None => End::Cancelled,
     };
     RecordedSummary { end, retries: asked.retries, usage: asked.spent + asked.current }
+}
+
+/// Returns whether a response is a complete summary. No other text must replace the conversation: not a part of one, nor an
+/// introduction to tool calls.
+fn is_summary(response: &Response) -> bool {
+    let is_whole = match &response.finish {
+        FinishReason::Stop | FinishReason::ToolCalls => true,
+        FinishReason::Other(reason) => reason != "error",
+        FinishReason::Length | FinishReason::ContentFilter | FinishReason::Refusal => false,
+    };
+    is_whole && response.message.tool_calls.is_empty()
 }
 
 /// A summary request and its progress.
@@ -220,5 +229,30 @@ impl RecordedSummary {
         let by_model = by_model(state, main, vec![(model, usage)]);
         let update = update.usage(state.usage + usage);
         if by_model.is_empty() { update } else { update.usage_by_model(by_model) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use superstep_llm::ToolCall;
+
+    use super::*;
+
+    #[test]
+    fn only_a_complete_text_is_a_summary() {
+        use FinishReason::{ContentFilter, Length, Other, Refusal, Stop, ToolCalls};
+        let response = |finish, calls: &[ToolCall]| Response {
+            message: Message::assistant("S").with_tool_calls(calls.iter().cloned()),
+            finish,
+            usage: None,
+            attempts: 1,
+        };
+        for finish in [Stop, ToolCalls, Other("eos".into())] {
+            assert!(is_summary(&response(finish.clone(), &[])), "{finish:?}");
+            assert!(!is_summary(&response(finish.clone(), &[ToolCall::new("c", "x", "{}")])), "{finish:?}");
+        }
+        for finish in [Length, ContentFilter, Refusal, Other("error".into())] {
+            assert!(!is_summary(&response(finish.clone(), &[])), "{finish:?}");
+        }
     }
 }

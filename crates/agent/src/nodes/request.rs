@@ -48,6 +48,7 @@ pub(super) fn request(
     Request {
         messages,
         tools: if call.tools { tools } else { ToolSpecs::default() },
+        json_text: schema.is_some() && mode != OutputMode::Tool,
         output_schema: schema.filter(|_| mode == OutputMode::Native),
         ..Request::default()
     }

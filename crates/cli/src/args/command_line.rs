@@ -46,7 +46,7 @@ Environment:
 
 Exit codes:
     0  done; also if a limit, a budget, a loop or a denial ended the turn, with an explanation
-    1  the run, an MCP server, the output or `--strict` failed; a reply does not match its schema
+    1  the run, a fatal tool, an MCP server, the output or `--strict` failed; a reply is not valid
     2  wrong command line, prompt or setting
     3  the model is unavailable
     4  the database, or the memory, cannot be opened, read or written

@@ -22,8 +22,8 @@ use crate::output::text::printable;
 pub(crate) enum Exit {
     /// Success.
     Ok = 0,
-    /// The run failed, its reply does not match its schema, the output could not be written, or a strict
-    /// replay is incomplete.
+    /// The run failed, a failed tool or hook ended its turn, its reply does not match its schema, the output could not
+    /// be written, or a strict replay is incomplete.
     Failed = 1,
     /// The command line, the prompt or a setting is not valid.
     Usage = 2,

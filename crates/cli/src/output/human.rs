@@ -34,8 +34,10 @@ pub(crate) struct Human<W> {
     on_terminal: bool,
     quiet: bool,
     spinner: Option<ProgressBar>,
-    /// The text of the current or last model call.
+    /// The text of the last model call that had any.
     streamed: String,
+    /// Another model call has begun since.
+    begins: bool,
     /// The last line on stdout is not terminated yet.
     mid_line: bool,
     /// A model call has just ended, with no output since.
@@ -54,8 +56,8 @@ struct Running {
 impl<W: Write> Human<W> {
     pub(crate) fn new(out: W, on_terminal: bool, quiet: bool) -> Self {
         let (spinner, tools) = (None, BTreeMap::new());
-        let (mid_line, may_go_on) = (false, false);
-        Self { out, on_terminal, quiet, spinner, streamed: String::new(), mid_line, may_go_on, tools }
+        let (mid_line, may_go_on, begins) = (false, false, false);
+        Self { out, on_terminal, quiet, spinner, streamed: String::new(), begins, mid_line, may_go_on, tools }
     }
 
     fn wait_for_model(&mut self) {
@@ -136,11 +138,15 @@ impl<W: Write> Human<W> {
     fn show(&mut self, event: AgentEvent) -> io::Result<()> {
         match event {
             AgentEvent::NodeStart { .. } => {
-                self.streamed.clear();
+                // Whether the model is called is not known yet: the turn may be over.
+                self.begins = true;
                 self.wait_for_model();
             }
             AgentEvent::LlmToken { token, .. } if !token.is_empty() => {
                 self.stop_waiting();
+                if std::mem::take(&mut self.begins) {
+                    self.streamed.clear();
+                }
                 self.streamed.push_str(&token);
                 if !self.quiet {
                     self.say(&token)?;
@@ -208,10 +214,9 @@ impl<W: Write> Human<W> {
                 self.streamed.clear();
                 self.print_note(DIM, "that held tool calls, written as text");
             }
-            AgentEvent::Compacted { before, after, .. } => self.print_note(
-                DIM,
-                &format!("the conversation was shortened for the model: {before} → {after} tokens"),
-            ),
+            AgentEvent::Compacted { before, after, over, .. } => {
+                self.print_note(DIM, &shortened(before, after, over))
+            }
             AgentEvent::CompactionPaused {} => {
                 self.print_note(DIM, "summaries gain nothing and are given up for this turn")
             }
@@ -293,6 +298,15 @@ impl<W: Write> Output for Human<W> {
             return Ok(());
         }
         let metadata = end.metadata();
+        if metadata.over_context > 0 {
+            self.print_note(
+                BAD,
+                &format!(
+                    "the last request was {} more than `context` allows, and could not be shortened",
+                    counted(metadata.over_context, "token")
+                ),
+            );
+        }
         self.print_note(
             DIM,
             &format!(
@@ -319,6 +333,11 @@ impl<W> Drop for Human<W> {
             spinner.finish_and_clear();
         }
     }
+}
+
+fn shortened(before: u64, after: u64, over: u64) -> String {
+    let excess = if over > 0 { format!(", still {over} too many") } else { String::new() };
+    format!("the conversation was shortened for the model: {before} → {after} tokens{excess}")
 }
 
 fn counted(number: u64, noun: &str) -> String {
@@ -379,6 +398,40 @@ mod tests {
         output.end(&end).unwrap();
         drop(output);
         assert_eq!(String::from_utf8(out).unwrap(), "I look.\nIt is 42.\n");
+    }
+
+    #[test]
+    fn a_reply_is_shown_once_if_the_agent_runs_again_only_to_end() {
+        let token = |token: &str| ("llm_token", json!({"token": token, "reasoning_token": ""}));
+        let (start, end) = (("node_start", json!({"node": "agent"})), ("node_end", json!({"node": "agent"})));
+        let called = ("tool_skipped", json!({"tool": "t", "id": "c1", "reason": "cancelled"}));
+        let visit = |text: &str| [start.clone(), token(text), end.clone(), called.clone()];
+        let empty = [start.clone(), end.clone()];
+        let all = |visits: &[&[(&str, Value)]], reply: &str| {
+            let mut out = Vec::new();
+            let mut output = Human::new(&mut out, true, false);
+            visits.iter().copied().flatten().for_each(|(name, data)| output.event(name, data).unwrap());
+            let state = AgentState { final_reply: reply.into(), ..AgentState::default() };
+            let outcome = AgentOutcome::Completed;
+            output.end(&End { thread: "t", state: &state, outcome, took: Duration::ZERO }).unwrap();
+            drop(output);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(all(&[&visit("plain text"), &empty], "plain text"), "plain text\n");
+        assert_eq!(
+            all(&[&visit("I look."), &visit("It is 42."), &empty, &empty], "It is 42."),
+            "I look.\nIt is 42.\n"
+        );
+        assert_eq!(all(&[&visit("I look."), &empty], "The reply"), "I look.\nThe reply\n");
+    }
+
+    #[test]
+    fn a_request_that_is_still_too_long_is_reported() {
+        assert_eq!(shortened(9, 5, 0), "the conversation was shortened for the model: 9 → 5 tokens");
+        assert_eq!(
+            shortened(9, 5, 1),
+            "the conversation was shortened for the model: 9 → 5 tokens, still 1 too many"
+        );
     }
 
     #[test]

@@ -113,6 +113,11 @@ impl Setup<'_> {
                 let error = error.as_ref().map_or("no reason was stored", |error| error.message.as_str());
                 return Err(Failure::new(Exit::Model, format!("the model call failed: {error}\n{resume}")));
             }
+            (AgentOutcome::HookFailed, Ok(())) => {
+                let error = end.state.hook_error.as_ref();
+                let error = error.map_or_else(|| "a hook failed".to_owned(), ToString::to_string);
+                return Err(Failure::new(Exit::Failed, format!("{error}\n{resume}")));
+            }
             (AgentOutcome::Cancelled | AgentOutcome::LlmError, _) => {
                 print_note(&format!("interrupted; {resume}"))
             }
@@ -151,6 +156,8 @@ impl Setup<'_> {
         Ok(match end.outcome {
             AgentOutcome::Cancelled => Exit::Interrupted,
             AgentOutcome::AwaitingApproval => Exit::Waiting,
+            // As configured, this is not an end with an answer.
+            AgentOutcome::ToolFailed | AgentOutcome::HookFailed => Exit::Failed,
             _ => Exit::Ok,
         })
     }

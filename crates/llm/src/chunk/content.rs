@@ -1,73 +1,73 @@
 //! The content of a message: a text, or a list of parts.
 
-use std::fmt;
+use serde::{Deserialize, Deserializer, de::Error};
+use serde_json::value::RawValue;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
+use super::halves::Wtf8;
 
 /// The text of a content in any form. Parts of other kinds, such as images, are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
-    pub(super) text: String,
-    pub(super) reasoning: String,
-    pub(super) refusal: String,
+    pub(super) text: Wtf8,
+    pub(super) reasoning: Wtf8,
+    pub(super) refusal: Wtf8,
 }
 
-impl Content {
-    fn add(&mut self, other: &Self) {
-        self.text.push_str(&other.text);
-        self.reasoning.push_str(&other.reasoning);
-        self.refusal.push_str(&other.refusal);
-    }
+/// The maximum nesting of parts. Each level is scanned once more.
+const DEEPEST: usize = 16;
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow, default)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    refusal: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    thinking: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    reasoning: Option<&'a RawValue>,
 }
 
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(content: D) -> Result<Self, D::Error> {
-        content.deserialize_any(Reader)
+        let raw = Box::<RawValue>::deserialize(content)?;
+        let mut content = Self::default();
+        content.read(&raw, 0).map_err(D::Error::custom)?;
+        Ok(content)
     }
 }
 
-struct Reader;
-
-impl<'de> Visitor<'de> for Reader {
-    type Value = Content;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or a list of parts")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Content, E> {
-        Ok(Content { text: text.to_owned(), ..Content::default() })
-    }
-
-    fn visit_string<E: Error>(self, text: String) -> Result<Content, E> {
-        Ok(Content { text, ..Content::default() })
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Content, E> {
-        Ok(Content::default())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Content, A::Error> {
-        let mut content = Content::default();
-        while let Some(part) = parts.next_element::<Content>()? {
-            content.add(&part);
+impl Content {
+    fn read(&mut self, raw: &RawValue, depth: usize) -> Result<(), serde_json::Error> {
+        let raw = raw.get();
+        if depth > DEEPEST {
+            return Err(serde_json::Error::custom(format_args!("more than {DEEPEST} levels of parts")));
         }
-        Ok(content)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut part: A) -> Result<Content, A::Error> {
-        let mut content = Content::default();
-        while let Some(field) = part.next_key::<String>()? {
-            match field.as_str() {
-                "text" | "content" => content.add(&part.next_value()?),
-                "refusal" => content.refusal.push_str(&part.next_value::<Content>()?.text),
-                "thinking" | "reasoning" => content.reasoning.push_str(&part.next_value::<Content>()?.text),
-                _ => drop(part.next_value::<IgnoredAny>()?),
+        match raw.as_bytes().first() {
+            Some(b'"') => self.text.push(&serde_json::from_str(raw)?),
+            Some(b'[') => {
+                for part in serde_json::from_str::<Vec<&RawValue>>(raw)? {
+                    self.read(part, depth + 1)?;
+                }
             }
+            Some(b'{') => {
+                let part: Part<'_> = serde_json::from_str(raw)?;
+                for part in [part.text, part.content].into_iter().flatten() {
+                    self.read(part, depth + 1)?;
+                }
+                let text = |part: Option<&RawValue>| {
+                    let mut content = Self::default();
+                    part.map_or(Ok(()), |part| content.read(part, depth + 1)).map(|()| content.text)
+                };
+                self.refusal.push(&text(part.refusal)?);
+                self.reasoning.push(&text(part.thinking)?);
+                self.reasoning.push(&text(part.reasoning)?);
+            }
+            Some(b'n') => {}
+            _ => return Err(serde_json::Error::custom("expected a text or a list of parts")),
         }
-        Ok(content)
+        Ok(())
     }
 }
