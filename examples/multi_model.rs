@@ -9,7 +9,7 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use superstep::llm::{ModelError, ModelErrorKind, ModelRetry, Retrying, complete};
+use superstep::llm::{ModelError, ModelErrorKind, ModelRetry, complete, retries::Retrying};
 use superstep::prelude::*;
 
 /// A model with one fixed response, or with an unavailable server. Real ones are `superstep::llm::OpenAiModel`.

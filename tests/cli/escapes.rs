@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use superstep::{agent::AgentState, llm::is_printable, prelude::*, sqlite::SqliteCheckpointer};
+use superstep::{agent::AgentState, llm::text::is_printable, prelude::*, sqlite::SqliteCheckpointer};
 use superstep_testing::script::{call, txt};
 
 use crate::{

@@ -15,7 +15,7 @@ use self::{
     content::Content,
     halves::{Halves, Wtf8},
 };
-use crate::{Delta, FinishReason, ModelError, ModelErrorKind, Usage, assemble::truncated, excerpt};
+use crate::{Delta, FinishReason, ModelError, ModelErrorKind, Usage, assemble::truncated, wire::excerpt};
 
 /// One `data:` payload of a chat-completions stream.
 ///

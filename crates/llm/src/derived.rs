@@ -6,12 +6,12 @@ use std::{any::Any, fmt, sync::OnceLock};
 
 /// A value that is computed from an `S` alone, such as its fingerprint or its form for a provider.
 ///
-/// [`Message::derived`](crate::Message::derived) and [`ToolSpecs::derived`](crate::ToolSpecs::derived) compute
+/// [`Message::derived`](crate::Message::derived) and [`ToolSpecs::derived`](crate::toolset::ToolSpecs::derived) compute
 /// it once and store it with the message or the tools: a request of a long conversation costs only its new
 /// messages. It cannot become outdated, because it depends on nothing else, and a change drops it.
 ///
 /// ```
-/// use superstep_llm::{DerivedFrom, Message, MessageData};
+/// use superstep_llm::{Message, MessageData, convert::DerivedFrom};
 ///
 /// struct Words(usize);
 ///

@@ -52,6 +52,6 @@ pub enum ModelErrorKind {
     TruncatedStream,
     /// The server's answer cannot be parsed.
     Malformed,
-    /// The answer exceeded one of its [bounds](crate::AnswerLimits).
+    /// The answer exceeded one of its [bounds](crate::limits::AnswerLimits).
     AnswerLimit,
 }

@@ -5,7 +5,11 @@
 
 use std::collections::VecDeque;
 
-use crate::{AnswerLimits, ModelError, chunk::malformed, limits::over};
+use crate::{
+    ModelError,
+    chunk::malformed,
+    limits::{AnswerLimits, over},
+};
 
 /// The events of one answer, fed read by read.
 #[derive(Debug)]

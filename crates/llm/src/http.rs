@@ -4,7 +4,7 @@ use std::{error::Error, time::Duration};
 
 use reqwest::{Client, Url, redirect::Policy};
 
-use crate::excerpt;
+use crate::wire::excerpt;
 
 /// Parses the address of a server, to which paths are appended.
 ///

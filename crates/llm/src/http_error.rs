@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
-use crate::{ModelError, ModelErrorKind, is_printable};
+use crate::{ModelError, ModelErrorKind, text::is_printable};
 
 /// The maximum number of characters of a server's text in an error.
 const EXCERPT: usize = 500;

@@ -1,8 +1,10 @@
 //! Chat models, messages and tools.
 //!
 //! Start at [`ChatModel`]: it turns a [`Request`] into a stream of [`Delta`]s. [`Assembler`] folds them into
-//! a [`Response`]. [`Retrying`] is the only layer that retries a request. A model may call [`Tool`]s; a
+//! a [`Response`]. [`Retrying`](retries::Retrying) is the only layer that retries a request. A model may call [`Tool`]s; a
 //! [`ToolRegistry`] contains those of one agent. This crate does not depend on graphs.
+//!
+//! The root exports what most programs name; a module exports the rest of its subject.
 
 extern crate self as superstep_llm;
 
@@ -20,8 +22,8 @@ mod fn_tool;
 #[cfg(feature = "http")]
 pub mod http;
 mod http_error;
-mod limits;
-mod media;
+pub mod limits;
+pub mod media;
 mod message;
 mod model;
 #[cfg(feature = "openai")]
@@ -38,10 +40,8 @@ mod shared;
 mod subject;
 mod text_calls;
 mod thinking;
-#[cfg(feature = "tiktoken")]
-mod tiktoken;
-mod timers;
-mod tokens;
+pub mod timers;
+pub mod tokens;
 mod tool;
 mod tool_cx;
 mod tool_macro;
@@ -52,47 +52,93 @@ mod wire_message;
 mod wire_request;
 
 pub use api_key::ApiKey;
-pub use arguments::{ArgumentCheck, ToolCallError, check_arguments};
 pub use assemble::{Assembler, complete};
-pub use chat_json::ChatJsonError;
-pub use chunk::{Chunk, ChunkReader};
-pub use content::{ContentCapture, capture_content, captured};
-pub use derived::DerivedFrom;
 pub use error::{ModelError, ModelErrorKind};
 pub use fn_tool::{FnTool, tool_fn};
-pub use http_error::{excerpt, retry_after};
-pub use limits::{AnswerLimits, bounded};
-pub use media::{Accepts, Media, MediaError, MediaType};
 pub use message::{Message, MessageData, Role, ToolCall};
 pub use model::{ChatModel, Delta, FinishReason, Named, Request, Response, ResponseStream, Usage};
 #[cfg(feature = "openai")]
 pub use openai::OpenAiModel;
 #[cfg(feature = "openai")]
 pub use openai_config::{OpenAiConfig, OpenAiConfigError, Timeouts};
-pub use partial_json::partial_json;
-pub use printable::{is_printable, printable, printable_line};
-pub use reads_calls::ReadsTextCalls;
-pub use registry::{RegistryError, ToolRegistry};
-pub use retry::{Jitter, JitterSource, ModelRetry, RetryClass, seeded_jitter};
-pub use retrying::Retrying;
-pub use shared::IntoShared;
+pub use registry::ToolRegistry;
+pub use retry::ModelRetry;
 pub use subject::Subject;
 pub use superstep_macros::tool;
-pub use text_calls::{TextCalls, text_calls};
-pub use thinking::split_thinking;
-#[cfg(feature = "tiktoken")]
-pub use tiktoken::Tiktoken;
-pub use timers::{NoTimers, check_timers};
-pub use tokens::{Estimate, TokenCounter, default_counter};
-pub use tool::{
-    Behaviour, FileChange, FileChangeKind, FileChanges, ReconcileFuture, Sequence, SnapshotError,
-    SnapshotFuture, Snapshots, Spill, SpillError, SpillFuture, SpillText, Tool, ToolError, ToolFuture,
-    ToolReply, ToolSpec, ToolSpecs,
-};
-pub use tool_cx::{AnswerFuture, ToolAnswer, ToolCx, ToolQuestion};
-pub use tool_source::{RefreshFuture, ToolSource};
-pub use trace::trace_headers;
-pub use wire_request::{OutputLimit, ReasoningPolicy, WireConfig, WirePolicy};
+pub use tool::{Behaviour, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
+pub use tool_cx::ToolCx;
+
+/// Calls of tools: their arguments, their order, and questions to the user.
+pub mod calls {
+    pub use crate::{
+        arguments::{ArgumentCheck, ToolCallError, check_arguments},
+        tool::{ReconcileFuture, Sequence},
+        tool_cx::{AnswerFuture, ToolAnswer, ToolQuestion},
+    };
+}
+
+/// Conversions of arguments.
+pub mod convert {
+    pub use crate::{derived::DerivedFrom, shared::IntoShared};
+}
+
+/// The repetition of failed requests.
+pub mod retries {
+    pub use crate::{
+        retry::{Jitter, JitterSource, RetryClass, seeded_jitter},
+        retrying::Retrying,
+    };
+}
+
+/// Changes of files by tools.
+pub mod snapshots {
+    pub use crate::tool::{
+        FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots,
+    };
+}
+
+/// The storage of long results of tools.
+pub mod spill {
+    pub use crate::tool::{Spill, SpillError, SpillFuture, SpillText};
+}
+
+/// Spans of model calls: their content, and the headers that continue a trace.
+pub mod telemetry {
+    pub use crate::{
+        content::{ContentCapture, capture_content, captured},
+        trace::trace_headers,
+    };
+}
+
+/// Texts of models: their printable form, and incomplete JSON.
+pub mod text {
+    pub use crate::{
+        partial_json::partial_json,
+        printable::{is_printable, printable, printable_line},
+    };
+}
+
+/// The tools that a request offers, and where they come from.
+pub mod toolset {
+    pub use crate::{
+        registry::RegistryError,
+        tool::ToolSpecs,
+        tool_source::{RefreshFuture, ToolSource},
+    };
+}
+
+/// The chat completions API: differences between servers, and the reading of responses.
+pub mod wire {
+    pub use crate::{
+        chat_json::ChatJsonError,
+        chunk::{Chunk, ChunkReader},
+        http_error::{excerpt, retry_after},
+        reads_calls::ReadsTextCalls,
+        text_calls::{TextCalls, text_calls},
+        thinking::split_thinking,
+        wire_request::{OutputLimit, ReasoningPolicy, WireConfig, WirePolicy},
+    };
+}
 
 /// Support for code generated by `#[tool]`.
 #[doc(hidden)]

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Assembler, Delta, FinishReason, ModelError, ModelErrorKind, ResponseStream, check_timers,
+    Assembler, Delta, FinishReason, ModelError, ModelErrorKind, ResponseStream,
     retry::{from_ms, to_ms},
+    timers::check_timers,
 };
 
 /// Bounds of one answer of a model.
@@ -145,7 +146,8 @@ impl Meter {
             return Err(over("the answer has too many tool calls", "tool_calls", limits.tool_calls));
         }
         let Some((name, length, depth)) = self.calls.newest() else { return Ok(()) };
-        let of = |what: &str| format!("the arguments of a call of `{}` are {what}", crate::excerpt(name));
+        let of =
+            |what: &str| format!("the arguments of a call of `{}` are {what}", crate::wire::excerpt(name));
         if length > limits.argument_bytes {
             return Err(over(&of("too long"), "argument_bytes", limits.argument_bytes));
         }

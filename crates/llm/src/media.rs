@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 /// An image or an audio clip: base64 text of bytes with the signature of its type. Clones share the text.
 ///
 /// ```
-/// # use superstep_llm::Media;
+/// # use superstep_llm::media::Media;
 /// let gif = Media::new("image/gif", "R0lGODlhAQABAAAAACw=")?;
 /// assert_eq!(gif.to_string(), "[image: image/gif, 14 bytes]");
-/// # Ok::<(), superstep_llm::MediaError>(())
+/// # Ok::<(), superstep_llm::media::MediaError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Media {

@@ -5,8 +5,8 @@ use std::{fmt, ops::Deref, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{
-    Media,
     derived::{Derived, DerivedFrom},
+    media::Media,
 };
 
 /// The author of a [`Message`].

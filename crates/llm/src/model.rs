@@ -6,7 +6,7 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Accepts, Message, ModelError, ToolSpecs};
+use crate::{Message, ModelError, media::Accepts, toolset::ToolSpecs};
 
 /// A request to a model, of the chat-completions kind. A clone shares the messages and the tools.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -147,7 +147,7 @@ pub type ResponseStream<'a> = BoxStream<'a, Result<Delta, ModelError>>;
 /// The stream yields at least one [`Delta::Finish`] or ends with an error; the implementation reports a
 /// stream without either as [`ModelErrorKind::TruncatedStream`](crate::ModelErrorKind::TruncatedStream).
 /// Dropping the stream cancels the request. Implementations do not retry; wrap them in
-/// [`Retrying`](crate::Retrying).
+/// [`Retrying`](crate::retries::Retrying).
 pub trait ChatModel: Send + Sync {
     /// Returns the model's name, for people.
     fn name(&self) -> &str;

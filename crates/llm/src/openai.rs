@@ -2,7 +2,7 @@
 //! types.
 //!
 //! async-openai writes the request and reads the events. Status, headers and error bodies are read here,
-//! before it sees them. Requests are never repeated here: [`Retrying`](crate::Retrying) does that. Its reader
+//! before it sees them. Requests are never repeated here: [`Retrying`](crate::retries::Retrying) does that. Its reader
 //! has no bounds and reads ahead of its consumer. It therefore receives one whole event after another, and
 //! only a few in advance.
 
@@ -25,14 +25,16 @@ use reqwest::{Body, Response, header};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
-    Accepts, AnswerLimits, ApiKey, ChatModel, Chunk, ChunkReader, Delta, ModelError, ModelErrorKind,
-    OpenAiConfig, OpenAiConfigError, Request, ResponseStream, Timeouts, bounded, check_timers,
+    ApiKey, ChatModel, Delta, ModelError, ModelErrorKind, OpenAiConfig, OpenAiConfigError, Request,
+    ResponseStream, Timeouts,
     chunk::malformed,
     events::Events,
-    excerpt,
     http::{base_url, client, root_cause},
-    split_thinking,
+    limits::{AnswerLimits, bounded},
+    media::Accepts,
+    timers::check_timers,
     trace::trace_headers,
+    wire::{Chunk, ChunkReader, excerpt, split_thinking},
 };
 
 /// The maximum number of bytes stored from an answer that may not be a stream.

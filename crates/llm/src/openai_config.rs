@@ -5,8 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AnswerLimits, ApiKey, WireConfig,
+    ApiKey,
+    limits::AnswerLimits,
     retry::{from_ms, to_ms},
+    wire::WireConfig,
 };
 
 /// The server and its settings. Create it with [`OpenAiConfig::new`] and change the fields that differ.

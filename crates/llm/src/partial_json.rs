@@ -7,7 +7,7 @@ use serde_json::Value;
 /// value yet.
 ///
 /// ```
-/// # use superstep_llm::partial_json;
+/// # use superstep_llm::text::partial_json;
 /// # use serde_json::json;
 /// assert_eq!(partial_json(r#"{"city": "Par"#), Some(json!({"city": "Par"})));
 /// assert_eq!(partial_json(r#"{"city": "Paris", "inhabitants": 2"#), Some(json!({"city": "Paris"})));

@@ -28,7 +28,7 @@ pub fn is_printable(c: char) -> bool {
 ///
 /// # Example
 /// ```
-/// # use superstep_llm::printable;
+/// # use superstep_llm::text::printable;
 /// assert_eq!(printable("rm \u{202e}x\u{1b}[2J\n"), "rm \\u{202e}x\\u{1b}[2J\n");
 /// ```
 pub fn printable(text: &str) -> String {

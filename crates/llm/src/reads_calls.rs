@@ -6,11 +6,14 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 
 use crate::{
-    Accepts, ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream, TextCalls, ToolSpecs,
+    ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream,
+    media::Accepts,
     text_calls::{Forms, text_calls_of},
+    toolset::ToolSpecs,
+    wire::TextCalls,
 };
 
-/// A model whose answers are searched for tool calls written as text; see [`text_calls`](crate::text_calls).
+/// A model whose answers are searched for tool calls written as text; see [`text_calls`](crate::wire::text_calls).
 ///
 /// The text is streamed as it arrives. If it contains calls, [`Delta::TextCalls`] declares it void; the
 /// remaining text and the calls follow. A truncated answer, or one with regular tool calls, is not changed.

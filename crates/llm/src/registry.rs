@@ -10,9 +10,12 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    IntoShared, Tool, ToolCallError, ToolSpecs,
+    Tool,
     arguments::ArgumentCheck,
+    calls::ToolCallError,
+    convert::IntoShared,
     tool::{LONGEST_TOOL_NAME, is_tool_name},
+    toolset::ToolSpecs,
 };
 
 /// Tools by name, each with its compiled argument schema, in name order.

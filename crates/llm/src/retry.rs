@@ -1,4 +1,4 @@
-//! The policy of retries; [`Retrying`](crate::Retrying) applies it.
+//! The policy of retries; [`Retrying`](crate::retries::Retrying) applies it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,7 +17,7 @@ use crate::{ModelError, ModelErrorKind};
 /// # Example: 1 s, 2 s, 4 s, 8 s, then 10 s, each with up to one second more
 /// ```
 /// # use std::time::Duration;
-/// # use superstep_llm::{Jitter, ModelRetry};
+/// # use superstep_llm::{ModelRetry, retries::Jitter};
 /// let policy = ModelRetry {
 ///     cap: Duration::from_secs(10),
 ///     jitter: Jitter::UpTo(Duration::from_secs(1)),

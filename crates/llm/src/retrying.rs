@@ -12,8 +12,14 @@ use serde_json::Value;
 use tracing::{Instrument as _, Span};
 
 use crate::{
-    Accepts, ChatModel, Delta, JitterSource, ModelError, ModelRetry, Request, ResponseStream,
-    assemble::truncated, check_timers, content, retry::millis, seeded_jitter, trace,
+    ChatModel, Delta, ModelError, ModelRetry, Request, ResponseStream,
+    assemble::truncated,
+    content,
+    media::Accepts,
+    retries::{JitterSource, seeded_jitter},
+    retry::millis,
+    timers::check_timers,
+    trace,
 };
 
 /// A model that retries failed requests, and sends them to other models if it cannot answer.

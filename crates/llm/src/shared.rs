@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Snapshots, Spill, TokenCounter, Tool, ToolSource};
+use crate::{Tool, snapshots::Snapshots, spill::Spill, tokens::TokenCounter, toolset::ToolSource};
 
 /// A value, or an `Arc` of one, that converts to an `Arc` of the trait object.
 ///
@@ -12,7 +12,7 @@ use crate::{Snapshots, Spill, TokenCounter, Tool, ToolSource};
 ///
 /// ```
 /// # use std::sync::Arc;
-/// use superstep_llm::{Estimate, IntoShared, TokenCounter};
+/// use superstep_llm::{convert::IntoShared, tokens::{Estimate, TokenCounter}};
 ///
 /// fn counter(counter: impl IntoShared<dyn TokenCounter>) -> Arc<dyn TokenCounter> {
 ///     counter.into_shared()

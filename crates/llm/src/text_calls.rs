@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::{ArgumentCheck, ToolCall, ToolSpec};
+use crate::{ToolCall, ToolSpec, calls::ArgumentCheck};
 
 /// The tags before and after a call.
 const TAGS: [(&str, &str); 2] = [("<tool_call>", "</tool_call>"), ("<tools>", "</tools>")];
@@ -45,7 +45,7 @@ pub struct TextCalls {
 ///
 /// # Example
 /// ```
-/// use superstep_llm::{ToolSpec, text_calls};
+/// use superstep_llm::{ToolSpec, wire::text_calls};
 ///
 /// let parameters = serde_json::json!({"type": "object"});
 /// let add = ToolSpec { name: "add".into(), description: String::new(), parameters };

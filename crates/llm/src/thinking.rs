@@ -10,7 +10,7 @@ const CLOSE: &str = "</think>";
 /// Converts text between `<think>` and `</think>` to reasoning; white space after it is dropped.
 ///
 /// For servers that do not separate their models' reasoning, see
-/// [`WireConfig::think_tags`](crate::WireConfig::think_tags). A tag that is never closed extends to the end
+/// [`WireConfig::think_tags`](crate::wire::WireConfig::think_tags). A tag that is never closed extends to the end
 /// of the text.
 pub fn split_thinking(deltas: ResponseStream<'_>) -> ResponseStream<'_> {
     let begun = (deltas, Splitter::default());

@@ -2,7 +2,13 @@
 //!
 //! Start at [`TokenCounter`].
 
-use crate::{Media, Message, ToolSpec};
+#[cfg(feature = "tiktoken")]
+mod tiktoken;
+
+use crate::{Message, ToolSpec, media::Media};
+
+#[cfg(feature = "tiktoken")]
+pub use self::tiktoken::Tiktoken;
 
 /// The provider's overhead for each message, tool call and tool.
 const FRAME: u64 = 4;
@@ -52,11 +58,11 @@ pub trait TokenCounter: Send + Sync {
     }
 }
 
-/// Returns the default counter: [`Tiktoken`](crate::Tiktoken) with the feature `tiktoken`, otherwise
+/// Returns the default counter: [`Tiktoken`] with the feature `tiktoken`, otherwise
 /// [`Estimate`].
 pub fn default_counter() -> std::sync::Arc<dyn TokenCounter> {
     #[cfg(feature = "tiktoken")]
-    return std::sync::Arc::new(crate::Tiktoken::o200k());
+    return std::sync::Arc::new(Tiktoken::o200k());
     #[cfg(not(feature = "tiktoken"))]
     std::sync::Arc::new(Estimate)
 }

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Media, Subject, ToolCx};
+use crate::{Subject, ToolCx, media::Media};
 
 pub use self::{
     snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots},
@@ -184,7 +184,7 @@ pub trait Tool: Send + Sync {
         None
     }
 
-    /// Returns whether its calls may change files of the agent's folder. [Snapshots](crate::Snapshots) are taken around such calls,
+    /// Returns whether its calls may change files of the agent's folder. [Snapshots](crate::snapshots::Snapshots) are taken around such calls,
     /// and around those of a tool that returns `None`, which means unknown.
     fn changes_files(&self) -> Option<bool> {
         None

@@ -92,7 +92,7 @@ impl ToolCx {
         }
     }
 
-    /// Reports that the call has been sent to where it is executed: the next call of the tool's [`Sequence`](crate::Sequence) may
+    /// Reports that the call has been sent to where it is executed: the next call of the tool's [`Sequence`](crate::calls::Sequence) may
     /// follow, if both overlap. A tool that never reports it is followed when it returns.
     pub fn sent(&self) {
         if let Some(sent) = &self.sent {

@@ -87,7 +87,7 @@ pub(crate) fn continued(model: &str, delta: &Delta) {
 /// Models and MCP servers receive them by themselves. Add them to the requests of your own tools:
 ///
 /// ```
-/// let headers: Vec<(String, String)> = superstep_llm::trace_headers();
+/// let headers: Vec<(String, String)> = superstep_llm::telemetry::trace_headers();
 /// assert!(headers.is_empty()); // nothing is exported here
 /// ```
 ///

@@ -8,9 +8,12 @@ use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    Accepts, DerivedFrom, Media, MediaType, Message, MessageData, Role, WirePolicy,
+    Message, MessageData, Role,
     assemble::is_json_object,
+    convert::DerivedFrom,
+    media::{Accepts, Media, MediaType},
     tool::{LONGEST_TOOL_NAME, is_tool_name},
+    wire::WirePolicy,
 };
 
 /// A part of a conversation.

@@ -12,7 +12,9 @@ use serde_json::{
 };
 
 use crate::{
-    Accepts, DerivedFrom, Message, Request, Role, ToolSpec,
+    Message, Request, Role, ToolSpec,
+    convert::DerivedFrom,
+    media::Accepts,
     wire_message::{Item, Sent, joined, media_behind},
 };
 
@@ -63,7 +65,7 @@ pub struct WireConfig {
     /// The reasoning that is sent back.
     pub reasoning: ReasoningPolicy,
     /// `true` if the text of answers has the reasoning in `<think>` tags, to be split off; see
-    /// [`split_thinking`](crate::split_thinking).
+    /// [`split_thinking`](crate::wire::split_thinking).
     pub think_tags: bool,
     /// `true` if `[DONE]` after a text ends the answer even without a finish reason. Otherwise such an answer
     /// counts as truncated, and the request is sent again.
@@ -277,7 +279,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Media, ToolCall};
+    use crate::{ToolCall, media::Media};
 
     fn body(config: &WireConfig, messages: Vec<Message>) -> Value {
         serde_json::to_value(config.body(&Request { messages, ..Request::default() })).unwrap()

@@ -18,7 +18,7 @@ use rmcp::{
         streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use superstep_llm::check_timers;
+use superstep_llm::timers::check_timers;
 use tokio::{
     io::AsyncReadExt,
     process::{ChildStderr, Command},

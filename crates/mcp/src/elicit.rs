@@ -5,7 +5,7 @@ use rmcp::{
     model::{ElicitRequestParams, ElicitResult, ElicitationAction, ErrorData},
     service::RequestContext,
 };
-use superstep_llm::{ToolAnswer, ToolQuestion};
+use superstep_llm::calls::{ToolAnswer, ToolQuestion};
 
 use crate::notifications::{CallListeners, QuestionOrigin};
 

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use superstep_llm::check_timers;
+use superstep_llm::timers::check_timers;
 use tokio::time::timeout;
 
 use crate::{

@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use superstep_llm::{RefreshFuture, RegistryError, Tool, ToolRegistry, ToolSource};
+use superstep_llm::{
+    Tool, ToolRegistry,
+    toolset::{RefreshFuture, RegistryError, ToolSource},
+};
 
 use crate::{
     McpConfig, McpError,

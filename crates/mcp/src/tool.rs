@@ -12,8 +12,8 @@ use rmcp::{
 };
 use serde_json::Value;
 use superstep_llm::{
-    Behaviour, Sequence, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec, check_timers,
-    printable_line,
+    Behaviour, Tool, ToolCx, ToolError, ToolFuture, ToolReply, ToolSpec, calls::Sequence,
+    text::printable_line, timers::check_timers,
 };
 use tokio::{runtime::Handle, time::sleep};
 use tracing::Instrument as _;

@@ -7,7 +7,7 @@
 //! protocol.
 
 use rmcp::model::{MetaObject, RequestMetaObject};
-use superstep_llm::trace_headers;
+use superstep_llm::telemetry::trace_headers;
 use tracing::{Span, field::Empty};
 
 /// Returns the span of a call of a server's tool.

@@ -19,7 +19,7 @@ use superstep::{
     },
     llm::{
         ApiKey, ChatModel, Delta, FinishReason, Message, OpenAiConfig, OpenAiModel, Request, ResponseStream,
-        ToolCall, WireConfig,
+        ToolCall, wire::WireConfig,
     },
 };
 use superstep_testing::{

@@ -17,7 +17,7 @@ use opentelemetry_sdk::{
     error::OTelSdkError, metrics::SdkMeterProvider, propagation::TraceContextPropagator,
     trace::SdkTracerProvider,
 };
-use superstep_llm::{ContentCapture, capture_content};
+use superstep_llm::telemetry::{ContentCapture, capture_content};
 use tracing::{Level, Span, Subscriber};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
@@ -90,7 +90,7 @@ pub enum TelemetryError {
 }
 
 impl Telemetry {
-    /// Starts the export, and makes the W3C Trace Context the form in which [`trace_headers`](superstep_llm::trace_headers) pass the
+    /// Starts the export, and makes the W3C Trace Context the form in which [`trace_headers`](superstep_llm::telemetry::trace_headers) pass the
     /// current span to other programs. `service` is the service's name if the environment has none.
     ///
     /// # Errors

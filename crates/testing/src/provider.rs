@@ -19,7 +19,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// Accepts calls with any text as their name and arguments, as
-    /// [`WirePolicy::Verbatim`](superstep_llm::WirePolicy::Verbatim) sends them.
+    /// [`WirePolicy::Verbatim`](superstep_llm::wire::WirePolicy::Verbatim) sends them.
     pub verbatim: bool,
     /// Requires a tool list in a conversation with tool calls, even if no tool may be called any more.
     pub needs_tools: bool,

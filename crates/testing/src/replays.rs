@@ -21,7 +21,7 @@ use superstep_graph::{
     error::chain,
     replay::{ReplayError, Replayed},
 };
-use superstep_llm::{printable, printable_line};
+use superstep_llm::text::{printable, printable_line};
 
 /// Replays every thread of a folder of texts, of one text, or of a checkpointer against this build of a graph, in the order of the
 /// files and of the names.

@@ -12,7 +12,9 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::Value;
 use superstep_llm::{
-    Accepts, ChatModel, ChunkReader, Delta, ModelError, ModelErrorKind, Request, ResponseStream, WireConfig,
+    ChatModel, Delta, ModelError, ModelErrorKind, Request, ResponseStream,
+    media::Accepts,
+    wire::{ChunkReader, WireConfig},
 };
 use tokio::time::Instant;
 

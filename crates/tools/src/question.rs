@@ -1,6 +1,6 @@
 //! The text of an approval question for a change of files.
 
-use superstep_llm::printable;
+use superstep_llm::text::printable;
 
 use crate::call::cut;
 

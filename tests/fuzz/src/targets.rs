@@ -13,8 +13,9 @@ use superstep::{
     agent::config::{PermissionRule, Permit},
     checkpoint::text::{self, ExportOptions},
     llm::{
-        Assembler, ChatModel, ChunkReader, Delta, Message, ModelError, ReadsTextCalls, Request,
-        ResponseStream, complete, partial_json, split_thinking,
+        Assembler, ChatModel, Delta, Message, ModelError, Request, ResponseStream, complete,
+        text::partial_json,
+        wire::{ChunkReader, ReadsTextCalls, split_thinking},
     },
     topology::Control,
 };

@@ -501,7 +501,7 @@ proptest! {
 /// Counts the characters of counted texts.
 struct Counting(std::sync::atomic::AtomicUsize);
 
-impl superstep::llm::TokenCounter for Counting {
+impl superstep::llm::tokens::TokenCounter for Counting {
     fn text(&self, text: &str) -> u64 {
         self.0.fetch_add(text.len(), std::sync::atomic::Ordering::Relaxed);
         text.len() as u64

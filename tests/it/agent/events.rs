@@ -16,7 +16,10 @@ use superstep::{
         AgentEvent,
         state::{BudgetLimit, PartKind, ToolStatus},
     },
-    llm::{FileChange, FileChangeKind, FileChanges, ToolQuestion},
+    llm::{
+        calls::ToolQuestion,
+        snapshots::{FileChange, FileChangeKind, FileChanges},
+    },
     prelude::*,
 };
 

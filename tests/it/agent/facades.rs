@@ -11,7 +11,7 @@ use std::{future::Future, sync::Arc};
 
 use superstep::{
     agent::{Agent, AgentBuilder, ReactConfig},
-    llm::{ApiKey, Jitter, ModelRetry, OpenAiConfig, OpenAiModel},
+    llm::{ApiKey, ModelRetry, OpenAiConfig, OpenAiModel, retries::Jitter},
 };
 use superstep_testing::{
     script::{Answer, Script, call},

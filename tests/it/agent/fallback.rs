@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use superstep::{
     agent::{AgentError, AgentOutcome, ReactConfig},
-    llm::{Jitter, ModelErrorKind, ModelRetry, RetryClass, Usage},
+    llm::{
+        ModelErrorKind, ModelRetry, Usage,
+        retries::{Jitter, RetryClass},
+    },
 };
 use superstep_testing::{
     script::{Answer, Script, call, http, txt},

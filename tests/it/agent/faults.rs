@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use superstep::{
     agent::{AgentOutcome, ReactConfig, presets::PRESETS},
-    llm::{Jitter, ModelErrorKind, ModelRetry, Usage},
+    llm::{ModelErrorKind, ModelRetry, Usage, retries::Jitter},
 };
 use superstep_testing::script::{Answer, call, http, txt};
 

@@ -13,7 +13,10 @@ use superstep::{
         approval::{ApprovalFuture, ApprovalRequest, Approver},
         deps::{Knowledge, LongTermMemory, MemoryEntry, MemoryError, MemoryFuture, Passage},
     },
-    llm::{Behaviour, Message, ReconcileFuture, TokenCounter, Tool, ToolCx, ToolError, ToolFuture, ToolSpec},
+    llm::{
+        Behaviour, Message, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, calls::ReconcileFuture,
+        tokens::TokenCounter,
+    },
 };
 
 /// The environment of one run of a scenario, with its observations. Clones share it.

@@ -2,7 +2,7 @@
 
 use superstep::{
     agent::{AgentOutcome, ReactConfig, config::Limit, state::Metadata},
-    llm::WireConfig,
+    llm::wire::WireConfig,
 };
 use superstep_testing::script::{Answer, call, http, txt};
 

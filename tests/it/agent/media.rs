@@ -8,7 +8,12 @@ use superstep::{
         Agent, ReactConfig,
         config::{ContextLayer, Truncate},
     },
-    llm::{Accepts, Estimate, Media, Request, Role, Tool, ToolCx, ToolReply, ToolSpec, tool_fn},
+    llm::{
+        Request, Role, Tool, ToolCx, ToolReply, ToolSpec,
+        media::{Accepts, Media},
+        tokens::Estimate,
+        tool_fn,
+    },
 };
 use superstep_testing::{
     script::{Script, call, txt},

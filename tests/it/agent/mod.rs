@@ -87,8 +87,9 @@ use superstep::{
     },
     clock::TokioClock,
     llm::{
-        ApiKey, ChatModel, Jitter, Message, ModelRetry, OpenAiConfig, OpenAiModel, Request, ResponseStream,
-        Role, WireConfig, WirePolicy, split_thinking,
+        ApiKey, ChatModel, Message, ModelRetry, OpenAiConfig, OpenAiModel, Request, ResponseStream, Role,
+        retries::Jitter,
+        wire::{WireConfig, WirePolicy, split_thinking},
     },
 };
 use superstep_testing::{

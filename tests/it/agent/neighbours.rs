@@ -2,7 +2,7 @@
 
 use superstep::{
     agent::{ReactConfig, config::Limit, presets::PRESETS},
-    llm::{Jitter, ModelRetry},
+    llm::{ModelRetry, retries::Jitter},
 };
 use superstep_testing::script::{Answer, call, calls, http, txt};
 

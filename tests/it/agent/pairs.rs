@@ -12,8 +12,11 @@ use superstep::{
         replay::ReplayTools,
     },
     llm::{
-        Accepts, Estimate, Media, RefreshFuture, Role, Tool, ToolCx, ToolRegistry, ToolReply, ToolSource,
-        ToolSpec, tool_fn,
+        Role, Tool, ToolCx, ToolRegistry, ToolReply, ToolSpec,
+        media::{Accepts, Media},
+        tokens::Estimate,
+        tool_fn,
+        toolset::{RefreshFuture, ToolSource},
     },
 };
 use superstep_testing::{

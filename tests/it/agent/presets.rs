@@ -6,7 +6,7 @@ use superstep::{
         AgentOutcome, ReactConfig,
         config::{Limit, LoopAction, LoopRule, Repeat, ResultOrder, ToolMode},
     },
-    llm::{Jitter, ModelRetry},
+    llm::{ModelRetry, retries::Jitter},
 };
 use superstep_testing::script::{Answer, call, http, txt};
 

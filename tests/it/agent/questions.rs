@@ -14,7 +14,10 @@ use superstep::{
         config::{PermissionRule, ToolMode},
         deps::SubAgent,
     },
-    llm::{Role, Tool, ToolAnswer, ToolCx, ToolFuture, ToolQuestion, ToolReply, ToolSpec},
+    llm::{
+        Role, Tool, ToolCx, ToolFuture, ToolReply, ToolSpec,
+        calls::{ToolAnswer, ToolQuestion},
+    },
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, txt},

@@ -11,8 +11,8 @@ use superstep::{
     MemoryCheckpointer,
     agent::{Agent, ReactConfig},
     llm::{
-        ChatModel, Delta, DerivedFrom, FinishReason, MessageData, Request, ResponseStream, Role, ToolCx,
-        ToolSpec, tool_fn,
+        ChatModel, Delta, FinishReason, MessageData, Request, ResponseStream, Role, ToolCx, ToolSpec,
+        convert::DerivedFrom, tool_fn,
     },
 };
 

@@ -19,8 +19,8 @@ use superstep::{
         hooks::{Acting, Hooks},
     },
     llm::{
-        ApiKey, ChatModel, FileChangeKind, FileChanges, OpenAiConfig, OpenAiModel, SnapshotError,
-        SnapshotFuture, Snapshots, Tool, ToolCx, ToolFuture, ToolSpec,
+        ApiKey, ChatModel, OpenAiConfig, OpenAiModel, Tool, ToolCx, ToolFuture, ToolSpec,
+        snapshots::{FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots},
     },
     tools::{self, FileSnapshots, Workspace},
 };

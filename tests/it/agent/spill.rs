@@ -11,7 +11,10 @@ use futures::StreamExt;
 use superstep::{
     Event, StreamMode,
     agent::{Agent, ReactConfig},
-    llm::{Message, Spill, SpillError, SpillFuture, SpillText, Tool},
+    llm::{
+        Message, Tool,
+        spill::{Spill, SpillError, SpillFuture, SpillText},
+    },
     tools::{self, RESULTS, SpillFiles, Workspace},
 };
 use superstep_testing::{

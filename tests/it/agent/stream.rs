@@ -7,7 +7,7 @@ use superstep::{
         config::ToolMode,
         state::{Metadata, ToolCallRecord},
     },
-    llm::{ReasoningPolicy, Usage},
+    llm::{Usage, wire::ReasoningPolicy},
 };
 use superstep_testing::script::{Answer, call, calls, txt};
 
@@ -208,7 +208,7 @@ fn thinking(reasoning: ReasoningPolicy) -> [Vec<Value>; 2] {
     let first = first.call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("tool_calls").done();
     let second = Answer::stream().reasoning("fine").text(["done"]).end("stop").done();
     let scenario = Scenario::new([first, second, txt("x")]).turns(&["go", "more"]);
-    let wire = superstep::llm::WireConfig { reasoning, ..scenario.wire.clone() };
+    let wire = superstep::llm::wire::WireConfig { reasoning, ..scenario.wire.clone() };
     let ran = Scenario { wire, ..scenario }.play();
     assert_eq!(
         ran.turns[0].shown(),

@@ -8,7 +8,7 @@ use superstep::{
         AgentOutcome, AgentState, ReactConfig,
         config::{Budget, ContextLayer},
     },
-    llm::{Jitter, Message, ModelErrorKind, ModelRetry},
+    llm::{Message, ModelErrorKind, ModelRetry, retries::Jitter},
 };
 use superstep_testing::{
     script::{http, txt},

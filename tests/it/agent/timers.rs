@@ -8,8 +8,9 @@ use superstep::{
     agent::Agent,
     error::chain,
     llm::{
-        AnswerLimits, ApiKey, ChatModel, Message, ModelError, OpenAiConfig, OpenAiModel, Request, Retrying,
-        ToolCx, bounded,
+        ApiKey, ChatModel, Message, ModelError, OpenAiConfig, OpenAiModel, Request, ToolCx,
+        limits::{AnswerLimits, bounded},
+        retries::Retrying,
     },
     mcp::{McpConfig, McpServer},
     memory::HistoryFiles,

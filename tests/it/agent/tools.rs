@@ -14,7 +14,7 @@ use superstep::{
         AgentOutcome, ReactConfig,
         config::{ToolMode, Truncate},
     },
-    llm::{Tool, ToolSpec, WirePolicy, tool_fn},
+    llm::{Tool, ToolSpec, tool_fn, wire::WirePolicy},
 };
 use superstep_testing::script::{Script, call, calls, txt};
 
@@ -53,7 +53,7 @@ fn a_name_in_another_case_is_unknown() {
 fn broken_arguments(arguments: WirePolicy) -> serde_json::Value {
     let answers = [call("c1", "echo", "{x:1"), call("c2", "echo", r#"{"x":"1"}"#), txt("ok")];
     let scenario = Scenario::new(answers);
-    let wire = superstep::llm::WireConfig { arguments, ..scenario.wire.clone() };
+    let wire = superstep::llm::wire::WireConfig { arguments, ..scenario.wire.clone() };
     let ran = Scenario { wire, ..scenario }.play();
     assert_eq!(ran.kit.n("echo"), 1);
     let start = "Error: arguments for 'echo' are not valid JSON: ";

@@ -3,8 +3,9 @@
 use proptest::{collection::vec, prelude::*, test_runner::Config};
 use serde_json::json;
 use superstep::llm::{
-    Accepts, Media, Message, MessageData, ReasoningPolicy, Request, ToolCall, ToolSpec, WireConfig,
-    WirePolicy,
+    Message, MessageData, Request, ToolCall, ToolSpec,
+    media::{Accepts, Media},
+    wire::{ReasoningPolicy, WireConfig, WirePolicy},
 };
 
 /// A change of a conversation between two requests.

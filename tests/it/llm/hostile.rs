@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use superstep::llm::{
-    AnswerLimits, ApiKey, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, RetryClass, Retrying,
-    complete,
+    ApiKey, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, complete,
+    limits::AnswerLimits,
+    retries::{RetryClass, Retrying},
 };
 use superstep_testing::hostile::{Attack, HostileServer};
 

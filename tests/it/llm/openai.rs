@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use superstep::llm::{
-    ApiKey, FinishReason, Message, ReasoningPolicy, Request, Response, ToolCall, ToolSpec, ToolSpecs, Usage,
-    complete,
+    ApiKey, FinishReason, Message, Request, Response, ToolCall, ToolSpec, Usage, complete,
+    toolset::ToolSpecs, wire::ReasoningPolicy,
 };
 use superstep_testing::script::{Answer, call, txt};
 

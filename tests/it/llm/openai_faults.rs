@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use superstep::llm::{
-    ApiKey, ChatModel, Delta, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, Retrying, complete,
+    ApiKey, ChatModel, Delta, ModelErrorKind, ModelRetry, OpenAiConfig, OpenAiModel, complete,
+    retries::Retrying,
 };
 use superstep_testing::script::{Answer, http, txt};
 

@@ -7,8 +7,8 @@ use std::{
 
 use futures::StreamExt;
 use superstep::llm::{
-    ChatModel, Delta, FinishReason, Jitter, JitterSource, Message, ModelError, ModelErrorKind, ModelRetry,
-    RetryClass, Retrying, complete,
+    ChatModel, Delta, FinishReason, Message, ModelError, ModelErrorKind, ModelRetry, complete,
+    retries::{Jitter, JitterSource, RetryClass, Retrying},
 };
 use superstep_testing::{
     script::{Answer, Script, http, txt},

@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 use superstep::{
     Checkpointer, MemoryCheckpointer,
     agent::{Agent, AgentOutcome, ReactConfig, config::MediaConfig},
-    llm::{Accepts, ChatModel, Media, Message, Request, ResponseStream, Role, WireConfig},
+    llm::{
+        ChatModel, Message, Request, ResponseStream, Role,
+        media::{Accepts, Media},
+        wire::WireConfig,
+    },
     mcp::McpServer,
 };
 use superstep_testing::{

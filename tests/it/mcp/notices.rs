@@ -7,7 +7,7 @@ use serde_json::json;
 use superstep::{
     Event, MemoryCheckpointer, StreamMode,
     agent::{Agent, AgentState, ReactConfig},
-    llm::{ToolCx, ToolRegistry, ToolSource, tool},
+    llm::{ToolCx, ToolRegistry, tool, toolset::ToolSource},
     mcp::McpServer,
 };
 use superstep_testing::{
@@ -174,7 +174,7 @@ impl ToolSource for Late {
         self.0.lock().unwrap().clone()
     }
 
-    fn refresh(&self) -> superstep::llm::RefreshFuture<'_> {
+    fn refresh(&self) -> superstep::llm::toolset::RefreshFuture<'_> {
         let mut tools = ToolRegistry::new();
         tools.insert(say()).unwrap();
         *self.0.lock().unwrap() = Arc::new(tools);

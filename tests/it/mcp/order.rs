@@ -9,7 +9,7 @@ use superstep::{
         Agent, Approval, ReactConfig,
         config::{PermissionRule, Permit, ToolMode},
     },
-    llm::{ChatModel, Sequence, Tool, ToolCx, ToolFuture, ToolSpec},
+    llm::{ChatModel, Tool, ToolCx, ToolFuture, ToolSpec, calls::Sequence},
     mcp::{McpConfig, McpServer},
 };
 use superstep_testing::{

@@ -15,8 +15,8 @@ use superstep::{
         state::AgentStateUpdate,
     },
     llm::{
-        Behaviour, ChatModel, Delta, FinishReason, Message, ModelRetry, Request, ResponseStream, Retrying,
-        Role, Tool, ToolCx, ToolError, ToolRegistry, ToolSpec, Usage, tool_fn,
+        Behaviour, ChatModel, Delta, FinishReason, Message, ModelRetry, Request, ResponseStream, Role, Tool,
+        ToolCx, ToolError, ToolRegistry, ToolSpec, Usage, retries::Retrying, tool_fn,
     },
 };
 use superstep_testing::sim::{self, CrashPoint, Options, Sim};

@@ -19,6 +19,12 @@ const AGENT: &str = "Agent AgentBuilder AgentError AgentEvent AgentOutcome Agent
     ExtractError HasAgent ReactConfig Reply SteerError \
     approval config deps facades graph hooks presets replay state steer";
 
+/// The names at the root of `superstep-llm`.
+const LLM: &str = "ApiKey Assembler Behaviour ChatModel Delta FinishReason FnTool Message MessageData ModelError ModelErrorKind \
+    ModelRetry Named OpenAiConfig OpenAiConfigError OpenAiModel Request Response ResponseStream Role Subject Timeouts Tool ToolCall \
+    ToolCx ToolError ToolFuture ToolRegistry ToolReply ToolSpec Usage complete tool tool_fn \
+    calls convert http limits media retries snapshots spill telemetry text timers tokens toolset wire";
+
 fn text(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap()
 }
@@ -77,6 +83,7 @@ fn the_roots_have_what_most_programs_name_and_nothing_else() {
     let facade = exported(&text("crates/superstep/src/lib.rs"), "");
     assert_eq!(sorted(graph.into_iter().chain(facade)), listed(SUPERSTEP));
     assert_eq!(sorted(exported(&text("crates/agent/src/lib.rs"), "")), listed(AGENT));
+    assert_eq!(sorted(exported(&text("crates/llm/src/lib.rs"), "")), listed(LLM));
 }
 
 #[test]
@@ -86,7 +93,7 @@ fn every_name_has_one_path() {
         ("agent", &["approval", "config", "deps", "facades", "graph", "hooks", "presets", "state"]),
         ("state", &[]),
         ("checkpoint", &["store", "text"]),
-        ("llm", &["http"]),
+        ("llm", &["http", "limits", "media", "timers", "tokens"]),
     ] {
         let lib = text(&format!("crates/{krate}/src/lib.rs"));
         let private = lib.find("#[doc(hidden)]").unwrap_or(lib.len());

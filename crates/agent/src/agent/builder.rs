@@ -6,8 +6,13 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use superstep_graph::{Checkpointer, CompileError, Store};
 use superstep_llm::{
-    ChatModel, IntoShared, JitterSource, RegistryError, Retrying, Snapshots, Spill, TokenCounter, Tool,
-    ToolRegistry, ToolSource, default_counter, seeded_jitter,
+    ChatModel, Tool, ToolRegistry,
+    convert::IntoShared,
+    retries::{JitterSource, Retrying, seeded_jitter},
+    snapshots::Snapshots,
+    spill::Spill,
+    tokens::{TokenCounter, default_counter},
+    toolset::{RegistryError, ToolSource},
 };
 
 use crate::{
@@ -208,7 +213,7 @@ impl AgentBuilder {
     }
 
     /// Sets the file snapshots, taken before and after each round of tools; see
-    /// [`FileChanges`](superstep_llm::FileChanges).
+    /// [`FileChanges`](superstep_llm::snapshots::FileChanges).
     #[must_use]
     pub fn snapshots(self, snapshots: impl IntoShared<dyn Snapshots>) -> Self {
         Self { snapshots: Some(snapshots.into_shared()), ..self }

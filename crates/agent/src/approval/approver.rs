@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_llm::ToolQuestion;
+use superstep_llm::calls::ToolQuestion;
 
 use crate::config::{PermissionRule, Permit};
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use superstep_llm::Media;
+use superstep_llm::media::Media;
 
 /// The limits for storing and sending images and audio of tool results. The text names the number of omitted
 /// ones.

@@ -3,7 +3,10 @@
 use std::{any::Any, collections::BTreeSet};
 
 use serde_json::Value;
-use superstep_llm::{ToolQuestion, printable, printable_line};
+use superstep_llm::{
+    calls::ToolQuestion,
+    text::{printable, printable_line},
+};
 
 /// The result of a call of an unknown tool; `names` are the known ones.
 pub(crate) fn unknown_tool<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {

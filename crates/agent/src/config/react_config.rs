@@ -80,7 +80,7 @@ pub struct ReactConfig {
     /// Repairs tool names that are wrong in case or punctuation only, and arguments that are fenced or
     /// otherwise wrapped. An event reports each repair.
     pub repair: bool,
-    /// Parses tool calls that a model wrote as text; see [`ReadsTextCalls`](superstep_llm::ReadsTextCalls).
+    /// Parses tool calls that a model wrote as text; see [`ReadsTextCalls`](superstep_llm::wire::ReadsTextCalls).
     /// Meant for servers that do not parse their model's format.
     pub text_calls: bool,
     /// Stores the text of a permanently failed or cancelled response as a message marked as interrupted. Its

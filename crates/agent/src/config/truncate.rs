@@ -31,7 +31,7 @@ pub struct Truncate {
     /// the most.
     pub marker: String,
     /// The marker used if the whole text was stored, with `{path}` as its path. Without it, or if the agent
-    /// has no [`Spill`](superstep_llm::Spill), nothing is stored.
+    /// has no [`Spill`](superstep_llm::spill::Spill), nothing is stored.
     pub spill: Option<String>,
 }
 

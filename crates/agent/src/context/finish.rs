@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use superstep_llm::{ArgumentCheck, Message, ToolSpec};
+use superstep_llm::{Message, ToolSpec, calls::ArgumentCheck};
 
 use crate::{
     AgentOutcome, AgentState, ReactConfig,

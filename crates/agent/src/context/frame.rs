@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use superstep_llm::{Message, Role, ToolSpecs};
+use superstep_llm::{Message, Role, toolset::ToolSpecs};
 
 use super::finish::Finishing;
 use crate::{

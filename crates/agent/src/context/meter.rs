@@ -1,6 +1,6 @@
 //! The size of requests.
 
-use superstep_llm::{Accepts, Message, TokenCounter, ToolSpec};
+use superstep_llm::{Message, ToolSpec, media::Accepts, tokens::TokenCounter};
 
 use super::{
     frame::{Frame, synthetic_text},

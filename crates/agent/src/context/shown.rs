@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use superstep_llm::{DerivedFrom, Message, MessageData, Role};
+use superstep_llm::{Message, MessageData, Role, convert::DerivedFrom};
 
 use super::summary;
 use crate::{
@@ -184,7 +184,7 @@ fn stub(content: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use superstep_llm::Media;
+    use superstep_llm::media::Media;
 
     use super::*;
 

@@ -5,7 +5,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use superstep_llm::{
-    ReadsTextCalls, Snapshots, Spill, TokenCounter, ToolRegistry, ToolSource, default_counter,
+    ToolRegistry,
+    snapshots::Snapshots,
+    spill::Spill,
+    tokens::{TokenCounter, default_counter},
+    toolset::ToolSource,
+    wire::ReadsTextCalls,
 };
 
 use super::{knowledge::Knowledge, models::Models, replay_tools::ReplayTools, sub_agent::SubAgent};

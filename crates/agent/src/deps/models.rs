@@ -19,7 +19,7 @@ use superstep_llm::ChatModel;
 #[derive(Clone)]
 pub struct Models {
     /// The model of the agent, including its retries and fallbacks: see
-    /// [`Retrying`](superstep_llm::Retrying).
+    /// [`Retrying`](superstep_llm::retries::Retrying).
     pub main: Arc<dyn ChatModel>,
     /// The model for summaries, including its retries; `None` for the main one.
     pub compaction: Option<Arc<dyn ChatModel>>,

@@ -1,6 +1,6 @@
 //! The tools that a replayed turn is offered.
 
-/// The source tools of a replay: see [`ToolSource`](superstep_llm::ToolSource).
+/// The source tools of a replay: see [`ToolSource`](superstep_llm::toolset::ToolSource).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayTools {
     /// Those that the thread recorded, regardless of the sources.

@@ -6,7 +6,10 @@ use std::{
 };
 
 use futures::future::join_all;
-use superstep_llm::{RefreshFuture, ToolRegistry, ToolSource};
+use superstep_llm::{
+    ToolRegistry,
+    toolset::{RefreshFuture, ToolSource},
+};
 
 /// Maximum number of names that a source can own: one that keeps inventing names gains no more of them.
 const MOST_NAMES: usize = 10_000;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use superstep_graph::{Cx, Event, State, checkpoint::SubgraphPath, stream::CustomEvent};
-use superstep_llm::{FileChanges, ToolQuestion};
+use superstep_llm::{calls::ToolQuestion, snapshots::FileChanges};
 
 use crate::state::{BudgetLimit, Part, ToolStatus};
 

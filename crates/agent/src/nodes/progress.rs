@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use superstep_graph::Cx;
-use superstep_llm::{Assembler, Delta, partial_json};
+use superstep_llm::{Assembler, Delta, text::partial_json};
 
 use super::parts;
 use crate::{AgentEvent, AgentState, context::finish::Finishing, deps::AgentDeps, events::emit};

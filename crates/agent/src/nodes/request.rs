@@ -1,7 +1,11 @@
 //! The model's request.
 
 use superstep_graph::Cx;
-use superstep_llm::{Accepts, Media, Message, Request, ToolSpecs};
+use superstep_llm::{
+    Message, Request,
+    media::{Accepts, Media},
+    toolset::ToolSpecs,
+};
 
 use super::next_call::NextCall;
 use crate::{

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use superstep_llm::{Jitter, ModelRetry, RetryClass};
+use superstep_llm::{
+    ModelRetry,
+    retries::{Jitter, RetryClass},
+};
 
 use crate::{
     ReactConfig,

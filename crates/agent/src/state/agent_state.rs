@@ -8,7 +8,7 @@ use superstep_graph::{
     Log, State, ThreadId,
     state::{ById, IdOf},
 };
-use superstep_llm::{FileChanges, Message, ModelErrorKind, ToolCall, Usage};
+use superstep_llm::{Message, ModelErrorKind, ToolCall, Usage, snapshots::FileChanges};
 
 use super::{
     hook_failure::HookFailure,
@@ -54,7 +54,7 @@ pub struct AgentState {
     /// [`ReactConfig::parts`](crate::ReactConfig::parts) is on.
     #[channel(merge_by_id)]
     pub parts: Parts,
-    /// The file changes of the last round of tools with snapshots; see [`Snapshots`](superstep_llm::Snapshots).
+    /// The file changes of the last round of tools with snapshots; see [`Snapshots`](superstep_llm::snapshots::Snapshots).
     pub files: Option<FileChanges>,
     /// The number of the last message in the conversation that was sent while a turn ran, see
     /// [`steer`](crate::steer()).

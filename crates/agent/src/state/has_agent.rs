@@ -8,7 +8,7 @@ use superstep_graph::{
     node::{NodeOutput, OnCancel},
     state::Flattens,
 };
-use superstep_llm::check_timers;
+use superstep_llm::timers::check_timers;
 
 use super::agent_state::{AgentState, AgentStateUpdate};
 

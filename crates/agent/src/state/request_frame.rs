@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, ops::Deref, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use superstep_graph::state::Fingerprint;
-use superstep_llm::{ChatModel, DerivedFrom, Request, Role, ToolSpec, ToolSpecs};
+use superstep_llm::{ChatModel, Request, Role, ToolSpec, convert::DerivedFrom, toolset::ToolSpecs};
 
 /// The parts of the last request around the conversation: the model, the system prompt, the tools and the schema. Stored when
 /// they change, so that a replay reports changes of a request in words. A clone shares them.

@@ -5,7 +5,7 @@ use std::{
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hasher},
 };
 
-use superstep_llm::{DerivedFrom, Message, MessageData, Role};
+use superstep_llm::{Message, MessageData, Role, convert::DerivedFrom};
 
 use crate::config::{ResultOrder, prompts};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use superstep::llm::is_printable;
+use superstep::llm::text::is_printable;
 
 /// Checks a name that can be shown, typed and found again.
 pub(crate) fn thread_name(name: &str) -> Result<String, String> {

@@ -9,7 +9,7 @@ use std::{
 use serde_json::json;
 use superstep::{
     CheckpointId, Checkpointer, CompiledGraph, State, ThreadId, agent::AgentState,
-    checkpoint::CheckpointMeta, llm::FileChanges, thread::AsNode, tools::RestoreError,
+    checkpoint::CheckpointMeta, llm::snapshots::FileChanges, thread::AsNode, tools::RestoreError,
 };
 
 use crate::{

@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, env, path::Path, sync::Arc};
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
-use superstep::llm::{self, Accepts, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream};
+use superstep::llm::{
+    self, ApiKey, ChatModel, ModelError, ModelErrorKind, Request, ResponseStream, media::Accepts,
+};
 
 use crate::{
     args::shared::AgentArgs,
@@ -356,7 +358,7 @@ const LISTED: usize = 20;
 fn unlisted(model: &str, found: &[Local]) -> Failure {
     let has = |local: &Local| {
         let mut names: Vec<String> =
-            local.models.iter().take(LISTED).map(|name| format!("`{}`", llm::excerpt(name))).collect();
+            local.models.iter().take(LISTED).map(|name| format!("`{}`", llm::wire::excerpt(name))).collect();
         if local.models.len() > LISTED {
             names.push(format!("{} more", local.models.len() - LISTED));
         }

@@ -11,8 +11,10 @@ use serde::{
 };
 use serde_json::Value;
 use superstep::llm::{
-    Accepts, AnswerLimits, ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, OutputLimit, ReadsTextCalls,
-    ReasoningPolicy, Timeouts, WireConfig, WirePolicy,
+    ApiKey, ChatModel, Named, OpenAiConfig, OpenAiModel, Timeouts,
+    limits::AnswerLimits,
+    media::Accepts,
+    wire::{OutputLimit, ReadsTextCalls, ReasoningPolicy, WireConfig, WirePolicy},
 };
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Changed files, as they are listed.
 
-use superstep::llm::{FileChangeKind, FileChanges};
+use superstep::llm::snapshots::{FileChangeKind, FileChanges};
 
 use crate::output::text::printable_line;
 

@@ -4,7 +4,7 @@ use std::{env, fmt, io, str::FromStr};
 
 use superstep::{
     error::chain,
-    llm::printable_line,
+    llm::text::printable_line,
     telemetry::{Telemetry, continue_trace, is_requested},
 };
 use tracing::{

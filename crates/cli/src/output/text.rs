@@ -4,9 +4,9 @@ use std::io::Write;
 
 use anstyle::Style;
 use serde::Serialize;
-use superstep::llm::is_printable;
+use superstep::llm::text::is_printable;
 
-pub(crate) use superstep::llm::{printable, printable_line};
+pub(crate) use superstep::llm::text::{printable, printable_line};
 
 /// Serializes a value on one line, with every unprintable character as a JSON escape: the meaning is the
 /// same, and the line is safe on a terminal.

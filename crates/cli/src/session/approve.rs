@@ -237,7 +237,7 @@ mod tests {
         let mut call = asking("MCP server `bank` asks:\n  | Which?", json!({}));
         let (from, message) = ("MCP server `bank`".to_owned(), "Which?".to_owned());
         let schema = json!({"type": "object", "properties": {}});
-        call.request.form = Some(superstep::llm::ToolQuestion { from, message, schema });
+        call.request.form = Some(superstep::llm::calls::ToolQuestion { from, message, schema });
         let decided = |typed: &str| {
             let mut output = Vec::new();
             let approval = ask_approval(&call, |_| Ok(()), &mut typed.as_bytes(), &mut output).unwrap();

@@ -5,7 +5,10 @@
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use superstep::llm::{ArgumentCheck, ToolQuestion, ToolSpec};
+use superstep::llm::{
+    ToolSpec,
+    calls::{ArgumentCheck, ToolQuestion},
+};
 
 use crate::{
     output::text::printable_line,

@@ -422,7 +422,7 @@ pub(super) fn builder(choice: &Choice, config: ReactConfig) -> Result<AgentBuild
     let models = choice.fallbacks.iter().cloned();
     let models = models.fold(Agent::builder(choice.model.clone()), AgentBuilder::fallback);
     let models = choice.compaction.iter().cloned().fold(models, AgentBuilder::compaction_model);
-    let jitter = superstep::llm::seeded_jitter(chance()?.random());
+    let jitter = superstep::llm::retries::seeded_jitter(chance()?.random());
     Ok(models.config(config).jitter(jitter))
 }
 

@@ -1,7 +1,7 @@
 //! Parsing of Mem0 responses, in the formats of both forms and their earlier versions.
 
 use serde_json::Value;
-use superstep_llm::excerpt;
+use superstep_llm::wire::excerpt;
 
 use super::wire::{KEY, is_id};
 use superstep_agent::deps::MemoryEntry;

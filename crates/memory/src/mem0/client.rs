@@ -8,8 +8,10 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode, Url, header};
 use serde_json::{Value, json};
 use superstep_agent::deps::{LongTermMemory, MemoryEntry, MemoryError, MemoryFuture};
 use superstep_llm::{
-    Message, Role, check_timers, excerpt,
+    Message, Role,
     http::{base_url, client, root_cause},
+    timers::check_timers,
+    wire::excerpt,
 };
 use tokio::time::{Instant, sleep, timeout_at};
 

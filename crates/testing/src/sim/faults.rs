@@ -11,8 +11,11 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::Value;
 use superstep_llm::{
-    Accepts, Behaviour, ChatModel, Delta, IntoShared, ModelError, ModelErrorKind, ReconcileFuture, Request,
-    ResponseStream, Sequence, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec,
+    Behaviour, ChatModel, Delta, ModelError, ModelErrorKind, Request, ResponseStream, Subject, Tool, ToolCx,
+    ToolError, ToolFuture, ToolSpec,
+    calls::{ReconcileFuture, Sequence},
+    convert::IntoShared,
+    media::Accepts,
 };
 
 use super::{CrashPoint, Sim};
@@ -22,7 +25,7 @@ const FAILURES: u64 = 2;
 
 impl Sim {
     /// Returns a model that fails under seeds: a request gets no answer, or the stream breaks in its middle, at most twice in a row.
-    /// The graph must retry it, with [`Retrying`](superstep_llm::Retrying) or the retries of its node.
+    /// The graph must retry it, with [`Retrying`](superstep_llm::retries::Retrying) or the retries of its node.
     ///
     /// A retry may be counted in the state. Each seed is therefore compared with a run without crashes in which the same requests
     /// fail. No request fails in the plain run.

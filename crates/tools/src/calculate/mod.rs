@@ -6,7 +6,7 @@ use std::{io, thread, time::Duration};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, check_timers, tool_fn};
+use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, timers::check_timers, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{REPEATABLE, cancelled, crashed, grouped, stop_signal};

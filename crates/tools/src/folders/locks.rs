@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use superstep_llm::check_timers;
+use superstep_llm::timers::check_timers;
 use tokio::time::{Instant, sleep};
 
 use super::stored::{not_a_file, not_elsewhere};

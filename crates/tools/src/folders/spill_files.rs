@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use superstep_llm::{Spill, SpillError, SpillFuture, SpillText};
+use superstep_llm::spill::{Spill, SpillError, SpillFuture, SpillText};
 
 use super::{
     stored::read_stored,

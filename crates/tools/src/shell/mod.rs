@@ -10,8 +10,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use superstep_llm::{
-    Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, check_timers, printable,
-    printable_line, trace_headers, variables::is_secret,
+    Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec,
+    telemetry::trace_headers,
+    text::{printable, printable_line},
+    timers::check_timers,
+    variables::is_secret,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt},

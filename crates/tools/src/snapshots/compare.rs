@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use similar::TextDiff;
-use superstep_llm::{FileChange, FileChangeKind, FileChanges, SnapshotError};
+use superstep_llm::snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use superstep_llm::FileChanges;
+use superstep_llm::snapshots::FileChanges;
 use tokio_util::sync::CancellationToken;
 
 use super::{FileSnapshots, MAX_LIST_BYTES, index::FileStamp};

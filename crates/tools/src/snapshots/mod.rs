@@ -31,7 +31,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use superstep_llm::{FileChanges, SnapshotError, SnapshotFuture, Snapshots};
+use superstep_llm::snapshots::{FileChanges, SnapshotError, SnapshotFuture, Snapshots};
 use tokio_util::sync::CancellationToken;
 
 use crate::{

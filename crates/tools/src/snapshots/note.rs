@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, io};
 
 use serde::{Deserialize, Serialize};
-use superstep_llm::SnapshotError;
+use superstep_llm::snapshots::SnapshotError;
 
 use super::{Entry, FileSnapshots, MAX_LIST_BYTES, Tree, disk, failed, is_below, restore::Step};
 use crate::folders::{held::Folder, locks::keep_names, stored::read_stored};

@@ -14,7 +14,7 @@ use std::{
 
 use futures::future::join_all;
 use serde_json::json;
-use superstep_llm::{Snapshots, Tool};
+use superstep_llm::{Tool, snapshots::Snapshots};
 
 use super::FileSnapshots;
 use crate::{

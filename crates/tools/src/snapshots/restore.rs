@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use superstep_llm::{FileChanges, SnapshotError};
+use superstep_llm::snapshots::{FileChanges, SnapshotError};
 use tokio_util::sync::CancellationToken;
 
 use super::{Entry, FileSnapshots, is_nothing, is_program};

@@ -1,6 +1,6 @@
 use std::{fs, path::PathBuf};
 
-use superstep_llm::FileChangeKind;
+use superstep_llm::snapshots::FileChangeKind;
 
 use super::*;
 use crate::workspace::testing::TestWorkspace;

@@ -6,7 +6,9 @@ use reqwest::{Client, Response, Url, header, redirect::Policy};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, check_timers, printable_line};
+use superstep_llm::{
+    Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, text::printable_line, timers::check_timers,
+};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 

@@ -5,7 +5,9 @@ use std::{io, path::Path, sync::Arc};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use superstep_llm::{Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, printable_line};
+use superstep_llm::{
+    Behaviour, Subject, Tool, ToolCx, ToolError, ToolFuture, ToolSpec, text::printable_line,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{

@@ -18,7 +18,10 @@ use superstep::{
         },
         hooks::ToolCheck,
     },
-    llm::{RefreshFuture, Tool, ToolCx, ToolRegistry, ToolSource, ToolSpec, tool_fn},
+    llm::{
+        Tool, ToolCx, ToolRegistry, ToolSpec, tool_fn,
+        toolset::{RefreshFuture, ToolSource},
+    },
 };
 use superstep_testing::{
     script::{Answer, Script, call, calls, http, txt},

@@ -15,7 +15,7 @@ use superstep::{
         },
         presets::PRESETS,
     },
-    llm::{Jitter, Message, ModelRetry, WirePolicy},
+    llm::{Message, ModelRetry, retries::Jitter, wire::WirePolicy},
 };
 use superstep_testing::script::{Answer, Script, http};
 

@@ -104,7 +104,7 @@ async fn a_report_shows_no_control_characters_of_files() {
     std::fs::write(folder.path().join("x\u{1b}[2J\ny.thread.jsonl"), forged).unwrap();
     std::fs::write(&file, text.replace("\"in\"", r#""\u009b31min\u202e""#)).unwrap();
     let text = replay_all(&changed(), folder.path()).await.unwrap().to_string();
-    let hidden = |c: char| c != '\n' && !superstep::llm::is_printable(c);
+    let hidden = |c: char| c != '\n' && !superstep::llm::text::is_printable(c);
     assert!(!text.contains(hidden) && !text.contains("\n1 thread"), "{text:?}");
     assert!(text.contains("\\u{1b}"), "{text}");
 }

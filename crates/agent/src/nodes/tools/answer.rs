@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use superstep_llm::{Media, Message, ToolAnswer, ToolQuestion, Usage};
+use superstep_llm::{
+    Message, Usage,
+    calls::{ToolAnswer, ToolQuestion},
+    media::Media,
+};
 
 use crate::{
     config::PermissionRule,

@@ -1,7 +1,7 @@
 //! The results retained of a round that a new user message discards.
 
 use superstep_graph::{State, node::Discarded, state::Update};
-use superstep_llm::{Message, Role, ToolQuestion};
+use superstep_llm::{Message, Role, calls::ToolQuestion};
 
 use super::{answer::CallResult, execute::begun, permit::granting, questions::asks, tool_updates};
 use crate::{AgentState, HasAgent, config::prompts, state::ToolEvent};

@@ -9,7 +9,9 @@ use std::{
 use serde_json::{Map, Value};
 use superstep_graph::NodeError;
 use superstep_llm::{
-    Behaviour, Tool, ToolCall, ToolCallError, ToolCx, ToolError, ToolQuestion, ToolReply, captured,
+    Behaviour, Tool, ToolCall, ToolCx, ToolError, ToolReply,
+    calls::{ToolCallError, ToolQuestion},
+    telemetry::captured,
 };
 use tokio::{
     task::JoinError,

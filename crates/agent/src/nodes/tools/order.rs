@@ -1,6 +1,6 @@
 //! The order of one response's calls within a sequence, such as those to one server.
 
-use superstep_llm::Sequence;
+use superstep_llm::calls::Sequence;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::pending::Pending;

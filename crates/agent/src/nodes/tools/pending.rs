@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use superstep_graph::Cx;
-use superstep_llm::{ToolCall, ToolCallError};
+use superstep_llm::{ToolCall, calls::ToolCallError};
 
 use crate::{
     AgentEvent, AgentState, Approval,

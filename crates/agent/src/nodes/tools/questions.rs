@@ -13,7 +13,9 @@ use std::{
 use serde_json::{Value, json};
 use superstep_graph::NodeError;
 use superstep_llm::{
-    AnswerFuture, ArgumentCheck, Tool, ToolAnswer, ToolError, ToolQuestion, ToolSpec, captured,
+    Tool, ToolError, ToolSpec,
+    calls::{AnswerFuture, ArgumentCheck, ToolAnswer, ToolQuestion},
+    telemetry::captured,
 };
 use tokio::sync::mpsc;
 use tracing::Instrument as _;

@@ -1,7 +1,7 @@
 //! Long tool results: truncated for the model, and stored as a whole elsewhere.
 
 use superstep_graph::Cx;
-use superstep_llm::SpillText;
+use superstep_llm::spill::SpillText;
 
 use crate::{AgentEvent, deps::AgentDeps, events::emit};
 

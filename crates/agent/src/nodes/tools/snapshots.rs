@@ -1,7 +1,7 @@
 //! File snapshots around a round.
 
 use superstep_graph::NodeError;
-use superstep_llm::FileChanges;
+use superstep_llm::snapshots::FileChanges;
 
 use super::{executor::Executor, pending::Pending};
 use crate::{AgentEvent, events::emit};

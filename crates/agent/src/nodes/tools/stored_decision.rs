@@ -3,7 +3,7 @@
 //! Start at [`Executor::decided_outside`].
 
 use serde_json::Value;
-use superstep_llm::printable_line;
+use superstep_llm::text::printable_line;
 
 use super::{
     executor::Executor,

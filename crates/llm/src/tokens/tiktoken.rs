@@ -3,8 +3,8 @@
 use tiktoken_rs::{CoreBPE, o200k_base_singleton};
 
 use crate::{
-    Message, TokenCounter, ToolSpec,
-    tokens::{Bytes, wide},
+    Message, ToolSpec,
+    tokens::{Bytes, TokenCounter, wide},
 };
 
 /// The maximum number of bytes of a piece of text for counting. A vocabulary takes disproportionate time for
