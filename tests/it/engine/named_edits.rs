@@ -146,7 +146,7 @@ impl Work {
         let tasks = head.tasks.iter().filter(|task| task.node.as_str() == node);
         let unfinished = tasks.clone().filter(|task| task.result.is_none()).count();
         let all = tasks.count().max(1);
-        let updates = if unfinished > 0 && n % 2 == 0 { unfinished } else { all };
+        let updates = if unfinished > 0 && n.is_multiple_of(2) { unfinished } else { all };
         let by_hand = (0..updates).map(|_| (say(node), AsNode::from(node))).collect();
         thread.bulk_update(vec![by_hand]).await.unwrap();
     }

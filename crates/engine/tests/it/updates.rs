@@ -72,7 +72,7 @@ impl World {
     fn topology(&self) -> (Topology, BTreeMap<String, Vec<String>>) {
         let place = std::panic::Location::caller();
         // Without an item for it, a worker still has to be reachable.
-        let mut reached = vec![false; WORKERS + 1];
+        let mut reached = [false; WORKERS + 1];
         reached[0] = true;
         for from in 0..=WORKERS {
             if reached[from] {
@@ -182,7 +182,7 @@ impl Thread<'_> {
             _ => (None, name),
         };
         let handler = nth.map(|nth| format!("h{nth}")).filter(|name| self.topology.find(name).is_some());
-        let handler = handler.filter(|_| self.world.draw(item, 1) % 2 == 0);
+        let handler = handler.filter(|_| self.world.draw(item, 1).is_multiple_of(2));
         let receivers = match (nth, &handler) {
             (None, _) => Vec::new(),
             (Some(nth), None) => self.world.receivers(nth),
