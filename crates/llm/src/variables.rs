@@ -24,7 +24,7 @@ const OPEN: [&str; 7] = [
     "GIT_AUTHOR_DATE",
 ];
 
-/// Makes a variable a secret, whatever its name: one with a key of this program, for example.
+/// Makes a variable a secret under any name: one with a key of this program, for example.
 ///
 /// It applies to the whole process.
 pub fn withhold(name: impl Into<String>) {

@@ -23,7 +23,7 @@ const AGENT: &str = "Agent AgentBuilder AgentError AgentEvent AgentOutcome Agent
 const LLM: &str = "ApiKey Assembler Behaviour ChatModel Delta FinishReason FnTool Message MessageData ModelError ModelErrorKind \
     ModelRetry Named OpenAiConfig OpenAiConfigError OpenAiModel Request Response ResponseStream Role Subject Timeouts Tool ToolCall \
     ToolCx ToolError ToolFuture ToolRegistry ToolReply ToolSpec Usage complete tool tool_fn \
-    calls convert http limits media retries snapshots spill telemetry text timers tokens toolset wire";
+    calls convert http limits media retries snapshots spill telemetry text timers tokens toolset variables wire";
 
 fn text(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap()

@@ -210,9 +210,12 @@ fn text_schema(schema: &Value) -> Value {
     }
     let mut inner = schema.clone();
     let mut definitions = Map::new();
-    // References start at the root, unless the schema has its own id, which is their base then.
-    let hoisted = inner.as_object_mut().filter(|inner| !inner.contains_key("$id"));
-    if let Some(inner) = hoisted {
+    if let Some(inner) = inner.as_object_mut() {
+        // References that name the schema by its id become local: it is a part of another one now.
+        let id = match inner.remove("$id") {
+            Some(Value::String(id)) => id.trim_end_matches('#').to_owned(),
+            _ => String::new(),
+        };
         let named = ["$defs", "definitions"].into_iter();
         definitions.extend(named.filter_map(|name| Some((name.to_owned(), inner.remove(name)?))));
         let mut name = RESULT.to_owned();
@@ -221,7 +224,7 @@ fn text_schema(schema: &Value) -> Value {
         }
         let (mut whole, place) = (Value::Object(inner.clone()), format!("#/$defs/{name}"));
         let defined = definitions.values_mut().filter_map(Value::as_object_mut).flat_map(Map::values_mut);
-        if refer_all([&mut whole].into_iter().chain(defined), &place) {
+        if refer_all([&mut whole].into_iter().chain(defined), &id, &place) {
             let defs = definitions.entry("$defs").or_insert_with(|| Value::Object(Map::new()));
             // Anything else is not a schema, and rejected as such.
             if let Some(defs) = defs.as_object_mut() {
@@ -237,21 +240,22 @@ fn text_schema(schema: &Value) -> Value {
     outer
 }
 
-/// Rewrites references to the root, except to its definitions, into ones to `place`. Returns whether there
-/// were any.
-fn refer(schema: &mut Value, place: &str) -> bool {
+/// Rewrites references to the root, which may have an id, into ones to `place`, except those to its
+/// definitions. Returns whether there were any.
+fn refer(schema: &mut Value, id: &str, place: &str) -> bool {
     let fields = match schema {
         Value::Object(fields) => fields,
-        Value::Array(schemas) => return refer_all(schemas, place),
+        Value::Array(schemas) => return refer_all(schemas, id, place),
         _ => return false,
     };
     let mut any = false;
     for (keyword, value) in fields {
         any |= match (keyword.as_str(), value) {
-            ("$ref", Value::String(target)) => match target.strip_prefix('#').filter(|path| is_own(path)) {
+            ("$ref", Value::String(target)) => match local(target, id).map(str::to_owned) {
                 Some(path) => {
-                    *target = format!("{place}{path}");
-                    true
+                    let is_own = is_own(&path);
+                    *target = format!("{}{path}", if is_own { place } else { "#" });
+                    is_own
                 }
                 None => false,
             },
@@ -260,19 +264,27 @@ fn refer(schema: &mut Value, place: &str) -> bool {
             (
                 "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions",
                 Value::Object(by_name),
-            ) => refer_all(by_name.values_mut(), place),
-            (_, value) => refer(value, place),
+            ) => refer_all(by_name.values_mut(), id, place),
+            (_, value) => refer(value, id, place),
         };
     }
     any
 }
 
-fn refer_all<'a>(schemas: impl IntoIterator<Item = &'a mut Value>, place: &str) -> bool {
+fn refer_all<'a>(schemas: impl IntoIterator<Item = &'a mut Value>, id: &str, place: &str) -> bool {
     let mut any = false;
     for schema in schemas {
-        any |= refer(schema, place);
+        any |= refer(schema, id, place);
     }
     any
+}
+
+/// Returns the path of a reference into the schema with this id, or without one.
+fn local<'a>(target: &'a str, id: &str) -> Option<&'a str> {
+    match target.strip_prefix(id).unwrap_or(target) {
+        "" => Some(""),
+        within => within.strip_prefix('#'),
+    }
 }
 
 /// Returns whether a path refers to the root itself, or to something in it that is not a definition.
@@ -387,6 +399,7 @@ mod tests {
             json!({"anyOf": [n, {"type": "array", "items": {"anyOf": [{"$ref": "#/anyOf/0"}, {"$ref": "#/anyOf/1"}]}}]}),
             json!({"$ref": "#/definitions/t", "definitions": {"t": tree(json!({"$ref": "#/definitions/t"}))}}),
             json!({"$id": "urn:tree", "$ref": "#/$defs/t", "$defs": {"t": tree(json!({"$ref": "#/$defs/t"}))}}),
+            json!({"$id": "urn:tree", "$ref": "urn:tree#/$defs/t", "$defs": {"t": tree(json!({"$ref": "urn:tree"}))}}),
         ] {
             let finish = Finish::default();
             let finishing = finishing(&finish, Some(&schema));

@@ -507,7 +507,8 @@ mod tests {
         }
         // After a crash its text may have changed, by the call itself.
         for user in [&user, &open(), &other_process] {
-            assert!(user.is_decided(&stored(here, first, user.record().used.is_empty())));
+            let is_unused = user.record().used.is_empty();
+            assert!(user.is_decided(&stored(here, first, is_unused)));
             assert!(!user.is_decided(&stored(here, "t/5/3.1", true)), "another task");
             assert!(user.is_granted(Some(&thread), &rule));
         }

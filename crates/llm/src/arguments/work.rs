@@ -14,10 +14,10 @@ const MOST_COUNTED: usize = 300_000;
 /// The maximum depth of nested checks: of a value that JSON permits, with some references at each level.
 const DEEPEST: usize = 600;
 
-/// What a regular expression counts.
+/// The count of a regular expression.
 const PATTERN: usize = 100;
 
-/// What one of the schemas of JSON Schema itself counts.
+/// The count of one of the schemas of JSON Schema itself.
 const META_SCHEMA: usize = 500;
 
 /// The reason why a schema cannot be used, as the end of a sentence about it.
@@ -32,7 +32,7 @@ pub(super) struct Work<'a> {
     pub(super) unknown: Vec<String>,
 }
 
-/// What a reference leads to.
+/// The target of a reference.
 enum Target<'a> {
     Schema(&'a Value),
     MetaSchema,

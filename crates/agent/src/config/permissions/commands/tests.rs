@@ -320,7 +320,7 @@ fn quoted_substitutions_in_subscripts_are_not_allowed() {
     }
 }
 
-/// What a hostile line costs is bounded.
+/// The cost of a hostile line is bounded.
 #[test]
 fn a_line_of_many_runners_is_denied_soon() {
     for line in
