@@ -107,7 +107,8 @@ pub(super) fn accept(
         again: continuing,
         refused: match spent.exhausts(&config.budget) {
             Some(_) => Some(Refusal::Budget),
-            None => call.last.then_some(Refusal::StepLimit),
+            // A reply by call in the call without tools is no step.
+            None => (call.last || !call.tools && has_calls).then_some(Refusal::StepLimit),
         },
         ..before
     };
