@@ -55,7 +55,7 @@ pub(super) fn accept(
         // the one that gives the reply.
         let (replies, others) = std::mem::take(&mut message.tool_calls)
             .into_iter()
-            .partition::<Vec<_>, _>(|call| !refuses && gives_reply(config, state, call));
+            .partition::<Vec<_>, _>(|call| !refuses && !cut_off && gives_reply(config, state, call));
         message.tool_calls = replies;
         update = update.ignored_tool_calls(others);
     }
