@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 use superstep::agent::{
     AgentOutcome, Approval, ReactConfig,
     config::{Finish, FinishBy, Limit, LoopAction, LoopRule, Repeat},
+    hooks::{Acting, Hooks},
 };
 use superstep_testing::script::{Answer, Script, call, calls, txt};
 
-use super::{Scenario, show};
+use super::{Kit, Scenario, show};
 
 const FINISH: &str = "generate_response";
 
@@ -198,7 +199,7 @@ fn a_tool_cannot_have_the_name_of_the_finish_tool() {
     let finish = Finish { tool: "echo".into(), by: FinishBy::Tool, ..Finish::default() };
     let scenario = Scenario::new([]).config(|config| ReactConfig { finish, ..config });
     let model = superstep_testing::scripted::ScriptedModel::new(Script::default());
-    let agent = scenario.agent(std::sync::Arc::new(model), &super::kit::Kit::default());
+    let agent = scenario.agent(std::sync::Arc::new(model), &Kit::default());
     let error = agent.build().expect_err("two tools have one name").to_string();
     assert!(error.contains("two tools are named `echo`"), "{error}");
 }
@@ -232,4 +233,35 @@ fn a_reply_beside_a_denied_call_is_kept() {
     });
     let ran = Scenario { decide: Some(|_| Some(Approval::Deny("no mail".into()))), ..scenario }.play();
     assert_eq!((ran.reply(), ran.outcome()), ("Not sent.", AgentOutcome::Denied));
+}
+
+/// An agent whose first call is already the one without tools.
+fn without_steps(answers: impl IntoIterator<Item = Answer>) -> Scenario {
+    agentscope(answers)
+        .config(|config| ReactConfig { limit: Limit { max: 0, ..config.limit.clone() }, ..config })
+}
+
+#[test]
+fn a_reply_by_call_that_was_cut_off_is_not_accepted_without_tools() {
+    let cut_off = Answer::stream().call(0, "c1", FINISH, [r#"{"response":"It is 1."}"#]).end("length").done();
+    let ran = without_steps([cut_off]).play();
+    assert_eq!((ran.outcome(), ran.requests.len()), (AgentOutcome::Limit, 1));
+    let ignored: Vec<_> = ran.state().ignored_tool_calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(ignored, ["c1"]);
+}
+
+#[test]
+fn a_reply_by_call_that_a_hook_denies_in_the_call_without_tools_is_no_step() {
+    let hooks = |_: &Kit| {
+        let mut hooks = Hooks::default();
+        hooks.acting.pre(|mut acting: Acting| async move {
+            acting.denied = Some("not yet".to_owned());
+            Ok(Some(acting))
+        });
+        hooks
+    };
+    let script = [finish("c1", r#"{"response":"It is 1."}"#), txt("so be it")];
+    let ran = Scenario { hooks, ..without_steps(script) }.play();
+    assert_eq!(ran.result("c1"), "Error: Permission denied: not yet");
+    assert_eq!((ran.reply(), ran.state().current_step), ("so be it", 0));
 }
