@@ -90,7 +90,10 @@ impl<S: State> Driver<S> {
             let is_kept = match result {
                 _ if observed.is_err() => false,
                 TaskResult::Finished(written, _) => self.keep_finished(task, written).await?,
-                TaskResult::Failed(error) => self.keep_failed(task, error).await?,
+                TaskResult::Failed(error) => {
+                    self.keep_failed(task, error).await?;
+                    true
+                }
                 TaskResult::Interrupted(asked) => self.keep_interrupted(task, asked).await?,
             };
             if !is_kept {
@@ -130,7 +133,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Stores a failed attempt. Its next run retries the task, begins its error handler, or begins it anew.
-    async fn keep_failed(&mut self, task: Task, error: NodeError) -> Result<bool, RunError> {
+    async fn keep_failed(&mut self, task: Task, error: NodeError) -> Result<(), RunError> {
         let retry = self.graph.nodes[task.node.position()].retry.policy(&error);
         if error.is_refusal() {
             self.withdraw_answers(task.id);
@@ -139,20 +142,21 @@ impl<S: State> Driver<S> {
         self.emit_failure(task, &*source);
         let is_retried = retry.is_some_and(|policy| task.attempt < policy.max_attempts);
         if !is_retried && self.graph.topology.handler(task.node).is_some() {
-            self.hand_over(task, source, data).await?;
-            return Ok(true);
+            return self.hand_over(task, source, data).await;
         }
         let attempts = if is_retried { task.attempt } else { 0 };
         let record = self.failed_record(task.id, attempts, chain(&*source));
-        self.store_record(task.id.slot, record).await?;
-        Ok(true)
+        self.store_record(task.id.slot, record).await
     }
 
     /// Stores the questions of a task. A rejected answer is reported by the next run, which asks again.
     async fn keep_interrupted(&mut self, task: Task, asked: Vec<WaitReason>) -> Result<bool, RunError> {
         let asked = match self.check_asked(task, asked) {
             Ok(asked) => asked,
-            Err(error) => return self.keep_failed(task, error).await,
+            Err(error) => {
+                self.keep_failed(task, error).await?;
+                return Ok(true);
+            }
         };
         let mut questions = Vec::new();
         for asked in asked {

@@ -47,6 +47,14 @@ fn input() -> ChatUpdate {
 /// Opens the database anew, as another process does.
 type Open<'a> = &'a dyn Fn() -> Arc<dyn Checkpointer>;
 
+async fn on_sqlite_and_postgres(test: impl for<'a> AsyncFn(Open<'a>)) {
+    let folder = Folder::new();
+    test(&|| Arc::new(folder.open())).await;
+    let Some(server) = shared() else { return };
+    let options = PostgresOptions { schema: server.schema(), ..PostgresOptions::new(server.url()) };
+    test(&|| Arc::new(PostgresCheckpointer::open(options.clone()).unwrap())).await;
+}
+
 fn with(open: Open<'_>, options: SealOptions) -> CompiledGraph<Chat> {
     chat().with_checkpointer(SealedCheckpointer::new(open(), options))
 }
@@ -92,11 +100,7 @@ async fn posts_are_encrypted_by_a_prune(open: Open<'_>) {
 
 #[tokio::test]
 async fn posts_to_a_readable_thread_are_encrypted_by_the_prune_after_which_that_can_be_required() {
-    let folder = Folder::new();
-    posts_are_encrypted_by_a_prune(&|| Arc::new(folder.open())).await;
-    let Some(server) = shared() else { return };
-    let options = PostgresOptions { schema: server.schema(), ..PostgresOptions::new(server.url()) };
-    posts_are_encrypted_by_a_prune(&|| Arc::new(PostgresCheckpointer::open(options.clone()).unwrap())).await;
+    on_sqlite_and_postgres(posts_are_encrypted_by_a_prune).await;
 }
 
 /// A post that was inserted into a thread which was encrypted from its beginning does not become a valid one.
@@ -150,11 +154,7 @@ async fn an_input_is_accepted_once(open: Open<'_>) {
 
 #[tokio::test]
 async fn an_input_is_accepted_once_by_a_thread_that_becomes_encrypted_between_its_deliveries() {
-    let folder = Folder::new();
-    an_input_is_accepted_once(&|| Arc::new(folder.open())).await;
-    let Some(server) = shared() else { return };
-    let options = PostgresOptions { schema: server.schema(), ..PostgresOptions::new(server.url()) };
-    an_input_is_accepted_once(&|| Arc::new(PostgresCheckpointer::open(options.clone()).unwrap())).await;
+    on_sqlite_and_postgres(an_input_is_accepted_once).await;
 }
 
 /// A thread has the keys of its process until its lease: a delivery that began before another process encrypted the thread.

@@ -92,11 +92,13 @@ fn open(file: &Path, mode: Mode, options: &SqliteOptions) -> rusqlite::Result<Co
     prepare(&connection, options)?;
     // SQLite opens the file only at the first query.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
-    if mode == Mode::Mended && journal != "wal" {
+    if mode == Mode::Mended {
+        let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
         // Without a log, each read would roll back a journal that has appeared meanwhile, and that was not checked.
-        drop(connection);
-        return open(file, Mode::Shared, options);
+        if journal != "wal" {
+            drop(connection);
+            return open(file, Mode::Shared, options);
+        }
     }
     Ok(connection)
 }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::{
     server::shared,
-    support::{Control, assert_whole, fresh, input, trip, until_done},
+    support::{Control, Form, assert_whole, fresh, input, said, trip, until_done},
 };
 
 #[tokio::test]
@@ -72,16 +72,6 @@ async fn a_schedule_that_is_removed_while_its_job_runs_makes_no_other() {
     assert_eq!(control.began(), ["h"]);
 }
 
-#[derive(State, Clone, Debug, Default)]
-struct Form {
-    #[channel(append)]
-    log: superstep_graph::Log<String>,
-}
-
-fn said(text: &str) -> FormUpdate {
-    Form::update().log([text.to_owned()])
-}
-
 /// Builds `one → two`, whose first node drains its run and then waits.
 fn draining(options: &PostgresOptions, at: &Arc<Notify>, release: &Arc<Notify>) -> CompiledGraph<Form> {
     let mut graph = StateGraph::<Form>::new("draining");
@@ -135,47 +125,6 @@ async fn a_job_whose_run_drains_itself_is_cancelled_or_done_and_its_thread_can_b
         let log = graph.thread(thread).state().await.unwrap().values.log;
         assert_eq!(log, ["one", "two"].map(str::to_owned));
     }
-}
-
-/// Builds a graph with one question.
-fn asking(name: &str, options: &PostgresOptions) -> CompiledGraph<Form> {
-    let mut graph = StateGraph::<Form>::new(name);
-    let ask = graph.add_node("ask", async |_: Form, cx: Cx| {
-        let answer: String = cx.interrupt("sure", "?").await;
-        said(&answer)
-    });
-    graph.add_edge(START, ask);
-    graph.add_edge(ask, END);
-    graph.compile().unwrap().with_checkpointer(PostgresCheckpointer::open(options.clone()).unwrap())
-}
-
-#[tokio::test]
-async fn an_answer_to_a_thread_that_was_adopted_since_is_refused_and_one_to_its_new_graph_counts() {
-    let Some(server) = shared() else { return };
-    let options = fresh(server);
-    let jobs = Jobs::open(options.clone()).await.unwrap();
-    let (old, new) = (asking("old", &options), asking("new", &options));
-    let worker = || Worker::new(&jobs).graph(old.clone()).graph(new.clone());
-    jobs.run(&old, "t", Form::update()).send().await.unwrap();
-    worker().run_due().await.unwrap();
-    let asked = old.thread("t").state().await.unwrap().tasks[0].interrupts[0].id.clone();
-    let late = jobs.answer(&old, "t", &asked, "late").attempts(1).send().await.unwrap();
-    new.thread("t").adopt().await.unwrap();
-    worker().run_due().await.unwrap();
-    let refused = jobs.get(late).await.unwrap().unwrap();
-    assert_eq!(refused.state, JobState::Dead);
-    let error = refused.last_error.unwrap();
-    assert!(error.contains("SS176") || error.contains("belongs to graph `new`"), "{error}");
-    let state = new.thread("t").state().await.unwrap();
-    assert_eq!((state.next.len(), state.tasks[0].interrupts[0].id.clone()), (1, asked.clone()));
-    jobs.answer(&new, "t", &asked, "yes").send().await.unwrap();
-    worker().run_due().await.unwrap();
-    assert_eq!(new.thread("t").state().await.unwrap().values.log, ["yes".to_owned()]);
-    // The answer of the old graph does not come to life when the thread is given back.
-    old.thread("t").adopt().await.unwrap();
-    assert!(jobs.retry(late).await.unwrap());
-    worker().run_due().await.unwrap();
-    assert_eq!(old.thread("t").state().await.unwrap().values.log, ["yes".to_owned()]);
 }
 
 #[tokio::test]

@@ -2,29 +2,19 @@
 
 use std::sync::Arc;
 
-use superstep_graph::{CompiledGraph, Cx, END, Log, START, State, StateGraph};
+use superstep_graph::{CompiledGraph, Cx, END, START, State, StateGraph};
 use superstep_postgres::{PostgresCheckpointer, PostgresOptions};
 use superstep_worker::{JobState, Jobs, Listed, Worker};
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
     server::shared,
-    support::{fresh, until_done},
+    support::{Form, fresh, said, until_done},
 };
 
-#[derive(State, Clone, Debug, Default)]
-struct Form {
-    #[channel(append)]
-    log: Log<String>,
-}
-
-fn said(text: &str) -> FormUpdate {
-    Form::update().log([text.to_owned()])
-}
-
-/// Builds a graph whose node asks this question, as one version of a program does.
-fn asking(options: &PostgresOptions, question: &'static str) -> CompiledGraph<Form> {
-    let mut graph = StateGraph::<Form>::new("asking");
+/// Builds a graph with this name whose node asks this question, as one version of a program does.
+fn asking(options: &PostgresOptions, name: &str, question: &'static str) -> CompiledGraph<Form> {
+    let mut graph = StateGraph::<Form>::new(name);
     let ask = graph.add_node_with("ask", question, async |question: &'static str, _: Form, cx: Cx| {
         let answer: String = cx.interrupt("sure", question).await;
         said(&answer)
@@ -43,7 +33,7 @@ async fn an_answer_that_the_other_version_of_a_graph_does_not_accept_is_dead_and
     let Some(server) = shared() else { return };
     let options = fresh(server);
     let jobs = Jobs::open(options.clone()).await.unwrap();
-    let (old, new) = (asking(&options, "Pay 10?"), asking(&options, "Pay 1,000?"));
+    let (old, new) = (asking(&options, "asking", "Pay 10?"), asking(&options, "asking", "Pay 1,000?"));
     let worker = |graph: &CompiledGraph<Form>| Worker::new(&jobs).graph(graph.clone());
     jobs.run(&old, "t", Form::update()).send().await.unwrap();
     worker(&old).run_due().await.unwrap();
@@ -72,7 +62,7 @@ async fn either_version_of_a_graph_accepts_an_answer_to_a_question_that_both_ask
     let Some(server) = shared() else { return };
     let options = fresh(server);
     let jobs = Jobs::open(options.clone()).await.unwrap();
-    let (old, new) = (asking(&options, "Pay?"), asking(&options, "Pay?"));
+    let (old, new) = (asking(&options, "asking", "Pay?"), asking(&options, "asking", "Pay?"));
     for (thread, first, second) in [("a", &old, &new), ("b", &new, &old)] {
         jobs.run(first, thread, Form::update()).send().await.unwrap();
         Worker::new(&jobs).graph(first.clone()).run_due().await.unwrap();
@@ -85,17 +75,46 @@ async fn either_version_of_a_graph_accepts_an_answer_to_a_question_that_both_ask
 }
 
 #[tokio::test]
+async fn an_answer_to_a_thread_that_was_adopted_since_is_refused_and_one_to_its_new_graph_counts() {
+    let Some(server) = shared() else { return };
+    let options = fresh(server);
+    let jobs = Jobs::open(options.clone()).await.unwrap();
+    let (old, new) = (asking(&options, "old", "?"), asking(&options, "new", "?"));
+    let worker = || Worker::new(&jobs).graph(old.clone()).graph(new.clone());
+    jobs.run(&old, "t", Form::update()).send().await.unwrap();
+    worker().run_due().await.unwrap();
+    let asked = waiting(&old, "t").await;
+    let late = jobs.answer(&old, "t", &asked, "late").attempts(1).send().await.unwrap();
+    new.thread("t").adopt().await.unwrap();
+    worker().run_due().await.unwrap();
+    let refused = jobs.get(late).await.unwrap().unwrap();
+    assert_eq!(refused.state, JobState::Dead);
+    let error = refused.last_error.unwrap();
+    assert!(error.contains("SS176") || error.contains("belongs to graph `new`"), "{error}");
+    let state = new.thread("t").state().await.unwrap();
+    assert_eq!((state.next.len(), state.tasks[0].interrupts[0].id.clone()), (1, asked.clone()));
+    jobs.answer(&new, "t", &asked, "yes").send().await.unwrap();
+    worker().run_due().await.unwrap();
+    assert_eq!(new.thread("t").state().await.unwrap().values.log, ["yes".to_owned()]);
+    // The answer of the old graph does not come to life when the thread is given back.
+    old.thread("t").adopt().await.unwrap();
+    assert!(jobs.retry(late).await.unwrap());
+    worker().run_due().await.unwrap();
+    assert_eq!(old.thread("t").state().await.unwrap().values.log, ["yes".to_owned()]);
+}
+
+#[tokio::test]
 async fn an_answer_that_waited_for_a_run_which_was_answered_otherwise_fails() {
     let Some(server) = shared() else { return };
     let options = fresh(server);
     let jobs = Jobs::open(options.clone()).await.unwrap();
-    let graph = asking(&options, "Pay?");
+    let graph = asking(&options, "asking", "Pay?");
     let worker = || Worker::new(&jobs).graph(graph.clone());
     jobs.run(&graph, "t", Form::update()).send().await.unwrap();
     worker().run_due().await.unwrap();
     let asked = waiting(&graph, "t").await;
     let late = jobs.answer(&graph, "t", &asked, "yes").attempts(1).send().await.unwrap();
-    let interactive = asking(&options, "Pay?");
+    let interactive = asking(&options, "asking", "Pay?");
     let lease = {
         use superstep_graph::Checkpointer as _;
         let store = PostgresCheckpointer::open(options.clone()).unwrap();

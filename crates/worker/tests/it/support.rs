@@ -37,6 +37,16 @@ pub(crate) struct Trip {
     pub(crate) again: bool,
 }
 
+#[derive(State, Clone, Debug, Default)]
+pub(crate) struct Form {
+    #[channel(append)]
+    pub(crate) log: Log<String>,
+}
+
+pub(crate) fn said(text: &str) -> FormUpdate {
+    Form::update().log([text.to_owned()])
+}
+
 #[derive(Route, Clone, Copy, Debug)]
 enum Next {
     Again,

@@ -6,7 +6,7 @@ use superstep_llm::{ToolCall, calls::ToolCallError};
 
 use crate::{
     AgentEvent, AgentState, Approval,
-    config::{permissions::denying, prompts},
+    config::{Permit, permissions::decided, prompts},
     context::finish::Finishing,
     deps::AgentDeps,
     events::emit,
@@ -123,7 +123,7 @@ pub(super) fn refuse(
         let is_forbidden = |call: &Pending| match &call.checked {
             Some(Ok(args)) if deps.hooks.acting.is_empty() => {
                 let tool = deps.tools.get(&call.name).map(|tool| &**tool);
-                denying(&deps.config.permissions, &call.name, tool, args).is_some()
+                decided(&deps.config.permissions, &call.name, tool, args) == Some(Permit::Deny)
             }
             _ => false,
         };
