@@ -67,6 +67,8 @@ pub struct CheckpointMeta {
 pub mod own {
     use superstep_state::internal::keys;
 
+    use crate::{Segment, ThreadId};
+
     /// On a called graph's input: the task for which it was accepted.
     pub const TASK: &str = "$task";
     /// On such an input: the graph started with the state of its caller, which is not stored with it.
@@ -101,6 +103,11 @@ pub mod own {
 
     /// The thread with the inbox of its root.
     pub const INBOX: &str = "$inbox";
+    /// Returns the thread with the inbox of a root.
+    pub fn inbox_of(root: &ThreadId) -> ThreadId {
+        root.child(&Segment { node: INBOX.into(), task: None, key: String::new() })
+    }
+
     /// The thread with the data keys of its root, the channel in its snapshots, and the namespace with those of a store.
     pub const KEYS: &str = "$keys";
 

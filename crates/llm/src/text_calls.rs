@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::{ToolCall, ToolSpec, calls::ArgumentCheck};
+use crate::{ToolCall, ToolSpec, calls::ArgumentCheck, thinking::THOUGHTS};
 
 /// The tags before and after a call.
 const TAGS: [(&str, &str); 2] = [("<tool_call>", "</tool_call>"), ("<tools>", "</tools>")];
 const FUNCTION: &str = "<function=";
 const MISTRAL: &str = "[TOOL_CALLS]";
 const FENCE: &str = "```";
-/// The tags before and after reasoning.
-const THOUGHTS: [(&str, &str); 3] =
-    [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]")];
 
 /// The maximum number of calls in a text; a text with more is ordinary text.
 const MOST_CALLS: usize = 128;

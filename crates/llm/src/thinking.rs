@@ -7,6 +7,10 @@ use crate::{Delta, ResponseStream};
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
+/// The tags before and after reasoning. Only the first ones are split off.
+pub(crate) const THOUGHTS: [(&str, &str); 3] =
+    [(OPEN, CLOSE), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]")];
+
 /// Converts text between `<think>` and `</think>` to reasoning; white space after it is dropped.
 ///
 /// For servers that do not separate their models' reasoning, see

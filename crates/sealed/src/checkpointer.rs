@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use futures::{future::BoxFuture, stream::BoxStream};
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, CheckpointMeta, Checkpointer, Commit, HeadState, History, IntoShared,
-    Lease, Loaded, LoadedHead, Prune, Storage, TaskKey, TaskRecord, ThreadId, internal::has_input,
+    Lease, Loaded, LoadedHead, Prune, Storage, TaskKey, TaskRecord, ThreadId,
+    internal::{has_input, own::inbox_of},
 };
 use superstep_state::RawJson;
 
@@ -17,7 +18,7 @@ use crate::{
     keys::DataKeys,
     options::SealOptions,
     path::PathDigest,
-    thread_keys::{ATTEMPTS, ThreadKeys, busy, inbox_of, is_key_thread},
+    thread_keys::{ATTEMPTS, ThreadKeys, busy, is_key_thread},
     values::{Located, Opener, Read, Sealer},
 };
 

@@ -12,7 +12,7 @@ use std::sync::{
 use hashlink::LruCache;
 use superstep_checkpoint::{
     CheckpointError, CheckpointId, Checkpointer, Commit, History, Prune, Segment, Source, ThreadId,
-    internal::own::{INBOX, KEYS},
+    internal::own::{KEYS, inbox_of},
 };
 use superstep_engine::Control;
 use superstep_state::ChannelValue;
@@ -60,11 +60,6 @@ pub(crate) fn is_key_thread(thread: &ThreadId) -> bool {
 
 fn key_thread(root: &ThreadId) -> ThreadId {
     root.child(&Segment { node: KEYS.into(), task: None, key: String::new() })
-}
-
-/// Returns the inbox of a root, to which processes without the lease commit.
-pub(crate) fn inbox_of(root: &ThreadId) -> ThreadId {
-    root.child(&Segment { node: INBOX.into(), task: None, key: String::new() })
 }
 
 /// Returns whether the record of a thread was read, and its keys are lost.

@@ -3,7 +3,8 @@
 //! Start at [`Thread::post`](crate::Thread::post).
 
 use serde_json::Value;
-use superstep_checkpoint::{CheckpointError, Segment, internal::own::INBOX};
+use superstep_checkpoint::CheckpointError;
+pub(crate) use superstep_checkpoint::internal::own::inbox_of;
 
 use crate::{CheckpointId, Checkpointer, History, ThreadId};
 
@@ -46,9 +47,4 @@ pub(crate) async fn read(
             return Ok(found);
         }
     }
-}
-
-/// Returns the inbox's thread, below the thread. No node has this name, so that it belongs to no subgraph.
-pub(crate) fn inbox_of(thread: &ThreadId) -> ThreadId {
-    thread.child(&Segment { node: INBOX.into(), task: None, key: String::new() })
 }
