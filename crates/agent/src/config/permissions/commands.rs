@@ -6,6 +6,7 @@
 mod line;
 mod pattern;
 mod possible;
+mod programs;
 
 use self::possible::Wanted;
 use super::{

@@ -9,6 +9,17 @@ use super::pattern::Item;
 /// The maximum depth of substitutions.
 const DEEPEST: usize = 8;
 
+/// What shells remove before they parse, except within single quotes and comments.
+const CONTINUATION: &str = "\\\n";
+
+/// A command line.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    pub(super) commands: Vec<Simple>,
+    /// The shell calculates with variables.
+    pub(super) evaluates: bool,
+}
+
 /// A simple command: also the parts of compound commands, with their reserved words.
 #[derive(Debug, Default)]
 pub(super) struct Simple {
@@ -26,6 +37,8 @@ pub(super) struct Word {
     /// The shell replaces it by names of files.
     pub(super) is_globbed: bool,
     pub(super) is_assignment: bool,
+    /// Only some shells take it for an assignment: `x+=y`, `x[1]=y`.
+    pub(super) is_of_arrays: bool,
     is_quoted: bool,
     is_begun: bool,
     /// The places of `items` that are not quoted.
@@ -56,15 +69,31 @@ impl Word {
         self.items.push(Item::Any);
     }
 
-    /// Returns whether the text so far is a variable's name, such as `x` or `x[1]`.
-    fn is_name(&self) -> bool {
-        let chars: Vec<_> = self.items.iter().map(|item| item.char().unwrap_or('$')).collect();
-        let name = chars.strip_suffix(&['+']).unwrap_or(&chars);
-        let name = match name.iter().position(|c| *c == '[') {
-            Some(at) if name.ends_with(&[']']) => &name[..at],
-            _ => name,
-        };
-        !self.is_quoted && !name.is_empty() && name.iter().all(|c| c.is_ascii_alphanumeric() || *c == '_')
+    /// Notes the begin of a value, if the text so far is a variable's name, such as `x`, `x+` or `x[1]`.
+    fn assign(&mut self) {
+        let chars: String = self.items.iter().map(|item| item.char().unwrap_or('$')).collect();
+        let name = chars.strip_suffix('+').unwrap_or(&chars);
+        let name =
+            name.split_once('[').filter(|(_, index)| index.ends_with(']')).map_or(name, |(name, _)| name);
+        if !self.is_quoted && is_name(name) {
+            (self.is_assignment, self.is_of_arrays) = (name == chars, name != chars);
+        }
+    }
+
+    /// Returns whether some shells look for the end of a subscript behind the word, through spaces and signs.
+    fn is_cut_in_subscript(&self) -> bool {
+        let begin = self.open.iter().copied().find(|at| self.items.get(*at) == Some(&Item::Char('[')));
+        begin.is_some_and(|begin| {
+            let name: Option<String> = self.items[..begin].iter().map(|item| item.char()).collect();
+            name.is_some_and(|name| is_name(&name)) && !self.items[begin..].contains(&Item::Char(']'))
+        })
+    }
+
+    /// Returns what follows the `=` of an assignment, also of one that is an argument or quoted.
+    pub(super) fn value_items(&self) -> Option<&[Item]> {
+        let end = self.items.iter().position(|item| *item == Item::Char('='))?;
+        let name: Option<String> = self.items[..end].iter().map(|item| item.char()).collect();
+        (self.is_of_arrays || is_name(&name?)).then_some(&self.items[end + 1..])
     }
 
     /// Applies what the shell does with the signs that are not quoted.
@@ -95,13 +124,19 @@ impl Word {
     }
 }
 
+fn is_name(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        && !text.is_empty()
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 /// Parses a command line; `None` if it cannot be parsed, or shells parse it differently.
-pub(super) fn parse(line: &str) -> Option<Vec<Simple>> {
+pub(super) fn parse(line: &str) -> Option<Line> {
     parse_at(line, 0)
 }
 
-fn parse_at(line: &str, depth: usize) -> Option<Vec<Simple>> {
-    let mut parser = Parser { rest: line.chars(), depth, found: Vec::new() };
+fn parse_at(line: &str, depth: usize) -> Option<Line> {
+    let mut parser = Parser { rest: line.chars(), depth, found: Line::default() };
     parser.list(false)?;
     Some(parser.found)
 }
@@ -109,7 +144,7 @@ fn parse_at(line: &str, depth: usize) -> Option<Vec<Simple>> {
 struct Parser<'a> {
     rest: Chars<'a>,
     depth: usize,
-    found: Vec<Simple>,
+    found: Line,
 }
 
 /// The start of a redirection, whose next word is its target.
@@ -125,13 +160,26 @@ struct Document {
     is_quoted: bool,
 }
 
+/// Skips line continuations.
+fn skip_continuations(rest: &mut Chars<'_>) {
+    while let Some(behind) = rest.as_str().strip_prefix(CONTINUATION) {
+        *rest = behind.chars();
+    }
+}
+
 impl Parser<'_> {
-    fn peek(&self) -> Option<char> {
+    /// Returns the next character behind line continuations, which shells remove first, also within operators and names.
+    fn peek(&mut self) -> Option<char> {
+        skip_continuations(&mut self.rest);
         self.rest.clone().next()
     }
 
-    fn second(&self) -> Option<char> {
-        self.rest.clone().nth(1)
+    fn second(&mut self) -> Option<char> {
+        let _ = self.peek();
+        let mut behind = self.rest.clone();
+        behind.next();
+        skip_continuations(&mut behind);
+        behind.next()
     }
 
     fn next_if(&mut self, wanted: &str) -> Option<char> {
@@ -146,6 +194,10 @@ impl Parser<'_> {
         let (mut simple, mut documents) = (Simple::default(), Vec::new());
         let mut redirection = None;
         loop {
+            // Shells differ in whether the document begins behind the next line.
+            if !documents.is_empty() && self.rest.as_str().starts_with(CONTINUATION) {
+                return None;
+            }
             let c = self.peek();
             let ends = c.is_none_or(|c| "\n;&|()".contains(c));
             if ends && redirection.is_some() {
@@ -153,15 +205,16 @@ impl Parser<'_> {
             }
             match c {
                 None => {
-                    self.found.push(simple);
+                    self.found.commands.push(simple);
                     return (!in_substitution && documents.is_empty()).then_some(());
                 }
                 Some(' ' | '\t') => drop(self.rest.next()),
                 Some('#') => {
-                    while self.peek().is_some_and(|c| c != '\n') {
-                        self.rest.next();
-                    }
+                    let end = self.rest.as_str().find('\n').unwrap_or(self.rest.as_str().len());
+                    self.rest = self.rest.as_str()[end..].chars();
                 }
+                // Arithmetic, in which `<<` is no document, or subshells.
+                Some('(') if simple.words.is_empty() && self.second() == Some('(') => return None,
                 Some('(') => {
                     if !simple.words.is_empty() {
                         self.parenthesis(&simple, is_spaced)?;
@@ -169,11 +222,11 @@ impl Parser<'_> {
                         self.rest.next();
                         parens += 1;
                     }
-                    self.found.push(std::mem::take(&mut simple));
+                    self.found.commands.push(std::mem::take(&mut simple));
                 }
                 Some(sign @ ('\n' | ';' | '&' | '|' | ')')) => {
                     self.rest.next();
-                    self.found.push(std::mem::take(&mut simple));
+                    self.found.commands.push(std::mem::take(&mut simple));
                     match sign {
                         '\n' => documents.drain(..).try_for_each(|document| self.document(&document))?,
                         ')' if in_substitution && parens == 0 => return documents.is_empty().then_some(()),
@@ -190,7 +243,11 @@ impl Parser<'_> {
                     let before = self.rest.as_str();
                     let word = self.word()?;
                     let read = &before[..before.len() - self.rest.as_str().len()];
-                    if !documents.is_empty() && read.contains('\n') {
+                    let is_delimiter = matches!(redirection, Some(Redirection::Document { .. }));
+                    if (is_delimiter || !documents.is_empty()) && read.contains('\n') {
+                        return None;
+                    }
+                    if word.is_cut_in_subscript() {
                         return None;
                     }
                     let text = word.text();
@@ -228,7 +285,9 @@ impl Parser<'_> {
             return (self.depth == 0).then_some(());
         }
         while self.next_if(" \t").is_some() {}
-        (simple.words.len() == 1).then_some(())?;
+        // `@()` is a pattern in some shells.
+        let is_plain = last.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:".contains(c));
+        (is_plain && simple.words.len() == 1).then_some(())?;
         self.next_if(")").map(drop)
     }
 
@@ -279,7 +338,8 @@ impl Parser<'_> {
         while let Some(c) = self.peek() {
             match c {
                 '<' | '>' if self.second() == Some('(') => {
-                    self.rest.nth(1);
+                    self.rest.next();
+                    self.next_if("(")?;
                     self.substitution(&mut word)?;
                     continue;
                 }
@@ -306,7 +366,9 @@ impl Parser<'_> {
                 '`' => self.backticks(&mut word, false)?,
                 c if c.is_whitespace() || c.is_control() => return None,
                 c => {
-                    word.is_assignment |= c == '=' && word.is_name();
+                    if c == '=' && !word.is_assignment && !word.is_of_arrays {
+                        word.assign();
+                    }
                     word.push(c, true);
                 }
             }
@@ -389,7 +451,9 @@ impl Parser<'_> {
                 ')' if depth == 0 => return self.next_if(")").map(drop),
                 ')' => depth -= 1,
                 '(' if before != '$' => depth += 1,
-                c if c.is_ascii_alphanumeric() || "_ +-*/%<>=!&|^~?:,$".contains(c) => {}
+                c if c.is_ascii_alphanumeric() || "_ +-*/%<>=!&|^~?:,$".contains(c) => {
+                    self.found.evaluates |= c.is_ascii_alphabetic() || "_$".contains(c);
+                }
                 _ => return None,
             }
             before = c;
@@ -402,6 +466,9 @@ impl Parser<'_> {
         self.rest = behind.chars();
         let is_begin = |c: char| c.is_ascii_alphanumeric() || "_#!@*?$-".contains(c);
         let is_plain = |c: char| c.is_alphanumeric() || "_#!@*?-%:=+/.,^~[] ".contains(c);
+        // A subscript, or the begin and the length of a part.
+        let is_part = name.split_once(':').is_some_and(|(_, part)| !part.starts_with(['-', '=', '?', '+']));
+        self.found.evaluates |= is_part || name.contains('[');
         // `bash` executes substitutions in the value for `${x@P}`.
         let mut before = None;
         let transforms = name.chars().any(|c| {
@@ -432,7 +499,9 @@ impl Parser<'_> {
         if self.depth >= DEEPEST {
             return None;
         }
-        self.found.extend(parse_at(&text, self.depth + 1)?);
+        let Line { commands, evaluates } = parse_at(&text, self.depth + 1)?;
+        self.found.commands.extend(commands);
+        self.found.evaluates |= evaluates;
         word.compute();
         Some(())
     }

@@ -8,32 +8,13 @@ use super::{
     LEADING,
     line::{self, Word},
     pattern::{Item, alternatives, meets},
+    programs::{
+        Kind, evaluates_values, is_evaluated_later, is_plain, is_shell, names_computed, starts_shell,
+    },
 };
 
-/// Programs that execute text of unknown origin, and those of a shell that change the meaning of names.
-const SHELLS: [&str; 22] = [
-    "sh", "bash", "rbash", "dash", "ash", "zsh", "ksh", "rksh", "mksh", "fish", "tcsh", "csh", "yash",
-    "xonsh", "elvish", "pwsh", "posh", "oksh", "lksh", "eval", "source", ".",
-];
-
-/// Words and programs that never execute their arguments.
-const PLAIN: &str = "! : [ [[ basename break case cat cd chgrp chmod chown cksum cmp comm continue cp curl cut date \
-    declare df diff dirname done du echo egrep esac exit expand export expr false fgrep fi file fmt fold \
-    for getopts grep groups gunzip gzip head hexdump hostname iconv id in jobs join jq kill let link ln \
-    local ls md5sum mkdir mkfifo mktemp mv nl nproc od paste pgrep pkill popd printf ps pushd pwd read \
-    readlink readonly realpath return rev rm rmdir select seq set sha1sum sha256sum shift sleep stat \
-    strings sync tac tail tee test touch tr tree true truncate type typeset umask uname uniq unlink \
-    unset wait wc";
-
-/// The commands of `git` that never execute their arguments.
-const PLAIN_OF_GIT: &str = "add blame branch check-ignore checkout commit describe diff init log ls-files ls-tree merge-base mv \
-    reset restore rev-parse rm show stash status tag";
-
-/// Interpreters of other languages, whose scripts are not read.
-const LANGUAGES: [&str; 13] = [
-    "awk", "gawk", "mawk", "sed", "perl", "python", "python3", "ruby", "node", "deno", "php", "lua",
-    "Rscript",
-];
+/// The words with which a compound command begins.
+const COMPOUND: [&str; 7] = ["{", "if", "while", "until", "for", "select", "[["];
 
 /// The options of `find` that execute a program.
 const EXECUTES: [&str; 4] = ["-exec", "-execdir", "-ok", "-okdir"];
@@ -69,17 +50,17 @@ impl Wanted {
 
     /// Returns whether the shell writes to, or reads from, a file that the pattern matches.
     pub(super) fn may_redirect(&self, line: &str) -> bool {
-        let Some(commands) = line::parse(line) else { return true };
+        let Some(parsed) = line::parse(line) else { return true };
         let meets_any = |word: &Word| self.alternatives.iter().any(|wanted| meets(wanted, &word.items, &[0]));
-        commands.iter().flat_map(|command| &command.targets).any(meets_any)
+        parsed.commands.iter().flat_map(|command| &command.targets).any(meets_any)
     }
 
     fn line_may_run(&self, line: &str, depth: usize) -> bool {
-        let Some(commands) = line::parse(line).filter(|_| depth < DEEPEST) else { return true };
-        commands.iter().any(|command| {
+        let Some(parsed) = line::parse(line).filter(|_| depth < DEEPEST) else { return true };
+        parsed.commands.iter().any(|command| {
             command.words.iter().chain(&command.targets).any(is_evaluated_later)
                 || self.command_may_run(&command.words, depth)
-        })
+        }) || evaluates_values(&parsed)
     }
 
     /// Spends effort; returns whether none is left.
@@ -91,9 +72,32 @@ impl Wanted {
     /// Returns whether a simple command matches the pattern, at any of its words, or its program may run one that does.
     fn command_may_run(&self, words: &[Word], depth: usize) -> bool {
         let from_program = from_program(words);
+        let before = &words[..words.len() - from_program.len()];
         let runs_no_arguments =
             from_program.first().is_none_or(|program| is_plain(program, &from_program[1..]));
-        self.is_mentioned(words, runs_no_arguments) || self.program_may_run(from_program, depth)
+        // Shells without arrays take it for a program.
+        before.iter().any(|word| word.is_of_arrays && (word.is_computed || word.is_globbed))
+            || self.is_mentioned(words, runs_no_arguments)
+            || words.iter().any(|word| self.value_may_run(word, depth + 1))
+            || self.program_may_run(from_program, depth)
+    }
+
+    /// Returns whether a command in the value of a variable may be one that the pattern matches: programs run those of `EDITOR`,
+    /// `GIT_SSH_COMMAND` and others.
+    fn value_may_run(&self, word: &Word, depth: usize) -> bool {
+        let value = word.value_items().unwrap_or_default();
+        let text: Option<String> = value.iter().map(|item| item.char()).collect();
+        let is_json =
+            |text: &String| ["{\"", "[{", "[\""].iter().any(|begin| text.trim_start().starts_with(begin));
+        let Some(text) = text.filter(|text| text.contains(is_sign) && !is_json(text)) else { return false };
+        if self.is_exhausted(text.len()) || depth > DEEPEST {
+            return true;
+        }
+        // A text that no shell can parse is no command.
+        let parsed = line::parse(&text);
+        parsed.is_some_and(|parsed| {
+            parsed.commands.iter().any(|command| self.command_may_run(&command.words, depth))
+        })
     }
 
     /// Matches the pattern at the beginning of each word; in the arguments of a program that may run them, also where
@@ -149,21 +153,21 @@ impl Wanted {
             return true;
         }
         match &*name(program).unwrap_or_default() {
-            shell if is_shell(shell) => true,
+            named if is_shell(named) || starts_shell(named, rest) || names_computed(named, rest) => true,
             "alias" => !rest.is_empty(),
             "find" => self.find_may_run(rest, depth + 1),
             "xargs" => self.xargs_may_run(rest, depth + 1),
             "parallel" => self.parallel_may_run(rest, depth + 1),
             _ if is_plain(program, rest) => false,
             language => {
-                let is_language = LANGUAGES.contains(&language);
-                (0..rest.len()).any(|at| self.argument_may_run(&rest[at..], is_language, depth + 1))
+                let kind = Kind::of(language);
+                (0..rest.len()).any(|at| self.argument_may_run(&rest[at..], kind, depth + 1))
             }
         }
     }
 
     /// Returns whether the first word of `words`, the arguments of a program that may run them, may be such a command.
-    fn argument_may_run(&self, words: &[Word], is_script: bool, depth: usize) -> bool {
+    fn argument_may_run(&self, words: &[Word], kind: Kind, depth: usize) -> bool {
         let word = &words[0];
         if word.is_computed || word.is_globbed && self.may_be_named(word) {
             return true;
@@ -175,11 +179,11 @@ impl Wanted {
         let is_command = match &*name {
             "." => false,
             "find" | "xargs" | "parallel" | "alias" => self.program_may_run(words, depth),
-            name => is_shell(name),
+            name => is_shell(name) || kind == Kind::Runner && starts_shell(name, &words[1..]),
         };
         is_command
             || text.contains("{}")
-            || !is_script
+            || kind != Kind::Language
                 && text.contains(is_sign)
                 && (text.contains('\\') || self.line_may_run(&text, depth))
     }
@@ -303,15 +307,21 @@ fn filled(word: &Word, replaced: &str) -> Word {
 }
 
 /// Returns the words from the program on: without assignments and the reserved words before a command.
-fn from_program(words: &[Word]) -> &[Word] {
+pub(super) fn from_program(words: &[Word]) -> &[Word] {
     let mut words = words;
     while let Some(word) = words.first() {
         let text = word.text();
         let is_option = |word: &&Word| word.items.first() == Some(&Item::Char('-'));
+        let is_portable = |word: &Word| is_text(word, &["-p", "--"]);
         let skipped = match text.as_deref() {
-            _ if word.is_assignment => 1,
+            _ if word.is_assignment || word.is_of_arrays => 1,
+            // With other options it is a program.
+            Some("time") if !words[1..].iter().take_while(is_option).all(is_portable) => break,
             Some("time") => 1 + words[1..].iter().take_while(is_option).count(),
             Some("function") => 2.min(words.len()),
+            // Without `in` the commands follow.
+            Some("for" | "select") if words.len() > 2 && is_text(&words[2], &["do", "{"]) => 2,
+            Some("coproc") if words.len() > 2 && is_text(&words[2], &COMPOUND) => 2,
             Some(text) if LEADING.contains(&text) => 1,
             _ => break,
         };
@@ -320,38 +330,17 @@ fn from_program(words: &[Word]) -> &[Word] {
     words
 }
 
-/// Returns whether a program never executes its arguments.
-fn is_plain(program: &Word, rest: &[Word]) -> bool {
-    let Some(text) = program.text() else { return false };
-    let name = text.strip_prefix("/usr").unwrap_or(&text);
-    let name = name.strip_prefix("/bin/").unwrap_or(&text);
-    let command = || rest.first().and_then(Word::text);
-    let has = |list: &str, wanted: &str| list.split_whitespace().any(|known| known == wanted);
-    has(PLAIN, name) || name == "git" && command().is_some_and(|command| has(PLAIN_OF_GIT, &command))
+pub(super) fn is_text(word: &Word, texts: &[&str]) -> bool {
+    word.text().is_some_and(|text| texts.contains(&&*text))
 }
 
 fn is_find(words: &[Word]) -> bool {
     from_program(words).first().and_then(name).as_deref() == Some("find")
 }
 
-/// Returns whether a program is a shell, also one with a version in its name.
-fn is_shell(name: &str) -> bool {
-    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-' || c == '.');
-    SHELLS.contains(&name) || SHELLS.contains(&plain)
-}
-
 /// Returns whether a character separates words or commands, or quotes them, where a program reads its argument as a command line.
 fn is_sign(c: char) -> bool {
     c.is_whitespace() || "'\"$`;&|<>()\\".contains(c)
-}
-
-/// Returns whether `bash` may execute a substitution in quoted text: in the subscript of a variable, or in the
-/// value of one, such as `PS4`.
-fn is_evaluated_later(word: &Word) -> bool {
-    let text: String = word.items.iter().map(|item| item.char().unwrap_or('\0')).collect();
-    let is_assigned = || word.is_assignment || text.contains('=') || word.is_computed;
-    let is_substitution = text.contains('`') || text.contains("$(") || text.contains("${");
-    text.contains("PS4") || is_substitution && (text.contains(['[', ']']) || is_assigned())
 }
 
 /// Returns the lower-case name of a program without its folder.

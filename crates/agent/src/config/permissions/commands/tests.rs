@@ -3,7 +3,7 @@ use super::*;
 const DENIED: &str = "rm *";
 
 /// Spellings of a program `rm`, of which `DIR` is the folder and `Y` has the value `r`.
-const SPELLINGS: [&str; 20] = [
+const SPELLINGS: [&str; 25] = [
     "rm",
     "r''m",
     "r\\m",
@@ -24,6 +24,61 @@ const SPELLINGS: [&str; 20] = [
     "DIR/r?",
     "DIR/[r]m",
     "DIR/r*",
+    "$\\\nY''m",
+    "\"$\\\nY\"m",
+    "1x=/../../bin/r${Z}m",
+    "x+=/../../bin/r${Z}m",
+    "x[1]=/../../bin/r${Z}m",
+];
+
+/// What may change the meaning of a line wherever it is inserted.
+const CHANGES: [&str; 46] = [
+    "\\\n",
+    "''",
+    "\"\"",
+    "\\",
+    "'",
+    "\"",
+    "`",
+    "$",
+    "(",
+    ")",
+    "{ ",
+    "}",
+    ";",
+    "&",
+    "|",
+    "<",
+    ">",
+    "#",
+    " ",
+    "\n",
+    "\t",
+    "!",
+    "=",
+    "[",
+    "]",
+    "~",
+    "*",
+    "$(",
+    "${",
+    "<<E\n",
+    "do ",
+    "in ",
+    "time ",
+    "for i do ",
+    "case ",
+    "esac;",
+    "$((",
+    "))",
+    "2>",
+    "x=",
+    "x+=",
+    "1=",
+    "a[1]=",
+    "command ",
+    "export ",
+    ". ",
 ];
 
 /// Programs before another one that they execute.
@@ -45,7 +100,7 @@ const RUNNERS: [&str; 14] = [
 ];
 
 /// Command lines that run `PROGRAM x`.
-const LINES: [&str; 73] = [
+const LINES: [&str; 83] = [
     "PROGRAM x",
     "PROGRAM",
     "echo a; PROGRAM x",
@@ -119,27 +174,61 @@ const LINES: [&str; 73] = [
     "echo PROGRAM | xargs -rI DIR/q env DIR/q x",
     "find . -maxdepth 0 -exec PROGRAM x ';'",
     "find DIR -name 'r[m]' -exec {} x ';'",
+    "set 1; for i do PROGRAM x; done",
+    "set 1; for i do eval 'PROGRAM x'; done",
+    "fo\\\nr i in a; d\\\no PROGRAM x; done",
+    "echo \"$\\\n(PROGRAM x)\"",
+    "cat <\\\n<E\n'\nE\nPROGRAM x #'",
+    "true &\\\n& PROGRAM x",
+    "command . /dev/stdin <<E\nPROGRAM x\nE",
+    "EDITOR='PROGRAM x' edit",
+    "export EDITOR='a=1 PROGRAM x'; edit",
+    "time -f ls PROGRAM x",
 ];
 
-/// A folder with a program `rm` that only leaves a mark, and with what the command lines need.
+/// Command lines that run `PROGRAM x` in `bash`.
+const LINES_OF_BASH: [&str; 16] = [
+    "coproc ls { PROGRAM x; }; wait",
+    "function f for i in a; do PROGRAM x; done; f",
+    "echo 1 | select i in a; do PROGRAM x; break; done",
+    "set 1; echo 1 | select i do PROGRAM x; break; done",
+    "shopt -s extglob\nDIR/r@()m x",
+    "BASH_ALIASES[q]='PROGRAM'\nq x",
+    "BASH_CMDS[q]=DIR/r${Z}m; q x",
+    "jobs -x PROGRAM x",
+    "builtin . /dev/stdin <<E\nPROGRAM x\nE",
+    "a='S4=$'; b='(PROGRAM x)'; export \"P$a$b\"; set -x; :",
+    "a='z[$'; b='(PROGRAM x)]'; c=$a$b; echo $((c))",
+    "a='z[$'; b='(PROGRAM x)]'; c=$a$b; echo ${b:c}",
+    "a='z[$'; b='(PROGRAM x)]'; c=$a$b; declare -i d=c",
+    "a='z[$'; b='(PROGRAM x)]'; c=$a$b; test -v \"$c\"",
+    "((1<<E))\nPROGRAM x\nE",
+    "a[1<<E ]=2\nPROGRAM x\nE",
+];
+
+/// A shell, and a folder with a program `rm` that only leaves a mark, and with what the command lines need.
 #[cfg(unix)]
 struct Programs {
     folder: tempfile::TempDir,
-    dash: std::path::PathBuf,
+    shell: std::path::PathBuf,
 }
 
 #[cfg(unix)]
 impl Programs {
-    /// Returns `None` without `dash`.
-    fn new() -> Option<Self> {
+    /// Returns `None` without the shell.
+    fn new(shell: &str) -> Option<Self> {
         use std::os::unix::fs::{PermissionsExt as _, symlink};
         let folder = tempfile::tempdir().unwrap();
-        let bin = folder.path().join("bin");
-        std::fs::create_dir_all(folder.path().join("work")).unwrap();
-        std::fs::create_dir(&bin).unwrap();
-        let rm = bin.join("rm");
-        std::fs::write(&rm, format!("#!/bin/sh\n: > '{}'\n", folder.path().join("mark").display())).unwrap();
-        std::fs::set_permissions(&rm, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["bin", "shell", "work", "work/1x=", "work/x+=", "work/x[1]="] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        let script = |name: &str, text: String| {
+            std::fs::write(at(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        script("bin/rm", format!(": > '{}'", at("mark").display()));
+        script("bin/edit", "eval \"$EDITOR\"".to_owned());
         let find = |name: &str| {
             ["/usr/bin", "/bin"]
                 .map(|folder| std::path::Path::new(folder).join(name))
@@ -147,15 +236,17 @@ impl Programs {
                 .find(|at| at.exists())
         };
         let needed = [
-            "cat", "env", "find", "nice", "nohup", "script", "setsid", "sh", "stdbuf", "taskset", "timeout",
-            "xargs",
+            "cat", "env", "find", "nice", "nohup", "script", "setsid", "sh", "stdbuf", "taskset", "time",
+            "timeout", "xargs",
         ];
         for name in needed {
             if let Some(program) = find(name) {
-                symlink(program, bin.join(name)).unwrap();
+                symlink(program, at("bin").join(name)).unwrap();
             }
         }
-        Some(Self { folder, dash: find("dash")? })
+        // Under the name with which commands are run.
+        symlink(find(shell)?, at("shell/sh")).unwrap();
+        Some(Self { shell: at("shell/sh"), folder })
     }
 
     fn line(&self, line: &str, program: &str) -> String {
@@ -168,54 +259,97 @@ impl Programs {
         use std::process::{Command, Stdio};
         let mark = self.folder.path().join("mark");
         let _ = std::fs::remove_file(&mark);
-        let mut shell = Command::new(&self.dash);
+        let mut shell = Command::new(&self.shell);
         shell.arg("-c").arg(line).env_clear().env("PATH", self.folder.path().join("bin"));
         shell.current_dir(self.folder.path().join("work"));
         shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         shell.status().unwrap();
         mark.exists()
     }
+
+    /// Returns the lines with combinations of spellings and programs that run others.
+    fn combined(&self, texts: &[&str]) -> Vec<String> {
+        let mut lines = Vec::new();
+        // Each line in plain form and with some spellings, and each spelling in plain form; then others of all combinations.
+        for (at, line) in texts.iter().enumerate() {
+            for spelling in [0, 3, 5 + at % 4, 11 + at % 9, 18, 20 + at % 5] {
+                lines.push(self.line(line, SPELLINGS[spelling]));
+            }
+            for runner in [at % RUNNERS.len(), (at * 5 + 3) % RUNNERS.len()] {
+                let spelling = SPELLINGS[(at * 7 + runner) % SPELLINGS.len()];
+                lines.push(self.line(line, &format!("{} {spelling}", RUNNERS[runner])));
+            }
+        }
+        for (at, spelling) in SPELLINGS.iter().enumerate() {
+            lines.push(self.line(texts[0], spelling));
+            for (number, runner) in RUNNERS.iter().enumerate() {
+                let second = RUNNERS[(at + number * 3) % RUNNERS.len()];
+                lines.push(self.line(texts[0], &format!("{runner} {spelling}")));
+                let text = texts[(at * 3 + number) % texts.len()];
+                lines.push(self.line(text, &format!("{runner} {second} {spelling}")));
+            }
+        }
+        lines
+    }
 }
 
 #[cfg(unix)]
 #[test]
 fn whatever_runs_a_program_in_a_shell_is_denied() {
-    let Some(programs) = Programs::new() else {
-        println!("SKIPPED: there is no `dash`");
-        return;
-    };
-    let mut lines = Vec::new();
-    // Each line in plain form and with some spellings, and each spelling in plain form; then others of all combinations.
-    for (at, line) in LINES.iter().enumerate() {
-        for spelling in [0, 3, 5 + at % 4, 11 + at % 9] {
-            lines.push(programs.line(line, SPELLINGS[spelling]));
-        }
-        for runner in [at % RUNNERS.len(), (at * 5 + 3) % RUNNERS.len()] {
-            let program = format!("{} {}", RUNNERS[runner], SPELLINGS[(at * 7 + runner) % SPELLINGS.len()]);
-            lines.push(programs.line(line, &program));
-        }
+    for (shell, texts) in [("dash", &LINES[..]), ("bash", &LINES), ("bash", &LINES_OF_BASH)] {
+        let Some(programs) = Programs::new(shell) else {
+            println!("SKIPPED: there is no `{shell}`");
+            continue;
+        };
+        let lines = programs.combined(texts);
+        let passed: Vec<_> = lines.iter().filter(|line| fit(DENIED, line) == Fit::No).collect();
+        let bypasses: Vec<_> = passed.iter().filter(|line| programs.run_rm(line)).collect();
+        assert!(bypasses.is_empty(), "{} of {} in {shell}: {bypasses:#?}", bypasses.len(), lines.len());
+        // The lines do what they are for.
+        let plain = texts.iter().map(|line| programs.line(line, "rm")).filter(|line| !programs.run_rm(line));
+        let may_lack = ["script ", "taskset ", "time "];
+        let idle: Vec<_> = plain.filter(|line| !may_lack.iter().any(|name| line.contains(name))).collect();
+        assert!(idle.is_empty(), "{shell}: {idle:#?}");
     }
-    for (at, spelling) in SPELLINGS.iter().enumerate() {
-        lines.push(programs.line(LINES[0], spelling));
-        for (number, runner) in RUNNERS.iter().enumerate() {
-            let second = RUNNERS[(at + number * 3) % RUNNERS.len()];
-            lines.push(programs.line(LINES[0], &format!("{runner} {spelling}")));
-            lines.push(
-                programs
-                    .line(LINES[(at * 3 + number) % LINES.len()], &format!("{runner} {second} {spelling}")),
-            );
-        }
-    }
-    let passed: Vec<_> = lines.iter().filter(|line| fit(DENIED, line) == Fit::No).collect();
-    let bypasses: Vec<_> = passed.iter().filter(|line| programs.run_rm(line)).collect();
-    assert!(bypasses.is_empty(), "{} of {}: {bypasses:#?}", bypasses.len(), lines.len());
-    // The lines do what they are for.
-    let plain = LINES.iter().map(|line| programs.line(line, "rm")).filter(|line| !programs.run_rm(line));
-    let idle: Vec<_> = plain.filter(|line| !line.contains("script ") && !line.contains("taskset ")).collect();
-    assert!(idle.is_empty(), "{idle:#?}");
+    let Some(programs) = Programs::new("dash") else { return };
     let spelled = SPELLINGS.iter().map(|spelling| programs.line(LINES[0], spelling));
     let idle: Vec<_> = spelled.filter(|line| !programs.run_rm(line)).collect();
     assert!(idle.is_empty(), "{idle:#?}");
+}
+
+/// Lines in lines, with changes at any place.
+#[cfg(unix)]
+#[test]
+fn a_changed_line_that_still_runs_the_program_is_denied() {
+    use proptest::{
+        collection::vec,
+        prelude::any,
+        sample::{Index, select},
+        test_runner::{Config, TestRunner},
+    };
+    let lines = vec(select(&LINES[..]), 1..4);
+    let changes = vec((any::<Index>(), select(&CHANGES[..])), 0..4);
+    for shell in ["dash", "bash"] {
+        let Some(programs) = Programs::new(shell) else {
+            println!("SKIPPED: there is no `{shell}`");
+            continue;
+        };
+        let mut runner =
+            TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
+        let cases = (lines.clone(), select(&SPELLINGS[..]), changes.clone());
+        let run = runner.run(&cases, |(lines, spelling, changes)| {
+            let nested =
+                lines.iter().fold("PROGRAM x".to_owned(), |inner, line| line.replace("PROGRAM x", &inner));
+            let mut line = programs.line(&nested, spelling);
+            for (at, change) in changes {
+                let places: Vec<usize> = line.char_indices().map(|(at, _)| at).collect();
+                line.insert_str(*at.get(&places), change);
+            }
+            assert!(fit(DENIED, &line) != Fit::No || !programs.run_rm(&line), "{line}");
+            Ok(())
+        });
+        run.unwrap_or_else(|error| panic!("in {shell}: {error}"));
+    }
 }
 
 #[test]
@@ -261,6 +395,13 @@ fn computed_words_may_be_any_word_of_a_pattern() {
                 "{fd}>f $X",
                 "ls \u{a0}x",
                 "parallel ls '; r\"\"m x' ::: a",
+                "echo '/bin/r? x' | unshare",
+                "echo '/bin/r? x' | nice setarch x86_64",
+                "echo '/bin/r? x' | sudo -u root -s",
+                "x='$'; y='(/bin/r? x)'; BASH_ENV=$x$y ldd ls",
+                "GIT_SSH_COMMAND='/bin/r? x' git fetch ssh://x/y",
+                "env 'A=/bin/r? x' git fetch",
+                "read \"$X\" < f",
             ],
         ),
     ] {
@@ -299,6 +440,17 @@ fn everyday_lines_are_not_denied() {
         "sudo ls -l '/a b'",
         "timeout 5 cargo test",
         "date +%s; sleep 1",
+        "sudo -u www-data ls -si",
+        "sudo apt-get install -y x",
+        "docker login; npm run script; find . -type f",
+        "export PATH=\"$PATH:/x\" DATA='{\"a\":1,\"b\":2}' RE='^(a|b)$' && curl -d \"$DATA\" \"http://x/?a=1&b=2\"",
+        "MSG=\"it's done\"; git commit -m \"x = eval y\" && unset MSG",
+        "re='[0-9]+'; grep -vE \"$re\" x | wc -l; echo ${X:-y}",
+        "i=0; while [ $i -lt 3 ]; do i=$((i+1)); echo \"$i\"; done",
+        "f() { local x=$1; read -r y; declare -i z=1; echo \"$x$y\"; }; f a",
+        "command ls .; command -v docker; time cargo build . && for d in . ..; do ls \"$d\"; done",
+        "time -p ls \"$X\"; CFLAGS='-O2 -Wall' make -C . all",
+        "cargo build \\\n  --release \\\n  --workspace",
     ] {
         assert_eq!(fit(DENIED, line), Fit::No, "{line}");
     }
