@@ -1,5 +1,7 @@
 //! Validation of argument text against a tool's schema.
 
+#[cfg(feature = "json-schema")]
+mod patterns;
 #[cfg(any(test, not(feature = "json-schema")))]
 mod required;
 #[cfg(feature = "json-schema")]

@@ -9,12 +9,11 @@ use jsonschema::{
 use serde_json::Value;
 
 use super::{
-    PROBLEMS, type_name,
-    work::{self, Work},
+    PROBLEMS,
+    patterns::{self, MOST_BACKTRACKS},
+    type_name,
+    work::Work,
 };
-
-/// The maximum number of steps back of one regular expression in one text.
-const MOST_BACKTRACKS: usize = 20_000;
 
 /// The maximum size of a regular expression, and of all of a schema together, in bytes.
 const LARGEST_PATTERN: usize = 8 << 20;
@@ -30,7 +29,7 @@ impl Schema {
     pub(super) fn compile(schema: &Value, formats: bool) -> Result<Self, String> {
         let mut work = Work::new(schema);
         work.check_schema()?;
-        let each = (LARGEST_PATTERNS / work::patterns(schema).max(1)).min(LARGEST_PATTERN);
+        let each = (LARGEST_PATTERNS / patterns::number(schema).max(1)).min(LARGEST_PATTERN);
         let patterns = PatternOptions::fancy_regex().backtrack_limit(MOST_BACKTRACKS).size_limit(each);
         let validator = jsonschema::options()
             .should_validate_formats(formats)

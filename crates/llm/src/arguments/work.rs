@@ -1,9 +1,12 @@
 //! The number of checks that a schema requires. References can multiply them beyond any time limit, because a
 //! validation cannot be interrupted.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, cell::OnceCell, collections::HashMap};
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
+
+use super::patterns;
 
 /// The maximum number of checks of one value. A million take less than a second.
 pub(super) const MOST: usize = 1_000_000;
@@ -14,8 +17,8 @@ const MOST_COUNTED: usize = 300_000;
 /// The maximum depth of nested checks: of a value that JSON permits, with some references at each level.
 const DEEPEST: usize = 600;
 
-/// The count of a regular expression.
-const PATTERN: usize = 100;
+/// The maximum length of a field's name in bytes, if the schema has checks of names.
+const LONGEST_NAME: usize = 1024;
 
 /// The count of one of the schemas of JSON Schema itself.
 const META_SCHEMA: usize = 500;
@@ -30,6 +33,36 @@ pub(super) struct Work<'a> {
     counted: HashMap<(usize, usize), Option<usize>>,
     /// The references to other documents, or to nothing.
     pub(super) unknown: Vec<String>,
+    /// The schemas with a name of their own.
+    anchors: OnceCell<HashMap<&'a str, &'a Value>>,
+}
+
+/// What a schema checks.
+#[derive(Clone, Copy)]
+enum Checked<'v> {
+    /// Nothing yet: the schema is checked by itself.
+    Nothing,
+    /// A field's name.
+    Name,
+    Value(&'v Value),
+}
+
+impl<'v> Checked<'v> {
+    fn value(self) -> Option<&'v Value> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Nothing | Self::Name => None,
+        }
+    }
+
+    /// Returns a number that identifies it while the value lives.
+    fn key(self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Name => 1,
+            Self::Value(value) => address(value),
+        }
+    }
 }
 
 /// The target of a reference.
@@ -41,24 +74,19 @@ enum Target<'a> {
 
 impl<'a> Work<'a> {
     pub(super) fn new(root: &'a Value) -> Self {
-        Self { root, counted: HashMap::new(), unknown: Vec::new() }
+        Self { root, counted: HashMap::new(), unknown: Vec::new(), anchors: OnceCell::new() }
     }
 
     /// Checks every part of the schema by itself.
     pub(super) fn check_schema(&mut self) -> Result<(), Problem> {
+        self.check_names()?;
         let (mut waiting, mut seen) = (vec![self.root], std::collections::HashSet::new());
         while let Some(schema) = waiting.pop() {
             if !seen.insert(address(schema)) {
                 continue;
             }
-            self.count(schema, None, 0)?;
+            self.count(schema, Checked::Nothing, 0)?;
             let Some(fields) = schema.as_object() else { continue };
-            let id = fields.get("$id").and_then(Value::as_str);
-            if !std::ptr::eq(schema, self.root) && id.is_some_and(|id| !id.starts_with('#')) {
-                return Err(
-                    "contains another schema with an `$id` of its own, which is not supported".to_owned()
-                );
-            }
             waiting.extend(in_place(fields));
             waiting.extend(references(fields).filter_map(|reference| match self.resolve(reference) {
                 Target::Schema(schema) => Some(schema),
@@ -76,14 +104,40 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Checks the schema with a value.
-    pub(super) fn check_value(&mut self, value: &Value) -> Result<(), Problem> {
-        self.count(self.root, Some(value), 0).map(drop)
+    /// Rejects schemas within the schema that have a base of their own, from which a validator resolves references in them, and
+    /// anchors with the same name.
+    fn check_names(&self) -> Result<(), Problem> {
+        let draft = self.root.get("$schema").and_then(Value::as_str).unwrap_or_default();
+        let bases: &[&str] = match ["draft-03", "draft-04"].iter().any(|old| draft.contains(old)) {
+            true => &["$id", "id"],
+            false => &["$id"],
+        };
+        let mut names = std::collections::HashSet::new();
+        for fields in objects(self.root) {
+            let text = |field: &str| fields.get(field).and_then(Value::as_str);
+            let is_base = |field: &&str| text(field).is_some_and(|id| !id.starts_with('#'));
+            let is_root = self.root.as_object().is_some_and(|root| std::ptr::eq(root, fields));
+            if !is_root && (bases.iter().any(is_base) || text("$schema").is_some()) {
+                return Err(
+                    "contains another schema with an `$id` or `$schema` of its own, which is not supported"
+                        .to_owned(),
+                );
+            }
+            if let Some(name) = anchors(fields).find(|name| !names.insert(*name)) {
+                return Err(format!("has two schemas with the anchor `{name}`"));
+            }
+        }
+        Ok(())
     }
 
-    fn count(&mut self, schema: &'a Value, value: Option<&Value>, depth: usize) -> Result<usize, Problem> {
+    /// Checks the schema with a value.
+    pub(super) fn check_value(&mut self, value: &Value) -> Result<(), Problem> {
+        self.count(self.root, Checked::Value(value), 0).map(drop)
+    }
+
+    fn count(&mut self, schema: &'a Value, checked: Checked<'_>, depth: usize) -> Result<usize, Problem> {
         let Some(fields) = schema.as_object() else { return Ok(1) };
-        let key = (address(schema), value.map_or(0, address));
+        let (key, value) = ((address(schema), checked.key()), checked.value());
         match self.counted.get(&key) {
             Some(Some(count)) => return Ok(*count),
             Some(None) => return Err("refers to itself for the same value, without end".to_owned()),
@@ -92,7 +146,7 @@ impl<'a> Work<'a> {
         if depth > DEEPEST {
             return Err(format!("nests more than {DEEPEST} checks"));
         }
-        let applied = self.count_in_place(fields, value, depth + 1)?;
+        let applied = self.count_in_place(fields, checked, depth + 1)?;
         // To find the fields that are left, the others are checked again.
         let again =
             match (fields.contains_key("unevaluatedProperties"), fields.contains_key("unevaluatedItems")) {
@@ -100,9 +154,9 @@ impl<'a> Work<'a> {
                 _ => 2 + value.map_or(0, size),
             };
         let below = value.map_or(Ok(0), |value| self.count_below(fields, value, depth + 1))?;
-        let count = applied.saturating_mul(again).saturating_add(below).saturating_add(own(fields, value));
+        let count = applied.saturating_mul(again).saturating_add(below).saturating_add(own(fields, checked));
         if count > MOST || self.counted.len() > MOST_COUNTED {
-            return Err(format!("takes more than {MOST} checks, which its references multiply"));
+            return Err(format!("takes more than {MOST} checks, which its references or patterns multiply"));
         }
         self.counted.insert(key, Some(count));
         Ok(count)
@@ -112,17 +166,17 @@ impl<'a> Work<'a> {
     fn count_in_place(
         &mut self,
         fields: &'a Map<String, Value>,
-        value: Option<&Value>,
+        checked: Checked<'_>,
         depth: usize,
     ) -> Result<usize, Problem> {
         let mut count = 0_usize;
         for schema in in_place(fields) {
-            count = count.saturating_add(self.count(schema, value, depth)?);
+            count = count.saturating_add(self.count(schema, checked, depth)?);
         }
         for reference in references(fields) {
             count = count.saturating_add(match self.resolve(reference) {
-                Target::Schema(schema) => self.count(schema, value, depth)?,
-                Target::MetaSchema => META_SCHEMA + value.map_or(0, size) * META_SCHEMA,
+                Target::Schema(schema) => self.count(schema, checked, depth)?,
+                Target::MetaSchema => META_SCHEMA + checked.value().map_or(0, size) * META_SCHEMA,
                 Target::Unknown => {
                     self.unknown.push(reference.to_owned());
                     1
@@ -143,7 +197,7 @@ impl<'a> Work<'a> {
         let list = |field: &str| fields.get(field).and_then(Value::as_array);
         let map = |field: &str| fields.get(field).and_then(Value::as_object);
         let mut add = |work: &mut Self, schema: &'a Value, value: &Value| -> Result<(), Problem> {
-            count = count.saturating_add(work.count(schema, Some(value), depth)?);
+            count = count.saturating_add(work.count(schema, Checked::Value(value), depth)?);
             if count > MOST {
                 return Err(format!("takes more than {MOST} checks"));
             }
@@ -164,7 +218,11 @@ impl<'a> Work<'a> {
                     }
                 }
                 if let Some(schema) = fields.get("propertyNames") {
-                    let each = self.count(schema, None, depth)?;
+                    let longest = values.keys().map(String::len).max().unwrap_or_default();
+                    if longest > LONGEST_NAME {
+                        return Err(format!("checks names, of which one has more than {LONGEST_NAME} bytes"));
+                    }
+                    let each = self.count(schema, Checked::Name, depth)?;
                     count = count.saturating_add(each.saturating_mul(values.len()));
                 }
             }
@@ -184,8 +242,10 @@ impl<'a> Work<'a> {
         Ok(count)
     }
 
+    /// Resolves a reference as the validator does.
     fn resolve(&self, reference: &str) -> Target<'a> {
         let own = self.root.get("$id").and_then(Value::as_str).map(|id| id.trim_end_matches('#'));
+        let own = own.filter(|id| !id.contains('#'));
         let local = own.and_then(|id| reference.strip_prefix(id)).unwrap_or(reference);
         if ["http://json-schema.org/", "https://json-schema.org/"].iter().any(|site| local.starts_with(site))
         {
@@ -194,10 +254,12 @@ impl<'a> Work<'a> {
         let found = match local.strip_prefix('#') {
             None if local.is_empty() => Some(self.root),
             None => None,
-            Some(fragment) => match fragment.is_empty() || fragment.starts_with('/') {
-                true => self.root.pointer(fragment),
-                false => anchored(self.root, fragment),
-            },
+            Some("") => Some(self.root),
+            Some(pointer) if pointer.starts_with('/') => {
+                let decoded: Option<Cow<'_, str>> = percent_decode_str(pointer).decode_utf8().ok();
+                decoded.and_then(|pointer| self.root.pointer(&pointer))
+            }
+            Some(name) => self.anchors.get_or_init(|| anchored(self.root)).get(name).copied(),
         };
         found.map_or(Target::Unknown, Target::Schema)
     }
@@ -227,18 +289,26 @@ fn references(fields: &Map<String, Value>) -> impl Iterator<Item = &str> {
 }
 
 /// Counts the checks by keywords of the schema itself.
-fn own(fields: &Map<String, Value>, value: Option<&Value>) -> usize {
+fn own(fields: &Map<String, Value>, checked: Checked<'_>) -> usize {
     let has = |field: &str| fields.contains_key(field);
     let length = |field: &str| fields.get(field).map_or(0, size);
-    let pattern = match value {
-        _ if !has("pattern") => 0,
-        None => PATTERN,
-        Some(Value::String(text)) => PATTERN + text.len() / PATTERN,
-        Some(_) => 0,
+    let value = checked.value();
+    let pattern = fields.get("pattern").and_then(Value::as_str).map_or(0, |pattern| match checked {
+        Checked::Nothing => patterns::count(pattern, 0),
+        Checked::Name => patterns::count(pattern, LONGEST_NAME),
+        Checked::Value(Value::String(text)) => patterns::count(pattern, text.len()),
+        Checked::Value(_) => 0,
+    });
+    let names = match (fields.get("patternProperties"), value) {
+        (Some(Value::Object(named)), Some(Value::Object(values))) => {
+            let names: Vec<usize> = values.keys().map(String::len).collect();
+            named.keys().map(|pattern| patterns::count_all(pattern, &names)).fold(0, usize::saturating_add)
+        }
+        _ => 0,
     };
-    let names = length("patternProperties") * PATTERN * value.and_then(Value::as_object).map_or(0, Map::len);
     let unique = if has("uniqueItems") { value.map_or(0, size) } else { 0 };
-    1 + fields.len() + pattern + names + unique + length("enum") + length("required")
+    let single = 1 + fields.len() + unique + length("enum") + length("required");
+    single.saturating_add(pattern).saturating_add(names)
 }
 
 /// Returns the number of entries of a list or an object.
@@ -250,41 +320,47 @@ fn size(value: &Value) -> usize {
     }
 }
 
-fn anchored<'a>(root: &'a Value, name: &str) -> Option<&'a Value> {
+/// Returns all objects in a schema, also those that are no schemas.
+fn objects(root: &Value) -> impl Iterator<Item = &Map<String, Value>> {
     let mut waiting = vec![root];
-    while let Some(value) = waiting.pop() {
-        let text = |field: &str| value.get(field).and_then(Value::as_str);
-        let is_named = [text("$anchor"), text("$dynamicAnchor")].contains(&Some(name))
-            || text("$id").and_then(|id| id.strip_prefix('#')) == Some(name);
-        match value {
-            _ if is_named => return Some(value),
-            Value::Object(fields) => waiting.extend(fields.values()),
-            Value::Array(values) => waiting.extend(values),
-            _ => {}
+    std::iter::from_fn(move || {
+        loop {
+            match waiting.pop()? {
+                Value::Object(fields) => {
+                    waiting.extend(fields.values());
+                    return Some(fields);
+                }
+                Value::Array(values) => waiting.extend(values),
+                _ => {}
+            }
         }
-    }
-    None
+    })
 }
 
-fn address(value: &Value) -> usize {
-    std::ptr::from_ref(value).addr()
+/// Returns the names by which references mean a schema.
+fn anchors(fields: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let text = |field: &str| fields.get(field).and_then(Value::as_str);
+    let names = [text("$anchor"), text("$dynamicAnchor"), text("$id").and_then(|id| id.strip_prefix('#'))];
+    names.into_iter().flatten()
 }
 
-/// Returns the number of regular expressions.
-pub(super) fn patterns(schema: &Value) -> usize {
-    let (mut waiting, mut count) = (vec![schema], 0);
+fn anchored(root: &Value) -> HashMap<&str, &Value> {
+    let (mut waiting, mut found) = (vec![root], HashMap::new());
     while let Some(value) = waiting.pop() {
         match value {
             Value::Object(fields) => {
-                count += usize::from(fields.contains_key("pattern"));
-                count += fields.get("patternProperties").map_or(0, size);
+                found.extend(anchors(fields).map(|name| (name, value)));
                 waiting.extend(fields.values());
             }
             Value::Array(values) => waiting.extend(values),
             _ => {}
         }
     }
-    count
+    found
+}
+
+fn address(value: &Value) -> usize {
+    std::ptr::from_ref(value).addr()
 }
 
 #[cfg(test)]
@@ -319,7 +395,7 @@ mod tests {
             |one, two| json!({"anyOf": [one], "dependentSchemas": {"a": two}}),
         ];
         for each in both {
-            let wanted = format!("takes more than {MOST} checks, which its references multiply");
+            let wanted = format!("takes more than {MOST} checks, which its references or patterns multiply");
             assert_eq!(compiled(doubled(39, each)).unwrap_err(), wanted);
             assert!(compiled(doubled(5, each)).unwrap().check(r#"{"a":1}"#).is_ok());
         }
@@ -338,7 +414,7 @@ mod tests {
         assert_eq!(
             error,
             format!(
-                "the schema takes more than {MOST} checks, which its references multiply for these arguments; pass less"
+                "the schema takes more than {MOST} checks, which its references or patterns multiply for these arguments; pass less"
             )
         );
     }
@@ -372,7 +448,80 @@ mod tests {
         }
         let other =
             json!({"type": "object", "properties": {"x": {"$id": "https://a.example/x", "type": "string"}}});
-        assert!(compiled(other).unwrap_err().contains("an `$id` of its own"));
+        assert!(compiled(other).unwrap_err().contains("an `$id` or `$schema` of its own"));
+    }
+
+    /// A reference that is counted has to be the one that is checked.
+    #[test]
+    fn references_are_resolved_as_the_validator_does() {
+        let expensive = |definitions: &str| {
+            let mut defs = Map::from_iter([("d0".to_owned(), json!({"type": "object"}))]);
+            for at in 1..=39 {
+                let before = json!({ "$ref": format!("#/{definitions}d{}", at - 1) });
+                defs.insert(format!("d{at}"), json!({"allOf": [before, before]}));
+            }
+            Value::Object(defs)
+        };
+        let plain = json!({"type": "object"});
+        let with = |schema: Value, fields: Value| {
+            let (Value::Object(mut all), Value::Object(fields)) = (schema, fields) else { unreachable!() };
+            all.extend(fields);
+            Value::Object(all)
+        };
+        let base = "contains another schema with an `$id` or `$schema` of its own, which is not supported";
+        let many = format!("takes more than {MOST} checks, which its references or patterns multiply");
+        let old = "http://json-schema.org/draft-04/schema#";
+        let to_last = json!([{"$ref": "#/definitions/d39"}]);
+        let inner = json!({"id": "http://x/y", "definitions": expensive("definitions/"), "allOf": to_last});
+        for (parameters, wanted) in [
+            (
+                json!({"$defs": expensive("$defs/"), "%24defs": {"d39": plain}, "$ref": "#/%24defs/d39"}),
+                &*many,
+            ),
+            (json!({"$schema": old, "allOf": [inner], "definitions": {"d39": plain}}), base),
+            (json!({"allOf": [with(inner, json!({"$schema": old}))], "definitions": {"d39": plain}}), base),
+            (
+                json!({
+                    "$ref": "#/$defs/z/allOf/0",
+                    "$defs": {"z": with(expensive(""), json!({"$id": "http://x/z", "allOf": [{"$ref": "#/d39"}]}))},
+                    "d39": plain,
+                }),
+                base,
+            ),
+            (
+                json!({"$ref": "#x", "$defs": {"a": {"$anchor": "x"}, "b": {"$dynamicAnchor": "x"}}}),
+                "has two schemas with the anchor `x`",
+            ),
+        ] {
+            assert_eq!(
+                compiled(with(plain.clone(), parameters.clone())).unwrap_err(),
+                wanted,
+                "{parameters}"
+            );
+        }
+        // Names that only look like these.
+        let ordinary = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": "https://a.example/t",
+            "type": "object",
+            "properties": {"id": {"type": "string"}, "$id": {"$ref": "#/$defs/a%3Cb%3E"}},
+            "$defs": {"a<b>": {"type": "string", "default": {"id": "x"}}},
+        });
+        let check = compiled(ordinary).unwrap();
+        assert!(check.check(r#"{"$id":"x"}"#).is_ok() && check.check(r#"{"$id":1}"#).is_err());
+    }
+
+    #[test]
+    fn many_references_to_anchors_are_counted_in_linear_time() {
+        let anchors: Map<String, Value> =
+            (0..2_000).map(|at| (format!("a{at}"), json!({ "$anchor": format!("n{at}") }))).collect();
+        let items: Vec<_> = (0..2_000).map(|at| json!({ "$ref": format!("#n{at}") })).collect();
+        let check = compiled(
+            json!({"type": "object", "properties": {"a": {"items": {"allOf": items}}}, "$defs": anchors}),
+        )
+        .unwrap();
+        let error = check.check(&json!({ "a": vec![0; 1_000] }).to_string()).unwrap_err().to_string();
+        assert!(error.contains("takes more than"), "{error}");
     }
 
     /// Trees and lists of variants are ordinary.
@@ -395,8 +544,26 @@ mod tests {
     #[test]
     fn regular_expressions_are_bounded_in_steps_and_size() {
         let with = |pattern: &str| json!({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}});
-        let check = compiled(with(r"^(a|a)*\1b")).unwrap();
-        assert!(check.check(&json!({"a": "a".repeat(5_000)}).to_string()).is_err());
+        let many = |pattern: &str, text: &str| {
+            let checked = compiled(with(pattern)).unwrap().check(&json!({ "a": text }).to_string());
+            checked.unwrap_err().to_string().contains("takes more than")
+        };
+        assert!(!many(r"^(a|a)*\1b", &"a".repeat(500)), "it takes too many steps back");
+        for pattern in [r"^(a|a)*\1b", "(?!x)a*b", "1[01]{8000}x"] {
+            assert!(many(pattern, &"a".repeat(50_000)), "{pattern}");
+        }
+        for names in [
+            json!({"patternProperties": {"(?!x)a*b": {}}}),
+            json!({"propertyNames": {"allOf": [{"pattern": "x"}]}}),
+        ] {
+            let mut parameters = json!({"type": "object"});
+            parameters.as_object_mut().unwrap().extend(names.as_object().unwrap().clone());
+            let error = compiled(parameters).unwrap().check(&json!({"a".repeat(50_000): 1}).to_string());
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("takes more than") || error.contains("checks names"), "{error}");
+        }
+        let text = "x ".repeat(50_000);
+        assert!(compiled(with(r"^(?!\s*$).+")).unwrap().check(&json!({ "a": text }).to_string()).is_ok());
         assert!(compiled(with(r"^(\w{1000}){1000}$")).is_err());
         assert!(
             compiled(with(r"^(?!\.)[\w.]+@[\w.]+$")).unwrap().check(r#"{"a":"ada@example.org"}"#).is_ok()
