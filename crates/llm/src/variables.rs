@@ -11,7 +11,27 @@ use std::{
 static WITHHELD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Parts of the names of secrets.
-const PARTS: [&str; 9] = ["KEY", "TOKEN", "SECRET", "PASS", "PWD", "CREDENTIAL", "AUTH", "HEADERS", "BEARER"];
+const PARTS: [&str; 10] =
+    ["KEY", "TOKEN", "SECRET", "PASS", "PWD", "CREDENTIAL", "AUTH", "HEADERS", "BEARER", "COOKIE"];
+
+/// Words in the names of secrets.
+const WORDS: [&str; 3] = ["PAT", "JWT", "DSN"];
+
+/// The ends of the names of parameters whose values are secrets.
+const PARAMETERS: [&str; 12] = [
+    "password",
+    "passwd",
+    "pwd",
+    "passphrase",
+    "secret",
+    "token",
+    "accountkey",
+    "accesskey",
+    "apikey",
+    "api_key",
+    "api-key",
+    "sig",
+];
 
 /// Variables whose names contain such a part, and whose values are a path or a name.
 const OPEN: [&str; 7] = [
@@ -32,10 +52,11 @@ pub fn withhold(name: impl Into<String>) {
 }
 
 /// Returns whether a variable may hold a secret: by its name, by [`withhold`], or because its value is an address with a
-/// password.
+/// password, contains parameters such as `AccountKey=..` or `"password": ..`, or is a private key.
 ///
-/// Such names contain `KEY`, `TOKEN`, `SECRET`, `PASS`, `PWD`, `CREDENTIAL`, `AUTH`, `HEADERS` or `BEARER` in any letter
-/// case, or the word `PAT`. `PWD`, `OLDPWD`, `SSH_AUTH_SOCK`, `XAUTHORITY` and `GIT_AUTHOR_..` are not secret.
+/// Such names contain `KEY`, `TOKEN`, `SECRET`, `PASS`, `PWD`, `CREDENTIAL`, `AUTH`, `HEADERS`, `BEARER` or `COOKIE` in any
+/// letter case, or the word `PAT`, `JWT` or `DSN`. `PWD`, `OLDPWD`, `SSH_AUTH_SOCK`, `XAUTHORITY` and `GIT_AUTHOR_..` are not
+/// secret.
 ///
 /// ```
 /// use superstep_llm::variables::is_secret;
@@ -45,23 +66,38 @@ pub fn withhold(name: impl Into<String>) {
 /// ```
 pub fn is_secret(name: &str, value: &str) -> bool {
     let is_withheld = || WITHHELD.lock().unwrap_or_else(PoisonError::into_inner).contains(name);
-    is_secret_name(name) || has_password(value) || is_withheld()
+    is_secret_name(name) || has_secret(value) || is_withheld()
 }
 
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
     !OPEN.contains(&&*name)
-        && (PARTS.iter().any(|part| name.contains(part)) || words.any(|word| word == "PAT"))
+        && (PARTS.iter().any(|part| name.contains(part)) || words.any(|word| WORDS.contains(&word)))
 }
 
-/// Returns whether a value names a place with its password, as those of databases do: `scheme://user:password@host`, or
-/// `password=` among parameters.
-fn has_password(value: &str) -> bool {
+/// Returns whether a value names a place with its password, as those of databases do: `scheme://user:password@host`,
+/// `https://token@host`, or with `password=` and others among parameters; or whether it is a private key.
+fn has_secret(value: &str) -> bool {
     // A password may have any character, also `/`, so this may also be true of a path with `@` behind a port.
-    let credentials = value.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
-    credentials.is_some_and(|(user, _)| user.contains(':'))
-        || value.to_ascii_lowercase().contains("password=")
+    let credentials =
+        value.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.0)));
+    let is_web = |scheme: &str, user: &str| {
+        (scheme.ends_with("http") || scheme.ends_with("https")) && !user.contains('/')
+    };
+    let value = value.to_ascii_lowercase();
+    credentials.is_some_and(|(scheme, user)| user.contains(':') || is_web(scheme, user))
+        || value.contains("private key-----")
+        || PARAMETERS
+            .iter()
+            .any(|name| value.match_indices(name).any(|(at, _)| is_set(&value[at + name.len()..])))
+}
+
+/// Returns whether a value follows a name: behind `=`, or `:` as in JSON and YAML.
+fn is_set(behind: &str) -> bool {
+    let unquoted = behind.trim_start_matches(['"', '\'', ' ']);
+    let is_list = behind.starts_with(':') && !behind.starts_with(": ");
+    unquoted.len() > 1 && unquoted.starts_with(['=', ':']) && !is_list
 }
 
 #[cfg(test)]
@@ -89,6 +125,9 @@ mod tests {
             "SUPERSTEP_KEY",
             "SUPERSTEP_OLD_KEY",
             "npm_config__auth",
+            "SESSION_COOKIE",
+            "CI_JOB_JWT",
+            "SENTRY_DSN",
             "TOKEN_FILE",
         ] {
             assert!(is_secret(name, "x"), "{name}");
@@ -103,6 +142,7 @@ mod tests {
             "GIT_AUTHOR_NAME",
             "PATTERN",
             "RUST_LOG",
+            "WINDSNAP",
         ] {
             assert!(!is_secret(name, "x"), "{name}");
         }
@@ -116,18 +156,35 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_detected_in_the_places_of_databases() {
+    fn secrets_are_detected_in_values() {
         for place in [
             "postgres://app:word@db.example/threads",
             "postgresql://app:a/b?c@db.example",
             "postgres:///threads?user=app&password=word",
             "host=db user=app Password=word",
+            "Server=db;User Id=app;Pwd=word;",
+            "https://word@git.example/a.git",
+            "DefaultEndpointsProtocol=https;AccountName=x;AccountKey=word==",
+            "Endpoint=sb://x/;SharedAccessKeyName=r;SharedAccessKey=word",
+            "https://x.blob.example/a?sv=1&sig=word",
+            r#"{"user": "x", "password":"word"}"#,
+            "api_key: word",
+            "-----BEGIN OPENSSH PRIVATE KEY-----\nword",
         ] {
-            assert!(has_password(place), "{place}");
+            assert!(has_secret(place), "{place}");
         }
-        for place in ["https://example.org:8443/a", "postgres://app@db.example/threads", "/home/a@b", "a:b@c"]
-        {
-            assert!(!has_password(place), "{place}");
+        for place in [
+            "https://example.org:8443/a",
+            "https://example.org/@scope/a",
+            "postgres://app@db.example/threads",
+            "/home/a@b",
+            "a:b@c",
+            "/opt/token:/usr/bin",
+            "config=1",
+            "no password",
+            "password=",
+        ] {
+            assert!(!has_secret(place), "{place}");
         }
     }
 }
