@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, env, path::Path};
 use serde_json::{Value, json};
 use superstep::{
     Checkpointer, Question, ThreadId,
-    checkpoint::{AppliedTask, Commit, Source, TaskRecord},
+    checkpoint::{AppliedTask, Commit, Source, TaskKey, TaskRecord},
     node::NodeName,
     sqlite::SqliteCheckpointer,
     topology::Control,
@@ -267,4 +267,46 @@ async fn a_question_whose_text_only_the_database_has_approves_nothing() {
             ended(&mut place.command_of("ada", &[&["run", "more", "--thread", "t"], &at[..]].concat())).await;
         assert_eq!(more.code, Some(6), "{case}: no rule was granted: {more:?}");
     }
+}
+
+/// The database is restored to the state in which the call waited, with the answer in it.
+async fn restore_answered(db: &Path, waiting: &[u8]) {
+    std::fs::write(db, waiting).unwrap();
+    let store = SqliteCheckpointer::open(db).unwrap();
+    let thread = ThreadId::from("t");
+    let mut loaded = store.load(&thread, None).await.unwrap().unwrap();
+    let (slot, record) = loaded.tasks.remove(0);
+    let TaskRecord::Interrupted { mut questions, mut answers, mut asked, attempts, error, once } = record
+    else {
+        panic!("the call waited: {record:?}");
+    };
+    answers.insert("c1".to_owned(), json!("approve").to_string().into());
+    asked.insert("c1".to_owned(), questions.remove(0));
+    let record = TaskRecord::Interrupted { questions, answers, asked, attempts, error, once };
+    store.record(&TaskKey { thread, checkpoint: loaded.head, slot }, record).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_used_approval_runs_its_call_once_although_the_database_is_restored() {
+    let place = Place::new();
+    let args = r#"{"command":"echo x >> ran"}"#;
+    let server = serve([call("c1", "shell", args), txt("ok"), txt("I see"), txt("ok")]).await;
+    let url = server.base_url();
+    let at = ["--base-url", &url, "--model", "m"];
+    let ran = place.run(&[&["run", "go", "--thread", "t"], &at[..]].concat()).await;
+    assert_eq!(ran.code, Some(6), "{ran:?}");
+    let waiting = std::fs::read(place.database()).unwrap();
+    let resume = async |more: &[&str]| place.run(&[&["resume", "t"], more, &at[..]].concat()).await;
+    resume(&["--approve", "c1"]).await.ok();
+    let times = || std::fs::read_to_string(place.work().join("ran")).unwrap().lines().count();
+    assert_eq!(times(), 1);
+    restore_answered(&place.database(), &waiting).await;
+    resume(&[]).await.ok();
+    assert_eq!(times(), 1);
+    let told = server.requests().pop().unwrap()["messages"].to_string();
+    assert!(told.contains("was approved once and ran before"), "{told}");
+    // The user may approve it again.
+    std::fs::write(place.database(), &waiting).unwrap();
+    resume(&["--approve", "c1"]).await.ok();
+    assert_eq!(times(), 2);
 }

@@ -27,6 +27,15 @@ pub trait Trust: Send + Sync {
     /// needs it, and begin with it only if it [is current](StoredDecision::is_current).
     fn is_decided(&self, stored: &StoredDecision<'_>) -> bool;
 
+    /// Returns whether a call may begin with the decision on an interrupt.
+    ///
+    /// Called once for each `start` of a call that is not [idempotent](superstep_llm::Behaviour::idempotent), after the thread has
+    /// stored it. A second time means that the database was restored to a state before it: return `false`, and the call does not
+    /// run again. By default it does.
+    fn begins(&self, _thread: Option<&ThreadId>, _interrupt: &str, _start: &str) -> bool {
+        true
+    }
+
     /// Returns whether the tools may work in the folder that a turn of the thread has
     /// [stored](crate::AgentState::cwd). The folder that the context of the run has as `cwd` needs no check.
     fn is_folder(&self, thread: Option<&ThreadId>, folder: &Path) -> bool {
@@ -61,6 +70,10 @@ impl<T: Trust + ?Sized> Trust for Arc<T> {
 
     fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
         (**self).is_decided(stored)
+    }
+
+    fn begins(&self, thread: Option<&ThreadId>, interrupt: &str, start: &str) -> bool {
+        (**self).begins(thread, interrupt, start)
     }
 
     fn is_folder(&self, thread: Option<&ThreadId>, folder: &Path) -> bool {

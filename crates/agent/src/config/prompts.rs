@@ -68,6 +68,10 @@ pub(crate) const OUTDATED_QUESTION: &str =
 pub(crate) const IN_DOUBT: &str = "Error: the outcome of this call is unknown, the process stopped while it ran. Check before \
     repeating it.";
 
+/// The result of a call whose approval was used, although its thread has no record of it.
+pub(crate) const USED_APPROVAL: &str = "Error: this call was approved once and ran before, and the conversation was restored to \
+    an earlier state. It did not run again. Check what it did before you repeat it.";
+
 /// The result of a call whose tool waited for an answer when its round was discarded.
 pub(crate) const UNANSWERED: &str = "Error: the tool asked the user a question, and its call was stopped before it \
     continued. What it did before it asked may have been done. Check before repeating it.";

@@ -16,7 +16,7 @@
 //! Start at [`Decided`].
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read, Write},
@@ -82,6 +82,9 @@ struct Record {
     /// The hashes of the tasks that used an answer, by that of the answer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     used: BTreeMap<String, String>,
+    /// The starts of calls that answers permitted, each with the hash of its question's interrupt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    begun: Vec<String>,
     /// `true` if the thread is from a file, and the user has not trusted it since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     imported: bool,
@@ -172,15 +175,18 @@ impl Decided {
     ) -> Result<(), Failure> {
         let thread = self.record().thread.clone();
         let decisions = decisions.into_iter().filter(|(.., decision)| decision.needs_trust());
-        let answers: Vec<String> = decisions
-            .map(|(interrupt, request, decision)| hash_of_answer(&thread, interrupt, request, &decision))
-            .collect();
+        let (answers, interrupts): (Vec<String>, Vec<String>) = decisions
+            .map(|(interrupt, request, decision)| {
+                (hash_of_answer(&thread, interrupt, request, &decision), short_hash(interrupt))
+            })
+            .unzip();
         if answers.is_empty() {
             return Ok(());
         }
         self.change(|record| {
             record.answers.retain(|answer| !answers.contains(answer));
             record.used.retain(|answer, _| !answers.contains(answer));
+            record.begun.retain(|start| !interrupts.iter().any(|interrupt| start.starts_with(&**interrupt)));
             record.answers.extend(answers.iter().cloned());
         })
     }
@@ -264,6 +270,7 @@ impl Decided {
             record.folders.clone_from(&folders);
             record.answers.clear();
             record.used.clear();
+            record.begun.clear();
         })
     }
 
@@ -292,6 +299,7 @@ impl Decided {
             shorten(&mut record.folders);
             shorten(&mut record.grants);
             shorten(&mut record.answers);
+            shorten(&mut record.begun);
             record.used.retain(|answer, _| record.answers.contains(answer));
         };
         let mut record = self.record();
@@ -347,6 +355,20 @@ impl Trust for Decided {
             Some(user) => user == position,
             None => stored.is_current && self.uses(&answer, &position, stored),
         }
+    }
+
+    fn begins(&self, _thread: Option<&ThreadId>, interrupt: &str, start: &str) -> bool {
+        let start = format!("{} {start}", short_hash(interrupt));
+        let began = Cell::new(None);
+        let stored = self.change(|record| {
+            // The first is the record in the file, if there is one.
+            if began.get().is_none() {
+                began.set(Some(record.begun.contains(&start)));
+            }
+            record.begun.retain(|known| *known != start);
+            record.begun.push(start.clone());
+        });
+        stored.is_ok() && began.get() == Some(false)
     }
 }
 
@@ -512,6 +534,15 @@ mod tests {
             assert!(!user.is_decided(&stored(here, "t/5/3.1", true)), "another task");
             assert!(user.is_granted(Some(&thread), &rule));
         }
+        // A call begins once with an answer, and again with another one to the same question.
+        assert!(user.begins(Some(&thread), "tools:3.0:c1~0", "begun.0"));
+        for other in [&user, &open(), &other_process] {
+            assert!(!other.begins(Some(&thread), "tools:3.0:c1~0", "begun.0"));
+        }
+        assert!(user.begins(Some(&thread), "tools:3.0:c1~0", "begun.0.1"), "behind a question of its tool");
+        user.answered([("tools:3.0:c1~0", &shown, decision.clone())]).unwrap();
+        assert!(open().begins(Some(&thread), "tools:3.0:c1~0", "begun.0"));
+        assert!(user.is_decided(&stored(here, first, true)));
         // A copy has no answers, and what is discarded is gone.
         user.discard().unwrap();
         assert!(!user.is_decided(&stored(here, first, true)) && user.record().used.is_empty());

@@ -191,4 +191,8 @@ impl Trust for WorkerTrust {
     fn is_decided(&self, stored: &StoredDecision<'_>) -> bool {
         self.knows(stored.thread, "approval", |decided| decided.is_decided(stored))
     }
+
+    fn begins(&self, thread: Option<&ThreadId>, interrupt: &str, start: &str) -> bool {
+        self.knows(thread, "approval that was used", |decided| decided.begins(thread, interrupt, start))
+    }
 }

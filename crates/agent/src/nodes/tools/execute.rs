@@ -196,7 +196,7 @@ impl Executor {
             return Ok(refused);
         }
         let done = match self.deps.sub_agents.get(name) {
-            Some(agent) => match self.doubtful(position, 0, tool, call, behaviour).await? {
+            Some(agent) => match self.doubtful(position, 0, tool, pending, behaviour).await? {
                 Some(done) => done,
                 None => {
                     let span = trace::invoke_agent(name, &call.id);
@@ -238,13 +238,13 @@ impl Executor {
 
     /// Records the start of the call. If it was recorded before, the outcome is unknown because the process
     /// stopped while it ran. Then returns the result for the model, unless the tool is repeatable or can
-    /// report the outcome.
+    /// report the outcome. Does the same if only the user's decisions have a record of the start.
     pub(super) async fn doubtful(
         &self,
         position: usize,
         questions: usize,
         tool: &Arc<dyn Tool>,
-        call: &ToolCall,
+        pending: &Pending,
         behaviour: Behaviour,
     ) -> Result<Option<CallResult>, NodeError> {
         if behaviour.idempotent {
@@ -260,9 +260,11 @@ impl Executor {
         if begins {
             // The record must survive a power failure.
             self.cx.durable().await;
-            return Ok(None);
+            let may_begin =
+                pending.interrupt.as_ref().is_none_or(|interrupt| self.may_begin(interrupt, &mark));
+            return Ok((!may_begin).then(|| CallResult::not_executed(prompts::USED_APPROVAL.to_owned())));
         }
-        let known = tool.reconcile(&self.key(call)).await;
+        let known = tool.reconcile(&self.key(&pending.call)).await;
         Ok(Some(match known {
             Some(result) => self.done(&tool.spec().name, Ok(result.map(ToolReply::from))),
             None => CallResult { executed: true, ..CallResult::not_executed(prompts::IN_DOUBT.to_owned()) },

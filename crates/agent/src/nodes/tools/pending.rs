@@ -29,6 +29,8 @@ pub(super) struct Pending {
     pub(super) verdict: Option<Verdict>,
     /// The approval, if it was requested early.
     pub(super) decision: Option<Approval>,
+    /// The id of the interrupt that the approval answers, if it is a stored one that needs trust.
+    pub(super) interrupt: Option<String>,
     /// The call after the hooks, if they have run.
     pub(super) acting: Option<Acting>,
 }
@@ -55,7 +57,16 @@ impl Pending {
             emit(cx, || AgentEvent::ArgsRepaired { id: call.id.clone(), tool: name.clone() });
             checked = Some(Ok(args));
         }
-        Self { call, name, checked, refused: None, verdict: None, decision: None, acting: None }
+        Self {
+            call,
+            name,
+            checked,
+            refused: None,
+            verdict: None,
+            decision: None,
+            interrupt: None,
+            acting: None,
+        }
     }
 
     /// Returns the arguments for display; the model's text if they are not valid JSON.

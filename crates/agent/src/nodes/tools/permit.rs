@@ -164,7 +164,8 @@ impl Executor {
                 let asked = calls.map(|(_, call)| async {
                     if let Some(request) = call.request() {
                         let key = request.call_id.clone();
-                        call.decision = Some(self.decided_outside(&key, request).await);
+                        let (decision, interrupt) = self.decided_outside(&key, request).await;
+                        (call.decision, call.interrupt) = (Some(decision), interrupt);
                     }
                 });
                 join_all(asked).await;

@@ -51,7 +51,7 @@ impl Executor {
     ) -> Result<CallResult, NodeError> {
         loop {
             let answers = self.answers(position, pending, &args, &questions).await?;
-            let doubtful = self.doubtful(position, questions.len(), tool, &pending.call, tool.behaviour());
+            let doubtful = self.doubtful(position, questions.len(), tool, pending, tool.behaviour());
             if let Some(done) = doubtful.await? {
                 return Ok(done);
             }
@@ -120,7 +120,7 @@ impl Executor {
                 _ => {
                     let _waits = self.at_work.pause();
                     let key = self.keys.form(&request.call_id, nth + 1);
-                    answer(self.decided_outside(&key, request).await)
+                    answer(self.decided_outside(&key, request).await.0)
                 }
             };
             answers.push((question.clone(), answer));

@@ -21,8 +21,13 @@ use crate::{
 const IN_FOLDER: &str = "\nin the folder ";
 
 impl Executor {
-    /// Interrupts the run until a request is decided, once no call is running.
-    pub(super) async fn decided_outside(&self, base: &str, mut request: ApprovalRequest) -> Approval {
+    /// Interrupts the run until a request is decided, once no call is running. Returns the decision, and the interrupt's id if it
+    /// needs trust.
+    pub(super) async fn decided_outside(
+        &self,
+        base: &str,
+        mut request: ApprovalRequest,
+    ) -> (Approval, Option<String>) {
         let mut unusable = None;
         for round in 1.. {
             let (key, next) = (self.keys.again(base, round), self.keys.again(base, round + 1));
@@ -30,9 +35,10 @@ impl Executor {
             if !self.cx.is_answered(&key) {
                 if matches!(self.deps.approvals, Approvals::Allow) && request.form.is_none() {
                     // The arguments were edited: the model's original ones do not run.
-                    return unusable.map_or(Approval::Approve, |problem: String| {
+                    let decision = unusable.map_or(Approval::Approve, |problem: String| {
                         Approval::Deny(prompts::edit_unusable(&problem))
                     });
+                    return (decision, None);
                 }
                 self.at_work.end().await;
                 emit(&self.cx, || requested(&request));
@@ -47,7 +53,8 @@ impl Executor {
                 Some(objection) => Some(objection.to_owned()),
             };
             if request.problem.is_none() {
-                return approval;
+                let needs_trust = self.deps.trust.is_some() && approval.needs_trust();
+                return (approval, needs_trust.then(|| self.cx.interrupt_id(&key, &request)));
             }
         }
         unreachable!("the loop ends with a decision that can be used")
@@ -163,6 +170,11 @@ impl Executor {
                 is_current: self.is_current(request),
                 decision,
             })
+    }
+
+    /// Returns whether a call may begin with the decision on an interrupt, or did before, in a state of the thread that is gone.
+    pub(super) fn may_begin(&self, interrupt: &str, start: &str) -> bool {
+        self.deps.trust.as_ref().is_none_or(|trust| trust.begins(self.cx.thread(), interrupt, start))
     }
 
     fn is_current(&self, request: &ApprovalRequest) -> bool {
