@@ -37,7 +37,7 @@ pub(super) struct Work<'a> {
     anchors: OnceCell<HashMap<&'a str, &'a Value>>,
 }
 
-/// What a schema checks.
+/// A thing that a schema checks.
 #[derive(Clone, Copy)]
 enum Checked<'v> {
     /// Nothing yet: the schema is checked by itself.

@@ -9,7 +9,7 @@ use super::pattern::Item;
 /// The maximum depth of substitutions.
 const DEEPEST: usize = 8;
 
-/// What shells remove before they parse, except within single quotes and comments.
+/// The characters that shells remove before they parse, except within single quotes and comments.
 const CONTINUATION: &str = "\\\n";
 
 /// A command line.

@@ -76,7 +76,7 @@ impl Wanted {
         let runs_no_arguments =
             from_program.first().is_none_or(|program| is_plain(program, &from_program[1..]));
         // Shells without arrays take it for a program.
-        before.iter().any(|word| word.is_of_arrays && (word.is_computed || word.is_globbed))
+        before.iter().any(|word| word.is_of_arrays && (word.is_computed || self.may_be_named(word)))
             || self.is_mentioned(words, runs_no_arguments)
             || words.iter().any(|word| self.value_may_run(word, depth + 1))
             || self.program_may_run(from_program, depth)

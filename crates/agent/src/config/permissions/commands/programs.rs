@@ -1,4 +1,4 @@
-//! What programs do with their arguments, their input and the variables of a shell.
+//! Properties of programs: the use of their arguments, their input and the variables of a shell.
 
 use super::{
     line::{Line, Simple, Word},

@@ -31,7 +31,7 @@ const SPELLINGS: [&str; 25] = [
     "x[1]=/../../bin/r${Z}m",
 ];
 
-/// What may change the meaning of a line wherever it is inserted.
+/// Texts that may change the meaning of a line wherever they are inserted.
 const CHANGES: [&str; 46] = [
     "\\\n",
     "''",
@@ -450,6 +450,7 @@ fn everyday_lines_are_not_denied() {
         "f() { local x=$1; read -r y; declare -i z=1; echo \"$x$y\"; }; f a",
         "command ls .; command -v docker; time cargo build . && for d in . ..; do ls \"$d\"; done",
         "time -p ls \"$X\"; CFLAGS='-O2 -Wall' make -C . all",
+        "declare -A m; m[a]=1; echo \"${m[a]}\"",
         "cargo build \\\n  --release \\\n  --workspace",
     ] {
         assert_eq!(fit(DENIED, line), Fit::No, "{line}");
