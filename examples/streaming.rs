@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    let streaming = Streaming { output_keys: Some(vec!["words".into()]), ..StreamMode::Updates.into() };
+    let streaming = Streaming::from(StreamMode::Updates).output_keys(["words"]);
     let mut run = graph.thread("json").stream(Story::update(), streaming);
     while let Some(event) = run.next().await {
         println!("{}", serde_json::to_string(&event)?);

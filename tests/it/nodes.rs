@@ -86,8 +86,8 @@ fn order(charges: &Charges) -> CompiledGraph<Order> {
     let recover = graph.add_error_handler(pay, "recover", async |failure: NodeFailure, _: Order, _: Cx| {
         Order::update().receipt(format!("{} failed: {}", failure.node, failure.message))
     });
-    let retry = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
-    graph.configure(pay, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
+    let retry = RetryPolicy::attempts(3);
+    graph.configure(pay, NodeOptions::new().retry(retry));
     graph.add_edge(START, plan);
     graph.add_routes(plan, |next| match next {
         Next::Pay => pay,

@@ -121,8 +121,8 @@ fn retrying_loop(_: &Sim) -> CompiledGraph<Work> {
         }
         Ok(Work::update().log([format!("{:?} in attempt {}", state.hint, cx.attempt())]).done(1))
     });
-    let retry = RetryPolicy { initial: Duration::from_millis(3), ..RetryPolicy::default() };
-    graph.configure(work, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
+    let retry = RetryPolicy::default().initial(Duration::from_millis(3));
+    graph.configure(work, NodeOptions::new().retry(retry));
     let watch = graph.add_node("watch", draw);
     graph.add_edge(START, begin);
     graph.add_edge(begin, work);
@@ -166,7 +166,7 @@ fn joins(_: &Sim) -> CompiledGraph<Work> {
     graph.add_edge(c, cc);
     graph.add_join([aaa, b, cc], meet);
     graph.add_edge(b, tidy);
-    graph.configure(tidy, NodeOptions { deferred: true, ..NodeOptions::default() });
+    graph.configure(tidy, NodeOptions::new().deferred());
     graph.add_edge(tidy, END);
     graph.add_edge(meet, END);
     graph.compile().unwrap()
@@ -228,8 +228,8 @@ fn effects(sim: &Sim, once: Once) -> CompiledGraph<Work> {
         let done = once(sim.clone(), cx.clone(), "fails").await?;
         if cx.attempt() < 3 { Err(NodeError::new("not yet")) } else { Ok(Work::update().log([done])) }
     });
-    let retry = RetryPolicy { initial: Duration::from_millis(3), ..RetryPolicy::default() };
-    graph.configure(fails, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
+    let retry = RetryPolicy::default().initial(Duration::from_millis(3));
+    graph.configure(fails, NodeOptions::new().retry(retry));
     let beside = graph.add_node("beside", draw);
     let last = graph.add_node_with("last", sim.clone(), move |sim: Sim, _: Work, cx: Cx| async move {
         Ok::<_, NodeError>(Work::update().log([once(sim, cx, "last").await?]))

@@ -7,9 +7,18 @@ use std::time::Duration;
 /// The wait before attempt `n + 1` is `initial · factor^(n-1)`, at most `cap`, plus a share of `jitter` that
 /// the driver draws.
 ///
+/// # Example: five attempts, the second after 50 ms
+/// ```
+/// # use std::time::Duration;
+/// # use superstep_engine::RetryPolicy;
+/// let policy = RetryPolicy::attempts(5).initial(Duration::from_millis(50));
+/// assert_eq!(policy.delay(2, 0.0), Duration::from_millis(100));
+/// ```
+///
 /// # Source
 /// The defaults are those of langgraph's `RetryPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RetryPolicy {
     /// The maximum number of attempts, including the first. 1 never retries.
     pub max_attempts: u32,
@@ -37,13 +46,42 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the delay after `failed` failed attempts (from 1), with `chance` in `0.0..=1.0` as the share
+    /// Creates a policy with this maximum number of attempts, including the first, and the default delays.
+    pub fn attempts(max: u32) -> Self {
+        Self { max_attempts: max, ..Self::default() }
+    }
+
+    /// Sets the delay before the second attempt.
+    #[must_use]
+    pub fn initial(self, delay: Duration) -> Self {
+        Self { initial: delay, ..self }
+    }
+
+    /// Sets the factor between consecutive delays.
+    #[must_use]
+    pub fn factor(self, factor: f64) -> Self {
+        Self { factor, ..self }
+    }
+
+    /// Sets the maximum delay, before jitter.
+    #[must_use]
+    pub fn cap(self, delay: Duration) -> Self {
+        Self { cap: delay, ..self }
+    }
+
+    /// Sets the maximum random addition to a delay.
+    #[must_use]
+    pub fn jitter(self, addition: Duration) -> Self {
+        Self { jitter: addition, ..self }
+    }
+
+    /// Returns the delay after `failed` failed attempts (from 1), with `jitter_share` in `0.0..=1.0` as the share
     /// of the jitter.
-    pub fn delay(&self, failed: u32, chance: f64) -> Duration {
+    pub fn delay(&self, failed: u32, jitter_share: f64) -> Duration {
         let exponent = i32::try_from(failed.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.initial.as_secs_f64() * self.factor.powi(exponent);
         let wait = Duration::try_from_secs_f64(seconds).unwrap_or(self.cap).min(self.cap);
-        let jitter = self.jitter.as_secs_f64() * chance.clamp(0.0, 1.0);
+        let jitter = self.jitter.as_secs_f64() * jitter_share.clamp(0.0, 1.0);
         wait.saturating_add(Duration::try_from_secs_f64(jitter).unwrap_or(self.jitter))
     }
 }
@@ -55,7 +93,7 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_cap_and_jitter_is_added() {
         let policy = RetryPolicy::default();
-        let millis = |failed, chance| policy.delay(failed, chance).as_millis();
+        let millis = |failed, share| policy.delay(failed, share).as_millis();
         assert_eq!([millis(1, 0.0), millis(2, 0.0), millis(3, 0.0)], [500, 1000, 2000]);
         assert_eq!(millis(1, 0.5), 1000);
         assert_eq!(millis(9, 1.0), 129_000);
@@ -66,8 +104,7 @@ mod tests {
     #[test]
     fn a_wait_without_bounds_is_as_long_as_can_be() {
         let longest = Duration::MAX;
-        let policy =
-            RetryPolicy { initial: longest, cap: longest, jitter: longest, ..RetryPolicy::default() };
+        let policy = RetryPolicy::default().initial(longest).cap(longest).jitter(longest);
         assert_eq!(policy.delay(2, 1.0), longest);
     }
 }

@@ -322,7 +322,12 @@ impl Run {
         Ok(())
     }
 
-    fn fail(&mut self, task: TaskId, retry: Option<RetryPolicy>, chance: f64) -> Result<(), EngineError> {
+    fn fail(
+        &mut self,
+        task: TaskId,
+        retry: Option<RetryPolicy>,
+        jitter_share: f64,
+    ) -> Result<(), EngineError> {
         let slot = self.running(task)?;
         let entry = &mut self.slots[slot];
         match retry.filter(|policy| !self.cancelled && entry.attempt < policy.max_attempts) {

@@ -263,7 +263,7 @@ async fn events_of_called_graphs_are_read_with_their_path() {
     graph.add_edge(node, END);
     let graph = graph.compile().unwrap();
     let mut seen = Vec::new();
-    let streaming = Streaming { subgraphs: true, ..StreamMode::Custom.into() };
+    let streaming = Streaming::from(StreamMode::Custom).subgraphs();
     let mut run = graph.stream(Empty::update(), streaming);
     while let Some(event) = run.next().await {
         let custom = event.custom().unwrap_or_else(|| panic!("{event:?}"));

@@ -366,7 +366,7 @@ async fn the_events_of_an_agent_in_another_graph_are_nested_and_its_steps_counte
     let (kit, echo) = (Kit::default(), |n: u32| call(&format!("c{n}"), "echo", &format!(r#"{{"x":"{n}"}}"#)));
     let model = model((0..4).map(echo).chain([txt("done")]));
     let graph = inside(deps(&model, &kit, &["echo"], preset()));
-    let streaming = Streaming { subgraphs: true, ..Streaming::from([StreamMode::Custom]) };
+    let streaming = Streaming::from([StreamMode::Custom]).subgraphs();
     // Three supersteps outside, a dozen inside.
     let mut stream = graph.without_thread().step_limit(14).stream(asked("tea"), streaming);
     let mut starts = 0;

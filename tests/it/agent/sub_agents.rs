@@ -110,7 +110,7 @@ fn valid(state: &AgentState) {
 async fn a_sub_agents_reply_is_the_result_of_its_call_and_its_events_are_nested() {
     let (kit, boss, digger) = (Kit::default(), caller("boss", &[&[DIG, ECHO]]), caller("digger", &[&[ECHO]]));
     let agent = office(&kit, &boss, &digger).build().unwrap();
-    let streaming = Streaming { subgraphs: true, ..Streaming::from([StreamMode::Custom]) };
+    let streaming = Streaming::from([StreamMode::Custom]).subgraphs();
     let mut stream = agent.without_thread().ask_stream("go", streaming);
     let (mut outside, mut inside) = (Vec::new(), Vec::new());
     while let Some(event) = stream.next().await {

@@ -24,7 +24,7 @@ fn nodes(names: &[&str], finishing: &[&str], calls: &Calls) -> CompiledGraph<Pla
             say(cx.node().as_str())
         });
         if finishing.contains(&name) {
-            graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+            graph.configure(node, NodeOptions::new().on_cancel(OnCancel::Finish));
         }
         graph.add_edge(last, node);
         last = node;
@@ -103,7 +103,7 @@ on_every_store! {
             calls.add(&cx);
             say("stop")
         });
-        graph.configure(stop, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+        graph.configure(stop, NodeOptions::new().on_cancel(OnCancel::Finish));
         graph.add_edge(START, hangs);
         graph.add_edge(START, stop);
         let graph = backend.keep(graph.compile().unwrap());
@@ -198,8 +198,8 @@ async fn a_cancelled_node_is_not_retried() {
         cx.sleep(Duration::from_secs(1)).await;
         Err::<(), _>(superstep::NodeError::new("no"))
     });
-    let retry = superstep::RetryPolicy::default().into();
-    graph.configure(a, NodeOptions { retry, on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+    let retry = superstep::RetryPolicy::default();
+    graph.configure(a, NodeOptions::new().retry(retry).on_cancel(OnCancel::Finish));
     graph.add_edge(START, a);
     let result = graph.compile().unwrap().run(Plain::update()).await;
     let error = crate::support::failed(result);

@@ -21,7 +21,7 @@ fn greet<T: for<'de> Deserialize<'de> + 'static>(show: fn(T) -> String) -> Compi
     let a = graph.add_node("a", move |_: Plain, cx: Cx| async move {
         Ok::<_, NodeError>(say(&show(cx.context::<T>()?)))
     });
-    graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().retry(RetryPolicy::default()));
     graph.add_edge(START, a);
     graph.compile().unwrap()
 }

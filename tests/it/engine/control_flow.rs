@@ -324,7 +324,7 @@ async fn most_at_once(limit: Option<usize>, config: RunOptions) -> ([usize; 2], 
             }
         });
         if which == 0 {
-            graph.configure(worker, NodeOptions { max_concurrency: limit, ..NodeOptions::default() });
+            graph.configure(worker, NodeOptions::new().max_concurrency(limit));
         }
         graph.add_fan_out(START, move |_: &Plain| 0..10_u32, worker);
     }
@@ -366,9 +366,8 @@ async fn retried_tasks_respect_the_limit_of_their_node() {
             if cx.attempt() == 1 { Err(NodeError::new("not yet")) } else { Ok(say(&item.to_string())) }
         }
     });
-    let retry =
-        RetryPolicy { initial: Duration::from_millis(1), jitter: Duration::ZERO, ..Default::default() };
-    let options = NodeOptions { retry: retry.into(), max_concurrency: Some(2), ..NodeOptions::default() };
+    let retry = RetryPolicy::default().initial(Duration::from_millis(1)).jitter(Duration::ZERO);
+    let options = NodeOptions::new().retry(retry).max_concurrency(2);
     graph.configure(worker, options);
     graph.add_fan_out(START, |_: &Plain| 0..7_u32, worker);
     let end = graph.compile().unwrap().run(Plain::update()).await.unwrap();
@@ -386,7 +385,7 @@ on_every_store! {
                 }
                 say(&item.to_string())
             });
-            graph.configure(worker, NodeOptions { max_concurrency: Some(1), ..NodeOptions::default() });
+            graph.configure(worker, NodeOptions::new().max_concurrency(1));
             graph.add_fan_out(START, |_: &Plain| 0..4_u32, worker);
             backend.keep(graph.compile().unwrap())
         };

@@ -140,7 +140,7 @@ on_every_store! {
                 }
                 Err::<(), _>(NodeError::new(format!("attempt {}", cx.attempt())))
             });
-            graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+            graph.configure(a, NodeOptions::new().retry(RetryPolicy::default()));
             graph.add_edge(START, a);
             backend.keep(graph.compile().unwrap())
         };

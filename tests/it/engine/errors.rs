@@ -105,9 +105,9 @@ async fn failures_of_nodes() {
 
     let mut graph = StateGraph::<Plain>::new("example");
     let a = graph.add_node("a", async |_: Plain, _: Cx| std::future::pending::<()>().await);
-    let retry = superstep::RetryPolicy::default().into();
+    let retry = superstep::RetryPolicy::default();
     let timeout = Some(Duration::from_millis(50));
-    graph.configure(a, NodeOptions { retry, timeout, ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().retry(retry).timeout(timeout));
     graph.add_edge(START, a);
     let run = graph.compile().unwrap();
     book.add("a node is too slow", &failed(run.configured(now()).run(no()).await));

@@ -338,8 +338,7 @@ async fn inputs_views_streams_and_declared_writes_know_the_channels() {
     assert_eq!(end.state, Seen { topic: "tea".to_owned(), talk: Said { log }, bill });
 
     use futures::StreamExt;
-    let streaming =
-        Streaming { output_keys: Some(vec!["log".into()]), ..Streaming::from([StreamMode::Values]) };
+    let streaming = Streaming::from([StreamMode::Values]).output_keys(["log"]);
     let input = full().topic("tea");
     let mut stream = support().stream(input, streaming);
     let mut seen = Vec::new();

@@ -332,7 +332,7 @@ on_every_store! {
             cx.cancel().cancelled().await;
             Err::<(), _>(broken())
         });
-        graph.configure(a, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+        graph.configure(a, NodeOptions::new().on_cancel(OnCancel::Finish));
         graph.add_error_handler(a, "h", async |_: NodeFailure, _: Plain, _: Cx| say("h"));
         graph.add_edge(START, a);
         let graph = backend.keep(graph.compile().unwrap());
@@ -406,11 +406,11 @@ async fn failure_of(options: NodeOptions, node: fn(u32) -> Result<PlainUpdate, N
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_receives_the_last_attempt_of_a_timeout_and_of_a_panic() {
-    let retry = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() }.into();
-    let options = NodeOptions { retry, ..NodeOptions::default() };
+    let retry = RetryPolicy::attempts(3);
+    let options = NodeOptions::new().retry(retry);
     let failure = failure_of(options, |attempt| Err(NodeError::new(format!("attempt {attempt}")))).await;
     assert_eq!((failure.attempts, failure.message.as_str()), (3, "attempt 3"));
-    let options = NodeOptions { timeout: Some(Duration::from_secs(1)), ..NodeOptions::default() };
+    let options = NodeOptions::new().timeout(Duration::from_secs(1));
     let failure = failure_of(options, |_| Ok(say("late"))).await;
     assert_eq!((failure.kind, failure.attempts), (FailureKind::Timeout, 1));
     let failure = failure_of(NodeOptions::default(), |_| panic!("boo")).await;
@@ -431,7 +431,7 @@ async fn a_handler_is_retried_by_its_own_options_and_may_have_a_handler() {
             Err::<(), _>(NodeError::new(format!("{}, attempt {}", failure.node, cx.attempt())))
         },
     );
-    graph.configure(handler, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+    graph.configure(handler, NodeOptions::new().retry(RetryPolicy::default()));
     graph.add_error_handler(handler, "last", async |failure: NodeFailure, _: Plain, _: Cx| {
         say(&format!("{} {}: {}", failure.node, failure.attempts, failure.message))
     });
@@ -520,8 +520,8 @@ async fn nothing_stops_before_a_handler_and_it_is_never_deferred() {
         graph.add_edge(START, a);
         graph.add_fan_out(a, |_| Vec::<i64>::new(), w);
         if stops {
-            graph.configure(w, NodeOptions { deferred: true, ..NodeOptions::default() });
-            graph.configure(handler, NodeOptions { deferred: true, ..NodeOptions::default() });
+            graph.configure(w, NodeOptions::new().deferred());
+            graph.configure(handler, NodeOptions::new().deferred());
             graph.stop_before(handler);
         }
         graph.stop_after(handler);

@@ -162,7 +162,7 @@ on_every_store! {
             let mut graph = StateGraph::<Plain>::new("g");
             let [a, b, d, z] = ["a", "b", "d", "z"].map(|name| sayer(&mut graph, name));
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("k", "?").await));
-            graph.configure(d, NodeOptions { deferred: true, ..NodeOptions::default() });
+            graph.configure(d, NodeOptions::new().deferred());
             graph.add_edge(START, a);
             graph.add_edge(START, b);
             graph.add_edge(a, d);

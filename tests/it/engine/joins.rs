@@ -26,7 +26,7 @@ fn edges(graph: &mut StateGraph<Plain>, a: NodeRef, c: NodeRef, d: NodeRef) {
 
 fn deferred(graph: &mut StateGraph<Plain>, a: NodeRef, c: NodeRef, d: NodeRef) {
     edges(graph, a, c, d);
-    graph.configure(d, NodeOptions { deferred: true, ..NodeOptions::default() });
+    graph.configure(d, NodeOptions::new().deferred());
 }
 
 fn joined(graph: &mut StateGraph<Plain>, a: NodeRef, c: NodeRef, d: NodeRef) {

@@ -71,7 +71,9 @@ fn equal_depths_joins_and_deferred_nodes_run_once() {
             graph.add_edge(last, j);
             graph.add_edge(b, j);
         }
-        graph.configure(j, NodeOptions { deferred, ..NodeOptions::default() });
+        if deferred {
+            graph.configure(j, NodeOptions::new().deferred());
+        }
         graph.add_edge(j, k);
         warned(&graph.compile().unwrap()).len()
     };

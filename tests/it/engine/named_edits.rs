@@ -76,7 +76,7 @@ fn graph() -> CompiledGraph<Plain> {
     let [plan, ask, late, early, d] = ["plan", "ask", "late", "early", "d"]
         .map(|name| graph.add_node(name, async |_: Plain, cx: Cx| done(None, cx).await));
     let [j, z] = ["j", "z"].map(|name| sayer(&mut graph, name));
-    graph.configure(d, NodeOptions { deferred: true, ..NodeOptions::default() });
+    graph.configure(d, NodeOptions::new().deferred());
     graph.add_fan_out(START, |_: &Plain| [1, 2, 3], w);
     for from in [w.into(), h] {
         graph.add_fan_out(from, |_: &Plain| [1, 4], v);

@@ -103,7 +103,7 @@ fn a_stream_has_the_events_of_a_thousand_nested_graphs() {
             cx.emit("bottom", cx.namespace().0.len());
             nothing(cx)
         });
-        let streaming = Streaming { subgraphs: true, ..StreamMode::Custom.into() };
+        let streaming = Streaming::from(StreamMode::Custom).subgraphs();
         let stream = graph.stream(Plain::update().x(LEVELS), streaming);
         let told: Vec<_> = stream.collect().await;
         let [Event::Subgraph { namespace, event }] = &told[..] else { panic!("{told:?}") };

@@ -50,8 +50,8 @@ where
 {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", move |_, cx| node(cx));
-    let retry = RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() };
-    graph.configure(a, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
+    let retry = RetryPolicy::default().initial(Duration::ZERO).jitter(Duration::ZERO);
+    graph.configure(a, NodeOptions::new().retry(retry));
     graph.add_edge(START, a);
     graph.add_edge(a, END);
     graph.compile().unwrap()

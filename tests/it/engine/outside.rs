@@ -170,7 +170,7 @@ on_every_store! {
                 let answer: String = cx.interrupt("q", "?").await;
                 Ok::<_, NodeError>(say(&answer))
             });
-            graph.configure(d, NodeOptions { deferred: true, ..NodeOptions::default() });
+            graph.configure(d, NodeOptions::new().deferred());
             graph.add_edge(START, a);
             graph.add_edge(START, d);
             backend.keep(graph.compile().unwrap())

@@ -36,7 +36,7 @@ fn panicking(later: bool, sibling: bool) -> CompiledGraph<Plain> {
             say("never")
         }
     });
-    graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().retry(RetryPolicy::default()));
     graph.add_edge(START, a);
     if sibling {
         let b = sayer(&mut graph, "b");

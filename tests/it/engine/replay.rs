@@ -259,8 +259,8 @@ async fn retries_and_handlers_have_their_recorded_results() {
         graph.add_error_handler(broken, "handler", async |failure: NodeFailure, _: Plain, cx: Cx| {
             say(&format!("{} {} {}", failure.message, failure.attempts, cx.id("x")))
         });
-    let retry = RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() };
-    graph.configure(flaky, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
+    let retry = RetryPolicy::default().initial(Duration::ZERO).jitter(Duration::ZERO);
+    graph.configure(flaky, NodeOptions::new().retry(retry));
     graph.add_edge(START, flaky);
     graph.add_edge(flaky, broken);
     graph.add_edge(handler, END);

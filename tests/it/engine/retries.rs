@@ -16,7 +16,7 @@ async fn attempts(error: fn() -> NodeError) -> u32 {
     let a = graph.add_node("a", move |_, cx: Cx| async move {
         if cx.attempt() < 3 { Err(error()) } else { Ok(Plain::update().x(i64::from(cx.attempt()))) }
     });
-    graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().retry(RetryPolicy::default()));
     graph.add_edge(START, a);
     match graph.compile().unwrap().run(Plain::update()).await {
         Ok(end) => u32::try_from(end.state.x).unwrap(),
@@ -52,7 +52,7 @@ async fn transient_errors_are_retried_and_logic_errors_are_not() {
 async fn options_of_all_nodes_apply_to_those_without_their_own() {
     let attempts = |own: Option<NodeOptions>, first: bool| async move {
         let mut graph = StateGraph::<Plain>::new("g");
-        let all = || NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() };
+        let all = || NodeOptions::new().retry(RetryPolicy::default());
         if first {
             graph.configure_all(all());
         }
@@ -94,7 +94,7 @@ async fn attempts_wait_as_the_policy_and_the_seed_say() {
         let a = graph.add_node("a", move |_, _| async move {
             Err::<(), _>(NodeError::new(format!("{}", begun.elapsed().as_millis())))
         });
-        graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+        graph.configure(a, NodeOptions::new().retry(RetryPolicy::default()));
         graph.add_edge(START, a);
         let error = failed(graph.compile().unwrap().without_thread().seed(seed).run(Plain::update()).await);
         let cause = std::error::Error::source(&error).unwrap().to_string();
@@ -117,7 +117,7 @@ fn slow(retry: Retries) -> superstep::CompiledGraph<Plain> {
         say(&format!("attempt {}", cx.attempt()))
     });
     let timeout = Some(Duration::from_millis(50));
-    graph.configure(a, NodeOptions { retry, timeout, ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().retry(retry).timeout(timeout));
     graph.add_edge(START, a);
     graph.compile().unwrap()
 }
@@ -147,7 +147,7 @@ async fn a_node_classifies_its_own_failures() {
     let mut graph = StateGraph::<Plain>::new("g");
     let a = graph.add_node("a", async |_: Plain, _: Cx| Err::<(), _>("x".parse::<i64>().unwrap_err()));
     let retry = Retries::on(is_number, at_once(3));
-    graph.configure(a, NodeOptions { retry, ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().retry(retry));
     graph.add_edge(START, a);
     let error = failed(graph.compile().unwrap().run(Plain::update()).await);
     assert!(matches!(&error, RunError::Node { attempts: 3, .. }), "{error}");
@@ -162,8 +162,7 @@ async fn randomness_differs_by_thread_and_is_reproducible_on_each() {
             1 => Err(NodeError::new("some failure")),
             _ => Ok(say(&rand::RngExt::random::<u64>(&mut cx.rng()).to_string())),
         });
-        let retry = RetryPolicy::default().into();
-        graph.configure(a, NodeOptions { retry, ..NodeOptions::default() });
+        graph.configure(a, NodeOptions::new().retry(RetryPolicy::default()));
         graph.add_edge(START, a);
         let began = Instant::now();
         let end = graph.compile().unwrap().thread(thread).run(Plain::update()).await.unwrap();
@@ -181,7 +180,7 @@ fn is_number(error: &NodeError) -> bool {
 
 fn at_once(max_attempts: u32) -> RetryPolicy {
     let none = Duration::ZERO;
-    RetryPolicy { max_attempts, initial: none, jitter: none, ..RetryPolicy::default() }
+    RetryPolicy::attempts(max_attempts).initial(none).jitter(none)
 }
 
 /// Returns the number of attempts of a node that fails with each of the errors in turn.
@@ -190,7 +189,7 @@ async fn attempts_of<const N: usize>(errors: [fn() -> NodeError; N], retry: Retr
     let a = graph.add_node("a", move |_: Plain, cx: Cx| async move {
         Err::<(), _>(errors[(cx.attempt() as usize - 1) % N]())
     });
-    graph.configure(a, NodeOptions { retry, ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().retry(retry));
     graph.add_edge(START, a);
     match failed(graph.compile().unwrap().run(Plain::update()).await) {
         RunError::Node { attempts, .. } => attempts,
@@ -224,8 +223,8 @@ on_every_store! {
                 cx.sleep(Duration::from_secs(1)).await;
                 Err::<(), _>(NodeError::new("b"))
             });
-            let rests = RetryPolicy { max_attempts: 3, initial: Duration::from_secs(10), ..RetryPolicy::default() };
-            graph.configure(a, NodeOptions { retry: rests.into(), ..NodeOptions::default() });
+            let rests = RetryPolicy::attempts(3).initial(Duration::from_secs(10));
+            graph.configure(a, NodeOptions::new().retry(rests));
             graph.add_edge(START, a);
             graph.add_edge(START, b);
             let graph = backend.keep(graph.compile().unwrap());

@@ -198,8 +198,8 @@ on_every_store! {
                 log.add(&cx);
                 async { Err::<PlainUpdate, _>(NodeError::new("again")) }
             });
-            let retry = RetryPolicy { max_attempts: attempts, initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() };
-            graph.configure(b, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
+            let retry = RetryPolicy::attempts(attempts).initial(Duration::ZERO).jitter(Duration::ZERO);
+            graph.configure(b, NodeOptions::new().retry(retry));
             if handled {
                 graph.add_error_handler(b, "h", async |_: NodeFailure, _: Plain, _: Cx| say("h"));
             }
@@ -316,20 +316,16 @@ fn waiting_on_a_runtime_without_timers_is_an_error() {
         for (graph, config, text) in [
             (one(quick(), fine), step, SAYS.to_owned()),
             (
-                one(NodeOptions { timeout, ..quick() }, fine),
+                one(quick().timeout(timeout), fine),
                 RunOptions::new(),
                 format!("SS101: superstep 1: node `a` failed after 1 attempt: {SAYS}"),
             ),
             (
-                one(NodeOptions { idle_timeout: timeout, ..quick() }, fine),
+                one(quick().idle_timeout(timeout), fine),
                 RunOptions::new(),
                 format!("SS101: superstep 1: node `a` failed after 1 attempt: {SAYS}"),
             ),
-            (
-                one(NodeOptions { retry: RetryPolicy::default().into(), ..quick() }, fails),
-                RunOptions::new(),
-                SAYS.to_owned(),
-            ),
+            (one(quick().retry(RetryPolicy::default()), fails), RunOptions::new(), SAYS.to_owned()),
             (
                 one(quick(), sleeps),
                 RunOptions::new(),

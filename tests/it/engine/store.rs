@@ -189,10 +189,7 @@ async fn a_graph_without_a_store_reports_it() {
 /// A retry cannot fix an invalid search request.
 #[tokio::test]
 async fn a_misuse_of_the_store_is_not_retried() {
-    let retry = superstep::NodeOptions {
-        retry: superstep::RetryPolicy::default().into(),
-        ..superstep::NodeOptions::default()
-    };
+    let retry = superstep::NodeOptions::new().retry(superstep::RetryPolicy::default());
     let mut graph = StateGraph::<Plain>::new("misuses");
     let node = graph.add_node("node", async |_: Plain, cx: Cx| {
         cx.store()?.search(Search::everywhere().meaning("x")).await?;

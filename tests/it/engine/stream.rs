@@ -132,8 +132,8 @@ async fn attempts_are_reported_with_their_errors() {
         1 => Err(NodeError::new("no luck")),
         _ => Ok(say("a")),
     });
-    let retry = superstep::RetryPolicy::default().into();
-    graph.configure(a, superstep::NodeOptions { retry, ..superstep::NodeOptions::default() });
+    let retry = superstep::RetryPolicy::default();
+    graph.configure(a, superstep::NodeOptions::new().retry(retry));
     graph.add_edge(START, a);
     let graph = graph.compile().unwrap();
     assert_eq!(

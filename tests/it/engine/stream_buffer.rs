@@ -55,7 +55,7 @@ fn counting(turns: u64, says: u64, last: Arc<Notify>) -> CompiledGraph<Count> {
 async fn a_consumer_that_stops_listening_does_not_stop_the_run_and_its_events_are_bounded() {
     let last = Arc::new(Notify::new());
     let graph = counting(200, 3, last.clone());
-    let streaming = Streaming { buffer: 8, ..StreamMode::Custom.into() };
+    let streaming = Streaming::from(StreamMode::Custom).buffer(8);
     let mut stream = graph.without_thread().step_limit(1_000_000).stream(Count::update(), streaming);
     assert!(matches!(stream.next().await, Some(Event::Custom { .. })));
     last.notified().await;
@@ -125,7 +125,7 @@ fn a_consumer_on_another_thread_receives_each_event_with_any_buffer() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         for buffer in [2, 16, 256] {
-            let streaming = |modes: &[StreamMode]| Streaming { buffer, subgraphs: true, ..modes.into() };
+            let streaming = |modes: &[StreamMode]| Streaming::from(modes).buffer(buffer).subgraphs();
             let talk = talking(20_000).stream(Count::update(), streaming(&[StreamMode::Custom]));
             let numbers: Vec<_> = talk.map(|event| number(&event)).collect().await;
             assert!(numbers.into_iter().eq(0..20_000), "a node that talks, buffer {buffer}");
@@ -154,7 +154,7 @@ fn a_consumer_on_another_thread_receives_each_event_with_any_buffer() {
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_is_slow_but_listens_hears_each_event() {
     for buffer in [1, 16] {
-        let streaming = Streaming { buffer, ..StreamMode::Custom.into() };
+        let streaming = Streaming::from(StreamMode::Custom).buffer(buffer);
         let mut stream = talking(200).stream(Count::update(), streaming);
         let mut numbers = Vec::new();
         while let Some(event) = stream.next().await {
@@ -177,7 +177,7 @@ on_every_store! {
             graph.add_edge(START, ask);
         }
         let graph = backend.keep(graph.compile().unwrap());
-        let streaming = || Streaming { buffer: 0, ..StreamMode::Custom.into() };
+        let streaming = || Streaming::from(StreamMode::Custom).buffer(0);
         let mut stream = graph.thread("t").stream(say("in"), streaming());
         // What is begun by the first poll goes on without another one.
         assert!(futures::poll!(stream.next()).is_pending());
@@ -213,7 +213,7 @@ on_every_store! {
         let graph = backend.keep(graph.compile().unwrap());
         graph.thread("t").run(say("in")).await.unwrap();
         let first = head(&graph).await.checkpoint.unwrap().id;
-        let streaming = Streaming { buffer: 0, subgraphs: true, ..StreamMode::Custom.into() };
+        let streaming = Streaming::from(StreamMode::Custom).buffer(0).subgraphs();
         let mut stream = graph.thread("t").on_unfinished(OnUnfinished::Discard).stream(say("again"), streaming);
         assert!(futures::poll!(stream.next()).is_pending());
         let asks_again = async || {

@@ -102,7 +102,7 @@ on_every_store! {
         graph.add_edge(b, x);
         let graph = backend.keep(graph.compile().unwrap());
         let modes = [StreamMode::Updates, StreamMode::Values];
-        let streaming = Streaming { output_keys: Some(vec!["x".into()]), ..modes.into() };
+        let streaming = Streaming::from(modes).output_keys(["x"]);
         let mut stream = graph.thread("t").stream(say("in"), streaming);
         let mut data = Vec::new();
         while let Some(event) = stream.next().await {
@@ -125,7 +125,7 @@ on_every_store! {
 
     async fn f6_an_unknown_channel_is_refused_before_anything_is_stored(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
-        let streaming = Streaming { output_keys: Some(vec!["y".into()]), ..StreamMode::Updates.into() };
+        let streaming = Streaming::from(StreamMode::Updates).output_keys(["y"]);
         let error = graph.thread("t").stream(say("in"), streaming).outcome().await.unwrap_err();
         assert!(matches!(&error, RunError::UnknownOutputKey { key, .. } if key == "y"), "{error:?}");
         assert_eq!(
@@ -148,7 +148,7 @@ async fn updates_that_follow_each_other_are_restricted_as_well() {
     let graph = graph.compile().unwrap();
     let mut seen = Vec::new();
     for key in ["log", "x"] {
-        let streaming = Streaming { output_keys: Some(vec![key.into()]), ..StreamMode::Updates.into() };
+        let streaming = Streaming::from(StreamMode::Updates).output_keys([key]);
         let events: Vec<_> = graph.stream(Plain::update(), streaming).collect().await;
         seen.extend(events.iter().map(line_of));
     }
@@ -170,7 +170,7 @@ async fn chunks_of_a_failed_attempt_are_distinguished_and_do_not_hide_the_whole_
         cx.emit_full_message("m", "Hello");
         Ok(())
     });
-    graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().retry(RetryPolicy::default()));
     graph.add_edge(START, a);
     assert_eq!(
         told(&graph.compile().unwrap(), Plain::update(), RunOptions::new(), &[StreamMode::Messages]).await,
@@ -239,7 +239,7 @@ async fn every_event_has_a_json_form() {
         cx.interrupt::<bool>("ok", "sure?").await;
     });
     let nothing = graph.add_node("nothing", async |_: Plain, _| ());
-    graph.configure(a, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().retry(RetryPolicy::default()));
     graph.add_edge(START, nothing);
     graph.add_edge(nothing, a);
     graph.add_edge(a, ask);
@@ -327,7 +327,7 @@ async fn untracked_channels_are_not_in_the_json_of_events() {
     graph.add_edge(START, sub);
     let graph = graph.compile().unwrap();
     let modes = vec![StreamMode::Values, StreamMode::Updates, StreamMode::Debug];
-    let streaming = Streaming { modes, subgraphs: true, ..Streaming::from(StreamMode::Values) };
+    let streaming = Streaming::from(modes).subgraphs();
     let events: Vec<_> = graph.stream(Handled::update(), streaming).collect().await;
     let held = events.iter().rev().find_map(|event| match event {
         Event::Values { state, .. } => state.handle.as_deref(),

@@ -440,7 +440,7 @@ async fn a_question_of_a_timed_out_attempt_is_not_repeated_by_its_error_handler(
         futures::try_join!(asks, hangs)?;
         Ok::<_, NodeError>(say("a"))
     });
-    graph.configure(a, NodeOptions { timeout: Some(Duration::from_secs(1)), ..NodeOptions::default() });
+    graph.configure(a, NodeOptions::new().timeout(Duration::from_secs(1)));
     graph.add_error_handler(a, "h", async |failure: NodeFailure, _: Plain, _: Cx| {
         assert_eq!(failure.kind, FailureKind::Timeout);
         say("h")

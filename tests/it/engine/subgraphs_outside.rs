@@ -60,7 +60,7 @@ fn leaving(calls: &Calls) -> CompiledGraph<Plain> {
 on_every_store! {
     async fn e1_the_events_of_a_subgraph_come_with_its_namespace(backend: Backend) {
         let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
-        let streaming = || Streaming { subgraphs: true, ..Streaming::from(StreamMode::Updates) };
+        let streaming = || Streaming::from(StreamMode::Updates).subgraphs();
         let told: Vec<String> = graph.thread("t").stream(say("in"), streaming()).map(|event| short(&event)).collect().await;
         assert_eq!(told, ["() update p", "(sub:0@3) update s1", "(sub:0@3) interrupt s2", "() interrupt s2"]);
         let told: Vec<String> =

@@ -27,7 +27,7 @@ const fn ms(millis: u64) -> Duration {
 /// Attempts with delays of exactly a second.
 fn patient() -> Retries {
     let second = Duration::from_secs(1);
-    RetryPolicy { initial: second, factor: 1.0, jitter: Duration::ZERO, ..RetryPolicy::default() }.into()
+    RetryPolicy::default().initial(second).factor(1.0).jitter(Duration::ZERO).into()
 }
 
 /// Builds a graph with one node `a`.
@@ -63,8 +63,7 @@ async fn two_attempts_are_too_slow_and_the_third_is_not() {
             Ok(say(&format!("attempt {}", cx.attempt())))
         }
     };
-    let options =
-        NodeOptions { timeout: Some(ms(50)), retry: RetryPolicy::default().into(), ..NodeOptions::default() };
+    let options = NodeOptions::new().timeout(ms(50)).retry(RetryPolicy::default());
     let end = one(node, options).run(Plain::update()).await.unwrap();
     assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "attempt 3"));
     assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
@@ -77,20 +76,20 @@ async fn a_timeout_names_its_limit_and_the_duration_of_the_attempt() {
         cx.sleep(ms(500)).await;
         Ok(Plain::update())
     };
-    let run = NodeOptions { timeout: Some(ms(50)), ..NodeOptions::default() };
+    let run = NodeOptions::new().timeout(ms(50));
     let out = timed_out(&failed(one(hangs, run).run(Plain::update()).await));
     assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Run, ms(50), ms(50)));
     assert_eq!(out.to_string(), "ran longer than its timeout of 50ms");
 
     // The shorter limit applies.
-    let both = NodeOptions { timeout: Some(ms(50)), idle_timeout: Some(ms(40)), ..NodeOptions::default() };
+    let both = NodeOptions::new().timeout(ms(50)).idle_timeout(ms(40));
     let out = timed_out(&failed(one(hangs, both).run(Plain::update()).await));
     assert_eq!((out.kind, out.limit, out.elapsed), (TimeoutKind::Idle, ms(40), ms(40)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn heartbeats_reset_the_idle_timeout() {
-    let options = || NodeOptions { idle_timeout: Some(ms(50)), ..NodeOptions::default() };
+    let options = || NodeOptions::new().idle_timeout(ms(50));
     let signs: [fn(&Cx); 2] = [|cx| cx.heartbeat(), |cx| cx.emit("still", "here")];
     for sign in signs {
         let alive = move |cx: Cx| async move {
@@ -125,12 +124,7 @@ async fn the_wait_before_another_attempt_counts_for_no_timeout() {
     let node = async |cx: Cx| {
         if cx.attempt() < 3 { Err(NodeError::new("not yet")) } else { Ok(say("third")) }
     };
-    let options = NodeOptions {
-        timeout: Some(ms(50)),
-        idle_timeout: Some(ms(50)),
-        retry: patient(),
-        ..NodeOptions::default()
-    };
+    let options = NodeOptions::new().timeout(ms(50)).idle_timeout(ms(50)).retry(patient());
     let graph = one(node, options);
     let mut stream = graph.stream(Plain::update(), [StreamMode::Tasks]);
     let mut starts = Vec::new();
@@ -154,7 +148,7 @@ async fn a_task_that_waits_for_another_attempt_leaves_its_place_to_others() {
                 if cx.attempt() == 1 { Err(NodeError::new("not yet")) } else { Ok(say("a")) }
             },
         );
-    graph.configure(fails_once, NodeOptions { retry: patient(), ..NodeOptions::default() });
+    graph.configure(fails_once, NodeOptions::new().retry(patient()));
     graph.add_edge(START, fails_once);
     for name in ["b", "c"] {
         let slow = graph.add_node(name, async |_: Plain, cx: Cx| {
@@ -231,7 +225,7 @@ async fn each_superstep_has_the_full_time_and_waits_between_attempts_count() {
     assert_eq!(end.state.said(), "a b c");
 
     let fails = async |_: Cx| Err(NodeError::new("no"));
-    let graph = one(fails, NodeOptions { retry: patient(), ..NodeOptions::default() });
+    let graph = one(fails, NodeOptions::new().retry(patient()));
     let error = failed(graph.without_thread().step_timeout(ms(100)).run(Plain::update()).await);
     assert_eq!(
         error.to_string(),
@@ -253,14 +247,14 @@ async fn a_task_that_waits_for_another_attempt_is_dropped_with_the_run() {
         });
         async { Err(NodeError::new("no")) }
     };
-    let graph = one(fails, NodeOptions { retry: patient(), ..NodeOptions::default() });
+    let graph = one(fails, NodeOptions::new().retry(patient()));
     let end = graph.run(Plain::update()).await.unwrap();
     assert_eq!((end.status, attempts.load(Ordering::SeqCst)), (Status::Cancelled, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn activity_in_a_called_graph_is_a_heartbeat() {
-    let idle = |limit| NodeOptions { idle_timeout: Some(ms(limit)), ..NodeOptions::default() };
+    let idle = |limit| NodeOptions::new().idle_timeout(ms(limit));
     let calling = |silence: Duration| {
         let mut called = StateGraph::<Plain>::new("called");
         let slow = called.add_node("slow", async |_: Plain, cx: Cx| {
@@ -299,7 +293,7 @@ fn sleepers(items: &'static [u64]) -> CompiledGraph<Plain> {
         cx.sleep(ms(millis)).await;
         say(&millis.to_string())
     });
-    graph.configure(sleep, NodeOptions { timeout: Some(ms(50)), ..NodeOptions::default() });
+    graph.configure(sleep, NodeOptions::new().timeout(ms(50)));
     graph.item_timeout(sleep, |millis: &u64| match millis {
         7 => panic!("no limit"),
         millis if millis % 10 == 0 => Some(ms(millis + 1)),

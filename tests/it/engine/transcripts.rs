@@ -43,7 +43,7 @@ async fn run(modes: &[StreamMode], with_checkpointer: bool) -> String {
     graph.add_edge(first, sub);
     graph.add_edge(sub, END);
     let graph = graph.compile().unwrap();
-    let streaming = Streaming { modes: modes.to_vec(), subgraphs: true, ..Streaming::default() };
+    let streaming = Streaming::from(modes).subgraphs();
     let input = Count::update().n(4);
     let events: Vec<_> = match with_checkpointer {
         true => {

@@ -152,12 +152,12 @@ fn ss015() -> Done {
 fn ss016() {
     let mut graph = empty();
     let fetch = graph.add_worker("fetch", fetch_page);
-    graph.configure(fetch, NodeOptions { deferred: true, ..NodeOptions::default() });
+    graph.configure(fetch, NodeOptions::new().deferred());
     assert_refused("SS016", graph);
 
     let mut graph = empty();
     let [summarize] = nodes(&mut graph, ["summarize"]);
-    graph.configure(summarize, NodeOptions { deferred: true, ..NodeOptions::default() });
+    graph.configure(summarize, NodeOptions::new().deferred());
     assert_accepted("SS016", graph);
 }
 

@@ -54,7 +54,7 @@ async fn ss101() -> Done {
 
     CALLS.store(0, Ordering::SeqCst);
     let (mut graph, fetch) = graph();
-    graph.configure(fetch, NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+    graph.configure(fetch, NodeOptions::new().retry(RetryPolicy::default()));
     assert_eq!(graph.compile()?.run(Page::update()).await?.state.body, "page");
     Ok(())
 }

@@ -22,12 +22,12 @@ use super::setup::{
 #[tokio::test]
 async fn ss160() -> Done {
     let (graph, input) = (single("agent"), Chat::update());
-    let streaming = Streaming { output_keys: Some(vec!["anwser".into()]), ..StreamMode::Updates.into() };
+    let streaming = Streaming::from(StreamMode::Updates).output_keys(["anwser"]);
     let run = graph.thread("support-17").stream(input, streaming);
     assert_fails("SS160", run.outcome().await);
 
     let input = Chat::update();
-    let streaming = Streaming { output_keys: Some(vec!["answer".into()]), ..StreamMode::Updates.into() };
+    let streaming = Streaming::from(StreamMode::Updates).output_keys(["answer"]);
     let run = graph.thread("support-17").stream(input, streaming);
     run.outcome().await?;
     Ok(())
@@ -79,7 +79,7 @@ async fn ss165() -> Done {
     .await;
 
     let (mut graph, model) = graph();
-    let options = NodeOptions { timeout: Some(Duration::from_secs(30)), ..NodeOptions::default() };
+    let options = NodeOptions::new().timeout(Duration::from_secs(30));
     graph.configure(model, options);
     assert_fails("SS101", stored(graph).thread("crawl").run(Chat::update()).await);
     Ok(())

@@ -63,7 +63,7 @@ fn a_node_that_chooses_itself_has_no_route_without_a_run() {
 fn a_deferred_node_waits_for_other_tasks() {
     let mut graph = StateGraph::<Order>::new("g");
     let [a, late] = ["a", "late"].map(|name| graph.add_node(name, async |_: Order, _: Cx| ()));
-    graph.configure(late, NodeOptions { deferred: true, ..NodeOptions::default() });
+    graph.configure(late, NodeOptions::new().deferred());
     graph.add_edge(START, a);
     graph.add_edge(a, late);
     let graph = graph.compile().unwrap();

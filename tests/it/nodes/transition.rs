@@ -260,7 +260,7 @@ async fn noted_values_are_given_too() {
 async fn a_time_limit_applies() {
     let mut graph = StateGraph::<Order>::new("g");
     let slow = graph.add_node("slow", async |_: Order, cx: Cx| cx.sleep(Duration::from_secs(9)).await);
-    graph.configure(slow, NodeOptions { timeout: Some(Duration::from_secs(1)), ..NodeOptions::default() });
+    graph.configure(slow, NodeOptions::new().timeout(Duration::from_secs(1)));
     graph.add_edge(START, slow);
     let graph = graph.compile().unwrap();
     let late = node(&graph, "slow").run().await.unwrap();

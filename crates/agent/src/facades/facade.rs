@@ -96,7 +96,7 @@ impl Facade {
 
     /// Starts a turn with an event stream.
     pub(crate) fn begin(&self, input: AgentStateUpdate, options: RunOptions) -> Turn {
-        let streaming = Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() };
+        let streaming = Streaming::from(StreamMode::Custom).buffer(1 << 20);
         let cancel = options.get_cancel().clone();
         let stream = self.agent.configured(options).stream(input, streaming);
         Turn { fails: self.fails, stream, cancel }

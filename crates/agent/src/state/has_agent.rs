@@ -106,6 +106,6 @@ pub(crate) fn timers() -> Result<(), NodeError> {
 /// Lets a node finish after a cancellation, so that a cancelled turn leaves a valid conversation.
 #[track_caller]
 pub(crate) fn finishes<S: State>(graph: &mut StateGraph<S>, node: NodeRef) -> NodeRef {
-    graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+    graph.configure(node, NodeOptions::new().on_cancel(OnCancel::Finish));
     node
 }

@@ -130,7 +130,7 @@ pub(super) struct OpenThread<S: State> {
 /// Returns the events that a run reports.
 fn streaming() -> Streaming {
     let modes = [StreamMode::Updates, StreamMode::Custom, StreamMode::Messages, StreamMode::Checkpoints];
-    Streaming { subgraphs: true, ..modes.into() }
+    Streaming::from(modes).subgraphs()
 }
 
 impl<S: State> OpenThread<S> {

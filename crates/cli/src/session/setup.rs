@@ -473,5 +473,5 @@ fn unnamed(thread: &ThreadId, what: &str) -> Failure {
 
 /// Returns the stream options for the agent's events. Stdout may be a pager that reads nothing for a while.
 pub(crate) fn streaming() -> Streaming {
-    Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() }
+    Streaming::from(StreamMode::Custom).buffer(1 << 20)
 }

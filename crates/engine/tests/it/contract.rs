@@ -17,7 +17,7 @@ fn tasks_that_do_not_run_cannot_end() {
     run.finish(1, 0);
     for id in [task(1, 0), task(1, 2), task(0, 0), task(2, 1)] {
         assert_eq!(refused(&mut run, finished(id, Report::default())), EngineError::NotRunning(id));
-        let failed = Input::Failed { task: id, retry: Some(RetryPolicy::default()), chance: 0.5 };
+        let failed = Input::Failed { task: id, retry: Some(RetryPolicy::default()), jitter_share: 0.5 };
         assert_eq!(refused(&mut run, failed), EngineError::NotRunning(id));
     }
     assert_eq!(run.finish(1, 1), ["commit 1: 1.0 1.1 -> []", "done"]);

@@ -183,8 +183,12 @@ fn drive(world: &World, picks: &[Pick]) -> Course {
                 } else {
                     handled.push((slot, topology.handler(task.node).expect("only these fail for good")));
                 }
-                run.handle(Input::Failed { task: task.id, retry: Some(RetryPolicy::default()), chance: 0.3 })
-                    .unwrap();
+                run.handle(Input::Failed {
+                    task: task.id,
+                    retry: Some(RetryPolicy::default()),
+                    jitter_share: 0.3,
+                })
+                .unwrap();
             } else {
                 let report = world.report(&topology, task.id, topology.name(task.node).as_str());
                 failed.retain(|(other, _)| *other != slot);

@@ -67,7 +67,7 @@ pub(crate) fn build(lines: &str, mut change: impl FnMut(&mut NodeSpec)) -> Topol
 
 /// Delays of half a second, then one second, without jitter.
 pub(crate) fn retry() -> Option<RetryPolicy> {
-    Some(RetryPolicy { jitter: std::time::Duration::ZERO, ..RetryPolicy::default() })
+    Some(RetryPolicy::default().jitter(std::time::Duration::ZERO))
 }
 
 pub(crate) fn task(step: i64, slot: u32) -> TaskId {

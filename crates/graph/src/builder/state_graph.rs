@@ -191,7 +191,7 @@ impl<S: State> StateGraph<S> {
     /// # #[derive(State, Clone, Debug, Default)]
     /// # struct Chat { answer: String }
     /// # let mut graph = StateGraph::<Chat>::new("chat");
-    /// graph.configure_all(NodeOptions { retry: RetryPolicy::default().into(), ..NodeOptions::default() });
+    /// graph.configure_all(NodeOptions::new().retry(RetryPolicy::default()));
     /// ```
     pub fn configure_all(&mut self, options: NodeOptions) {
         self.defaults = options;

@@ -8,32 +8,27 @@ use superstep_engine::OnCancel;
 
 use crate::Retries;
 
-/// The options of a node.
-#[derive(Clone)]
+/// The options of a node. By default it has one attempt and no limits, and is dropped when the run is cancelled.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use superstep_graph::{NodeOptions, RetryPolicy};
+/// let options = NodeOptions::new().retry(RetryPolicy::attempts(5)).timeout(Duration::from_secs(30));
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// The retry rules.
-    pub retry: Retries,
-    /// The time limit of one attempt. It takes effect when the node waits: code that blocks its thread cannot
-    /// be stopped.
-    pub timeout: Option<Duration>,
-    /// The maximum time without activity of an attempt: an event that it emits, or
-    /// [`Cx::heartbeat`](crate::Cx::heartbeat). Activity of a called graph counts too, and so does the end of
-    /// a task there.
-    pub idle_timeout: Option<Duration>,
-    /// The maximum number of concurrent tasks of the node, in each superstep; `None` for all, 0 counts as 1.
-    /// Tasks of other nodes may run meanwhile, up to
-    /// [`Thread::max_concurrency`](crate::Thread::max_concurrency).
-    pub max_concurrency: Option<usize>,
-    /// The behaviour when the run is cancelled.
-    pub on_cancel: OnCancel,
-    /// `true` if it waits, after it is reached, until no other task is left. Not possible for a worker or an
-    /// error handler.
-    pub deferred: bool,
+    pub(crate) retry: Retries,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) max_concurrency: Option<usize>,
+    pub(crate) on_cancel: OnCancel,
+    pub(crate) deferred: bool,
 }
 
-impl Default for NodeOptions {
-    /// Returns no retries, no timeout, and dropping when the run is cancelled.
-    fn default() -> Self {
+impl NodeOptions {
+    /// Creates the default options.
+    pub fn new() -> Self {
         Self {
             retry: Retries::default(),
             timeout: None,
@@ -42,6 +37,54 @@ impl Default for NodeOptions {
             on_cancel: OnCancel::Drop,
             deferred: false,
         }
+    }
+
+    /// Sets the retry rules, such as a [`RetryPolicy`](crate::RetryPolicy), which retries transient failures.
+    #[must_use]
+    pub fn retry(self, rules: impl Into<Retries>) -> Self {
+        Self { retry: rules.into(), ..self }
+    }
+
+    /// Limits how long an attempt takes; `None` is no limit. The limit takes effect when the node waits: code that blocks
+    /// its thread cannot be stopped.
+    #[must_use]
+    pub fn timeout(self, limit: impl Into<Option<Duration>>) -> Self {
+        Self { timeout: limit.into(), ..self }
+    }
+
+    /// Limits how long an attempt goes without activity: an event that it emits, or
+    /// [`Cx::heartbeat`](crate::Cx::heartbeat); `None` is no limit. Activity of a called graph counts too, and so does the
+    /// end of a task there.
+    #[must_use]
+    pub fn idle_timeout(self, limit: impl Into<Option<Duration>>) -> Self {
+        Self { idle_timeout: limit.into(), ..self }
+    }
+
+    /// Limits how many tasks of the node run at the same time, in each superstep; 0 counts as 1, `None` is no limit.
+    /// Tasks of other nodes may run meanwhile, up to [`Thread::max_concurrency`](crate::Thread::max_concurrency).
+    #[must_use]
+    pub fn max_concurrency(self, tasks: impl Into<Option<usize>>) -> Self {
+        Self { max_concurrency: tasks.into(), ..self }
+    }
+
+    /// Sets the behaviour when the run is cancelled.
+    #[must_use]
+    pub fn on_cancel(self, behaviour: OnCancel) -> Self {
+        Self { on_cancel: behaviour, ..self }
+    }
+
+    /// Defers the node: after it is reached it waits until no other task is left. Not possible for a worker or an error
+    /// handler.
+    #[must_use]
+    pub fn deferred(self) -> Self {
+        Self { deferred: true, ..self }
+    }
+}
+
+impl Default for NodeOptions {
+    /// Creates the default options.
+    fn default() -> Self {
+        Self::new()
     }
 }
 

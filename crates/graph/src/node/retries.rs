@@ -17,9 +17,9 @@ use crate::NodeError;
 /// let busy = |error: &NodeError| {
 ///     error.cause().downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::ResourceBusy)
 /// };
-/// let patient = RetryPolicy { max_attempts: 8, ..RetryPolicy::default() };
+/// let patient = RetryPolicy::attempts(8);
 /// let retry = Retries::on(busy, patient).or(RetryPolicy::default());
-/// let options = NodeOptions { retry, ..NodeOptions::default() };
+/// let options = NodeOptions::new().retry(retry);
 /// # let _ = options;
 /// ```
 /// # Source

@@ -235,7 +235,7 @@ impl<S: State> Probing<S> {
         self.log().tasks.iter_mut().filter(unfinished).for_each(|(_, task)| task.events.clear());
         let scope = RunScope::root(config.clone(), Some((checkpointer.clone(), thread.clone())), store);
         let modes = vec![StreamMode::Custom, StreamMode::Messages];
-        let streaming = Streaming { modes, subgraphs: true, ..Streaming::default() };
+        let streaming = Streaming::from(modes).subgraphs();
         let mut driver = Driver::new(graph, scope, Some(Events::new(streaming, Arc::new(self.clone()))));
         driver.observer = Box::new(self.clone());
         let given = driver.cx.recorder.given_results.set(self.log().effects.clone());

@@ -22,26 +22,43 @@ pub enum StreamMode {
 
 /// The settings of a stream. If only the modes matter, a list of them is enough.
 ///
+/// By default a stream has all channels, no events of subgraphs, and up to 4,096 waiting events.
+///
 /// ```
 /// # use superstep_graph::{StreamMode, Streaming};
-/// let all = Streaming::from(&[StreamMode::Updates, StreamMode::Custom]);
-/// let answers = Streaming { output_keys: Some(vec!["answer".into()]), ..all };
+/// let answers = Streaming::from([StreamMode::Updates, StreamMode::Custom]).output_keys(["answer"]).subgraphs();
+/// # let _ = answers;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streaming {
-    /// The kinds of events.
-    pub modes: Vec<StreamMode>,
-    /// `true` to stream the events of subgraphs as well.
-    pub subgraphs: bool,
-    /// The channels in updates and values, by name; `None` for all. A task that wrote none of them has an
-    /// empty update.
-    pub output_keys: Option<Vec<String>>,
-    /// The maximum number of events that wait for the consumer; 0 counts as 1.
-    pub buffer: usize,
+    pub(crate) modes: Vec<StreamMode>,
+    pub(crate) subgraphs: bool,
+    pub(crate) output_keys: Option<Vec<String>>,
+    pub(crate) buffer: usize,
+}
+
+impl Streaming {
+    /// Streams the events of subgraphs as well.
+    #[must_use]
+    pub fn subgraphs(self) -> Self {
+        Self { subgraphs: true, ..self }
+    }
+
+    /// Limits updates and values to these channels. A task that wrote none of them has an empty update.
+    #[must_use]
+    pub fn output_keys<K: Into<String>>(self, channels: impl IntoIterator<Item = K>) -> Self {
+        Self { output_keys: Some(channels.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    /// Sets the maximum number of events that wait for the consumer; 0 counts as 1.
+    #[must_use]
+    pub fn buffer(self, events: usize) -> Self {
+        Self { buffer: events, ..self }
+    }
 }
 
 impl Default for Streaming {
-    /// Returns no mode, no subgraphs, all channels, 4,096 events.
+    /// Returns the settings without a mode: such a stream has only events of every mode.
     fn default() -> Self {
         Self { modes: Vec::new(), subgraphs: false, output_keys: None, buffer: 4_096 }
     }

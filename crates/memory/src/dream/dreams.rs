@@ -340,7 +340,7 @@ impl Dreams {
             (None, Some(input)) => thread.run(input).await?,
             (None, None) => thread.resume().await?,
             (Some(listen), input) => {
-                let streaming = Streaming { buffer: 1 << 20, ..StreamMode::Custom.into() };
+                let streaming = Streaming::from(StreamMode::Custom).buffer(1 << 20);
                 let mut stream = match input {
                     Some(input) => thread.stream(input, streaming),
                     None => thread.resume_stream(streaming),
@@ -387,7 +387,7 @@ impl Dreams {
 
 /// Lets a node finish when the run is cancelled.
 fn finishes(graph: &mut StateGraph<DreamState>, node: NodeRef) {
-    graph.configure(node, NodeOptions { on_cancel: OnCancel::Finish, ..NodeOptions::default() });
+    graph.configure(node, NodeOptions::new().on_cancel(OnCancel::Finish));
 }
 
 fn graph(desk: DreamDeps, deps: &AgentDeps) -> StateGraph<DreamState> {

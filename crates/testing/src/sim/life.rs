@@ -159,7 +159,7 @@ impl<S: State, M: Fn(&Sim) -> CompiledGraph<S>> Simulation<'_, S, M> {
         let options = self.options.run.clone().thread(thread.clone()).clock(FixedClock(NOW_MS));
         let options = options.observe_calls(Arc::new(sim.clone()));
         // Every execution counts, for any number of them between two reads.
-        let tasks = || Streaming { buffer: usize::MAX, ..StreamMode::Tasks.into() };
+        let tasks = || Streaming::from(StreamMode::Tasks).buffer(usize::MAX);
         let unfinished = |head: &CheckpointMeta| !head.control.is_finished();
         if history(None, Some(1))?.first().is_some_and(unfinished) {
             let mut asked = Vec::new();

@@ -131,12 +131,9 @@ async fn a_repeated_attempt_and_a_failed_run_are_in_the_trace() {
         3 => panic!("three"),
         n => Err::<(), _>(NodeError::new(std::io::Error::new(ErrorKind::TimedOut, format!("attempt {n}")))),
     });
-    let retry = RetryPolicy {
-        initial: std::time::Duration::from_millis(1),
-        jitter: std::time::Duration::ZERO,
-        ..RetryPolicy::default()
-    };
-    graph.configure(node, NodeOptions { retry: retry.into(), ..NodeOptions::default() });
+    let retry =
+        RetryPolicy::default().initial(std::time::Duration::from_millis(1)).jitter(std::time::Duration::ZERO);
+    graph.configure(node, NodeOptions::new().retry(retry));
     graph.add_edge(START, node);
     graph.add_edge(node, END);
     graph.compile().unwrap().run(Empty::update()).await.unwrap_err();

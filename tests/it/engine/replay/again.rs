@@ -161,8 +161,8 @@ fn counted(
             Ok(Counted::update().word(word).attempt(cx.attempt()).left(left))
         },
     );
-    let retry = RetryPolicy { initial: Duration::ZERO, jitter: Duration::ZERO, ..RetryPolicy::default() };
-    graph.configure(count, NodeOptions { retry: Retries::on(|_| true, retry), ..NodeOptions::default() });
+    let retry = RetryPolicy::default().initial(Duration::ZERO).jitter(Duration::ZERO);
+    graph.configure(count, NodeOptions::new().retry(Retries::on(|_| true, retry)));
     graph.add_edge(START, count);
     graph.add_edge(count, END);
     graph.compile().unwrap().with_checkpointer(store)
