@@ -50,6 +50,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let end = run.outcome().await?;
-    assert_eq!(end.state.lines, ["Hello, world!".to_owned(), "A good superstep 2 to you.".to_owned()]);
+    assert_eq!(end.state.lines, ["Hello, world!", "A good superstep 2 to you."]);
     Ok(())
 }

@@ -59,7 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let answers = Answers::new().answer("approve", true);
     let end = graph.thread("order-7").answers(answers).resume().await?;
     println!("{:?}", end.state.log);
-    assert_eq!(end.state.log, ["refund 120 €? yes".to_owned(), "paid 120 €".to_owned()]);
+    assert_eq!(end.state.log, ["refund 120 €? yes", "paid 120 €"]);
 
     let small = graph.thread("order-8").run(Refund::update().euros(20)).await?;
     assert_eq!(small.status, Status::Completed);

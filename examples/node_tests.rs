@@ -37,18 +37,18 @@ async fn read(refund: Refund, _: Cx) -> RefundUpdate {
 async fn pay(refund: Refund, cx: Cx) -> Result<RefundUpdate, NodeError> {
     cx.emit("asking", refund.cents);
     if !cx.interrupt::<bool>("approve", refund.cents).await {
-        return Ok(Refund::update().log(["not approved".to_owned()]));
+        return Ok(Refund::update().log(["not approved"]));
     }
     // A real one calls a bank.
     let receipt: String = cx.once("transfer", async |_| Err::<_, &str>("no bank in an example")).await?;
-    Ok(Refund::update().receipt(receipt).log(["paid".to_owned()]))
+    Ok(Refund::update().receipt(receipt).log(["paid"]))
 }
 
 fn refunds() -> Result<CompiledGraph<Refund>, Box<dyn Error>> {
     let mut graph = StateGraph::new("refunds");
     let read = graph.add_node("read", read);
     let pay = graph.add_node("pay", pay);
-    let reject = graph.add_node("reject", async |_: Refund, _| Refund::update().log(["too much".to_owned()]));
+    let reject = graph.add_node("reject", async |_: Refund, _| Refund::update().log(["too much"]));
     graph.add_edge(START, read);
     graph.add_conditional_edges(read, check, |next| match next {
         Next::Pay => pay,

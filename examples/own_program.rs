@@ -49,7 +49,7 @@ async fn approve(order: Order, cx: Cx) -> OrderUpdate {
 
 async fn pay(order: Order, cx: Cx) -> OrderUpdate {
     if order.status == "refused" {
-        return Order::update().notes(["nothing is paid".to_owned()]);
+        return Order::update().notes(["nothing is paid"]);
     }
     let receipt = cx.recorded("receipt", async || format!("{} € paid", order.total)).await;
     Order::update().status("paid").notes([receipt])

@@ -25,7 +25,7 @@ async fn write(_: Story, cx: Cx) -> StoryUpdate {
         cx.sleep(Duration::from_millis(20)).await;
         cx.emit_message(&cx.id("line"), token);
     }
-    Story::update().lines([line.to_owned()])
+    Story::update().lines([line])
 }
 
 async fn count(state: Story, _: Cx) -> StoryUpdate {

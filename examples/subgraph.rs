@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         |order: &Order| Approval::update().what(order.item.clone()),
         |approval: &Approval| {
             let verdict = if approval.granted { "granted" } else { "refused" };
-            Order::update().log([verdict.to_owned()])
+            Order::update().log([verdict])
         },
     );
     let send = order
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     order.add_edge(send, END);
     let order = order.compile()?.with_checkpointer(MemoryCheckpointer::new());
 
-    let interrupted = order.thread("7").run(Order::update().item("a kettle".to_owned())).await?;
+    let interrupted = order.thread("7").run(Order::update().item("a kettle")).await?;
     let [question] = &interrupted.interrupts[..] else { return Err("there is one question".into()) };
     println!("{} asks: {}", question.id, question.question);
 

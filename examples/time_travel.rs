@@ -17,7 +17,7 @@ struct Tale {
 }
 
 fn say(word: &'static str) -> impl Fn(Tale, Cx) -> std::future::Ready<TaleUpdate> {
-    move |_, _| std::future::ready(Tale::update().words([word.to_owned()]))
+    move |_, _| std::future::ready(Tale::update().words([word]))
 }
 
 #[tokio::main(flavor = "current_thread")]

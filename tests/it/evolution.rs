@@ -294,7 +294,7 @@ async fn task_writes_to_a_removed_channel_are_retained_once_they_are_folded() {
         .unwrap();
     work(&discarded, 60).await;
     assert!(discarded.read::<After>().await.unwrap().unknown.is_empty());
-    assert_eq!(discarded.read::<Before>().await.unwrap().values.gone, []);
+    assert!(discarded.read::<Before>().await.unwrap().values.gone.is_empty());
 
     // A fork includes the input, also in a snapshot of its run.
     for snapshot_every in [None, Some(1)] {

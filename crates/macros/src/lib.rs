@@ -78,9 +78,9 @@ use syn::{DeriveInput, Error, ItemFn, LitStr, parse_macro_input};
 ///     answer: Option<String>,
 /// }
 ///
-/// let update = Chat::update().messages(["hello".to_owned()]).turns(1);
+/// let update = Chat::update().messages(["hello"]).turns(1);
 /// let chat = reduce(&Chat::default(), [update])?;
-/// assert_eq!(chat.messages, ["hello".to_owned()]);
+/// assert_eq!(chat.messages, ["hello"]);
 /// assert_eq!((chat.turns, chat.answer), (1, None));
 /// # Ok::<(), superstep_graph::state::FoldError>(())
 /// ```

@@ -43,11 +43,11 @@ use crate::{Channel, State};
 ///     }
 /// }
 ///
-/// let update = <Support as Flattens<Talk>>::lift(Talk::update().log(["hi".to_owned()]));
+/// let update = <Support as Flattens<Talk>>::lift(Talk::update().log(["hi"]));
 /// let update = update.chat(Chat::update().topic("greetings"));
 /// assert_eq!(serde_json::to_string(&update)?, r#"{"topic":"greetings","log":["hi"]}"#);
 /// let state = reduce(&Support::default(), [update])?;
-/// assert_eq!(Flattens::<Talk>::part(&state).log, ["hi".to_owned()]);
+/// assert_eq!(Flattens::<Talk>::part(&state).log, ["hi"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[diagnostic::on_unimplemented(

@@ -8,7 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// An append-only list with structural sharing: the costs of a clone and of an append do not depend on its
 /// length.
 ///
-/// The usual type of an append channel.
+/// The usual type of an append channel. It compares with arrays, slices and vectors:
+/// ```
+/// # use superstep_state::Log;
+/// let log: Log<String> = Log::from(["read".to_owned(), "answered".to_owned()]);
+/// assert_eq!(log, ["read", "answered"]);
+/// ```
 #[derive(Clone)]
 pub struct Log<T>(VectorSync<T>);
 
@@ -99,9 +104,27 @@ impl<T: PartialEq> PartialEq for Log<T> {
 
 impl<T: Eq> Eq for Log<T> {}
 
-impl<T: PartialEq, const N: usize> PartialEq<[T; N]> for Log<T> {
-    fn eq(&self, other: &[T; N]) -> bool {
-        self.len() == N && self.iter().eq(other)
+impl<T: PartialEq<U>, U, const N: usize> PartialEq<[U; N]> for Log<T> {
+    fn eq(&self, other: &[U; N]) -> bool {
+        *self == other[..]
+    }
+}
+
+impl<T: PartialEq<U>, U> PartialEq<[U]> for Log<T> {
+    fn eq(&self, other: &[U]) -> bool {
+        self.len() == other.len() && self.iter().zip(other).all(|(own, other)| own == other)
+    }
+}
+
+impl<T: PartialEq<U>, U> PartialEq<&[U]> for Log<T> {
+    fn eq(&self, other: &&[U]) -> bool {
+        *self == **other
+    }
+}
+
+impl<T: PartialEq<U>, U> PartialEq<Vec<U>> for Log<T> {
+    fn eq(&self, other: &Vec<U>) -> bool {
+        *self == other[..]
     }
 }
 
@@ -120,5 +143,24 @@ impl<T: Serialize> Serialize for Log<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Log<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Vec::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_compares_with_lists_of_comparable_items() {
+        let log = Log::from(["a".to_owned(), "b".to_owned()]);
+        assert_eq!(log, ["a", "b"]);
+        assert_eq!(log, ["a", "b"][..]);
+        assert_eq!(log, &["a", "b"][..]);
+        assert_eq!(log, vec!["a", "b"]);
+        assert_eq!(log, ["a".to_owned(), "b".to_owned()]);
+        assert_ne!(log, ["a"]);
+        assert_ne!(log, ["a", "b", "c"]);
+        assert_ne!(log, ["b", "a"]);
+        assert_eq!(Log::<u8>::new(), Vec::<u8>::new());
     }
 }

@@ -132,8 +132,8 @@ pub trait Update:
     /// # use superstep_graph::{Log, State, state::{Update as _, reduce}};
     /// # #[derive(State, Clone, Debug, Default)]
     /// # struct Chat { #[channel(append)] messages: Log<String> }
-    /// let update = Chat::update().messages(["a".to_owned()]).then(Chat::update().messages(["b".to_owned()]));
-    /// assert_eq!(reduce(&Chat::default(), [update])?.messages, ["a".to_owned(), "b".to_owned()]);
+    /// let update = Chat::update().messages(["a"]).then(Chat::update().messages(["b"]));
+    /// assert_eq!(reduce(&Chat::default(), [update])?.messages, ["a", "b"]);
     /// # Ok::<(), superstep_graph::state::FoldError>(())
     /// ```
     #[must_use]

@@ -36,10 +36,12 @@ pub mod guide;
 pub mod prelude {
     pub use superstep_graph::{
         Answers, CheckpointId, Checkpointer, Command, CompileError, CompiledGraph, Cx, Durability, END,
-        Event, FailureKind, Fatal, History, Interrupt, JsonChannels, JsonState, JsonUpdate, Log,
+        Event, FailureKind, Fatal, History, Input, Interrupt, JsonChannels, JsonState, JsonUpdate, Log,
         MemoryCheckpointer, MemoryStore, NodeError, NodeFailure, NodeOptions, NodeRef, OnUnfinished, Outcome,
-        Question, ReduceError, Reducer, Retries, RetryPolicy, Route, RunError, RunOptions, START, State,
-        StateGraph, Status, Store, StreamMode, Streaming, Thread, ThreadId,
+        Question, ReduceError, Reducer, Retries, RetryPolicy, Route, RoutingRef, RunError, RunOptions,
+        RunStream, START, State, StateGraph, Status, Store, StreamMode, Streaming, Thread, ThreadId, View,
+        WorkerRef,
+        node::{CachePolicy, OnCancel},
     };
 
     #[cfg(feature = "agent")]

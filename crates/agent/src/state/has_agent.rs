@@ -28,7 +28,7 @@ use super::agent_state::{AgentState, AgentStateUpdate};
 /// }
 ///
 /// assert_eq!(Research::default().agent().current_step, 0);
-/// let update = Research::agent_update(AgentState::update().user_id("ada")).sources(["a book".to_owned()]);
+/// let update = Research::agent_update(AgentState::update().user_id("ada")).sources(["a book"]);
 /// assert_eq!(serde_json::to_string(&update)?, r#"{"sources":["a book"],"user_id":"ada"}"#);
 /// # Ok::<(), serde_json::Error>(())
 /// ```

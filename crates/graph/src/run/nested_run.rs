@@ -192,7 +192,7 @@ impl Cx {
     /// });
     /// chat.add_edge(START, ask);
     /// let outcome = chat.compile()?.run(Chat::update()).await?;
-    /// assert_eq!(outcome.state.log, ["found 1".to_owned()]);
+    /// assert_eq!(outcome.state.log, ["found 1"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -215,7 +215,7 @@ impl Cx {
     /// # #[derive(Route, Clone, Copy)]
     /// # enum Next { Human }
     /// async fn guard(_: Chat, cx: Cx) -> ChatUpdate {
-    ///     cx.leave(Command::<Chat, Next>::update(Chat::update().log(["help".to_owned()])).goto(Next::Human)).await
+    ///     cx.leave(Command::<Chat, Next>::update(Chat::update().log(["help"])).goto(Next::Human)).await
     /// }
     /// # let mut graph = StateGraph::<Chat>::new("guarded");
     /// # graph.add_node("guard", guard);

@@ -33,7 +33,7 @@ use super::text::line;
 /// }
 ///
 /// let before = Chat { turns: 1, ..Chat::default() };
-/// let updates = [Chat::update().log(["hello".to_owned()]).turns(1), Chat::update().turns(2)];
+/// let updates = [Chat::update().log(["hello"]).turns(1), Chat::update().turns(2)];
 /// insta::assert_snapshot!(state_diff(&before, &reduce(&before, updates)?), @r#"
 /// log + "hello"
 /// turns 1 → 4

@@ -43,7 +43,7 @@ impl Head {
     fn add_due(&self, namespace: &str, due: &mut Counts) {
         for (slot, node) in (0..).zip(&self.control.next) {
             if !self.finished.contains(&slot) {
-                *due.entry((namespace.to_owned(), self.control.step + 1, node.clone())).or_default() += 1;
+                *due.entry((path.to_owned(), self.control.step + 1, node.clone())).or_default() += 1;
             }
         }
     }
