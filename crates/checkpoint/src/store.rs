@@ -23,7 +23,7 @@ pub use self::{
     memory::MemoryStore,
     namespace::{Namespace, RESERVED_LABEL},
     prepare::{Batch, NewItem, ReadyQuery, Step, StoreOptions},
-    words::{LOOKED_AT, QUERY_WORDS, Scope, Words, bm25, finding, having, terms, words},
+    words::{MAX_CANDIDATES, QUERY_WORDS, Scope, Words, bm25, finding, having, terms, words},
 };
 
 /// A store of items that outlive every thread: JSON values under a [`Namespace`] and a key.
@@ -272,7 +272,7 @@ pub struct Search {
 pub enum Query {
     /// Items with at least one of the words in this text. Any text is valid; it has no operators.
     ///
-    /// In namespaces with more than [`LOOKED_AT`] items, very common words do not select items and only count
+    /// In namespaces with more than [`MAX_CANDIDATES`] items, very common words do not select items and only count
     /// in scores: see [`finding`].
     ///
     /// The score is [`bm25`], computed over the live items of the search's namespaces only, so that it

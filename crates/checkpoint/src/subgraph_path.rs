@@ -98,7 +98,7 @@ impl ThreadId {
     }
 
     /// Returns the path from the root to this thread.
-    pub fn namespace(&self) -> SubgraphPath {
+    pub fn path(&self) -> SubgraphPath {
         SubgraphPath(self.as_str().split(SEPARATOR).skip(1).map(Segment::parse).collect())
     }
 }
@@ -158,7 +158,7 @@ impl fmt::Display for SubgraphPath {
 impl fmt::Display for ThreadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.as_str().split_once(SEPARATOR) {
-            Some((root, _)) => write!(f, "{root}/{}", self.namespace()),
+            Some((root, _)) => write!(f, "{root}/{}", self.path()),
             None => f.write_str(self.as_str()),
         }
     }
@@ -189,20 +189,20 @@ mod tests {
             thread = child;
         }
         assert_eq!(thread.root(), "t/1:0@2".into());
-        assert_eq!(thread.namespace().0, segments);
-        assert_eq!(thread.namespace().to_string(), "sub:0@2/sub:7@19:k:0@3/sub/sub::0@3/a/b:0@1::");
+        assert_eq!(thread.path().0, segments);
+        assert_eq!(thread.path().to_string(), "sub:0@2/sub:7@19:k:0@3/sub/sub::0@3/a/b:0@1::");
     }
 
     #[test]
     fn a_thread_of_no_subgraph_is_its_own_root() {
         let thread = ThreadId::from("sub:0@2");
         assert_eq!((thread.is_child(), thread.parent(), thread.root()), (false, None, thread.clone()));
-        assert!(thread.namespace().is_root());
+        assert!(thread.path().is_root());
     }
 
     #[test]
     fn an_arbitrary_text_is_a_node_name() {
         let thread = ThreadId::from("t\u{1f}x:y\u{1f}:");
-        assert_eq!(thread.namespace().0, [segment("x:y", None, ""), segment(":", None, "")]);
+        assert_eq!(thread.path().0, [segment("x:y", None, ""), segment(":", None, "")]);
     }
 }

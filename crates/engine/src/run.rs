@@ -180,7 +180,9 @@ impl Run {
     pub fn handle(&mut self, input: Input) -> Result<(), EngineError> {
         match (self.phase, input) {
             (Phase::Executing, Input::Finished(Finished { task, report })) => self.finish(task, report),
-            (Phase::Executing, Input::Failed { task, retry, chance }) => self.fail(task, retry, chance),
+            (Phase::Executing, Input::Failed { task, retry, jitter_share }) => {
+                self.fail(task, retry, jitter_share)
+            }
             (Phase::Executing, Input::Interrupted(task)) => self.interrupt(task),
             (Phase::Executing, Input::Stopped(task)) => self.stop_task(task),
             (Phase::Committing, Input::Committed) => {
@@ -332,7 +334,7 @@ impl Run {
         let entry = &mut self.slots[slot];
         match retry.filter(|policy| !self.cancelled && entry.attempt < policy.max_attempts) {
             Some(policy) => {
-                let delay = policy.delay(entry.attempt, chance);
+                let delay = policy.delay(entry.attempt, jitter_share);
                 entry.attempt += 1;
                 let task = Task { id: task, node: entry.node, attempt: entry.attempt, delay };
                 self.outputs.push_back(Output::Execute(task));

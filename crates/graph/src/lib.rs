@@ -82,10 +82,10 @@ pub mod checkpoint {
 /// Items that outlive their threads: namespaces, searches, and the contract of [stores](crate::Store).
 pub mod store {
     pub use superstep_checkpoint::store::{
-        Answer, Batch, Compare, Embed, EmbedError, Filter, Found, Index, Item, LOOKED_AT, ListNamespaces,
-        Namespace, NewItem, NoStore, Operation, PutOptions, QUERY_WORDS, Query, RESERVED_LABEL, ReadyQuery,
-        Scope, Search, Step, StoreError, StoreOptions, Ttl, Vector, Words, bm25, finding, having, terms,
-        words,
+        Answer, Batch, Compare, Embed, EmbedError, Filter, Found, Index, Item, ListNamespaces,
+        MAX_CANDIDATES, Namespace, NewItem, NoStore, Operation, PutOptions, QUERY_WORDS, Query,
+        RESERVED_LABEL, ReadyQuery, Scope, Search, Step, StoreError, StoreOptions, Ttl, Vector, Words, bm25,
+        finding, having, terms, words,
     };
 }
 

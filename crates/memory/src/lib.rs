@@ -17,7 +17,7 @@ pub use dream::config::{DreamConfig, Due};
 #[cfg(feature = "dream")]
 pub use dream::cursor::{DreamCursor, LastDream};
 #[cfg(feature = "dream")]
-pub use dream::dreams::{Dream, DreamError, Dreams, Dreamt};
+pub use dream::dreams::{Dream, DreamError, DreamResult, Dreams};
 #[cfg(feature = "dream")]
 pub use dream::events::{DreamEnd, DreamEvent};
 #[cfg(feature = "dream")]

@@ -18,7 +18,7 @@ use superstep::{
     agent::{Agent, AgentOutcome, AgentState},
     clock::TokioClock,
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
-    memory::{Dream, DreamConfig, DreamCursor, Dreams, Dreamt, HistoryFiles, MemoryFiles},
+    memory::{Dream, DreamConfig, DreamCursor, DreamResult, Dreams, HistoryFiles, MemoryFiles},
 };
 use superstep_testing::{
     script::{Answer, Script, txt},
@@ -100,9 +100,9 @@ fn at(ms: i64) -> RunOptions {
     RunOptions::new().clock(TokioClock::starting_at(ms))
 }
 
-fn dreamt(dreamt: Dreamt) -> Dream {
+fn dreamt(dreamt: DreamResult) -> Dream {
     match dreamt {
-        Dreamt::Ended(dream) => dream,
+        DreamResult::Ended(dream) => dream,
         other => panic!("there was no dream: {other:?}"),
     }
 }

@@ -100,14 +100,14 @@ fn a_thousand_graphs_that_are_nodes_of_each_other_run_and_are_dropped_on_a_small
 fn a_stream_has_the_events_of_a_thousand_nested_graphs() {
     on_a_small_stack(async || {
         let graph = recursive(Persistence::PerTask, |cx| {
-            cx.emit("bottom", cx.namespace().0.len());
+            cx.emit("bottom", cx.path().0.len());
             nothing(cx)
         });
         let streaming = Streaming::from(StreamMode::Custom).subgraphs();
         let stream = graph.stream(Plain::update().x(LEVELS), streaming);
         let told: Vec<_> = stream.collect().await;
-        let [Event::Subgraph { namespace, event }] = &told[..] else { panic!("{told:?}") };
-        assert_eq!((namespace.0.len(), &event["data"]["data"]), (1_000, &serde_json::json!(1_000)));
+        let [Event::Subgraph { path, event }] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((path.0.len(), &event["data"]["data"]), (1_000, &serde_json::json!(1_000)));
     });
 }
 

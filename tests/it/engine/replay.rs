@@ -166,7 +166,8 @@ async fn a_changed_input_of_a_called_graph_is_reported_before_its_nodes_run() {
     calling("one").thread("t").run(say("in")).await.unwrap();
     replayed(&calling("one")).await.assert_same();
     let found = found(&calling("two")).await;
-    assert!(!found.namespace.is_root());
+    assert!(!found.path.is_root());
+    assert_eq!(serde_json::to_value(&found).unwrap()["namespace"], found.path.to_string());
     assert_eq!((found.node.as_str(), found.kind), ("__start__", DivergenceKind::Input));
     assert_eq!(
         (found.at, found.expected, found.got),

@@ -69,7 +69,7 @@ pub(super) fn parent(calls: &Calls, sub: &CompiledGraph<Plain>) -> CompiledGraph
 
 async fn children(backend: &Backend) -> Vec<String> {
     let children = backend.open().children(&"t".into()).await.unwrap();
-    children.iter().map(|child| child.namespace().to_string()).collect()
+    children.iter().map(|child| child.path().to_string()).collect()
 }
 
 on_every_store! {

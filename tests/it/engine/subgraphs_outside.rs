@@ -7,12 +7,12 @@ use superstep::{
     StreamMode, Streaming, node::Persistence,
 };
 
-use super::subgraphs::{Inner, asking, parent};
+use super::subgraphs::{Inner, InnerUpdate, asking, parent};
 use crate::support::{
     Calls, Plain, PlainUpdate, Stuck, failed, head, line, names, on_every_store, places, say, sayer, t,
 };
 
-/// Formats an event as `(namespace) what node`.
+/// Formats an event as `(path) what node`.
 fn short(event: &Event<Plain>) -> String {
     let short = |event: serde_json::Value| {
         let data = &event["data"];
@@ -20,7 +20,7 @@ fn short(event: &Event<Plain>) -> String {
         format!("{} {node}", event["event"].as_str().unwrap_or_default())
     };
     match event {
-        Event::Subgraph { namespace, event } => format!("({namespace}) {}", short(event.clone())),
+        Event::Subgraph { path, event } => format!("({path}) {}", short(event.clone())),
         event => format!("() {}", short(serde_json::to_value(event).unwrap())),
     }
 }
@@ -58,7 +58,7 @@ fn leaving(calls: &Calls) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn e1_the_events_of_a_subgraph_come_with_its_namespace(backend: Backend) {
+    async fn e1_the_events_of_a_subgraph_come_with_its_path(backend: Backend) {
         let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
         let streaming = || Streaming::from(StreamMode::Updates).subgraphs();
         let told: Vec<String> = graph.thread("t").stream(say("in"), streaming()).map(|event| short(&event)).collect().await;
@@ -125,6 +125,33 @@ on_every_store! {
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "in fromsub p2 p3"));
         let end = graph.thread("u").run(say("stay")).await.unwrap();
         assert_eq!(end.state.said(), "stay i1 stayed p3");
+    }
+
+    async fn a_node_leaves_a_graph_with_its_own_state_with_a_command_for_the_caller(backend: Backend) {
+        let mut sub = StateGraph::<Inner>::new("sub");
+        let i = sub.add_node("i", async |state: Inner, cx: Cx| -> InnerUpdate {
+            if state.x == 0 {
+                return Inner::update().said(["stayed"]);
+            }
+            cx.leave(Command::<Plain, Next>::update(say("left")).goto(Next::P2)).await
+        });
+        sub.add_edge(START, i);
+        let sub = sub.compile().unwrap();
+        let mut graph = StateGraph::<Plain>::new("parent");
+        let sub = graph.add_routing_subgraph_with(
+            "sub",
+            &sub,
+            |state: &Plain| Inner::update().said(["in"]).x(state.x),
+            |sub: &Inner| Plain::update().log(sub.said.iter().cloned()),
+        );
+        let (p2, p3) = (sayer(&mut graph, "p2"), sayer(&mut graph, "p3"));
+        graph.add_edge(START, sub);
+        graph.add_edge(sub, p3);
+        graph.add_routes(sub, |Next::P2| p2);
+        let graph = backend.keep(graph.compile().unwrap());
+        // The output mapping is applied only if the graph completes.
+        assert_eq!(graph.thread("t").run(Plain::update().x(0)).await.unwrap().state.log, ["in", "stayed", "p3"]);
+        assert_eq!(graph.thread("u").run(Plain::update().x(1)).await.unwrap().state.log, ["left", "p2", "p3"]);
     }
 
     async fn b6_a_command_reaches_the_next_graph_only(backend: Backend) {
@@ -260,7 +287,7 @@ on_every_store! {
         let mut sub = StateGraph::<Inner>::new("sub");
         let a = sub.add_node("a", async |_: Inner, cx: Cx| {
             let thread = cx.thread().unwrap().to_string();
-            Inner::update().said([cx.id("m"), thread, cx.namespace().to_string(), json!(cx.key()).to_string()])
+            Inner::update().said([cx.id("m"), thread, cx.path().to_string(), json!(cx.key()).to_string()])
         });
         sub.add_edge(START, a);
         let sub = sub.compile().unwrap();

@@ -139,11 +139,11 @@ async fn debug_events_have_no_times_numbers_of_checkpoints_or_ids() {
 #[test]
 fn an_event_of_an_unknown_kind_is_its_json() {
     let event = json!({"event": "new", "data": {"b": 1, "a": null}});
-    let event = Event::<Count>::Subgraph { namespace: ThreadId::from("t\u{1f}sub").namespace(), event };
+    let event = Event::<Count>::Subgraph { path: ThreadId::from("t\u{1f}sub").path(), event };
+    assert_eq!(json!(event)["data"]["namespace"], "sub", "the key of the path in JSON");
     assert_eq!(transcript([&event]), "sub │ {\"data\":{\"a\":null,\"b\":1},\"event\":\"new\"}\n");
     let update =
         json!({"event": "update", "data": {"step": 1, "node": "a", "update": null, "cached": false}});
-    let event =
-        Event::<Count>::Subgraph { namespace: ThreadId::from("t\u{1f}sub:3@7:k").namespace(), event: update };
+    let event = Event::<Count>::Subgraph { path: ThreadId::from("t\u{1f}sub:3@7:k").path(), event: update };
     assert_eq!(transcript([&event]), "sub:3:k │ 1 a → {}\n");
 }

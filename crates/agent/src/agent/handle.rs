@@ -90,7 +90,7 @@ impl<S: HasAgent> From<Outcome<S>> for Reply {
     fn from(end: Outcome<S>) -> Self {
         let state = end.state.into_agent();
         // An unfinished turn has a summary, too.
-        let metadata = if state.outcome.is_some() { state.metadata.clone() } else { state.taken() };
+        let metadata = if state.outcome.is_some() { state.metadata.clone() } else { state.summary() };
         let AgentState { final_reply, output, outcome, usage, .. } = state;
         let outcome = match end.status {
             Status::Completed => outcome,

@@ -141,12 +141,12 @@ impl<S: HasAgent> AgentThread<S> {
         &self,
         input: I,
     ) -> impl Future<Output = Result<Outcome<S>, RunError>> + Send + use<S, I> {
-        self.with_room().run(input)
+        self.graph_thread().run(input)
     }
 
     /// Does the same as [`run`](Self::run) and streams events.
     pub fn stream(&self, input: impl Into<S::Update>, streaming: impl Into<Streaming>) -> RunStream<S> {
-        self.with_room().stream(input, streaming)
+        self.graph_thread().stream(input, streaming)
     }
 
     /// Resumes a stopped turn from its last checkpoint, with the answers given by [`answer`](Self::answer). A turn that
@@ -176,12 +176,12 @@ impl<S: HasAgent> AgentThread<S> {
 
     /// Returns the handle of the graph's thread, with enough supersteps for a turn, which ends at the agent's own limit.
     #[must_use = "a handle does nothing until one of its operations runs"]
-    pub fn with_room(&self) -> Thread<S> {
+    pub fn graph_thread(&self) -> Thread<S> {
         self.thread.step_limit_at_least(self.agent.most_supersteps)
     }
 
     async fn resume_point(&self) -> Result<Thread<S>, RunError> {
-        let thread = self.with_room();
+        let thread = self.graph_thread();
         if thread.id().is_none() || thread.start().is_some() {
             return Ok(thread);
         }

@@ -53,7 +53,7 @@ pub(crate) async fn finalize(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     } else {
         reply
     };
-    let metadata = Metadata { is_interrupted: outcome == AgentOutcome::Cancelled, ..state.taken() };
+    let metadata = Metadata { is_interrupted: outcome == AgentOutcome::Cancelled, ..state.summary() };
     let finished =
         (state.answer.finished && outcome == AgentOutcome::Completed && !is_in_conversation(&state, &reply))
             .then(|| Message::assistant(&reply).with_id(cx.id("reply")).with(|reply| reply.synthetic = true));

@@ -24,7 +24,7 @@ use crate::{
 /// no failure of the memory reaches the run.
 pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     // A replay stores nothing, so it must not report that this process does.
-    let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_for_real()) else { return };
+    let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_live()) else { return };
     let newest = state.messages.iter().rev().find(|message| !message.synthetic);
     for request in PendingMemory::of_turn(trigger, &state, &cx) {
         // An input without a message has no new request.
@@ -41,7 +41,7 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
 /// process started it, which may have stopped before the memory had stored it. The memory detects a
 /// repetition by its key.
 pub(crate) fn make_sure(deps: &AgentDeps, state: &AgentState, cx: &Cx) {
-    let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_for_real()) else { return };
+    let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_live()) else { return };
     for request in PendingMemory::of_turn(trigger, state, cx) {
         if !trigger.end(&request.begun()) {
             request.fulfil(trigger, &deps.config, cx);

@@ -81,7 +81,7 @@ impl PlannedCall<'_> {
         let model = &*deps.models.main;
         let mut frame = self.changed_frame(sent);
         cx.described(HINTS, &own_hints(sent, state));
-        let (is_live, new) = (cx.is_for_real(), &mut frame);
+        let (is_live, new) = (cx.is_live(), &mut frame);
         let changes = |task: ComparedTask<'_>| {
             let (written, known) = recorded_frame(task, state);
             // A replay writes what the thread has, also of a live model.

@@ -181,7 +181,7 @@ impl AgentDeps {
     /// Resolves the source tools for one superstep: the current ones, or in a replay the recorded ones.
     /// Returns the new record for the state, if it changed.
     pub(crate) async fn of_now(self, state: &AgentState, cx: &Cx) -> (Self, Option<Log<String>>) {
-        if self.sources.is_empty() && cx.is_for_real() {
+        if self.sources.is_empty() && cx.is_live() {
             return (self, None);
         }
         let refreshed = futures::future::join_all(self.sources.iter().map(|source| source.refresh()));
@@ -210,7 +210,7 @@ impl AgentDeps {
             SourceRecord::Same => (Some(by_name(&state.offered)), None),
             SourceRecord::New(texts) => (Some(by_name(&texts)), Some(texts)),
         };
-        if let Some(then) = then.filter(|then| *then != now && !cx.is_for_real()) {
+        if let Some(then) = then.filter(|then| *then != now && !cx.is_live()) {
             match self.replay_tools {
                 ReplayTools::Recorded => sourced = recorded(&then, &now, &sourced),
                 ReplayTools::Current => differ(ToolDifference::between(&then, &now), cx).await,

@@ -235,7 +235,7 @@ impl AgentState {
     }
 
     /// Returns the summary of the turn so far; [`metadata`](Self::metadata) has it at the end.
-    pub fn taken(&self) -> Metadata {
+    pub fn summary(&self) -> Metadata {
         Metadata {
             steps_taken: self.current_step,
             tools_used: self.tools_used.iter().cloned().collect(),

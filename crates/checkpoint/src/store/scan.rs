@@ -4,7 +4,9 @@
 
 use serde_json::Value;
 
-use super::{Namespace, ReadyQuery, Scope, Search, Vector, Words, bm25, finding, having, words::LOOKED_AT};
+use super::{
+    Namespace, ReadyQuery, Scope, Search, Vector, Words, bm25, finding, having, words::MAX_CANDIDATES,
+};
 
 /// The place of an item.
 type ItemKey = (Namespace, String);
@@ -62,10 +64,10 @@ pub fn scan<'a>(
     page.map(|(score, place)| (score, place.clone())).collect()
 }
 
-/// Returns the number of the first of the last [`LOOKED_AT`] puts.
+/// Returns the number of the first of the last [`MAX_CANDIDATES`] puts.
 fn last_put(puts: impl Iterator<Item = u64>) -> u64 {
     let mut puts: Vec<_> = puts.collect();
     puts.sort_unstable_by_key(|nth| std::cmp::Reverse(*nth));
-    let last = usize::try_from(LOOKED_AT).unwrap_or(usize::MAX);
+    let last = usize::try_from(MAX_CANDIDATES).unwrap_or(usize::MAX);
     puts.get(last - 1).copied().unwrap_or(0)
 }

@@ -10,7 +10,7 @@ use super::{Index, Search, filter::field};
 pub const QUERY_WORDS: usize = 64;
 
 /// The maximum number of items that a search by words inspects.
-pub const LOOKED_AT: u64 = 1_000;
+pub const MAX_CANDIDATES: u64 = 1_000;
 
 /// Splits a text into words in lower case: the parts between characters that are neither letters nor digits.
 /// A character of a script that writes no spaces (Han, Hiragana, Katakana) is a word of its own.
@@ -154,8 +154,8 @@ fn collect(value: &Value, text: &mut String) {
 
 /// Chooses the words of a query that select items, given the number of items that have each word.
 ///
-/// It takes the rarest words as long as they occur in at most [`LOOKED_AT`] items, counted word by word; the
-/// others only count in scores. If even the rarest word is more common, it selects the [`LOOKED_AT`] items
+/// It takes the rarest words as long as they occur in at most [`MAX_CANDIDATES`] items, counted word by word; the
+/// others only count in scores. If even the rarest word is more common, it selects the [`MAX_CANDIDATES`] items
 /// with it that were put last.
 ///
 /// ```
@@ -171,7 +171,7 @@ pub fn finding(having: &[u64]) -> Vec<usize> {
     let mut sum = 0_u64;
     let few = rare.iter().take_while(|term| {
         sum = sum.saturating_add(having[**term]);
-        sum <= LOOKED_AT
+        sum <= MAX_CANDIDATES
     });
     let few = few.count().max(1);
     rare.truncate(few);

@@ -1,7 +1,7 @@
 //! `superstep dream`: makes memory of what was said.
 
 use serde_json::json;
-use superstep::memory::{Dreams, Dreamt};
+use superstep::memory::{DreamResult, Dreams};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -39,7 +39,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     let thread = Dreams::thread(&user);
     // Checked first: without any turn, no database is created.
     if location.look()?.is_none() {
-        return show(&user, &Dreamt::NotDue { waiting: 0 }, &at_once, json);
+        return show(&user, &DreamResult::NotDue { waiting: 0 }, &at_once, json);
     }
     let store = location.open()?;
     let purpose = Purpose::Turn { user: Some(user.clone()), from: None };
@@ -74,7 +74,7 @@ fn at_once(user: &str, turn: &TurnArgs, location: &Location) -> String {
     location.command("dream", &words)
 }
 
-fn show(user: &str, dreamt: &Dreamt, at_once: &str, json: bool) -> Result<Exit, Failure> {
+fn show(user: &str, dreamt: &DreamResult, at_once: &str, json: bool) -> Result<Exit, Failure> {
     if json {
         let mut line = json!(dreamt);
         line["user"] = user.into();
@@ -82,14 +82,14 @@ fn show(user: &str, dreamt: &Dreamt, at_once: &str, json: bool) -> Result<Exit, 
     }
     let name = printable_line(user);
     let text = match dreamt {
-        Dreamt::NotDue { waiting: 0 } => format!("no new turns of `{name}`"),
-        Dreamt::NotDue { waiting } => {
+        DreamResult::NotDue { waiting: 0 } => format!("no new turns of `{name}`"),
+        DreamResult::NotDue { waiting } => {
             format!("{}; the dream is not due yet, `{at_once}` does not wait", waits(user, *waiting))
         }
-        Dreamt::Busy => {
+        DreamResult::Busy => {
             return Err(Failure::new(Exit::Thread, format!("another process dreams for `{name}`")));
         }
-        Dreamt::Ended(dream) => ended(user, dream)?,
+        DreamResult::Ended(dream) => ended(user, dream)?,
     };
     if json { Ok(Exit::Ok) } else { print(&format!("{text}\n")) }
 }

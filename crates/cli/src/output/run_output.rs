@@ -43,7 +43,7 @@ impl End<'_> {
         match self.state.outcome {
             Some(_) => self.state.metadata.clone(),
             None => {
-                Metadata { is_interrupted: self.outcome == AgentOutcome::Cancelled, ..self.state.taken() }
+                Metadata { is_interrupted: self.outcome == AgentOutcome::Cancelled, ..self.state.summary() }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use superstep::{
     agent::AgentOutcome,
-    memory::{Dream, Dreams, Dreamt},
+    memory::{Dream, DreamResult, Dreams},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -35,8 +35,8 @@ impl Setup<'_> {
 async fn after_turn(dreams: &Dreams, basis: &Basis, cancel: &CancellationToken, output: &mut dyn Output) {
     let (Some(user), true) = (&basis.user, basis.choice.name != OFFLINE) else { return };
     let dreamt = match run(dreams, user, false, basis, cancel).await {
-        Ok(Dreamt::NotDue { .. } | Dreamt::Busy) => return,
-        Ok(Dreamt::Ended(dream)) => ended(user, &dream),
+        Ok(DreamResult::NotDue { .. } | DreamResult::Busy) => return,
+        Ok(DreamResult::Ended(dream)) => ended(user, &dream),
         Err(failure) => Err(failure),
     };
     match dreamt {
@@ -52,7 +52,7 @@ pub(crate) async fn run(
     now: bool,
     basis: &Basis,
     cancel: &CancellationToken,
-) -> Result<Dreamt, Failure> {
+) -> Result<DreamResult, Failure> {
     let options = basis.run_on(&Dreams::thread(user), cancel)?;
     let watch = tokio::spawn(signals::watch(cancel.clone()));
     let dreamt = match now {

@@ -71,7 +71,7 @@ pub enum Input {
         /// The retry policy; `None` if a retry makes no sense.
         retry: Option<RetryPolicy>,
         /// The share of the jitter, in `0.0..=1.0`.
-        chance: f64,
+        jitter_share: f64,
     },
     /// A task was interrupted. It runs again in another run, when the answer is available.
     Interrupted(TaskId),

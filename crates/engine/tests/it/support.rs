@@ -163,7 +163,7 @@ impl Machine {
     }
 
     pub(crate) fn fail(&mut self, step: i64, slot: u32, retry: Option<RetryPolicy>) -> Vec<String> {
-        self.say(Input::Failed { task: task(step, slot), retry, chance: 0.0 })
+        self.say(Input::Failed { task: task(step, slot), retry, jitter_share: 0.0 })
     }
 
     pub(crate) fn to(&self, node: &str) -> Target {

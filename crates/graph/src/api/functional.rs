@@ -203,11 +203,6 @@ impl<I: Serialize, O: DeserializeOwned> WorkflowThread<I, O> {
         self.end(self.thread.resume().await?)
     }
 
-    /// Returns the thread of the workflow's [graph](Workflow::graph), with the options of this handle.
-    pub fn graph_thread(&self) -> &Thread<JsonState> {
-        &self.thread
-    }
-
     fn end(&self, outcome: Outcome<JsonState>) -> Result<Outcome<Option<O>>, RunError> {
         let Outcome { state, status, checkpoint, interrupts, drained } = outcome;
         let unfit = |source: serde_json::Error| RunError::Decode {

@@ -32,7 +32,7 @@ use crate::{
 ///
 /// A recorded thread thereby becomes a test of the graph's nodes, prompts, reducers and edges, without a
 /// model or a tool. A replay stores nothing and does not affect runs of the thread. **Effects outside of `Cx`
-/// are repeated**, unless the node checks [`Cx::is_for_real`](crate::Cx::is_for_real).
+/// are repeated**, unless the node checks [`Cx::is_live`](crate::Cx::is_live).
 ///
 /// ```
 /// # use std::sync::Arc;

@@ -17,8 +17,8 @@ use crate::CheckpointId;
 #[non_exhaustive]
 pub struct Divergence {
     /// The path of the graph, if it is a called one.
-    #[serde(skip_serializing_if = "SubgraphPath::is_root")]
-    pub namespace: SubgraphPath,
+    #[serde(rename = "namespace", skip_serializing_if = "SubgraphPath::is_root")]
+    pub path: SubgraphPath,
     /// The checkpoint of the task.
     pub checkpoint: CheckpointId,
     /// The superstep.
@@ -188,10 +188,10 @@ impl fmt::Display for At {
 
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { namespace, checkpoint, step, node, at, kind: _, changes, expected, got, place } = self;
+        let Self { path, checkpoint, step, node, at, kind: _, changes, expected, got, place } = self;
         write!(f, "superstep {step}, after checkpoint {checkpoint}: node `{node}`")?;
-        if !namespace.is_root() {
-            write!(f, " in `{namespace}`")?;
+        if !path.is_root() {
+            write!(f, " in `{path}`")?;
         }
         let verb = if *at == At::Route { "are" } else { "is" };
         write!(f, ": {at} {verb} different")?;
@@ -364,7 +364,7 @@ mod tests {
     fn a_difference_is_shown_by_the_part_that_differs() {
         let wrote = |text: &str| json!([{"id": "1", "content": text}]);
         let divergence = Divergence {
-            namespace: SubgraphPath::default(),
+            path: SubgraphPath::default(),
             checkpoint: CheckpointId(4),
             step: 3,
             node: "agent".into(),

@@ -119,7 +119,7 @@ pub(crate) struct RunScope {
     /// The storage of nested runs: threads below this run's own.
     pub(crate) place: Option<(Arc<dyn Checkpointer>, ThreadId)>,
     pub(crate) store: Option<Arc<dyn Store>>,
-    pub(crate) namespace: SubgraphPath,
+    pub(crate) path: SubgraphPath,
     /// The prefix of its tasks' ids.
     pub(crate) ids: String,
     /// The prefix of its tasks' keys; `None` for an outermost run, whose prefix is its place in the store.
@@ -152,7 +152,7 @@ impl RunScope {
             store,
             drain: config.drain.clone(),
             config,
-            namespace: SubgraphPath::default(),
+            path: SubgraphPath::default(),
             ids: String::new(),
             keys: None,
             caller: None,
@@ -194,8 +194,8 @@ impl Cx {
     }
 
     /// Returns the calling graphs down to this one; empty for an outermost run.
-    pub fn namespace(&self) -> &SubgraphPath {
-        &self.0.run.scope.namespace
+    pub fn path(&self) -> &SubgraphPath {
+        &self.0.run.scope.path
     }
 
     /// Returns the thread of the outermost run, which called graphs share.
@@ -284,7 +284,7 @@ impl Cx {
 
     /// Waits for a duration; returns immediately in a replay.
     pub async fn sleep(&self, duration: Duration) {
-        if self.is_for_real() {
+        if self.is_live() {
             self.waits("before sleep", "").await;
             timers::sleep_in_node(duration).await;
             self.waits("after sleep", "").await;
@@ -312,13 +312,13 @@ impl Cx {
     pub(crate) fn seed(&self) -> u64 {
         let seed = match self.0.run.recorder.given(self.0.task) {
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) | ReplayMode::Adopted(recorded)
-                if self.namespace().is_root() =>
+                if self.path().is_root() =>
             {
                 recorded.seed
             }
             _ => self.0.run.seed,
         };
-        if self.namespace().is_root() {
+        if self.path().is_root() {
             self.0.run.recorder.record_inputs(self.0.task, |learned| learned.seed = seed);
         }
         seed
@@ -326,7 +326,7 @@ impl Cx {
 
     /// Returns whether effects are live: `false` in a replay, except for live nodes and inside of effects.
     /// Use it for effects outside of `Cx`, which a replay cannot prevent.
-    pub fn is_for_real(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         !self.0.run.recorder.replays
             || in_effect()
             || matches!(self.0.run.recorder.given(self.0.task), ReplayMode::Live(_))
@@ -508,7 +508,7 @@ impl Cx {
     /// It does not survive a crash or a dropped run: use it for work that may be lost or is repeated
     /// elsewhere. After the end of the run no work is started. A replay starts none.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if !self.is_for_real() {
+        if !self.is_live() {
             return;
         }
         self.passes("spawn", "");

@@ -218,7 +218,7 @@ impl<S: State> Driver<S> {
             None => config.clock.now_ms(),
         };
         // The seed of a nested run is already derived from its caller's.
-        let thread = config.thread.as_ref().filter(|_| scope.namespace.is_root());
+        let thread = config.thread.as_ref().filter(|_| scope.path.is_root());
         let seed = thread.map_or(config.seed, |thread| mix(config.seed, thread.as_str().bytes()));
         let cx = RunCx {
             topology: graph.topology.clone(),

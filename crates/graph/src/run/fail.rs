@@ -60,8 +60,8 @@ impl<S: State> Driver<S> {
         (self.fatal, self.refusal) = (error.is_fatal(), error.is_refusal());
         let (source, data) = error.into_parts();
         self.emit_failure(task, &*source);
-        let chance = self.chance(task);
-        run.handle(Input::Failed { task: task.id, retry, chance }).expect("the task was running");
+        let jitter_share = self.jitter_share(task);
+        run.handle(Input::Failed { task: task.id, retry, jitter_share }).expect("the task was running");
         if run.node(task.id.slot) != Some(task.node) {
             return self.hand_over(task, source, data).await;
         }
@@ -125,7 +125,7 @@ impl<S: State> Driver<S> {
 
     /// Returns the share of the jitter for a failed attempt: drawn from the seed, so that a replay waits
     /// equally.
-    pub(super) fn chance(&self, task: Task) -> f64 {
+    pub(super) fn jitter_share(&self, task: Task) -> f64 {
         let attempt = (task.id.step as u64) << 32 ^ u64::from(task.id.slot) << 16 ^ u64::from(task.attempt);
         // Spread over all bits, so that similar seeds and attempts do not collide.
         StdRng::seed_from_u64(self.cx.seed ^ attempt.wrapping_mul(0xD1B5_4A32_D192_ED03)).random()

@@ -45,7 +45,7 @@ pub(crate) struct Call<T: State> {
     pub(crate) seed: Option<T>,
     /// All that was answered so far.
     pub(crate) answers: Vec<PendingAnswer>,
-    /// The sink of its events, and its namespace there.
+    /// The sink of its events, and its path there.
     pub(crate) events: Option<(Arc<dyn NestedSink>, SubgraphPath)>,
     /// Its place is its own; `None` if it is not stored.
     pub(crate) scope: RunScope,

@@ -34,7 +34,7 @@ pub(crate) async fn call<T: State>(call: Call<T>) -> (Called<T>, Option<Checkpoi
         Err(error) => return (Called::Failed { error, fatal: true, refusal: false }, None),
     };
     let mut driver: Driver<T> =
-        Driver::new(graph, scope, events.map(|(below, namespace)| Events::inside(below, namespace)));
+        Driver::new(graph, scope, events.map(|(below, path)| Events::inside(below, path)));
     let made = seed.is_some().then(Made::default);
     driver.inside = Some(NestedContext { answers, made, watch });
     let begin = match place {

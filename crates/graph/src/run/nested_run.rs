@@ -284,8 +284,8 @@ impl Cx {
             metadata,
             ..(*run.scope.config).clone()
         };
-        let mut namespace = run.scope.namespace.clone();
-        namespace.0.push(segment.clone());
+        let mut path = run.scope.path.clone();
+        path.0.push(segment.clone());
         let effects = thread.is_none().then(|| match &run.scope.effects {
             Some(outer) => outer.inside(&self.task_name(), key),
             None => OuterEffects::of(&run.effects, self.0.task, key),
@@ -296,7 +296,7 @@ impl Cx {
             config: Arc::new(config),
             place: thread,
             store: graph.store().or(run.scope.store.as_ref()).cloned(),
-            namespace,
+            path,
             ids: format!("{}{step}.{slot}{}{colon}{key}/", run.scope.ids, self.handler()),
             keys: Some(format!("{}{colon}{key}", self.key())),
             caller: Some(Arc::new(self.as_caller(key))),
@@ -308,9 +308,9 @@ impl Cx {
             effects,
         };
         let answers = run.interrupts.given(self.0.task, key);
-        let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut namespace)| {
-            namespace.0.push(segment);
-            (below, namespace)
+        let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut path)| {
+            path.0.push(segment);
+            (below, path)
         });
         let graph = graph.inner().clone();
         Ok(Call { graph, own, input, seed, answers, scope, events, watch: None })
@@ -391,7 +391,7 @@ impl<'a, T: State> GraphCall<'a, T> {
         let Self { cx, graph, input, key, seed, watch } = self;
         let key = &*key;
         let limit = cx.0.run.scope.config.depth_limit;
-        if cx.namespace().0.len() >= limit {
+        if cx.path().0.len() >= limit {
             return Err(fatal(CallError::TooDeep { node: cx.node().clone(), limit }));
         }
         let at_work = cx.0.run.calls.begin(cx, key, graph.persistence()).map_err(fatal)?;
@@ -407,7 +407,7 @@ impl<'a, T: State> GraphCall<'a, T> {
             return cx.astray(astray).await;
         }
         let kept = call.scope.place.is_some();
-        let own = call.own.as_ref().and(call.scope.namespace.0.last().cloned());
+        let own = call.own.as_ref().and(call.scope.path.0.last().cloned());
         let (called, at) = called(call).await;
         cx.waits("after call", key).await;
         if let (Some(segment), Some(at)) = (own, at) {
@@ -503,7 +503,7 @@ fn unaccepted(cx: &Cx) -> NodeError {
 async fn called<T: State>(call: Call<T>) -> (Called<T>, Option<CheckpointId>) {
     const LEVELS: usize = 2;
     // Nested graphs would otherwise form one ever larger future.
-    let depth = call.scope.namespace.0.len();
+    let depth = call.scope.path.0.len();
     let run = Box::pin(nested_driver::call(call));
     if !depth.is_multiple_of(LEVELS) || Handle::try_current().is_err() {
         return run.await;

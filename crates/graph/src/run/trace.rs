@@ -25,12 +25,12 @@ use crate::{
 
 /// Returns the span of a run. Its fields are computed only if something listens.
 pub(super) fn run(graph: &str, scope: &RunScope) -> Span {
-    let namespace = &scope.namespace;
+    let path = &scope.path;
     tracing::info_span!(
         "run",
         graph,
         thread = scope.config.thread.as_ref().map(|thread| thread.root().to_string()),
-        subgraph = (!namespace.is_root()).then(|| namespace.to_string()),
+        subgraph = (!path.is_root()).then(|| path.to_string()),
         status = Empty,
         "error.type" = Empty,
         otel.name = %format_args!("run {graph}"),

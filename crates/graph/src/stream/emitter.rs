@@ -58,13 +58,13 @@ pub(crate) trait NestedSink: Send + Sync {
 
     fn capacity(&self) -> usize;
 
-    fn emit_nested(&self, namespace: SubgraphPath, event: Value);
+    fn emit_nested(&self, path: SubgraphPath, event: Value);
 }
 
 /// The sink of a called graph: it leads to that of the outermost graph.
 struct ForwardingSink {
     below: Arc<dyn NestedSink>,
-    namespace: SubgraphPath,
+    path: SubgraphPath,
 }
 
 impl<T: State> Sink<T> for ForwardingSink {
@@ -76,7 +76,7 @@ impl<T: State> Sink<T> for ForwardingSink {
         // A graph without storage may have values without a JSON form.
         let event = unpanicked("Serialize", || serde_json::to_value(&event))
             .unwrap_or_else(|error| Value::String(format!("an event that has no JSON form: {error}")));
-        self.below.emit_nested(self.namespace.clone(), event);
+        self.below.emit_nested(self.path.clone(), event);
     }
 
     fn poll_room(&self, context: &mut Context<'_>, patience: &mut Option<ConsumerWait>) -> Poll<()> {
@@ -105,8 +105,8 @@ impl<S: State> NestedSink for Events<S> {
         self.sink.capacity()
     }
 
-    fn emit_nested(&self, namespace: SubgraphPath, event: Value) {
-        self.sink.send(Event::Subgraph { namespace, event });
+    fn emit_nested(&self, path: SubgraphPath, event: Value) {
+        self.sink.send(Event::Subgraph { path, event });
     }
 }
 
@@ -142,9 +142,9 @@ impl<S: State> Events<S> {
     }
 
     /// Creates the events of a called graph.
-    pub(crate) fn inside(below: Arc<dyn NestedSink>, namespace: SubgraphPath) -> Self {
-        let sink = Arc::new(ForwardingSink { below: below.clone(), namespace: namespace.clone() });
-        let (modes, below) = (below.modes(), Some((below, namespace)));
+    pub(crate) fn inside(below: Arc<dyn NestedSink>, path: SubgraphPath) -> Self {
+        let sink = Arc::new(ForwardingSink { below: below.clone(), path: path.clone() });
+        let (modes, below) = (below.modes(), Some((below, path)));
         Self { sink, below, modes, keys: None, subgraphs: true, sent: Arc::default(), staged: Arc::default() }
     }
 

@@ -142,7 +142,8 @@ pub enum Event<S: State> {
     /// [`Streaming::subgraphs`](crate::Streaming::subgraphs) requests it.
     Subgraph {
         /// The path to the graph.
-        namespace: SubgraphPath,
+        #[serde(rename = "namespace")]
+        path: SubgraphPath,
         /// The event, in its JSON form, because that graph has its own types.
         event: Value,
     },
@@ -186,10 +187,10 @@ impl<S: State> Event<S> {
             Self::Custom { node, name, data } => {
                 Some(CustomEvent { path: SubgraphPath::default(), node: node.as_str(), name, data })
             }
-            Self::Subgraph { namespace, event } if event["event"] == "custom" => {
+            Self::Subgraph { path, event } if event["event"] == "custom" => {
                 let fields = event.get("data")?;
                 let (node, name) = (fields.get("node")?.as_str()?, fields.get("name")?.as_str()?);
-                Some(CustomEvent { path: namespace.clone(), node, name, data: fields.get("data")? })
+                Some(CustomEvent { path: path.clone(), node, name, data: fields.get("data")? })
             }
             _ => None,
         }

@@ -98,7 +98,7 @@ type Listen = Arc<dyn Fn(DreamEvent) + Send + Sync>;
 /// The result of a request to dream. As JSON, `dream` names the variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "dream", rename_all = "snake_case")]
-pub enum Dreamt {
+pub enum DreamResult {
     /// No dream is due.
     NotDue {
         /// Number of waiting turns, at most the number that one dream takes.
@@ -235,18 +235,18 @@ impl Dreams {
     /// A stopped dream is resumed.
     ///
     /// # Errors    [`DreamError`]. An unavailable model is not an error: [`Dream::outcome`] reports it.
-    pub async fn dream_if_due(&self, user: &str, options: RunOptions) -> Result<Dreamt, DreamError> {
+    pub async fn dream_if_due(&self, user: &str, options: RunOptions) -> Result<DreamResult, DreamError> {
         self.dream(user, false, options).await
     }
 
     /// Dreams if there are any unread turns.
     ///
     /// # Errors    Those of [`dream_if_due`](Self::dream_if_due).
-    pub async fn dream_now(&self, user: &str, options: RunOptions) -> Result<Dreamt, DreamError> {
+    pub async fn dream_now(&self, user: &str, options: RunOptions) -> Result<DreamResult, DreamError> {
         self.dream(user, true, options).await
     }
 
-    async fn dream(&self, user: &str, asked: bool, options: RunOptions) -> Result<Dreamt, DreamError> {
+    async fn dream(&self, user: &str, asked: bool, options: RunOptions) -> Result<DreamResult, DreamError> {
         let dreamt = self.begin(user, asked, options.clone()).await;
         if let Err(error) = &dreamt {
             let reason = reason(error);
@@ -260,18 +260,18 @@ impl Dreams {
         dreamt
     }
 
-    async fn begin(&self, user: &str, asked: bool, options: RunOptions) -> Result<Dreamt, DreamError> {
+    async fn begin(&self, user: &str, asked: bool, options: RunOptions) -> Result<DreamResult, DreamError> {
         let files = |source| DreamError::Files { user: user.to_owned(), source };
         // Without a history no folders are created.
         let first = self.inner.history.read(user, HistoryPlace::default(), 1, 0).await.map_err(files)?;
         if first.turns.is_empty() {
-            return Ok(Dreamt::NotDue { waiting: 0 });
+            return Ok(DreamResult::NotDue { waiting: 0 });
         }
         let alone = self.files_of(user).and_then(|kept| kept.lock()).map_err(files)?;
-        let Some(alone) = alone else { return Ok(Dreamt::Busy) };
+        let Some(alone) = alone else { return Ok(DreamResult::Busy) };
         let agent = self.agent(user, Some(Arc::new(alone)))?;
         match self.alone(user, asked, &agent, options).await {
-            Err(DreamError::Run(RunError::Checkpoint(CheckpointError::Busy { .. }))) => Ok(Dreamt::Busy),
+            Err(DreamError::Run(RunError::Checkpoint(CheckpointError::Busy { .. }))) => Ok(DreamResult::Busy),
             dreamt => dreamt,
         }
     }
@@ -283,7 +283,7 @@ impl Dreams {
         asked: bool,
         agent: &Agent<DreamState>,
         options: RunOptions,
-    ) -> Result<Dreamt, DreamError> {
+    ) -> Result<DreamResult, DreamError> {
         let files = |source| DreamError::Files { user: user.to_owned(), source };
         let Inner { history, config: settings, agent: builder, .. } = &*self.inner;
         let cursor = self.files_of(user).and_then(|kept| kept.cursor()).map_err(files)?;
@@ -296,7 +296,7 @@ impl Dreams {
             if has_stopped && self.is_about(user, &head.values, &cursor.read).await.map_err(files)? {
                 let rests = settings.rests(&cursor, now_ms) && !asked;
                 if rests || options.get_cancel().is_cancelled() {
-                    return Ok(Dreamt::NotDue { waiting: head.values.entries.len() });
+                    return Ok(DreamResult::NotDue { waiting: head.values.entries.len() });
                 }
                 return self.run(agent, None, options).await;
             }
@@ -308,7 +308,7 @@ impl Dreams {
         let waiting = unread.turns.len();
         let is_due = waiting > 0 && (asked || settings.due(&unread, &cursor, now_ms).is_some());
         if !is_due || options.get_cancel().is_cancelled() {
-            return Ok(Dreamt::NotDue { waiting });
+            return Ok(DreamResult::NotDue { waiting });
         }
         let input = DreamState::update().asked(asked).agent(AgentState::update().user_id(user));
         self.run(agent, Some(input), options).await
@@ -334,8 +334,8 @@ impl Dreams {
         agent: &Agent<DreamState>,
         input: Option<DreamStateUpdate>,
         options: RunOptions,
-    ) -> Result<Dreamt, DreamError> {
-        let thread = agent.configured(options).with_room();
+    ) -> Result<DreamResult, DreamError> {
+        let thread = agent.configured(options).graph_thread();
         let end = match (&self.listen, input) {
             (None, Some(input)) => thread.run(input).await?,
             (None, None) => thread.resume().await?,
@@ -439,7 +439,7 @@ impl AfterTurn for Dreams {
     }
 }
 
-impl From<Outcome<DreamState>> for Dreamt {
+impl From<Outcome<DreamState>> for DreamResult {
     fn from(end: Outcome<DreamState>) -> Self {
         let DreamState { agent, due, entries, settled, .. } = end.state;
         let turns = entries.len();

@@ -4,7 +4,7 @@
 
 use superstep_checkpoint::{
     internal::{self, ranked},
-    store::{LOOKED_AT, Scope, Search, Words, finding},
+    store::{MAX_CANDIDATES, Scope, Search, Words, finding},
 };
 use tokio_postgres::types::Type;
 
@@ -73,7 +73,7 @@ impl Items<'_> {
         finding: &[usize],
     ) -> Result<Vec<Candidate>, Stop> {
         let wanted: Vec<&str> = finding.iter().map(|term| terms[*term].as_str()).collect();
-        let most = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
+        let most = i64::try_from(MAX_CANDIDATES).unwrap_or(i64::MAX);
         let mut query = Query::new();
         query
             .sql("SELECT ")

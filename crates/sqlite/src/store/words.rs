@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use rusqlite::Row;
 use superstep_checkpoint::{
     internal::{self, ranked},
-    store::{LOOKED_AT, Scope, Search, StoreError, Words, finding},
+    store::{MAX_CANDIDATES, Scope, Search, StoreError, Words, finding},
 };
 
 use super::{
@@ -134,7 +134,7 @@ impl Items<'_> {
         );
         let mut found = Vec::new();
         let given: [(&str, &dyn rusqlite::ToSql); 3] =
-            [(":wanted", &wanted.join(" OR ")), (":now", &now_ms), (":most", &(LOOKED_AT as i64))];
+            [(":wanted", &wanted.join(" OR ")), (":now", &now_ms), (":most", &(MAX_CANDIDATES as i64))];
         self.each(&sql, search, &given, |row| {
             found.extend(self.candidate(search, row, terms, finding)?);
             Ok(true)
@@ -161,7 +161,7 @@ impl Items<'_> {
         })?;
         // Items that were put last.
         found.sort_by_key(|found| Reverse(found.id));
-        found.truncate(usize::try_from(LOOKED_AT).unwrap_or(usize::MAX));
+        found.truncate(usize::try_from(MAX_CANDIDATES).unwrap_or(usize::MAX));
         Ok(found)
     }
 

@@ -65,8 +65,8 @@ pub(super) fn event<S: State>(out: &mut impl Write, event: &Event<S>) -> fmt::Re
         Event::Message { id, kind, data, .. } => {
             message(out, "", serde_json::to_value(kind).unwrap_or_default().as_str(), id, data)
         }
-        Event::Subgraph { namespace, event } => {
-            let path: Vec<&str> = namespace.0.iter().map(|segment| segment.node.as_str()).collect();
+        Event::Subgraph { path, event } => {
+            let path: Vec<&str> = path.0.iter().map(|segment| segment.node.as_str()).collect();
             let (path, data) = (path.join("/"), &event["data"]);
             let node = data["node"].as_str().unwrap_or_default();
             match event["event"].as_str() {

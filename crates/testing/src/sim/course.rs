@@ -22,7 +22,7 @@ pub(super) struct Course {
     folded: Vec<Vec<String>>,
     /// The state, if there is one.
     snapshot: Vec<String>,
-    /// The courses of subgraphs, each with its namespace in front.
+    /// The courses of subgraphs, each with its path in front.
     subgraphs: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl Course {
             let commits = loaded.map(|loaded| loaded.commits).unwrap_or_default();
             let commits: Vec<Vec<String>> = commits.into_iter().map(texts).collect();
             let checkpoints: Vec<_> = history.iter().rev().map(|meta| (meta.source, &meta.control)).collect();
-            subgraphs.push(format!("{}: {checkpoints:?}, {commits:?}", child.namespace()));
+            subgraphs.push(format!("{}: {checkpoints:?}, {commits:?}", child.path()));
         }
         Ok(Self {
             subgraphs,

@@ -11,13 +11,13 @@ use superstep_graph::{
 
 use crate::clock::NOW_MS;
 
-/// Counts by namespace, superstep and node.
+/// Counts by path, superstep and node.
 type Counts = BTreeMap<(String, i64, NodeName), u64>;
 
 /// The stored data of a thread, and the actions of its current run.
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// The heads of the thread and of those of its subgraphs, by namespace.
+    /// The heads of the thread and of those of its subgraphs, by path.
     heads: BTreeMap<String, Head>,
     /// The tasks that this run may start, and those that it has started.
     due: Counts,
@@ -40,7 +40,7 @@ struct Head {
 }
 
 impl Head {
-    fn add_due(&self, namespace: &str, due: &mut Counts) {
+    fn add_due(&self, path: &str, due: &mut Counts) {
         for (slot, node) in (0..).zip(&self.control.next) {
             if !self.finished.contains(&slot) {
                 *due.entry((path.to_owned(), self.control.step + 1, node.clone())).or_default() += 1;
@@ -55,8 +55,8 @@ impl Ledger {
         self.begun.clear();
         self.failed.clear();
         self.due.clear();
-        for (namespace, head) in &self.heads {
-            head.add_due(namespace, &mut self.due);
+        for (path, head) in &self.heads {
+            head.add_due(path, &mut self.due);
         }
     }
 
@@ -67,19 +67,19 @@ impl Ledger {
         control: Control,
         records: &[(u32, TaskRecord)],
     ) {
-        let namespace = thread.namespace().to_string();
+        let path = thread.path().to_string();
         let head = Head { id: checkpoint, control, finished: BTreeSet::new(), asking: BTreeSet::new() };
-        self.heads.insert(namespace.clone(), head);
+        self.heads.insert(path.clone(), head);
         for (slot, record) in records {
             self.recorded(&TaskKey { thread: thread.clone(), checkpoint, slot: *slot }, record);
         }
-        self.heads[&namespace].add_due(&namespace, &mut self.due);
+        self.heads[&path].add_due(&path, &mut self.due);
     }
 
     pub(super) fn recorded(&mut self, task: &TaskKey, record: &TaskRecord) {
         let TaskKey { thread, checkpoint, slot } = task;
-        let namespace = thread.namespace().to_string();
-        if let Some(head) = self.heads.get_mut(&namespace).filter(|head| head.id == *checkpoint) {
+        let path = thread.path().to_string();
+        if let Some(head) = self.heads.get_mut(&path).filter(|head| head.id == *checkpoint) {
             head.finished.remove(slot);
             head.asking.remove(slot);
             let record = match record {
@@ -98,9 +98,9 @@ impl Ledger {
     /// Takes note of stored effects of a task.
     pub(super) fn added<'a>(&mut self, task: &TaskKey, names: impl Iterator<Item = &'a String>) {
         let TaskKey { thread, checkpoint, slot } = task;
-        let namespace = thread.namespace().to_string();
+        let path = thread.path().to_string();
         // The keys of a subgraph's tasks begin with those of its caller's.
-        let head = self.heads.get(&namespace).filter(|head| head.id == *checkpoint && namespace.is_empty());
+        let head = self.heads.get(&path).filter(|head| head.id == *checkpoint && path.is_empty());
         if let Some(head) = head {
             let step = head.control.step + 1;
             self.once.extend(names.map(|name| format!("/{checkpoint}@{NOW_MS}/{step}.{slot}/{name}")));
@@ -123,21 +123,21 @@ impl Ledger {
 
     /// Returns the superstep whose tasks are running on a thread.
     pub(super) fn step(&self, thread: &ThreadId) -> i64 {
-        self.heads.get(&thread.namespace().to_string()).map_or(0, |head| head.control.step + 1)
+        self.heads.get(&thread.path().to_string()).map_or(0, |head| head.control.step + 1)
     }
 
     pub(super) fn watch<S: State>(&mut self, event: Event<S>) {
         match event {
             Event::TaskStart { step, node, .. } => self.begins(String::new(), step, node),
             Event::TaskEnd { step, node, error: Some(_), .. } => self.fails(String::new(), step, node),
-            Event::Subgraph { namespace, event } => {
+            Event::Subgraph { path, event } => {
                 let data = &event["data"];
                 let (step, node) = (data["step"].as_i64(), data["node"].as_str());
                 let (Some(step), Some(node)) = (step, node) else { return };
                 match event["event"].as_str() {
-                    Some("task_start") => self.begins(namespace.to_string(), step, node.into()),
+                    Some("task_start") => self.begins(path.to_string(), step, node.into()),
                     Some("task_end") if !data["error"].is_null() => {
-                        self.fails(namespace.to_string(), step, node.into());
+                        self.fails(path.to_string(), step, node.into());
                     }
                     _ => {}
                 }
@@ -146,16 +146,16 @@ impl Ledger {
         }
     }
 
-    fn begins(&mut self, namespace: String, step: i64, node: NodeName) {
+    fn begins(&mut self, path: String, step: i64, node: NodeName) {
         self.executions += 1;
         // A graph without storage starts again with its caller.
-        if self.heads.contains_key(&namespace) {
-            *self.begun.entry((namespace, step, node)).or_default() += 1;
+        if self.heads.contains_key(&path) {
+            *self.begun.entry((path, step, node)).or_default() += 1;
         }
     }
 
-    fn fails(&mut self, namespace: String, step: i64, node: NodeName) {
-        *self.failed.entry((namespace, step, node)).or_default() += 1;
+    fn fails(&mut self, path: String, step: i64, node: NodeName) {
+        *self.failed.entry((path, step, node)).or_default() += 1;
     }
 
     /// Returns an unexpected start of a task. A failed attempt allows another one.
@@ -167,8 +167,8 @@ impl Ledger {
         self.begun.iter().find_map(|(task, &begun)| {
             let due = self.due.get(task).copied().unwrap_or_default();
             let failed = self.failed.get(task).copied().unwrap_or_default();
-            let (namespace, step, node) = task;
-            let inside = if namespace.is_empty() { String::new() } else { format!("`{namespace}`, ") };
+            let (path, step, node) = task;
+            let inside = if path.is_empty() { String::new() } else { format!("`{path}`, ") };
             (begun > due + failed).then(|| {
                 format!(
                     "{inside}superstep {step}: node `{node}` began {begun} times in one run, with {due} tasks not stored as \

@@ -90,7 +90,7 @@ pub enum CrashPoint {
     /// A place in a subgraph.
     Subgraph {
         /// The path to it.
-        namespace: String,
+        path: String,
         /// The place in it.
         place: Box<CrashPoint>,
     },
@@ -102,7 +102,7 @@ impl CrashPoint {
         if !thread.is_child() {
             return self;
         }
-        Self::Subgraph { namespace: thread.namespace().to_string(), place: Box::new(self) }
+        Self::Subgraph { path: thread.path().to_string(), place: Box::new(self) }
     }
 }
 
@@ -128,7 +128,7 @@ impl fmt::Display for CrashPoint {
             }
             Self::BeforeCommit { step } => write!(f, "before the commit of superstep {step}"),
             Self::AfterCommit { step } => write!(f, "after the commit of superstep {step}"),
-            Self::Subgraph { namespace, place } => write!(f, "in subgraph `{namespace}`, {place}"),
+            Self::Subgraph { path, place } => write!(f, "in subgraph `{path}`, {place}"),
         }
     }
 }

@@ -90,8 +90,8 @@ impl Line {
             Event::Update { step, node, update, .. } => {
                 Self::Update { step: *step, node: node.clone(), update: Text(json(update)) }
             }
-            Event::Subgraph { namespace, event } => {
-                Self::Subgraph { path: namespace.clone(), line: Box::new(Self::read(event)) }
+            Event::Subgraph { path, event } => {
+                Self::Subgraph { path: path.clone(), line: Box::new(Self::read(event)) }
             }
             event => Self::read(&serde_json::to_value(event).expect("an event has a JSON form")),
         }

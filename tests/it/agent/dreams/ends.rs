@@ -5,7 +5,7 @@ use std::sync::Arc;
 use superstep::{
     Checkpointer, MemoryCheckpointer, ThreadId,
     agent::{AgentOutcome, config::Budget},
-    memory::{DreamConfig, Dreamt},
+    memory::{DreamConfig, DreamResult},
 };
 use superstep_testing::script::{Answer, call, http, txt};
 use tokio::sync::Notify;
@@ -83,7 +83,7 @@ async fn a_dream_that_changed_nothing_consumes_no_turn_unless_the_next_one_chang
     assert_eq!((cursor.read.offset, cursor.last.unwrap().end.as_str()), (0, "nothing_changed"));
     // It stops, and the next one reads the same turns and later ones.
     bed.say("ada", 2, &["four"]).await;
-    assert_eq!(idle().dream_if_due("ada", at(2)).await.unwrap(), Dreamt::NotDue { waiting: 4 });
+    assert_eq!(idle().dream_if_due("ada", at(2)).await.unwrap(), DreamResult::NotDue { waiting: 4 });
     let dreams = bed.dreams(Dreamer::default());
     let dream = dreamt(dreams.dream_if_due("ada", at(31 * minute)).await.unwrap());
     assert_eq!((dream.turns, dream.settled), (4, true));
@@ -119,7 +119,7 @@ async fn a_dream_that_a_crash_ended_is_gone_on_with_whether_it_is_due_or_not() {
     assert_eq!((dream.turns, dream.settled), (3, true));
     assert_eq!(bed.read("ada"), "# Memory\n- three\n- two\n- one\n");
     let end = bed.dreams(model).dream_if_due("ada", at(6)).await.unwrap();
-    assert_eq!(end, Dreamt::NotDue { waiting: 1 });
+    assert_eq!(end, DreamResult::NotDue { waiting: 1 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +135,7 @@ async fn turns_consolidated_from_another_database_are_not_repeated() {
     bed.say("ada", 4, &["seven"]).await;
     let (model, before) = (Dreamer::default(), bed.read("ada"));
     let dreams = bed.dreams(model.clone());
-    assert_eq!(dreams.dream_if_due("ada", at(5)).await.unwrap(), Dreamt::NotDue { waiting: 1 });
+    assert_eq!(dreams.dream_if_due("ada", at(5)).await.unwrap(), DreamResult::NotDue { waiting: 1 });
     assert_eq!((model.requests().len(), bed.read("ada")), (0, before));
     assert_eq!(dreamt(dreams.dream_now("ada", at(5)).await.unwrap()).turns, 1);
 }
@@ -150,7 +150,7 @@ async fn a_user_has_one_dream_at_a_time() {
     let dreams = bed.dreams(Dreamer::default());
     let others = async {
         now.notified().await;
-        assert_eq!(dreams.dream_now("ada", at(1)).await.unwrap(), Dreamt::Busy);
+        assert_eq!(dreams.dream_now("ada", at(1)).await.unwrap(), DreamResult::Busy);
         assert_eq!(dreamt(dreams.dream_now("bob", at(1)).await.unwrap()).turns, 3);
     };
     tokio::select! {
@@ -159,7 +159,7 @@ async fn a_user_has_one_dream_at_a_time() {
     }
     // The owner of the thread without the lock of the file is another program as well.
     let lease = bed.store.lease(&ThreadId::from("dream:ada")).await.unwrap();
-    assert_eq!(dreams.dream_now("ada", at(1)).await.unwrap(), Dreamt::Busy);
+    assert_eq!(dreams.dream_now("ada", at(1)).await.unwrap(), DreamResult::Busy);
     drop(lease);
     assert_eq!(dreamt(dreams.dream_now("ada", at(1)).await.unwrap()).turns, 3);
 }
@@ -183,7 +183,7 @@ async fn the_cause_of_a_failed_dream_is_stored_and_it_pauses() {
     );
     std::fs::write(&memory, "# Mine\n").unwrap();
     bed.say("ada", 2, &["four"]).await;
-    assert_eq!(dreams.dream_if_due("ada", at(2)).await.unwrap(), Dreamt::NotDue { waiting: 4 });
+    assert_eq!(dreams.dream_if_due("ada", at(2)).await.unwrap(), DreamResult::NotDue { waiting: 4 });
     dreamt(dreams.dream_if_due("ada", at(31 * minute)).await.unwrap());
     assert_eq!((bed.read("ada").as_str(), model.requests().len()), ("# Mine\n", 1));
 }
@@ -224,7 +224,7 @@ async fn deleted_turns_are_not_consolidated_by_a_resumed_dream() {
     bed.history.forget("ada").await.unwrap();
     let model = Dreamer::default();
     let dreams = bed.dreams(model.clone());
-    assert_eq!(dreams.dream_now("ada", at(2)).await.unwrap(), Dreamt::NotDue { waiting: 0 });
+    assert_eq!(dreams.dream_now("ada", at(2)).await.unwrap(), DreamResult::NotDue { waiting: 0 });
     bed.say("ada", 3, &["four"]).await;
     let dream = dreamt(dreams.dream_now("ada", at(3)).await.unwrap());
     assert_eq!((dream.turns, dream.settled), (1, true));

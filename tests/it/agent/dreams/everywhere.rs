@@ -10,7 +10,7 @@ use std::{
 use superstep::{
     Checkpointer, RunOptions,
     agent::AgentOutcome,
-    memory::{DreamConfig, Dreamt},
+    memory::{DreamConfig, DreamResult},
 };
 
 use super::{
@@ -36,10 +36,10 @@ async fn bed_on(store: Arc<dyn Checkpointer>) -> Bed {
 
 /// Returns the result of a dream after all other work on the files has ended, which may continue after its
 /// future is dropped.
-async fn alone(wish: impl AsyncFn() -> Dreamt) -> Dreamt {
+async fn alone(wish: impl AsyncFn() -> DreamResult) -> DreamResult {
     loop {
         match wish().await {
-            Dreamt::Busy => tokio::task::yield_now().await,
+            DreamResult::Busy => tokio::task::yield_now().await,
             dreamt => return dreamt,
         }
     }
@@ -52,22 +52,22 @@ async fn goes_on(bed: &Bed, most: usize) {
     let dreams = bed.dreams(Dreamer::default());
     for _ in 0..most {
         match alone(async || dreams.dream_if_due("ada", at(2)).await.unwrap()).await {
-            Dreamt::Ended(dream) if dream.settled => break,
+            DreamResult::Ended(dream) if dream.settled => break,
             // All edits were made before, and the end is requested once more.
-            Dreamt::Ended(dream) if dream.outcome == Some(AgentOutcome::Completed) => {
+            DreamResult::Ended(dream) if dream.outcome == Some(AgentOutcome::Completed) => {
                 let again = alone(async || dreams.dream_now("ada", at(2)).await.unwrap()).await;
                 assert!(dreamt(again).settled);
                 break;
             }
-            Dreamt::Ended(dream) => assert_eq!(dream.outcome, Some(AgentOutcome::Cancelled)),
-            Dreamt::NotDue { waiting: 0 } => break,
+            DreamResult::Ended(dream) => assert_eq!(dream.outcome, Some(AgentOutcome::Cancelled)),
+            DreamResult::NotDue { waiting: 0 } => break,
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(bed.read("ada"), MEMORY);
     assert_eq!(bed.cursor("ada").read.offset, bed.length("ada"));
     let none = alone(async || dreams.dream_now("ada", at(3)).await.unwrap()).await;
-    assert_eq!(none, Dreamt::NotDue { waiting: 0 });
+    assert_eq!(none, DreamResult::NotDue { waiting: 0 });
     let head = dreams.graph("ada").unwrap().thread("dream:ada").state().await.unwrap();
     assert!(head.next.is_empty());
     check::calls_are_answered(head.values.agent.messages.iter());

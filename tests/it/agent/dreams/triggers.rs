@@ -10,7 +10,7 @@ use superstep::{
     RunOptions,
     agent::{Agent, AgentOutcome, facades::cococat::AgentLoop},
     llm::{ApiKey, Named, OpenAiConfig, OpenAiModel},
-    memory::{DreamConfig, DreamEvent, Dreams, Dreamt, HistoryPlace},
+    memory::{DreamConfig, DreamEvent, DreamResult, Dreams, HistoryPlace},
 };
 use superstep_testing::{
     script::{Script, call, http, txt},
@@ -31,19 +31,19 @@ async fn it_is_time_after_more_than_half_an_hour_or_with_three_turns() {
     let (model, said) = (Dreamer::default(), 1_000);
     let dreams = bed.dreams(model.clone());
     let if_due = async |ms| dreams.dream_if_due("ada", at(ms)).await.unwrap();
-    assert_eq!(if_due(said).await, Dreamt::NotDue { waiting: 0 });
+    assert_eq!(if_due(said).await, DreamResult::NotDue { waiting: 0 });
     bed.say("ada", said, &["one"]).await;
-    assert_eq!(if_due(said + HALF_AN_HOUR).await, Dreamt::NotDue { waiting: 1 });
+    assert_eq!(if_due(said + HALF_AN_HOUR).await, DreamResult::NotDue { waiting: 1 });
     assert_eq!(model.requests().len(), 0);
     assert!(!bed.path("memory", "ada", "MEMORY.md").exists());
     assert_eq!(dreamt(if_due(said + HALF_AN_HOUR + 1).await).turns, 1);
 
     let said = said + 2 * HALF_AN_HOUR;
     bed.say("ada", said, &["two", "three"]).await;
-    assert_eq!(if_due(said).await, Dreamt::NotDue { waiting: 2 });
+    assert_eq!(if_due(said).await, DreamResult::NotDue { waiting: 2 });
     bed.say("ada", said, &["four"]).await;
     assert_eq!(dreamt(if_due(said).await).turns, 3);
-    assert_eq!(if_due(said + 9 * HALF_AN_HOUR).await, Dreamt::NotDue { waiting: 0 });
+    assert_eq!(if_due(said + 9 * HALF_AN_HOUR).await, DreamResult::NotDue { waiting: 0 });
     assert_eq!(bed.read("ada"), "# Memory\n- four\n- three\n- two\n- one\n");
 }
 
@@ -53,9 +53,9 @@ async fn due_dreams_are_configured_and_can_be_requested() {
     let config = DreamConfig { turns: 2, after: Duration::from_millis(10), ..DreamConfig::default() };
     let dreams = bed.dreams_on(bed.store.clone(), Dreamer::default(), config);
     bed.say("ada", 0, &["one"]).await;
-    assert_eq!(dreams.dream_if_due("ada", at(10)).await.unwrap(), Dreamt::NotDue { waiting: 1 });
+    assert_eq!(dreams.dream_if_due("ada", at(10)).await.unwrap(), DreamResult::NotDue { waiting: 1 });
     assert_eq!(dreamt(dreams.dream_now("ada", at(10)).await.unwrap()).turns, 1);
-    assert_eq!(dreams.dream_now("ada", at(10)).await.unwrap(), Dreamt::NotDue { waiting: 0 });
+    assert_eq!(dreams.dream_now("ada", at(10)).await.unwrap(), DreamResult::NotDue { waiting: 0 });
     bed.say("ada", 10, &["two", "three"]).await;
     assert_eq!(dreamt(dreams.dream_if_due("ada", at(10)).await.unwrap()).turns, 2);
     bed.say("ada", 20, &["four"]).await;
@@ -72,13 +72,13 @@ async fn a_dream_is_of_so_many_turns_and_the_next_one_of_those_behind_them() {
         assert_eq!(dreamt(dreams.dream_if_due("ada", at(1)).await.unwrap()).turns, turns);
         assert_eq!(bed.read("ada"), format!("# Memory\n- {lines}\n"));
     }
-    assert_eq!(dreams.dream_if_due("ada", at(1)).await.unwrap(), Dreamt::NotDue { waiting: 1 });
+    assert_eq!(dreams.dream_if_due("ada", at(1)).await.unwrap(), DreamResult::NotDue { waiting: 1 });
     // More turns wait than one dream takes, but fewer than make one due.
     let config = DreamConfig { most_bytes: 1, turns: 100, ..DreamConfig::default() };
     bed.say("ada", 0, &["six"]).await;
     let few = bed.dreams_on(bed.store.clone(), Dreamer::default(), config);
     assert_eq!(dreamt(few.dream_if_due("ada", at(1)).await.unwrap()).turns, 1);
-    assert_eq!(few.dream_if_due("ada", at(1)).await.unwrap(), Dreamt::NotDue { waiting: 1 });
+    assert_eq!(few.dream_if_due("ada", at(1)).await.unwrap(), DreamResult::NotDue { waiting: 1 });
     // A line is longer than the input of a dream.
     let config = DreamConfig { most_bytes: 1, turns: 1, ..DreamConfig::default() };
     let dreams = bed.dreams_on(bed.store.clone(), Dreamer::default(), config);
@@ -147,7 +147,7 @@ async fn a_cancelled_caller_begins_no_dream() {
     let config = at(1);
     config.get_cancel().cancel();
     let end = bed.dreams(model.clone()).dream_if_due("ada", config).await.unwrap();
-    assert_eq!((end, model.requests().len()), (Dreamt::NotDue { waiting: 3 }, 0));
+    assert_eq!((end, model.requests().len()), (DreamResult::NotDue { waiting: 3 }, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,7 +162,7 @@ async fn an_agent_without_a_store_dreams_as_well() {
     let all = bed.history.read("ada", HistoryPlace::default(), 9, 9_999).await.unwrap();
     assert_eq!(bed.cursor("ada").read, all.to);
     assert_eq!(
-        serde_json::to_value(Dreamt::Ended(dream)).unwrap(),
+        serde_json::to_value(DreamResult::Ended(dream)).unwrap(),
         json!({
             "dream": "ended", "outcome": "completed", "turns": 3, "settled": true, "reply": "Done.",
             "usage": { "input_tokens": 200, "output_tokens": 50 },

@@ -161,7 +161,7 @@ impl Executor {
             return true;
         }
         // A replay uses the recorded result.
-        self.cx.is_for_real()
+        self.cx.is_live()
             && trust.is_decided(&StoredDecision {
                 thread: self.cx.thread(),
                 interrupt,

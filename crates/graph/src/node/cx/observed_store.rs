@@ -16,18 +16,18 @@ use crate::{Cx, Store};
 pub(super) struct ObservedStore {
     store: Arc<dyn Store>,
     observer: Arc<dyn CxObserver>,
-    namespace: SubgraphPath,
+    path: SubgraphPath,
     node: NodeName,
 }
 
 impl ObservedStore {
     pub(super) fn shared(cx: &Cx, store: &Arc<dyn Store>, observer: &Arc<dyn CxObserver>) -> Arc<dyn Store> {
-        let (namespace, node) = (cx.namespace().clone(), cx.node().clone());
-        Arc::new(Self { store: store.clone(), observer: observer.clone(), namespace, node })
+        let (path, node) = (cx.path().clone(), cx.node().clone());
+        Arc::new(Self { store: store.clone(), observer: observer.clone(), path, node })
     }
 
     fn waits(&self, place: &'static str) -> BoxFuture<'static, ()> {
-        self.observer.waits(CxCall { namespace: &self.namespace, node: &self.node, place, name: "" })
+        self.observer.waits(CxCall { path: &self.path, node: &self.node, place, name: "" })
     }
 
     async fn observed<T>(&self, request: impl Future<Output = T>) -> T {

@@ -26,7 +26,7 @@ pub trait CxObserver: Send + Sync {
 #[non_exhaustive]
 pub struct CxCall<'a> {
     /// The calling graphs down to that of the node.
-    pub namespace: &'a SubgraphPath,
+    pub path: &'a SubgraphPath,
     /// The node.
     pub node: &'a NodeName,
     /// The place: `begin` and `end` of the node, `before once`, `after once`, `before store`, `emit`, ...
@@ -37,7 +37,7 @@ pub struct CxCall<'a> {
 
 impl fmt::Display for CxCall<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.namespace.0.iter().map(|segment| segment.node.as_str());
+        let path = self.path.0.iter().map(|segment| segment.node.as_str());
         let path: Vec<_> = path.chain([self.node.as_str()]).collect();
         write!(f, "`{}`, {}", path.join("/"), self.place)?;
         if self.name.is_empty() { Ok(()) } else { write!(f, " `{}`", self.name) }
@@ -46,7 +46,7 @@ impl fmt::Display for CxCall<'_> {
 
 impl Cx {
     fn at<'a>(&'a self, place: &'static str, name: &'a str) -> CxCall<'a> {
-        CxCall { namespace: self.namespace(), node: self.node(), place, name }
+        CxCall { path: self.path(), node: self.node(), place, name }
     }
 
     pub(crate) fn is_observed(&self) -> bool {

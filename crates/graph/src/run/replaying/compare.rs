@@ -35,7 +35,7 @@ impl Progress {
     ) -> Divergence {
         let checkpoint = CheckpointId(run.cx.checkpoint.load(Ordering::Relaxed));
         let checkpoint = self.expected.at.unwrap_or(checkpoint);
-        let (namespace, step) = (run.cx.scope.namespace.clone(), self.step);
+        let (path, step) = (run.cx.scope.path.clone(), self.step);
         let kind = match &at {
             At::Channel(_) if node == START => DivergenceKind::Input,
             At::Channel(_) => DivergenceKind::Update,
@@ -47,7 +47,7 @@ impl Progress {
             At::Failure => DivergenceKind::Failure,
         };
         let (changes, place) = (Vec::new(), String::new());
-        Divergence { namespace, checkpoint, step, node, at, kind, changes, expected, got, place }
+        Divergence { path, checkpoint, step, node, at, kind, changes, expected, got, place }
     }
 
     /// Returns the difference of a task; `None` if it only needs what was not recorded.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 use superstep_graph::{
     Store,
-    store::{Filter, Index, LOOKED_AT, Operation, PutOptions, Search, Ttl},
+    store::{Filter, Index, MAX_CANDIDATES, Operation, PutOptions, Search, Ttl},
 };
 
 use super::{
@@ -212,7 +212,7 @@ async fn put_all(store: &Arc<dyn Store>, label: &str, texts: impl Iterator<Item 
 
 async fn very_common_words_count_but_find_nothing(kit: Kit) {
     let store = &kit.plain;
-    let most = usize::try_from(LOOKED_AT).expect("it is a small number");
+    let most = usize::try_from(MAX_CANDIDATES).expect("it is a small number");
     let text = |nth: usize| match nth {
         7 | 900 => "the tea".to_owned(),
         8 => "tea alone".to_owned(),
