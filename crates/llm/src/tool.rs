@@ -229,7 +229,7 @@ mod tests {
 
     /// Not for the model.
     #[derive(JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Trip {
         /// The target folder.
         to: Place,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[derive(JsonSchema)]
-    #[expect(dead_code, reason = "only its schema is looked at")]
+    #[expect(dead_code, reason = "only its schema is used")]
     struct Place {
         city: String,
     }

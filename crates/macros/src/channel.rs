@@ -102,7 +102,7 @@ impl Channel {
         let Rule::FoldWith { path, reducer } = &self.rule else { return None };
         let write = inside_option(&self.ty)?;
         let (ty, place) = (&self.ty, self.place());
-        let doc = format!("How writes fold into `{}`.", self.name);
+        let doc = format!("The reducer of `{}`.", self.name);
         Some(quote_spanned! {place=>
             #[doc = #doc]
             #[doc(hidden)]

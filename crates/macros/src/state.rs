@@ -116,14 +116,13 @@ impl Input {
             }
         });
         let flattened = flats.idents.iter().zip(&flats.updates).map(|(ident, update)| {
-            let doc = format!("What is written to the channels of `{}`.", ident.unraw());
+            let doc = format!("The writes to the channels of `{}`.", ident.unraw());
             quote! {
                 #[doc = #doc]
                 #vis #ident: #update,
             }
         });
-        let doc =
-            format!("What a node writes to a [`{}`]: for each channel a write or nothing.", ident.unraw());
+        let doc = format!("The update of a [`{}`]: for each channel a write or nothing.", ident.unraw());
         let debug = if channels.iter().any(|channel| channel.untracked) {
             (quote!(), Some(self.debug(channels, &flats.idents)))
         } else {
@@ -189,12 +188,9 @@ impl Input {
             let (argument, write) = channel.argument(home);
             let doc = format!("Writes to `{name}`. A second call replaces the write of the first.");
             let clear = channel.clear_methods().map(|[clear, set]| {
-                let doc = format!(
-                    "Lets `{name}` start over from its default before the write of this update is folded."
-                );
+                let doc = format!("Clears `{name}` before this update's write is folded.");
                 let set_doc = format!(
-                    "Overwrites `{name}`: it starts over from its default, then `write` is folded. Nobody else may \
-                     write it in the same superstep."
+                    "Replaces the value of `{name}`; no other task may write it in the same superstep."
                 );
                 quote_spanned! {place=>
                     #[doc = #doc]
@@ -223,7 +219,7 @@ impl Input {
         });
         let flat_methods = code.flats.idents.iter().zip(&code.flats.updates).map(|(ident, update)| {
             let doc = format!(
-                "Writes what `update` writes, to the channels of `{}`. What a second call writes is folded after that.",
+                "Writes `update` to the channels of `{}`; later calls are folded after earlier ones.",
                 ident.unraw()
             );
             quote! {

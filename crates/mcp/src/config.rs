@@ -76,12 +76,12 @@ pub enum Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
-    /// Before each.
+    /// All tools.
     Always,
     /// Tools that the server does not declare as read-only. The default for programs, which have unrestricted
     /// access anyway once they are started.
     Writes,
-    /// Before none.
+    /// No tools.
     Never,
 }
 

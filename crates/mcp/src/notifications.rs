@@ -1,5 +1,5 @@
 //! Notifications of a server: progress of calls, log messages, and changes of its tools.
-#![expect(deprecated, reason = "servers log as long as the protocol versions of today are spoken")]
+#![expect(deprecated, reason = "servers of today's protocol versions send log messages")]
 
 use std::{
     collections::VecDeque,

@@ -23,7 +23,7 @@ const FOUND: usize = 5;
 struct Record {
     /// Why this is worth remembering, in a few words.
     #[serde(default)]
-    #[expect(dead_code, reason = "the model is to think of it before it writes the rest")]
+    #[expect(dead_code, reason = "the model fills it in before the rest")]
     thinking: String,
     /// What to remember: one fact each, in a sentence that says all of it, such as whom it is about.
     content: Vec<String>,

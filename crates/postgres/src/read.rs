@@ -213,7 +213,7 @@ pub(crate) struct Reader<'a> {
 enum Depth {
     /// The checkpoint alone.
     Tip,
-    /// With those before it until a snapshot.
+    /// The checkpoint with those before it until a snapshot.
     Path,
 }
 

@@ -26,12 +26,12 @@ pub struct SqliteOptions {
 /// end of the process in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
-    /// Before a node continues that requested it (`Cx::durable`), as agents do before a tool that must not
-    /// run twice, and when the write-ahead log is folded into the database. A power failure loses later
+    /// A sync before a node continues that requested it (`Cx::durable`), as agents do before a tool that must
+    /// not run twice, and when the write-ahead log is folded into the database. A power failure loses later
     /// commits.
     #[default]
     Effects,
-    /// With each commit, at the speed of the disk: `synchronous = FULL`.
+    /// A sync with each commit, at the speed of the disk: `synchronous = FULL`.
     Commits,
 }
 

@@ -30,7 +30,7 @@ use tokio::{runtime::Builder, time::Instant};
 
 const TURNS: usize = 200;
 
-#[expect(clippy::print_stdout, reason = "the numbers are what was asked for")]
+#[expect(clippy::print_stdout, reason = "the numbers are the output")]
 fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime can be built");

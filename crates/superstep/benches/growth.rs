@@ -55,7 +55,7 @@ enum Next {
     Enough,
 }
 
-#[expect(clippy::print_stdout, reason = "the numbers are what was asked for")]
+#[expect(clippy::print_stdout, reason = "the numbers are the output")]
 fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let (Some(work), Some(saver)) = (arguments.next(), arguments.next()) else {

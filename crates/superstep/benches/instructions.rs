@@ -55,7 +55,7 @@ const WITH_SPANS: (&str, &str) = ("loop/1000/none", "superstep");
 const TURNS: usize = 2;
 
 /// Runs the case and the side that the arguments name and prints the number of its parts, or lists all cases.
-#[expect(clippy::print_stdout, reason = "the numbers are what was asked for")]
+#[expect(clippy::print_stdout, reason = "the numbers are the output")]
 fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let (Some(case), Some(side)) = (arguments.next(), arguments.next()) else { return list() };
@@ -102,7 +102,7 @@ fn of_reference(runtime: &Runtime, name: &str, saver: &str) {
     drop((run, folder));
 }
 
-#[expect(clippy::print_stdout, reason = "the list is what was asked for")]
+#[expect(clippy::print_stdout, reason = "the list is the output")]
 fn list() {
     let beside = BESIDE_FLOOR.iter().map(|(name, unit)| (name, unit, &["floor", "superstep"][..]));
     let reference = OF_REFERENCE.iter().map(|(name, unit, _)| (name, unit, &["superstep"][..]));

@@ -49,7 +49,7 @@ fn cpu_us() -> f64 {
 }
 
 /// Returns the medians of a workload, and the size of a run in the database, as one JSON line.
-#[expect(clippy::print_stdout, reason = "the numbers are what was asked for")]
+#[expect(clippy::print_stdout, reason = "the numbers are the output")]
 fn measure(runtime: &Runtime, name: &str, workload: Workload, opened: Opened) {
     let run = workload(opened.saver.clone());
     // The first run warms up; the second one gives the number of runs of a measurement.

@@ -10,7 +10,7 @@ use crate::cases::cases;
 const TIMES: usize = 15;
 
 /// Measures and prints.
-#[expect(clippy::print_stdout, reason = "the table is what was asked for")]
+#[expect(clippy::print_stdout, reason = "the table is the output")]
 pub(crate) fn print(runtime: &Arc<Runtime>) {
     let only = std::env::var("SUPERSTEP_BENCH_ONLY").unwrap_or_default();
     println!("| work / size / checkpoints | floor µs | superstep µs | ratio | ratio of the fastest |");

@@ -10,7 +10,7 @@
     clippy::print_stdout,
     clippy::missing_panics_doc,
     dead_code,
-    reason = "the numbers are what was asked for, and the server is that of the tests"
+    reason = "the numbers are the output, and the server is that of the tests"
 )]
 
 #[path = "../../postgres/tests/it/server.rs"]

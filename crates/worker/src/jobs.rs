@@ -139,12 +139,12 @@ impl FromStr for JobId {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Listed {
-    /// All.
+    /// All jobs.
     #[default]
     All,
-    /// Those of a thread.
+    /// The jobs of a thread.
     Of(ThreadId),
-    /// Those in a state.
+    /// The jobs in a state.
     In(JobState),
 }
 

@@ -139,7 +139,7 @@ on_every_store! {
         assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "h b");
     }
 
-    /// With the better outcome: the handler receives the same typed failure when it runs again.
+    /// The handler receives the same typed failure when it runs again.
     async fn c12_a_handler_that_fails_runs_again_and_its_node_does_not(backend: Backend) {
         let (calls, heard) = (Calls::default(), Heard::default());
         let graph = |mends: bool| {

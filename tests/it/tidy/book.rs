@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{root, sources};
+use super::root;
 
 /// Returns the Markdown files at the top level and in `docs`, in order.
 pub(super) fn pages() -> Vec<PathBuf> {
@@ -76,45 +76,6 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Returns the declarations that a link to the documentation of an item needs: of the item, and of its method.
-fn declared(target: &str) -> Option<Vec<String>> {
-    let path = target.strip_prefix("https://docs.rs/superstep/latest/superstep/")?;
-    let (file, anchor) = path.split_once('#').unwrap_or((path, ""));
-    let (kind, rest) = file.rsplit('/').next()?.split_once('.')?;
-    let item = format!("pub {kind} {}", rest.strip_suffix(".html")?);
-    let method = anchor.strip_prefix("method.").map(|method| format!("fn {method}"));
-    Some([item].into_iter().chain(method).collect())
-}
-
-#[test]
-fn every_link_to_an_item_names_one_that_exists() {
-    let sources = sources("crates");
-    let has = |declaration: &str| {
-        sources
-            .iter()
-            .flat_map(|(_, text)| text.match_indices(declaration).map(move |(at, _)| &text[at..]))
-            .any(|found| {
-                !found[declaration.len()..].starts_with(|sign: char| sign.is_alphanumeric() || sign == '_')
-            })
-    };
-    let (mut checked, mut problems) = (0, Vec::new());
-    for page in pages() {
-        let text = fs::read_to_string(&page).unwrap();
-        for (number, line) in prose(&text) {
-            for (_, target) in links(line) {
-                for declaration in declared(target).into_iter().flatten() {
-                    checked += 1;
-                    if !has(&declaration) {
-                        problems.push(format!("{}:{number}: no `{declaration}`", page.display()));
-                    }
-                }
-            }
-        }
-    }
-    assert!(checked > 5, "the links are found: {checked}");
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
-}
-
 #[test]
 fn every_link_of_a_page_leads_to_a_file_and_a_heading() {
     let mut problems = Vec::new();
@@ -128,8 +89,12 @@ fn every_link_of_a_page_leads_to_a_file_and_a_heading() {
             for (_, target) in links(line).into_iter().filter(|(_, target)| !target.is_empty()) {
                 checked += 1;
                 let place = format!("{}:{number}: `{target}`", page.display());
+                if target.starts_with("https://docs.rs/superstep") {
+                    problems
+                        .push(format!("{place}: no crate is published yet, so name the item without a link"));
+                }
                 if target.contains("::") {
-                    problems.push(format!("{place} works in rustdoc only; link to docs.rs"));
+                    problems.push(format!("{place} works in rustdoc only; name the item without a link"));
                     continue;
                 }
                 if target.contains(':') {
@@ -203,6 +168,4 @@ fn links_and_headings_are_found_outside_of_code() {
     assert_eq!(anchors(text).into_iter().collect::<Vec<_>>(), ["a-b-and-c", "a-b-and-c-1"]);
     let found: Vec<_> = prose(text).flat_map(|(_, line)| links(line)).collect();
     assert_eq!(found, [("x", "y.md#z")]);
-    let item = "https://docs.rs/superstep/latest/superstep/agent/struct.Agent.html#method.of";
-    assert_eq!(declared(item), Some(vec!["pub struct Agent".to_owned(), "fn of".to_owned()]));
 }

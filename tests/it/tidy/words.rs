@@ -1,7 +1,8 @@
 //! The language of doc comments, errors and guides: plain standard technical English.
 //!
 //! A doc comment begins with a verb in the third person (a function: "Returns…") or a noun phrase (a type or field:
-//! "The node's retry policy."). Doc comments, errors and guides use the terms of the field.
+//! "The node's retry policy."). Doc comments, also those that macros generate, errors, the reasons of lints and guides use
+//! the terms of the field.
 
 use std::{collections::BTreeMap, fs};
 
@@ -14,10 +15,10 @@ use super::{root, sources};
 /// stored threads compare.
 const CEILINGS: &[(&str, usize, usize)] = &[("agent", 1, 0), ("memory", 2, 0), ("tools", 5, 0)];
 
-/// First words that turn a description into a question or a riddle.
-const OPENINGS: [&str; 13] = [
-    "How", "That", "What", "Whatever", "When", "Whenever", "Where", "Wherever", "Whether", "Which", "Who",
-    "Whoever", "Whose",
+/// First words that turn a description into a question, a riddle or a fragment.
+const OPENINGS: [&str; 19] = [
+    "After", "Before", "How", "If", "Such", "That", "Those", "What", "Whatever", "When", "Whenever", "Where",
+    "Wherever", "Whether", "Which", "Who", "Whoever", "Whose", "With",
 ];
 
 /// Words and phrases for which the field has a standard term.
@@ -63,16 +64,16 @@ fn doc_comments_and_errors_use_plain_technical_english() {
             let mut names = inside.iter().map(|name| name.to_str().unwrap());
             let name = if folder == "tests" { names.next() } else { names.nth(1) }.unwrap();
             let counts: &mut Counts = crates.entry(name.to_owned()).or_default();
-            for (line, comment) in doc_comments(&text) {
+            for (line, comment) in doc_comments(&text).into_iter().chain(generated_docs(&text)) {
                 let place = format!("{}:{line}", inside.display());
                 if let Some(opening) = opening(&comment) {
                     counts.openings.push(format!("{place}: {opening}…"));
                 }
                 counts.words.extend(banned(&comment).map(|word| format!("{place}: `{word}`")));
             }
-            for (line, error) in error_texts(&text) {
+            for (line, text) in error_texts(&text).chain(reasons(&text)) {
                 let place = format!("{}:{line}", inside.display());
-                counts.words.extend(banned(&error).map(|word| format!("{place}: `{word}`")));
+                counts.words.extend(banned(&text).map(|word| format!("{place}: `{word}`")));
             }
         }
     }
@@ -131,6 +132,26 @@ fn error_texts(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
+/// Returns the doc comments that a macro makes with `format!`, each with its line.
+fn generated_docs(text: &str) -> impl Iterator<Item = (usize, String)> {
+    literals_after(text, "doc =", "format!(")
+}
+
+/// Returns the reasons of allowed lints, each with its line.
+fn reasons(text: &str) -> impl Iterator<Item = (usize, String)> {
+    literals_after(text, "reason =", "")
+}
+
+/// Returns the string literals that follow `name` and `call`, each with its line.
+fn literals_after(text: &str, name: &str, call: &str) -> impl Iterator<Item = (usize, String)> {
+    text.match_indices(name).filter_map(move |(at, name)| {
+        let value = text[at + name.len()..].trim_start().strip_prefix(call)?;
+        let literal = value.trim_start().strip_prefix('"')?;
+        let (end, _) = literal.match_indices('"').find(|(end, _)| !literal[..*end].ends_with('\\'))?;
+        Some((text[..at].matches('\n').count() + 1, literal[..end].to_owned()))
+    })
+}
+
 #[test]
 fn guides_and_error_pages_use_plain_technical_english() {
     let pages = super::book::pages();
@@ -184,4 +205,20 @@ fn the_texts_of_errors_are_found() {
     let texts: Vec<_> = error_texts(&text).collect();
     assert_eq!(texts, [(2, "it was told {0}".to_owned())]);
     assert_eq!(banned(&texts[0].1).collect::<Vec<_>>(), ["told"]);
+}
+
+#[test]
+fn generated_docs_and_reasons_are_found() {
+    let begin = "let doc =\n    for";
+    let text = [
+        begin,
+        "mat!(\n    \"Whether \\\"it\\\" was told.\"\n);\n#[expect(x, rea",
+        "son = \"it was kept\")]\n",
+    ]
+    .concat();
+    let docs: Vec<_> = generated_docs(&text).collect();
+    assert_eq!(docs, [(1, "Whether \\\"it\\\" was told.".to_owned())]);
+    assert_eq!(opening(&docs[0].1), Some("Whether"));
+    let reasons: Vec<_> = reasons(&text).collect();
+    assert_eq!(reasons, [(5, "it was kept".to_owned())]);
 }

@@ -39,7 +39,7 @@ pub struct Truncate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TruncateSide {
-    /// Its beginning.
+    /// The beginning of the text.
     #[default]
     Head,
     /// Half of the limit from the beginning and half from the end.

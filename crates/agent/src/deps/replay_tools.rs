@@ -3,9 +3,9 @@
 /// The source tools of a replay: see [`ToolSource`](superstep_llm::toolset::ToolSource).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayTools {
-    /// Those that the thread recorded, regardless of the sources.
+    /// The tools that the thread recorded, regardless of the sources.
     #[default]
     Recorded,
-    /// Those that the sources have now: the replay ends where they differ from the recorded ones.
+    /// The tools that the sources have now: the replay ends where they differ from the recorded ones.
     Current,
 }

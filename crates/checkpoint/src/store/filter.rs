@@ -30,7 +30,7 @@ pub struct Filter {
     pub field: String,
     /// The comparison.
     pub compare: Compare,
-    /// With what.
+    /// The value to compare with.
     pub with: Value,
 }
 

@@ -97,7 +97,7 @@ impl Words {
     }
 
     /// Returns the number of words, including repetitions.
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    #[expect(clippy::len_without_is_empty, reason = "no caller needs `is_empty`")]
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -161,7 +161,7 @@ fn collect(value: &Value, text: &mut String) {
 /// ```
 /// use superstep_graph::store::finding;
 ///
-/// // "the" "green" "tea" "xyz": nobody has to look at all the items with "the" to find tea.
+/// // "the" "green" "tea" "xyz": tea is found without inspecting all items with "the".
 /// assert_eq!(finding(&[50_000, 900, 80, 0]), [2, 1]);
 /// assert_eq!(finding(&[50_000, 60_000]), [0]);
 /// ```
@@ -227,7 +227,7 @@ pub fn having(counts: &[(Vec<u32>, u32)], terms: usize) -> Vec<u64> {
     (0..terms).map(having).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "nobody has so many items that it would matter")]
+#[expect(clippy::cast_precision_loss, reason = "the number of items is far below the limit")]
 fn as_float(count: u64) -> f64 {
     count as f64
 }

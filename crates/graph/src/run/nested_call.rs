@@ -38,7 +38,7 @@ pub(crate) type Watch<T> = Arc<dyn Fn(Seen<'_, T>) + Send + Sync>;
 /// A graph call of a task.
 pub(crate) struct Call<T: State> {
     pub(crate) graph: Arc<Inner<T>>,
-    /// If the thread lives on over the tasks that call.
+    /// The thread, if it outlives the calling tasks.
     pub(crate) own: Option<OwnThread>,
     pub(crate) input: T::Update,
     /// The state before the input.

@@ -44,7 +44,7 @@ pub(crate) trait NodeEvents: Send + Sync {
 
     fn message(&self, said: MessageEvent<'_>);
 
-    /// Returns the sink of called graphs' events, if they are streamed, and the prefix of their namespaces.
+    /// Returns the sink of called graphs' events, if they are streamed, and the prefix of their paths.
     fn below(&self) -> Option<(Arc<dyn NestedSink>, SubgraphPath)>;
 }
 

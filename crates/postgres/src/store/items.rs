@@ -29,9 +29,9 @@ pub(super) struct Items<'t> {
 #[derive(Clone, Copy)]
 enum Of<'a> {
     All,
-    /// Those with a vector of a model.
+    /// The items with a vector of a model.
     Model(&'a String),
-    /// Those of them for which pgvector has no vector with as many dimensions.
+    /// The items with a vector of a model for which pgvector has no vector with as many dimensions.
     Unindexed(&'a Vector, &'a Pgvector),
 }
 

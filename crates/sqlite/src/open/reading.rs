@@ -18,9 +18,9 @@ use crate::{
 /// The modes of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// With other programs at the same time. Leaves the files of a log behind, if it is the last to close the database.
+    /// Shared with other programs. Leaves the files of a log behind, if it is the last to close the database.
     Shared,
-    /// In the same way, with the right to write to files, but not to tables: removes the files of a log at the end, and recovers
+    /// Shared with other programs, with the right to write to files, but not to tables: removes the files of a log at the end, and recovers
     /// from a killed process, of which a rollback journal or a log is left. Without a log it becomes [`Shared`](Self::Shared).
     Mended,
     /// On read-only media: without locks, and without new files.

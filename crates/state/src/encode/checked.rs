@@ -36,7 +36,7 @@ const MAX_FOLDED: usize = MAX_DEPTH + 10;
 /// The treatment of values that cannot be read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Such a value is an error.
+    /// The value is an error.
     Strict,
     /// The value is written, and the second part of the result reports it.
     Lenient,

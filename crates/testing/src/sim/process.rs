@@ -63,26 +63,26 @@ pub enum CrashPoint {
         /// `true` if it was written nevertheless.
         written: bool,
     },
-    /// Before a finished or failed task is recorded.
+    /// The place before a finished or failed task is recorded.
     BeforeRecord {
         /// Its superstep.
         step: i64,
         /// Its slot.
         slot: u32,
     },
-    /// After that.
+    /// The place after it is recorded.
     AfterRecord {
         /// Its superstep.
         step: i64,
         /// Its slot.
         slot: u32,
     },
-    /// Before a superstep, or an input, is committed.
+    /// The place before a superstep, or an input, is committed.
     BeforeCommit {
         /// The superstep.
         step: i64,
     },
-    /// After that.
+    /// The place after it is committed.
     AfterCommit {
         /// The superstep.
         step: i64,

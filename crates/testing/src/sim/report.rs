@@ -29,9 +29,9 @@ pub struct Report {
 /// The number of passes of a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
-    /// In all.
+    /// The number of all passes.
     pub passed: u64,
-    /// With a crash.
+    /// The number of passes with a crash.
     pub crashed: u64,
 }
 

@@ -240,7 +240,7 @@ impl Workspace {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "edits are made beside the runtime")]
+#[expect(clippy::disallowed_methods, reason = "edits run outside of the async runtime")]
 fn pause() {
     thread::sleep(TURN);
 }

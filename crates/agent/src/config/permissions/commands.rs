@@ -17,7 +17,7 @@ use super::{
 /// The signs between the commands of a line.
 const SIGNS: [char; 11] = [';', '&', '|', '<', '>', '(', ')', '`', '{', '}', '\n'];
 
-/// Those of them that are not syntax of patterns, and the `$` of a substitution.
+/// The signs that are not syntax of patterns, and the `$` of a substitution.
 const OF_PATTERNS: [char; 9] = [';', '&', '|', '<', '>', '(', ')', '`', '$'];
 
 /// Maximum length of a parsed command line in bytes.

@@ -368,7 +368,7 @@ fn a_command_is_allowed_by_its_words_and_forbidden_in_every_part() {
 }
 
 #[derive(schemars::JsonSchema, serde::Deserialize)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Args {
     to: Option<String>,
     path: Option<String>,

@@ -12,9 +12,9 @@ const E: &str = "floor";
 
 #[derive(Clone)]
 struct Message {
-    #[expect(dead_code, reason = "it is there to be kept")]
+    #[expect(dead_code, reason = "it is stored and not read")]
     role: String,
-    #[expect(dead_code, reason = "it is there to be kept")]
+    #[expect(dead_code, reason = "it is stored and not read")]
     content: String,
 }
 

@@ -43,7 +43,7 @@ fn r100(s: &S) -> &str {
 fn fin(g: StateGraph<S>, cp: &Option<Arc<dyn CheckpointSaver>>) -> Arc<G> {
     Arc::new(g.compile_with_checkpointer(cp.clone()).unwrap())
 }
-/// With MemorySaver a first node that writes state fails the run ("checkpoint_id is required"), so start with one that writes nothing.
+/// A first node that writes nothing: with MemorySaver one that writes state fails the run ("checkpoint_id is required").
 fn start(g: &mut StateGraph<S>, next: &str) {
     g.add_node_simple("start", NodeFnUpdate(|_: &S| async { Ok(up()) })).unwrap();
     g.set_entry_point("start");
