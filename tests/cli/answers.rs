@@ -5,7 +5,7 @@ use superstep_testing::script::{Answer, call, txt};
 
 use crate::support::{Place, ended, serve};
 
-const SIGNATURE: &str = "(This is superstep's offline planner, no language model: it quotes what its tools found and \
+const SIGNATURE: &str = "(This is superstep's offline demonstration, no language model: it quotes what its tools found and \
     understands nothing. For answers, set OPENAI_API_KEY or start a local model server.)";
 
 #[tokio::test]

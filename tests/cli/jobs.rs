@@ -61,6 +61,12 @@ async fn jobs_need_a_server_and_a_worker_needs_trust() {
         let ran = place.own(args).await;
         assert!(ran.code == Some(2) && ran.stderr.contains("jobs need a PostgreSQL database"), "{ran:?}");
     }
+    let ran = place.own(&["worker", "--db", "x.db"]).await;
+    let is_file = "jobs need a PostgreSQL database, and `";
+    assert!(
+        ran.code == Some(2) && ran.stderr.contains(is_file) && ran.stderr.contains("x.db` is a file; name"),
+        "{ran:?}"
+    );
     let Some(server) = server::shared() else { return };
     let url = database(server, "elsewhere");
     // Another machine makes the database.

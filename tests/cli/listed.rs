@@ -21,7 +21,7 @@ pub(crate) struct Listed {
 impl Listed {
     /// Returns whether it opens a database of threads.
     pub(crate) fn has_database(&self) -> bool {
-        self.help.contains("--db <FILE|URL>")
+        self.help.contains("--db <")
     }
 
     /// Returns its flags.

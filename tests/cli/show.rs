@@ -240,7 +240,7 @@ Arguments:
 
 Options:
       --db <FILE|URL>  The database [default: `.superstep/threads.db` under `--cwd`]
-      --cwd <DIR>      The folder that the tools cannot leave [default: the current one]
+      --cwd <DIR>      The folder of `.superstep` and the tools [default: the current one]
       --json           Print JSON: one object per line
       --log <FILTER>   Log on stderr: `info`, `debug`, or `superstep=debug,rmcp=info`
   -h, --help           Print help
@@ -263,7 +263,7 @@ Options:
       --leaves                 Retain the last one of each branch
   -y, --yes                    Skip the confirmation
       --db <FILE|URL>          The database [default: `.superstep/threads.db` under `--cwd`]
-      --cwd <DIR>              The folder that the tools cannot leave [default: the current one]
+      --cwd <DIR>              The folder of `.superstep` and the tools [default: the current one]
       --json                   Print JSON: one object per line
       --log <FILTER>           Log on stderr: `info`, `debug`, or `superstep=debug,rmcp=info`
   -h, --help                   Print help
@@ -286,6 +286,15 @@ async fn the_guide_names_every_command_flag_and_exit_code() {
         help.split_once("Exit codes:").unwrap().1.lines().filter_map(|line| line.split_whitespace().next());
     for code in codes {
         assert!(guide.contains(&format!("| {code} |")), "exit code {code}");
+    }
+    let (_, environment) = help.split_once("Environment:").unwrap();
+    let is_name = |word: &&str| word.len() > 3 && word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let names =
+        environment.lines().take_while(|line| !line.starts_with("Exit")).flat_map(str::split_whitespace);
+    let names: Vec<_> = names.map(|word| word.trim_matches(',')).filter(is_name).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert!(guide.contains(&format!("`{name}")), "{name}");
     }
     let commands = commands(&place).await;
     let (_, table) = guide.split_once("| command | effect |").unwrap();

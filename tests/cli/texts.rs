@@ -56,6 +56,19 @@ async fn an_exported_thread_is_imported_elsewhere() {
 }
 
 #[tokio::test]
+async fn a_redaction_that_replaces_nothing_is_refused_before_anything_is_written() {
+    let place = with_thread().await;
+    for rule in ["mesages", "messages.*.contnt", "messages.*.content.x"] {
+        let error = format!(
+            "`--redact {rule}` replaces nothing, because thread `t` stores no such value; nothing was written. Correct the name or omit \
+             it; `state` shows the channels of a thread"
+        );
+        place.run(&["export", "t", "--redact", "answer", "--redact", rule]).await.refused(2, &error);
+    }
+    exported(&place, &["--redact", "messages", "--redact", "messages.*.content", "--redact", "answer"]).await;
+}
+
+#[tokio::test]
 async fn a_wrong_file_is_refused_and_nothing_is_made() {
     let place = with_thread().await;
     let text = exported(&place, &[]).await;

@@ -156,7 +156,7 @@ async fn only_the_chosen_tools_are_there() {
 async fn the_tools_are_listed_with_their_groups() {
     let place = Place::new();
     let listed = place.run(&["tools"]).await.ok().stdout;
-    for words in ["GROUP", "shell", "write_file", "asks", "fetch_url"] {
+    for words in ["GROUP", "shell", "write_file", "APPROVAL", "required", "fetch_url"] {
         assert!(listed.contains(words), "{listed}");
     }
     let lines = place.run(&["tools", "--json"]).await.ok().lines();

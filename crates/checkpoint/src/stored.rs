@@ -264,6 +264,21 @@ pub fn applied(json: &[u8]) -> serde_json::Result<Vec<Applied<'_>>> {
     serde_json::from_slice(json)
 }
 
+/// Adds the applied tasks of the following checkpoint to the records of the tasks of a checkpoint, by slot, unless they have an end
+/// among them.
+pub fn add_applied(tasks: &mut Vec<(u32, TaskRecord)>, applied: Vec<Applied<'_>>) {
+    for task in applied {
+        // Tasks without an update are among the records.
+        let Some(update) = task.update else { continue };
+        let finished = TaskRecord::Finished { update: update.into(), targets: Vec::new(), failure: None };
+        match tasks.binary_search_by_key(&task.slot, |(slot, _)| *slot) {
+            Ok(at) if matches!(tasks[at].1, TaskRecord::Finished { .. }) => {}
+            Ok(at) => tasks[at].1 = finished,
+            Err(at) => tasks.insert(at, (task.slot, finished)),
+        }
+    }
+}
+
 /// The end of a task, in the column `record`. One struct has the fields of all variants, because a tagged
 /// enum cannot contain raw JSON.
 #[derive(Deserialize)]

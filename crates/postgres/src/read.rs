@@ -634,16 +634,7 @@ impl<'a> Reader<'a> {
             (child.parent == Some(column) && child.source == "loop").then_some(child)
         });
         let Some(child) = newest else { return Ok(()) };
-        for task in self.applied(id_of(child.id), child.applied)? {
-            // Tasks without an update are among the records.
-            let Some(update) = task.update else { continue };
-            let finished = TaskRecord::Finished { update: update.into(), targets: Vec::new(), failure: None };
-            match tasks.binary_search_by_key(&task.slot, |(slot, _)| *slot) {
-                Ok(at) if matches!(tasks[at].1, TaskRecord::Finished { .. }) => {}
-                Ok(at) => tasks[at].1 = finished,
-                Err(at) => tasks.insert(at, (task.slot, finished)),
-            }
-        }
+        stored::add_applied(tasks, self.applied(id_of(child.id), child.applied)?);
         Ok(())
     }
 

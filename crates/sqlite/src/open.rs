@@ -190,7 +190,7 @@ fn connect(
 /// special meaning to SQLite.
 fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     let file = fs::canonicalize(path).map_err(|cause| match cause.kind() {
-        ErrorKind::NotFound => error::cannot_open(path, "the file does not exist; use another one", None),
+        ErrorKind::NotFound => error::cannot_open(path, "the file does not exist; check its path", None),
         _ => error::cannot_open(path, "check the permissions of the file and its folder", Some(cause)),
     })?;
     match file.is_dir() {

@@ -613,16 +613,7 @@ impl Reader<'_> {
             .map_err(|cause| cause.to_string())
             .and_then(|json| stored::applied(json).map_err(|cause| cause.to_string()))
             .map_err(|cause| self.damaged(id, "list of applied tasks", cause))?;
-        for task in applied {
-            // Tasks without an update are among the records.
-            let Some(update) = task.update else { continue };
-            let finished = TaskRecord::Finished { update: update.into(), targets: Vec::new(), failure: None };
-            match tasks.binary_search_by_key(&task.slot, |(slot, _)| *slot) {
-                Ok(at) if matches!(tasks[at].1, TaskRecord::Finished { .. }) => {}
-                Ok(at) => tasks[at].1 = finished,
-                Err(at) => tasks.insert(at, (task.slot, finished)),
-            }
-        }
+        stored::add_applied(tasks, applied);
         Ok(())
     }
 

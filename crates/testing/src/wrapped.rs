@@ -4,15 +4,20 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::BoxFuture;
+use futures::{future::BoxFuture, stream::BoxStream};
 use superstep_graph::{
     CheckpointId, Checkpointer, History, ThreadId,
-    checkpoint::{CheckpointError, CheckpointMeta, Commit, Lease, Loaded, Prune, TaskKey, TaskRecord},
+    checkpoint::{
+        CheckpointError, CheckpointMeta, Commit, Lease, Loaded, Prune, Storage, TaskKey, TaskRecord,
+    },
     state::RawJson,
 };
 
-/// A layer around a [`Checkpointer`] that delegates all methods by default, so that [`record`](Self::record) receives all
-/// records and [`commit`](Self::commit) all commits. [`Wrapped`] turns it into a checkpointer.
+/// A layer around a [`Checkpointer`] that delegates to it by default. [`Wrapped`] turns it into a checkpointer.
+///
+/// [`record`](Self::record) receives all records and [`commit`](Self::commit) all commits, and [`load`](Self::load) all loads of the
+/// head: the methods of [`Checkpointer`] that combine or avoid them (`record_all`, `load_head`, `remember`, `keeps_values`) are not
+/// delegated.
 ///
 /// Use it for stores that fail, wait, lose data or observe: only the differing methods are implemented.
 ///
@@ -104,6 +109,31 @@ pub trait Wrapper: Send + Sync + 'static {
     /// See [`Checkpointer::sync`].
     fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.store().sync()
+    }
+
+    /// See [`Checkpointer::storage`].
+    fn storage(&self) -> BoxFuture<'_, Result<Option<Storage>, CheckpointError>> {
+        self.store().storage()
+    }
+
+    /// See [`Checkpointer::verify`].
+    fn verify(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.store().verify()
+    }
+
+    /// See [`Checkpointer::vacuum`].
+    fn vacuum(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.store().vacuum()
+    }
+
+    /// See [`Checkpointer::changes`].
+    fn changes(&self, thread: &ThreadId) -> Option<BoxStream<'static, ()>> {
+        self.store().changes(thread)
+    }
+
+    /// See [`Checkpointer::names`].
+    fn names(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        self.store().names()
     }
 
     /// See [`Checkpointer::history`].
@@ -226,6 +256,26 @@ impl<W: Wrapper> Checkpointer for Wrapped<W> {
 
     fn sync(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.0.sync()
+    }
+
+    fn storage(&self) -> BoxFuture<'_, Result<Option<Storage>, CheckpointError>> {
+        self.0.storage()
+    }
+
+    fn verify(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.0.verify()
+    }
+
+    fn vacuum(&self) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.0.vacuum()
+    }
+
+    fn changes(&self, thread: &ThreadId) -> Option<BoxStream<'static, ()>> {
+        self.0.changes(thread)
+    }
+
+    fn names(&self) -> BoxFuture<'_, Result<Vec<ThreadId>, CheckpointError>> {
+        self.0.names()
     }
 
     fn history(

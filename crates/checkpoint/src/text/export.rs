@@ -7,6 +7,7 @@ use super::{
     lines::{
         Applied, Channel, Checkpoint, Counts, FORMAT, Header, KIND, Line, Mark, Subgraph, Task, Total, raw,
     },
+    redaction::Redacting,
 };
 use crate::{
     CheckpointError, CheckpointId, Checkpointer, Commit, History, Source, ThreadId, commit::own,
@@ -96,7 +97,8 @@ pub async fn export_to(
     if children.iter().any(|child| child.as_str().split(SEPARATOR).nth(1) == Some(own::KEYS)) {
         return Err(encrypted(thread, ids.last().map_or(CheckpointId(0), |(id, _)| *id)));
     }
-    let mut writer = Writer { store, options, out, line: Vec::new(), total: Counts::default() };
+    let redaction = Redacting::new(&options.redaction);
+    let mut writer = Writer { store, options, redaction, out, line: Vec::new(), total: Counts::default() };
     writer
         .thread(thread, &ids, |mark| {
             Line::Header(Header {
@@ -114,8 +116,9 @@ pub async fn export_to(
     }
     let Counts { threads, checkpoints } = writer.total;
     writer.write(thread, CheckpointId(0), Line::Total(Total { total: writer.total }))?;
+    let unused_rules = writer.redaction.unused();
     out.flush().map_err(|source| TextError::Io { action: "written", source })?;
-    Ok(Copied { thread: thread.clone(), threads, checkpoints })
+    Ok(Copied { thread: thread.clone(), threads, checkpoints, unused_rules })
 }
 
 /// Returns the ids of a thread's checkpoints, oldest first, each with whether its parent was pruned.
@@ -188,6 +191,7 @@ fn has_several_supersteps(commit: &Commit, before: Option<i64>) -> bool {
 struct Writer<'a> {
     store: &'a dyn Checkpointer,
     options: &'a ExportOptions,
+    redaction: Redacting<'a>,
     out: &'a mut (dyn Write + Send),
     /// The line that is written, so that its memory is used again.
     line: Vec<u8>,
@@ -298,8 +302,7 @@ impl Writer<'_> {
             source,
         };
         self.line.clear();
-        self.options
-            .redaction
+        self.redaction
             .apply(&mut line)
             .and_then(|()| line.write(&mut self.line))
             .map_err(|cause| unexportable("it is not JSON".to_owned(), Some(cause.into())))?;

@@ -120,7 +120,7 @@ impl<R: BufRead + Seek + Send> Checked<'_, R> {
         let deleted = store.delete(&temporary).await;
         let Counts { threads, checkpoints } = stored?;
         deleted?;
-        Ok(Copied { thread: name.clone(), threads, checkpoints })
+        Ok(Copied { thread: name.clone(), threads, checkpoints, unused_rules: Vec::new() })
     }
 }
 

@@ -54,6 +54,9 @@ pub struct Copied {
     pub threads: u64,
     /// The number of their checkpoints.
     pub checkpoints: u64,
+    /// The rules of the [`Redaction`] about channels and paths that replaced nothing, such as `channel mail`, because they are
+    /// misspelt or the thread has no such values. Empty after an import.
+    pub unused_rules: Vec<String>,
 }
 
 /// A failed export or import.

@@ -1,6 +1,6 @@
 //! Values that an export replaces.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{cell::RefCell, collections::BTreeSet, fmt, sync::Arc};
 
 use serde_json::{Value, json, value::to_raw_value};
 use superstep_state::internal::keys;
@@ -89,7 +89,8 @@ impl Redaction {
         self
     }
 
-    fn is_empty(&self) -> bool {
+    /// Returns whether there are no rules, so that nothing is replaced.
+    pub fn is_empty(&self) -> bool {
         self.channels.is_empty() && self.paths.is_empty() && self.secrets.is_empty() && self.texts.is_empty()
     }
 
@@ -100,11 +101,15 @@ impl Redaction {
 
     /// Returns the names of the rules.
     fn rules(&self) -> impl Iterator<Item = String> {
-        let channels = self.channels.iter().map(|channel| format!("channel {channel}"));
-        let paths = self.paths.iter().map(|path| format!("path {}", path.join(".")));
         let secrets = (!self.secrets.is_empty()).then(|| "secrets".to_owned());
         let texts = self.texts.iter().map(|(name, _)| format!("texts {name}"));
-        channels.chain(paths).chain(secrets).chain(texts)
+        self.channel_rules().chain(secrets).chain(texts)
+    }
+
+    /// Returns the names of the rules about channels and their parts.
+    fn channel_rules(&self) -> impl Iterator<Item = String> {
+        let channels = self.channels.iter().map(|channel| format!("channel {channel}"));
+        channels.chain(self.paths.iter().map(|path| format!("path {}", path.join("."))))
     }
 
     /// Adds the rules to the mark of a checkpoint.
@@ -123,10 +128,36 @@ impl Redaction {
         }
         mark.redacted = Some(rules.into());
     }
+}
+
+/// The redaction of one export.
+pub(super) struct Redacting<'a> {
+    rules: &'a Redaction,
+    /// The rules about channels that have replaced a value.
+    used: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Redacting<'a> {
+    pub(super) fn new(rules: &'a Redaction) -> Self {
+        Self { rules, used: RefCell::default() }
+    }
+
+    /// Returns the rules about channels that have replaced no value.
+    pub(super) fn unused(self) -> Vec<String> {
+        let used = self.used.into_inner();
+        self.rules.channel_rules().filter(|rule| !used.contains(rule)).collect()
+    }
+
+    /// Returns the entry in place of a value that a rule replaces.
+    fn used(&self, rule: String) -> Value {
+        let entry = marker(&rule);
+        self.used.borrow_mut().insert(rule);
+        entry
+    }
 
     /// Replaces values of a line.
     pub(super) fn apply(&self, line: &mut Line) -> serde_json::Result<()> {
-        if self.is_empty() {
+        if self.rules.is_empty() {
             return Ok(());
         }
         match line {
@@ -182,7 +213,7 @@ impl Redaction {
             causes.iter_mut().for_each(|cause| self.error(cause));
             for (value, what) in [(data, "data"), (item, "item")] {
                 if let Some(value) = value {
-                    match self.hides_records() {
+                    match self.rules.hides_records() {
                         true => *value = marker(what),
                         false => self.strings(value),
                     }
@@ -205,7 +236,7 @@ impl Redaction {
                     then.iter_mut().for_each(|update| self.update(update));
                 }
                 if let Some(recorded) = entries.get_mut(keys::RECORDED) {
-                    match self.hides_records() {
+                    match self.rules.hides_records() {
                         true => *recorded = marker("recorded"),
                         false => self.strings(recorded),
                     }
@@ -214,7 +245,7 @@ impl Redaction {
                 let channels = entries.iter_mut().filter(|(name, _)| is_channel(name));
                 channels.for_each(|(name, value)| self.value(name, value));
             }
-            other if self.hides_records() => *other = marker("update"),
+            other if self.rules.hides_records() => *other = marker("update"),
             other => self.strings(other),
         }
     }
@@ -228,25 +259,29 @@ impl Redaction {
 
     /// Replaces in a value of a channel, or a write to it.
     fn value(&self, channel: &str, value: &mut Value) {
-        if self.channels.contains(channel) {
-            *value = marker(&format!("channel {channel}"));
+        if self.rules.channels.contains(channel) {
+            // Parts of it are replaced with it.
+            let paths = self.rules.paths.iter().filter(|path| path[0] == channel);
+            paths.for_each(|path| drop(self.used(format!("path {}", path.join(".")))));
+            *value = self.used(format!("channel {channel}"));
             return;
         }
-        for path in self.paths.iter().filter(|path| path[0] == channel) {
-            replace_at(value, &path[1..], &format!("path {}", path.join(".")));
+        for path in self.rules.paths.iter().filter(|path| path[0] == channel) {
+            let rule = format!("path {}", path.join("."));
+            replace_at(value, &path[1..], &|| self.used(rule.clone()));
         }
         self.strings(value);
     }
 
     fn record(&self, json: &mut Raw, what: &str) -> serde_json::Result<()> {
-        self.parsed(json, |value| match self.hides_records() {
+        self.parsed(json, |value| match self.rules.hides_records() {
             true => *value = marker(what),
             false => self.strings(value),
         })
     }
 
     fn error(&self, text: &mut String) {
-        match self.hides_records() {
+        match self.rules.hides_records() {
             true => *text = TEXT.to_owned(),
             false => self.text(text),
         }
@@ -261,7 +296,7 @@ impl Redaction {
 
     /// Replaces in all texts of a value.
     fn strings(&self, value: &mut Value) {
-        if self.secrets.is_empty() && self.texts.is_empty() {
+        if self.rules.secrets.is_empty() && self.rules.texts.is_empty() {
             return;
         }
         match value {
@@ -273,12 +308,12 @@ impl Redaction {
     }
 
     fn text(&self, text: &mut String) {
-        for secret in &self.secrets {
+        for secret in &self.rules.secrets {
             if text.contains(secret.as_str()) {
                 *text = text.replace(secret.as_str(), TEXT);
             }
         }
-        for (_, replace) in &self.texts {
+        for (_, replace) in &self.rules.texts {
             if let Some(replaced) = replace(text) {
                 *text = replaced;
             }
@@ -297,26 +332,27 @@ fn marker(rule: &str) -> Value {
     json!({ MARKER: rule })
 }
 
-fn replace_at(value: &mut Value, path: &[String], rule: &str) {
+/// Replaces what `path` names in a value. `entry` returns the entry in place of it.
+fn replace_at(value: &mut Value, path: &[String], entry: &dyn Fn() -> Value) {
     let Some((step, rest)) = path.split_first() else {
-        *value = marker(rule);
+        *value = entry();
         return;
     };
     match value {
         Value::Array(values) if step == "*" => {
-            values.iter_mut().for_each(|value| replace_at(value, rest, rule));
+            values.iter_mut().for_each(|value| replace_at(value, rest, entry));
         }
         Value::Object(entries) if step == "*" => {
-            entries.values_mut().for_each(|value| replace_at(value, rest, rule));
+            entries.values_mut().for_each(|value| replace_at(value, rest, entry));
         }
         Value::Object(entries) => {
             if let Some(value) = entries.get_mut(step) {
-                replace_at(value, rest, rule);
+                replace_at(value, rest, entry);
             }
         }
         Value::Array(values) => {
             if let Some(value) = step.parse().ok().and_then(|nth: usize| values.get_mut(nth)) {
-                replace_at(value, rest, rule);
+                replace_at(value, rest, entry);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

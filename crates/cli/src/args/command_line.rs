@@ -12,7 +12,7 @@ use crate::{
     args::{
         decisions::DecisionArgs,
         export::{ExportArgs, ImportArgs},
-        jobs::{AgentJobsCommand, AgentWorkerArgs},
+        jobs::{AgentJobsCommand, AgentWorkerArgs, on_server},
         memory::MemoryCommand,
         new::NewArgs,
         shared::{
@@ -39,9 +39,15 @@ Environment:
   OPENAI_BASE_URL, OPENAI_MODEL   the server and the model
   OPENAI_API_KEY                  the key; it is never stored
   SUPERSTEP_LOCAL_SERVERS         the servers to discover, as `NAME=URL,...`; empty for none
+  SUPERSTEP_DB                    the database of commands without `--db`
+  SUPERSTEP_KEY                   the key that encrypts threads and memories
+  SUPERSTEP_OLD_KEY               keys that only decrypt, separated by commas
+  SUPERSTEP_REQUIRE_ENCRYPTION    `true` refuses what is not encrypted
   SUPERSTEP_STATE_DIR             the folder with your decisions on threads
   RUST_LOG                        as `--log`
   OTEL_EXPORTER_OTLP_ENDPOINT     the collector of OpenTelemetry for traces and metrics
+  OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT
+                                  `SPAN_ONLY` exports prompts, replies, arguments and results
   NO_COLOR                        no colours
 
 Exit codes:
@@ -71,8 +77,8 @@ struct Cli {
 pub(crate) enum Command {
     /// Reply to a prompt.
     #[command(after_help = "\
-Without a model server and a key, superstep discovers one on this machine (Ollama, LM Studio, llama.cpp). If there is
-none, it uses `--model offline`, which is not a language model: it plans tool calls by rules and quotes their results.
+Without a model server and a key, superstep discovers one on this machine (Ollama, LM Studio, llama.cpp). If there is \
+none, it uses the demonstration `--model offline`, which is not a language model: it plans tool calls by rules and quotes their results.
 
 The reply is printed on stdout, everything else on stderr. Ctrl-C stops the turn and shows how to resume it.")]
     Run(RunArgs),
@@ -99,10 +105,10 @@ Examples:
     Jobs(AgentJobsCommand),
     /// Take jobs from a PostgreSQL database and run them, beside any number of other workers.
     #[command(mut_args = without_thread, after_help = "\
-The model, the tools, the rules and the folder are those of this command, for every job: a job has a thread and a prompt or
+The model, the tools, the rules and the folder are those of this command, for every job: a job has a thread and a prompt or \
 a decision, and settings of its thread do not count. Calls that require approval wait; decide with `superstep jobs answer`.
 
-With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other
+With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other \
 workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.
 
 Examples:
@@ -132,7 +138,7 @@ Examples:
     Db(DbCommand<DatabaseArgs>),
     /// Restore files that tools changed after a checkpoint of a finished thread.
     #[command(after_help = "\
-Restores files that only the thread's tools changed; if one was also changed by someone else, nothing is done.
+Restores files that only the thread's tools changed; if one was also changed by someone else, nothing is done. \
 `superstep history` lists the checkpoints. The thread itself stays at its checkpoint, and its model is informed.
 
 Examples:
@@ -172,10 +178,10 @@ Examples:
     Watch(ThreadArgs),
     /// Replay a thread, or all of them, from the recorded inputs and report the first divergence.
     #[command(after_help = "\
-Neither the model nor tools run: their results come from the thread. Nothing is stored. With another `--config` or
+Neither the model nor tools run: their results come from the thread. Nothing is stored. With another `--config` or \
 `--preset`, the replay shows the effect of the change on stored conversations.
 
-`--live-model` and `--live-tools` run live on a fork of the thread. The replayed branch is unchanged, and the thread
+`--live-model` and `--live-tools` run live on a fork of the thread. The replayed branch is unchanged, and the thread \
 returns to its checkpoint, unless the program is killed. The thread must be finished.
 
 Examples:
@@ -187,7 +193,7 @@ Examples:
     Replay(ReplayArgs),
     /// Write a thread as text, one line of JSON for each checkpoint, update and record.
     #[command(after_help = "\
-The text can be reviewed, compared and stored in a repository; `superstep import` stores it in a database again. It has
+The text can be reviewed, compared and stored in a repository; `superstep import` stores it in a database again. It has \
 everything that the thread has: conversations, results of tools, and your settings.
 
 Examples:
@@ -196,7 +202,7 @@ Examples:
     Export(ExportArgs),
     /// Store the thread of a file that `superstep export` wrote; it must not exist yet.
     #[command(after_help = "\
-The thread is treated like one of a foreign database: rules that allow, answers and servers in the file have no effect
+The thread is treated like one of a foreign database: rules that allow, answers and servers in the file have no effect \
 until you name them yourself.
 
 Examples:
@@ -217,7 +223,7 @@ Examples:
     Tools(ToolsArgs),
     /// Create a project with a graph of your own: its program, its tests, and a stored thread that they replay.
     #[command(after_help = "\
-The program of the project has `run`, `answer`, `history` and the other commands for its graph. The crates are not in a
+The program of the project has `run`, `answer`, `history` and the other commands for its graph. The crates are not in a \
 registry yet, so name a checkout of superstep with `--path`.
 
 Examples:
@@ -438,9 +444,14 @@ fn without_thread(arg: Arg) -> Arg {
     }
 }
 
+/// Returns the commands and their arguments.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommand("jobs", on_server).mut_subcommand("worker", on_server)
+}
+
 /// Parses the command line, and returns the command with its name; an `Err` has been reported already.
 pub(crate) fn parse() -> Result<(Command, String, LogArgs), Exit> {
-    let parsed = Cli::command().try_get_matches().and_then(|found| {
+    let parsed = command().try_get_matches().and_then(|found| {
         let name = found.subcommand_name().unwrap_or_default().to_owned();
         Ok((Cli::from_arg_matches(&found)?, name))
     });
@@ -458,17 +469,35 @@ pub(crate) fn parse() -> Result<(Command, String, LogArgs), Exit> {
 /// Writes the completion script.
 pub(crate) fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> std::io::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "superstep", &mut script);
+    clap_complete::generate(shell, &mut command(), "superstep", &mut script);
     out.write_all(&script)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::own::OwnCli;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    /// The help is wrapped at the width of the terminal, so that a paragraph is one line.
+    #[track_caller]
+    fn assert_paragraphs(command: &clap::Command) {
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let is_prose = |line: &&str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+        let lines: Vec<_> = text.lines().collect();
+        let broken = lines.windows(2).find(|pair| pair.iter().all(is_prose));
+        assert_eq!(broken, None, "a paragraph of `{}`", command.get_name());
+        command.get_subcommands().for_each(assert_paragraphs);
+    }
+
+    #[test]
+    fn paragraphs_of_the_help_are_single_lines() {
+        assert_paragraphs(&command());
+        assert_paragraphs(&OwnCli::command());
     }
 
     #[test]

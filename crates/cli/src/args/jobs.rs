@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
+use clap::{Arg, Args, Command, Subcommand, builder::NonEmptyStringValueParser};
 use superstep::{
     agent::config::{PermissionRule, Permit},
     worker::JobId,
@@ -13,6 +13,17 @@ use crate::args::{
     shared::{AgentArgs, LocationArgs, OwnDatabaseArgs},
     values::{Stdin, age, new_thread_name, schedule_name, stdin, thread_name},
 };
+
+/// Describes `--db` of the commands that need a server, and of those below them.
+pub(crate) fn on_server(command: Command) -> Command {
+    let describe = |arg: Arg| match arg.get_id() == "db" {
+        true => {
+            arg.value_name("URL").help("The PostgreSQL database, `postgres://...` [default: SUPERSTEP_DB]")
+        }
+        false => arg,
+    };
+    command.mut_args(describe).mut_subcommands(on_server)
+}
 
 /// The number of runs of a worker, and its end.
 #[derive(Args, Debug)]
@@ -111,7 +122,7 @@ pub(crate) enum AgentJobsCommand {
     Resume(AgentJobResumeArgs),
     /// Send jobs that decide about waiting calls of a thread, and resume it.
     #[command(after_help = "\
-A worker of the same user on this machine accepts these decisions; another one only with `--trust-answers`, and otherwise
+A worker of the same user on this machine accepts these decisions; another one only with `--trust-answers`, and otherwise \
 the call waits for approval again.
 
 Examples:
@@ -165,7 +176,7 @@ pub(crate) struct AgentJobAnswerArgs {
 
 /// The end of the help of schedules.
 pub(crate) const SCHEDULES: &str = "\
-TIMES are five fields: minute, hour, day of the month, month, day of the week; `*/5`, `1-5`, `MON-FRI` and `@daily` are
+TIMES are five fields: minute, hour, day of the month, month, day of the week; `*/5`, `1-5`, `MON-FRI` and `@daily` are \
 known. A time makes one job, however many workers there are. Times without a worker are made up for once, by the latest.
 
 Examples:

@@ -16,6 +16,10 @@ pub(crate) const EXIT_CODES: &str = "\
 Inputs and updates are JSON objects with an entry for each written channel of the state.
 
 Environment:
+  SUPERSTEP_DB                    the database of commands without `--db`
+  SUPERSTEP_KEY                   the key that encrypts threads
+  SUPERSTEP_OLD_KEY               keys that only decrypt, separated by commas
+  SUPERSTEP_REQUIRE_ENCRYPTION    `true` refuses what is not encrypted
   SUPERSTEP_STATE_DIR             the folder that records your own databases
   RUST_LOG                        as `--log`
   NO_COLOR                        no colours
@@ -62,7 +66,7 @@ Examples:
     Jobs(JobsCommand),
     /// Take jobs from a PostgreSQL database and run them, beside any number of other workers.
     #[command(after_help = "\
-With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other
+With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other \
 workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.")]
     Worker(WorkerArgs),
     /// List the threads, the newest first.
@@ -87,7 +91,7 @@ Examples:
     Replay(OwnReplayArgs),
     /// Write a thread as text, one line of JSON for each checkpoint, update and record.
     #[command(after_help = "\
-The text can be reviewed, compared and stored in a repository, for example as a test; `import` stores it in a database
+The text can be reviewed, compared and stored in a repository, for example as a test; `import` stores it in a database \
 again. It has everything that the thread has.
 
 Examples:
@@ -102,7 +106,7 @@ Examples:
   import order-7.thread.jsonl
   import order-7.thread.jsonl --as case")]
     Import(OwnImportArgs),
-    /// Check, measure, prune or shrink a whole database.
+    /// Check, measure, prune, shrink or rekey a whole database.
     #[command(subcommand)]
     Db(DbCommand<OwnDatabaseArgs>),
     /// Draw a graph, or a thread's path through it.

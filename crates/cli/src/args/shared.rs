@@ -18,7 +18,7 @@ pub(crate) struct LocationArgs {
     /// The database [default: `.superstep/threads.db` under `--cwd`].
     #[arg(long, value_name = "FILE|URL", env = VARIABLE, hide_env = true, value_parser = database())]
     pub(crate) db: Option<DbArg>,
-    /// The folder that the tools cannot leave [default: the current one].
+    /// The folder of `.superstep` and the tools [default: the current one].
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
 }
@@ -81,7 +81,7 @@ pub(crate) struct KeepArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ReplayedArgs {
     /// The thread; with `--all`, `--review` or `--accept` a folder of files `*.thread.jsonl`, or one such file.
-    #[arg(value_name = "THREAD", required_unless_present = "all")]
+    #[arg(value_name = "THREAD")]
     pub(crate) target: Option<String>,
     /// Replay all threads of the database, or of the folder.
     #[arg(long, conflicts_with_all = ["from", "to"])]

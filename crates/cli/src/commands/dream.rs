@@ -44,17 +44,17 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     let store = location.open()?;
     let purpose = Purpose::Turn { user: Some(user.clone()), from: None };
     let basis = Basis::new(&*store, thread, purpose, &location, &turn).await?;
-    if basis.choice.name == OFFLINE {
-        return Err(Failure::usage(
-            "a dream needs a language model, and `offline` is not one; name one with `--model`",
-        ));
-    }
     let store = basis.store(&location, store)?;
     let Some(dreams) = basis.dreams(basis.agent(store.clone())?)? else {
         let what = "no dreams are configured: the configuration has no `[dream]`; name a file that has it \
             with `--config`";
         return Err(Failure::usage(what));
     };
+    if basis.choice.name == OFFLINE {
+        return Err(Failure::usage(
+            "a dream needs a language model, and `offline` is not one; name one with `--model`",
+        ));
+    }
     if let Some(problem) = basis.foreign_dreams(&*store, &user).await? {
         return Err(Failure::new(Exit::Thread, problem));
     }

@@ -54,6 +54,7 @@ pub(crate) async fn export_of(
     thread: &ThreadId,
     options: &ExportOptions,
 ) -> Result<Exit, Failure> {
+    check_rules(store, thread, options).await?;
     let stdout = io::stdout();
     let exported = match stdout.is_terminal() {
         true => text::export_to(store, thread, options, &mut Visible::new(stdout)).await,
@@ -64,6 +65,24 @@ pub(crate) async fn export_of(
         Err(TextError::Io { source, .. }) => exit::unwritten(&source).map_or(Ok(Exit::Ok), Err),
         Err(error) => Err(Failure::from(error)),
     }
+}
+
+/// Rejects a rule that replaces nothing, which may be misspelt, before anything is written.
+async fn check_rules(
+    store: &dyn Checkpointer,
+    thread: &ThreadId,
+    options: &ExportOptions,
+) -> Result<(), Failure> {
+    if options.redaction.is_empty() {
+        return Ok(());
+    }
+    let copied = text::export_to(store, thread, options, &mut io::sink()).await.map_err(Failure::from)?;
+    let Some(rule) = copied.unused_rules.first() else { return Ok(()) };
+    let name = rule.split_once(' ').map_or(rule.as_str(), |(_, name)| name);
+    Err(Failure::usage(format!(
+        "`--redact {name}` replaces nothing, because thread `{thread}` stores no such value; nothing was written. Correct the name \
+         or omit it; `state` shows the channels of a thread"
+    )))
 }
 
 /// Stores the thread of a file. `accepts` may reject the thread, by its name and its graph; the database is opened after

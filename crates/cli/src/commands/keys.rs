@@ -32,8 +32,7 @@ use crate::{
 
 /// Prints a new key.
 pub(crate) fn key() -> Result<Exit, Failure> {
-    let key = MasterKey::generate(&SystemRandom)
-        .map_err(|cause| Failure::new(Exit::Failed, format!("there are no random numbers: {cause}")))?;
+    let key = MasterKey::generate(&SystemRandom).map_err(|cause| Failure::no_randomness(&cause))?;
     print_note(&format!(
         "key `{}`: set `{KEY}` to it, and store it apart from the database and its backups; without it the data is lost",
         key.id()

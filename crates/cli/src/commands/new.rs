@@ -10,7 +10,7 @@ use crate::{
     output::{
         exit::{Exit, Failure},
         table::print,
-        text::quoted,
+        text::{print_note, quoted},
     },
 };
 
@@ -36,10 +36,17 @@ pub(crate) fn new(args: NewArgs) -> Result<Exit, Failure> {
     let folder = Path::new(&name);
     check_free(folder)?;
     let checkout = path.as_deref().map(checkout).transpose()?;
+    let is_unpublished = checkout.is_none();
     let values = Values { name: &name, checkout, is_in_workspace: is_in_workspace() };
     create(folder, &values).map_err(|cause| {
         Failure::new(Exit::Failed, format!("cannot create the folder `{name}`: {cause}; nothing was created"))
     })?;
+    if is_unpublished {
+        print_note(
+            "the crates of superstep are in no registry yet, so `cargo test` needs a checkout of superstep: create the project \
+             again with `--path DIR`, or name its folders in `Cargo.toml`",
+        );
+    }
     let input = quoted(r#"{"purpose": "chairs", "euros": 240}"#);
     print(&format!(
         "created the project `{name}`\n\n  \

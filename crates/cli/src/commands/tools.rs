@@ -61,11 +61,11 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
             })
         })));
     }
-    let mut table = new_table(&["GROUP", "TOOL", "", "WHAT IT DOES"]);
+    let mut table = new_table(&["GROUP", "TOOL", "APPROVAL", "WHAT IT DOES"]);
     for (group, asks, tool) in &tools {
         let spec = tool.spec();
-        let first = spec.description.split_once(". ").map_or(spec.description.as_str(), |(first, _)| first);
-        table.add_row([group.as_str(), &spec.name, if *asks { "asks" } else { "" }, first]);
+        let first = spec.description.split(". ").next().unwrap_or_default().trim_end_matches('.');
+        table.add_row([group.as_str(), &spec.name, if *asks { "required" } else { "" }, first]);
     }
     print(&format!("{}\n", table.trim_fmt()))
 }

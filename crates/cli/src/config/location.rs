@@ -305,7 +305,10 @@ impl Location {
     /// Returns the error for a database that does not exist.
     pub(crate) fn absent(&self) -> Failure {
         let db = &self.db;
-        Failure::new(Exit::Database, format!("the database `{db}` does not exist"))
+        Failure::new(
+            Exit::Database,
+            format!("the database `{db}` does not exist; check the path, or name another one with `--db`"),
+        )
     }
 
     /// Opens the database to change threads of it, which must all exist.

@@ -54,9 +54,13 @@ impl Location {
     /// # Errors    The database is a file.
     pub(crate) fn queue(&self) -> Result<PostgresOptions, Failure> {
         self.server_options().cloned().ok_or_else(|| {
-            Failure::usage(
-                "jobs need a PostgreSQL database: set the variable `SUPERSTEP_DB` to its URL, or use `--db`",
-            )
+            let named = match self.has_own_db() {
+                true => format!(", and `{}` is a file", self.db()),
+                false => String::new(),
+            };
+            Failure::usage(format!(
+                "jobs need a PostgreSQL database{named}; name its URL, `postgres://...`, with `--db` or the variable `SUPERSTEP_DB`"
+            ))
         })
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// The end of every reply.
-const SIGNATURE: &str = "(This is superstep's offline planner, no language model: it quotes what its tools found and \
+const SIGNATURE: &str = "(This is superstep's offline demonstration, no language model: it quotes what its tools found and \
     understands nothing. For answers, set OPENAI_API_KEY or start a local model server.)";
 
 /// Words that are not searched for.

@@ -1,4 +1,4 @@
-//! A [`ChatModel`] without a language model: it plans tool calls by rules and quotes the results.
+//! The [`ChatModel`] of the demonstration, without a language model: it plans tool calls by rules and quotes the results.
 //!
 //! Deterministic and without network. The rules are in [`plan`].
 

@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    fmt,
     io::{self, Write},
     panic::{self, AssertUnwindSafe},
     process::ExitCode,
@@ -63,6 +64,11 @@ impl Failure {
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
+    }
+
+    /// Creates the failure of a system without random numbers.
+    pub(crate) fn no_randomness(cause: &dyn fmt::Display) -> Self {
+        Self::new(Exit::Failed, format!("the system has no random numbers: {cause}"))
     }
 
     /// Creates a failure from an error with its causes.

@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use superstep::{
-    agent::{AgentEvent, AgentOutcome},
+    agent::{AgentEvent, AgentOutcome, state::ToolStatus},
     node::NodeName,
 };
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::output::{
     files::listed,
     run_output::{End, Output},
-    text::{brief, print_styled_note, printable},
+    text::{brief, count, print_styled_note, printable},
 };
 
 const DIM: Style = Style::new().dimmed();
@@ -117,13 +117,13 @@ impl<W: Write> Human<W> {
         }
     }
 
-    fn tool_end(&mut self, id: &str, tool: &str, result: &str) {
+    fn tool_end(&mut self, id: &str, tool: &str, result: &str, status: ToolStatus) {
         let running = self.tools.remove(id);
         let took = running.as_ref().map(|running| running.began.elapsed()).unwrap_or_default();
         if let Some(running) = running {
             self.print_note_lines(&running.line);
         }
-        let style = if result.starts_with("Error") { BAD } else { DIM };
+        let style = if status == ToolStatus::Error { BAD } else { DIM };
         let lines = result.lines().count();
         if tool == "todo" && style != BAD {
             let list: Vec<_> = result.lines().map(|line| format!("    {line}")).collect();
@@ -173,7 +173,9 @@ impl<W: Write> Human<W> {
                     self.print_note(DIM, "    │ … further output is not shown");
                 }
             }
-            AgentEvent::ToolEnd { tool, id, result, .. } => self.tool_end(&id, &tool, &result),
+            AgentEvent::ToolEnd { tool, id, result, status, .. } => {
+                self.tool_end(&id, &tool, &result, status)
+            }
             AgentEvent::ToolSkipped { tool, reason, .. } => {
                 self.print_note(BAD, &format!("  ← {tool} was not run: {reason}"))
             }
@@ -209,25 +211,24 @@ impl<W: Write> Human<W> {
             AgentEvent::TruncatedAnswer {} => {
                 self.print_note(BAD, "the answer ran into the model's output limit")
             }
-            AgentEvent::TextCalls { .. } => {
+            AgentEvent::TextCalls { n, .. } => {
                 self.end_line()?;
                 self.streamed.clear();
-                self.print_note(DIM, "that held tool calls, written as text");
+                self.print_note(DIM, &format!("the text contained {}", count(n, "tool call")));
             }
             AgentEvent::Compacted { before, after, over, .. } => {
                 self.print_note(DIM, &shortened(before, after, over))
             }
-            AgentEvent::CompactionPaused {} => {
-                self.print_note(DIM, "summaries gain nothing and are given up for this turn")
-            }
+            AgentEvent::CompactionPaused {} => self
+                .print_note(DIM, "compaction is disabled for this turn, because summaries are not shorter"),
             AgentEvent::BudgetWarning { budget, percent } => {
-                self.print_note(BAD, &format!("{percent} % of the turn's budget are spent ({budget})"))
+                self.print_note(BAD, &format!("{percent} % of the turn's budget is used ({budget})"))
             }
             AgentEvent::ToolRepaired { from, to, .. } => {
                 self.print_note(DIM, &format!("  the model wrote `{from}` and means {to}"))
             }
             AgentEvent::ArgsRepaired { tool, .. } => {
-                self.print_note(DIM, &format!("  unwrapped the arguments of {tool}"))
+                self.print_note(DIM, &format!("  repaired the arguments of {tool}"))
             }
             AgentEvent::Loop { tool, .. } => {
                 self.print_note(BAD, &format!("the model repeats itself with {tool}"))

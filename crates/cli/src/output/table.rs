@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use anstyle::Style;
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::output::{
@@ -16,7 +16,19 @@ pub(crate) fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(header);
+    if let Some(width) = terminal_width() {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
     table
+}
+
+/// Returns the number of columns of the terminal that is stdout.
+fn terminal_width() -> Option<u16> {
+    #[cfg(unix)]
+    let width = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
+    #[cfg(not(unix))]
+    let width = None;
+    width.filter(|width| *width > 0)
 }
 
 /// Formats a time in UTC, to the second.

@@ -18,6 +18,7 @@ use tracing::Instrument as _;
 
 use crate::{
     args::{
+        jobs::on_server,
         own::{OwnCli, OwnCommand},
         shared::LogArgs,
     },
@@ -131,7 +132,8 @@ impl Program {
         self,
         words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Exit, Failure> {
-        let mut cli = OwnCli::command().name(self.name.clone()).bin_name(self.name.clone());
+        let cli = OwnCli::command().mut_subcommand("jobs", on_server).mut_subcommand("worker", on_server);
+        let mut cli = cli.name(self.name.clone()).bin_name(self.name.clone());
         if let Some(about) = &self.about {
             cli = cli.about(about.clone());
         }

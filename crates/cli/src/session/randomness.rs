@@ -6,7 +6,7 @@ use superstep::{
     clock::{Clock, SystemClock},
 };
 
-use crate::output::exit::{Exit, Failure};
+use crate::output::exit::Failure;
 
 /// Returns a name that no thread has: the time, and a random suffix.
 pub(crate) async fn fresh_thread(store: &dyn Checkpointer) -> Result<ThreadId, Failure> {
@@ -26,8 +26,7 @@ fn thread_name(now_ms: i64, chance: u16) -> String {
 
 /// Seeds a generator from the system.
 pub(crate) fn chance() -> Result<StdRng, Failure> {
-    StdRng::try_from_rng(&mut rand::rngs::SysRng)
-        .map_err(|cause| Failure::new(Exit::Failed, format!("the system has no random numbers: {cause}")))
+    StdRng::try_from_rng(&mut rand::rngs::SysRng).map_err(|cause| Failure::no_randomness(&cause))
 }
 
 #[cfg(test)]

@@ -83,14 +83,10 @@ impl Cases {
     /// # Errors    There is no such folder or file, or no text in it, or no database.
     pub(crate) fn of(location: &Location, path: Option<&str>) -> Result<Self, Failure> {
         let Some(path) = path else {
-            let store = location.look()?.ok_or_else(|| {
-                let message = format!(
-                    "there is no database `{}`; name one with `--db`, or a folder of texts: `--all FOLDER`",
-                    location.db()
-                );
-                Failure::new(Exit::Thread, message)
-            })?;
-            return Ok(Self::Database(store));
+            return Ok(Self::Database(location.existing_database().map_err(|failure| Failure {
+                message: format!("{}, or a folder of texts: `--all FOLDER`", failure.message),
+                ..failure
+            })?));
         };
         let files =
             text::files(path).map_err(|cause| Failure::usage(format!("cannot read `{path}`: {cause}")))?;
