@@ -275,11 +275,11 @@ impl MemoryCheckpointer {
         write: impl FnOnce(&mut Thread) -> Result<T, CheckpointError>,
     ) -> Result<T, CheckpointError> {
         match (self.change(thread), expected) {
-            (Some(mut family), _) => family.write(thread, expected, write),
+            (Some(mut family), _) => write(family.at_head(thread, expected)?),
             (None, Some(_)) => Err(conflict(thread, expected)),
             (None, None) => {
                 let mut family = self.families.entry(thread.root()).or_default();
-                let written = family.write(thread, expected, write);
+                let written = family.at_head(thread, expected).and_then(write);
                 drop(family);
                 self.families.remove_if(&thread.root(), |_, family| family.is_empty());
                 written
@@ -304,17 +304,14 @@ impl ThreadGroup {
         if thread.is_child() { self.children.entry(thread.clone()).or_default() } else { &mut self.root }
     }
 
-    fn write<T>(
+    /// Returns a thread, if its head is the expected one.
+    fn at_head(
         &mut self,
         thread: &ThreadId,
         expected: Option<CheckpointId>,
-        write: impl FnOnce(&mut Thread) -> Result<T, CheckpointError>,
-    ) -> Result<T, CheckpointError> {
+    ) -> Result<&mut Thread, CheckpointError> {
         let stored = self.thread_mut(thread);
-        if stored.head() != expected {
-            return Err(conflict(thread, expected));
-        }
-        write(stored)
+        if stored.head() == expected { Ok(stored) } else { Err(conflict(thread, expected)) }
     }
 
     fn prune(
@@ -323,10 +320,7 @@ impl ThreadGroup {
         head: CheckpointId,
         prune: Prune,
     ) -> Result<usize, CheckpointError> {
-        let stored = self.thread_mut(thread);
-        if stored.head() != Some(head) {
-            return Err(conflict(thread, Some(head)));
-        }
+        let stored = self.at_head(thread, Some(head))?;
         let callers = prune.callers.clone();
         let pruned = stored.prune(thread, head, prune)?;
         let kept = stored.ids();

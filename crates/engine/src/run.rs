@@ -281,6 +281,7 @@ impl Run {
             return self.end(Output::Fail(Failure::StepLimit { next }));
         }
         self.steps_left -= 1;
+        self.outputs.reserve(self.unfinished);
         for slot in 0..self.slots.len() {
             let entry = &self.slots[slot];
             if self.runs(entry) {

@@ -82,6 +82,7 @@ impl<S: State> CompiledNode<S> {
     ///
     /// # Errors
     /// The panic of the function that chooses it.
+    #[inline]
     pub(crate) fn timeout_of(&self, item: Option<&str>) -> Result<Option<Duration>, Panicked> {
         let (Some(choose), Some(item)) = (&self.item_timeout, item) else { return Ok(self.timeout) };
         let chosen = catch_unwind(AssertUnwindSafe(|| choose(item)));

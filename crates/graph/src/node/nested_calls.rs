@@ -50,6 +50,7 @@ impl Calls {
     }
 
     /// Returns whether a graph called by this task is running.
+    #[inline]
     pub(crate) fn at_work(&self, task: TaskId) -> bool {
         self.at_work.load(Ordering::Acquire) > 0 && {
             let book = self.book();

@@ -159,8 +159,9 @@ impl<S: State> Driver<S> {
         let records = records.collect();
         self.mark_recorded(0);
         let (control, metadata) = (begin.control.clone(), config.metadata.clone());
-        let new = NewCheckpoint::new(Source::Input, control, metadata);
-        self.checkpoint(NewCheckpoint { records, ..new }, None).await?;
+        let mut new = NewCheckpoint::new(Source::Input, control, metadata);
+        new.records = records;
+        self.checkpoint(new, None).await?;
         Ok(begin)
     }
 
@@ -178,9 +179,10 @@ impl<S: State> Driver<S> {
                 control.next.get(task.slot as usize).is_some_and(|node| node.as_str() == START)
             });
             control.step += 1;
-            let records = tasks.iter().map(|task| (task.slot, task.record.clone())).collect();
             let (control, metadata) = (control.clone(), config.metadata.clone());
-            Box::new(NewCheckpoint { records, ..NewCheckpoint::new(Source::Fork, control, metadata) })
+            let mut fork = NewCheckpoint::new(Source::Fork, control, metadata);
+            fork.records = tasks.iter().map(|task| (task.slot, task.record.clone())).collect();
+            fork
         });
         let begin = self.restore_tasks(control, tasks, &config.answers)?;
         Ok(Begin { first: fork, ..begin })

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::Map;
 use superstep_checkpoint::{AppliedTask, CheckpointMeta, Source};
-use superstep_engine::{Control, Run};
+use superstep_engine::Run;
 
 use super::{done::FinishedTask, driver::Driver, finish::DueSnapshot, stop::Stop, trace};
 use crate::{
@@ -13,26 +13,26 @@ use crate::{
 };
 
 impl<S: State> Driver<S> {
-    /// Stores a folded superstep.
-    pub(super) async fn store_superstep(&mut self, run: &Run, mut control: Control) -> Result<(), Stop> {
+    /// Creates the checkpoint of a folded superstep.
+    pub(super) fn folded(&mut self, run: &Run) -> Box<NewCheckpoint> {
+        let control = run.control().expect("a commit is pending");
+        let mut new = NewCheckpoint::new(Source::Loop, control, Map::new());
         if !self.items.is_empty() {
-            control.items.clone_from(&self.items);
+            new.control.items.clone_from(&self.items);
         }
-        let mut applied = Vec::with_capacity(self.done.len());
+        new.applied.reserve_exact(self.done.len());
         for (slot, done) in (0..).zip(self.done.drain(..)) {
             let Some(FinishedTask { node, stored: Some(update), recorded, .. }) = done else { continue };
             let node = self.graph.topology.name(node).clone();
-            applied.push(AppliedTask { slot, recorded, node, update });
+            new.applied.push(AppliedTask { slot, recorded, node, update });
         }
-        let mut new = NewCheckpoint::new(Source::Loop, control, Map::new());
-        new.applied = applied;
-        self.checkpoint(new, Some(run)).await
+        new
     }
 
     /// Stores a checkpoint and emits its event. `plan` is the run whose superstep it ends.
     pub(super) async fn checkpoint(
         &mut self,
-        mut new: NewCheckpoint,
+        mut new: Box<NewCheckpoint>,
         plan: Option<&Run>,
     ) -> Result<(), Stop> {
         if self.hold.is_none() {

@@ -136,7 +136,7 @@ pub(super) fn limits<S: State>(graph: &Inner<S>, config: &RunOptions) -> Result<
 pub(super) struct Begin {
     pub(super) control: Control,
     /// The first checkpoint of a fork or of an external command, stored after the engine has accepted the
-    /// rest. Boxed, because few runs have one, and the future of a run is moved.
+    /// rest.
     pub(super) first: Option<Box<NewCheckpoint>>,
     pub(super) records: Records,
     /// The records of tasks with new answers, stored likewise.
@@ -320,7 +320,7 @@ impl<S: State> Driver<S> {
         let mut run =
             restored.map_err(|error| RunError::Restore { graph: self.graph.name.clone(), error })?;
         if let Some(first) = first {
-            self.checkpoint(*first, None).await?;
+            self.checkpoint(first, None).await?;
         }
         if !answered.is_empty() {
             self.store_records(answered).await?;
@@ -399,8 +399,8 @@ impl<S: State> Driver<S> {
                         self.fold(plan)?;
                         self.show_state();
                         if self.hold.is_some() {
-                            let control = run.control().expect("a commit is pending");
-                            self.store_superstep(run, control).await?;
+                            let new = self.folded(run);
+                            self.checkpoint(new, Some(run)).await?;
                         }
                         if !self.to_store.is_empty() {
                             self.store_cached().await?;
@@ -448,17 +448,19 @@ impl<S: State> Driver<S> {
             }
             let mut end = None;
             let woken = poll_fn(|context| {
-                if let Some(hold) = &mut self.hold {
+                if let Some(hold) = &mut self.hold
+                    && let Poll::Ready(stored) = hold.poll(context, false)
+                {
+                    return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
+                }
+                if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
+                    return Poll::Ready(DriverEvent::Again);
+                }
+                if self.hold.is_some() {
                     let asked = self.cx.commit_barrier.take(context);
                     if !asked.is_empty() {
                         return Poll::Ready(DriverEvent::Settle(asked));
                     }
-                    if let Poll::Ready(stored) = hold.poll(context, false) {
-                        return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
-                    }
-                }
-                if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
-                    return Poll::Ready(DriverEvent::Again);
                 }
                 if !self.ended.is_empty() {
                     return Poll::Ready(DriverEvent::Ended);

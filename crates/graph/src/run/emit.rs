@@ -15,6 +15,7 @@ use crate::{
 };
 
 impl<S: State> Driver<S> {
+    #[inline]
     pub(super) fn wants(&self, mode: StreamMode) -> bool {
         self.events.as_ref().is_some_and(|events| events.wants(mode))
     }
@@ -26,12 +27,14 @@ impl<S: State> Driver<S> {
     }
 
     /// Delays events until [`release`](Self::release), so that only stored results are emitted.
+    #[inline]
     pub(super) fn stage(&self) {
         if let Some(events) = &self.events {
             events.stage();
         }
     }
 
+    #[inline]
     pub(super) fn release(&self) {
         if let Some(events) = &self.events {
             events.release();

@@ -76,10 +76,10 @@ impl<S: State> Driver<S> {
         let (source, mut metadata) = (Source::Update, with_origins(config.metadata.clone(), &origins));
         metadata.insert(OUTSIDE.to_owned(), writes.into());
         self.origins = origins;
-        let new = NewCheckpoint::new(source, after.clone(), metadata);
-        let checkpoint = NewCheckpoint { applied, records, ..new };
+        let mut new = NewCheckpoint::new(source, after.clone(), metadata);
+        (new.applied, new.records) = (applied, records);
         let begin = self.restore_tasks(after, carried, &translated)?;
-        Ok(Begin { first: Some(Box::new(checkpoint)), ..begin })
+        Ok(Begin { first: Some(new), ..begin })
     }
 
     /// Checks that the graph has the targets of finished tasks, which a command cannot leave out.

@@ -131,9 +131,6 @@ impl<S: State> RunTask<S> {
     ) -> Poll<()> {
         let task = self.task;
         ready!(run.poll_room(context, &mut self.patience));
-        if let Some(cx) = &self.cx {
-            cx.waker.register(context.waker());
-        }
         let node = self.node.as_mut().expect("a task is polled until its end");
         let polled = catch_unwind(AssertUnwindSafe(|| {
             node.as_mut().poll(context).map(|result| {
@@ -145,6 +142,10 @@ impl<S: State> RunTask<S> {
                 *end = Some(TaskEnd { task, result });
             })
         }));
+        // Before the messages are read, so that none is missed. Most nodes end without a need for it.
+        if let (Ok(Poll::Pending), Some(cx)) = (&polled, &self.cx) {
+            cx.waker.register(context.waker());
+        }
         // Checked first: a node that continued without the answer must not swallow its question.
         if !run.calls.at_work(task.id)
             && let Some(asked) = run.interrupts.take(task.id)
@@ -266,6 +267,7 @@ impl<S: State> Tasks<S> {
             return false;
         }
         let full = self.limit.min(self.running.len().saturating_add(batch));
+        self.running.reserve(self.waiting.len().min(full));
         while self.running.len() < full
             && let Some(task) = self.next()
         {

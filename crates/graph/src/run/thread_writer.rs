@@ -53,7 +53,7 @@ pub(crate) struct ThreadWriter {
     keeps_values: bool,
 }
 
-/// The content of a commit.
+/// The content of a commit. Boxed, because each layer of the storage moves it.
 pub(crate) struct NewCheckpoint {
     pub(crate) source: Source,
     pub(crate) control: Control,
@@ -67,9 +67,9 @@ pub(crate) struct NewCheckpoint {
 
 impl NewCheckpoint {
     /// A checkpoint made now, without updates and records.
-    pub(crate) fn new(source: Source, control: Control, metadata: Map<String, Value>) -> Self {
+    pub(crate) fn new(source: Source, control: Control, metadata: Map<String, Value>) -> Box<Self> {
         let (applied, records) = (Vec::new(), Vec::new());
-        Self { source, control, metadata, applied, records, created_ms: None, fingerprints: None }
+        Box::new(Self { source, control, metadata, applied, records, created_ms: None, fingerprints: None })
     }
 }
 
@@ -212,7 +212,7 @@ impl ThreadWriter {
     /// described.
     pub(crate) async fn commit(
         &mut self,
-        new: NewCheckpoint,
+        new: Box<NewCheckpoint>,
         snapshot: Option<&dyn SnapshotSource>,
         describe: bool,
     ) -> Result<Vec<CheckpointMeta>, RunError> {
@@ -224,7 +224,7 @@ impl ThreadWriter {
         let carried = |kept| new.source == Source::Fork && new.records.iter().any(|(slot, _)| *slot == kept);
         self.kept.commit(new.applied.iter().map(|task| task.slot), carried);
         if let Writes::AtExit(held) = &mut self.writes {
-            let NewCheckpoint { control, metadata, applied, .. } = new;
+            let NewCheckpoint { control, metadata, applied, .. } = *new;
             // Other entries apply to that superstep only.
             let metadata = metadata.into_iter().filter(|(name, _)| name == MEMORIES).collect();
             held.put(UnstoredSuperstep { parent, width: self.width, control, created_ms, metadata, applied });
@@ -261,12 +261,12 @@ impl ThreadWriter {
     /// Creates the commit of a checkpoint after `parent`, with the mark of the thread.
     fn commit_of(
         &self,
-        new: NewCheckpoint,
+        new: Box<NewCheckpoint>,
         parent: Option<CheckpointId>,
         created_ms: i64,
         snapshot: Option<Snapshot>,
     ) -> Commit {
-        let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = new;
+        let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = *new;
         let metadata = if metadata.is_empty() {
             self.marked.clone()
         } else {
@@ -393,8 +393,8 @@ impl ThreadWriter {
         let snapshot = snapshot(control.step);
         let snapshot = self.made(&snapshot)?;
         self.since_snapshot = SinceSnapshot::taken(&snapshot);
-        let records = held.records.into_iter().collect();
-        let new = NewCheckpoint { applied, records, ..NewCheckpoint::new(Source::Loop, control, metadata) };
+        let mut new = NewCheckpoint::new(Source::Loop, control, metadata);
+        (new.applied, new.records) = (applied, held.records.into_iter().collect());
         let commit = self.commit_of(new, parent, created_ms, Some(snapshot));
         let id = CheckpointId(self.head.map_or(0, |head| head.0) + 1);
         stored.extend(describe.then(|| described(id, &commit)));
