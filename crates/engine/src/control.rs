@@ -114,6 +114,28 @@ pub enum RestoreError {
         /// The names of the missing joins: their sources, and after a colon their target.
         joins: Vec<String>,
     },
+    /// A pending task has an item, and in this graph its node takes none.
+    #[error(
+        "at the checkpoint of superstep {step} a task of node `{node}` has an item, but the node takes no items; let it take \
+         items again, or update the thread as this node"
+    )]
+    UnknownItem {
+        /// The superstep of the checkpoint.
+        step: i64,
+        /// The node of the first such task.
+        node: NodeName,
+    },
+    /// A pending task has no item, and in this graph its node takes one.
+    #[error(
+        "at the checkpoint of superstep {step} the task of node `{node}` has no item, but the node takes items; let it run \
+         without one again, or update the thread as this node"
+    )]
+    MissingItem {
+        /// The superstep of the checkpoint.
+        step: i64,
+        /// The node of the first such task.
+        node: NodeName,
+    },
     /// A node that takes no items is planned more than once. The record may be forged: each of its tasks would run.
     #[error(
         "the checkpoint of superstep {step} has several tasks of node `{node}`, which takes no items; superstep wrote no such \

@@ -11,7 +11,8 @@ use std::{
 
 use self::open_items::OpenItems;
 use crate::{
-    Control, EngineError, NodeIndex, RestoreError, Target, Topology, Withheld, topology::TopologyNode,
+    Control, EngineError, NodeIndex, NodeName, RestoreError, Target, Topology, Withheld,
+    topology::TopologyNode,
 };
 
 /// The state of a thread before a manual superstep (an external update).
@@ -27,16 +28,27 @@ pub struct Before<'a> {
 }
 
 impl Topology {
-    /// Checks that the topology has every node and join that a control record refers to.
+    /// Checks that the topology has every node and join that a control record refers to, and that its nodes take
+    /// items as they did.
     ///
     /// # Errors
-    /// [`RestoreError`] if one is missing.
+    /// [`RestoreError`] if one is missing, or a task has an item that its node does not take, or lacks one.
     pub fn fits(&self, control: &Control) -> Result<(), RestoreError> {
         let step = control.step;
         let nodes = control.next.iter().chain(&control.deferred);
         let nodes: Vec<_> = nodes.filter(|name| self.find(name.as_str()).is_none()).cloned().collect();
         if !nodes.is_empty() {
             return Err(RestoreError::UnknownNodes { step, nodes });
+        }
+        let items = (0..).zip(&control.next).map(|(slot, name)| (name, control.items.contains_key(&slot)));
+        let takes_item = |name: &NodeName| self.find(name.as_str()).is_some_and(|node| self.takes_item(node));
+        let mut differing = items.filter(|(name, has_item)| takes_item(name) != *has_item);
+        if let Some((node, has_item)) = differing.next() {
+            let node = node.clone();
+            return Err(match has_item {
+                true => RestoreError::UnknownItem { step, node },
+                false => RestoreError::MissingItem { step, node },
+            });
         }
         let known = |name: &String| self.joins.iter().any(|join| join.name == *name);
         let joins: Vec<_> = control.arrived.keys().filter(|name| !known(name)).cloned().collect();

@@ -75,14 +75,28 @@ fn a_node_without_items_is_planned_once() {
         "the checkpoint of superstep 0 has several tasks of node `a`, which takes no items; superstep wrote no such record: \
          resume from an earlier checkpoint, or delete the thread"
     );
-    // Items do not make it a node that takes them.
-    let items = (0..2_000).map(|slot| (slot, "1".to_owned())).collect();
-    assert_eq!(
-        refused(&Control { items, ..Control::new(0, many.clone()) }, Vec::new(), Vec::new()),
-        expected
-    );
     let deferred = Control { deferred: many, ..Control::new(0, vec!["b".into()]) };
     assert_eq!(refused(&deferred, Vec::new(), Vec::new()), expected);
+}
+
+#[test]
+fn a_task_has_an_item_if_its_node_takes_one() {
+    // Another version of the graph planned them.
+    let items = [(0, "1".to_owned()), (1, "2".to_owned())].into();
+    let with_items = Control { items, ..Control::new(3, vec!["a".into(); 2]) };
+    assert_eq!(
+        refused(&with_items, Vec::new(), Vec::new()).to_string(),
+        "at the checkpoint of superstep 3 a task of node `a` has an item, but the node takes no items; let it take items \
+         again, or update the thread as this node"
+    );
+    let topology = Arc::new(graph("START => w; w -> END"));
+    let control = Control::new(3, vec!["w".into()]);
+    let error = Run::restore(topology, &control, Records::default(), RunLimits::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "at the checkpoint of superstep 3 the task of node `w` has no item, but the node takes items; let it run without \
+         one again, or update the thread as this node"
+    );
 }
 
 #[test]

@@ -16,33 +16,50 @@ use crate::support::graph;
 
 const WORKERS: usize = 4;
 
-/// `START` and the workers `w0` to `w3`, with fan-outs from each to later ones; some have an error handler
+/// `START` and the workers `w1` to `w4`, with fan-outs between them; some have an error handler
 /// with fan-outs of its own. A node `p` runs beside them. Joins wait for any of them, and for earlier joins.
 #[derive(Clone, Debug)]
 struct World {
     /// The fan-outs: the sender, where 0 is the start, and the number of workers to skip after it.
     fan_outs: Vec<(usize, usize)>,
-    /// The workers with an error handler, and the worker that it fans out to, if it comes later.
+    /// The workers with an error handler, and the worker that it fans out to, if the shape has such an edge.
     handlers: BTreeMap<usize, usize>,
     /// The sources of each join: workers, handlers, `p` and earlier joins, by number.
     joins: Vec<Vec<usize>>,
-    /// `true` if a fan-out leads only to the next worker, so that each worker gets all of its items at once.
-    is_chain: bool,
+    shape: Shape,
     seed: u64,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    /// A fan-out leads only to the next worker, so that each worker gets all of its items at once.
+    Chain,
+    /// A fan-out leads to a later worker.
+    Later,
+    /// A fan-out leads to any worker.
+    Cycles,
+}
+
+/// The number of times that an item may be sent on, in a shape with cycles.
+const HOPS: usize = 4;
 
 fn worlds() -> impl Strategy<Value = World> {
     let fan_outs = vec((0..WORKERS, 0..WORKERS), 1..6);
     let handlers = proptest::collection::btree_map(0..WORKERS, 0..WORKERS, 0..3);
     let joins = vec(btree_set(0..2 * WORKERS + 3, 1..4), 1..4);
-    (fan_outs, handlers, joins, any::<bool>(), any::<u64>()).prop_map(
-        |(mut fan_outs, handlers, joins, is_chain, seed)| {
+    let shapes = prop_oneof![Just(Shape::Chain), Just(Shape::Later), Just(Shape::Cycles)];
+    (fan_outs, handlers, joins, shapes, any::<u64>()).prop_map(
+        |(mut fan_outs, mut handlers, joins, shape, seed)| {
             fan_outs.push((0, 0));
-            if is_chain {
-                fan_outs.iter_mut().for_each(|(_, skipped)| *skipped = 0);
+            match shape {
+                Shape::Chain => fan_outs.iter_mut().for_each(|(_, skipped)| *skipped = 0),
+                Shape::Later => {}
+                // A worker without items reaches its joins, one whose items were all handled does not, and with
+                // cycles it may be both in turn.
+                Shape::Cycles => handlers.clear(),
             }
             let joins = joins.into_iter().map(|sources| sources.into_iter().collect()).collect();
-            World { fan_outs, handlers, joins, is_chain, seed }
+            World { fan_outs, handlers, joins, shape, seed }
         },
     )
 }
@@ -56,6 +73,9 @@ impl World {
             .filter(|(of, _)| *of == from)
             .map(|(of, skipped)| of + skipped + 1)
             .collect();
+        if self.shape == Shape::Cycles {
+            to.iter_mut().for_each(|to| *to = (*to - 1) % WORKERS + 1);
+        }
         to.retain(|to| *to <= WORKERS);
         to.sort_unstable();
         to.dedup();
@@ -65,7 +85,12 @@ impl World {
     /// Returns the worker that the error handler of a worker fans out to.
     fn handler_sends(&self, worker: usize) -> Option<usize> {
         let to = *self.handlers.get(&(worker - 1))? + 1;
-        (if self.is_chain { to == worker + 1 } else { to > worker }).then_some(to)
+        let leads = match self.shape {
+            Shape::Chain => to == worker + 1,
+            Shape::Later => to > worker,
+            Shape::Cycles => true,
+        };
+        leads.then_some(to)
     }
 
     /// Returns the topology, and the names of the sources of each join, by its target.
@@ -74,7 +99,8 @@ impl World {
         // Without an item for it, a worker still has to be reachable.
         let mut reached = [false; WORKERS + 1];
         reached[0] = true;
-        for from in 0..=WORKERS {
+        // Each pass goes at least one edge further.
+        for from in (0..=WORKERS).cycle().take((WORKERS + 1).pow(2)) {
             if reached[from] {
                 let sends = (from > 0).then(|| self.handler_sends(from)).flatten();
                 self.receivers(from).into_iter().chain(sends).for_each(|to| reached[to] = true);
@@ -189,7 +215,8 @@ impl Thread<'_> {
             (Some(nth), Some(_)) => self.world.handler_sends(nth).into_iter().collect(),
         };
         let (mut targets, mut items) = (Vec::new(), Vec::new());
-        for to in receivers {
+        let sends_on = self.world.shape != Shape::Cycles || item.matches('.').count() < HOPS;
+        for to in receivers.into_iter().filter(|_| sends_on) {
             for nth in 0..self.world.draw(item, 2 + to as u64) % 4 {
                 targets.push(Target::Send(find(&format!("w{to}"))));
                 items.push(format!("{item}.{to}{nth}"));
@@ -276,7 +303,7 @@ fn separated(topology: &Topology) -> Control {
     let done = Before { control: &control, done: &[0, 2], begun: &[1] };
     let after = topology.after(Some(done), &[], &[(w, Vec::new()), (w, Vec::new())]);
     assert_eq!((after.next.len(), after.withheld.get(&"w".into())), (1, Some(&Withheld::Reached)));
-    after
+    Control { items: [(0, "1".to_owned())].into(), ..after }
 }
 
 fn next(topology: Topology, control: &Control, ended: (NodeIndex, Vec<Target>)) -> String {
@@ -311,7 +338,7 @@ proptest! {
         updates in vec(any::<u16>(), 0..12),
     ) {
         let (plain, course) = (drive(&world, &[]), drive(&world, &updates));
-        if !world.is_chain {
+        if world.shape != Shape::Chain {
             // Items that a worker gets in different supersteps may reach a join together.
             let (mut plain, mut course) = (sorted(&plain), sorted(&course));
             plain.dedup();
