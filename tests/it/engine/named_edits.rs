@@ -18,9 +18,13 @@ enum Step {
     Command,
     /// One update for each task of a node in the open superstep, or for the node if it is deferred.
     EditAs(usize),
+    /// The same beside an update without a name, which comes first or last.
+    EditBeside(usize, bool),
     Answer(usize),
     Resume,
     Fork,
+    /// A fork of any checkpoint.
+    ForkAt(usize),
     Copy,
 }
 
@@ -29,9 +33,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Edit),
         1 => Just(Step::Command),
         3 => any::<usize>().prop_map(Step::EditAs),
+        3 => any::<(usize, bool)>().prop_map(|(n, is_first)| Step::EditBeside(n, is_first)),
         3 => any::<usize>().prop_map(Step::Answer),
         1 => Just(Step::Resume),
         1 => Just(Step::Fork),
+        1 => any::<usize>().prop_map(Step::ForkAt),
         1 => Just(Step::Copy),
     ]
 }
@@ -113,7 +119,12 @@ impl Work {
                 Err(error) => panic!("{error}"),
             },
             Step::Command => drop(thread.resume_with(Command::update(Plain::update().x(2))).await.unwrap()),
-            Step::EditAs(n) => self.edit_as(*n).await,
+            Step::EditAs(n) => self.edit_as(*n, None).await,
+            Step::EditBeside(n, is_first) => self.edit_as(*n, Some(*is_first)).await,
+            Step::ForkAt(n) => {
+                let all = thread.history().checkpoints().await.unwrap();
+                thread.fork(all[n % all.len()].id).await.unwrap();
+            }
             Step::Answer(n) => {
                 let waiting = self.waiting().await;
                 if !waiting.is_empty() {
@@ -133,11 +144,13 @@ impl Work {
         self.holds(false).await;
     }
 
-    async fn edit_as(&self, n: usize) {
+    /// Makes updates in the name of a node; `beside` is `true` if an update without a name comes before them.
+    async fn edit_as(&self, n: usize, beside: Option<bool>) {
         let thread = self.graph.thread(&self.thread);
         let head = thread.state().await.unwrap();
         let control = head.checkpoint.unwrap().control;
-        let nodes: Vec<_> = control.next.iter().chain(&control.deferred).collect();
+        let nodes = control.next.iter().chain(&control.deferred);
+        let nodes: Vec<_> = nodes.filter(|node| node.as_str() != "__start__").collect();
         if nodes.is_empty() {
             return;
         }
@@ -147,8 +160,16 @@ impl Work {
         let unfinished = tasks.clone().filter(|task| task.result.is_none()).count();
         let all = tasks.count().max(1);
         let updates = if unfinished > 0 && n.is_multiple_of(2) { unfinished } else { all };
-        let by_hand = (0..updates).map(|_| (say(node), AsNode::from(node))).collect();
-        thread.bulk_update(vec![by_hand]).await.unwrap();
+        let mut by_hand: Vec<_> = (0..updates).map(|_| (say(node), AsNode::from(node))).collect();
+        if let Some(is_first) = beside {
+            let place = if is_first { 0 } else { by_hand.len() };
+            by_hand.insert(place, (Plain::update().x(3), AsNode::LastRun));
+        }
+        match thread.bulk_update(vec![by_hand]).await {
+            Ok(_) => {}
+            Err(RunError::AmbiguousUpdate { .. }) if beside.is_some() => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Asserts that nothing was done twice, and that each node had what it waits for.

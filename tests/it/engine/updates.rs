@@ -252,6 +252,21 @@ on_every_store! {
         }
     }
 
+    /// The only successor of `a` is done by hand in the same superstep.
+    async fn an_update_without_a_name_beside_one_in_a_name_plans_no_task_again(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b", "c"]));
+        for (nth, is_first) in [true, false].into_iter().enumerate() {
+            let thread = graph.thread(nth.to_string());
+            thread.break_before(["b"]).run(Plain::update()).await.unwrap();
+            let mut updates = vec![(say("hand"), AsNode::from("b"))];
+            updates.insert(usize::from(!is_first), (say("U"), AsNode::LastRun));
+            thread.bulk_update(vec![updates]).await.unwrap();
+            assert_eq!(names(&thread.state().await.unwrap().next), "c");
+            let wanted = if is_first { "a U hand c" } else { "a hand U c" };
+            assert_eq!(thread.resume().await.unwrap().state.said(), wanted);
+        }
+    }
+
     /// `b` has reached the join that is about to run; the next turn's `a` must not count for it.
     async fn an_update_without_a_name_reaches_no_join_a_second_time(backend: Backend) {
         #[derive(Route, Clone, Copy)]
@@ -366,5 +381,35 @@ on_every_store! {
         graph(true).thread("t").update_as("a", say("U")).await.unwrap();
         let end = graph(true).thread("t").resume().await.unwrap();
         assert_eq!(end.state.said(), "U b 3 4");
+    }
+    async fn items_of_a_worker_that_takes_none_any_more_are_not_ignored(backend: Backend) {
+        let graph = |is_worker: bool| {
+            let mut graph = StateGraph::<Plain>::new("g");
+            if is_worker {
+                let w = graph.add_worker("w", async |item: Option<i64>, _: Plain, _: Cx| say(&format!("w{item:?}")));
+                graph.add_fan_out(START, |state: &Plain| vec![Some(1); state.x.try_into().unwrap()], w);
+            } else {
+                let w = sayer(&mut graph, "w");
+                graph.add_edge(START, w);
+            }
+            backend.keep(graph.compile().unwrap())
+        };
+        for x in [1_u8, 2] {
+            let thread = x.to_string();
+            graph(true).thread(&*thread).break_before(["w"]).run(Plain::update().x(i64::from(x))).await.unwrap();
+            for _ in 0..2 {
+                let error = failed(graph(false).thread(&*thread).resume().await).to_string();
+                let wanted = "SS114: graph `g` cannot resume from this checkpoint: at the checkpoint of superstep 0 a task of \
+                              node `w` has an item, but the node takes no items; let it take items again, or update the thread as this node";
+                assert_eq!(error, wanted);
+            }
+            let by_hand = (0..x).map(|_| (say("hand"), AsNode::from("w"))).collect();
+            graph(false).thread(&*thread).bulk_update(vec![by_hand]).await.unwrap();
+            assert!(graph(false).thread(&*thread).state().await.unwrap().next.is_empty());
+        }
+        graph(false).thread("t").break_before(["w"]).run(Plain::update()).await.unwrap();
+        let error = failed(graph(true).thread("t").resume().await).to_string();
+        assert!(error.contains("the task of node `w` has no item, but the node takes items"), "{error}");
+        graph(false).thread("t").resume().await.unwrap();
     }
 }

@@ -24,8 +24,9 @@ use crate::{
 pub enum AsNode {
     /// The node that ran last: the author of the checkpoint's state, or, at the head, a node that has
     /// finished since. On a thread without checkpoints it is an input. All unfinished tasks remain pending,
-    /// including those of this node, and so do their questions. While there are any, the node sends no items
-    /// again, and reaches no join again; its conditional edges may lead to more nodes.
+    /// including those of this node, and so do their questions. If there were any before the superstep of the
+    /// update, the node sends no items again, follows no edge again, and reaches no join again; its conditional
+    /// edges may lead to more nodes.
     #[default]
     LastRun,
     /// The node with this name. The update replaces the task of that node: an unfinished or deferred one, or
@@ -108,6 +109,9 @@ pub(crate) struct Change<S: State> {
     items: Vec<RawJson>,
     /// The additional target nodes of an update without an author.
     led: Vec<Target>,
+    /// `true` if tasks of the parent were pending, or are done since: the successors of the node that ran last
+    /// were planned.
+    is_going: bool,
     /// `true` if no tasks are pending after it.
     ends: bool,
     /// `true` once an update was folded, which ends the ephemeral values of the superstep before.
@@ -127,6 +131,7 @@ struct EndedTask<S: State> {
 impl<S: State> Change<S> {
     fn new(state: S, before: Option<Control>) -> Self {
         let step = before.as_ref().map_or(0, |before| before.step + 1);
+        let is_going = before.as_ref().is_some_and(|before| !before.is_finished());
         Self {
             state,
             step,
@@ -139,6 +144,7 @@ impl<S: State> Change<S> {
             finished: Vec::new(),
             items: Vec::new(),
             led: Vec::new(),
+            is_going,
             ends: false,
             has_folded: false,
         }
@@ -161,6 +167,7 @@ impl<S: State> Change<S> {
         let mut change = Self { origins, ..Self::new(state, Some(meta.control)) };
         let lost = (0..).zip(&names).filter(|(_, name)| graph.topology.find(name.as_str()).is_none());
         change.done.extend(lost.map(|(slot, _)| slot));
+        change.is_going = change.done.len() < names.len();
         for RestoredTask { slot, record, update } in tasks {
             let (json, targets, failure, update) = match (record, update) {
                 (TaskRecord::Finished { update: json, targets, failure }, Some(update)) => {
@@ -304,7 +311,6 @@ impl<S: State> Change<S> {
         let slot = self.before.as_ref().map_or(0, |before| before.next.len());
         let slot = u32::try_from(slot).expect("slots are counted in 32 bits");
         let before = (updates.len() > 1).then(|| self.state.clone());
-        let is_going = self.is_going();
         let (mut written, mut exclusive) = (ChannelSet::EMPTY, ChannelSet::EMPTY);
         let mut writers: Vec<(ChannelSet, NodeName)> = Vec::new();
         for (update, node) in updates {
@@ -337,7 +343,7 @@ impl<S: State> Change<S> {
             let targets = targets::targets(&graph.nodes[node.position()], left_behind, self.step, &name)?;
             let led = graph.topology.check(node, &targets.ends);
             led.map_err(|error| RunError::Route { step: self.step, error })?;
-            if is_going && is_last_run {
+            if self.is_going && is_last_run {
                 // Its successors were planned when it ran: its items are sent, and it has reached its joins.
                 self.led.extend(targets.ends.into_iter().filter(|target| matches!(target, Target::Node(_))));
                 continue;
@@ -346,12 +352,6 @@ impl<S: State> Change<S> {
             self.items.extend(targets.items);
         }
         Ok(())
-    }
-
-    /// Returns whether tasks remain pending, or included tasks have successors.
-    fn is_going(&self) -> bool {
-        let tasks = self.before.as_ref().map_or(0, |before| before.next.len());
-        !self.finished.is_empty() || tasks > self.done.len()
     }
 
     /// Folds an external update without an author.
