@@ -207,4 +207,14 @@ on_every_store! {
         let discard = t().on_unfinished(OnUnfinished::Discard);
         assert_eq!(tell(&graph(false), "c", discard).await.0, "[a_<a>_c_<a,c>]");
     }
+    async fn a_finished_task_that_was_discarded_leaves_nothing_in_the_memory(backend: Backend) {
+        let repaired = works();
+        let graph = backend.keep(caller(false, &repaired));
+        tell(&graph, "a", t()).await;
+        repaired.store(false, Ordering::Relaxed);
+        failed(graph.thread("t").max_concurrency(1).run(say("b")).await);
+        repaired.store(true, Ordering::Relaxed);
+        let discard = t().on_unfinished(OnUnfinished::Discard);
+        assert_eq!(tell(&graph, "c", discard).await.0, "[a_<a>_c_<a,c>]");
+    }
 }

@@ -31,6 +31,7 @@ mod joins;
 mod json_state;
 mod lints;
 mod memories;
+mod memory_edits;
 mod named_edits;
 mod nesting;
 mod once;

@@ -216,6 +216,18 @@ on_every_store! {
         assert_eq!(end.state.said(), "1 a");
     }
 
+    async fn an_input_at_the_id_of_the_head_is_accepted_once(backend: Backend) {
+        let graph = backend.keep(line(&["a"]));
+        let first = graph.thread("t").input_id("1").run(say("1")).await.unwrap();
+        let older = graph.thread("t").history().checkpoints().await.unwrap()[1].id;
+        let here = graph.thread("t").at(first.checkpoint).input_id("1");
+        assert_eq!(here.run(say("1")).await.unwrap().state.said(), "1 a");
+        assert_eq!(ids(&graph).await.len(), 3);
+        // A run on another branch is another one.
+        assert_eq!(graph.thread("t").at(older).input_id("1").run(say("1")).await.unwrap().state.said(), "1 1 a");
+        assert_eq!(here.run(say("1")).await.unwrap().state.said(), "1 a 1 a");
+    }
+
     async fn copies_and_imports_know_the_ids_of_inputs(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         for id in ["1", "2"] {

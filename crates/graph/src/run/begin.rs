@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     Answers, Checkpointer, Event, OnUnfinished, RunError, RunOptions, State, ThreadId,
-    journal::{memories::Bound, task_origin::Origins},
+    journal::{
+        memories::{Bound, head},
+        task_origin::Origins,
+    },
     node::routing::Targets,
     run::{
         left_behind::left_behind,
@@ -55,10 +58,14 @@ impl<S: State> Driver<S> {
         let (Some(id), RunInput::Input(input)) = (&config.input_id, &given) else {
             return self.begin_leased(checkpointer, thread, Some(lease), given, config).await;
         };
-        let is_new = config.checkpoint.is_some() || !checkpointer.has_input(&thread, id).await?;
-        let given = if is_new { RunInput::Input(input.clone()) } else { RunInput::Nothing };
         // Of the caller's input only: graphs that its nodes call have inputs of their own.
         let mut config = config.clone();
+        if config.checkpoint.is_some() {
+            let head = head(&*checkpointer, &thread).await?;
+            config.checkpoint = config.checkpoint.filter(|at| head.is_none_or(|head| head.id != *at));
+        }
+        let is_new = config.checkpoint.is_some() || !checkpointer.has_input(&thread, id).await?;
+        let given = if is_new { RunInput::Input(input.clone()) } else { RunInput::Nothing };
         config.metadata.insert(INPUT.to_owned(), [id.as_str()].as_slice().into());
         self.begin_leased(checkpointer, thread, Some(lease), given, &config).await
     }
@@ -101,8 +108,15 @@ impl<S: State> Driver<S> {
         let named = (config.checkpoint == Some(head) && with)
             .then(|| RunOptions { checkpoint: None, ..config.clone() });
         let config = named.as_ref().unwrap_or(config);
+        // A discarded task leaves nothing in the memories of the graphs that it called, unless its result remains.
+        let (discards, control) = (input.is_some(), &meta.control);
+        let is_kept = |task: &RestoredTask<S>| {
+            let node = control.next.get(task.slot as usize);
+            let node = node.and_then(|name| self.graph.topology.find(name.as_str()));
+            !discards || node.is_some_and(|node| self.graph.nodes[node.position()].on_discard.is_some())
+        };
         let left = match config.checkpoint.is_none() {
-            true => left_by(&*checkpointer, &thread, &meta, &tasks).await?,
+            true => left_by(&*checkpointer, &thread, &meta, &tasks, is_kept).await?,
             false => Bound::new(),
         };
         self.cx.memories.stand_at(&meta, left);

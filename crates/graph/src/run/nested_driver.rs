@@ -154,7 +154,7 @@ impl<S: State> Driver<S> {
         meta: &CheckpointMeta,
         tasks: &[RestoredTask<S>],
     ) -> Result<(), RunError> {
-        let left = left_by(checkpointer, thread, meta, tasks).await?;
+        let left = left_by(checkpointer, thread, meta, tasks, |_| true).await?;
         self.cx.memories.stand_at(meta, left);
         Ok(())
     }

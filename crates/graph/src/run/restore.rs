@@ -362,15 +362,16 @@ pub(super) fn restore<S: State>(
     Ok(Restored { meta, head, applied, state, tasks: restored, since_snapshot, kept, made })
 }
 
-/// Returns the checkpoints of the subgraphs that a checkpoint's finished tasks called, if their superstep is
-/// incomplete.
+/// Returns the checkpoints of the subgraphs that those of a checkpoint's finished tasks called whose result
+/// remains, if their superstep is incomplete.
 pub(crate) async fn left_by<S: State>(
     checkpointer: &dyn Checkpointer,
     thread: &ThreadId,
     meta: &CheckpointMeta,
     tasks: &[RestoredTask<S>],
+    is_kept: impl Fn(&RestoredTask<S>) -> bool,
 ) -> Result<Bound, CheckpointError> {
-    let finished = tasks.iter().filter(|task| task.update.is_some());
+    let finished = tasks.iter().filter(|task| task.update.is_some() && is_kept(task));
     left_by_slots(checkpointer, thread, meta, &finished.map(|task| task.slot).collect::<Vec<_>>()).await
 }
 
