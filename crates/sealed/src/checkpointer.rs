@@ -180,14 +180,22 @@ impl SealedCheckpointer {
         let keys = self.keys.get_or_create(thread, first).await?;
         let sealer = self.sealer(keys.as_deref(), thread);
         let (mut commits, mut paths) = (Vec::with_capacity(next.len()), BTreeMap::new());
-        for (nth, next) in (0..).zip(next) {
+        for (nth, mut next) in (0..).zip(next) {
             let id = CheckpointId(first.saturating_add(nth));
             let before = match (next.parent, &keys) {
                 (_, None) => None,
                 (None, Some(_)) => Some(PathDigest::start()),
                 (Some(parent), Some(keys)) => match paths.get(&parent) {
                     Some(path) => Clone::clone(path),
-                    None => self.path_to(thread, keys, parent).await?,
+                    None => {
+                        // Its tasks may have been recorded before the thread was encrypted.
+                        if next.applied.iter().any(|task| task.recorded)
+                            && self.is_readable(thread, keys, parent).await?
+                        {
+                            next.applied.iter_mut().for_each(|task| task.recorded = false);
+                        }
+                        self.path_to(thread, keys, parent).await?
+                    }
                 },
             };
             let path = before.map(|before| before.after(next.applied.iter().map(|task| task.slot)));
@@ -207,12 +215,35 @@ impl SealedCheckpointer {
         if let Some(path) = keys.heads.get(thread, id) {
             return Ok(path);
         }
+        // The store refuses a commit behind a checkpoint that does not exist.
+        let Some(meta) = self.stored(thread, id).await? else { return Ok(None) };
+        self.opened(thread, |opener| opener.path_to(&meta)).await
+    }
+
+    /// Returns whether a checkpoint was stored before its thread was encrypted.
+    async fn is_readable(
+        &self,
+        thread: &ThreadId,
+        keys: &DataKeys,
+        id: CheckpointId,
+    ) -> Result<bool, CheckpointError> {
+        if keys.from == 1 || keys.heads.get(thread, id).is_some() {
+            return Ok(false);
+        }
+        let meta = self.stored(thread, id).await?;
+        Ok(meta.is_some_and(|meta| !meta.metadata.contains_key(SEALED)))
+    }
+
+    /// Returns a checkpoint as it is stored.
+    async fn stored(
+        &self,
+        thread: &ThreadId,
+        id: CheckpointId,
+    ) -> Result<Option<CheckpointMeta>, CheckpointError> {
         let before = Some(CheckpointId(id.0.saturating_add(1)));
         let range = History { before, limit: Some(1), ..History::default() };
         let found = self.inner.history(thread, range).await?;
-        // The store refuses a commit behind a checkpoint that does not exist.
-        let Some(meta) = found.first().filter(|meta| meta.id == id) else { return Ok(None) };
-        self.opened(thread, |opener| opener.path_to(meta)).await
+        Ok(found.into_iter().find(|meta| meta.id == id))
     }
 
     /// Reads a history that is selected by metadata.

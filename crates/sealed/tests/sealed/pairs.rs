@@ -174,3 +174,62 @@ async fn an_input_is_found_by_a_process_that_has_known_the_thread_as_readable() 
     let refused = stored.has_input(&"t".into(), "one").await;
     assert!(refused.is_err_and(|error| text(&error).starts_with("SS316")));
 }
+
+/// Builds a graph of two items, of which the second one waits for an answer. `levels` graphs are between them and the thread.
+fn asking(levels: usize) -> CompiledGraph<Chat> {
+    let mut graph = StateGraph::<Chat>::new("asking");
+    let work = graph.add_worker("work", async |item: u64, _: Chat, cx: Cx| {
+        let name = match item {
+            1 => "one".to_owned(),
+            _ => cx.interrupt::<String>("name", item).await,
+        };
+        Chat::update().inputs(1).log([name])
+    });
+    graph.add_fan_out(START, |_: &Chat| vec![1_u64, 2], work);
+    let last = graph.add_node("last", async |_: Chat, _: Cx| Chat::update().log(["last".to_owned()]));
+    graph.add_join([work], last);
+    let mut graph = graph.compile().unwrap();
+    for _ in 0..levels {
+        let mut outer = StateGraph::<Chat>::new("asking");
+        let sub = outer.add_subgraph("sub", &graph);
+        outer.add_edge(START, sub);
+        graph = outer.compile().unwrap();
+    }
+    graph
+}
+
+/// Asserts that a task that ended before a thread was encrypted is applied by a checkpoint after that.
+async fn an_incomplete_superstep_becomes_encrypted(open: Open<'_>) {
+    for levels in 0..3 {
+        let thread = levels.to_string();
+        let stopped = asking(levels).with_checkpointer(open()).thread(&*thread).run(input()).await.unwrap();
+        let id = &stopped.interrupts[0].id;
+        let encrypted = |keys: &[u8]| {
+            let store = SealedCheckpointer::new(open(), with_keys(keys));
+            asking(levels).with_checkpointer(store)
+        };
+        let end = encrypted(&[1]).thread(&*thread).answer(id, "two").resume().await.unwrap();
+        assert_eq!(log(&end.state), ["one", "two", "last"], "{levels}");
+        for keys in [&[1][..], &[2, 1]] {
+            let read = encrypted(keys).thread(&*thread).state().await.unwrap().values;
+            assert_eq!((log(&read), read.inputs), (vec!["one", "two", "last"], 3), "{levels}");
+            let replayed = encrypted(keys).thread(&*thread).replay().run().await.unwrap();
+            assert!(replayed.is_same(), "{levels}: {replayed}");
+        }
+        // A later turn, a fork and a copy are read as well.
+        let again = encrypted(&[1]).thread(&*thread).run(input()).await.unwrap();
+        encrypted(&[1]).thread(&*thread).answer(&again.interrupts[0].id, "three").resume().await.unwrap();
+        let copy = encrypted(&[1]).thread(&*thread).copy_to(format!("copy of {levels}")).await.unwrap();
+        assert_eq!(log(&copy.state().await.unwrap().values), ["one", "two", "last", "one", "three", "last"]);
+        let forked = encrypted(&[1]).thread(&*thread).at(stopped.checkpoint).resume().await.unwrap();
+        assert_eq!(forked.interrupts.len(), 1);
+        let end =
+            encrypted(&[1]).thread(&*thread).answer(&forked.interrupts[0].id, "four").resume().await.unwrap();
+        assert_eq!(log(&end.state), ["one", "four", "last"], "{levels}");
+    }
+}
+
+#[tokio::test]
+async fn a_thread_with_an_incomplete_superstep_becomes_encrypted() {
+    on_sqlite_and_postgres(an_incomplete_superstep_becomes_encrypted).await;
+}
