@@ -45,6 +45,7 @@ mod retries;
 mod schemas;
 mod state;
 mod stopped;
+mod stopped_effects;
 mod storable;
 mod store;
 mod stream;

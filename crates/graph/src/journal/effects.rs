@@ -63,6 +63,8 @@ struct Page {
     /// By name.
     results: BTreeMap<String, RawJson>,
     stored: BTreeSet<String>,
+    /// The results of called graphs that they have not stored yet, by name. A record contains them if this task stops first.
+    lent: BTreeMap<String, RawJson>,
     /// The locks of effects, by name.
     turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
 }
@@ -107,12 +109,27 @@ impl EffectLog {
     }
 
     pub(crate) fn result(&self, task: TaskId, name: &str) -> Option<RawJson> {
-        self.pages().page(task)?.results.get(name).cloned()
+        let mut pages = self.pages();
+        let Page { results, lent, .. } = pages.page(task)?;
+        results.get(name).or_else(|| lent.get(name)).cloned()
     }
 
     pub(crate) fn put(&self, task: TaskId, name: &str, json: RawJson) {
         if let Some(page) = self.pages().page(task) {
             page.results.insert(name.to_owned(), json);
+        }
+    }
+
+    /// Adds a result of a called graph until [`take_back`](Self::take_back).
+    pub(crate) fn lend(&self, task: TaskId, name: &str, json: RawJson) {
+        if let Some(page) = self.pages().page(task) {
+            page.lent.insert(name.to_owned(), json);
+        }
+    }
+
+    pub(crate) fn take_back(&self, task: TaskId, name: &str) {
+        if let Some(page) = self.pages().page(task) {
+            page.lent.remove(name);
         }
     }
 
@@ -150,7 +167,8 @@ impl EffectLog {
     pub(crate) fn results(&self, task: TaskId) -> BTreeMap<String, RawJson> {
         let pages = self.pages();
         let page = pages.tasks.get(&task.slot).filter(|_| pages.step == task.step);
-        page.map(|page| page.results.clone()).unwrap_or_default()
+        page.map(|page| page.lent.clone().into_iter().chain(page.results.clone()).collect())
+            .unwrap_or_default()
     }
 
     /// Drops the results of a task: its error handler has effects of its own.
@@ -162,7 +180,7 @@ impl EffectLog {
     pub(crate) fn is_ahead(&self, task: TaskId) -> bool {
         let pages = self.pages();
         let page = pages.tasks.get(&task.slot).filter(|_| pages.step == task.step);
-        page.is_some_and(|page| page.stored.len() < page.results.len())
+        page.is_some_and(|page| page.stored.len() < page.results.len() || !page.lent.is_empty())
     }
 
     /// Returns the results of a task that are not stored.

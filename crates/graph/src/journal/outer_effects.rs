@@ -1,4 +1,5 @@
-//! The effects of a called graph without storage, which belong to the task that called it.
+//! The effects of a called graph in the task that called it: all those of a graph without storage, and those that a graph
+//! with storage has not stored yet.
 //!
 //! Start at [`OuterEffects`].
 
@@ -10,8 +11,7 @@ use superstep_state::RawJson;
 
 use crate::journal::effects::EffectLog;
 
-/// The effects of the task that called a graph without storage. If its own graph has no storage either, those of the
-/// innermost outer task with storage, or of the outermost graph.
+/// The effects of a task that called a graph, directly or through other graphs.
 #[derive(Clone)]
 pub(crate) struct OuterEffects {
     log: Arc<EffectLog>,
@@ -42,6 +42,16 @@ impl OuterEffects {
 
     pub(crate) fn put(&self, task: &str, effect: &str, json: RawJson) {
         self.log.put(self.task, &self.name(task, effect), json);
+    }
+
+    /// See [`EffectLog::lend`].
+    pub(crate) fn lend(&self, task: &str, effect: &str, json: RawJson) {
+        self.log.lend(self.task, &self.name(task, effect), json);
+    }
+
+    /// See [`EffectLog::take_back`].
+    pub(crate) fn take_back(&self, task: &str, effect: &str) {
+        self.log.take_back(self.task, &self.name(task, effect));
     }
 
     /// See [`EffectLog::store`].

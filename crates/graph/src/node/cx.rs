@@ -136,8 +136,11 @@ pub(crate) struct RunScope {
     pub(crate) supply: Option<Arc<RecordedSupply>>,
     /// The parent's recorder, for nested runs without a checkpointer.
     pub(crate) parent: Option<ParentRecorder>,
-    /// The parent's effects, for nested runs without a checkpointer.
+    /// The effects of the innermost outer task with storage, or of the outermost one, for nested runs without a checkpointer.
     pub(crate) effects: Option<OuterEffects>,
+    /// The effects of the outermost task, for nested runs with a checkpointer and those inside of them. That task's run
+    /// may stop before a nested run has stored a result.
+    pub(crate) outermost: Option<OuterEffects>,
 }
 
 impl RunScope {
@@ -161,6 +164,7 @@ impl RunScope {
             supply: None,
             parent: None,
             effects: None,
+            outermost: None,
         }
     }
 }

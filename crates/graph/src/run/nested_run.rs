@@ -290,6 +290,11 @@ impl Cx {
             Some(outer) => outer.inside(&self.task_name(), key),
             None => OuterEffects::of(&run.effects, self.0.task, key),
         });
+        let outermost = match (&run.scope.outermost, &run.scope.caller, &thread) {
+            (Some(outer), ..) => Some(outer.inside(&self.task_name(), key)),
+            (None, None, Some(_)) => Some(OuterEffects::of(&run.effects, self.0.task, key)),
+            _ => None,
+        };
         let colon = if key.is_empty() { "" } else { ":" };
         let TaskId { step, slot } = self.0.task;
         let scope = RunScope {
@@ -306,6 +311,7 @@ impl Cx {
             supply: None,
             parent,
             effects,
+            outermost,
         };
         let answers = run.interrupts.given(self.0.task, key);
         let events = run.events.as_ref().and_then(|events| events.below()).map(|(below, mut path)| {

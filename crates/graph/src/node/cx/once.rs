@@ -4,13 +4,14 @@ use std::{error::Error, future::Future, iter};
 
 use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::TaskId;
-use superstep_state::internal::encode;
+use superstep_state::{RawJson, internal::encode};
 
 use crate::{
     Cx, NodeError,
     journal::{
         divergence::Astray,
         effects::{Failed, StoredError},
+        outer_effects::OuterEffects,
         recorder::{self, ReplayMode},
     },
 };
@@ -99,11 +100,12 @@ impl Cx {
         let over = || NodeError::new(OnceError::Over { name: name.to_owned() }).fatal();
         let turn = effects.turn(task, name).ok_or_else(over)?;
         let _turn = turn.lock().await;
-        let outer = self.0.run.scope.effects.as_ref();
-        // A graph without storage runs again from its beginning.
+        let (outer, outermost) = (self.0.run.scope.effects.as_ref(), self.0.run.scope.outermost.as_ref());
+        // A graph without storage runs again from its beginning, and the run of one with storage may have been dropped.
         let known = effects.result(task, name).or_else(|| {
-            let known = outer?.result(&self.task_name(), name)?;
-            effects.put(task, name, known.clone());
+            let of = |effects: &OuterEffects| effects.result(&self.task_name(), name);
+            let known = outer.and_then(of).or_else(|| outermost.and_then(of))?;
+            self.put(name, &known);
             Some(known)
         });
         let result = match known {
@@ -128,10 +130,7 @@ impl Cx {
                 // Read back, so that the first result equals later ones.
                 let read = encode::read_back(&result);
                 let (read, json) = read.map_err(|source| NodeError::new(unstorable(source)).fatal())?;
-                if let Some(outer) = outer {
-                    outer.put(&self.task_name(), name, json.clone());
-                }
-                effects.put(task, name, json);
+                self.put(name, &json);
                 read
             }
         };
@@ -141,11 +140,26 @@ impl Cx {
             None => effects.store(task, name).await,
         };
         stored.ok_or_else(over)?;
+        if let Some(outermost) = outermost {
+            outermost.take_back(&self.task_name(), name);
+        }
         Ok(result)
     }
 }
 
 impl Cx {
+    /// Adds a result to the effects of this task, and to those of outer ones.
+    fn put(&self, name: &str, json: &RawJson) {
+        let (effects, scope) = (&self.0.run.effects, &self.0.run.scope);
+        if let Some(outermost) = &scope.outermost {
+            outermost.lend(&self.task_name(), name, json.clone());
+        }
+        if let Some(outer) = &scope.effects {
+            outer.put(&self.task_name(), name, json.clone());
+        }
+        effects.put(self.0.task, name, json.clone());
+    }
+
     /// Returns the name of the task among those of its run.
     pub(crate) fn task_name(&self) -> String {
         let TaskId { step, slot } = self.0.task;
