@@ -283,6 +283,36 @@ on_every_store! {
         assert_eq!(calls.all(), "p a");
     }
 
+    /// The update would take the place of the input that its caller gives to it.
+    async fn a_subgraph_that_has_not_begun_cannot_be_updated(backend: Backend) {
+        let mut sub = StateGraph::<Inner>::new("inner");
+        let a = sub.add_node("a", async |state: Inner, cx: Cx| {
+            let _: bool = cx.interrupt("q", ()).await;
+            Inner::update().said([format!("x{}", state.x)])
+        });
+        sub.add_edge(START, a);
+        let sub = sub.compile().unwrap();
+        let mut graph = StateGraph::<Plain>::new("parent");
+        let said = |sub: &Inner| Plain::update().log(sub.said.iter().cloned().collect::<Vec<_>>());
+        let mapped = graph.add_subgraph_with("sub", &sub, |state: &Plain| Inner::update().x(state.x), said);
+        graph.add_edge(START, mapped);
+        let graph = backend.keep(graph.compile().unwrap());
+        graph.thread("t").break_before(["sub"]).run(Plain::update().x(7)).await.unwrap();
+        let refused = async || {
+            let error = failed(graph.thread("t").subgraph::<Inner>(["sub"]).update(Inner::update().x(1)).await);
+            let wanted = "SS155: graph `parent` has no stored subgraph `sub`: nothing of it is stored yet";
+            assert!(error.to_string().starts_with(wanted), "{error}");
+        };
+        refused().await;
+        graph.thread("t").resume().await.unwrap();
+        graph.thread("t").fork(None).await.unwrap();
+        refused().await;
+        graph.thread("t").resume().await.unwrap();
+        assert_eq!(graph.thread("t").answer("q", true).resume().await.unwrap().state.said(), "x7");
+        let replayed = graph.thread("t").replay().run().await.unwrap();
+        assert!(replayed.is_same(), "{replayed}");
+    }
+
     async fn ids_and_keys_of_a_subgraph_are_its_own(backend: Backend) {
         let mut sub = StateGraph::<Inner>::new("sub");
         let a = sub.add_node("a", async |_: Inner, cx: Cx| {

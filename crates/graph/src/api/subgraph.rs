@@ -19,7 +19,7 @@ use crate::{
         graph::Inner,
         subgraph::{At, RemainingPath},
     },
-    journal::task_origin::Origins,
+    journal::{memories::head, task_origin::Origins},
     run::{
         external_update::AsNode,
         subgraph_lookup::{LocatedSubgraph, find},
@@ -91,6 +91,10 @@ impl<S: State, T: State> SubgraphThread<S, T> {
         self.root.options.check_metadata()?;
         let mut config = self.root.options.clone();
         config.checkpoint = match at {
+            // It would begin without the input that its caller gives to it.
+            At::Head if head(&**checkpointer, &thread).await?.is_none() => {
+                return Err(self.missing("nothing of it is stored yet"));
+            }
             At::Head => None,
             At::Checkpoint { found, caller } => {
                 config.metadata.insert(EDITED.to_owned(), caller.0.into());
