@@ -78,7 +78,7 @@ macro_rules! repeated {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONG_PAUSE);
                 }
-                Err(error) => break Err(queue_error(&queue.server.place(), $action, error)),
+                Err(error) => break Err(failed(queue, $action, error)),
             }
         }
     }};
@@ -426,6 +426,17 @@ impl Request for GraphileWorkerError {
             _ => None,
         }
     }
+}
+
+/// Creates the error of a request, with the code of the server, of whose error the text is not known.
+fn failed(
+    queue: &Queue,
+    action: &str,
+    error: impl Request + Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> CheckpointError {
+    let code = error.database_error().and_then(DbError::code);
+    let code = code.map(|code| format!(" (SQLSTATE {code})")).unwrap_or_default();
+    queue_error(&queue.server.place(), &format!("{action}{code}"), error)
 }
 
 /// Returns whether the connection broke, or the server is starting or stopping.

@@ -16,10 +16,9 @@ use graphile_worker::{
     },
 };
 use superstep_graph::checkpoint::CheckpointError;
-use superstep_postgres::internal::queue_error;
 use tokio::time::Instant;
 
-use super::{LONG_PAUSE, PAUSE, Queue, is_temporary, repeated};
+use super::{LONG_PAUSE, PAUSE, Queue, failed, is_temporary, repeated};
 
 /// The number of a key in the database.
 pub(crate) type Key = i32;

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use superstep_graph::{Checkpointer as _, ThreadId};
+use superstep_graph::{Checkpointer as _, ThreadId, error::chain};
 use superstep_postgres::{PostgresCheckpointer, PostgresOptions};
 use superstep_worker::{Cancelled, JobState, Jobs, Listed, Worker};
 
@@ -227,4 +227,14 @@ async fn no_output_has_the_password() {
         let text = format!("{error:?} {}", superstep_graph::error::chain(&error));
         assert!(!text.contains("s3cret") && !text.contains("ada"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn an_error_of_the_database_has_its_code() {
+    let Some(server) = shared() else { return };
+    let options = fresh(server);
+    let jobs = Jobs::open(options.clone()).await.unwrap();
+    server.sql(&format!("DROP SCHEMA {}_jobs CASCADE", options.schema));
+    let error = chain(&jobs.list(Listed::All).await.unwrap_err());
+    assert!(error.contains("cannot list the jobs (SQLSTATE 42P01) in database"), "{error}");
 }
