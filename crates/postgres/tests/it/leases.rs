@@ -65,14 +65,15 @@ async fn a_lease_outlives_the_checkpointer_that_gave_it() {
 #[tokio::test]
 async fn an_owner_that_lives_keeps_its_lease_for_longer_than_its_time() {
     let Some(server) = shared() else { return };
-    let brief = PostgresOptions { lease: Duration::from_secs(2), ..fresh(server) };
+    // Long enough that the owner extends it in time on a machine at work.
+    let brief = PostgresOptions { lease: Duration::from_secs(6), ..fresh(server) };
     let one = open(&brief);
-    let two = open(&PostgresOptions { lease_wait: Duration::from_secs(5), ..brief });
+    let two = open(&PostgresOptions { lease_wait: Duration::from_secs(13), ..brief });
     let thread = ThreadId::from("t");
     let _lease = one.lease(&thread).await.unwrap();
     let begun = Instant::now();
     assert_busy(two.lease(&thread).await);
-    assert!(begun.elapsed() >= Duration::from_secs(4));
+    assert!(begun.elapsed() >= Duration::from_secs(12));
     line(&one, &thread, 2).await;
 }
 
