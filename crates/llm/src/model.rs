@@ -49,7 +49,7 @@ pub enum Delta {
         arguments: String,
     },
     /// The text of the answer so far is void: it contained this many tool calls, which follow after the
-    /// remaining text.
+    /// remaining text. 0 if the only one was cut off before its name.
     TextCalls {
         /// The number of calls.
         n: usize,

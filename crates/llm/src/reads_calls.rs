@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     ChatModel, Delta, FinishReason, ModelError, Request, ResponseStream,
     media::Accepts,
-    text_calls::{Forms, text_calls_of},
+    text_calls::{Forms, cut_off_calls, text_calls_of},
     toolset::ToolSpecs,
     wire::TextCalls,
 };
@@ -16,7 +16,8 @@ use crate::{
 /// A model whose answers are searched for tool calls written as text; see [`text_calls`](crate::wire::text_calls).
 ///
 /// The text is streamed as it arrives. If it contains calls, [`Delta::TextCalls`] declares it void; the
-/// remaining text and the calls follow. A truncated answer, or one with regular tool calls, is not changed.
+/// remaining text and the calls follow. In a truncated answer the last call may be incomplete; if its name is, it
+/// is left out. An answer with regular tool calls is not changed.
 /// In an answer that is to be JSON, an object is a call only in tags and the like: see [`Request::json_text`].
 #[derive(Clone, Debug)]
 pub struct ReadsTextCalls<M>(
@@ -82,8 +83,8 @@ impl Reader<'_> {
                 self.has_calls = false;
             }
             Delta::Finish(reason) => {
-                if let Some(found) = self.calls(reason) {
-                    self.announce(found);
+                if let Some((found, reason)) = self.calls(reason) {
+                    self.announce(found, reason);
                     return self.ready.pop_front().map(Ok);
                 }
             }
@@ -92,15 +93,20 @@ impl Reader<'_> {
         Some(Ok(delta))
     }
 
-    /// Returns the calls in the text. Only tools that were offered count, so that a request without tools has
-    /// no calls.
-    fn calls(&self, reason: &FinishReason) -> Option<TextCalls> {
-        use FinishReason::{ContentFilter, Length, Refusal};
-        let is_whole = !matches!(reason, Length | ContentFilter | Refusal);
-        if is_whole && !self.has_calls { text_calls_of(&self.text, &self.offered, self.forms) } else { None }
+    /// Returns the calls in the text, and the reason of the end with them. Only tools that were offered count, so
+    /// that a request without tools has no calls.
+    fn calls(&self, reason: &FinishReason) -> Option<(TextCalls, FinishReason)> {
+        use FinishReason::{ContentFilter, Length, Refusal, ToolCalls};
+        let (text, offered, forms) = (&self.text, &self.offered, self.forms);
+        match reason {
+            _ if self.has_calls => None,
+            ContentFilter | Refusal => None,
+            Length => Some((cut_off_calls(text, offered, forms)?, Length)),
+            _ => Some((text_calls_of(text, offered, forms)?, ToolCalls)),
+        }
     }
 
-    fn announce(&mut self, TextCalls { calls, text }: TextCalls) {
+    fn announce(&mut self, TextCalls { calls, text }: TextCalls, reason: FinishReason) {
         self.has_calls = true;
         self.ready.push_back(Delta::TextCalls { n: calls.len() });
         if !text.is_empty() {
@@ -113,6 +119,6 @@ impl Reader<'_> {
             arguments: call.arguments,
         });
         self.ready.extend(calls);
-        self.ready.push_back(Delta::Finish(FinishReason::ToolCalls));
+        self.ready.push_back(Delta::Finish(reason));
     }
 }

@@ -1,9 +1,12 @@
 //! Tool calls that a model writes as text.
 
+mod cut_off;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+pub(crate) use self::cut_off::cut_off_calls;
 use crate::{ToolCall, ToolSpec, calls::ArgumentCheck, thinking::THOUGHTS};
 
 /// The tags before and after a call.
@@ -66,10 +69,15 @@ pub(crate) enum Forms {
 /// Finds the calls of these forms; see [`text_calls`].
 pub(crate) fn text_calls_of(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
     let mut found = whole(text.trim(), offered, forms).or_else(|| behind_prose(text, offered, forms))?;
-    for (number, call) in (1..).zip(&mut found.calls) {
+    number(&mut found.calls);
+    (1..=MOST_CALLS).contains(&found.calls.len()).then_some(found)
+}
+
+/// Sets the ids of calls.
+fn number(calls: &mut [ToolCall]) {
+    for (number, call) in (1..).zip(calls) {
         call.id = format!("call_{number}");
     }
-    (1..=MOST_CALLS).contains(&found.calls.len()).then_some(found)
 }
 
 /// Returns the calls of a text without prose. Arguments that do not fit are retained for the error that the model
@@ -94,7 +102,11 @@ struct Block {
     fenced: bool,
 }
 
-fn behind_prose(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
+/// The position of a call that is cut off, with the calls from there.
+type CutOff = Option<(usize, Vec<ToolCall>)>;
+
+/// Returns the blocks of calls in a text; of one that `is_cut`, also the calls that extend to its end.
+fn blocks(text: &str, offered: &[ToolSpec], forms: Forms, is_cut: bool) -> (Vec<Block>, CutOff) {
     let mut blocks: Vec<Block> = Vec::new();
     let mut checks = Checks::default();
     let (mut at, mut tries) = (0, 0);
@@ -130,6 +142,9 @@ fn behind_prose(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCa
                 blocks.push(block);
                 continue;
             }
+            if let Some(last) = if is_cut { cut_off::cut(here, offered, forms) } else { None } {
+                return (blocks, Some((begins, last)));
+            }
             tries += 1;
             if tries > MOST_TRIES {
                 break;
@@ -143,6 +158,11 @@ fn behind_prose(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCa
             None => begins + 1,
         };
     }
+    (blocks, None)
+}
+
+fn behind_prose(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
+    let (blocks, _) = blocks(text, offered, forms, false);
     let mut prose = Vec::new();
     let mut kept = Vec::new();
     let mut ends = text.len();
@@ -210,13 +230,17 @@ fn marked<'a>(text: &'a str, offered: &[ToolSpec], forms: Forms) -> Option<Objec
         };
     }
     if let Some(inside) = text.strip_prefix(FENCE).filter(|_| forms == Forms::All) {
-        let inside = inside.trim_start_matches(|char: char| char.is_ascii_alphanumeric() || char == '_');
-        let (calls, behind) = objects(inside.trim_start())?;
+        let (calls, behind) = objects(language(inside))?;
         let behind = behind.trim_start();
         let behind = if behind.is_empty() { behind } else { behind.strip_prefix(FENCE)? };
         return Some((calls, behind));
     }
     function(text, offered).or_else(|| mistral(text))
+}
+
+/// Returns the text of a fence behind the name of its language.
+fn language(inside: &str) -> &str {
+    inside.trim_start_matches(|char: char| char.is_ascii_alphanumeric() || char == '_').trim_start()
 }
 
 /// Parses consecutive JSON objects, or lists of them.
@@ -256,14 +280,9 @@ fn function<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
             let [object] = <[_; 1]>::try_from(objects).ok()?;
             (arguments, inside) = (object, behind);
         }
-        while let Some(parameter) = inside.strip_prefix("<parameter=") {
-            let (key, value) = parameter.split_once('>')?;
-            let (value, behind) = value.split_once("</parameter>")?;
-            let value = value.strip_prefix('\n').unwrap_or(value);
-            let value = value.strip_suffix('\n').unwrap_or(value);
-            arguments.insert(key.trim().to_owned(), typed(value, name.trim(), key.trim(), offered));
-            inside = behind.trim_start();
-        }
+        let (given, behind) = parameters(inside, name.trim(), offered);
+        arguments.extend(given);
+        inside = behind;
         rest = match inside.trim_start().strip_prefix("</function>") {
             Some(behind) => behind,
             None if inside.trim().is_empty() => "",
@@ -276,6 +295,20 @@ fn function<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
         }
     }
     (!calls.is_empty()).then_some((calls, rest))
+}
+
+/// Parses parameters in tags, and returns the text after them.
+fn parameters<'a>(mut text: &'a str, tool: &str, offered: &[ToolSpec]) -> (Map<String, Value>, &'a str) {
+    let mut arguments = Map::new();
+    while let Some((key, value)) = text.strip_prefix("<parameter=").and_then(|inside| inside.split_once('>'))
+        && let Some((value, behind)) = value.split_once("</parameter>")
+    {
+        let value = value.strip_prefix('\n').unwrap_or(value);
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        arguments.insert(key.trim().to_owned(), typed(value, tool, key.trim(), offered));
+        text = behind.trim_start();
+    }
+    (arguments, text)
 }
 
 /// Converts an unmarked value to the type of the schema.
@@ -298,9 +331,7 @@ fn mistral(text: &str) -> Option<Objects<'_>> {
             calls.extend(list);
             rest = behind;
         } else {
-            let is_name = |char: char| char.is_ascii_alphanumeric() || "_-.".contains(char);
-            let arguments = inside.trim_start_matches(is_name);
-            let name = &inside[..inside.len() - arguments.len()];
+            let (name, arguments) = mistral_name(inside);
             let arguments = arguments.trim_start();
             let arguments = arguments.strip_prefix("[ARGS]").unwrap_or(arguments).trim_start();
             let mut values = serde_json::Deserializer::from_str(arguments).into_iter::<Map<String, Value>>();
@@ -313,6 +344,12 @@ fn mistral(text: &str) -> Option<Objects<'_>> {
         }
     }
     (!calls.is_empty()).then_some((calls, rest))
+}
+
+/// Splits the name of a tool from the text after it.
+fn mistral_name(text: &str) -> (&str, &str) {
+    let is_name = |char: char| char.is_ascii_alphanumeric() || "_-.".contains(char);
+    text.split_at(text.len() - text.trim_start_matches(is_name).len())
 }
 
 fn call(name: &str, arguments: Value) -> Map<String, Value> {

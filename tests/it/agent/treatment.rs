@@ -2,7 +2,7 @@
 
 use superstep::agent::{
     AgentOutcome, ReactConfig,
-    config::{LoopAction, LoopRule, Repeat, ToolMode},
+    config::{LengthPolicy, LoopAction, LoopRule, Repeat, ToolMode},
 };
 use superstep_testing::script::{Answer, call, calls, txt};
 
@@ -118,4 +118,36 @@ fn calls_written_as_text_are_calls() {
     let ran = scenario(vec![txt(&prose)]).play();
     assert_eq!((ran.kit.n("echo"), ran.reply()), (0, prose.as_str()));
     assert_eq!(Scenario::new([txt(wrote)]).play().reply(), wrote);
+}
+
+#[test]
+fn a_call_written_as_text_that_is_cut_off_is_answered_like_another_one() {
+    let cut = |text: &str| Answer::stream().text([text]).end("length").done();
+    let native = Answer::stream().call(0, "call_1", "echo", [r#"{"x":"a"}"#]).end("length").done();
+    let expected = Scenario::new([native, txt("done")]).play();
+    for length in [LengthPolicy::Accept, LengthPolicy::Continue { max: 3, prompt: "continue".into() }] {
+        let scenario = |answers: Vec<Answer>| {
+            Scenario::new(answers).config(|config| ReactConfig {
+                text_calls: true,
+                length: length.clone(),
+                ..config
+            })
+        };
+        let ran = scenario(vec![
+            cut(r#"Let me see. <tool_call>{"name": "echo", "arguments": {"x": "a"#),
+            txt("done"),
+        ])
+        .play();
+        assert_eq!((ran.kit.n("echo"), ran.reply()), (0, "done"));
+        assert_eq!(ran.result("call_1"), expected.result("call_1"));
+        assert_eq!(ran.state().messages[1].content, "Let me see.");
+        assert!(ran.events().contains("+text_calls{1} tok(Let me see.)"), "{}", ran.events());
+    }
+    // Before its name is known, it is only removed, and the response is continued.
+    let length = LengthPolicy::Continue { max: 3, prompt: "continue".into() };
+    let whole = r#"<tool_call>{"name": "echo", "arguments": {"x": "a"}}</tool_call>"#;
+    let scenario = Scenario::new([cut("Let me see.\n<tool_call>{\"na"), txt(whole), txt("done")]);
+    let ran = scenario.config(|config| ReactConfig { text_calls: true, length, ..config }).play();
+    assert_eq!((ran.kit.n("echo"), ran.reply()), (1, "done"));
+    assert_eq!(ran.state().messages[1].content, "Let me see.");
 }

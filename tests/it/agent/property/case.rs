@@ -188,6 +188,8 @@ fn answer() -> impl Strategy<Value = Answer> {
         "añ😀b",
         r#"{"answer":42}"#,
         r#"<tool_call>{"name":"echo","arguments":{"x":"a"}}</tool_call>"#,
+        r#"So. <tool_call>{"name":"echo","arguments":{"x":"a"#,
+        r#"<tool_call>{"name":"ec"#,
     ];
     let streamed = (option::of(select(texts)), any::<bool>(), calls(), select(ends), 0..60u64).prop_map(
         |(text, thinks, calls, end, wait)| {
