@@ -16,12 +16,14 @@
 //! Start at [`Decided`].
 
 use std::{
-    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use serde::{Deserialize, Serialize};
@@ -95,6 +97,8 @@ pub(crate) struct Decided {
     /// The file that stores them; `None` if there is no state folder, or the database is in memory.
     place: Option<PathBuf>,
     record: Mutex<Record>,
+    /// The file could not be read or written, so that the decisions since then are only here.
+    is_apart: AtomicBool,
     untaken: Mutex<BTreeSet<String>>,
 }
 
@@ -118,7 +122,7 @@ impl Decided {
         };
         let (Some(real), Some(file)) = (real, identity) else {
             let record = Record { thread: thread.to_owned(), imported, ..Record::default() };
-            return Ok(Arc::new(Self { place: None, record: Mutex::new(record), untaken: Mutex::default() }));
+            return Ok(Arc::new(Self::new(None, record)));
         };
         let place = state_folder::folder()
             .map(|folder| folder.join("threads").join(format!("{}.json", name(&real, thread))));
@@ -133,7 +137,12 @@ impl Decided {
             Some(place) => stored(place, &empty)?,
             None => empty,
         };
-        Ok(Arc::new(Self { place, record: Mutex::new(record), untaken: Mutex::default() }))
+        Ok(Arc::new(Self::new(place, record)))
+    }
+
+    fn new(place: Option<PathBuf>, record: Record) -> Self {
+        let (record, is_apart, untaken) = (Mutex::new(record), AtomicBool::new(false), Mutex::default());
+        Self { place, record, is_apart, untaken }
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -193,17 +202,15 @@ impl Decided {
 
     /// Uses an answer for the task at `position`, which may be the only one. Returns whether it is.
     fn uses(&self, answer: &str, position: &str, stored: &StoredDecision<'_>) -> bool {
-        let first = RefCell::new(None);
+        let mut is_first = false;
         let used = self.change(|record| {
-            let mut first = first.borrow_mut();
-            let known = || record.used.get(answer).map_or_else(|| position.to_owned(), Clone::clone);
-            let first = first.get_or_insert_with(known);
-            record.used.insert(answer.to_owned(), first.clone());
-            let rule = stored.decision.rule(&stored.request.tool).filter(|_| first == position);
+            let first = record.used.entry(answer.to_owned()).or_insert_with(|| position.to_owned());
+            is_first = first == position;
+            let rule = stored.decision.rule(&stored.request.tool).filter(|_| is_first);
             let new = rule.filter(|rule| !record.grants.contains(rule));
             record.grants.extend(new);
         });
-        used.is_ok() && first.borrow().as_deref() == Some(position)
+        used.is_ok() && is_first
     }
 
     /// Deletes the answers to calls that are about to be discarded, and returns the grants so far.
@@ -280,7 +287,7 @@ impl Decided {
     }
 
     /// Changes the record here and, if possible, in the file.
-    fn change(&self, change: impl Fn(&mut Record)) -> Result<(), Failure> {
+    fn change(&self, change: impl FnOnce(&mut Record)) -> Result<(), Failure> {
         match self.store(change) {
             // The run continues, and new decisions apply to it.
             Err(Failure { exit: Exit::Failed, message }) => {
@@ -291,35 +298,49 @@ impl Decided {
         }
     }
 
-    /// Changes the record in the file, which another process may have changed since, and then here.
-    fn store(&self, change: impl Fn(&mut Record)) -> Result<(), Failure> {
-        let change = |record: &mut Record| {
-            change(record);
-            shorten(&mut record.settings);
-            shorten(&mut record.folders);
-            shorten(&mut record.grants);
-            shorten(&mut record.answers);
-            shorten(&mut record.begun);
-            record.used.retain(|answer, _| record.answers.contains(answer));
-        };
+    /// Changes the record in the file, which another process may have changed since, and takes it from there. Once the file cannot
+    /// be read or written, the record here is changed only.
+    fn store(&self, change: impl FnOnce(&mut Record)) -> Result<(), Failure> {
         let mut record = self.record();
-        let Some(place) = &self.place else {
-            change(&mut record);
-            return Ok(());
+        let there = self.place.as_deref().map(|place| self.locked(place, &record)).transpose();
+        let (lock, failure) = match there {
+            Ok(None) => (None, None),
+            Ok(Some((lock, there))) => {
+                *record = there;
+                (Some(lock), None)
+            }
+            Err(failure) => (None, Some(failure)),
         };
-        let Record { database, file, thread, .. } = record.clone();
-        let empty = Record { database, file, thread, ..Record::default() };
-        let stored = private_folder(place).and_then(|folder| {
-            let lock = File::options().create(true).truncate(false).write(true).open(folder.join("lock"));
-            lock.and_then(|lock| lock.lock().map(|()| lock)).map_err(|cause| unstored(place, &cause))
-        });
-        let stored = stored.and_then(|_lock| {
-            let mut there = self::stored(place, &empty)?;
-            change(&mut there);
-            write(place, &there).map_err(|cause| unstored(place, &cause))
-        });
         change(&mut record);
+        shorten(&mut record.settings);
+        shorten(&mut record.folders);
+        shorten(&mut record.grants);
+        shorten(&mut record.answers);
+        let Record { used, answers, .. } = &mut *record;
+        used.retain(|answer, _| answers.contains(answer));
+        let stored = match (failure, lock, &self.place) {
+            (Some(failure), ..) => Err(failure),
+            (None, Some(_lock), Some(place)) => {
+                write(place, &record).map_err(|cause| unstored(place, &cause))
+            }
+            _ => Ok(()),
+        };
+        self.is_apart.fetch_or(stored.is_err(), Ordering::Relaxed);
         stored
+    }
+
+    /// Locks the file, and reads it.
+    fn locked(&self, place: &Path, known: &Record) -> Result<(File, Record), Failure> {
+        if self.is_apart.load(Ordering::Relaxed) {
+            return Err(unstored(place, &io::Error::other("an earlier decision could not be stored")));
+        }
+        let Record { database, file, thread, .. } = known.clone();
+        let empty = Record { database, file, thread, ..Record::default() };
+        let folder = private_folder(place)?;
+        let lock = File::options().create(true).truncate(false).write(true).open(folder.join("lock"));
+        let lock =
+            lock.and_then(|lock| lock.lock().map(|()| lock)).map_err(|cause| unstored(place, &cause))?;
+        Ok((lock, stored(place, &empty)?))
     }
 }
 
@@ -492,8 +513,7 @@ mod tests {
         let place = folder.path().join("threads").join("t.json");
         let open = || {
             let empty = Record { thread: "t".to_owned(), ..Record::default() };
-            let record = Mutex::new(stored(&place, &empty).unwrap());
-            Decided { place: Some(place.clone()), record, untaken: Mutex::default() }
+            Decided::new(Some(place.clone()), stored(&place, &empty).unwrap())
         };
         let request = |question: &str| ApprovalRequest {
             call_id: "c1".to_owned(),
@@ -546,5 +566,29 @@ mod tests {
         // A copy has no answers, and what is discarded is gone.
         user.discard().unwrap();
         assert!(!user.is_decided(&stored(here, first, true)) && user.record().used.is_empty());
+    }
+    #[test]
+    fn a_change_is_applied_once_to_what_another_process_has_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("threads").join("t.json");
+        let empty = Record { thread: "t".to_owned(), ..Record::default() };
+        let open = || Decided::new(Some(place.clone()), stored(&place, &empty).unwrap());
+        let (one, other) = (open(), open());
+        one.store(|record| record.folders.push("one".to_owned())).unwrap();
+        other.store(|record| record.folders.push("other".to_owned())).unwrap();
+        assert_eq!(
+            (other.folders(), open().folders()),
+            (vec!["one".to_owned(), "other".to_owned()], other.folders())
+        );
+        // What cannot be stored applies here, and so do later changes.
+        let text = fs::read_to_string(&place).unwrap();
+        fs::remove_file(&place).unwrap();
+        fs::create_dir(&place).unwrap();
+        assert!(one.store(|record| record.folders.push("two".to_owned())).is_err());
+        fs::remove_dir(&place).unwrap();
+        fs::write(&place, text).unwrap();
+        assert!(one.store(|record| record.folders.push("three".to_owned())).is_err());
+        assert_eq!(one.folders(), ["one", "two", "three"]);
+        assert_eq!(open().folders(), ["one", "other"]);
     }
 }

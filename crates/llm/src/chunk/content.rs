@@ -46,6 +46,8 @@ impl Content {
             return Err(serde_json::Error::custom(format_args!("more than {DEEPEST} levels of parts")));
         }
         match raw.as_bytes().first() {
+            // Most pieces have no escapes, and are not scanned again.
+            Some(b'"') if !raw.contains('\\') => self.text.push(&raw[1..raw.len() - 1].into()),
             Some(b'"') => self.text.push(&serde_json::from_str(raw)?),
             Some(b'[') => {
                 for part in serde_json::from_str::<Vec<&RawValue>>(raw)? {
