@@ -9,16 +9,19 @@ mod order;
 use std::collections::BTreeSet;
 
 use proptest::{prelude::*, test_runner::Config};
-use superstep::agent::{
-    AgentOutcome, AgentState,
-    config::{AtLimit, LimitUnit},
+use superstep::{
+    agent::{
+        AgentOutcome, AgentState,
+        config::{AtLimit, LimitUnit},
+    },
+    llm::Message,
 };
 
 use self::{
     case::{Case, case},
     life::{End, Lived, live},
 };
-use super::{check, paused};
+use super::{Turn, begins_a_turn, check, paused};
 
 /// Asserts the invariants of every case.
 fn holds(case: &Case) -> Lived {
@@ -32,6 +35,9 @@ fn holds(case: &Case) -> Lived {
     let most_breaks = if case.scenario.config.context.layers.is_empty() { 0 } else { usize::MAX };
     check::requests_extend(&lived.model.requests(), most_breaks);
     for end in &lived.ends {
+        if let End::Whole(Turn { state, .. }) | End::InParts(state) = end {
+            is_in_order(state);
+        }
         match end {
             End::Whole(turn) => {
                 check::turn(turn);
@@ -54,6 +60,16 @@ fn holds(case: &Case) -> Lived {
         assert!(seen.insert(key.clone()) || again, "{tool} took effect twice under {key}");
     }
     lived
+}
+
+/// Asserts that a message sent during the first turn precedes the prompts of later ones.
+fn is_in_order(state: &AgentState) {
+    let at = |message: &Message| state.messages.position(&message.id).unwrap();
+    let sent = state.messages.iter().filter(|message| message.id.starts_with("steered."));
+    let next = state.messages.iter().filter(|message| begins_a_turn(message)).nth(1);
+    for message in sent {
+        assert!(next.is_none_or(|next| at(message) < at(next)), "{:?}", state.messages);
+    }
 }
 
 /// Asserts R3.

@@ -57,7 +57,7 @@ async fn a_thread_of_a_real_model_is_read_and_continued() {
 
     // It was stored before anything was recorded: what the model and the tool did is taken as it is, and the rest is compared.
     let replayed = agent.graph().thread("sum").replay().run().await.unwrap();
-    assert_eq!((replayed.taken, replayed.divergence), (3, None));
+    assert_eq!((replayed.taken, replayed.divergence), (4, None));
 
     let reply = agent.thread("sum").ask("Thanks!").await.unwrap();
     assert_eq!(reply.final_reply, "You are welcome.");

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::StreamExt;
 use superstep::{
-    Checkpointer, Event, MemoryCheckpointer, RunOptions, State, StreamMode,
+    Checkpointer, Event, MemoryCheckpointer, OnUnfinished, RunOptions, State, StreamMode,
     agent::{
         Agent, AgentOutcome, AgentState, ReactConfig, SteerError,
-        config::{LengthPolicy, ToolMode},
+        config::{LengthPolicy, PermissionRule, Permit, ToolMode},
     },
     clock::TokioClock,
     llm::Role,
@@ -47,7 +47,8 @@ impl Steered {
         let scenario = Scenario { config, memory: Some(Memory::Works), ..Scenario::new([]) };
         let scenario = scenario.tools(&["add", "echo", "hang", "slow"]);
         let (model, kit) = (ScriptedModel::new(Script::new(answers)), Kit::default());
-        let agent = scenario.agent(Arc::new(model.clone()), &kit).checkpointer(checkpointer).build().unwrap();
+        let agent = scenario.agent(Arc::new(model.clone()), &kit).checkpointer(checkpointer);
+        let agent = agent.approve_by_interrupt().build().unwrap();
         Self { agent, model, kit, said: Vec::new() }
     }
 
@@ -194,6 +195,9 @@ fn a_message_survives_a_failed_model_call_and_a_cancelled_turn() {
         let (state, told) = steered.turn("go on").await;
         assert_eq!((told.len(), state.steered, state.outcome), (1, 1, Some(AgentOutcome::Completed)));
         assert_eq!(steered.kit.n("hang"), 1);
+        assert!(messages(&state).ends_with(r#"u:"in French", u:"go on", a:"ok""#), "{}", messages(&state));
+        let last = steered.model.requests().pop().unwrap().messages;
+        assert_eq!(last.iter().filter(|message| message.content == "in French").count(), 1);
     });
 }
 
@@ -338,7 +342,54 @@ fn a_message_during_a_continuation_that_repeats_the_answer_is_read_in_the_next_t
             assert_eq!(sent[&message.id].values().cloned().collect::<String>(), message.content, "{sent:?}");
         }
         let (state, told) = steered.turn("go on").await;
-        assert_eq!(messages(&state), r#"u:"hi", a:"Once upon", u:"go on", u:"in French", a:"Bon""#);
+        assert_eq!(messages(&state), r#"u:"hi", a:"Once upon", u:"in French", u:"go on", a:"Bon""#);
         assert_eq!((told.len(), state.steered, state.outcome), (1, 1, Some(AgentOutcome::Completed)));
     });
+}
+
+// Case N12.
+#[test]
+fn a_message_that_an_interrupted_turn_did_not_read_precedes_the_next_prompt() {
+    paused(async {
+        // The first turn stores no response, so that its prompt is followed by the next one.
+        let slow = Answer::stream().text(["Hel"]).delay(1000).text(["lo"]).end("stop").done();
+        let steered = Steered::new([slow, txt("ok")], memory());
+        let options = Steered::config();
+        let token = options.get_cancel().clone();
+        let mut stream = steered.agent.configured(options).ask_stream("go", [StreamMode::Custom]);
+        while let Some(event) = stream.next().await {
+            if matches!(event, Event::Custom { name: "llm_token", .. }) {
+                for text in ["remember this: tea", "in French"] {
+                    steered.agent.thread("t").clock(TokioClock::starting_at(0)).steer(text).await.unwrap();
+                }
+                token.cancel();
+            }
+        }
+        let state = stream.outcome().await.unwrap().state;
+        assert_eq!((state.outcome, state.steered), (Some(AgentOutcome::Cancelled), 0));
+        let (state, told) = steered.turn("go on").await;
+        let all = r#"u:"go", u:"remember this: tea", u:"in French", u:"go on", a:"ok""#;
+        assert_eq!((messages(&state).as_str(), told.len(), state.steered), (all, 2, 2));
+        assert_eq!(steered.asked(), ["go", "go on"]);
+        let remembered = steered.kit.remembered();
+        assert_eq!(remembered.len(), 1, "{remembered:?}");
+        assert_eq!(remembered[0].0[0].content, "remember this: tea");
+
+        // The rest of a turn that waits is discarded.
+        let steered =
+            Steered::with(preset_that_asks(), [call("c0", "add", r#"{"a":1,"b":1}"#), txt("ok")], memory());
+        let thread = || steered.agent.thread("t").clock(TokioClock::starting_at(0));
+        thread().ask("go").await.unwrap();
+        thread().steer("in French").await.unwrap();
+        let input = steered.agent.input("go on");
+        let end = thread().on_unfinished(OnUnfinished::Discard).run(input).await.unwrap();
+        let discarded = messages(&end.state);
+        assert!(discarded.ends_with(r#", u:"in French", u:"go on", a:"ok""#), "{discarded}");
+        steered.agent.graph().thread("t").replay().run().await.unwrap().assert_same();
+    });
+}
+
+/// Returns a configuration that asks about `add`.
+fn preset_that_asks() -> ReactConfig {
+    ReactConfig { permissions: vec![PermissionRule::new("add", Permit::Ask)], ..super::preset() }
 }

@@ -97,14 +97,18 @@ impl TurnRecord {
     }
 }
 
-/// Returns the user's messages of the last turn, including those sent while it ran.
+/// Returns the user's messages of the last turn, including those sent while it ran, and those before its first one that an earlier
+/// turn did not read.
 pub(crate) fn user_messages_of_turn(state: &AgentState) -> Vec<&Message> {
-    let by_user = |message: &&Message| message.role == Role::User && !message.synthetic;
-    let mut said = Vec::new();
-    for message in state.messages.iter().rev().filter(by_user) {
-        said.push(message);
-        if !is_steered(message) {
+    let by_user = |message: &Message| message.role == Role::User && !message.synthetic;
+    let (mut said, mut has_begun) = (Vec::new(), false);
+    for message in state.messages.iter().rev() {
+        if has_begun && !is_steered(message) {
             break;
+        }
+        if by_user(message) {
+            said.push(message);
+            has_begun |= !is_steered(message);
         }
     }
     said.reverse();

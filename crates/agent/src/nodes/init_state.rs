@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use superstep_graph::{Cx, NodeError, State, error::chain};
 
-use super::budget::of_turn;
+use super::{
+    budget::of_turn,
+    steering_input::{Steered, before_input, unread},
+};
 use crate::{
     AgentState, ReactConfig,
     config::Breaker,
@@ -13,10 +16,11 @@ use crate::{
     state::{AgentStateUpdate, ContextView, LastAnswer, Metadata, StopReason},
 };
 
-/// Resets the channels of one turn; the conversation stays.
+/// Resets the channels of one turn; the conversation stays, with the messages that were sent during the last turn and that no
+/// model call has read.
 ///
-/// # Errors    If the input's schema is not valid, because no reply could match it, or its folder is not
-/// usable.
+/// # Errors    If the input's schema is not valid, because no reply could match it, its folder is not usable, or the messages
+/// cannot be read.
 pub(crate) async fn init_state(
     config: Arc<ReactConfig>,
     state: AgentState,
@@ -32,6 +36,10 @@ pub(crate) async fn init_state(
         if real != *folder {
             update = update.cwd(real);
         }
+    }
+    let Steered { messages: earlier, last } = unread(&state, &cx).await?;
+    if !earlier.is_empty() {
+        update = update.messages(before_input(&state, earlier)).steered(last);
     }
     let config = of_turn(config, &state);
     if state.output.is_some() || !state.output_problem.is_empty() {

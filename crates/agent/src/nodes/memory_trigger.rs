@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
 use superstep_graph::{Cx, ThreadId};
-use superstep_llm::Message;
+use superstep_llm::{Message, Role};
 use tokio::time::sleep;
 
 use crate::{
@@ -26,10 +26,9 @@ pub(crate) async fn memory_trigger(deps: AgentDeps, state: AgentState, cx: Cx) {
     // A replay stores nothing, so it must not report that this process does.
     let Some(trigger) = deps.memory.as_ref().filter(|_| cx.is_live()) else { return };
     let newest = state.messages.iter().rev().find(|message| !message.synthetic);
+    // An input without a message has no new request.
+    let is_new = newest.is_some_and(|newest| newest.role == Role::User && !is_steered(newest));
     for request in PendingMemory::of_turn(trigger, &state, &cx) {
-        // An input without a message has no new request.
-        let is_new =
-            !is_steered(&request.message) && newest.is_some_and(|newest| newest.id == request.message.id);
         trigger.begin(request.begun());
         if is_new {
             request.fulfil(trigger, &deps.config, &cx);
