@@ -357,3 +357,62 @@ async fn a_review_needs_files_and_a_terminal() {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
     }
 }
+
+#[tokio::test]
+async fn each_part_of_a_resumed_turn_is_replayed_with_the_configuration_that_it_had() {
+    let place = Place::new();
+    let write = |id: &str, text: &str| {
+        call(id, "write_file", &json!({ "path": "notes.txt", "content": text }).to_string())
+    };
+    let answers = [write("c1", "one\n"), write("c2", "two\n"), txt("Written."), txt("Sure."), txt("Again.")];
+    let server = serve(answers).await;
+    let url = server.base_url();
+    let args = ["run", "Rewrite it.", "--thread", "t", "--base-url", &url, "--model", "m", "--no-memory"];
+    assert_eq!(place.run(&args).await.code, Some(6));
+    let other = ["--preset", "graph", "--max-steps", "7", "--tools", "write_file"];
+    let resumed = place.run(&[&["resume", "t", "--approve", "--quiet"], &other[..]].concat()).await;
+    assert_eq!(resumed.code, Some(6), "{resumed:?}");
+    // These are remembered now.
+    place.run(&["resume", "t", "--approve", "--quiet"]).await.ok();
+    place.run(&["run", "Sure?", "--thread", "t", "--quiet", "--max-steps", "8"]).await.ok();
+    let ran = place.run(&["replay", "t", "--strict"]).await.ok();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("14 supersteps replayed, no divergence\n", ""));
+    for from in ["3", "5", "6", "8", "11"] {
+        place.run(&["replay", "t", "--strict", "--from", from]).await.ok();
+    }
+    let ran = place.run(&["replay", "t", "--strict", "--tools", "calculate"]).await;
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    // A live replay ends where the turn was resumed.
+    let ran = place.run(&["replay", "t", "--live-tools", "--json"]).await.ok();
+    assert_eq!((&ran.lines()[0]["supersteps"], &ran.lines()[0]["left"]), (&json!(4), &json!(10)), "{ran:?}");
+
+    // A fork may have others again.
+    place.run(&["resume", "t", "--from", "8", "--max-steps", "9", "--quiet"]).await.ok();
+    place.run(&["replay", "t", "--strict"]).await.ok();
+    assert_eq!(server.check(), Ok(()));
+}
+
+#[tokio::test]
+async fn a_case_that_was_resumed_with_another_configuration_is_recorded_again_with_one() {
+    let place = Place::new();
+    let write = call("c1", "write_file", r#"{"path":"notes.txt","content":"other\n"}"#);
+    let server = serve([write, txt("Written.")]).await;
+    let url = server.base_url();
+    let args = ["run", "Rewrite it.", "--thread", "t", "--base-url", &url, "--model", "m", "--no-memory"];
+    assert_eq!(place.run(&args).await.code, Some(6));
+    place.run(&["resume", "t", "--approve", "--quiet", "--max-steps", "7"]).await.ok();
+    let folder = place.work().join("cases");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("t.thread.jsonl");
+    std::fs::write(&file, place.run(&["export", "t"]).await.ok().stdout).unwrap();
+    let before = std::fs::read_to_string(&file).unwrap();
+    place.file("mine.toml", "system_prompt = \"Answer in French.\"\n");
+
+    let ran = place.run(&["replay", "--accept", "cases", "--tools", "write_file"]).await;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let why = "one configuration for a turn that was resumed with another one is missing";
+    assert!(ran.stderr.contains(why), "{ran:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+    place.run(&["replay", "--accept", "cases", "--config", "mine.toml"]).await.ok();
+    place.run(&["replay", "--all", "cases", "--strict"]).await.ok();
+}

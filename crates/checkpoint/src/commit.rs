@@ -58,7 +58,8 @@ pub struct CheckpointMeta {
     pub control: Control,
     /// The time of creation: UTC milliseconds, by the clock of the run.
     pub created_ms: i64,
-    /// The caller's metadata of the input. Empty on checkpoints of supersteps.
+    /// The caller's metadata of the input, of the fork, or, on the first superstep of a resumed run, of that run. Empty on checkpoints
+    /// of other supersteps.
     pub metadata: Map<String, Value>,
 }
 
@@ -119,6 +120,16 @@ pub mod own {
 }
 
 impl CheckpointMeta {
+    /// Returns whether a run began here, or was resumed, with metadata of the caller.
+    #[doc(hidden)]
+    pub fn has_run_metadata(&self) -> bool {
+        match self.source {
+            Source::Input | Source::Fork => true,
+            Source::Loop => self.metadata.keys().any(|name| !own::ALL.contains(&name.as_str())),
+            Source::Update => false,
+        }
+    }
+
     /// Removes the driver's own metadata, for display.
     #[doc(hidden)]
     pub fn shown(mut self) -> Self {

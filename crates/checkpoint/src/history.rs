@@ -86,15 +86,15 @@ impl Retention {
     }
 }
 
-/// Returns the caller's metadata of the newest input or fork on the path to a checkpoint, or the metadata
-/// that a prune retained of it. `all` is the history, newest first.
+/// Returns the caller's metadata of the newest input, fork or resumed run on the path to a checkpoint, or the
+/// metadata that a prune retained of it. `all` is the history, newest first.
 pub fn input_metadata(all: &[CheckpointMeta], at: CheckpointId) -> Map<String, Value> {
     let mut wanted = Some(at);
     for meta in all {
         if wanted != Some(meta.id) {
             continue;
         }
-        if matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned {
+        if meta.has_run_metadata() || meta.parent_pruned {
             return meta.clone().shown().metadata;
         }
         wanted = meta.parent;

@@ -1,7 +1,8 @@
 //! C: the history of a thread.
 
 use superstep::{
-    CheckpointId, Cx, History, OnUnfinished, RunError, START, State, StateGraph, Status, checkpoint::Source,
+    CheckpointId, Cx, Durability, History, OnUnfinished, RunError, START, State, StateGraph, Status,
+    checkpoint::{CheckpointMeta, Retention, Source},
 };
 
 use crate::support::{Plain, entries, entry, failed, h, head, json, line, names, on_every_store, say, task};
@@ -133,7 +134,7 @@ on_every_store! {
             graph.thread("t").run(say(run)).await.unwrap();
         }
         let page = async |range| store.history(&"t".into(), range).await.unwrap();
-        let steps = |metas: &[superstep::checkpoint::CheckpointMeta]| metas.iter().map(|meta| meta.control.step).collect::<Vec<_>>();
+        let steps = |metas: &[CheckpointMeta]| metas.iter().map(|meta| meta.control.step).collect::<Vec<_>>();
         let all = page(History::default()).await;
         assert_eq!(all.iter().map(|meta| meta.id.0).collect::<Vec<_>>(), (1..=12).rev().collect::<Vec<_>>());
         assert_eq!(steps(&page(History { limit: Some(2), ..History::default() }).await), [10, 9]);
@@ -222,5 +223,26 @@ on_every_store! {
         let users: Vec<_> = metas.iter().map(|meta| (entry(meta).0, meta.metadata.get("user").is_some())).collect();
         assert_eq!(users, [("loop", false), ("loop", false), ("input", true)]);
         assert!(metas.iter().all(|meta| meta.created_ms >= 1_700_000_000_000));
+    }
+
+    async fn the_first_superstep_of_a_resumed_run_has_the_metadata_of_that_run(backend: Backend) {
+        let graph = backend.keep(line(&["a", "b", "c"]));
+        for (id, durability, users) in [
+            ("sync", Durability::Sync, vec!["kim", "", "", "lee", ""]),
+            ("async", Durability::Async, vec!["kim", "", "", "lee", ""]),
+            ("exit", Durability::Exit, vec!["kim", "", "lee"]),
+        ] {
+            let thread = graph.thread(id).durability(durability);
+            thread.metadata("user", "kim").break_after(["a"]).run(say("in")).await.unwrap();
+            thread.metadata("user", "lee").resume().await.unwrap();
+            let mut history = graph.thread(id).history().checkpoints().await.unwrap();
+            history.reverse();
+            let user = |meta: &CheckpointMeta| meta.metadata.get("user").map_or("", |user| user.as_str().unwrap()).to_owned();
+            assert_eq!(history.iter().map(user).collect::<Vec<_>>(), users, "{id}");
+            // A prune retains that of the newest run.
+            thread.prune(Retention::Last(1)).await.unwrap();
+            let head = graph.thread(id).history().checkpoints().await.unwrap();
+            assert_eq!(head.iter().map(user).collect::<Vec<_>>(), ["lee"], "{id}");
+        }
     }
 }

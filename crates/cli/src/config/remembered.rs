@@ -11,7 +11,10 @@ use superstep::{
 
 use crate::output::exit::{Exit, Failure};
 
-/// The settings that a thread stores in the metadata of its inputs. A promise; never contains the key.
+/// The entry of the metadata that all stored settings have.
+const MODEL: &str = "model";
+
+/// The settings that a thread stores in the metadata of its inputs and resumed runs. A promise; never contains the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Remembered {
@@ -36,7 +39,7 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// Loads the settings of the thread's newest input, or those retained by a prune; empty for a new thread.
+    /// Loads the settings of the thread's newest input or resumed run, or those retained by a prune; empty for a new thread.
     pub(crate) async fn load(
         store: &dyn Checkpointer,
         thread: &ThreadId,
@@ -177,7 +180,17 @@ fn narrowed(config: Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
 
 /// Returns whether a checkpoint has the thread's settings.
 fn has_settings(meta: &CheckpointMeta) -> bool {
-    matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned
+    matches!(meta.source, Source::Input | Source::Fork) || meta.parent_pruned || resumes(meta)
+}
+
+/// Returns whether a checkpoint is the first one of a resumed run, which has its settings.
+pub(crate) fn resumes(meta: &CheckpointMeta) -> bool {
+    meta.source == Source::Loop && has_model(meta)
+}
+
+/// Returns whether a checkpoint has settings of this program.
+pub(crate) fn has_model(meta: &CheckpointMeta) -> bool {
+    meta.metadata.contains_key(MODEL)
 }
 
 /// Returns the newest checkpoint that is `wanted`, optionally before a given one.

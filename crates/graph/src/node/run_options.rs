@@ -168,7 +168,7 @@ macro_rules! run_options {
             $self.with(|options| options.input_id = Some(id.into()))
         }
 
-        /// Adds an entry to the metadata of the input's checkpoint.
+        /// Adds an entry to the metadata of the input's checkpoint; of a resumed run, to that of its first checkpoint.
         #[must_use = "the options take effect when something runs with them"]
         pub fn metadata($($receiver)+, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
             $self.with(|options| drop(options.metadata.insert(name.into(), value.into())))

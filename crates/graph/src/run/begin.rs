@@ -126,6 +126,9 @@ impl<S: State> Driver<S> {
         }
         let Some(input) = input else {
             self.origins = Origins::of(&meta).carried;
+            if let (Some(hold), None) = (&mut self.hold, config.checkpoint) {
+                hold.resume_with(&config.metadata);
+            }
             let begun = self.continue_run(meta.control, tasks, config);
             return Ok(self.located(begun, config.checkpoint).await?);
         };

@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Map, Value};
 use superstep_checkpoint::{
     AppliedTask, CheckpointMeta, Clock, Commit, LazyFingerprints, Lease, Source, TaskKey, TaskRecord,
-    internal::own::MEMORIES,
+    internal::own::{self, MEMORIES},
 };
 use superstep_engine::Control;
 use superstep_state::{ChannelValue, RawJson, Snapshot, internal::UnknownChannels};
@@ -49,6 +49,8 @@ pub(crate) struct ThreadWriter {
     mark: Mark,
     /// The metadata of a commit that has only the mark.
     marked: Arc<Map<String, Value>>,
+    /// The caller's metadata of a resumed run, for its first checkpoint.
+    resumed: Map<String, Value>,
     /// See [`Checkpointer::keeps_values`].
     keeps_values: bool,
 }
@@ -114,6 +116,7 @@ impl ThreadWriter {
             snapshot_every: None,
             kept,
             marked: mark.metadata(),
+            resumed: Map::new(),
             mark,
             keeps_values,
         }
@@ -177,6 +180,12 @@ impl ThreadWriter {
         self.width = width(&at.control);
         (self.since_snapshot, self.kept) = (since_snapshot, kept);
         self.set_nonce(at.nonce().map(str::to_owned));
+    }
+
+    /// Resumes with this metadata of the caller.
+    pub(crate) fn resume_with(&mut self, metadata: &Map<String, Value>) {
+        let given = metadata.iter().filter(|(name, _)| !own::ALL.contains(&name.as_str()));
+        self.resumed = given.map(|(name, value)| (name.clone(), value.clone())).collect();
     }
 
     fn set_nonce(&mut self, nonce: Option<String>) {
@@ -260,13 +269,14 @@ impl ThreadWriter {
 
     /// Creates the commit of a checkpoint after `parent`, with the mark of the thread.
     fn commit_of(
-        &self,
-        new: Box<NewCheckpoint>,
+        &mut self,
+        new: NewCheckpoint,
         parent: Option<CheckpointId>,
         created_ms: i64,
         snapshot: Option<Snapshot>,
     ) -> Commit {
-        let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = *new;
+        let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = new;
+        metadata.extend(std::mem::take(&mut self.resumed));
         let metadata = if metadata.is_empty() {
             self.marked.clone()
         } else {

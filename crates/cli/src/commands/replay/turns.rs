@@ -1,4 +1,4 @@
-//! The replay of a thread of the agent, each turn with the configuration that it had.
+//! The replay of a thread of the agent, each turn, and each part of a resumed one, with the configuration that it had.
 //!
 //! Start at [`Turns::run`].
 
@@ -12,12 +12,15 @@ use superstep::{
         replay::{ReplayTools, ToolDifference},
     },
     checkpoint::{CheckpointError, CheckpointMeta, Source},
-    replay::{Replay, Replayed},
+    replay::{Replay, ReplayError, Replayed},
 };
 
 use crate::{
     args::shared::TurnArgs,
-    config::{location::Location, remembered::Remembered},
+    config::{
+        location::Location,
+        remembered::{Remembered, has_model, resumes},
+    },
     output::exit::Failure,
     session::{
         mcp,
@@ -44,12 +47,24 @@ pub(super) struct Turns<'a> {
     pub(super) servers: Arc<mcp::Pool>,
 }
 
-/// Consecutive turns with the same settings.
+/// A part of the branch with the same settings.
 struct Section {
     /// The checkpoint that stores the settings; `None` for those of the newest one.
     settings: Option<CheckpointId>,
     from: Option<CheckpointId>,
     to: Option<CheckpointId>,
+    /// It begins in the middle of a turn, which was resumed.
+    is_resumed: bool,
+    /// The number of supersteps after its end that a live replay does not reach.
+    left: usize,
+}
+
+/// A checkpoint with settings.
+struct Change {
+    settings: Value,
+    /// Its position on the branch, and that of the first checkpoint whose tasks ran with the settings.
+    position: usize,
+    begins: usize,
 }
 
 impl Turns<'_> {
@@ -85,7 +100,7 @@ impl Turns<'_> {
         thread: &ThreadId,
         target: Arc<dyn Checkpointer>,
     ) -> Result<(), Failure> {
-        for section in self.sections(&*store, thread).await? {
+        for section in self.whole_turns(&store, thread).await? {
             let setup = self.setup(&store, thread, &section).await?;
             let mut replay = replay(&setup, thread, &section);
             if self.turn.changes_settings() {
@@ -94,6 +109,31 @@ impl Turns<'_> {
             replay.rerecord(target.clone()).await?;
         }
         Ok(())
+    }
+
+    /// Returns the sections, of which each begins with a turn.
+    ///
+    /// # Errors    A turn was resumed with other settings, so that no one agent can run it again.
+    async fn whole_turns(
+        &self,
+        store: &Arc<dyn Checkpointer>,
+        thread: &ThreadId,
+    ) -> Result<Vec<Section>, Failure> {
+        let mut turns: Vec<Section> = Vec::new();
+        for section in self.sections(&**store, thread).await? {
+            let Some(turn) = turns.last_mut().filter(|_| section.is_resumed) else {
+                turns.push(section);
+                continue;
+            };
+            let (resumed, begun) =
+                (self.setup(store, thread, &section).await?, self.setup(store, thread, turn).await?);
+            if resumed.settings() != begun.settings() {
+                let missing = "one configuration for a turn that was resumed with another one".to_owned();
+                return Err(ReplayError::NotRerecorded { thread: thread.clone(), missing }.into());
+            }
+            turn.to = section.to;
+        }
+        Ok(turns)
     }
 
     fn is_live(&self) -> bool {
@@ -107,39 +147,48 @@ impl Turns<'_> {
         thread: &ThreadId,
     ) -> Result<Vec<Section>, CheckpointError> {
         let branch = self.branch(store, thread).await?;
-        let begins =
-            |(position, meta): &(usize, &CheckpointMeta)| *position == 0 || meta.source == Source::Input;
-        let settings = |meta: &CheckpointMeta| -> Value {
-            Remembered::of(meta).map_or(Value::Null, |settings| settings.to_compare())
-        };
-        let mut groups: Vec<(CheckpointId, usize, Value)> = Vec::new();
-        for (position, meta) in branch.iter().enumerate().filter(begins) {
-            let settings = settings(meta);
-            if groups.last().is_none_or(|(_, _, last)| *last != settings) {
-                groups.push((meta.id, position, settings));
+        let mut changes: Vec<Change> = Vec::new();
+        for (position, meta) in branch.iter().enumerate() {
+            let is_fork = meta.source == Source::Fork && has_model(meta);
+            if position > 0 && meta.source != Source::Input && !is_fork && !resumes(meta) {
+                continue;
+            }
+            let settings = Remembered::of(meta).map_or(Value::Null, |settings| settings.to_compare());
+            // The tasks of a resumed run's first superstep are those of the checkpoint before it.
+            let begins = if resumes(meta) { position.saturating_sub(1) } else { position };
+            if changes.last().is_none_or(|last| last.settings != settings) {
+                changes.push(Change { settings, position, begins });
             }
         }
         let start = self.from.and_then(|from| branch.iter().position(|meta| meta.id == from));
         let is_elsewhere = self.from.is_some() && start.is_none();
         let mut sections = Vec::new();
-        for (nth, (id, position, _)) in groups.iter().enumerate() {
-            let end = groups.get(nth + 1).map(|(_, next, _)| *next);
-            if start.is_some_and(|start| end.is_some_and(|end| start >= end)) {
+        for (nth, change) in changes.iter().enumerate() {
+            let next = changes.get(nth + 1);
+            if start.is_some_and(|start| next.is_some_and(|next| start >= next.begins)) {
                 continue;
             }
             let from = match self.from {
                 Some(from) if sections.is_empty() => Some(from),
-                _ => (nth > 0).then(|| branch[*position].id),
+                _ => (nth > 0).then(|| branch[change.begins].id),
             };
             // A live replay ends before the next turn in any case.
-            let to = end.filter(|_| !self.is_live()).map(|end| branch[end - 1].id).or(self.to);
-            sections.push(Section { settings: Some(*id), from, to });
+            let end = next.filter(|next| !self.is_live() || resumes(&branch[next.position]));
+            let behind = end.map_or(&[][..], |next| &branch[next.position..]);
+            sections.push(Section {
+                settings: Some(branch[change.position].id),
+                from,
+                to: end.map(|next| branch[next.position - 1].id).or(self.to),
+                is_resumed: branch[change.position].source != Source::Input && nth > 0,
+                left: behind.iter().filter(|meta| meta.source == Source::Loop).count(),
+            });
             if self.is_live() {
                 break;
             }
         }
         if sections.is_empty() || is_elsewhere {
-            return Ok(vec![Section { settings: None, from: self.from, to: self.to }]);
+            let (settings, is_resumed, left) = (None, false, 0);
+            return Ok(vec![Section { settings, from: self.from, to: self.to, is_resumed, left }]);
         }
         Ok(sections)
     }
@@ -196,7 +245,10 @@ impl Turns<'_> {
         if self.live_tools {
             replay = replay.live([TOOLS]);
         }
-        let replayed = replay.run().await?;
+        let mut replayed = replay.run().await?;
+        if self.is_live() {
+            replayed.left += section.left;
+        }
         if self.current_tools || self.is_live() || setup.servers.is_empty() {
             return Ok((replayed, None));
         }
