@@ -71,6 +71,24 @@ on_every_store! {
             "Error: Permission denied: the user changed the arguments to ones that cannot be used: {FORBIDDEN}"
         );
         assert_eq!((kit.n("echo"), result(&agent, "c1").await), (0, denied));
+        // Approvals need not be the same in a replay.
+        let (agent, _) = program(&asking(), &kit, &backend, vec![]);
+        agent.graph().thread("t").replay().run().await.unwrap().assert_same();
+    }
+
+    async fn a_decision_that_was_none_and_an_approval_of_everything_are_replayed(backend: Backend) {
+        let kit = Kit::default();
+        let (agent, _) = program(&asking(), &kit, &backend, vec![echo()]);
+        agent.thread("t").ask("go").await.unwrap();
+        let again = agent.thread("t").answer("c1", Approval::Cancel).resume().await.unwrap();
+        assert_eq!(waits(&again).0, "c1.2");
+        drop(agent);
+        let (_, model) = program(&asking(), &kit, &backend, vec![txt("ok")]);
+        let agent = asking().agent(std::sync::Arc::new(model), &kit).checkpointer(backend.open());
+        agent.approve_all().build().unwrap().thread("t").resume().await.unwrap();
+        assert_eq!(kit.n("echo"), 1);
+        let (agent, _) = program(&asking(), &kit, &backend, vec![]);
+        agent.graph().thread("t").replay().run().await.unwrap().assert_same();
     }
 
     async fn an_edit_holds_whatever_rule_was_added_since(backend: Backend) {
@@ -183,6 +201,8 @@ fn the_event_of_a_call_that_was_edited_before_has_its_own_arguments() {
     let scenario = Scenario { decide: Some(|_| Some(edit("alice"))), ..asking() };
     let script = superstep_testing::script::Script::new([echo(), txt("ok")]);
     let scenario = Scenario { script, ..scenario };
-    let ran = scenario.config(|config| ReactConfig { approval: hold, ..config }).play();
-    assert!(ran.events().contains(r#"tool_start{echo,{"x":"alice"},c1}"#), "{}", ran.events());
+    for approval in [hold, ApprovalConfig::default()] {
+        let ran = scenario.clone().config(|config| ReactConfig { approval, ..config }).play();
+        assert!(ran.events().contains(r#"tool_start{echo,{"x":"alice"},c1}"#), "{}", ran.events());
+    }
 }

@@ -33,7 +33,9 @@ impl Executor {
             let (key, next) = (self.keys.again(base, round), self.keys.again(base, round + 1));
             self.reword(&key, &mut request);
             if !self.cx.is_answered(&key) {
-                if matches!(self.deps.approvals, Approvals::Allow) && request.form.is_none() {
+                let allows = matches!(self.deps.approvals, Approvals::Allow) && request.form.is_none();
+                // A replay approves nothing by itself.
+                if self.cx.noted(&format!("approved.{key}"), allows) {
                     // The arguments were edited: the model's original ones do not run.
                     let decision = unusable.map_or(Approval::Approve, |problem: String| {
                         Approval::Deny(prompts::edit_unusable(&problem))
