@@ -1,10 +1,15 @@
 //! E32: cancelled turns.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use superstep::{
     RunOptions,
-    agent::{AgentOutcome, ReactConfig, config::ToolMode, state::ToolStatus},
+    agent::{
+        AgentOutcome, ReactConfig,
+        config::{Budget, ToolMode},
+        state::ToolStatus,
+    },
+    llm::Usage,
 };
 use superstep_testing::{
     script::{Answer, Script, calls, txt},
@@ -184,4 +189,30 @@ fn a_turn_cancelled_before_it_begins_makes_no_request() {
         assert_eq!(reply.outcome, Some(AgentOutcome::Cancelled));
         assert_eq!(model.requests(), []);
     });
+}
+
+#[test]
+fn the_unreported_tokens_of_a_stopped_response_are_estimated() {
+    let slow = || Answer::stream().text(["Hel"]).delay(100).text(["lo"]).end("stop");
+    let scenario = |answers: Vec<Answer>| Scenario { tokens: Some(|_| 10), ..Scenario::new(answers) };
+    let whole = scenario(vec![slow().done()]).play_here().state().usage;
+    assert!(whole.input_tokens > 0 && whole.output_tokens > 0);
+    let wall = Budget { wall: Some(Duration::from_millis(50)), reserve_final: false, ..Budget::default() };
+    let by_budget = scenario(vec![slow().done()]).config(|config| ReactConfig { budget: wall, ..config });
+    let by_user = Scenario { cancel: Cancel::At(50), ..scenario(vec![slow().usage(30, 5).done()]) };
+    for (scenario, outcome) in [(by_budget, AgentOutcome::Budget), (by_user, AgentOutcome::Cancelled)] {
+        let ran = scenario.play_here();
+        assert_eq!((ran.outcome(), ran.state().usage, ran.state().answer.estimated), (outcome, whole, true));
+    }
+    // A provider reports the tokens at the end, so that those of earlier calls do not count for this one.
+    let first =
+        Answer::stream().call(0, "c1", "echo", [r#"{"x":"1"}"#]).end("tool_calls").usage(30, 5).done();
+    let ran = Scenario { cancel: Cancel::At(50), ..scenario(vec![first, slow().done()]) }.play_here();
+    assert!(ran.state().usage.input_tokens > 30 && ran.state().usage.output_tokens > 5);
+    assert!(ran.state().answer.estimated);
+    // Some report them as they grow.
+    let told = Answer::stream().usage(30, 1).text(["Hel"]).delay(100).text(["lo"]).end("stop").done();
+    let ran = Scenario { cancel: Cancel::At(50), ..scenario(vec![told]) }.play_here();
+    let reported = Usage { input_tokens: 30, output_tokens: 1 };
+    assert_eq!((ran.state().usage, ran.state().answer.estimated), (reported, false));
 }

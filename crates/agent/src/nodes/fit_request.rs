@@ -94,12 +94,22 @@ impl<'a> RequestSpace<'a> {
 
     /// Estimates the tokens of the call, if the provider does not report them.
     pub(super) fn estimate(&mut self, call: &NextCall<'_>, answer: &Message) -> Usage {
-        let counter = &self.deps.counter;
         let size = self.size.unwrap_or_else(|| self.measure());
         // The continued message will be longer in the next request.
         if !self.state.answer.continuing {
             self.size = Some(size);
         }
+        self.usage(size, call, answer)
+    }
+
+    /// Estimates the tokens of a call that was stopped. The size is not retained, because the new messages of the request may not
+    /// join the conversation.
+    pub(super) fn estimate_stopped(&self, call: &NextCall<'_>, partial: &Message) -> Usage {
+        self.usage(self.size.unwrap_or_else(|| self.measure()), call, partial)
+    }
+
+    fn usage(&self, size: u64, call: &NextCall<'_>, answer: &Message) -> Usage {
+        let counter = &self.deps.counter;
         let hints = call.hints.iter().map(AsRef::as_ref).chain(self.state.hints.iter().map(String::as_str));
         let hints = hints.map(|hint| counter.message(&Message::user(hint)));
         Usage {

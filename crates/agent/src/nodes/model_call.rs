@@ -28,6 +28,10 @@ pub(super) struct ModelCall {
     pub(super) streamed: bool,
     /// The called model; `None` for the main one.
     pub(super) model: Option<String>,
+    /// A request was sent.
+    asked: bool,
+    /// The current attempt has reported its tokens.
+    reported: bool,
     /// Tokens of the current attempt, of earlier attempts with the same model, and of other models.
     current: Usage,
     spent: Usage,
@@ -48,6 +52,7 @@ impl ModelCall {
         progress: &mut Progress<'_>,
         cx: &Cx,
     ) -> Result<(), ModelError> {
+        self.asked = true;
         let model = &deps.models.main;
         self.model = model.names().into_iter().find(|name| *name == state.model).map(str::to_owned);
         let request = Request { ask_first: self.model.clone(), ..request };
@@ -94,6 +99,7 @@ impl ModelCall {
                 }
                 Delta::AttemptDiscarded { attempt } => {
                     self.spent = self.spent + std::mem::take(&mut self.current);
+                    self.reported = false;
                     emit(cx, || AgentEvent::AttemptDiscarded { attempt: *attempt });
                     cx.discard_message(&self.message);
                 }
@@ -101,7 +107,7 @@ impl ModelCall {
                     emit(cx, || AgentEvent::TextCalls { n: *n });
                     cx.discard_message(&self.message);
                 }
-                Delta::Usage(usage) => self.current = *usage,
+                Delta::Usage(usage) => (self.current, self.reported) = (*usage, true),
                 Delta::ToolCall { .. } | Delta::Finish(_) => {}
             }
             self.streamed = match delta {
@@ -119,14 +125,19 @@ impl ModelCall {
 
     /// Returns the number of sent requests. A request that waits for its retry was not sent.
     pub(super) fn sent(&self) -> u32 {
-        let waits = self.waits.is_some_and(|until| Instant::now() < until);
-        1 + self.retries - u32::from(waits)
+        1 + self.retries - u32::from(self.is_waiting())
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waits.is_some_and(|until| Instant::now() < until)
     }
 
     /// Returns the result.
     pub(super) fn into_recorded(self, end: End, requests: u32, streamed: bool) -> RecordedResponse {
+        let is_stopped = matches!(end, End::Cancelled { .. } | End::OutOfTime { .. });
+        let unreported = is_stopped && self.asked && !self.reported && !self.is_waiting();
         let Self { model, current, spent, others, .. } = self;
-        RecordedResponse { end, requests, streamed, model, usage: spent + current, others }
+        RecordedResponse { end, requests, streamed, model, usage: spent + current, unreported, others }
     }
 }
 

@@ -108,7 +108,18 @@ impl PlannedCall<'_> {
         let message = message_id(state, cx);
         let (requests, any) = (recorded.requests, recorded.streamed);
         let streamed = |calls| Streamed { message, requests, any, calls };
-        let mut guess = Usage::default();
+        let unreported = recorded.unreported;
+        let mut guess = match &recorded.end {
+            End::Cancelled { partial } | End::OutOfTime { partial } if unreported => {
+                self.room.estimate_stopped(&self.call, partial)
+            }
+            _ => Usage::default(),
+        };
+        let flagged = LastAnswer { estimated: state.answer.estimated || unreported, ..state.answer };
+        let stopped = |reason: StopReason| match unreported {
+            true => stop(reason).answer(flagged),
+            false => stop(reason),
+        };
         let update = match recorded.end.take() {
             End::Unasked(failure) => return Ok(hook_failed(failure)),
             End::Answered(answered) => {
@@ -132,18 +143,18 @@ impl PlannedCall<'_> {
                 let streamed = streamed(partial.tool_calls.len());
                 let kept =
                     accept_response::partial_message(&deps.config, state, partial, BreakOff::Stopped, cx);
-                self.unanswered(kept, streamed, stop(AgentOutcome::Cancelled))
+                self.unanswered(kept, streamed, stopped(AgentOutcome::Cancelled.into()))
             }
             End::OutOfTime { partial } => {
                 let streamed = streamed(partial.tool_calls.len());
                 if deps.config.budget.reserve_final && !matches!(self.call.reason, StopReason::Budget(_)) {
                     // The next call is the reserved one.
-                    let answer = LastAnswer { again: true, ..state.answer };
+                    let answer = LastAnswer { again: true, ..flagged };
                     self.unanswered(None, streamed, AgentState::update().answer(answer))
                 } else {
                     let kept =
                         accept_response::partial_message(&deps.config, state, partial, BreakOff::Stopped, cx);
-                    self.unanswered(kept, streamed, stop(BudgetLimit::Wall))
+                    self.unanswered(kept, streamed, stopped(BudgetLimit::Wall.into()))
                 }
             }
         };

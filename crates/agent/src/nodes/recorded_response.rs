@@ -23,8 +23,11 @@ pub(super) struct RecordedResponse {
     /// The last called model; `None` for the main one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) model: Option<String>,
-    /// Tokens of that model, and of those before it.
+    /// Tokens of that model, in all its attempts.
     pub(super) usage: Usage,
+    /// The last attempt was stopped before its tokens were reported, so that they are estimated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) unreported: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) others: BTreeMap<String, Usage>,
 }
@@ -92,6 +95,7 @@ impl RecordedResponse {
             streamed: false,
             model: None,
             usage: Usage::default(),
+            unreported: false,
             others: BTreeMap::new(),
         }
     }
