@@ -60,7 +60,8 @@ fn events_rebuild_the_text(turn: &Turn) {
     assert_eq!(join(heard), said, "I3");
 }
 
-/// I5: a started call is ended once; a call that is not started is skipped once; both in call order.
+/// I5: a started call is ended once; a call that is not started is skipped once; both in call order, except for calls that wait for
+/// an approver.
 fn calls_are_reported(told: &[Told], state: &AgentState, this_turn: &[&Message]) {
     let ids = |name: &str| -> Vec<&str> {
         told.iter().filter(|event| event.name == name).map(|event| event.text("id")).collect()
@@ -75,15 +76,12 @@ fn calls_are_reported(told: &[Told], state: &AgentState, this_turn: &[&Message])
     let calls = this_turn.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.as_str());
     let calls: Vec<&str> = calls.collect();
     assert_eq!(sorted(taken), sorted(calls.clone()), "I5: each call is begun or skipped, once");
-    let starts: Vec<usize> = ids("tool_start")
-        .iter()
-        .scan(0, |from, id| {
-            let at = *from + calls[*from..].iter().position(|call| call == id)?;
-            *from = at + 1;
-            Some(at)
-        })
-        .collect();
-    assert_eq!(starts.len(), ids("tool_start").len(), "calls begin in their order");
+    let waits = |event: &Told| event.text("tool") == "send";
+    let started = told.iter().filter(|event| event.name == "tool_start" && !waits(event));
+    started.map(|event| event.text("id")).fold(0, |from, id| {
+        let at = calls[from..].iter().position(|call| *call == id);
+        from + at.expect("calls begin in their order") + 1
+    });
     let results: Vec<&str> = this_turn
         .iter()
         .filter(|message| message.role == Role::Tool)

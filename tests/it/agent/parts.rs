@@ -228,3 +228,29 @@ fn parts_may_be_switched_on_later() {
         assert_eq!(parts.iter().map(status).collect::<Vec<_>>(), [Some(ToolStatus::Completed), None]);
     });
 }
+
+#[test]
+fn the_part_of_an_edited_call_has_the_arguments_that_ran() {
+    paused(async {
+        let store = Arc::new(MemoryCheckpointer::new());
+        let agent = |answers: Vec<Answer>| {
+            let config = ReactConfig { parts: true, ..preset() };
+            let scenario = Scenario { config, ..Scenario::new([]) }.tools(&["echo", "send"]);
+            let agent = scenario.agent(Arc::new(ScriptedModel::new(Script::new(answers))), &Kit::default());
+            agent.approve_by_interrupt().checkpointer(store.clone()).build().unwrap()
+        };
+        let round = calls([("c0", "send", r#"{"to":"a"}"#), ("c1", "echo", r#"{"x":"1"}"#)]);
+        agent(vec![round]).thread("t").ask("go").await.unwrap();
+        let edited = superstep::agent::Approval::Edit(json!({"to": "b"}));
+        let agent = agent(vec![txt("ok")]);
+        agent.thread("t").answer("c0", edited).resume().await.unwrap();
+        let state = agent.graph().thread("t").state().await.unwrap().values;
+        let inputs: Vec<_> =
+            state.parts.iter().filter_map(|part| part.state.as_ref()?.input.clone()).collect();
+        assert_eq!(inputs, [json!({"to": "b"}), json!({"x": "1"})]);
+        // The provider gets back what its model wrote.
+        let asked = state.messages.iter().find(|message| !message.tool_calls.is_empty()).unwrap();
+        assert_eq!(asked.tool_calls[0].arguments, r#"{"to":"a"}"#);
+        agent.graph().thread("t").replay().run().await.unwrap().assert_same();
+    });
+}

@@ -5,11 +5,13 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use superstep::{
-    Answers, Checkpointer, MemoryCheckpointer, OnUnfinished, RunError, ThreadId,
+    Answers, Checkpointer, Event, Interrupt, MemoryCheckpointer, OnUnfinished, RunError, RunStream,
+    StreamMode, ThreadId,
     agent::{
-        Agent, AgentBuilder, AgentOutcome, Approval, ReactConfig,
+        Agent, AgentBuilder, AgentOutcome, AgentState, Approval, ReactConfig,
         approval::{StoredDecision, Trust},
         config::{PermissionRule, ToolMode},
         deps::SubAgent,
@@ -104,6 +106,16 @@ impl Shared {
     }
 }
 
+/// Runs to the next stop, and returns the events of calls.
+async fn calls_of(mut stream: RunStream<AgentState>, told: &mut Vec<String>) -> Vec<Interrupt> {
+    while let Some(event) = stream.next().await {
+        if let Event::Custom { name: name @ ("tool_start" | "tool_end"), data, .. } = event {
+            told.push(format!("{name} {}", data["id"].as_str().unwrap()));
+        }
+    }
+    stream.outcome().await.unwrap().interrupts
+}
+
 async fn results(agent: &Agent) -> Vec<String> {
     let messages = agent.graph().thread("t").state().await.unwrap().values.messages;
     messages.iter().filter(|it| it.role == Role::Tool).map(|it| it.content.to_string()).collect()
@@ -157,6 +169,35 @@ async fn a_question_of_a_sub_agents_tool_is_answered_through_its_caller() {
         .unwrap();
     assert_eq!((&*reply.final_reply, shared.counts().0), ("done", 2));
     assert_eq!(results(&next).await, ["dug"]);
+}
+
+#[tokio::test]
+async fn the_start_of_a_call_is_reported_once_over_all_stops() {
+    let shared = Shared::default();
+    let round = calls([("c1", "asks", "{}"), ("c2", "slow", "{}")]);
+    let (mut told, agent) = (Vec::new(), shared.agent([round]).build().unwrap());
+    let asked = calls_of(agent.thread("t").ask_stream("go", [StreamMode::Custom]), &mut told).await;
+    let agent = shared.agent([txt("ok")]).build().unwrap();
+    let answered = agent.thread("t").answer(&asked[0].id, Approval::Answer(json!({"n": 7})));
+    let stream = answered.resume_stream([StreamMode::Custom]).await.unwrap();
+    assert!(calls_of(stream, &mut told).await.is_empty());
+    told.sort_unstable();
+    assert_eq!(told, ["tool_end c1", "tool_end c2", "tool_start c1", "tool_start c2"]);
+
+    // So it is with a sub-agent whose tool asks.
+    let shared = Shared::default();
+    let boss = |boss: Vec<Answer>, sub: Vec<Answer>| {
+        let sub = SubAgent::new("digger", "Digs.", &shared.agent(sub).build().unwrap());
+        shared.agent(boss).sub_agent(sub).build().unwrap()
+    };
+    let (mut told, agent) =
+        (Vec::new(), boss(vec![call("c1", "digger", r#"{"task":"dig"}"#)], vec![call("d1", "asks", "{}")]));
+    let asked = calls_of(agent.thread("t").ask_stream("go", [StreamMode::Custom]), &mut told).await;
+    let agent = boss(vec![txt("done")], vec![txt("dug")]);
+    let answered = agent.thread("t").answer(&asked[0].id, Approval::Answer(json!({"n": 7})));
+    let stream = answered.resume_stream([StreamMode::Custom]).await.unwrap();
+    assert!(calls_of(stream, &mut told).await.is_empty());
+    assert_eq!(told, ["tool_start c1", "tool_end c1"]);
 }
 
 /// A user without recorded answers.

@@ -60,15 +60,26 @@ pub(super) fn ended(
     Ok(Part { state: Some(before.after(end)?), ..part })
 }
 
+/// Returns the part with the arguments of a call that ran with others than the model wrote.
+pub(super) fn ran_with(mut part: Part, args: Option<Value>) -> Part {
+    if let (Some(state), Some(args)) = (&mut part.state, args) {
+        state.input = Some(args);
+    }
+    part
+}
+
+/// Returns the arguments as the model wrote them; a text if they are not valid JSON.
+pub(super) fn arguments(call: &ToolCall) -> Value {
+    serde_json::from_str(&call.arguments).unwrap_or_else(|_| Value::String(call.arguments.clone()))
+}
+
 fn failed(call: ToolState) -> ToolState {
     let end = ToolEvent::Failed(prompts::INTERRUPTED.to_owned());
     call.after(end).expect("a running call may fail")
 }
 
 fn called(call: &ToolCall) -> ToolState {
-    let input =
-        serde_json::from_str(&call.arguments).unwrap_or_else(|_| Value::String(call.arguments.clone()));
-    ToolState::default().after(ToolEvent::Called(input)).expect("a pending call may be called")
+    ToolState::default().after(ToolEvent::Called(arguments(call))).expect("a pending call may be called")
 }
 
 fn part(message: &str, name: &str, kind: PartKind, cx: &Cx) -> Part {

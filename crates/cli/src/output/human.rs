@@ -53,6 +53,12 @@ struct Running {
     line: String,
 }
 
+impl Running {
+    fn begun() -> Self {
+        Self { began: Instant::now(), line: String::new() }
+    }
+}
+
 impl<W: Write> Human<W> {
     pub(crate) fn new(out: W, on_terminal: bool, quiet: bool) -> Self {
         let (spinner, tools) = (None, BTreeMap::new());
@@ -101,7 +107,8 @@ impl<W: Write> Human<W> {
 
     /// Prints the completed lines of a tool's output.
     fn tool_output(&mut self, id: &str, chunk: &str) {
-        let Some(running) = self.tools.get_mut(id) else { return };
+        // The start of a resumed call was reported to another process.
+        let running = self.tools.entry(id.to_owned()).or_insert_with(Running::begun);
         running.line.push_str(chunk);
         let Some(end) = running.line.rfind(['\n', '\r']) else { return };
         let rest = running.line.split_off(end + 1);
@@ -119,7 +126,7 @@ impl<W: Write> Human<W> {
 
     fn tool_end(&mut self, id: &str, tool: &str, result: &str, status: ToolStatus) {
         let running = self.tools.remove(id);
-        let took = running.as_ref().map(|running| running.began.elapsed()).unwrap_or_default();
+        let took = running.as_ref().map(|running| format!(" ({})", time(running.began.elapsed())));
         if let Some(running) = running {
             self.print_note_lines(&running.line);
         }
@@ -131,7 +138,7 @@ impl<W: Write> Human<W> {
             return;
         }
         let what = if lines > 1 { format!("{lines} lines") } else { brief(result, MOST_SHOWN) };
-        self.print_note(style, &format!("  ← {tool}: {what} ({})", time(took)));
+        self.print_note(style, &format!("  ← {tool}: {what}{}", took.unwrap_or_default()));
     }
 
     /// Prints an event.
@@ -162,8 +169,7 @@ impl<W: Write> Human<W> {
                 self.may_go_on = true;
             }
             AgentEvent::ToolStart { tool, args, id } => {
-                let running = Running { began: Instant::now(), line: String::new() };
-                self.tools.insert(id, running);
+                self.tools.insert(id, Running::begun());
                 let args = brief(&args.to_string(), MOST_SHOWN);
                 self.print_note(DIM, &format!("  → {tool} {args}"));
             }

@@ -47,6 +47,9 @@ pub(super) struct CallResult {
     /// The path of the full text, as the result states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) kept_at: Option<String>,
+    /// The arguments with which it ran, if they are not those that the model wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ran_with: Option<Value>,
     /// The tool returned a result, as opposed to an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) returned: bool,

@@ -4,7 +4,7 @@ use superstep_graph::{State, node::Discarded, state::Update};
 use superstep_llm::{Message, Role, calls::ToolQuestion};
 
 use super::{answer::CallResult, execute::begun, permit::granting, questions::asks, tool_updates};
-use crate::{AgentState, HasAgent, config::prompts, state::ToolEvent};
+use crate::{AgentState, HasAgent, config::prompts, nodes::parts, state::ToolEvent};
 
 /// Returns the update of an unfinished round: stored results, updates and permanent grants are retained; all
 /// other calls are answered as interrupted, in doubt if they had begun, or unanswered if their tools had questions.
@@ -25,9 +25,9 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
         }
     };
     let mut written = S::update();
-    let (mut messages, mut parts, mut permissions) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut messages, mut ended, mut permissions) = (Vec::new(), Vec::new(), Vec::new());
     for (position, call) in message.tool_calls.iter().enumerate() {
-        let CallResult { result, returned, rule, update, .. } = done(position);
+        let CallResult { result, returned, rule, update, ran_with, .. } = done(position);
         // Updates for another state type are lost.
         if let Some(update) = update.and_then(|update| tool_updates::read(outer, &update).ok()) {
             written = written.then(update);
@@ -35,16 +35,16 @@ pub(crate) fn discarded<S: HasAgent>(outer: &S, task: &Discarded<'_>) -> S::Upda
         permissions.extend(rule);
         messages.push(Message::tool(&call.id, &result));
         let part = state.parts.get(&format!("{}.tool.{position}", message.id)).cloned();
-        parts.extend(part.and_then(|mut part| {
+        ended.extend(part.and_then(|mut part| {
             let end = if returned { ToolEvent::Returned(result) } else { ToolEvent::Failed(result) };
             part.state = Some(part.state.unwrap_or_default().after(end).ok()?);
-            Some(part)
+            Some(parts::ran_with(part, ran_with))
         }));
     }
     let mut update = AgentState::update().messages(messages);
     update = granting(state, permissions, update);
-    if !parts.is_empty() {
-        update = update.parts(parts);
+    if !ended.is_empty() {
+        update = update.parts(ended);
     }
     written.then(S::agent_update(update))
 }

@@ -26,7 +26,7 @@ use super::{
     executor::Executor,
     output::Output,
     pending::Pending,
-    permission::Permission,
+    permission::{Approved, Permission},
     shorten::shorten,
 };
 use crate::{
@@ -40,6 +40,28 @@ use crate::{
     state::{Part, ToolEvent, ToolStatus},
     trace,
 };
+
+/// The next step of a call.
+enum Planned {
+    Run {
+        tool: Arc<dyn Tool>,
+        approved: Approved,
+    },
+    /// It does not run: this is its result. Boxed, because it is large.
+    Done {
+        args: Value,
+        done: Box<CallResult>,
+    },
+}
+
+impl Planned {
+    fn args(&self) -> &Value {
+        match self {
+            Self::Run { approved, .. } => &approved.args,
+            Self::Done { args, .. } => args,
+        }
+    }
+}
 
 impl Executor {
     /// Answers the call at `position` of its batch, once: if the node runs again, the answer is stored.
@@ -96,6 +118,7 @@ impl Executor {
         let result = done.result.clone();
         let end = if done.returned { ToolEvent::Returned(result) } else { ToolEvent::Failed(result) };
         let part = parts::ended(&self.state, message, position, end, &self.cx)?;
+        let part = parts::ran_with(part, done.ran_with.clone());
         emit(&self.cx, || AgentEvent::Part(part.clone()));
         Ok(Some(part))
     }
@@ -130,18 +153,29 @@ impl Executor {
             self.skipped(&name, &call_id, "budget");
             return Ok(CallResult::not_executed(prompts::BUDGET.to_owned()));
         }
-        emit(&self.cx, || AgentEvent::ToolStart {
-            tool: name.clone(),
-            args: pending.final_args(),
-            id: call_id.clone(),
-        });
-        let done = match finish {
-            Some((result, finish)) => CallResult {
-                returned: matches!(finish, Some(Ok(_))),
-                finish,
-                ..CallResult::not_executed(result)
-            },
-            None => self.process(position, &mut pending, (behaviour, questions, was_begun)).await?,
+        let planned = match finish {
+            Some((result, finish)) => {
+                let args =
+                    pending.acting.as_ref().map_or_else(|| pending.args(), |acting| acting.args.clone());
+                let ran_with = changed(&args, &pending.call);
+                let returned = matches!(finish, Some(Ok(_)));
+                let done = CallResult { finish, returned, ran_with, ..CallResult::not_executed(result) };
+                Planned::Done { args, done: Box::new(done) }
+            }
+            None => self.plan(position, &mut pending, was_begun).await?,
+        };
+        // Of a call that began before the run stopped, the start was reported then.
+        let was_told = was_begun || !questions.is_empty() || self.was_told(position, &pending).await?;
+        if !was_told {
+            let (tool, id) = (name.clone(), call_id.clone());
+            emit(&self.cx, || AgentEvent::ToolStart { tool, args: planned.args().clone(), id });
+        }
+        let done = match planned {
+            Planned::Done { done, .. } => *done,
+            Planned::Run { tool, approved } => {
+                let begun = (behaviour, questions);
+                self.process(position, &pending, tool, approved, begun).await?
+            }
         };
         let (result, hook_error) = self.acted(pending.acting.as_ref(), done.result).await;
         let (result, kept_at) = shorten(&self.deps, &self.cx, &call_id, result).await;
@@ -152,49 +186,71 @@ impl Executor {
         Ok(CallResult { result, media, kept_at, hook_error: done.hook_error.or(hook_error), ..done })
     }
 
-    async fn process(
+    /// Decides whether the call runs, and with which arguments; asks an approver if needed.
+    async fn plan(
         &self,
         position: usize,
         pending: &mut Pending,
-        (behaviour, questions, was_begun): (Behaviour, Vec<ToolQuestion>, bool),
-    ) -> Result<CallResult, NodeError> {
-        let (call, name) = (&pending.call.clone(), &*pending.name.clone());
+        was_begun: bool,
+    ) -> Result<Planned, NodeError> {
+        let name = &*pending.name.clone();
+        let refused = |pending: &Pending, done: CallResult| {
+            Ok(Planned::Done { args: pending.args(), done: Box::new(done) })
+        };
         let (Some(tool), Some(checked)) = (self.deps.tools.get(name), &pending.checked) else {
             let finish = Finishing::of(&self.deps.config, &self.state).tool();
             let names = self.deps.tools.names().chain(finish.as_ref().map(|tool| tool.name.as_str()));
-            return Ok(CallResult::not_executed(prompts::unknown_tool(name, names)));
+            return refused(pending, CallResult::not_executed(prompts::unknown_tool(name, names)));
         };
         let args = match checked {
             Ok(args) => args.clone(),
             Err(ToolCallError::NotJson { detail }) => {
-                return Ok(CallResult::not_executed(prompts::bad_json(name, detail)));
+                return refused(pending, CallResult::not_executed(prompts::bad_json(name, detail)));
             }
-            Err(error) => return Ok(CallResult::not_executed(prompts::bad_args(name, &error.to_string()))),
+            Err(error) => {
+                let problem = prompts::bad_args(name, &error.to_string());
+                return refused(pending, CallResult::not_executed(problem));
+            }
         };
         if let Some(reason) = pending.denied() {
-            return Ok(CallResult::not_executed(prompts::denied(reason)));
+            return refused(pending, CallResult::not_executed(prompts::denied(reason)));
         }
-        let (args, notice, asked, rule) =
-            match self.permission(position, &**tool, pending, args.clone()).await? {
-                Permission::Go { args, notice, asked, rule } => (args, notice, asked, rule),
-                // Its result does not change any more.
-                _ if was_begun => (args, None, true, None),
-                Permission::Answer(text) => {
-                    return Ok(CallResult { returned: true, ..CallResult::not_executed(text) });
-                }
-                Permission::No { text, denied } => {
-                    return Ok(CallResult { denied, ..CallResult::not_executed(text) });
-                }
-            };
+        let approved = match self.permission(position, &**tool, pending, args.clone()).await? {
+            Permission::Go(approved) => approved,
+            // Its result does not change any more.
+            _ if was_begun => Approved { args, notice: None, asked: true, rule: None },
+            Permission::Answer(text) => {
+                let done = CallResult { returned: true, ..CallResult::not_executed(text) };
+                return refused(pending, done);
+            }
+            Permission::No { text, denied } => {
+                return refused(pending, CallResult { denied, ..CallResult::not_executed(text) });
+            }
+        };
+        let done = |done| Planned::Done { args: approved.args.clone(), done: Box::new(done) };
         // While an approver was asked.
         if self.is_late(pending) && !was_begun {
-            return Ok(CallResult::not_executed(prompts::BUDGET.to_owned()));
+            return Ok(done(CallResult::not_executed(prompts::BUDGET.to_owned())));
         }
-        if notice.is_some()
-            && let Some(refused) = self.recheck(position, pending, &args).await?
+        if approved.notice.is_some()
+            && let Some(refused) = self.recheck(position, pending, &approved.args).await?
         {
-            return Ok(refused);
+            return Ok(done(refused));
         }
+        Ok(Planned::Run { tool: tool.clone(), approved })
+    }
+
+    /// Runs an approved call, and adds the notice about its arguments to the result.
+    async fn process(
+        &self,
+        position: usize,
+        pending: &Pending,
+        tool: Arc<dyn Tool>,
+        Approved { args, notice, asked, rule }: Approved,
+        (behaviour, questions): (Behaviour, Vec<ToolQuestion>),
+    ) -> Result<CallResult, NodeError> {
+        let (call, name, tool) = (&pending.call, &*pending.name, &tool);
+        let ran_with = changed(&args, call);
         let done = match self.deps.sub_agents.get(name) {
             Some(agent) => match self.doubtful(position, 0, tool, pending, behaviour).await? {
                 Some(done) => done,
@@ -220,7 +276,7 @@ impl Executor {
             Some(notice) => format!("{notice}\n{}", done.result),
             None => done.result,
         };
-        Ok(CallResult { result, rule, ..done })
+        Ok(CallResult { result, rule, ran_with, ..done })
     }
 
     /// Returns whether the time of the turn is over for a call. A sub-agent's call may be resumed in the
@@ -234,6 +290,21 @@ impl Executor {
     async fn was_begun(&self, position: usize, questions: usize, behaviour: Behaviour) -> bool {
         let nothing = async |_| Err::<(), NodeError>(NodeError::new(StartNotRecorded));
         !behaviour.idempotent && self.cx.once(&begun(position, questions), nothing).await.is_ok()
+    }
+
+    /// Returns whether the start of a call of a sub-agent, which is repeatable, was reported; from now on it is.
+    async fn was_told(&self, position: usize, call: &Pending) -> Result<bool, NodeError> {
+        let mut was_told = true;
+        if !self.is_sub_agent(call) {
+            return Ok(false);
+        }
+        let mark = format!("told.{position}");
+        let told = self.cx.once(&mark, async |_| {
+            was_told = false;
+            Ok::<_, NodeError>(())
+        });
+        told.await?;
+        Ok(was_told)
     }
 
     /// Records the start of the call. If it was recorded before, the outcome is unknown because the process
@@ -379,6 +450,11 @@ impl Executor {
             Some(Ok(())) | None => CallResult { update, media, returned: true, ..done(text) },
         }
     }
+}
+
+/// Returns the arguments of a call if they are not those that the model wrote.
+fn changed(args: &Value, call: &ToolCall) -> Option<Value> {
+    (*args != parts::arguments(call)).then(|| args.clone())
 }
 
 /// Returns the key that records the start of a call, after this number of questions of its tool.

@@ -78,14 +78,6 @@ impl Pending {
         }
     }
 
-    /// Returns the arguments with which it runs, if they were edited early, for display.
-    pub(super) fn final_args(&self) -> Value {
-        match &self.decision {
-            Some(Approval::Edit(args)) => args.clone(),
-            _ => self.args(),
-        }
-    }
-
     /// Returns the reason if the hooks deny it.
     pub(super) fn denied(&self) -> Option<&str> {
         self.acting.as_ref()?.denied.as_deref()

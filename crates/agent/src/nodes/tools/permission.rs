@@ -7,15 +7,7 @@ use crate::config::PermissionRule;
 /// The result of a permission check.
 pub(super) enum Permission {
     /// It runs.
-    Go {
-        args: Value,
-        /// A notice before the result.
-        notice: Option<String>,
-        /// Approval was requested.
-        asked: bool,
-        /// The rule that was granted permanently.
-        rule: Option<PermissionRule>,
-    },
+    Go(Approved),
     /// It does not run, but this is its result.
     Answer(String),
     /// It does not run.
@@ -25,6 +17,17 @@ pub(super) enum Permission {
         /// The user denied it.
         denied: bool,
     },
+}
+
+/// A permitted call.
+pub(super) struct Approved {
+    pub(super) args: Value,
+    /// A notice before the result.
+    pub(super) notice: Option<String>,
+    /// Approval was requested.
+    pub(super) asked: bool,
+    /// The rule that was granted permanently.
+    pub(super) rule: Option<PermissionRule>,
 }
 
 impl Permission {

@@ -13,7 +13,7 @@ use superstep_llm::{Subject, Tool, ToolCx, ToolFuture, ToolSpec};
 use super::{
     executor::Executor,
     pending::{Pending, Verdict},
-    permission::Permission,
+    permission::{Approved, Permission},
     questions,
 };
 use crate::{
@@ -272,7 +272,9 @@ impl Executor {
         let asks = || Ok(question(tool, &args)?.map(|question| self.here(question)));
         let verdict = || self.verdict(name, &args, self.remembered(name, &args), asks);
         let question = match call.verdict.clone().unwrap_or_else(verdict) {
-            Verdict::Run => return Ok(Permission::Go { args, notice: None, asked: false, rule: None }),
+            Verdict::Run => {
+                return Ok(Permission::Go(Approved { args, notice: None, asked: false, rule: None }));
+            }
             Verdict::Refuse(text) => return Ok(Permission::no(text)),
             Verdict::Ask(question) => question,
         };
@@ -298,10 +300,10 @@ impl Executor {
         let rule = decision.rule(name);
         Ok(match decision {
             Approval::Approve | Approval::Always | Approval::AlwaysFor(_) => {
-                Permission::Go { args, notice: None, asked: true, rule }
+                Permission::Go(Approved { args, notice: None, asked: true, rule })
             }
             Approval::Edit(args) => {
-                Permission::Go { notice: Some(prompts::edited(&args)), args, asked: true, rule }
+                Permission::Go(Approved { notice: Some(prompts::edited(&args)), args, asked: true, rule })
             }
             Approval::Deny(reason) => Permission::No { text: prompts::denied(&reason), denied: true },
             Approval::Respond(text) => Permission::Answer(text),
