@@ -26,8 +26,8 @@ pub struct Chunk {
     /// One answer is requested; a second choice would be mixed into the first.
     #[serde(default, deserialize_with = "first")]
     choices: Option<Choice>,
-    #[serde(default)]
-    usage: Option<WireUsage>,
+    #[serde(default, deserialize_with = "usage")]
+    usage: Option<Usage>,
     #[serde(default)]
     error: Option<Value>,
     /// Some servers send an unwrapped error.
@@ -83,9 +83,9 @@ struct Piece {
 
 #[derive(Clone, Debug, Deserialize)]
 struct CallPiece {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "index")]
     index: Option<usize>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "id")]
     id: Option<String>,
     #[serde(default)]
     function: Option<FunctionPiece>,
@@ -149,20 +149,45 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Elements<T> {
     }
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct WireUsage {
-    #[serde(default)]
-    prompt_tokens: Option<u64>,
-    #[serde(default)]
-    completion_tokens: Option<u64>,
+/// Reads the reported tokens; `None` if there are none, because a server that reports zeros has not counted them. No value
+/// makes an answer unreadable.
+fn usage<'de, D: Deserializer<'de>>(usage: D) -> Result<Option<Usage>, D::Error> {
+    let usage = Value::deserialize(usage)?;
+    let tokens = |field: &str| usage.get(field).and_then(number).unwrap_or(0);
+    let usage = Usage { input_tokens: tokens("prompt_tokens"), output_tokens: tokens("completion_tokens") };
+    Ok(Some(usage).filter(|usage| *usage != Usage::default()))
+}
+
+/// Reads the index of a call, which some servers send as a text, or as a negative number instead of none.
+fn index<'de, D: Deserializer<'de>>(index: D) -> Result<Option<usize>, D::Error> {
+    Ok(number(&Value::deserialize(index)?).and_then(|index| usize::try_from(index).ok()))
+}
+
+/// Reads the id of a call, which some servers send as a number.
+fn id<'de, D: Deserializer<'de>>(id: D) -> Result<Option<String>, D::Error> {
+    match Value::deserialize(id)? {
+        Value::String(id) => Ok(Some(id)),
+        Value::Number(id) => Ok(Some(id.to_string())),
+        _ => Ok(None),
+    }
+}
+
+/// Returns a count in any notation; `None` if it is not one.
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::String(text) => text.trim().parse().ok(),
+        // The cast saturates, and drops fractions.
+        value => value.as_u64().or_else(|| value.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64)),
+    }
 }
 
 /// Converts the chunks of one stream into [`Delta`]s and tracks whether the stream may end.
 #[derive(Clone, Debug, Default)]
 pub struct ChunkReader {
+    /// The answer is complete: later data cannot invalidate it.
     finished: bool,
-    /// Finished without an error: later data cannot invalidate the answer.
-    complete: bool,
+    /// The finish reason of an answer that the server gave up.
+    failed: Option<String>,
     /// `true` if there was text, and if there were tool calls.
     has_text: bool,
     has_calls: bool,
@@ -195,7 +220,7 @@ impl ChunkReader {
         if let Some(choice) = chunk.choices {
             if let Some(piece) = choice.delta.or(choice.message) {
                 let refuses = piece.append_to(&mut self.joints, &mut deltas);
-                if refuses && self.complete {
+                if refuses && self.finished {
                     deltas.push(Delta::Finish(FinishReason::Refusal));
                 }
                 self.refuses |= refuses;
@@ -205,30 +230,29 @@ impl ChunkReader {
                 self.has_calls |= matches!(delta, Delta::ToolCall { .. });
             }
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
-                self.finished = true;
-                self.complete = reason != "error";
-                self.joints.end(&mut deltas);
-                deltas.push(Delta::Finish(self.reason(reason)));
+                match is_failure(&reason) {
+                    true => self.failed = Some(reason),
+                    false => {
+                        self.finished = true;
+                        self.joints.end(&mut deltas);
+                        deltas.push(Delta::Finish(self.reason(reason)));
+                    }
+                }
             }
         }
-        if let Some(usage) = chunk.usage {
-            deltas.push(Delta::Usage(Usage {
-                input_tokens: usage.prompt_tokens.unwrap_or(0),
-                output_tokens: usage.completion_tokens.unwrap_or(0),
-            }));
-        }
+        deltas.extend(chunk.usage.map(Delta::Usage));
         Ok(deltas)
     }
 
     /// Returns an error, unless the answer is complete.
     pub(crate) fn unless_complete(&self, error: ModelError) -> Result<Vec<Delta>, ModelError> {
-        if self.complete { Ok(Vec::new()) } else { Err(error) }
+        if self.finished { Ok(Vec::new()) } else { Err(error) }
     }
 
     /// Returns the reason for which the answer ended. A refusal has that of an ordinary text at OpenAI, and any other elsewhere.
     fn reason(&self, reason: String) -> FinishReason {
         let reason = finish_reason(reason);
-        let refuses = self.refuses && self.complete && reason != FinishReason::ContentFilter;
+        let refuses = self.refuses && reason != FinishReason::ContentFilter;
         if refuses { FinishReason::Refusal } else { reason }
     }
 
@@ -236,8 +260,8 @@ impl ChunkReader {
     /// text, and no tool call, which may be truncated.
     pub fn done(&mut self) -> Vec<Delta> {
         let mut deltas = Vec::new();
-        if !self.finished && self.has_text && !self.has_calls {
-            (self.finished, self.complete) = (true, true);
+        if !self.finished && self.failed.is_none() && self.has_text && !self.has_calls {
+            self.finished = true;
             self.joints.end(&mut deltas);
             deltas.push(Delta::Finish(self.reason("stop".into())));
         }
@@ -250,9 +274,14 @@ impl ChunkReader {
     /// ignored.
     ///
     /// # Errors
-    /// `fault`, or [`ModelErrorKind::TruncatedStream`], if no finish reason has arrived.
+    /// `fault`, or [`ModelErrorKind::TruncatedStream`], if no finish reason has arrived. [`ModelErrorKind::Server`] if the
+    /// finish reason was a failure of the server.
     pub fn end(&self, fault: Option<ModelError>) -> Result<(), ModelError> {
-        if self.finished { Ok(()) } else { Err(fault.unwrap_or_else(truncated)) }
+        match (&self.failed, fault) {
+            _ if self.finished => Ok(()),
+            (Some(reason), _) => Err(given_up(reason)),
+            (None, fault) => Err(fault.unwrap_or_else(truncated)),
+        }
     }
 }
 
@@ -329,15 +358,32 @@ fn text_of(raw: &RawValue) -> Wtf8 {
     }
 }
 
+/// Converts a finish reason, in the words of different servers.
 fn finish_reason(reason: String) -> FinishReason {
-    match reason.as_str() {
+    match reason.to_ascii_lowercase().as_str() {
         "stop" => FinishReason::Stop,
         "tool_calls" => FinishReason::ToolCalls,
-        "length" => FinishReason::Length,
-        "content_filter" => FinishReason::ContentFilter,
+        "length" | "max_tokens" | "max_output_tokens" | "model_length" => FinishReason::Length,
+        "content_filter" | "sensitive" | "safety" => FinishReason::ContentFilter,
         "refusal" => FinishReason::Refusal,
         _ => FinishReason::Other(reason),
     }
+}
+
+/// Returns whether a finish reason states that the server could not complete the answer.
+fn is_failure(reason: &str) -> bool {
+    ["error", "abort", "network_error", "insufficient_system_resource"]
+        .iter()
+        .any(|failure| reason.eq_ignore_ascii_case(failure))
+}
+
+/// Creates the error of an answer that the server gave up.
+fn given_up(reason: &str) -> ModelError {
+    let reason = excerpt(reason);
+    let message = format!(
+        "the server gave up the answer (finish reason `{reason}`), which is incomplete; send the request again"
+    );
+    ModelError::new(ModelErrorKind::Server, message)
 }
 
 /// Creates the error of an unreadable chunk.
@@ -461,7 +507,6 @@ mod tests {
             ("length", FinishReason::Refusal),
             ("eos", FinishReason::Refusal),
             ("content_filter", FinishReason::ContentFilter),
-            ("error", FinishReason::Other("error".into())),
         ] {
             assert_eq!(ends(&[refusal, call, &end(reason)]), Some(wanted.clone()), "{reason}");
             assert_eq!(ends(&[call, refusal, &end(reason)]), Some(wanted), "{reason}");
@@ -553,13 +598,74 @@ mod tests {
     }
 
     #[test]
+    fn finish_reasons_of_other_servers_mean_the_same() {
+        let read = |reason: &str| {
+            let mut reader = ChunkReader::default();
+            let data = format!(r#"{{"choices":[{{"delta":{{"content":"a"}},"finish_reason":"{reason}"}}]}}"#);
+            (reader.read(&data).unwrap().pop(), reader.done(), reader.end(None).map_err(|error| error.kind))
+        };
+        for (finish, reasons) in [
+            (FinishReason::Length, ["length", "max_tokens", "MAX_TOKENS", "model_length"]),
+            (FinishReason::ContentFilter, ["content_filter", "sensitive", "SAFETY", "safety"]),
+        ] {
+            for reason in reasons {
+                assert_eq!(read(reason), (Some(Delta::Finish(finish.clone())), vec![], Ok(())), "{reason}");
+            }
+        }
+        for reason in ["error", "ERROR", "abort", "network_error", "insufficient_system_resource"] {
+            let text = Some(Delta::Text("a".into()));
+            assert_eq!(read(reason), (text, vec![], Err(ModelErrorKind::Server)), "{reason}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_read_in_any_notation_and_invalidate_nothing() {
+        let usage = |usage: &str| read(&format!(r#"{{"choices":[],"usage":{usage}}}"#)).pop();
+        let tokens = |input_tokens, output_tokens| Some(Delta::Usage(Usage { input_tokens, output_tokens }));
+        for (text, wanted) in [
+            (r#"{"prompt_tokens":12,"completion_tokens":2}"#, tokens(12, 2)),
+            (r#"{"prompt_tokens":12.0,"completion_tokens":2.5}"#, tokens(12, 2)),
+            (r#"{"prompt_tokens":"12","completion_tokens":" 2"}"#, tokens(12, 2)),
+            (r#"{"prompt_tokens":12,"completion_tokens":-1}"#, tokens(12, 0)),
+            (r#"{"prompt_tokens":1e30,"completion_tokens":null}"#, tokens(u64::MAX, 0)),
+            (r#"{"prompt_tokens":0,"completion_tokens":3,"more":{"x":[1]}}"#, tokens(0, 3)),
+            (r#"{"prompt_tokens":0,"completion_tokens":0}"#, None),
+            (r#"{"prompt_tokens":-1,"completion_tokens":"many"}"#, None),
+            ("{}", None),
+            ("[]", None),
+            ("[3, 4]", None),
+            (r#""none""#, None),
+            ("false", None),
+            ("7", None),
+        ] {
+            assert_eq!(usage(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn indexes_and_ids_are_read_in_any_notation() {
+        let call = |index: &str, id: &str| {
+            let call =
+                format!(r#"{{"index":{index},"id":{id},"function":{{"name":"x","arguments":"{{}}"}}}}"#);
+            match read(&format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{{}},{call}]}}}}]}}"#)).pop() {
+                Some(Delta::ToolCall { index, id, .. }) => (index, id),
+                other => panic!("{other:?}"),
+            }
+        };
+        for (index, read) in [("3", 3), (r#""3""#, 3), ("3.0", 3), ("-1", 1), ("null", 1), (r#""a""#, 1)] {
+            assert_eq!(call(index, "7"), (read, Some("7".to_owned())), "{index}");
+        }
+        for (id, read) in [(r#""c""#, Some("c")), ("7", Some("7")), ("null", None), ("{}", None)] {
+            assert_eq!(call("0", id).1.as_deref(), read, "{id}");
+        }
+    }
+
+    #[test]
     fn a_broken_connection_matters_only_before_the_finish_reason() {
         let fault = || Some(ModelError::new(ModelErrorKind::Timeout, "slow"));
         assert_eq!(ChunkReader::default().end(None).unwrap_err().kind, ModelErrorKind::TruncatedStream);
         assert_eq!(ChunkReader::default().end(fault()).unwrap_err().kind, ModelErrorKind::Timeout);
-        assert!(
-            ChunkReader { finished: true, complete: true, ..ChunkReader::default() }.end(fault()).is_ok()
-        );
+        assert!(ChunkReader { finished: true, ..ChunkReader::default() }.end(fault()).is_ok());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Assembler, Delta, FinishReason, ModelError, ModelErrorKind, ResponseStream,
+    Assembler, Delta, ModelError, ModelErrorKind, ResponseStream,
     retry::{from_ms, to_ms},
     timers::check_timers,
 };
@@ -128,8 +128,8 @@ impl Meter {
                 let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
                 arguments.len() + length(id) + length(name)
             }
-            Delta::Finish(reason) => {
-                self.finished = *reason != FinishReason::Other("error".into());
+            Delta::Finish(_) => {
+                self.finished = true;
                 0
             }
             _ => 0,
@@ -161,6 +161,7 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FinishReason;
 
     fn call(index: usize, id: &str, arguments: &str) -> Delta {
         Delta::ToolCall {

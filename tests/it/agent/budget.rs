@@ -168,6 +168,19 @@ fn unreported_tokens_are_estimated() {
 
 // Case D30.
 #[test]
+fn a_server_that_reports_no_number_has_not_reported_the_tokens() {
+    for usage in [r#"{"prompt_tokens":0,"completion_tokens":0}"#, "{}", "[]", r#"{"prompt_tokens":-1}"#] {
+        let budget = Budget { tokens: Some(5), reserve_final: false, ..Budget::default() };
+        let called = Answer::stream().call(0, "c1", "echo", [r#"{"x":"1"}"#]);
+        let called = called.data(&format!(r#"{{"choices":[],"usage":{usage}}}"#)).end("tool_calls").done();
+        let ran = with(budget, [called]).play();
+        assert!(ran.state().answer.estimated, "{usage}");
+        assert_eq!((ran.kit.n("echo"), ran.outcome()), (0, AgentOutcome::Budget), "{usage}");
+    }
+}
+
+// Case D30.
+#[test]
 fn money_needs_prices() {
     let cost = Cost { max: 1.0, per_million_input: Some(1.0), per_million_output: None };
     let budget = Budget { cost: Some(cost), ..Budget::default() };

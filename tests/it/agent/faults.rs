@@ -178,6 +178,22 @@ fn a_broken_answer_is_void_and_the_next_one_counts() {
 
 // Case C21.
 #[test]
+fn an_answer_that_the_server_gave_up_is_void_and_executes_nothing() {
+    for reason in ["error", "insufficient_system_resource", "network_error", "abort"] {
+        let given_up =
+            || Answer::stream().text(["Hel"]).call(0, "c1", "echo", [r#"{"x":"1"}"#]).end(reason).done();
+        let ran = retrying(Scenario::new([given_up(), txt("ok")]), 5).play();
+        assert_eq!(ran.events(), "a▸ tok(Hel) +attempt_discarded{1} +retry{2,5,null} tok(ok) ◂a", "{reason}");
+        assert_eq!((ran.messages().as_str(), ran.kit.n("echo")), (r#"u:"go", a:"ok""#, 0));
+        let never = |config| ReactConfig { retry: ModelRetry::never(), ..config };
+        let ran = Scenario::new([given_up()]).config(never).play();
+        assert_eq!((ran.outcome(), ran.kit.n("echo")), (AgentOutcome::LlmError, 0));
+        assert!(ran.reply().contains(reason), "{}", ran.reply());
+    }
+}
+
+// Case C21.
+#[test]
 fn a_broken_answer_without_retries_leaves_no_message() {
     let scenario = Scenario::new([broken()]);
     let ran = scenario.config(|config| ReactConfig { retry: ModelRetry::never(), ..config }).play();
@@ -241,7 +257,7 @@ fn cut_call(arguments: &str, reason: &str) -> Ran {
 // Case C24.
 #[test]
 fn a_call_that_is_cut_off_is_answered_and_not_executed() {
-    for reason in ["length", "content_filter"] {
+    for reason in ["length", "content_filter", "model_length", "MAX_TOKENS", "sensitive"] {
         // Arguments that happen to be complete may still differ from the model's intention.
         for arguments in [r#"{"x":"a"#, r#"{"x":"a"}"#] {
             let ran = cut_call(arguments, reason);
