@@ -224,6 +224,26 @@ fn a_reply_by_call_is_accepted_in_the_call_without_tools() {
     assert_ne!(ran.outcome(), AgentOutcome::Completed);
 }
 
+// Case B10.
+#[test]
+fn the_name_of_the_finish_tool_is_repaired_like_that_of_any_other() {
+    let repairs = |config| ReactConfig { repair: true, ..config };
+    for name in ["generateResponse", "Generate_Response", "GENERATE-RESPONSE"] {
+        let given = || call("c1", name, r#"{"response":"It is 1."}"#);
+        let ran = agentscope([given()]).config(repairs).play();
+        assert_eq!((ran.reply(), ran.outcome()), ("It is 1.", AgentOutcome::Completed), "{name}");
+        assert_eq!(ran.events().matches("+tool_repaired").count(), 1, "{}", ran.events());
+        let ran = without_steps([given()]).config(repairs).play();
+        assert_eq!((ran.reply(), ran.outcome()), ("It is 1.", AgentOutcome::Completed), "{name}");
+        // Without repair there is no such tool.
+        let ran = agentscope([given(), txt("so be it")]).play();
+        assert!(ran.result("c1").starts_with("Error: unknown tool"), "{}", ran.result("c1"));
+    }
+    // The right name is none to repair.
+    let ran = agentscope([finish("c1", r#"{"response":"It is 1."}"#)]).config(repairs).play();
+    assert!(!ran.events().contains("repaired"), "{}", ran.events());
+}
+
 #[test]
 fn a_reply_beside_a_denied_call_is_kept() {
     let round = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", FINISH, r#"{"response":"Not sent."}"#)]);

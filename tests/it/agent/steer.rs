@@ -45,7 +45,7 @@ impl Steered {
         checkpointer: Arc<dyn Checkpointer>,
     ) -> Self {
         let scenario = Scenario { config, memory: Some(Memory::Works), ..Scenario::new([]) };
-        let scenario = scenario.tools(&["add", "echo", "hang", "slow"]);
+        let scenario = scenario.tools(&["add", "echo", "hang", "slow", "tell"]);
         let (model, kit) = (ScriptedModel::new(Script::new(answers)), Kit::default());
         let agent = scenario.agent(Arc::new(model.clone()), &kit).checkpointer(checkpointer);
         let agent = agent.approve_by_interrupt().build().unwrap();
@@ -165,6 +165,24 @@ fn a_message_during_a_reply_by_call_is_answered_too() {
         let (state, _) = steered.turn("hi").await;
         assert_eq!((state.final_reply.as_str(), steered.asked().len()), ("Bonjour", 2));
         assert_eq!(steered.asked()[1], "in French");
+    });
+}
+
+// Case N12.
+#[test]
+fn a_message_during_a_reply_by_a_tool_is_answered_too() {
+    paused(async {
+        let tells = Answer::stream().text(["Look: "]).delay(100).call(0, "c0", "tell", [r#"{"x":"Hello"}"#]);
+        let tells = tells.end("tool_calls").done();
+        let script = [tells.clone(), txt("Bonjour"), tells];
+        let steered = Steered::new(script, memory()).say("llm_token", "Look: ", "in French");
+        let (state, _) = steered.turn("hi").await;
+        assert_eq!((state.final_reply.as_str(), state.llm_calls), ("Bonjour", 2));
+        assert_eq!(steered.asked()[1], "in French");
+        // Without a message the tool's result is the reply.
+        let silent = Steered { said: Vec::new(), ..steered };
+        let (state, _) = silent.turn("hi").await;
+        assert_eq!((state.final_reply.as_str(), state.llm_calls), ("Hello", 1));
     });
 }
 

@@ -77,8 +77,8 @@ pub struct ReactConfig {
     pub budget: Budget,
     /// The form of a turn's reply.
     pub finish: Finish,
-    /// Repairs tool names that are wrong in case or punctuation only, and arguments that are fenced or
-    /// otherwise wrapped. An event reports each repair.
+    /// Repairs names of tools, also of the finish tool, that are wrong in case or punctuation only, and arguments that are fenced
+    /// or otherwise wrapped. An event reports each repair.
     pub repair: bool,
     /// Parses tool calls that a model wrote as text; see [`ReadsTextCalls`](superstep_llm::wire::ReadsTextCalls).
     /// Meant for servers that do not parse their model's format.

@@ -11,6 +11,7 @@ use crate::{
     context::finish::{Finishing, TextMeaning},
     events::emit,
     state::{AgentStateUpdate, LastAnswer, Refusal, StopReason, ToolCallRecord},
+    transcript::repaired_call,
 };
 
 /// A response and its changes beside the conversation.
@@ -147,7 +148,9 @@ pub(super) fn accept(
 
 /// Returns whether a call gives a valid reply.
 fn gives_reply(config: &ReactConfig, state: &AgentState, call: &ToolCall) -> bool {
-    matches!(Finishing::of(config, state).called(&call.name, &call.arguments), Some(Ok(_)))
+    let meant = repaired_call::name([&*config.finish.tool], &call.name).filter(|_| config.repair);
+    let name = meant.unwrap_or(&call.name);
+    matches!(Finishing::of(config, state).called(name, &call.arguments), Some(Ok(_)))
 }
 
 /// Joins the message with its earlier parts.

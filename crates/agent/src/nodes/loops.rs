@@ -165,9 +165,11 @@ impl<'a> Calls<'a> {
 
 /// Returns whether repeated calls are allowed: the tool polls, or gives the reply, which has its own limit.
 fn polls(deps: &AgentDeps, name: &str) -> bool {
-    let meant = || repaired_call::name(&deps.tools, name).filter(|_| deps.config.repair);
-    let tool = deps.tools.get(name).or_else(|| deps.tools.get(meant()?));
-    name == deps.config.finish.tool || tool.is_some_and(|tool| tool.behaviour().poll)
+    let finish = &*deps.config.finish.tool;
+    let meant = || repaired_call::name(deps.tools.names().chain([finish]), name);
+    let is_known = name == finish || deps.tools.get(name).is_some() || !deps.config.repair;
+    let name = if is_known { name } else { meant().unwrap_or(name) };
+    name == finish || deps.tools.get(name).is_some_and(|tool| tool.behaviour().poll)
 }
 
 /// Returns a loop that ends the turn, and whether the model may reply first.

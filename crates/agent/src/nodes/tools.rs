@@ -47,7 +47,7 @@ use super::{
 use crate::{
     AgentOutcome, AgentState, HasAgent,
     config::{ResultOrder, ToolErrors},
-    context::finish::settle,
+    context::finish::{Finishing, settle},
     deps::AgentDeps,
     state::{AgentStateUpdate, has_agent::timers},
 };
@@ -65,7 +65,9 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let deps = deps.in_folder_of(state, &cx)?;
     let message = state.messages.last().filter(|last| last.role == Role::Assistant);
     let calls = message.map(|message| message.tool_calls.clone()).unwrap_or_default();
-    let mut pending: Vec<_> = calls.into_iter().map(|call| Pending::new(&deps, call, &cx)).collect();
+    let finish = Finishing::of(&deps.config, state).tool().map(|tool| tool.name);
+    let resolved = |call| Pending::new(&deps, finish.as_deref(), call, &cx);
+    let mut pending: Vec<_> = calls.into_iter().map(resolved).collect();
     let records: Vec<_> = pending.iter().map(Pending::record).collect();
     let stop = refuse(&deps, state, &records, &mut pending, &cx);
     let budget = deps.config.budget.wall.map(|wall| wall.saturating_sub(Spent::of(state, cx.now_ms()).time));
@@ -172,14 +174,15 @@ async fn ended(
     }
     let answers_the_user = |answer: &Answer| answer.done.executed && answer.done.returned && answer.is_final;
     let answered = answers.iter().all(answers_the_user) && !answers.is_empty();
-    let update = match (loops, answered) {
+    let is_reply = answered || finishes.iter().any(|finish| matches!(finish, Some(Ok(_))));
+    let cancelled = run.cx.noted("cancelled.end", run.cx.cancel().is_cancelled());
+    let waits = !cancelled && is_reply && is_waiting(run.state.steered, &run.cx).await?;
+    let update = match (loops, answered && !waits) {
         (true, _) => update.stop(true).stop_reason(AgentOutcome::LoopDetected),
         (false, true) => update.stop(true),
         (false, false) => update,
     };
-    let is_reply = finishes.iter().any(|finish| matches!(finish, Some(Ok(_))));
-    let cancelled = run.cx.noted("cancelled.end", run.cx.cancel().is_cancelled());
-    if cancelled || (is_reply && is_waiting(run.state.steered, &run.cx).await?) {
+    if cancelled || waits {
         return Ok(update);
     }
     Ok(settle(&config.finish, &run.state, &finishes, update))

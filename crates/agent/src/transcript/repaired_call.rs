@@ -1,15 +1,14 @@
 //! Repair of tool calls that are nearly valid.
 
 use serde_json::Value;
-use superstep_llm::ToolRegistry;
 
-/// Returns the only tool whose name differs from a wrong one in case and punctuation alone.
-pub(crate) fn name<'a>(tools: &'a ToolRegistry, wrong: &str) -> Option<&'a str> {
+/// Returns the only one of these names that differs from a wrong one in case and punctuation alone.
+pub(crate) fn name<'a>(names: impl IntoIterator<Item = &'a str>, wrong: &str) -> Option<&'a str> {
     let plain = |name: &str| -> String {
         name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };
     let wanted = plain(wrong);
-    let mut meant = tools.names().filter(|name| !wanted.is_empty() && plain(name) == wanted);
+    let mut meant = names.into_iter().filter(|name| !wanted.is_empty() && plain(name) == wanted);
     meant.next().filter(|_| meant.next().is_none())
 }
 

@@ -36,12 +36,12 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn new(deps: &AgentDeps, call: ToolCall, cx: &Cx) -> Self {
+    /// Resolves a call; `finish` is the name of the finish tool, if there is one.
+    pub(super) fn new(deps: &AgentDeps, finish: Option<&str>, call: ToolCall, cx: &Cx) -> Self {
         let (tools, repair) = (&deps.tools, deps.config.repair);
         let mut name = call.name.clone();
-        if let Some(meant) =
-            repaired_call::name(tools, &name).filter(|_| repair && tools.get(&name).is_none())
-        {
+        let is_wrong = |meant: &&str| repair && *meant != name && tools.get(&name).is_none();
+        if let Some(meant) = repaired_call::name(tools.names().chain(finish), &name).filter(is_wrong) {
             emit(cx, || AgentEvent::ToolRepaired {
                 id: call.id.clone(),
                 from: name.clone(),
