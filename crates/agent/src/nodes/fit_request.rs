@@ -82,10 +82,7 @@ impl<'a> RequestSpace<'a> {
             Step::NoRoom { overhead, limit } => Err(ModelFailure {
                 kind: ModelErrorKind::ContextOverflow,
                 status: None,
-                message: format!(
-                    "the system prompt and the tools take {overhead} tokens of the {limit} that a request may have; \
-                     shorten them, offer fewer tools, or raise `context`"
-                ),
+                message: no_room(&state.context, overhead, limit),
                 retry_after_ms: None,
                 retry_at_ms: None,
             }),
@@ -133,8 +130,8 @@ impl<'a> RequestSpace<'a> {
     }
 
     /// Returns whether to retry with a smaller view after this error, and prepares the retry.
-    pub(super) fn retries(&mut self, error: ModelErrorKind) -> bool {
-        let retries = error == ModelErrorKind::ContextOverflow
+    pub(super) fn retries(&mut self, error: &ModelFailure) -> bool {
+        let retries = error.kind == ModelErrorKind::ContextOverflow
             && self.view.overflows == 0
             && self.deps.config.context.retry_overflow
             && !self.deps.config.context.layers.is_empty();
@@ -144,6 +141,7 @@ impl<'a> RequestSpace<'a> {
                 due: true,
                 overflows: 1,
                 refused: Some(refused),
+                refusal: error.message.clone(),
                 settled: String::new(),
                 ..self.view.clone()
             };
@@ -163,6 +161,21 @@ impl<'a> RequestSpace<'a> {
     fn measure(&self) -> u64 {
         let shown = Shown::new(&self.state.messages, &self.view, self.deps.config.context.micro());
         self.meter.size(&shown, &self.state.request_size)
+    }
+}
+
+/// Explains that there is no space for a conversation, in the words of the provider if it has rejected the request.
+fn no_room(view: &ContextView, overhead: u64, limit: u64) -> String {
+    match view.refused {
+        Some(refused) => format!(
+            "{}; it cannot be reduced, because the system prompt and the tools take {overhead} of about {refused} tokens: \
+             shorten them, or offer fewer tools",
+            view.refusal
+        ),
+        None => format!(
+            "the system prompt and the tools take {overhead} tokens of the {limit} that a request may have; \
+             shorten them, offer fewer tools, or raise `context`"
+        ),
     }
 }
 

@@ -90,7 +90,14 @@ fn view_for_turn(state: &AgentState, breaker: &Breaker) -> ContextView {
     if [&view.start, &view.shortened, &view.pruned, &view.without_media].into_iter().any(is_gone) {
         return ContextView::default();
     }
-    let mut view = ContextView { due: false, overflows: 0, refused: None, over: 0, ..view.clone() };
+    let mut view = ContextView {
+        due: false,
+        overflows: 0,
+        refused: None,
+        refusal: String::new(),
+        over: 0,
+        ..view.clone()
+    };
     if std::mem::take(&mut view.paused) {
         // One more attempt; its failure disables summaries again.
         view.ineffective = breaker.max_ineffective.saturating_sub(1);

@@ -133,7 +133,7 @@ impl PlannedCall<'_> {
                 let streamed = streamed(partial.tool_calls.len());
                 let kept =
                     accept_response::partial_message(&deps.config, state, partial, BreakOff::Failed, cx);
-                let update = match kept.is_none() && self.room.retries(error.kind) {
+                let update = match kept.is_none() && self.room.retries(&error) {
                     true => AgentState::update(),
                     false => stop(AgentOutcome::LlmError).error(error),
                 };
@@ -270,7 +270,8 @@ impl PlannedCall<'_> {
         }
         let mut update = accepted.update.answer(accepted.answer);
         if let Some(model) = model {
-            update = update.model(model);
+            // The main model has no name here, also if it replied again after a fallback.
+            update = update.model(if model == deps.models.main.name() { "" } else { model });
         }
         if accepted.message.is_some() && !state.hints.is_empty() {
             update = update.clear_hints();

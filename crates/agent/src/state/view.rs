@@ -52,6 +52,9 @@ pub struct ContextView {
     /// Number of tokens of a request that the provider rejected as too long in this turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<u64>,
+    /// The provider's error about that request.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub refusal: String,
 }
 
 /// The size of a request, so that only later messages need to be counted.
