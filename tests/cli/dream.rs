@@ -118,6 +118,22 @@ async fn a_dream_can_be_requested() {
 }
 
 #[tokio::test]
+async fn a_dream_that_changes_nothing_has_not_failed() {
+    let place = place();
+    let server = serve([txt("one"), txt("two"), txt("Nothing to do."), txt("Still nothing.")]).await;
+    let flags = flags(&server);
+    let run = ["run", "hello", "--config", "agent.toml", "--thread", "one"];
+    place.run(&with(&run, &flags)).await.ok();
+    let ran = place.run(&with(&run, &flags)).await.ok();
+    let note = "the dream changed nothing: Nothing to do.\n2 turns of `me` wait for another dream";
+    assert!(ran.stderr.contains(note), "{}", ran.stderr);
+    // The second one is the last for these turns.
+    let ran = place.run(&with(&["dream", "--now", "--json"], &flags)).await.ok();
+    let line = &ran.lines()[0];
+    assert_eq!((&line["end"], &line["settled"]), (&json!("completed"), &json!(true)));
+}
+
+#[tokio::test]
 async fn a_failed_dream_is_reported_and_does_not_affect_the_turn() {
     let place = place();
     let down = http(500, &[], r#"{"error":{"message":"down for repairs"}}"#);

@@ -50,7 +50,7 @@ pub use workspace::{RESULTS, Workspace, edit_file, list_files, read_file, search
 #[doc(hidden)]
 pub mod internal {
     pub use crate::folders::{
-        locks::{PATIENCE, blocking, keep_names, lock, locked, patiently, private},
+        locks::{LockedFile, PATIENCE, blocking, keep_names, lock, locked, patiently, private},
         stored::{open_stored, read_stored},
         thread_folders::{ThreadFolders, hash_of, user_name, user_of},
     };

@@ -18,7 +18,7 @@ use superstep::{
     agent::{Agent, AgentOutcome, AgentState},
     clock::TokioClock,
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
-    memory::{Dream, DreamConfig, DreamCursor, DreamResult, Dreams, HistoryFiles, MemoryFiles},
+    memory::{Dream, DreamConfig, DreamCursor, DreamEnd, Dreams, Dreamt, HistoryFiles, MemoryFiles},
 };
 use superstep_testing::{
     script::{Answer, Script, txt},
@@ -184,6 +184,7 @@ async fn a_dream_consolidates_recorded_turns() {
         dream,
         Dream {
             outcome: Some(AgentOutcome::Completed),
+            end: DreamEnd::Outcome(AgentOutcome::Completed),
             turns: 3,
             settled: true,
             reply: "Done.".into(),

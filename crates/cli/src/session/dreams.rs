@@ -2,7 +2,7 @@
 
 use superstep::{
     agent::AgentOutcome,
-    memory::{Dream, DreamResult, Dreams},
+    memory::{Dream, DreamEnd, Dreams, Dreamt},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -67,16 +67,17 @@ pub(crate) async fn run(
 pub(crate) fn ended(user: &str, dream: &Dream) -> Result<String, Failure> {
     let (name, turns) = (printable_line(user), turns(dream.turns));
     let wait = format!("{} for another dream", waits(user, dream.turns));
+    let reply = dream.reply.trim();
     match dream.outcome {
-        Some(AgentOutcome::Completed) if !dream.settled => {
-            let reply = dream.reply.trim();
-            Err(Failure::new(
-                Exit::Failed,
-                format!("the dream gave up after a call that failed: {reply}\n{wait}"),
-            ))
+        Some(AgentOutcome::Completed) if dream.end == DreamEnd::LastCallFailed => Err(Failure::new(
+            Exit::Failed,
+            format!("the dream gave up after a call that failed: {reply}\n{wait}"),
+        )),
+        // The next dream reads them again.
+        Some(AgentOutcome::Completed) if dream.end == DreamEnd::NothingChanged => {
+            Ok(format!("the dream changed nothing: {reply}\n{wait}"))
         }
         Some(AgentOutcome::Completed) => {
-            let reply = dream.reply.trim();
             Ok(format!("consolidated {turns} of `{name}`: {reply}").trim_end_matches([':', ' ']).to_owned())
         }
         Some(AgentOutcome::LlmError) => {

@@ -1,13 +1,12 @@
 //! The progress of dreams, as a file beside the history.
 
 use std::{
-    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
-use superstep_tools::internal::{keep_names, lock, read_stored};
+use superstep_tools::internal::{LockedFile, keep_names, lock, read_stored};
 use tempfile::NamedTempFile;
 
 use crate::{HistoryPlace, history::file::DREAM_LOCK};
@@ -62,7 +61,7 @@ impl DreamFiles {
     }
 
     /// Acquires the exclusive right to dream for this user until the file is dropped; `None` if it is taken.
-    pub(super) fn lock(&self) -> io::Result<Option<File>> {
+    pub(super) fn lock(&self) -> io::Result<Option<LockedFile>> {
         lock(&self.folder.join(DREAM_LOCK))
     }
 

@@ -10,7 +10,7 @@
 //! `gather` reads the new turns; the nodes of the agent update `MEMORY.md`; `settle` records the completion.
 //! Start at [`Dreams`].
 
-use std::{error::Error, fs::File, io, sync::Arc};
+use std::{error::Error, io, sync::Arc};
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -29,14 +29,14 @@ use superstep_graph::{
 use superstep_llm::{Tool, Usage};
 use superstep_tools::{
     Workspace,
-    internal::{EditJournal, edit_file_once, user_name, user_of},
+    internal::{EditJournal, LockedFile, edit_file_once, user_name, user_of},
     read_file,
 };
 
 use super::{
     config::DreamConfig,
     cursor::DreamFiles,
-    events::DreamEvent,
+    events::{DreamEnd, DreamEvent},
     nodes::{DreamDeps, Gathered, gather, gathered, settle},
     state::{DreamState, DreamStateUpdate},
 };
@@ -113,8 +113,10 @@ pub enum DreamResult {
 /// A dream that ended or was stopped.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Dream {
-    /// The outcome; `None` if it was stopped before its end. The next request to dream resumes it.
+    /// The outcome of the agent; `None` if it was stopped before its end. The next request to dream resumes it.
     pub outcome: Option<AgentOutcome>,
+    /// The end of the dream, which may have changed nothing although the agent completed its turn.
+    pub end: DreamEnd,
     /// Number of turns it covered.
     pub turns: usize,
     /// The turns count as read now: the dream was completed and did not end after a failed call.
@@ -357,7 +359,7 @@ impl Dreams {
     }
 
     /// Builds the inner agent for one user.
-    fn agent(&self, user: &str, alone: Option<Arc<File>>) -> Result<Agent<DreamState>, DreamError> {
+    fn agent(&self, user: &str, alone: Option<Arc<LockedFile>>) -> Result<Agent<DreamState>, DreamError> {
         let files = |source| DreamError::Files { user: user.to_owned(), source };
         let Inner { agent, base, history, memory, config } = &*self.inner;
         let lock = memory.lock_of(user).map_err(files)?;
@@ -441,7 +443,7 @@ impl AfterTurn for Dreams {
 
 impl From<Outcome<DreamState>> for DreamResult {
     fn from(end: Outcome<DreamState>) -> Self {
-        let DreamState { agent, due, entries, settled, .. } = end.state;
+        let DreamState { agent, due, entries, settled, end: ended, .. } = end.state;
         let turns = entries.len();
         let is_over = end.status == Status::Completed;
         if is_over && due.is_none() {
@@ -449,6 +451,7 @@ impl From<Outcome<DreamState>> for DreamResult {
         }
         Self::Ended(Dream {
             outcome: agent.outcome.filter(|_| is_over),
+            end: ended.filter(|_| is_over).unwrap_or(DreamEnd::Unfinished),
             turns,
             settled: settled && is_over,
             reply: agent.final_reply,

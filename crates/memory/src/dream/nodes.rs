@@ -1,6 +1,6 @@
 //! The nodes before and after the agent: input and completion of a dream.
 
-use std::{fs::File, future::Future, sync::Arc};
+use std::{future::Future, sync::Arc};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use superstep_agent::{
@@ -9,7 +9,7 @@ use superstep_agent::{
 };
 use superstep_graph::{Cx, NodeError, Route, State};
 use superstep_llm::Message;
-use superstep_tools::internal::{EditJournal, PATIENCE, blocking, patiently};
+use superstep_tools::internal::{EditJournal, LockedFile, PATIENCE, blocking, patiently};
 
 use super::{
     config::{DreamConfig, Due},
@@ -30,7 +30,7 @@ pub(super) struct DreamDeps {
     pub(super) journal: EditJournal,
     pub(super) config: DreamConfig,
     /// The lock; shared with every task that works with the files, which may outlive its caller.
-    pub(super) alone: Option<Arc<File>>,
+    pub(super) alone: Option<Arc<LockedFile>>,
 }
 
 /// The route after `gather`.
@@ -66,7 +66,7 @@ pub(super) async fn gather(
     cx: Cx,
 ) -> Result<DreamStateUpdate, NodeError> {
     let DreamInput { from, to, due, turns, told } = effect(&cx, "gather", find(desk, &state, &cx)).await?;
-    let update = DreamState::update().due(due).settled(false).from(from);
+    let update = DreamState::update().due(due).settled(false).end(None).from(from);
     let Some(due) = due else {
         return Ok(update.entries(turns));
     };
@@ -170,6 +170,7 @@ pub(super) async fn settle(
         Ok(is_completed && cursor.read == to)
     });
     let settled = effect(&cx, "settle", async { Ok(settled.await?) }).await?;
-    DreamEvent::DreamEnded { outcome: end(settled), turns: state.entries.len(), settled }.emit(&cx);
-    Ok(DreamState::update().settled(settled))
+    let end = end(settled);
+    DreamEvent::DreamEnded { outcome: end, turns: state.entries.len(), settled }.emit(&cx);
+    Ok(DreamState::update().settled(settled).end(end))
 }

@@ -3,7 +3,7 @@
 use superstep_agent::AgentState;
 use superstep_graph::{State, node::NodeName};
 
-use super::config::Due;
+use super::{config::Due, events::DreamEnd};
 use crate::HistoryPlace;
 
 /// The state of the dream graph: that of the inner agent, and the covered turns.
@@ -24,6 +24,8 @@ pub struct DreamState {
     pub to: HistoryPlace,
     /// The position was advanced: the dream was completed.
     pub settled: bool,
+    /// The end of the dream; `None` before it.
+    pub end: Option<DreamEnd>,
 }
 
 impl DreamState {

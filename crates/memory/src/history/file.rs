@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use superstep_agent::deps::TurnRecord;
-use superstep_tools::internal::{ThreadFolders, lock, locked, open_stored, private};
+use superstep_tools::internal::{LockedFile, ThreadFolders, lock, locked, open_stored, private};
 
 /// Name of the lock file of dreams, beside the history.
 pub(crate) const DREAM_LOCK: &str = "dream.lock";
@@ -50,7 +50,7 @@ pub(super) struct HistoryFile {
 
 /// A locked file whose incomplete last line was removed.
 struct RepairedFile {
-    file: File,
+    file: LockedFile,
     end: u64,
 }
 

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, Metadata, OpenOptions, TryLockError},
     io,
+    ops::{Deref, DerefMut},
     path::Path,
     time::Duration,
 };
@@ -18,14 +19,40 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval between attempts to lock the file.
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
+/// A locked file. Dropping it releases the lock at once, although a child process that is just being started may still have a
+/// copy of the handle.
+#[derive(Debug)]
+pub struct LockedFile(File);
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl DerefMut for LockedFile {
+    fn deref_mut(&mut self) -> &mut File {
+        &mut self.0
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // A failure is harmless: the lock ends with the last copy of the handle.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Acquires a lock until the file is dropped; `None` if another program holds it. Creates the file if it is
 /// missing.
-pub fn lock(path: &Path) -> io::Result<Option<File>> {
+pub fn lock(path: &Path) -> io::Result<Option<LockedFile>> {
     locked(path, private().write(true))
 }
 
 /// Opens and locks a file like [`lock`]. Fails on a link regardless of its target.
-pub fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
+pub fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Option<LockedFile>> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(not_a_file(path));
     }
@@ -33,12 +60,13 @@ pub fn locked(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>
 }
 
 /// Locks the file and verifies that it is still the one at the path; its last holder may have deleted it.
-fn held(file: File, path: &Path) -> io::Result<Option<File>> {
+fn held(file: File, path: &Path) -> io::Result<Option<LockedFile>> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Ok(None),
         Err(TryLockError::Error(error)) => return Err(error),
     }
+    let file = LockedFile(file);
     match fs::symlink_metadata(path) {
         Ok(there) => Ok(same_file(&there, &file.metadata()?).then_some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -116,6 +144,17 @@ mod tests {
     }
 
     #[cfg(unix)]
+    #[test]
+    fn a_copy_of_the_handle_keeps_no_lock() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        let first = lock(&path).unwrap().unwrap();
+        let copy = first.try_clone().unwrap();
+        drop(first);
+        assert!(lock(&path).unwrap().is_some());
+        drop(copy);
+    }
+
     #[test]
     fn a_deleted_file_is_not_a_lock() {
         let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@
 //! the file and nothing happened, or it has replaced the file.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Write},
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -19,7 +19,7 @@ use super::root::NOTED_PREFIX;
 use crate::{
     call::{cancelled, grouped},
     folders::{
-        locks::{self, PATIENCE, keep_names, patiently},
+        locks::{self, LockedFile, PATIENCE, keep_names, patiently},
         stored::read_stored,
     },
 };
@@ -63,7 +63,7 @@ impl EditJournal {
     }
 
     /// Waits for the lock or the cancellation of the call. The lock is held until the file is dropped.
-    pub(crate) async fn lock(&self, cancel: &CancellationToken) -> Result<File, ToolError> {
+    pub(crate) async fn lock(&self, cancel: &CancellationToken) -> Result<LockedFile, ToolError> {
         let lock = self.lock.clone();
         let locked = patiently(PATIENCE, move || locks::lock(&lock));
         tokio::select! {

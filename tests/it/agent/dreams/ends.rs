@@ -5,7 +5,7 @@ use std::sync::Arc;
 use superstep::{
     Checkpointer, MemoryCheckpointer, ThreadId,
     agent::{AgentOutcome, config::Budget},
-    memory::{DreamConfig, DreamResult},
+    memory::{DreamConfig, DreamEnd, Dreamt},
 };
 use superstep_testing::script::{Answer, call, http, txt};
 use tokio::sync::Notify;
@@ -67,6 +67,7 @@ async fn a_model_that_gives_up_after_a_call_that_failed_has_completed_nothing() 
         let dream = dreamt(bed.dreams(scripted(answers)).dream_now("ada", at(1)).await.unwrap());
         assert_eq!((dream.outcome, dream.settled), (Some(AgentOutcome::Completed), is_settled));
         let (cursor, end) = (bed.cursor("ada"), if is_settled { "completed" } else { "last_call_failed" });
+        assert_eq!(dream.end.as_str(), end);
         assert_eq!((cursor.read.offset > 0, cursor.last.unwrap().end.as_str()), (is_settled, end));
     }
 }
@@ -79,6 +80,7 @@ async fn a_dream_that_changed_nothing_consumes_no_turn_unless_the_next_one_chang
     let idle = || bed.dreams(scripted([reads(), txt("Nothing to do.")]));
     let dream = dreamt(idle().dream_if_due("ada", at(1)).await.unwrap());
     assert_eq!((dream.outcome, dream.settled), (Some(AgentOutcome::Completed), false));
+    assert_eq!(dream.end, DreamEnd::NothingChanged);
     let cursor = bed.cursor("ada");
     assert_eq!((cursor.read.offset, cursor.last.unwrap().end.as_str()), (0, "nothing_changed"));
     // It stops, and the next one reads the same turns and later ones.

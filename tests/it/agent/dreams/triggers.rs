@@ -164,7 +164,8 @@ async fn an_agent_without_a_store_dreams_as_well() {
     assert_eq!(
         serde_json::to_value(DreamResult::Ended(dream)).unwrap(),
         json!({
-            "dream": "ended", "outcome": "completed", "turns": 3, "settled": true, "reply": "Done.",
+            "dream": "ended", "outcome": "completed", "end": "completed", "turns": 3, "settled": true,
+            "reply": "Done.",
             "usage": { "input_tokens": 200, "output_tokens": 50 },
         })
     );
