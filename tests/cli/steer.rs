@@ -38,4 +38,8 @@ async fn a_finished_thread_cannot_be_steered() {
     let refused = "thread `t` has no turn in progress; use `superstep run 'and now?' --thread t`";
     place.run(&["steer", "t", "and now?"]).await.refused(5, refused);
     assert_eq!(place.run(&["steer", "nobody", "hi"]).await.code, Some(5));
+    for blank in [" ", "\n\t"] {
+        let refused = "the message is empty; write what the turn should take into account";
+        place.run(&["steer", "t", blank]).await.refused(2, refused);
+    }
 }

@@ -236,6 +236,16 @@ mod tests {
         assert!(detail.contains("'c'"), "{detail}");
     }
 
+    #[cfg(feature = "json-schema")]
+    #[test]
+    fn an_unknown_field_of_a_schema_without_fields_is_explained() {
+        let detail = |schema, text| check(schema, text).unwrap_err().to_string();
+        let closed = json!({"type": "object", "additionalProperties": false});
+        assert_eq!(detail(closed, r#"{"zone":"UTC"}"#), "no fields are expected");
+        let never = json!({"type": "object", "properties": {"x": false}});
+        assert_eq!(detail(never, r#"{"x":{}}"#), "`x`: is not expected");
+    }
+
     #[test]
     fn many_problems_are_counted() {
         let names: Vec<String> = (0..7).map(|at| format!("f{at}")).collect();

@@ -52,11 +52,31 @@ fn a_memory_request_is_stored_once() {
 
 // Case X2.
 #[test]
+fn a_memory_request_may_be_typed_in_any_way() {
+    for text in [
+        "REMEMBER THAT I like tea",
+        "Don\u{2019}t forget that I like tea",
+        "don\u{2bc}t forget that I like tea",
+        "remember\u{a0} that I like tea",
+        "please\n\tremember: tea",
+        "请记住我喜欢茶",
+    ] {
+        let ran = remembering(Memory::Works, text).play_here();
+        let stored = ran.kit.remembered();
+        assert_eq!(stored.len(), 1, "{text}");
+        assert_eq!(stored[0].0[0].content, text, "it is stored as it was written");
+    }
+}
+
+// Case X2.
+#[test]
 fn other_messages_are_not_stored() {
-    let ran = remembering(Memory::Works, "hello").play();
-    assert!(ran.kit.remembered().is_empty());
-    assert!(memory_events(&ran).is_empty());
-    the_turn_is_not_touched(&ran);
+    for text in ["hello", "I remembered that", "remember to that", "rememberthat"] {
+        let ran = remembering(Memory::Works, text).play();
+        assert!(ran.kit.remembered().is_empty(), "{text}");
+        assert!(memory_events(&ran).is_empty());
+        the_turn_is_not_touched(&ran);
+    }
 }
 
 // Case X2.

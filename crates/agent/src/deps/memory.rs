@@ -116,14 +116,15 @@ impl MemoryTrigger {
         Self::with_phrases(store, MEMORY_PHRASES)
     }
 
-    /// Stores messages with one of these phrases in `store`, in any case; nothing if there are no phrases.
+    /// Stores messages with one of these phrases in `store`, in any case, with any white space and any apostrophe; nothing if
+    /// there are no phrases.
     pub fn with_phrases(
         store: impl LongTermMemory + 'static,
         phrases: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
-        let phrases: Vec<_> = phrases.into_iter().map(|phrase| phrase.into().to_lowercase()).collect();
+        let phrases: Vec<_> = phrases.into_iter().map(|phrase| plain(&phrase.into())).collect();
         Self::asking(store, move |text: &str| {
-            let text = text.to_lowercase();
+            let text = plain(text);
             phrases.iter().any(|phrase| text.contains(phrase))
         })
     }
@@ -169,6 +170,20 @@ impl MemoryError {
     pub fn no_owner() -> Self {
         Self(NO_OWNER.to_owned())
     }
+}
+
+/// Returns a text as phrases are compared: in lower case, with single spaces and plain apostrophes.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '\u{2019}' | '\u{2018}' | '\u{2bc}' | '\u{ff07}' => plain.push('\''),
+            char if char.is_whitespace() && plain.ends_with(' ') => {}
+            char if char.is_whitespace() => plain.push(' '),
+            char => plain.extend(char.to_lowercase()),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]

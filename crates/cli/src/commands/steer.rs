@@ -15,6 +15,9 @@ use crate::{
 
 /// Sends a message to a running turn.
 pub(crate) async fn steer(args: SteerArgs) -> Result<Exit, Failure> {
+    if args.text.trim().is_empty() {
+        return Err(Failure::usage("the message is empty; write what the turn should take into account"));
+    }
     let location = Location::new(args.thread.database.location)?;
     dream_thread::refuse(&location, &args.thread.name.as_str().into())?;
     let graph = graph()?.with_checkpointer(location.change(&[&args.thread.name]).await?);

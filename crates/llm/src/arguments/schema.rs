@@ -73,6 +73,11 @@ fn describe(error: &ValidationError<'_>) -> String {
         }
         ValidationErrorKind::Format { format } => format!("is not a valid {format}"),
         ValidationErrorKind::Enum { options } => format!("expected one of {options}"),
+        ValidationErrorKind::FalseSchema => {
+            let keyword = error.schema_path().to_string();
+            let of_all = ["/additionalProperties", "/propertyNames"].iter().any(|all| keyword.ends_with(all));
+            if of_all { "no fields are expected" } else { "is not expected" }.to_owned()
+        }
         _ => error.masked().to_string(),
     };
     // Converts a JSON pointer to the model's notation: `/to/city` is `to.city`.
