@@ -83,6 +83,7 @@ async fn no_model_server_takes_more_than_it_may() {
             Attack::Arguments => "the limit `argument_bytes` of an answer is ",
             Attack::Depth if is_long() => "the limit `argument_depth` of an answer is 64",
             Attack::Depth => "the limit `answer_bytes` of an answer is 65536",
+            Attack::Values => "the limit `argument_values` of an answer is 20000",
             Attack::Slow => "the limit `time_ms` of an answer is ",
             _ => "the limit `received_bytes` of an answer is ",
         };

@@ -15,7 +15,10 @@ use serde_json::{Map, Value};
 use self::required::Schema;
 #[cfg(feature = "json-schema")]
 use self::schema::Schema;
-use crate::ToolSpec;
+use crate::{
+    ToolSpec,
+    limits::{self, MOST_PARSED},
+};
 
 /// The maximum number of problems in one error.
 const PROBLEMS: usize = 5;
@@ -112,6 +115,8 @@ impl ArgumentCheck {
                 "expected an object, got nothing; {}",
                 self.missing()
             )));
+        } else if limits::values(text) > MOST_PARSED {
+            return Err(ToolCallError::invalid(format!("has more than {MOST_PARSED} values; pass less")));
         } else {
             serde_json::from_str(text)
                 .map_err(|cause| ToolCallError::NotJson { detail: cause.to_string() })?
@@ -201,6 +206,14 @@ mod tests {
             let wrong = if format == "unheard-of" { continue } else { strict.check(&bad) };
             assert_eq!(wrong, invalid(&format!("`a`: is not a valid {format}")));
         }
+    }
+
+    #[test]
+    fn arguments_of_very_many_values_are_not_parsed() {
+        let values = |number: usize| format!(r#"{{"a":1,"b":[{}]}}"#, vec!["0"; number].join(","));
+        let schema = json!({"type": "object"});
+        assert!(check(schema.clone(), &values(MOST_PARSED - 10)).is_ok());
+        assert_eq!(check(schema, &values(MOST_PARSED)), invalid("has more than 100000 values; pass less"));
     }
 
     #[cfg(feature = "json-schema")]

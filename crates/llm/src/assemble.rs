@@ -83,6 +83,8 @@ struct PartialCall {
 struct Nesting {
     depth: usize,
     most: usize,
+    /// The number of values, from above.
+    values: usize,
     in_string: bool,
     escaped: bool,
     /// `true` if text follows the end of the first object or list.
@@ -99,7 +101,9 @@ impl Nesting {
                 b'\\' if self.in_string => self.escaped = true,
                 b'"' => self.in_string = !self.in_string,
                 _ if self.in_string => {}
+                b',' => self.values += 1,
                 b'{' | b'[' => {
+                    self.values += 1;
                     self.depth += 1;
                     self.most = self.most.max(self.depth);
                 }
@@ -197,6 +201,11 @@ impl Assembler {
     pub(crate) fn newest(&self) -> Option<(&str, usize, usize)> {
         let call = self.calls.get(self.newest)?;
         Some((call.name.as_deref().unwrap_or_default(), call.arguments.len(), call.nesting.most))
+    }
+
+    /// Returns the number of values in the arguments of all calls, from above.
+    pub(crate) fn values(&self) -> usize {
+        self.calls.iter().map(|call| call.nesting.values).sum()
     }
 
     /// Returns whether a finish reason has arrived.

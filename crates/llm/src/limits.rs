@@ -14,6 +14,9 @@ use crate::{
     timers::check_timers,
 };
 
+/// The default of [`AnswerLimits::argument_values`], and the limit for calls in a text.
+pub(crate) const MOST_VALUES: usize = 20_000;
+
 /// Bounds of one answer of a model.
 ///
 /// An answer that exceeds one of them is ended with an error of the kind [`ModelErrorKind::AnswerLimit`],
@@ -33,6 +36,8 @@ pub struct AnswerLimits {
     pub argument_bytes: usize,
     /// The maximum nesting of objects and lists in one call's arguments.
     pub argument_depth: usize,
+    /// The maximum number of values in the arguments of all calls. A small object takes a hundred times its text in memory.
+    pub argument_values: usize,
     /// The maximum number of bytes of an error body; the rest is not read.
     pub error_bytes: usize,
     /// The maximum time from the request to the end of the answer.
@@ -41,8 +46,8 @@ pub struct AnswerLimits {
 }
 
 impl Default for AnswerLimits {
-    /// Returns 4 MiB of 128 MiB received, lines and arguments of 1 MiB, 128 calls, a depth of 64, 16 KiB of
-    /// an error, half an hour.
+    /// Returns 4 MiB of 128 MiB received, lines and arguments of 1 MiB, 128 calls, a depth of 64, 20,000 values, 16 KiB
+    /// of an error, half an hour.
     fn default() -> Self {
         const MIB: usize = 1024 * 1024;
         Self {
@@ -52,10 +57,19 @@ impl Default for AnswerLimits {
             tool_calls: 128,
             argument_bytes: MIB,
             argument_depth: 64,
+            argument_values: MOST_VALUES,
             error_bytes: 16 * 1024,
             time: Duration::from_secs(1800),
         }
     }
+}
+
+/// The maximum number of values in a JSON text of a model.
+pub(crate) const MOST_PARSED: usize = 100_000;
+
+/// Returns the number of values in a JSON text, from above.
+pub(crate) fn values(text: &str) -> usize {
+    1 + text.bytes().filter(|byte| matches!(byte, b'{' | b'[' | b',')).count()
 }
 
 /// Creates the error of an answer that exceeded the bound `setting`.
@@ -154,6 +168,10 @@ impl Meter {
         if depth > limits.argument_depth {
             return Err(over(&of("nested too deeply"), "argument_depth", limits.argument_depth));
         }
+        if self.calls.values() > limits.argument_values {
+            let what = "the arguments of the calls have too many values";
+            return Err(over(what, "argument_values", limits.argument_values));
+        }
         Ok(())
     }
 }
@@ -187,6 +205,7 @@ mod tests {
             tool_calls: 3,
             argument_bytes: 20,
             argument_depth: 2,
+            argument_values: 9,
             ..AnswerLimits::default()
         };
         let endless = |delta: Delta| std::iter::repeat(delta);
@@ -216,6 +235,13 @@ mod tests {
         let (seen, error) = stopped(limits, pieces).await;
         assert_eq!(seen, 3);
         assert!(error.contains("nested too deeply, the limit `argument_depth` of an answer is 2"), "{error}");
+        let pieces = [call(0, "c", "[0,[],0,0]"), call(1, "d", "[{},0,0"), call(1, "", ",0]")];
+        let (seen, error) = stopped(limits, pieces.into_iter()).await;
+        assert_eq!(seen, 2);
+        assert!(
+            error.contains("have too many values, the limit `argument_values` of an answer is 9"),
+            "{error}"
+        );
     }
 
     #[tokio::test]

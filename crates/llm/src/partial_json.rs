@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
+use crate::limits::{self, MOST_PARSED};
+
 /// Parses the value of an incomplete JSON text: open parts are closed, and undecided parts, such as a number
 /// that may continue, are left out. Text before the first brace or bracket is skipped. `None` if there is no
-/// value yet.
+/// value yet, and for more than 100,000 values.
 ///
 /// ```
 /// # use superstep_llm::text::partial_json;
@@ -14,6 +16,9 @@ use serde_json::Value;
 /// assert_eq!(partial_json("Well,"), None);
 /// ```
 pub fn partial_json(text: &str) -> Option<Value> {
+    if limits::values(text) > MOST_PARSED {
+        return None;
+    }
     let text = &text[text.find(['{', '['])?..];
     let (mut open, mut in_string, mut escaped) = (Vec::new(), false, false);
     // The position of the last escape; of a surrogate pair, the first.

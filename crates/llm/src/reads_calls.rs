@@ -49,6 +49,7 @@ impl<M: ChatModel> ChatModel for ReadsTextCalls<M> {
             deltas: self.0.stream(request),
             text: String::new(),
             has_calls: false,
+            reads: 0,
             ready: VecDeque::new(),
         };
         stream::unfold(reader, |mut reader| async { reader.next().await.map(|delta| (delta, reader)) })
@@ -63,8 +64,13 @@ struct Reader<'a> {
     /// The text of the current attempt.
     text: String,
     has_calls: bool,
+    /// The number of times that the text was read.
+    reads: usize,
     ready: VecDeque<Delta>,
 }
+
+/// The maximum number of times that a text is read, for a server that ends its answer again and again.
+const MOST_READS: usize = 16;
 
 impl Reader<'_> {
     async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
@@ -80,7 +86,7 @@ impl Reader<'_> {
             Delta::ToolCall { .. } => self.has_calls = true,
             Delta::AttemptDiscarded { .. } => {
                 self.text.clear();
-                self.has_calls = false;
+                (self.has_calls, self.reads) = (false, 0);
             }
             Delta::Finish(reason) => {
                 if let Some((found, reason)) = self.calls(reason) {
@@ -93,17 +99,16 @@ impl Reader<'_> {
         Some(Ok(delta))
     }
 
-    /// Returns the calls in the text, and the reason of the end with them. Only tools that were offered count, so
-    /// that a request without tools has no calls.
-    fn calls(&self, reason: &FinishReason) -> Option<(TextCalls, FinishReason)> {
-        use FinishReason::{ContentFilter, Length, Refusal, ToolCalls};
-        let (text, offered, forms) = (&self.text, &self.offered, self.forms);
-        match reason {
-            _ if self.has_calls => None,
-            ContentFilter | Refusal => None,
-            Length => Some((cut_off_calls(text, offered, forms)?, Length)),
-            _ => Some((text_calls_of(text, offered, forms)?, ToolCalls)),
+    /// Returns the calls in the text. Only tools that were offered count, so that a request without tools has
+    /// no calls.
+    fn calls(&mut self, reason: &FinishReason) -> Option<TextCalls> {
+        use FinishReason::{ContentFilter, Length, Refusal};
+        let is_whole = !matches!(reason, Length | ContentFilter | Refusal);
+        if !is_whole || self.has_calls || self.reads >= MOST_READS {
+            return None;
         }
+        self.reads += 1;
+        text_calls_of(&self.text, &self.offered, self.forms)
     }
 
     fn announce(&mut self, TextCalls { calls, text }: TextCalls, reason: FinishReason) {
@@ -120,5 +125,44 @@ impl Reader<'_> {
         });
         self.ready.extend(calls);
         self.ready.push_back(Delta::Finish(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::ToolSpec;
+
+    /// Reads the text once more for a call behind this number of ends.
+    fn finds_call_behind(ends: usize) -> bool {
+        let parameters = json!({"type": "object"});
+        let echo = ToolSpec { name: "echo".into(), description: String::new(), parameters };
+        let end = || Delta::Finish(FinishReason::Stop);
+        let mut deltas = vec![Delta::Text("So.\n".into())];
+        deltas.extend((0..ends).map(|_| end()));
+        deltas.push(Delta::Text(r#"<tool_call>{"name":"echo","arguments":{}}</tool_call>"#.into()));
+        deltas.push(end());
+        let mut reader = Reader {
+            deltas: stream::iter(deltas.into_iter().map(Ok)).boxed(),
+            offered: [echo].into_iter().collect(),
+            forms: Forms::All,
+            text: String::new(),
+            has_calls: false,
+            reads: 0,
+            ready: VecDeque::new(),
+        };
+        let mut found = false;
+        while let Some(delta) = futures_executor::block_on(reader.next()) {
+            found |= matches!(delta, Ok(Delta::TextCalls { .. }));
+        }
+        found
+    }
+
+    #[test]
+    fn a_text_is_read_a_limited_number_of_times() {
+        assert!(finds_call_behind(0) && finds_call_behind(MOST_READS - 1));
+        assert!(!finds_call_behind(MOST_READS));
     }
 }

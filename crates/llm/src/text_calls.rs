@@ -6,8 +6,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-pub(crate) use self::cut_off::cut_off_calls;
-use crate::{ToolCall, ToolSpec, calls::ArgumentCheck, thinking::THOUGHTS};
+use crate::{
+    ToolCall, ToolSpec,
+    calls::ArgumentCheck,
+    limits::{self, MOST_VALUES},
+    thinking::THOUGHTS,
+};
 
 /// The tags before and after a call.
 const TAGS: [(&str, &str); 2] = [("<tool_call>", "</tool_call>"), ("<tools>", "</tools>")];
@@ -68,6 +72,10 @@ pub(crate) enum Forms {
 
 /// Finds the calls of these forms; see [`text_calls`].
 pub(crate) fn text_calls_of(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
+    // Its objects take a hundred times their text in memory.
+    if limits::values(text) > MOST_VALUES {
+        return None;
+    }
     let mut found = whole(text.trim(), offered, forms).or_else(|| behind_prose(text, offered, forms))?;
     number(&mut found.calls);
     (1..=MOST_CALLS).contains(&found.calls.len()).then_some(found)
@@ -573,6 +581,16 @@ mod tests {
         ] {
             assert_eq!(text_calls_of(&text, &tools(), Forms::Marked).unwrap().calls.len(), 1, "{text}");
         }
+    }
+
+    #[test]
+    fn a_text_with_very_many_values_has_no_calls() {
+        let call = |values: usize| {
+            let values = vec!["0"; values].join(",");
+            format!(r#"<tool_call>{{"name":"echo","arguments":{{"x":"1","y":[{values}]}}}}</tool_call>"#)
+        };
+        assert!(text_calls(&call(MOST_VALUES - 10), &tools()).is_some());
+        assert_eq!(text_calls(&call(MOST_VALUES), &tools()), None);
     }
 
     #[test]

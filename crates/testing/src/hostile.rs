@@ -34,6 +34,8 @@ pub enum Attack {
     Arguments,
     /// Arguments of 100,000 nested objects.
     Depth,
+    /// Arguments of 100,000 small objects.
+    Values,
     /// Endless comments, as fast as they are read.
     Comments,
     /// Endless events without content.
@@ -56,7 +58,7 @@ pub enum Attack {
 
 impl Attack {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Tokens,
         Self::Letters,
         Self::Reasoning,
@@ -65,6 +67,7 @@ impl Attack {
         Self::Calls,
         Self::Arguments,
         Self::Depth,
+        Self::Values,
         Self::Comments,
         Self::Nothing,
         Self::Slow,
@@ -117,8 +120,9 @@ impl Attack {
             ))
             .into_bytes(),
             Self::Arguments => call(&"1+".repeat(1000)),
-            Self::Depth if n > 0 => return None,
+            Self::Depth | Self::Values if n > 0 => return None,
             Self::Depth => call(&r#"{"a":"#.repeat(100_000)),
+            Self::Values => call(&format!(r#"{{"a":[{}]}}"#, vec![r#"{"":0}"#; 100_000].join(","))),
             Self::Comments => b": still here\n\n".repeat(100),
             Self::Nothing => b"data: {}\n\ndata: {\"choices\":[]}\n\ndata:\n\n\n\n\r\r\n".repeat(100),
             Self::Slow => vec![b':'],

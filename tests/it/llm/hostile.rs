@@ -19,6 +19,7 @@ const LIMITS: AnswerLimits = AnswerLimits {
     tool_calls: 128,
     argument_bytes: 16 * 1024,
     argument_depth: 64,
+    argument_values: 20_000,
     error_bytes: 1024,
     time: Duration::from_secs(120),
 };
@@ -57,12 +58,15 @@ async fn every_hostile_server_is_stopped_by_a_bound_that_the_error_names() {
             Attack::Calls => "tool_calls",
             Attack::Arguments => "argument_bytes",
             Attack::Depth => "argument_depth",
+            Attack::Values => "argument_values",
             Attack::Slow => "time_ms",
             _ => continue,
         };
         let limits = match attack {
             Attack::Slow => AnswerLimits { time: Duration::from_millis(50), ..LIMITS },
-            Attack::Depth => AnswerLimits { answer_bytes: 1 << 20, argument_bytes: 1 << 20, ..LIMITS },
+            Attack::Depth | Attack::Values => {
+                AnswerLimits { answer_bytes: 1 << 20, argument_bytes: 1 << 20, ..LIMITS }
+            }
             _ => LIMITS,
         };
         let (kind, message) = stopped(attack, limits).await;

@@ -1,6 +1,7 @@
 //! Repair of tool calls that are nearly valid.
 
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use superstep_llm::ToolRegistry;
 
 /// Returns the only one of these names that differs from a wrong one in case and punctuation alone.
 pub(crate) fn name<'a>(names: impl IntoIterator<Item = &'a str>, wrong: &str) -> Option<&'a str> {
@@ -22,7 +23,10 @@ pub(crate) fn arguments(text: &str) -> Option<String> {
     let quoted = serde_json::from_str::<String>(text).ok();
     let braced = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).map(str::trim);
     let candidates = [unfenced.map(str::to_owned), quoted, braced.map(str::to_owned)];
-    let is_object = |json: &String| serde_json::from_str::<Value>(json).is_ok_and(|value| value.is_object());
+    // Without building the value, which may be large.
+    let is_object = |json: &String| {
+        json.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(json).is_ok()
+    };
     candidates.into_iter().flatten().find(is_object)
 }
 
