@@ -148,12 +148,16 @@ async fn forge_control(db: &Path, control: Control) {
 async fn a_forged_plan_sends_no_more_requests_than_the_graph() {
     let many: Vec<NodeName> = vec!["agent".into(); 2_000];
     let items = (0..2_000).map(|slot| (slot, "1".to_owned())).collect();
+    let several = "has several tasks of node `agent`, which takes no items";
     let forged = [
-        Control::new(1, many.clone()),
-        Control { items, ..Control::new(1, many.clone()) },
-        Control { deferred: many, ..Control::new(1, vec!["finalize".into()]) },
+        (Control::new(1, many.clone()), several),
+        (
+            Control { items, ..Control::new(1, many.clone()) },
+            "a task of node `agent` has an item, but the node takes no items",
+        ),
+        (Control { deferred: many, ..Control::new(1, vec!["finalize".into()]) }, several),
     ];
-    for control in forged {
+    for (control, wanted) in forged {
         let place = Place::new();
         let server = serve((0..50).map(|_| txt("ok"))).await;
         let url = server.base_url();
@@ -161,7 +165,6 @@ async fn a_forged_plan_sends_no_more_requests_than_the_graph() {
         place.run(&[&["run", "-q", "go", "--thread", "t"], &server_of[..]].concat()).await.ok();
         forge_control(&place.database(), control).await;
         let ran = place.run(&[&["resume", "t"], &server_of[..]].concat()).await;
-        let wanted = "has several tasks of node `agent`, which takes no items";
         assert!(ran.code == Some(1) && ran.stderr.contains(wanted), "{ran:?}");
         assert_eq!(server.requests().len(), 1);
     }

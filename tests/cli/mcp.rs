@@ -189,8 +189,8 @@ async fn the_tools_of_servers_are_listed() {
     let listed = place.run(&["tools", "--config", "agent.toml"]).await.ok().stdout;
     let rows: Vec<_> = listed.lines().filter(|line| line.contains("mcp.small")).collect();
     assert_eq!(rows.len(), 2, "{listed}");
-    assert!(rows[0].contains("small_say") && !rows[0].contains("asks"), "{listed}");
-    assert!(rows[1].contains("small_fail") && rows[1].contains("asks"), "{listed}");
+    assert!(rows[0].contains("small_say") && !rows[0].contains("required"), "{listed}");
+    assert!(rows[1].contains("small_fail") && rows[1].contains("required"), "{listed}");
 }
 
 #[tokio::test]

@@ -99,16 +99,19 @@ impl Reader<'_> {
         Some(Ok(delta))
     }
 
-    /// Returns the calls in the text. Only tools that were offered count, so that a request without tools has
-    /// no calls.
-    fn calls(&mut self, reason: &FinishReason) -> Option<TextCalls> {
-        use FinishReason::{ContentFilter, Length, Refusal};
-        let is_whole = !matches!(reason, Length | ContentFilter | Refusal);
-        if !is_whole || self.has_calls || self.reads >= MOST_READS {
+    /// Returns the calls in the text, and the reason of the end with them. Only tools that were offered count, so
+    /// that a request without tools has no calls.
+    fn calls(&mut self, reason: &FinishReason) -> Option<(TextCalls, FinishReason)> {
+        use FinishReason::{ContentFilter, Length, Refusal, ToolCalls};
+        if self.has_calls || self.reads >= MOST_READS || matches!(reason, ContentFilter | Refusal) {
             return None;
         }
         self.reads += 1;
-        text_calls_of(&self.text, &self.offered, self.forms)
+        let (text, offered, forms) = (&self.text, &self.offered, self.forms);
+        match reason {
+            Length => Some((cut_off_calls(text, offered, forms)?, Length)),
+            _ => Some((text_calls_of(text, offered, forms)?, ToolCalls)),
+        }
     }
 
     fn announce(&mut self, TextCalls { calls, text }: TextCalls, reason: FinishReason) {

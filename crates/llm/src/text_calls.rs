@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+pub(crate) use self::cut_off::cut_off_calls;
 use crate::{
     ToolCall, ToolSpec,
     calls::ArgumentCheck,

@@ -18,7 +18,7 @@ use superstep::{
     agent::{Agent, AgentOutcome, AgentState},
     clock::TokioClock,
     llm::{ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Usage},
-    memory::{Dream, DreamConfig, DreamCursor, DreamEnd, Dreams, Dreamt, HistoryFiles, MemoryFiles},
+    memory::{Dream, DreamConfig, DreamCursor, DreamEnd, DreamResult, Dreams, HistoryFiles, MemoryFiles},
 };
 use superstep_testing::{
     script::{Answer, Script, txt},

@@ -48,7 +48,7 @@ fn action() -> impl Strategy<Value = Action> {
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let persistence = || prop_oneof![Just(Persistence::PerTask), Just(Persistence::Ephemeral)];
     let called = move |inner| (persistence(), inner).prop_map(|(kept, actions)| Action::Call(kept, actions));
-    let inner = called.clone()(prop::collection::vec(action(), 0..4).boxed());
+    let inner = called(prop::collection::vec(action(), 0..4).boxed());
     let level = prop_oneof![3 => action(), 2 => inner];
     let outer = called(prop::collection::vec(level, 0..3).boxed());
     let together = prop::collection::vec(action(), 1..3).prop_map(Action::Together);
@@ -140,12 +140,7 @@ fn perform(
 }
 
 fn options(timeout_ms: Option<u64>) -> NodeOptions {
-    let retry = RetryPolicy { max_attempts: 2, ..RetryPolicy::default() };
-    NodeOptions {
-        retry: retry.into(),
-        timeout: timeout_ms.map(Duration::from_millis),
-        ..NodeOptions::default()
-    }
+    NodeOptions::new().retry(RetryPolicy::attempts(2)).timeout(timeout_ms.map(Duration::from_millis))
 }
 
 /// `START → (a, b) → c`, where `a` does the actions.
@@ -191,7 +186,7 @@ impl Case {
         });
         let on_cancel = if self.finishes { OnCancel::Finish } else { OnCancel::Drop };
         let timeout_ms = self.has_timeout.then_some(250);
-        graph.configure(w, NodeOptions { on_cancel, ..options(timeout_ms) });
+        graph.configure(w, options(timeout_ms).on_cancel(on_cancel));
         if self.is_handled {
             let world = world.clone();
             let call = |kept| Action::Call(kept, vec![Action::Once(10), Action::Ask]);
@@ -212,7 +207,7 @@ impl Case {
             graph.configure(h, options(timeout_ms));
         }
         let end = sayer(&mut graph, "end");
-        graph.configure(end, NodeOptions { deferred: true, ..NodeOptions::default() });
+        graph.configure(end, NodeOptions::new().deferred());
         let count = self.items.len();
         graph.add_fan_out(START, move |_: &Plain| 0..count, w);
         graph.add_edge(START, end);

@@ -1,7 +1,6 @@
 //! Repair of tool calls that are nearly valid.
 
 use serde::de::IgnoredAny;
-use superstep_llm::ToolRegistry;
 
 /// Returns the only one of these names that differs from a wrong one in case and punctuation alone.
 pub(crate) fn name<'a>(names: impl IntoIterator<Item = &'a str>, wrong: &str) -> Option<&'a str> {

@@ -2,7 +2,7 @@
 
 use superstep::{
     agent::AgentOutcome,
-    memory::{Dream, DreamEnd, Dreams, Dreamt},
+    memory::{Dream, DreamEnd, DreamResult, Dreams},
 };
 use tokio_util::sync::CancellationToken;
 

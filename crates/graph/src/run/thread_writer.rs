@@ -270,12 +270,12 @@ impl ThreadWriter {
     /// Creates the commit of a checkpoint after `parent`, with the mark of the thread.
     fn commit_of(
         &mut self,
-        new: NewCheckpoint,
+        new: Box<NewCheckpoint>,
         parent: Option<CheckpointId>,
         created_ms: i64,
         snapshot: Option<Snapshot>,
     ) -> Commit {
-        let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = new;
+        let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = *new;
         metadata.extend(std::mem::take(&mut self.resumed));
         let metadata = if metadata.is_empty() {
             self.marked.clone()

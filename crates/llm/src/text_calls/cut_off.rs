@@ -8,7 +8,11 @@ use super::{
     FENCE, FUNCTION, Forms, MISTRAL, MOST_CALLS, TAGS, TextCalls, blocks, call, language, mistral_name,
     number, parameters, read, text_calls_of,
 };
-use crate::{ToolCall, ToolSpec, partial_json::partial_json};
+use crate::{
+    ToolCall, ToolSpec,
+    limits::{self, MOST_VALUES},
+    partial_json::partial_json,
+};
 
 const PARAMETER: &str = "<parameter=";
 const END_OF_FUNCTION: &str = "</function>";
@@ -19,7 +23,8 @@ const ARGUMENTS: &str = "[ARGS]";
 /// The last one may be incomplete: it has the arguments that arrived. If not even its name is complete, it is removed from the
 /// text, and there may be no other call.
 pub(crate) fn cut_off_calls(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
-    if offered.is_empty() {
+    // The objects take a hundred times their text in memory.
+    if offered.is_empty() || limits::values(text) > MOST_VALUES {
         return None;
     }
     let last = bare(text, offered, forms).or_else(|| blocks(text, offered, forms, true).1);
@@ -181,8 +186,11 @@ mod tests {
     use super::*;
 
     fn tools() -> [ToolSpec; 2] {
-        let tool =
-            |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: json!({}) };
+        let tool = |name: &str| ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            parameters: json!({"type": "object"}),
+        };
         [tool("echo"), tool("write_file")]
     }
 

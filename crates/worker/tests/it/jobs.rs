@@ -224,7 +224,7 @@ async fn no_output_has_the_password() {
     let brief = |url: &str| PostgresOptions { reconnect: Duration::ZERO, ..PostgresOptions::new(url) };
     for url in ["postgres://ada:s3cret@%2Fnowhere/app", "postgres://ada:s3cret@x@y/app", "mysql://s3cret"] {
         let error = Jobs::open(brief(url)).await.unwrap_err();
-        let text = format!("{error:?} {}", superstep_graph::error::chain(&error));
+        let text = format!("{error:?} {}", chain(&error));
         assert!(!text.contains("s3cret") && !text.contains("ada"), "{text}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use superstep::{
     Checkpointer, MemoryCheckpointer, ThreadId,
     agent::{AgentOutcome, config::Budget},
-    memory::{DreamConfig, DreamEnd, Dreamt},
+    memory::{DreamConfig, DreamEnd, DreamResult},
 };
 use superstep_testing::script::{Answer, call, http, txt};
 use tokio::sync::Notify;
