@@ -235,7 +235,7 @@ async fn a_database_that_is_only_read_is_not_changed() {
     let error = SqliteCheckpointer::open_read_only(folder.db()).unwrap_err();
     assert_eq!(
         folder.text(&error),
-        "SS303: cannot open database `DIR/db`: the file does not exist; use another one"
+        "SS303: cannot open database `DIR/db`: the file does not exist; check its path"
     );
     line(&folder.open(), &thread, 2).await;
     let store = SqliteCheckpointer::open_read_only(folder.db()).unwrap();
