@@ -15,10 +15,7 @@ use serde_json::{Map, Value};
 use self::required::Schema;
 #[cfg(feature = "json-schema")]
 use self::schema::Schema;
-use crate::{
-    ToolSpec,
-    limits::{self, MOST_PARSED},
-};
+use crate::{ToolSpec, assemble, limits::MOST_PARSED};
 
 /// The maximum number of problems in one error.
 const PROBLEMS: usize = 5;
@@ -115,7 +112,7 @@ impl ArgumentCheck {
                 "expected an object, got nothing; {}",
                 self.missing()
             )));
-        } else if limits::values(text) > MOST_PARSED {
+        } else if assemble::values(text) > MOST_PARSED {
             return Err(ToolCallError::invalid(format!("has more than {MOST_PARSED} values; pass less")));
         } else {
             serde_json::from_str(text)
@@ -213,7 +210,12 @@ mod tests {
         let values = |number: usize| format!(r#"{{"a":1,"b":[{}]}}"#, vec!["0"; number].join(","));
         let schema = json!({"type": "object"});
         assert!(check(schema.clone(), &values(MOST_PARSED - 10)).is_ok());
-        assert_eq!(check(schema, &values(MOST_PARSED)), invalid("has more than 100000 values; pass less"));
+        assert_eq!(
+            check(schema.clone(), &values(MOST_PARSED)),
+            invalid("has more than 100000 values; pass less")
+        );
+        let text = json!({ "content": r#"1,[{"2"},"#.repeat(MOST_PARSED) });
+        assert!(check(schema, &text.to_string()).is_ok(), "signs in a text are no values");
     }
 
     #[cfg(feature = "json-schema")]

@@ -119,6 +119,13 @@ impl Nesting {
     }
 }
 
+/// Returns the number of values in a JSON text, from above.
+pub(crate) fn values(json: &str) -> usize {
+    let mut nesting = Nesting::default();
+    nesting.push(json);
+    1 + nesting.values
+}
+
 impl Assembler {
     /// Creates an assembler without deltas.
     pub fn new() -> Self {

@@ -67,7 +67,8 @@ impl Default for AnswerLimits {
 /// The maximum number of values in a JSON text of a model.
 pub(crate) const MOST_PARSED: usize = 100_000;
 
-/// Returns the number of values in a JSON text, from above.
+/// Returns the number of values that JSON within a text may have, from above. Quotes are not read, because those of prose are no
+/// strings.
 pub(crate) fn values(text: &str) -> usize {
     1 + text.bytes().filter(|byte| matches!(byte, b'{' | b'[' | b',')).count()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::limits::{self, MOST_PARSED};
+use crate::limits::MOST_PARSED;
 
 /// Parses the value of an incomplete JSON text: open parts are closed, and undecided parts, such as a number
 /// that may continue, are left out. Text before the first brace or bracket is skipped. `None` if there is no
@@ -16,11 +16,10 @@ use crate::limits::{self, MOST_PARSED};
 /// assert_eq!(partial_json("Well,"), None);
 /// ```
 pub fn partial_json(text: &str) -> Option<Value> {
-    if limits::values(text) > MOST_PARSED {
-        return None;
-    }
     let text = &text[text.find(['{', '['])?..];
     let (mut open, mut in_string, mut escaped) = (Vec::new(), false, false);
+    // The number of values, from above.
+    let mut values = 1;
     // The position of the last escape; of a surrogate pair, the first.
     let mut escape = 0;
     // The end of the complete part. No bracket follows, so that the parts open there are open at the end.
@@ -36,6 +35,7 @@ pub fn partial_json(text: &str) -> Option<Value> {
             '"' => in_string = !in_string,
             _ if in_string => {}
             '{' | '[' => {
+                values += 1;
                 open.push(if char == '{' { '}' } else { ']' });
                 whole = at + 1;
             }
@@ -48,8 +48,14 @@ pub fn partial_json(text: &str) -> Option<Value> {
                     break;
                 }
             }
-            ',' => whole = at,
+            ',' => {
+                values += 1;
+                whole = at;
+            }
             _ => {}
+        }
+        if values > MOST_PARSED {
+            return None;
         }
     }
     let ends_whole = text.trim_end().ends_with('"');
@@ -88,6 +94,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn texts_of_very_many_values_are_not_parsed() {
+        let list = |count: usize| format!(r#"{{"a": [{}"#, "0,".repeat(count));
+        assert!(partial_json(&list(MOST_PARSED - 10)).is_some());
+        assert_eq!(partial_json(&list(MOST_PARSED)), None);
+        let text = format!(r#"{{"a": "{}"#, "[1, {2}, ".repeat(MOST_PARSED));
+        assert!(partial_json(&text).is_some(), "signs in a text are no values");
+    }
 
     #[test]
     fn every_beginning_of_a_value_is_a_part_of_it() {

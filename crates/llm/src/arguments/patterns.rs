@@ -3,7 +3,9 @@
 //! A search in a text takes, at worst, as many steps for each character as the expression has states. One with a look-ahead or a
 //! back reference may begin such a search again at each step back.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use super::work::objects;
 
 /// The maximum number of steps back of one regular expression in one text.
 pub(super) const MOST_BACKTRACKS: usize = 20_000;
@@ -30,20 +32,11 @@ pub(super) fn count_all(pattern: &str, lengths: &[usize]) -> usize {
 
 /// Returns the number of regular expressions.
 pub(super) fn number(schema: &Value) -> usize {
-    let (mut waiting, mut count) = (vec![schema], 0);
-    while let Some(value) = waiting.pop() {
-        match value {
-            Value::Object(fields) => {
-                count += usize::from(fields.contains_key("pattern"));
-                count +=
-                    fields.get("patternProperties").and_then(Value::as_object).map_or(0, |named| named.len());
-                waiting.extend(fields.values());
-            }
-            Value::Array(values) => waiting.extend(values),
-            _ => {}
-        }
-    }
-    count
+    let number = |(_, fields): (&Value, &Map<String, Value>)| {
+        let named = fields.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
+        named + usize::from(fields.contains_key("pattern"))
+    };
+    objects(schema).map(number).sum()
 }
 
 /// Estimates the number of states from above: the length, multiplied by each number of repetitions.

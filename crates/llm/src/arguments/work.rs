@@ -113,11 +113,10 @@ impl<'a> Work<'a> {
             false => &["$id"],
         };
         let mut names = std::collections::HashSet::new();
-        for fields in objects(self.root) {
+        for (value, fields) in objects(self.root) {
             let text = |field: &str| fields.get(field).and_then(Value::as_str);
             let is_base = |field: &&str| text(field).is_some_and(|id| !id.starts_with('#'));
-            let is_root = self.root.as_object().is_some_and(|root| std::ptr::eq(root, fields));
-            if !is_root && (bases.iter().any(is_base) || text("$schema").is_some()) {
+            if !std::ptr::eq(value, self.root) && (bases.iter().any(is_base) || text("$schema").is_some()) {
                 return Err(
                     "contains another schema with an `$id` or `$schema` of its own, which is not supported"
                         .to_owned(),
@@ -320,15 +319,16 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// Returns all objects in a schema, also those that are no schemas.
-fn objects(root: &Value) -> impl Iterator<Item = &Map<String, Value>> {
+/// Returns all objects in a schema, also those that are no schemas, and their fields.
+pub(super) fn objects(root: &Value) -> impl Iterator<Item = (&Value, &Map<String, Value>)> {
     let mut waiting = vec![root];
     std::iter::from_fn(move || {
         loop {
-            match waiting.pop()? {
+            let value = waiting.pop()?;
+            match value {
                 Value::Object(fields) => {
                     waiting.extend(fields.values());
-                    return Some(fields);
+                    return Some((value, fields));
                 }
                 Value::Array(values) => waiting.extend(values),
                 _ => {}
@@ -345,18 +345,7 @@ fn anchors(fields: &Map<String, Value>) -> impl Iterator<Item = &str> {
 }
 
 fn anchored(root: &Value) -> HashMap<&str, &Value> {
-    let (mut waiting, mut found) = (vec![root], HashMap::new());
-    while let Some(value) = waiting.pop() {
-        match value {
-            Value::Object(fields) => {
-                found.extend(anchors(fields).map(|name| (name, value)));
-                waiting.extend(fields.values());
-            }
-            Value::Array(values) => waiting.extend(values),
-            _ => {}
-        }
-    }
-    found
+    objects(root).flat_map(|(value, fields)| anchors(fields).map(move |name| (name, value))).collect()
 }
 
 fn address(value: &Value) -> usize {
