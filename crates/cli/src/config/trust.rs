@@ -16,7 +16,6 @@
 //! Start at [`Decided`].
 
 use std::{
-    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read, Write},
@@ -91,6 +90,19 @@ struct Record {
     /// `true` if the thread is from a file, and the user has not trusted it since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     imported: bool,
+}
+
+impl Record {
+    /// Changes it, and drops what is too old.
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        change(self);
+        shorten(&mut self.settings);
+        shorten(&mut self.folders);
+        shorten(&mut self.grants);
+        shorten(&mut self.answers);
+        shorten(&mut self.begun);
+        self.used.retain(|answer, _| self.answers.contains(answer));
+    }
 }
 
 /// The user's decisions about one thread of one database.
@@ -303,30 +315,15 @@ impl Decided {
     /// be read or written, the record here is changed only.
     fn store(&self, change: impl FnOnce(&mut Record)) -> Result<(), Failure> {
         let mut record = self.record();
-        let there = self.place.as_deref().map(|place| self.locked(place, &record)).transpose();
-        let (lock, failure) = match there {
-            Ok(None) => (None, None),
-            Ok(Some((lock, there))) => {
-                *record = there;
-                (Some(lock), None)
-            }
-            Err(failure) => (None, Some(failure)),
-        };
-        change(&mut record);
-        shorten(&mut record.settings);
-        shorten(&mut record.folders);
-        shorten(&mut record.grants);
-        shorten(&mut record.answers);
-        shorten(&mut record.begun);
-        let Record { used, answers, .. } = &mut *record;
-        used.retain(|answer, _| answers.contains(answer));
-        let stored = match (failure, lock, &self.place) {
-            (Some(failure), ..) => Err(failure),
-            (None, Some(_lock), Some(place)) => {
-                write(place, &record).map_err(|cause| unstored(place, &cause))
-            }
-            _ => Ok(()),
-        };
+        let there = self.place.as_deref().map(|place| Ok((place, self.locked(place, &record)?))).transpose();
+        if let Ok(Some((_, (_, there)))) = &there {
+            record.clone_from(there);
+        }
+        record.change(change);
+        let stored = there.and_then(|there| match there {
+            Some((place, (_lock, _))) => write(place, &record).map_err(|cause| unstored(place, &cause)),
+            None => Ok(()),
+        });
         self.is_apart.fetch_or(stored.is_err(), Ordering::Relaxed);
         stored
     }
@@ -382,16 +379,13 @@ impl Trust for Decided {
 
     fn begins(&self, _thread: Option<&ThreadId>, interrupt: &str, start: &str) -> bool {
         let start = format!("{} {start}", short_hash(interrupt));
-        let began = Cell::new(None);
+        let mut is_new = false;
         let stored = self.change(|record| {
-            // The first is the record in the file, if there is one.
-            if began.get().is_none() {
-                began.set(Some(record.begun.contains(&start)));
-            }
+            is_new = !record.begun.contains(&start);
             record.begun.retain(|known| *known != start);
-            record.begun.push(start.clone());
+            record.begun.push(start);
         });
-        stored.is_ok() && began.get() == Some(false)
+        stored.is_ok() && is_new
     }
 }
 
@@ -542,9 +536,9 @@ mod tests {
         assert!(!user.is_decided(&StoredDecision { decision: &other, ..stored(here, first, true) }));
         assert!(!user.is_decided(&stored(here, first, false)), "its text is not the tool's");
         assert!(!user.is_granted(Some(&thread), &rule), "nothing has used it");
-        let before = [open(), open()];
+        let before = [open(), open(), open()];
         assert!(user.is_decided(&stored(here, first, true)));
-        let [late, other_process] = before;
+        let [late, other_process, later] = before;
         for _ in 0..2 {
             assert!(!late.is_decided(&stored(here, "t/5/3.1", true)), "the file knows the first task");
         }
@@ -564,10 +558,15 @@ mod tests {
         user.answered([("tools:3.0:c1~0", &shown, decision.clone())]).unwrap();
         assert!(open().begins(Some(&thread), "tools:3.0:c1~0", "begun.0"));
         assert!(user.is_decided(&stored(here, first, true)));
+        // A refused use grants nothing.
+        user.keep_granted(std::slice::from_ref(&rule), &[]).unwrap();
+        assert!(!later.is_decided(&stored(here, "t/5/3.1", true)), "the file knows the first task");
+        assert!(!later.is_granted(Some(&thread), &rule) && !open().is_granted(Some(&thread), &rule));
         // A copy has no answers, and what is discarded is gone.
         user.discard().unwrap();
         assert!(!user.is_decided(&stored(here, first, true)) && user.record().used.is_empty());
     }
+
     #[test]
     fn a_change_is_applied_once_to_what_another_process_has_stored() {
         let folder = tempfile::tempdir().unwrap();
