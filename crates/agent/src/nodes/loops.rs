@@ -166,9 +166,7 @@ impl<'a> Calls<'a> {
 /// Returns whether repeated calls are allowed: the tool polls, or gives the reply, which has its own limit.
 fn polls(deps: &AgentDeps, name: &str) -> bool {
     let finish = &*deps.config.finish.tool;
-    let meant = || repaired_call::name(deps.tools.names().chain([finish]), name);
-    let is_known = name == finish || deps.tools.get(name).is_some() || !deps.config.repair;
-    let name = if is_known { name } else { meant().unwrap_or(name) };
+    let name = repaired_call::resolved(&deps.tools, Some(finish), deps.config.repair, name);
     name == finish || deps.tools.get(name).is_some_and(|tool| tool.behaviour().poll)
 }
 

@@ -1,6 +1,7 @@
 //! Repair of tool calls that are nearly valid.
 
 use serde::de::IgnoredAny;
+use superstep_llm::ToolRegistry;
 
 /// Returns the only one of these names that differs from a wrong one in case and punctuation alone.
 pub(crate) fn name<'a>(names: impl IntoIterator<Item = &'a str>, wrong: &str) -> Option<&'a str> {
@@ -10,6 +11,19 @@ pub(crate) fn name<'a>(names: impl IntoIterator<Item = &'a str>, wrong: &str) ->
     let wanted = plain(wrong);
     let mut meant = names.into_iter().filter(|name| !wanted.is_empty() && plain(name) == wanted);
     meant.next().filter(|_| meant.next().is_none())
+}
+
+/// Returns the name that a call means: of a tool, or of the finish tool.
+pub(crate) fn resolved<'a>(
+    tools: &'a ToolRegistry,
+    finish: Option<&'a str>,
+    repair: bool,
+    written: &'a str,
+) -> &'a str {
+    if !repair || finish == Some(written) || tools.get(written).is_some() {
+        return written;
+    }
+    name(tools.names().chain(finish), written).unwrap_or(written)
 }
 
 /// Extracts the JSON object from wrapped arguments: in a code fence, in a JSON string, or in a second pair of

@@ -39,15 +39,13 @@ impl Pending {
     /// Resolves a call; `finish` is the name of the finish tool, if there is one.
     pub(super) fn new(deps: &AgentDeps, finish: Option<&str>, call: ToolCall, cx: &Cx) -> Self {
         let (tools, repair) = (&deps.tools, deps.config.repair);
-        let mut name = call.name.clone();
-        let is_wrong = |meant: &&str| repair && *meant != name && tools.get(&name).is_none();
-        if let Some(meant) = repaired_call::name(tools.names().chain(finish), &name).filter(is_wrong) {
+        let name = repaired_call::resolved(tools, finish, repair, &call.name).to_owned();
+        if name != call.name {
             emit(cx, || AgentEvent::ToolRepaired {
                 id: call.id.clone(),
-                from: name.clone(),
-                to: meant.to_owned(),
+                from: call.name.clone(),
+                to: name.clone(),
             });
-            meant.clone_into(&mut name);
         }
         let mut checked = tools.check(&name, &call.arguments);
         if let (Some(Err(_)), true) = (&checked, repair)

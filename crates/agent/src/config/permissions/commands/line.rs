@@ -96,6 +96,11 @@ impl Word {
         (self.is_of_arrays || is_name(&name?)).then_some(&self.items[end + 1..])
     }
 
+    /// Returns whether it is one of these texts.
+    pub(super) fn is_one_of(&self, texts: &[&str]) -> bool {
+        self.text().is_some_and(|text| texts.contains(&&*text))
+    }
+
     /// Applies what the shell does with the signs that are not quoted.
     fn finish(&mut self) {
         let is = |at: &usize, c: char| self.items[*at] == Item::Char(c);

@@ -5,16 +5,13 @@
 use std::cell::Cell;
 
 use super::{
-    LEADING,
     line::{self, Word},
     pattern::{Item, alternatives, meets},
     programs::{
-        Kind, evaluates_values, is_evaluated_later, is_plain, is_shell, names_computed, starts_shell,
+        Kind, evaluates_values, from_program, is_evaluated_later, is_plain, is_shell, names_computed,
+        starts_shell,
     },
 };
-
-/// The words with which a compound command begins.
-const COMPOUND: [&str; 7] = ["{", "if", "while", "until", "for", "select", "[["];
 
 /// The options of `find` that execute a program.
 const EXECUTES: [&str; 4] = ["-exec", "-execdir", "-ok", "-okdir"];
@@ -304,34 +301,6 @@ fn without_options(words: &[Word]) -> Option<(Option<String>, &[Word])> {
 fn filled(word: &Word, replaced: &str) -> Word {
     let shown: String = word.items.iter().map(|item| item.char().unwrap_or('\0')).collect();
     if shown.contains(replaced) { Word::unknown() } else { word.clone() }
-}
-
-/// Returns the words from the program on: without assignments and the reserved words before a command.
-pub(super) fn from_program(words: &[Word]) -> &[Word] {
-    let mut words = words;
-    while let Some(word) = words.first() {
-        let text = word.text();
-        let is_option = |word: &&Word| word.items.first() == Some(&Item::Char('-'));
-        let is_portable = |word: &Word| is_text(word, &["-p", "--"]);
-        let skipped = match text.as_deref() {
-            _ if word.is_assignment || word.is_of_arrays => 1,
-            // With other options it is a program.
-            Some("time") if !words[1..].iter().take_while(is_option).all(is_portable) => break,
-            Some("time") => 1 + words[1..].iter().take_while(is_option).count(),
-            Some("function") => 2.min(words.len()),
-            // Without `in` the commands follow.
-            Some("for" | "select") if words.len() > 2 && is_text(&words[2], &["do", "{"]) => 2,
-            Some("coproc") if words.len() > 2 && is_text(&words[2], &COMPOUND) => 2,
-            Some(text) if LEADING.contains(&text) => 1,
-            _ => break,
-        };
-        words = &words[skipped..];
-    }
-    words
-}
-
-pub(super) fn is_text(word: &Word, texts: &[&str]) -> bool {
-    word.text().is_some_and(|text| texts.contains(&&*text))
 }
 
 fn is_find(words: &[Word]) -> bool {

@@ -1,9 +1,9 @@
 //! Properties of programs: the use of their arguments, their input and the variables of a shell.
 
 use super::{
+    LEADING,
     line::{Line, Simple, Word},
     pattern::Item,
-    possible::{from_program, is_text},
 };
 
 /// Programs that execute text of unknown origin, and those of a shell that change the meaning of names.
@@ -34,6 +34,9 @@ const PLAIN: &str = "! : [ [[ basename break case cat cd chgrp chmod chown cksum
 const PLAIN_OF_GIT: &str = "add blame branch check-ignore checkout commit describe diff init log ls-files ls-tree merge-base mv \
     reset restore rev-parse rm show stash status tag";
 
+/// The words with which a compound command begins.
+const COMPOUND: [&str; 7] = ["{", "if", "while", "until", "for", "select", "[["];
+
 /// The options of `sudo` with a value.
 const VALUES_OF_SUDO: &str = "ughpCDRTUrta";
 
@@ -42,6 +45,30 @@ const NAMES: &str = "declare export getopts local mapfile read readarray readonl
 
 /// Variables whose values `bash` executes.
 const CODE: [&str; 5] = ["PS4", "BASH_ENV", "BASH_ALIASES", "BASH_CMDS", "PROMPT_COMMAND"];
+
+/// Returns the words from the program on: without assignments and the reserved words before a command.
+pub(super) fn from_program(words: &[Word]) -> &[Word] {
+    let mut words = words;
+    while let Some(word) = words.first() {
+        let text = word.text();
+        let is_option = |word: &&Word| word.items.first() == Some(&Item::Char('-'));
+        let is_portable = |word: &Word| word.is_one_of(&["-p", "--"]);
+        let skipped = match text.as_deref() {
+            _ if word.is_assignment || word.is_of_arrays => 1,
+            // With other options it is a program.
+            Some("time") if !words[1..].iter().take_while(is_option).all(is_portable) => break,
+            Some("time") => 1 + words[1..].iter().take_while(is_option).count(),
+            Some("function") => 2.min(words.len()),
+            // Without `in` the commands follow.
+            Some("for" | "select") if words.len() > 2 && words[2].is_one_of(&["do", "{"]) => 2,
+            Some("coproc") if words.len() > 2 && words[2].is_one_of(&COMPOUND) => 2,
+            Some(text) if LEADING.contains(&text) => 1,
+            _ => break,
+        };
+        words = &words[skipped..];
+    }
+    words
+}
 
 /// The use that a program makes of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,7 +113,7 @@ pub(super) fn starts_shell(name: &str, arguments: &[Word]) -> bool {
         "sudo" | "doas" => sudo_starts_shell(arguments),
         "command" | "builtin" => {
             let first = arguments.iter().find(|word| word.items.first() != Some(&Item::Char('-')));
-            first.is_some_and(|word| is_text(word, &["."]))
+            first.is_some_and(|word| word.is_one_of(&["."]))
         }
         name => has(START_SHELL, name),
     }
@@ -115,7 +142,7 @@ pub(super) fn names_computed(program: &str, arguments: &[Word]) -> bool {
     };
     match program {
         "test" | "[" | "[[" | "printf" => {
-            arguments.windows(2).any(|pair| is_text(&pair[0], &["-v"]) && is_unknown(&pair[1]))
+            arguments.windows(2).any(|pair| pair[0].is_one_of(&["-v"]) && is_unknown(&pair[1]))
         }
         program => has(NAMES, program) && arguments.iter().any(is_unknown),
     }
@@ -147,7 +174,7 @@ fn calculates(command: &Simple) -> bool {
     command.words.iter().any(|word| word.is_of_arrays)
         || match &*words.first().and_then(Word::text).unwrap_or_default() {
             "let" => true,
-            "[[" => rest.iter().any(|word| is_text(word, &["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])),
+            "[[" => rest.iter().any(|word| word.is_one_of(&["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])),
             "declare" | "local" | "typeset" => rest.iter().any(is_integer),
             _ => false,
         }
