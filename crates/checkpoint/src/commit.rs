@@ -113,10 +113,15 @@ pub mod own {
     pub const KEYS: &str = "$keys";
 
     /// All entries in the metadata.
-    pub const ALL: [&str; 14] = [
+    const ALL: [&str; 14] = [
         TASK, SEEDED, STATE, ORIGINS, MEMORIES, BOUND, EDITED, OUTSIDE, GRAPH, VERSION, NONCE, INPUT,
         REDACTED, SEALED,
     ];
+
+    /// Returns whether an entry of the metadata is one of the driver's.
+    pub fn is_own(name: &str) -> bool {
+        ALL.contains(&name)
+    }
 }
 
 impl CheckpointMeta {
@@ -125,7 +130,7 @@ impl CheckpointMeta {
     pub fn has_run_metadata(&self) -> bool {
         match self.source {
             Source::Input | Source::Fork => true,
-            Source::Loop => self.metadata.keys().any(|name| !own::ALL.contains(&name.as_str())),
+            Source::Loop => self.metadata.keys().any(|name| !own::is_own(name)),
             Source::Update => false,
         }
     }
@@ -133,7 +138,7 @@ impl CheckpointMeta {
     /// Removes the driver's own metadata, for display.
     #[doc(hidden)]
     pub fn shown(mut self) -> Self {
-        self.metadata.retain(|name, _| !own::ALL.contains(&name.as_str()));
+        self.metadata.retain(|name, _| !own::is_own(name));
         self
     }
 }

@@ -300,7 +300,7 @@ impl RunOptions {
             )
         };
         for (name, value) in &self.metadata {
-            if own::ALL.contains(&name.as_str()) {
+            if own::is_own(name) {
                 let source = serde_json::Error::custom("entries of this name are the engine's own");
                 return Err(RunError::Unstorable { what: unstorable(name), source });
             }

@@ -184,7 +184,7 @@ impl ThreadWriter {
 
     /// Resumes with this metadata of the caller.
     pub(crate) fn resume_with(&mut self, metadata: &Map<String, Value>) {
-        let given = metadata.iter().filter(|(name, _)| !own::ALL.contains(&name.as_str()));
+        let given = metadata.iter().filter(|(name, _)| !own::is_own(name));
         self.resumed = given.map(|(name, value)| (name.clone(), value.clone())).collect();
     }
 
