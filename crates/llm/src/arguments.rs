@@ -152,6 +152,25 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
+#[cfg(feature = "json-schema")]
+/// Returns all objects in a schema, also those that are no schemas, and their fields.
+fn objects(root: &Value) -> impl Iterator<Item = (&Value, &Map<String, Value>)> {
+    let mut waiting = vec![root];
+    std::iter::from_fn(move || {
+        loop {
+            let value = waiting.pop()?;
+            match value {
+                Value::Object(fields) => {
+                    waiting.extend(fields.values());
+                    return Some((value, fields));
+                }
+                Value::Array(values) => waiting.extend(values),
+                _ => {}
+            }
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::work::objects;
+use super::objects;
 
 /// The maximum number of steps back of one regular expression in one text.
 pub(super) const MOST_BACKTRACKS: usize = 20_000;

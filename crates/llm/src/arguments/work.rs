@@ -6,7 +6,7 @@ use std::{borrow::Cow, cell::OnceCell, collections::HashMap};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-use super::patterns;
+use super::{objects, patterns};
 
 /// The maximum number of checks of one value. A million take less than a second.
 pub(super) const MOST: usize = 1_000_000;
@@ -317,24 +317,6 @@ fn size(value: &Value) -> usize {
         Value::Object(fields) => fields.len(),
         _ => 0,
     }
-}
-
-/// Returns all objects in a schema, also those that are no schemas, and their fields.
-pub(super) fn objects(root: &Value) -> impl Iterator<Item = (&Value, &Map<String, Value>)> {
-    let mut waiting = vec![root];
-    std::iter::from_fn(move || {
-        loop {
-            let value = waiting.pop()?;
-            match value {
-                Value::Object(fields) => {
-                    waiting.extend(fields.values());
-                    return Some((value, fields));
-                }
-                Value::Array(values) => waiting.extend(values),
-                _ => {}
-            }
-        }
-    })
 }
 
 /// Returns the names by which references mean a schema.
