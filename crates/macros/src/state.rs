@@ -373,25 +373,9 @@ impl Input {
 
     fn impl_state(&self, code: &Code<'_>) -> TokenStream {
         let Self { ident, update, .. } = self;
-        let Code { home, idents, types, positions, reducers, defaults, stored, count, flats, .. } = code;
+        let Code { home, idents, positions, reducers, defaults, flats, .. } = code;
         let FlatCode { idents: inner, types: states, positions: ranges, .. } = flats;
-        let json = quote!(#home::__private::serde_json);
-        let (differing, schema) = (self.differing_of_state(home), self.schema(code));
-        let serde = quote!(#home::__private::serde);
-        let absent = format!(
-            "the state `{}` has {{}} channels, and none that is stored at position {{}}",
-            ident.unraw()
-        );
-        let columns = positions.iter().zip(idents).zip(types).zip(stored).filter(|(_, stored)| **stored);
-        let (mut constants, mut encoded, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
-        let mut serialized = Vec::new();
-        for (((position, ident), ty), _) in columns {
-            let at = format_ident!("AT_{}", constants.len());
-            constants.push(quote!(const #at: usize = #position;));
-            encoded.push(quote!(#at => #json::to_vec::<#ty>(&self.#ident),));
-            serialized.push(quote!(#at => <#ty as #serde::Serialize>::serialize(&self.#ident, serializer),));
-            decoded.push(quote!(#at => #json::from_slice::<#ty>(json).map(|value| self.#ident = value),));
-        }
+        let (differing, schema, codec) = (self.differing_of_state(home), self.schema(code), self.codec(code));
         quote! {
             #[automatically_derived]
             impl #home::State for #ident {
@@ -438,54 +422,79 @@ impl Input {
                     update.__fold(self)
                 }
 
-                fn encode(&self, channel: usize) -> ::core::result::Result<::std::vec::Vec<u8>, #json::Error> {
-                    #(#constants)*
-                    match channel {
-                        #(#encoded)*
-                        #(
-                            _ if (#ranges).contains(&channel) => {
-                                <#states as #home::State>::encode(&self.#inner, channel - (#ranges).start)
-                            }
-                        )*
-                        _ => ::core::result::Result::Err(<#json::Error as #serde::ser::Error>::custom(
-                            ::core::format_args!(#absent, #count, channel),
-                        )),
-                    }
-                }
+                #codec
+            }
+        }
+    }
 
-                fn serialize_channel<Z: #serde::Serializer>(
-                    &self,
-                    channel: usize,
-                    serializer: Z,
-                ) -> ::core::result::Result<Z::Ok, Z::Error> {
-                    #(#constants)*
-                    match channel {
-                        #(#serialized)*
-                        #(
-                            _ if (#ranges).contains(&channel) => {
-                                let at = channel - (#ranges).start;
-                                <#states as #home::State>::serialize_channel(&self.#inner, at, serializer)
-                            }
-                        )*
-                        _ => ::core::result::Result::Err(<Z::Error as #serde::ser::Error>::custom(
-                            ::core::format_args!(#absent, #count, channel),
-                        )),
-                    }
+    /// Generates the JSON forms of channels.
+    fn codec(&self, code: &Code<'_>) -> TokenStream {
+        let Code { home, idents, types, positions, stored, count, flats, .. } = code;
+        let FlatCode { idents: inner, types: states, positions: ranges, .. } = flats;
+        let json = quote!(#home::__private::serde_json);
+        let serde = quote!(#home::__private::serde);
+        let absent = format!(
+            "the state `{}` has {{}} channels, and none that is stored at position {{}}",
+            self.ident.unraw()
+        );
+        let columns = positions.iter().zip(idents).zip(types).zip(stored).filter(|(_, stored)| **stored);
+        let (mut constants, mut encoded, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
+        let mut serialized = Vec::new();
+        for (((position, ident), ty), _) in columns {
+            let at = format_ident!("AT_{}", constants.len());
+            constants.push(quote!(const #at: usize = #position;));
+            encoded.push(quote!(#at => #json::to_vec::<#ty>(&self.#ident),));
+            serialized.push(quote!(#at => <#ty as #serde::Serialize>::serialize(&self.#ident, serializer),));
+            decoded.push(quote!(#at => #json::from_slice::<#ty>(json).map(|value| self.#ident = value),));
+        }
+        quote! {
+            fn encode(&self, channel: usize) -> ::core::result::Result<::std::vec::Vec<u8>, #json::Error> {
+                #(#constants)*
+                match channel {
+                    #(#encoded)*
+                    #(
+                        _ if (#ranges).contains(&channel) => {
+                            <#states as #home::State>::encode(&self.#inner, channel - (#ranges).start)
+                        }
+                    )*
+                    _ => ::core::result::Result::Err(<#json::Error as #serde::ser::Error>::custom(
+                        ::core::format_args!(#absent, #count, channel),
+                    )),
                 }
+            }
 
-                fn decode(&mut self, channel: usize, json: &[u8]) -> ::core::result::Result<(), #json::Error> {
-                    #(#constants)*
-                    match channel {
-                        #(#decoded)*
-                        #(
-                            _ if (#ranges).contains(&channel) => {
-                                <#states as #home::State>::decode(&mut self.#inner, channel - (#ranges).start, json)
-                            }
-                        )*
-                        _ => ::core::result::Result::Err(<#json::Error as #serde::de::Error>::custom(
-                            ::core::format_args!(#absent, #count, channel),
-                        )),
-                    }
+            fn serialize_channel<Z: #serde::Serializer>(
+                &self,
+                channel: usize,
+                serializer: Z,
+            ) -> ::core::result::Result<Z::Ok, Z::Error> {
+                #(#constants)*
+                match channel {
+                    #(#serialized)*
+                    #(
+                        _ if (#ranges).contains(&channel) => {
+                            let at = channel - (#ranges).start;
+                            <#states as #home::State>::serialize_channel(&self.#inner, at, serializer)
+                        }
+                    )*
+                    _ => ::core::result::Result::Err(<Z::Error as #serde::ser::Error>::custom(
+                        ::core::format_args!(#absent, #count, channel),
+                    )),
+                }
+            }
+
+            fn decode(&mut self, channel: usize, json: &[u8]) -> ::core::result::Result<(), #json::Error> {
+                #(#constants)*
+                match channel {
+                    #(#decoded)*
+                    #(
+                        _ if (#ranges).contains(&channel) => {
+                            <#states as #home::State>::decode(&mut self.#inner, channel - (#ranges).start, json)
+                        }
+                    )*
+                    _ => ::core::result::Result::Err(<#json::Error as #serde::de::Error>::custom(
+                        ::core::format_args!(#absent, #count, channel),
+                    )),
                 }
             }
         }
@@ -559,7 +568,7 @@ impl Input {
     /// Generates the metadata of an update beyond the public traits.
     fn fixed(&self, code: &Code<'_>) -> TokenStream {
         let update = &self.update;
-        let Code { home, idents, names, stored, places, was, count, flats, .. } = code;
+        let Code { home, names, was, count, flats, .. } = code;
         let FlatCode { idents: inner, updates, positions: ranges, .. } = flats;
         let serde = quote!(#home::__private::serde);
         let fixed = quote!(#home::__private::Fixed);
@@ -569,14 +578,7 @@ impl Input {
             .flat_map(|(name, was)| [(*name).to_owned()].into_iter().chain(was.iter().map(LitStr::value)))
             .collect();
         let own = all_names.len();
-        let rows = idents.iter().zip(names).zip(stored).zip(places).zip(was).filter(|row| *row.0.0.1);
-        let (differing, mut written, mut read) = (self.differing(code), Vec::new(), Vec::new());
-        for ((((ident, name), _), place), was) in rows {
-            // Bounds on the write are reported at the type that the user wrote.
-            let home = home.at(*place);
-            written.push(quote_spanned!(*place=> #home::__private::write(&self.#ident, #name, map)?;));
-            read.push(quote_spanned!(*place=> #name #(| #was)* => #home::__private::read(&mut self.#ident, #name, map)?,));
-        }
+        let (entries, differing) = (self.entries(code), self.differing(code));
         quote! {
             #[automatically_derived]
             impl #fixed for #update {
@@ -603,29 +605,7 @@ impl Input {
                     self.__restrict(channels);
                 }
 
-                fn write_entries<M: #serde::ser::SerializeMap>(
-                    &self,
-                    map: &mut M,
-                ) -> ::core::result::Result<(), M::Error> {
-                    #(#written)*
-                    #(<#updates as #fixed>::write_entries(&self.#inner, map)?;)*
-                    ::core::result::Result::Ok(())
-                }
-
-                fn read_entry<'de, A: #serde::de::MapAccess<'de>>(
-                    &mut self,
-                    name: &str,
-                    map: &mut A,
-                ) -> ::core::result::Result<bool, A::Error> {
-                    match name {
-                        #(#read)*
-                        _ => return ::core::result::Result::Ok(
-                            false #(|| <#updates as #fixed>::read_entry(&mut self.#inner, name, map)?)*
-                        ),
-                    }
-                    #[allow(unreachable_code)]
-                    ::core::result::Result::Ok(true)
-                }
+                #entries
 
                 fn cleared(&self) -> #home::__private::ChannelSet {
                     let cleared = self.clear.channels();
@@ -666,6 +646,47 @@ impl Input {
                 fn later(&mut self) -> &mut #home::__private::Later<Self> {
                     &mut self.__later
                 }
+            }
+        }
+    }
+
+    /// Generates the entries of the JSON form of an update.
+    fn entries(&self, code: &Code<'_>) -> TokenStream {
+        let Code { home, idents, names, stored, places, was, flats, .. } = code;
+        let FlatCode { idents: inner, updates, .. } = flats;
+        let serde = quote!(#home::__private::serde);
+        let fixed = quote!(#home::__private::Fixed);
+        let rows = idents.iter().zip(names).zip(stored).zip(places).zip(was).filter(|row| *row.0.0.1);
+        let (mut written, mut read) = (Vec::new(), Vec::new());
+        for ((((ident, name), _), place), was) in rows {
+            // Bounds on the write are reported at the type that the user wrote.
+            let home = home.at(*place);
+            written.push(quote_spanned!(*place=> #home::__private::write(&self.#ident, #name, map)?;));
+            read.push(quote_spanned!(*place=> #name #(| #was)* => #home::__private::read(&mut self.#ident, #name, map)?,));
+        }
+        quote! {
+            fn write_entries<M: #serde::ser::SerializeMap>(
+                &self,
+                map: &mut M,
+            ) -> ::core::result::Result<(), M::Error> {
+                #(#written)*
+                #(<#updates as #fixed>::write_entries(&self.#inner, map)?;)*
+                ::core::result::Result::Ok(())
+            }
+
+            fn read_entry<'de, A: #serde::de::MapAccess<'de>>(
+                &mut self,
+                name: &str,
+                map: &mut A,
+            ) -> ::core::result::Result<bool, A::Error> {
+                match name {
+                    #(#read)*
+                    _ => return ::core::result::Result::Ok(
+                        false #(|| <#updates as #fixed>::read_entry(&mut self.#inner, name, map)?)*
+                    ),
+                }
+                #[allow(unreachable_code)]
+                ::core::result::Result::Ok(true)
             }
         }
     }

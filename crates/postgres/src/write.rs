@@ -105,7 +105,7 @@ impl<'a> Planned<'a> {
         source: &'a &'static str,
         followers: &'a i64,
     ) -> Query<'a> {
-        let Self { new, before, after, parent, recorded, tasks, sums } = self;
+        let Self { new, after, parent, tasks, sums, .. } = self;
         let mut query = Query::new();
         query.sql("WITH ");
         if let Some((fence, root)) = fence {
@@ -113,48 +113,7 @@ impl<'a> Planned<'a> {
             query.sql(", ");
         }
         query.sql("head AS (");
-        if before.head == 0 {
-            let row = "INSERT INTO threads (key, head, checkpoints, branched, prunes, checksum, root, name) SELECT ";
-            query.sql(row).int(&after.key);
-            for number in [&after.head, &after.checkpoints, &after.branched, &after.prunes, &after.checksum] {
-                query.sql(", ").int(number);
-            }
-            // The root of a subgraph's thread is the text before the separator.
-            query
-                .sql(", CASE WHEN position('\\x1f'::bytea IN ")
-                .bytes(name)
-                .sql(") > 0 THEN substring(")
-                .bytes(name);
-            query.sql(" FROM 1 FOR position('\\x1f'::bytea IN ").bytes(name).sql(") - 1) END, ").bytes(name);
-            // A new thread has no checkpoint to follow, and no records.
-            let is_possible = parent.is_none() && recorded.is_empty();
-            query.sql(if is_possible { " WHERE true" } else { " WHERE false" });
-            if fence.is_some() {
-                query.sql(" AND EXISTS (SELECT FROM fence)");
-            }
-            // Of the name; or of the key, if an earlier attempt is still at work.
-            query.sql(" ON CONFLICT DO NOTHING");
-        } else {
-            query.sql("UPDATE threads SET head = ").int(&after.head);
-            query.sql(", checkpoints = ").int(&after.checkpoints).sql(", branched = ").int(&after.branched);
-            query.sql(", checksum = ").int(&after.checksum).sql(" WHERE key = ").int(&before.key);
-            query.sql(" AND head = ").int(&before.head).sql(" AND checksum = ").int(&before.checksum);
-            if fence.is_some() {
-                query.sql(" AND EXISTS (SELECT FROM fence)");
-            }
-            if let Some(parent) = parent {
-                query.sql(" AND EXISTS (SELECT FROM checkpoints WHERE thread = ").int(&before.key);
-                query.sql(" AND id = ").int(parent).sql(")");
-            }
-            if let (None, false) = (parent, recorded.is_empty()) {
-                query.sql(" AND false");
-            }
-            if let (Some(parent), false) = (parent, recorded.is_empty()) {
-                query.sql(" AND NOT EXISTS (SELECT unnest(").ints(recorded);
-                query.sql(") EXCEPT SELECT slot FROM tasks WHERE thread = ").int(&before.key);
-                query.sql(" AND checkpoint = ").int(parent).sql(" AND slot >= 0 AND ").sql(FINISHED).sql(")");
-            }
-        }
+        self.define_head(&mut query, name, fence.is_some());
         query.sql(" RETURNING key), added AS (INSERT INTO checkpoints (thread, id, parent, source, created_ms, control, metadata, ");
         query
             .sql("parent_pruned, checksum, content_checksum, applied, snapshot) SELECT key, ")
@@ -183,6 +142,53 @@ impl<'a> Planned<'a> {
         notify(query.sql(" SELECT "), followers);
         query.sql(" FROM head");
         query
+    }
+
+    /// Appends the statement that creates the thread's row, or moves its head.
+    fn define_head(&'a self, query: &mut Query<'a>, name: &'a &'a [u8], is_fenced: bool) {
+        let Self { before, after, parent, recorded, .. } = self;
+        if before.head == 0 {
+            let row = "INSERT INTO threads (key, head, checkpoints, branched, prunes, checksum, root, name) SELECT ";
+            query.sql(row).int(&after.key);
+            for number in [&after.head, &after.checkpoints, &after.branched, &after.prunes, &after.checksum] {
+                query.sql(", ").int(number);
+            }
+            // The root of a subgraph's thread is the text before the separator.
+            query
+                .sql(", CASE WHEN position('\\x1f'::bytea IN ")
+                .bytes(name)
+                .sql(") > 0 THEN substring(")
+                .bytes(name);
+            query.sql(" FROM 1 FOR position('\\x1f'::bytea IN ").bytes(name).sql(") - 1) END, ").bytes(name);
+            // A new thread has no checkpoint to follow, and no records.
+            let is_possible = parent.is_none() && recorded.is_empty();
+            query.sql(if is_possible { " WHERE true" } else { " WHERE false" });
+            if is_fenced {
+                query.sql(" AND EXISTS (SELECT FROM fence)");
+            }
+            // Of the name; or of the key, if an earlier attempt is still at work.
+            query.sql(" ON CONFLICT DO NOTHING");
+        } else {
+            query.sql("UPDATE threads SET head = ").int(&after.head);
+            query.sql(", checkpoints = ").int(&after.checkpoints).sql(", branched = ").int(&after.branched);
+            query.sql(", checksum = ").int(&after.checksum).sql(" WHERE key = ").int(&before.key);
+            query.sql(" AND head = ").int(&before.head).sql(" AND checksum = ").int(&before.checksum);
+            if is_fenced {
+                query.sql(" AND EXISTS (SELECT FROM fence)");
+            }
+            if let Some(parent) = parent {
+                query.sql(" AND EXISTS (SELECT FROM checkpoints WHERE thread = ").int(&before.key);
+                query.sql(" AND id = ").int(parent).sql(")");
+            }
+            if let (None, false) = (parent, recorded.is_empty()) {
+                query.sql(" AND false");
+            }
+            if let (Some(parent), false) = (parent, recorded.is_empty()) {
+                query.sql(" AND NOT EXISTS (SELECT unnest(").ints(recorded);
+                query.sql(") EXCEPT SELECT slot FROM tasks WHERE thread = ").int(&before.key);
+                query.sql(" AND checkpoint = ").int(parent).sql(" AND slot >= 0 AND ").sql(FINISHED).sql(")");
+            }
+        }
     }
 }
 
@@ -513,6 +519,80 @@ enum Write<'a> {
     Effects { slot: i64, first: i64, last: i64, record: &'a String, sum: i64 },
 }
 
+impl Write<'_> {
+    /// Appends the definition of the table `put`, of the written rows, and the start of `total`, of the changed sum.
+    fn define<'a>(&'a self, query: &mut Query<'a>, thread: &'a i64, checkpoint: &'a i64) {
+        match self {
+            Self::Put(tasks) => {
+                query.sql("new AS MATERIALIZED (SELECT r.slot, r.record, r.checksum FROM ");
+                tasks.unnest(query);
+                query.sql("), old AS (SELECT coalesce(sum(tasks.checksum & 4294967295), 0)::bigint AS share FROM t, new, tasks ");
+                query.sql("WHERE tasks.thread = t.key AND tasks.checkpoint = ").int(checkpoint);
+                query.sql(" AND tasks.slot = new.slot), gone AS (DELETE FROM tasks USING t, new WHERE tasks.thread = t.key ");
+                query.sql("AND tasks.checkpoint = ").int(checkpoint);
+                query.sql(
+                    " AND tasks.slot BETWEEN -((new.slot + 1) << 24) AND -((new.slot + 1) << 24) + 16777215 ",
+                );
+                query.sql("RETURNING tasks.checksum & 4294967295 AS share), ");
+                query
+                    .sql("put AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT t.key, ")
+                    .int(checkpoint);
+                query.sql(
+                    ", new.slot, new.record, new.checksum FROM t, new ON CONFLICT (thread, checkpoint, slot) ",
+                );
+                query.sql(
+                    "DO UPDATE SET record = excluded.record, checksum = excluded.checksum RETURNING 1), ",
+                );
+                query
+                    .sql("total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT t.key, ")
+                    .int(checkpoint);
+                query.sql(", ").int(&tasks.share);
+                query.sql(" - old.share - (SELECT coalesce(sum(share), 0)::bigint FROM gone) FROM t, old ");
+            }
+            Self::Effects { slot, first, last, record, sum } => {
+                query
+                    .sql("place AS (SELECT coalesce(max(tasks.slot) + 1, ")
+                    .int(first)
+                    .sql(") AS slot FROM tasks WHERE thread = ");
+                query
+                    .int(thread)
+                    .sql(" AND checkpoint = ")
+                    .int(checkpoint)
+                    .sql(" AND tasks.slot BETWEEN ")
+                    .int(first);
+                query
+                    .sql(" AND ")
+                    .int(last)
+                    .sql("), put AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) ");
+                query
+                    .sql("SELECT t.key, ")
+                    .int(checkpoint)
+                    .sql(", place.slot, ")
+                    .text(*record)
+                    .sql(", ")
+                    .int(sum);
+                query.sql(" FROM t, place WHERE place.slot <= ").int(last);
+                query
+                    .sql(" AND EXISTS (SELECT FROM tasks WHERE thread = ")
+                    .int(thread)
+                    .sql(" AND checkpoint = ")
+                    .int(checkpoint);
+                query
+                    .sql(" AND slot = ")
+                    .int(slot)
+                    .sql(" AND NOT ")
+                    .sql(FINISHED)
+                    .sql(") RETURNING checksum & 4294967295 AS share), ");
+                query
+                    .sql("total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT ")
+                    .int(thread)
+                    .sql(", ");
+                query.int(checkpoint).sql(", share FROM put ");
+            }
+        }
+    }
+}
+
 /// Writes to tasks of the head in a transaction.
 async fn at_head<'a>(
     database: &Database,
@@ -573,72 +653,7 @@ async fn put(
         .sql(" AND head = ")
         .int(&checkpoint);
     query.sql(if fence.is_some() { " AND EXISTS (SELECT FROM fence)), " } else { "), " });
-    match write {
-        Write::Put(tasks) => {
-            query.sql("new AS MATERIALIZED (SELECT r.slot, r.record, r.checksum FROM ");
-            tasks.unnest(&mut query);
-            query.sql("), old AS (SELECT coalesce(sum(tasks.checksum & 4294967295), 0)::bigint AS share FROM t, new, tasks ");
-            query.sql("WHERE tasks.thread = t.key AND tasks.checkpoint = ").int(&checkpoint);
-            query.sql(" AND tasks.slot = new.slot), gone AS (DELETE FROM tasks USING t, new WHERE tasks.thread = t.key ");
-            query.sql("AND tasks.checkpoint = ").int(&checkpoint);
-            query.sql(
-                " AND tasks.slot BETWEEN -((new.slot + 1) << 24) AND -((new.slot + 1) << 24) + 16777215 ",
-            );
-            query.sql("RETURNING tasks.checksum & 4294967295 AS share), ");
-            query
-                .sql("put AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) SELECT t.key, ")
-                .int(&checkpoint);
-            query.sql(
-                ", new.slot, new.record, new.checksum FROM t, new ON CONFLICT (thread, checkpoint, slot) ",
-            );
-            query.sql("DO UPDATE SET record = excluded.record, checksum = excluded.checksum RETURNING 1), ");
-            query
-                .sql("total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT t.key, ")
-                .int(&checkpoint);
-            query.sql(", ").int(&tasks.share);
-            query.sql(" - old.share - (SELECT coalesce(sum(share), 0)::bigint FROM gone) FROM t, old ");
-        }
-        Write::Effects { slot, first, last, record, sum } => {
-            query
-                .sql("place AS (SELECT coalesce(max(tasks.slot) + 1, ")
-                .int(first)
-                .sql(") AS slot FROM tasks WHERE thread = ");
-            query
-                .int(&thread)
-                .sql(" AND checkpoint = ")
-                .int(&checkpoint)
-                .sql(" AND tasks.slot BETWEEN ")
-                .int(first);
-            query
-                .sql(" AND ")
-                .int(last)
-                .sql("), put AS (INSERT INTO tasks (thread, checkpoint, slot, record, checksum) ");
-            query
-                .sql("SELECT t.key, ")
-                .int(&checkpoint)
-                .sql(", place.slot, ")
-                .text(*record)
-                .sql(", ")
-                .int(sum);
-            query.sql(" FROM t, place WHERE place.slot <= ").int(last);
-            query
-                .sql(" AND EXISTS (SELECT FROM tasks WHERE thread = ")
-                .int(&thread)
-                .sql(" AND checkpoint = ")
-                .int(&checkpoint);
-            query
-                .sql(" AND slot = ")
-                .int(slot)
-                .sql(" AND NOT ")
-                .sql(FINISHED)
-                .sql(") RETURNING checksum & 4294967295 AS share), ");
-            query
-                .sql("total AS (INSERT INTO task_sums (thread, checkpoint, sum) SELECT ")
-                .int(&thread)
-                .sql(", ");
-            query.int(&checkpoint).sql(", share FROM put ");
-        }
-    }
+    write.define(&mut query, &thread, &checkpoint);
     query.sql("ON CONFLICT (thread, checkpoint) DO UPDATE SET sum = task_sums.sum + excluded.sum) ");
     query.sql("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM put), CASE WHEN EXISTS (SELECT FROM put) THEN ");
     notify(&mut query, &followers);

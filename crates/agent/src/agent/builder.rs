@@ -347,17 +347,7 @@ impl AgentBuilder {
         } = self;
         let mut config = self.config.unwrap_or_default();
         config.limit.max = self.max_steps.unwrap_or(config.limit.max);
-        if !config.budget.has_prices() {
-            return Err(AgentError::UnknownPrice);
-        }
-        for rule in &config.permissions {
-            if let Some(problem) = rule.problem() {
-                return Err(AgentError::Permission { tool: rule.tool.clone(), problem });
-            }
-        }
-        if let Some(problem) = config.finish.schema.as_ref().and_then(finish::problem) {
-            return Err(AgentError::ReplySchema { problem });
-        }
+        check_config(&config)?;
         let mut registry = ToolRegistry::new();
         for tool in tools {
             registry.insert(tool)?;
@@ -404,6 +394,22 @@ impl AgentBuilder {
             ..deps
         })
     }
+}
+
+/// Rejects settings that cannot be used.
+fn check_config(config: &ReactConfig) -> Result<(), AgentError> {
+    if !config.budget.has_prices() {
+        return Err(AgentError::UnknownPrice);
+    }
+    for rule in &config.permissions {
+        if let Some(problem) = rule.problem() {
+            return Err(AgentError::Permission { tool: rule.tool.clone(), problem });
+        }
+    }
+    if let Some(problem) = config.finish.schema.as_ref().and_then(finish::problem) {
+        return Err(AgentError::ReplySchema { problem });
+    }
+    Ok(())
 }
 
 impl Agent {

@@ -70,22 +70,16 @@ pub(super) fn accept(
         message.reasoning.clear();
     }
     let mut message = whole(message, begun, cx);
-    let before = state.answer;
     let mut reason = if call.completes && !says_nothing { StopReason::Done } else { call.reason.clone() };
     let mut continuing = false;
     if cut_off && !has_calls {
-        match config.length {
-            LengthPolicy::Continue { max, .. }
-                if finish == FinishReason::Length && !says_nothing && !repeats =>
-            {
-                continuing = before.continuations < max;
-                if !continuing {
-                    reason = AgentOutcome::Length.into();
-                }
+        match after_cut(config, state, &finish, says_nothing, repeats) {
+            AfterCut::Continue => continuing = true,
+            AfterCut::End => reason = AgentOutcome::Length.into(),
+            AfterCut::Accept if finish == FinishReason::Length => {
+                emit(cx, || AgentEvent::TruncatedAnswer {});
             }
-            LengthPolicy::Continue { .. } if repeats => reason = AgentOutcome::Length.into(),
-            _ if finish == FinishReason::Length => emit(cx, || AgentEvent::TruncatedAnswer {}),
-            _ => {}
+            AfterCut::Accept => {}
         }
     }
     let withheld = withheld(&finish).filter(|_| !has_calls);
@@ -94,7 +88,8 @@ pub(super) fn accept(
     if !continuing && ends {
         update = update.stop_reason(reason);
     }
-    let mut answer = LastAnswer {
+    let before = state.answer;
+    let answer = LastAnswer {
         cut_off,
         // The reason for a call without tools applies until its response is complete.
         cut_rounds: match (cut_off && has_calls, continuing) {
@@ -113,37 +108,90 @@ pub(super) fn accept(
         },
         ..before
     };
-    let (mut reminder, mut stopped) = (None, false);
+    let mut parts = Parts { answer, update, calls: message.tool_calls, reminder: None, stopped: false };
     if !continuing && !has_calls && withheld.is_none() {
-        match Finishing::of(config, state).meaning(&message.content, call.tools) {
+        parts = parts.with_text(config, state, call, &message.content, cx);
+    }
+    let Parts { answer, update, calls, reminder, stopped } = parts;
+    message.tool_calls = calls;
+    let is_reply = message.tool_calls.is_empty() && !answer.again && !ends && !stopped;
+    Accepted { message: Some(message.into()), repeats, reminder, answer, is_reply, update }
+}
+
+/// The handling of a truncated response without calls.
+enum AfterCut {
+    /// Request the continuation.
+    Continue,
+    /// End the turn.
+    End,
+    /// Accept it unchanged.
+    Accept,
+}
+
+fn after_cut(
+    config: &ReactConfig,
+    state: &AgentState,
+    finish: &FinishReason,
+    says_nothing: bool,
+    repeats: bool,
+) -> AfterCut {
+    match config.length {
+        LengthPolicy::Continue { .. } if repeats => AfterCut::End,
+        LengthPolicy::Continue { max, .. } if *finish == FinishReason::Length && !says_nothing => {
+            if state.answer.continuations < max { AfterCut::Continue } else { AfterCut::End }
+        }
+        _ => AfterCut::Accept,
+    }
+}
+
+/// The parts of a response that the meaning of its text changes.
+struct Parts {
+    answer: LastAnswer,
+    update: AgentStateUpdate,
+    calls: Vec<ToolCall>,
+    reminder: Option<Message>,
+    /// The reply was invalid too often: the turn ends.
+    stopped: bool,
+}
+
+impl Parts {
+    /// Applies the text of a response without calls: a reply, a call of the finish tool, or an invalid reply.
+    fn with_text(
+        mut self,
+        config: &ReactConfig,
+        state: &AgentState,
+        call: &NextCall<'_>,
+        text: &str,
+        cx: &Cx,
+    ) -> Self {
+        match Finishing::of(config, state).meaning(text, call.tools) {
             TextMeaning::Reply(None) => {}
             TextMeaning::Reply(output) => {
-                update = update.output(output);
+                self.update = self.update.output(output);
                 if !state.output_problem.is_empty() {
                     // That of an earlier attempt.
-                    update = update.output_problem("");
+                    self.update = self.update.output_problem("");
                 }
             }
             TextMeaning::Call(arguments) => {
-                message.tool_calls = vec![ToolCall::new(cx.id("finish"), &config.finish.tool, arguments)];
+                self.calls = vec![ToolCall::new(cx.id("finish"), &config.finish.tool, arguments)];
                 // The call is complete, whatever its text is.
-                answer.cut_off = false;
+                self.answer.cut_off = false;
             }
-            TextMeaning::Wrong { problem, reminder: text } => {
-                answer.invalid += 1;
-                answer.again = answer.invalid <= config.finish.retries;
-                if answer.again {
-                    reminder = Some(Message::synthetic(text).with_id(cx.id("told")));
+            TextMeaning::Wrong { problem, reminder } => {
+                self.answer.invalid += 1;
+                self.answer.again = self.answer.invalid <= config.finish.retries;
+                if self.answer.again {
+                    self.reminder = Some(Message::synthetic(reminder).with_id(cx.id("told")));
                 } else {
-                    stopped = true;
-                    update = update.stop(true).stop_reason(AgentOutcome::InvalidOutput);
+                    self.stopped = true;
+                    self.update = self.update.stop(true).stop_reason(AgentOutcome::InvalidOutput);
                 }
-                update = update.output_problem(problem);
+                self.update = self.update.output_problem(problem);
             }
         }
+        self
     }
-    let is_reply = message.tool_calls.is_empty() && !answer.again && !ends && !stopped;
-    Accepted { message: Some(message.into()), repeats, reminder, answer, is_reply, update }
 }
 
 /// Returns whether a call gives a valid reply.

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use superstep_graph::{Cx, NodeError, State, state::Update};
-use superstep_llm::{Role, Usage};
+use superstep_llm::{Message, Role, Usage};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -95,14 +95,12 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     let before = snapshots::before(&run, &pending).await?;
     // Boxed, because the future of a node is moved several times before it starts.
     let mut answers = Box::pin(answer_all(&run, pending)).await?;
+    // In the order of their completion, which a replay must not change.
     let returned: Option<Vec<usize>> = (run.deps.config.result_order == ResultOrder::Completion)
         .then(|| run.cx.noted("returned", answers.iter().map(|(position, _)| *position).collect()));
     answers.sort_by_key(|(position, _)| *position);
     let answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
-    let mut messages: Vec<_> = (0..).zip(&answers).map(|(n, answer)| answer.message(run.cx.id(n))).collect();
-    if let Some(returned) = returned {
-        messages = returned.into_iter().filter_map(|position| messages.get(position).cloned()).collect();
-    }
+    let messages = messages(&run.cx, &answers, returned);
     for message in &messages {
         run.cx.emit_full_message(&message.id, message);
     }
@@ -126,19 +124,39 @@ pub(crate) async fn tools<S: HasAgent>(deps: AgentDeps, outer: S, cx: Cx) -> Res
     if !parts.is_empty() {
         update = update.parts(parts);
     }
-    let usage: Vec<_> = answers.iter().filter_map(|answer| answer.done.usage).collect();
-    if !usage.is_empty() {
-        update = update.usage(usage.into_iter().fold(state.usage, |all, usage| all + usage));
-        let spent = answers.iter().flat_map(|answer| answer.done.usage_by_model.clone());
-        let spent = spent.filter(|(_, usage)| *usage != Usage::default()).collect();
-        let by_model = by_model(state, run.deps.models.main.name(), spent);
-        if !by_model.is_empty() {
-            update = update.usage_by_model(by_model);
-        }
-    }
+    update = with_usage(update, state, run.deps.models.main.name(), &answers);
     let written = written(&*outer, &answers)?;
     let update = ended(&run, &answers, stop, update).await?;
     Ok(written.then(S::agent_update(update)))
+}
+
+/// Returns the results as messages: in call order, or in the order in which they were `returned`.
+fn messages(cx: &Cx, answers: &[Answer], returned: Option<Vec<usize>>) -> Vec<Message> {
+    let messages: Vec<_> = (0..).zip(answers).map(|(n, answer)| answer.message(cx.id(n))).collect();
+    match returned {
+        Some(returned) => {
+            returned.into_iter().filter_map(|position| messages.get(position).cloned()).collect()
+        }
+        None => messages,
+    }
+}
+
+/// Adds the usage of sub-agents to that of the turn; `main` is the model of the agent.
+fn with_usage(
+    update: AgentStateUpdate,
+    state: &AgentState,
+    main: &str,
+    answers: &[Answer],
+) -> AgentStateUpdate {
+    let usage: Vec<_> = answers.iter().filter_map(|answer| answer.done.usage).collect();
+    if usage.is_empty() {
+        return update;
+    }
+    let update = update.usage(usage.into_iter().fold(state.usage, |all, usage| all + usage));
+    let spent = answers.iter().flat_map(|answer| answer.done.usage_by_model.clone());
+    let spent = spent.filter(|(_, usage)| *usage != Usage::default()).collect();
+    let by_model = by_model(state, main, spent);
+    if by_model.is_empty() { update } else { update.usage_by_model(by_model) }
 }
 
 /// Returns the updates of the tools in call order.

@@ -143,121 +143,108 @@ impl<W: Write> Human<W> {
 
     /// Prints an event.
     fn show(&mut self, event: AgentEvent) -> io::Result<()> {
-        match event {
+        match &event {
             AgentEvent::NodeStart { .. } => {
                 // Whether the model is called is not known yet: the turn may be over.
                 self.begins = true;
                 self.wait_for_model();
             }
-            AgentEvent::LlmToken { token, .. } if !token.is_empty() => {
-                self.stop_waiting();
-                if std::mem::take(&mut self.begins) {
-                    self.streamed.clear();
-                }
-                self.streamed.push_str(&token);
-                if !self.quiet {
-                    self.say(&token)?;
-                }
-            }
-            AgentEvent::LlmToken { .. } => {
-                if let Some(spinner) = &self.spinner {
-                    spinner.set_message("the model thinks");
-                }
-            }
+            AgentEvent::LlmToken { token, .. } => self.token(token)?,
             AgentEvent::NodeEnd { .. } => {
                 self.stop_waiting();
                 self.may_go_on = true;
             }
-            AgentEvent::ToolStart { tool, args, id } => {
-                self.tools.insert(id, Running::begun());
-                let args = brief(&args.to_string(), MOST_SHOWN);
-                self.print_note(DIM, &format!("  → {tool} {args}"));
+            AgentEvent::ToolStart { id, .. } => {
+                self.tools.insert(id.clone(), Running::begun());
             }
-            AgentEvent::ToolOutput { id, chunk, truncated, .. } => {
-                self.tool_output(&id, &chunk);
-                if truncated {
-                    self.print_note(DIM, "    │ … further output is not shown");
-                }
-            }
-            AgentEvent::ToolEnd { tool, id, result, status, .. } => {
-                self.tool_end(&id, &tool, &result, status)
-            }
-            AgentEvent::ToolSkipped { tool, reason, .. } => {
-                self.print_note(BAD, &format!("  ← {tool} was not run: {reason}"))
-            }
-            AgentEvent::Retry { delay_ms, reason, .. } => {
-                let wait = time(Duration::from_millis(delay_ms));
-                self.print_note(DIM, &format!("{reason}; retrying in {wait}"));
-                self.wait_for_model();
-            }
-            AgentEvent::ModelFallback { from, to, reason, .. } => {
-                self.print_note(BAD, &format!("{from} failed: {reason}; calling {to}"));
-                self.wait_for_model();
-            }
-            AgentEvent::AttemptDiscarded { .. } => {
+            AgentEvent::ToolOutput { id, chunk, .. } => self.tool_output(id, chunk),
+            AgentEvent::ToolEnd { tool, id, result, status, .. } => self.tool_end(id, tool, result, *status),
+            AgentEvent::AttemptDiscarded { .. } | AgentEvent::TextCalls { .. } => {
                 self.end_line()?;
                 self.streamed.clear();
-                self.print_note(BAD, "the response was aborted, and its text so far is discarded");
             }
-            AgentEvent::Spilled { path, .. } => {
-                self.print_note(DIM, &format!("    the whole result is in {path}"))
-            }
-            AgentEvent::SpillFailed { reason, .. } => {
-                self.print_note(BAD, &format!("    the rest of the result is lost: {reason}"))
-            }
-            AgentEvent::FilesChanged(changes) => {
-                self.print_note(DIM, &format!("    {}", listed(&changes).join("\n    ")))
-            }
-            AgentEvent::SnapshotFailed { reason } => self
-                .print_note(BAD, &format!("    files that tools change cannot be restored later: {reason}")),
-            AgentEvent::Steered { text, .. } => {
-                self.end_line()?;
-                self.print_note(DIM, &format!("message during the turn: {text}"))
-            }
-            AgentEvent::TruncatedAnswer {} => {
-                self.print_note(BAD, "the answer ran into the model's output limit")
-            }
-            AgentEvent::TextCalls { n, .. } => {
-                self.end_line()?;
-                self.streamed.clear();
-                self.print_note(DIM, &format!("the text contained {}", count(n, "tool call")));
-            }
-            AgentEvent::Compacted { before, after, over, .. } => {
-                self.print_note(DIM, &shortened(before, after, over))
-            }
-            AgentEvent::CompactionPaused {} => self
-                .print_note(DIM, "compaction is disabled for this turn, because summaries are not shorter"),
-            AgentEvent::BudgetWarning { budget, percent } => {
-                self.print_note(BAD, &format!("{percent} % of the turn's budget is used ({budget})"))
-            }
-            AgentEvent::ToolRepaired { from, to, .. } => {
-                self.print_note(DIM, &format!("  the model wrote `{from}` and means {to}"))
-            }
-            AgentEvent::ArgsRepaired { tool, .. } => {
-                self.print_note(DIM, &format!("  repaired the arguments of {tool}"))
-            }
-            AgentEvent::Loop { tool, .. } => {
-                self.print_note(BAD, &format!("the model repeats itself with {tool}"))
-            }
-            AgentEvent::Retrieved { memories, passages, .. } => {
-                self.print_note(DIM, &format!("found {memories} stored memories, {passages} passages"))
-            }
-            AgentEvent::RetrievalFailed { source, reason } => {
-                self.print_note(BAD, &format!("{source} could not be searched: {reason}"))
-            }
-            AgentEvent::TurnNotRecorded { reason } => {
-                self.print_note(BAD, &format!("the turn could not be recorded: {reason}"))
-            }
-            AgentEvent::MemoryStored {} => {
-                self.print_note(DIM, "stored a memory; see `superstep memory list`")
-            }
-            AgentEvent::MemoryFailed { reason } => {
-                self.print_note(BAD, &format!("the memory failed: {reason}"))
-            }
+            AgentEvent::Steered { .. } => self.end_line()?,
             _ => {}
+        }
+        if let Some((style, note)) = note(&event) {
+            self.print_note(style, &note);
+        }
+        if let AgentEvent::Retry { .. } | AgentEvent::ModelFallback { .. } = event {
+            self.wait_for_model();
         }
         Ok(())
     }
+
+    /// Prints a part of the model's text; an empty one is a sign that the model thinks.
+    fn token(&mut self, token: &str) -> io::Result<()> {
+        if token.is_empty() {
+            if let Some(spinner) = &self.spinner {
+                spinner.set_message("the model thinks");
+            }
+            return Ok(());
+        }
+        self.stop_waiting();
+        if std::mem::take(&mut self.begins) {
+            self.streamed.clear();
+        }
+        self.streamed.push_str(token);
+        if self.quiet { Ok(()) } else { self.say(token) }
+    }
+}
+
+/// Returns the line that reports an event, if it has one.
+fn note(event: &AgentEvent) -> Option<(Style, String)> {
+    Some(match event {
+        AgentEvent::ToolStart { tool, args, .. } => {
+            (DIM, format!("  → {tool} {}", brief(&args.to_string(), MOST_SHOWN)))
+        }
+        AgentEvent::ToolOutput { truncated: true, .. } => {
+            (DIM, "    │ … further output is not shown".to_owned())
+        }
+        AgentEvent::ToolSkipped { tool, reason, .. } => (BAD, format!("  ← {tool} was not run: {reason}")),
+        AgentEvent::Retry { delay_ms, reason, .. } => {
+            (DIM, format!("{reason}; retrying in {}", time(Duration::from_millis(*delay_ms))))
+        }
+        AgentEvent::ModelFallback { from, to, reason, .. } => {
+            (BAD, format!("{from} failed: {reason}; calling {to}"))
+        }
+        AgentEvent::AttemptDiscarded { .. } => {
+            (BAD, "the response was aborted, and its text so far is discarded".to_owned())
+        }
+        AgentEvent::Spilled { path, .. } => (DIM, format!("    the whole result is in {path}")),
+        AgentEvent::SpillFailed { reason, .. } => {
+            (BAD, format!("    the rest of the result is lost: {reason}"))
+        }
+        AgentEvent::FilesChanged(changes) => (DIM, format!("    {}", listed(changes).join("\n    "))),
+        AgentEvent::SnapshotFailed { reason } => {
+            (BAD, format!("    files that tools change cannot be restored later: {reason}"))
+        }
+        AgentEvent::Steered { text, .. } => (DIM, format!("message during the turn: {text}")),
+        AgentEvent::TruncatedAnswer {} => (BAD, "the answer ran into the model's output limit".to_owned()),
+        AgentEvent::TextCalls { n, .. } => (DIM, format!("the text contained {}", count(*n, "tool call"))),
+        AgentEvent::Compacted { before, after, over, .. } => (DIM, shortened(*before, *after, *over)),
+        AgentEvent::CompactionPaused {} => {
+            (DIM, "compaction is disabled for this turn, because summaries are not shorter".to_owned())
+        }
+        AgentEvent::BudgetWarning { budget, percent } => {
+            (BAD, format!("{percent} % of the turn's budget is used ({budget})"))
+        }
+        AgentEvent::ToolRepaired { from, to, .. } => {
+            (DIM, format!("  the model wrote `{from}` and means {to}"))
+        }
+        AgentEvent::ArgsRepaired { tool, .. } => (DIM, format!("  repaired the arguments of {tool}")),
+        AgentEvent::Loop { tool, .. } => (BAD, format!("the model repeats itself with {tool}")),
+        AgentEvent::Retrieved { memories, passages, .. } => {
+            (DIM, format!("found {memories} stored memories, {passages} passages"))
+        }
+        AgentEvent::RetrievalFailed { source, reason } => {
+            (BAD, format!("{source} could not be searched: {reason}"))
+        }
+        AgentEvent::TurnNotRecorded { reason } => (BAD, format!("the turn could not be recorded: {reason}")),
+        AgentEvent::MemoryStored {} => (DIM, "stored a memory; see `superstep memory list`".to_owned()),
+        AgentEvent::MemoryFailed { reason } => (BAD, format!("the memory failed: {reason}")),
+        _ => return None,
+    })
 }
 
 impl<W: Write> Output for Human<W> {

@@ -82,60 +82,20 @@ impl Basis {
             Purpose::Replay { .. } => location.remembered(store, &thread, None).await?,
             Purpose::Turn { from, .. } => location.remembered(store, &thread, from).await?,
         };
-        let cwd = match purpose {
+        let is_pure = matches!(purpose, Purpose::Replay { acts: false, .. });
+        let cwd = match location.cwd_of(&remembered) {
             // Nothing is done in it, so it may be a folder of another machine.
-            Purpose::Replay { acts: false, .. } => {
-                location.cwd_of(&remembered).unwrap_or_else(|_| location.cwd().to_owned())
-            }
-            _ => location.cwd_of(&remembered)?,
+            Err(_) if is_pure => location.cwd().to_owned(),
+            cwd => cwd?,
         };
         let last_cwd = remembered.cwd.clone().filter(|_| location.has_own_db());
         let is_foreign = remembered.is_foreign;
         let mut left_out = Vec::new();
         // A pure replay has no effects.
-        if is_foreign && !matches!(purpose, Purpose::Replay { acts: false, .. }) {
+        if is_foreign && !is_pure {
             (remembered, left_out) = remembered.narrowed();
         }
-        let misfit = |error: &dyn std::fmt::Display| {
-            Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
-        };
-        let configuration = match &turn.config {
-            Some(file) => file::read(file)?,
-            None => Configuration::of_thread(remembered.configuration(), turn.preset.as_deref())
-                .map_err(|wrong| misfit(&wrong))?,
-        };
-        let mut configuration = configuration.with_flags(turn);
-        let has_own_memory = configuration.memory.on().is_some_and(|memory| *memory != Memory::usual());
-        if turn.config.is_none() && is_foreign && has_own_memory {
-            return Err(unnamed(&thread, "a memory, which is not opened"));
-        }
-        // Only the database vouches for the messages of this thread, so this turn does not retrieve, store or
-        // consolidate them.
-        let is_unknown = is_foreign && turn.config.is_none();
-        let may_dream = turn.preset.is_some() || turn.config.is_some();
-        if matches!(purpose, Purpose::Turn { .. }) {
-            let note = configuration.add_usual_memory(may_dream);
-            if let (Some(note), false) = (note, turn.quiet) {
-                print_note(&note);
-            }
-            if is_unknown && !turn.quiet && !turn.no_memory {
-                print_note(
-                    "the long-term memory is not used in this turn: the thread was not set up by you on this machine",
-                );
-            }
-        }
-        // A file named for a replay does not change the memory that its turns had.
-        if matches!(purpose, Purpose::Replay { .. })
-            && remembered.config.get("memory").is_some_and(Memory::is_usual)
-        {
-            configuration.add_usual_memory(may_dream);
-        }
-        configuration.check().map_err(|wrong| misfit(&wrong))?;
-        let memory = configuration.memory.on();
-        let is_elsewhere = memory.is_some_and(Memory::is_elsewhere);
-        if turn.config.is_none() && is_elsewhere {
-            return Err(unnamed(&thread, "a memory outside of its folder, which is not opened"));
-        }
+        let configuration = configuration(&thread, &purpose, &remembered, turn)?;
         if turn.config.is_none() && !left_out.is_empty() {
             print_note(&format!(
                 "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
@@ -147,25 +107,14 @@ impl Basis {
             Purpose::Turn { user, .. } => (user, true),
             Purpose::Replay { asks, .. } => (None, asks),
         };
+        let memory = configuration.memory.on();
         let user = user.or(remembered.user.clone());
         let user = user.or_else(|| memory.map(|memory| memory.user().to_owned()));
-        let wish = ModelInputs {
-            flags: turn,
-            thread: remembered,
-            environment: Environment::read(),
-            profiles: configuration.models.clone(),
-            text_calls: configuration.agent.text_calls(),
-        };
-        let mut choice = if asks { wish.settle().await? } else { wish.names_only() };
-        if let (true, Some(file)) = (is_elsewhere || is_foreign, &turn.config) {
-            say_again(&mut choice.again, file);
-        }
-        if let (true, Some(url)) = (is_foreign, &turn.base_url)
-            && !choice.again.contains(&"--base-url".to_owned())
-        {
-            choice.again.extend(["--base-url".to_owned(), url.clone()]);
-        }
+        let choice = choice(remembered, &configuration, turn, asks).await?;
         let config = configuration.react(choice.name == OFFLINE);
+        // Only the database vouches for the messages of this thread, so this turn does not retrieve, store or
+        // consolidate them.
+        let is_unknown = is_foreign && turn.config.is_none();
         let db = location.db().clone();
         Ok(Self { thread, user, choice, configuration, cwd, last_cwd, is_unknown, config, decided, db })
     }
@@ -265,6 +214,80 @@ impl Basis {
         }
         Ok(remembering(remembered)?.thread(thread.as_str()).cancel(cancel.clone()))
     }
+}
+
+/// Returns the configuration of a run: from the named file, or from the thread, with the flags and the usual memory.
+fn configuration(
+    thread: &ThreadId,
+    purpose: &Purpose,
+    remembered: &Remembered,
+    turn: &TurnArgs,
+) -> Result<Configuration, Failure> {
+    let misfit = |error: &dyn std::fmt::Display| {
+        Failure::usage(format!("thread `{thread}` remembers a configuration that does not fit: {error}"))
+    };
+    let configuration = match &turn.config {
+        Some(file) => file::read(file)?,
+        None => Configuration::of_thread(remembered.configuration(), turn.preset.as_deref())
+            .map_err(|wrong| misfit(&wrong))?,
+    };
+    let mut configuration = configuration.with_flags(turn);
+    let is_unknown = remembered.is_foreign && turn.config.is_none();
+    if is_unknown && configuration.memory.on().is_some_and(|memory| *memory != Memory::usual()) {
+        return Err(unnamed(thread, "a memory, which is not opened"));
+    }
+    let may_dream = turn.preset.is_some() || turn.config.is_some();
+    match purpose {
+        Purpose::Turn { .. } => {
+            let note = configuration.add_usual_memory(may_dream);
+            if let (Some(note), false) = (note, turn.quiet) {
+                print_note(&note);
+            }
+            if is_unknown && !turn.quiet && !turn.no_memory {
+                print_note(
+                    "the long-term memory is not used in this turn: the thread was not set up by you on this machine",
+                );
+            }
+        }
+        // A file named for a replay does not change the memory that its turns had.
+        Purpose::Replay { .. } if remembered.config.get("memory").is_some_and(Memory::is_usual) => {
+            configuration.add_usual_memory(may_dream);
+        }
+        Purpose::Replay { .. } => {}
+    }
+    configuration.check().map_err(|wrong| misfit(&wrong))?;
+    if turn.config.is_none() && configuration.memory.on().is_some_and(Memory::is_elsewhere) {
+        return Err(unnamed(thread, "a memory outside of its folder, which is not opened"));
+    }
+    Ok(configuration)
+}
+
+/// Chooses the models, and the flags that a later command must repeat.
+async fn choice(
+    remembered: Remembered,
+    configuration: &Configuration,
+    turn: &TurnArgs,
+    asks: bool,
+) -> Result<Choice, Failure> {
+    let is_foreign = remembered.is_foreign;
+    let is_elsewhere = configuration.memory.on().is_some_and(Memory::is_elsewhere);
+    let inputs = ModelInputs {
+        flags: turn,
+        thread: remembered,
+        environment: Environment::read(),
+        profiles: configuration.models.clone(),
+        text_calls: configuration.agent.text_calls(),
+    };
+    let mut choice = if asks { inputs.settle().await? } else { inputs.names_only() };
+    if let (true, Some(file)) = (is_elsewhere || is_foreign, &turn.config) {
+        say_again(&mut choice.again, file);
+    }
+    if let (true, Some(url)) = (is_foreign, &turn.base_url)
+        && !choice.again.contains(&"--base-url".to_owned())
+    {
+        choice.again.extend(["--base-url".to_owned(), url.clone()]);
+    }
+    Ok(choice)
 }
 
 /// Everything a run needs.

@@ -1,6 +1,8 @@
 //! The conversion of a declared graph into a topology.
 
-use super::{EdgeKind, Endpoint, Join, OnCancel, Topology, TopologyBuilder, TopologyNode};
+use super::{
+    EdgeKind, Endpoint, Join, JoinSpec, NodeSpec, OnCancel, Topology, TopologyBuilder, TopologyNode,
+};
 use crate::{NodeIndex, NodeName, START};
 
 impl TopologyBuilder {
@@ -19,30 +21,12 @@ impl TopologyBuilder {
             Endpoint::Node(declared) => Some(index[declared]),
             Endpoint::End | Endpoint::Foreign => None,
         };
-        let mut nodes: Vec<TopologyNode> = order
-            .iter()
-            .map(|&declared| {
-                let spec = self.nodes.get(declared);
-                TopologyNode {
-                    name: names[declared].clone(),
-                    on_cancel: spec.map_or(OnCancel::Finish, |node| node.on_cancel),
-                    edges: Vec::new(),
-                    ends: false,
-                    routes: Vec::new(),
-                    gotos: Vec::new(),
-                    fan_outs: Vec::new(),
-                    sends: Vec::new(),
-                    only_way_to: Vec::new(),
-                    joins: Vec::new(),
-                    deferred: spec.is_some_and(|node| node.deferred),
-                    worker: spec.is_some_and(|node| node.worker),
-                    subgraph: spec.and_then(|node| node.subgraph.clone()),
-                    calls: Vec::new(),
-                    handler: None,
-                    handles: spec.and_then(|node| node.handles).and_then(of),
-                }
-            })
-            .collect();
+        let node = |&declared: &usize| {
+            let spec = self.nodes.get(declared);
+            let handles = spec.and_then(|node| node.handles).and_then(of);
+            unconnected(names[declared].clone(), spec, handles)
+        };
+        let mut nodes: Vec<TopologyNode> = order.iter().map(node).collect();
         for (declared, spec) in self.nodes.iter().enumerate() {
             if let Some(of) = spec.handles.and_then(of) {
                 nodes[of.position()].handler = Some(index[declared]);
@@ -65,19 +49,7 @@ impl TopologyBuilder {
                 (EdgeKind::Plain, Some(to)) => node.edges.push(to),
             }
         }
-        let mut joins = Vec::new();
-        for join in self.joins {
-            let mut sources: Vec<NodeIndex> = join.sources.into_iter().filter_map(of).collect();
-            sources.sort_unstable();
-            sources.dedup();
-            let to = of(join.to).expect("checked: a join leads to a node");
-            let name = |node: &NodeIndex| nodes[node.position()].name.as_str();
-            let name = format!("{}:{}", sources.iter().map(name).collect::<Vec<_>>().join("|"), name(&to));
-            for source in &sources {
-                nodes[source.position()].joins.push(joins.len());
-            }
-            joins.push(Join { name, sources, to });
-        }
+        let joins = joins(self.joins, &mut nodes, of);
         for node in &mut nodes {
             node.sends.retain(|worker| !node.fan_outs.contains(worker));
             node.fan_outs.extend(&node.sends);
@@ -90,6 +62,50 @@ impl TopologyBuilder {
         index.pop();
         Topology { nodes, joins, start, declared: index }
     }
+}
+
+/// Creates a node without connections; `spec` is `None` for the start.
+fn unconnected(name: NodeName, spec: Option<&NodeSpec>, handles: Option<NodeIndex>) -> TopologyNode {
+    TopologyNode {
+        name,
+        on_cancel: spec.map_or(OnCancel::Finish, |node| node.on_cancel),
+        edges: Vec::new(),
+        ends: false,
+        routes: Vec::new(),
+        gotos: Vec::new(),
+        fan_outs: Vec::new(),
+        sends: Vec::new(),
+        only_way_to: Vec::new(),
+        joins: Vec::new(),
+        deferred: spec.is_some_and(|node| node.deferred),
+        worker: spec.is_some_and(|node| node.worker),
+        subgraph: spec.and_then(|node| node.subgraph.clone()),
+        calls: Vec::new(),
+        handler: None,
+        handles,
+    }
+}
+
+/// Names the joins, and lists them at their sources.
+fn joins(
+    declared: Vec<JoinSpec>,
+    nodes: &mut [TopologyNode],
+    of: impl Fn(Endpoint) -> Option<NodeIndex>,
+) -> Vec<Join> {
+    let mut joins = Vec::new();
+    for join in declared {
+        let mut sources: Vec<NodeIndex> = join.sources.into_iter().filter_map(&of).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let to = of(join.to).expect("checked: a join leads to a node");
+        let name = |node: &NodeIndex| nodes[node.position()].name.as_str();
+        let name = format!("{}:{}", sources.iter().map(name).collect::<Vec<_>>().join("|"), name(&to));
+        for source in &sources {
+            nodes[source.position()].joins.push(joins.len());
+        }
+        joins.push(Join { name, sources, to });
+    }
+    joins
 }
 
 /// Returns the number of paths that lead to each node.

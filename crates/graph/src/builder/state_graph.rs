@@ -16,7 +16,8 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use superstep_engine::{
-    Breakpoints, Edge, EdgeKind, Endpoint, JoinSpec, NodeSpec, OnCancel, RouterSpec, Target, TopologyBuilder,
+    Breakpoints, ChannelSet, Edge, EdgeKind, Endpoint, JoinSpec, NodeIndex, NodeSpec, OnCancel, RouterSpec,
+    Target, Topology, TopologyBuilder,
 };
 use superstep_state::internal::encode;
 
@@ -345,88 +346,22 @@ impl<S: State> StateGraph<S> {
                 spec.on_cancel = self.defaults.on_cancel;
             }
         }
-        let Self {
-            name,
-            version,
-            initial,
-            stamp,
-            topology,
-            nodes: declared,
-            defaults,
-            routes,
-            routers,
-            fan_outs,
-            caches,
-            item_timeouts,
-            discards,
-            stops,
-            subgraphs,
-        } = self;
-        let (topology, warnings) = match topology.build(Location::caller()) {
+        let (topology, warnings) = match std::mem::take(&mut self.topology).build(Location::caller()) {
             Ok(built) => built,
             Err(problems) => {
-                return Err(CompileError { graph: name, problems });
+                return Err(CompileError { graph: self.name, problems });
             }
         };
-        let mut nodes: Vec<CompiledNode<S>> = Vec::new();
-        nodes.resize_with(topology.len(), CompiledNode::default);
-        let mut limits = Vec::new();
-        for (position, (run, options)) in declared.into_iter().enumerate() {
-            let index = topology.declared(position).expect("every node is in the topology");
-            let node = &mut nodes[index.position()];
-            let options = options.unwrap_or_else(|| defaults.clone());
-            node.run = Some(run);
-            node.retry = options.retry;
-            (node.timeout, node.idle_timeout) = (options.timeout, options.idle_timeout);
-            limits.extend(options.max_concurrency.map(|most| (index, most.max(1))));
-        }
-        for (position, subgraph) in subgraphs {
-            let index = topology.declared(position).expect("every node is in the topology");
-            nodes[index.position()].subgraph = Some(subgraph);
-        }
-        let target = |node: &NodeRef| match endpoint(stamp, *node) {
-            Endpoint::Node(declared) => {
-                Target::Node(topology.declared(declared).expect("checked by `build`"))
-            }
-            Endpoint::Start | Endpoint::End | Endpoint::Foreign => Target::End,
-        };
-        let index = |end: Endpoint| match end {
-            Endpoint::Node(declared) => topology.declared(declared).expect("checked by `build`"),
-            Endpoint::Start | Endpoint::End | Endpoint::Foreign => topology.start(),
-        };
-        for (declared, policy) in caches {
-            nodes[index(Endpoint::Node(declared)).position()].cache = Some(NodeCache::new(policy));
-        }
-        for (declared, timeout) in item_timeouts {
-            nodes[index(Endpoint::Node(declared)).position()].item_timeout = Some(timeout);
-        }
-        for (declared, keep) in discards {
-            nodes[index(Endpoint::Node(declared)).position()].on_discard = Some(keep);
-        }
-        let stop = |declared: usize| index(Endpoint::Node(declared));
-        let breakpoints = Breakpoints {
-            before: stops.before.into_iter().map(stop).collect(),
-            after: stops.after.into_iter().map(stop).collect(),
-        };
-        for (declared, writes) in written {
-            nodes[index(declared).position()].writes = Some(writes);
-        }
-        for (from, targets) in routes {
-            nodes[index(from).position()].routes = targets.iter().map(target).collect();
-        }
-        for (from, router, targets) in routers {
-            nodes[index(from).position()].routers.push((router, targets.iter().map(target).collect()));
-        }
-        for (from, fan_out, worker) in fan_outs {
-            nodes[index(from).position()].fan_outs.push((fan_out, index(endpoint(stamp, worker))));
-        }
-        let initial = Arc::new(initial);
+        let limits = self.limits(&topology);
+        let breakpoints = self.breakpoints(&topology);
+        let nodes = self.compiled_nodes(&topology, written);
+        let initial = Arc::new(self.initial);
         Ok(CompiledGraph::new(Inner {
-            name,
-            version,
+            name: self.name,
+            version: self.version,
             fingerprints: Arc::new(Initial(initial.clone())),
             initial,
-            stamp,
+            stamp: self.stamp,
             topology: Arc::new(topology),
             nodes,
             limits,
@@ -435,7 +370,79 @@ impl<S: State> StateGraph<S> {
         }))
     }
 
+    /// Returns the nodes' limits of concurrency.
+    fn limits(&self, topology: &Topology) -> Vec<(NodeIndex, usize)> {
+        let limit = |(declared, (_, options)): (usize, &(_, Option<NodeOptions>))| {
+            let most = options.as_ref().unwrap_or(&self.defaults).max_concurrency?;
+            Some((declared_node(topology, declared), most.max(1)))
+        };
+        self.nodes.iter().enumerate().filter_map(limit).collect()
+    }
+
+    /// Returns the stops of every run.
+    fn breakpoints(&self, topology: &Topology) -> Breakpoints {
+        let nodes =
+            |declared: &[usize]| declared.iter().map(|declared| declared_node(topology, *declared)).collect();
+        Breakpoints { before: nodes(&self.stops.before), after: nodes(&self.stops.after) }
+    }
+
+    /// Moves the declared functions and settings to the nodes of the topology.
+    fn compiled_nodes(
+        &mut self,
+        topology: &Topology,
+        written: Vec<(Endpoint, ChannelSet)>,
+    ) -> Vec<CompiledNode<S>> {
+        let node_at = |end| match end {
+            Endpoint::Node(declared) => Some(declared_node(topology, declared)),
+            Endpoint::Start | Endpoint::End | Endpoint::Foreign => None,
+        };
+        let position = |end| node_at(end).unwrap_or(topology.start()).position();
+        let declared_position = |declared| declared_node(topology, declared).position();
+        let stamp = self.stamp;
+        let target = |node: &NodeRef| node_at(endpoint(stamp, *node)).map_or(Target::End, Target::Node);
+        let mut nodes: Vec<CompiledNode<S>> = Vec::new();
+        nodes.resize_with(topology.len(), CompiledNode::default);
+        for (declared, (run, options)) in self.nodes.drain(..).enumerate() {
+            let node = &mut nodes[declared_position(declared)];
+            let options = options.unwrap_or_else(|| self.defaults.clone());
+            node.run = Some(run);
+            node.retry = options.retry;
+            (node.timeout, node.idle_timeout) = (options.timeout, options.idle_timeout);
+        }
+        for (declared, subgraph) in self.subgraphs.drain(..) {
+            nodes[declared_position(declared)].subgraph = Some(subgraph);
+        }
+        for (declared, policy) in self.caches.drain(..) {
+            nodes[declared_position(declared)].cache = Some(NodeCache::new(policy));
+        }
+        for (declared, timeout) in self.item_timeouts.drain(..) {
+            nodes[declared_position(declared)].item_timeout = Some(timeout);
+        }
+        for (declared, discard) in self.discards.drain(..) {
+            nodes[declared_position(declared)].on_discard = Some(discard);
+        }
+        for (declared, writes) in written {
+            nodes[position(declared)].writes = Some(writes);
+        }
+        for (from, targets) in self.routes.drain(..) {
+            nodes[position(from)].routes = targets.iter().map(target).collect();
+        }
+        for (from, router, targets) in self.routers.drain(..) {
+            nodes[position(from)].routers.push((router, targets.iter().map(target).collect()));
+        }
+        for (from, fan_out, worker) in self.fan_outs.drain(..) {
+            let worker = node_at(endpoint(stamp, worker)).unwrap_or(topology.start());
+            nodes[position(from)].fan_outs.push((fan_out, worker));
+        }
+        nodes
+    }
+
     pub(super) fn endpoint(&self, node: NodeRef) -> Endpoint {
         endpoint(self.stamp, node)
     }
+}
+
+/// Returns the node of a declaration.
+fn declared_node(topology: &Topology, declared: usize) -> NodeIndex {
+    topology.declared(declared).expect("every node is in the topology")
 }

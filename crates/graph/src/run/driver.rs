@@ -11,7 +11,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicI64, AtomicU64},
     },
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -371,59 +371,19 @@ impl<S: State> Driver<S> {
         Outcome { state: self.state, status, checkpoint, interrupts, drained }
     }
 
-    /// Executes the engine's outputs until there are no more.
+    /// Runs the supersteps to the end of the run, or to its suspension.
     async fn supersteps(
         &mut self,
         run: &mut Run,
         tasks: &mut Tasks<S>,
         config: &RunOptions,
     ) -> Result<Status, Stop> {
-        let mut told = false;
         let mut cancelled = pin!(config.cancel.cancelled());
-        let mut too_long: Option<Pin<Box<Sleep>>> = None;
-        let mut begun = None;
-        let mut looked_up = Vec::new();
+        let mut is_cancelled = false;
+        let mut timing = StepTiming::default();
         loop {
-            while let Some(output) = run.poll() {
-                match output {
-                    Output::Execute(task) => {
-                        if self.failure.is_some() {
-                            self.record_failed_attempt(task).await?;
-                        }
-                        if self.is_cached_in_store(task) {
-                            looked_up.push(task);
-                        }
-                        tasks.push(task).map_err(RunError::from)?;
-                    }
-                    Output::Commit(plan) => {
-                        self.fold(plan)?;
-                        self.show_state();
-                        if self.hold.is_some() {
-                            let new = self.folded(run);
-                            self.checkpoint(new, Some(run)).await?;
-                        }
-                        if !self.to_store.is_empty() {
-                            self.store_cached().await?;
-                        }
-                        self.written = ChannelSet::EMPTY;
-                        self.done.clear();
-                        self.ended.clear();
-                        (too_long, begun) = (None, None);
-                        if config.drain.requested().is_some() {
-                            run.handle(Input::Drain).expect("the run is not over");
-                        }
-                        run.handle(Input::Committed).expect("the engine asked for the commit");
-                    }
-                    Output::Drop(task) => tasks.drop_task(task),
-                    Output::Done => return Ok(Status::Completed),
-                    Output::Drained => return Ok(Status::Drained),
-                    Output::Cancelled => return Ok(Status::Cancelled),
-                    Output::Suspended => return Ok(Status::Interrupted),
-                    Output::Fail(failure) => return Err(self.failed(failure, config).into()),
-                }
-            }
-            if !looked_up.is_empty() {
-                self.fetch_cached(std::mem::take(&mut looked_up)).await?;
+            if let Some(status) = self.execute_outputs(run, tasks, &mut timing, config).await? {
+                return Ok(status);
             }
             if self.ended.is_empty() {
                 self.release();
@@ -431,8 +391,8 @@ impl<S: State> Driver<S> {
                 tokio::task::coop::consume_budget().await;
                 self.give_way().await;
             }
-            if !told && config.cancel.is_cancelled() {
-                told = true;
+            if !is_cancelled && config.cancel.is_cancelled() {
+                is_cancelled = true;
                 run.handle(Input::Cancel).expect("the run is not over");
                 continue;
             }
@@ -440,87 +400,163 @@ impl<S: State> Driver<S> {
             while tasks.start(batch, &self.cx, |task| self.start(task, run.steps_left())) {
                 self.give_way().await;
             }
-            if let (Some(limit), None) = (config.step_timeout, &too_long) {
-                too_long = Some(Box::pin(timers::sleep(limit).map_err(RunError::from)?));
-            }
-            if begun.is_none() && self.hold.is_some() && run.width() > 1 {
-                begun = Some(Instant::now());
-            }
+            timing.begin(config.step_timeout, self.hold.is_some() && run.width() > 1)?;
             let mut end = None;
-            let woken = poll_fn(|context| {
-                if let Some(hold) = &mut self.hold
-                    && let Poll::Ready(stored) = hold.poll(context, false)
-                {
-                    return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
+            let event = poll_fn(|context| match self.poll_event(tasks, &mut end, context) {
+                Poll::Pending if !is_cancelled && cancelled.as_mut().poll(context).is_ready() => {
+                    Poll::Ready(DriverEvent::Again)
                 }
-                if tasks.poll_next(&self.cx, context, &mut end).is_ready() {
-                    return Poll::Ready(DriverEvent::Again);
-                }
-                if self.hold.is_some() {
-                    let asked = self.cx.commit_barrier.take(context);
-                    if !asked.is_empty() {
-                        return Poll::Ready(DriverEvent::Settle(asked));
-                    }
-                }
-                if !self.ended.is_empty() {
-                    return Poll::Ready(DriverEvent::Ended);
-                }
-                if let Some(hold) = &mut self.hold
-                    && let Poll::Ready(stored) = hold.poll(context, true)
-                {
-                    return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
-                }
-                let requests = self.cx.effects.requests(context);
-                if !requests.is_empty() {
-                    return Poll::Ready(DriverEvent::EffectRequests(requests));
-                }
-                if !told && cancelled.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(DriverEvent::Again);
-                }
-                match &mut too_long {
-                    Some(sleep) => sleep.as_mut().poll(context).map(|()| DriverEvent::TooLong),
-                    None => Poll::Pending,
-                }
+                Poll::Pending => timing.poll_timeout(context).map(|()| DriverEvent::TooLong),
+                ready => ready,
             });
-            let woken = woken.await;
+            let event = event.await;
             self.stage();
-            match woken {
+            match event {
                 DriverEvent::Again => {}
                 DriverEvent::Ended => self.record_ended(run).await?,
                 DriverEvent::EffectRequests(requests) => self.record_started(run, requests).await?,
                 DriverEvent::Stored(stored) => self.emit_checkpoints((*stored)?),
-                DriverEvent::Settle(asked) => {
-                    self.flush().await?;
-                    for asked in asked {
-                        // The requester may have stopped waiting.
-                        let _ = asked.send(());
-                    }
-                }
+                DriverEvent::Settle(requests) => self.settle(requests).await?,
                 DriverEvent::TooLong => return Err(self.too_long(run, tasks, config).into()),
             }
-            let Some(TaskEnd { task, mut result }) = end else { continue };
-            if let Some(heartbeat) = &self.cx.scope.heartbeat {
-                heartbeat.beat();
-            }
-            let slot = task.id.slot;
-            self.observer.after_task(self.view(None), task, &mut result)?;
-            match result {
-                TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
-                TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
-                TaskResult::Interrupted(asked) => self.interrupt(run, task, asked).await?,
-            }
-            if run.unfinished() > 0 && self.hold.is_some() && run.report(slot).is_some() {
-                self.ended.push(slot);
-                if self.ended.len() >= batch {
-                    self.record_ended(run).await?;
-                } else if self.ended.len() == 1 && begun.is_some_and(|begun: Instant| begun.elapsed() < QUICK)
-                {
-                    // A runtime polls the driver right after the first of many tasks. Those that end as fast share its
-                    // transaction.
-                    yield_now().await;
-                }
+            if let Some(end) = end {
+                self.handle_end(run, end, batch, &timing).await?;
             }
         }
+    }
+
+    /// Executes the engine's outputs until there are no more; returns the status of a run that is over.
+    async fn execute_outputs(
+        &mut self,
+        run: &mut Run,
+        tasks: &mut Tasks<S>,
+        timing: &mut StepTiming,
+        config: &RunOptions,
+    ) -> Result<Option<Status>, Stop> {
+        let mut looked_up = Vec::new();
+        while let Some(output) = run.poll() {
+            match output {
+                Output::Execute(task) => {
+                    if self.failure.is_some() {
+                        self.record_failed_attempt(task).await?;
+                    }
+                    if self.is_cached_in_store(task) {
+                        looked_up.push(task);
+                    }
+                    tasks.push(task).map_err(RunError::from)?;
+                }
+                Output::Commit(plan) => {
+                    self.fold(plan)?;
+                    self.commit(run, config).await?;
+                    *timing = StepTiming::default();
+                }
+                Output::Drop(task) => tasks.drop_task(task),
+                Output::Done => return Ok(Some(Status::Completed)),
+                Output::Drained => return Ok(Some(Status::Drained)),
+                Output::Cancelled => return Ok(Some(Status::Cancelled)),
+                Output::Suspended => return Ok(Some(Status::Interrupted)),
+                Output::Fail(failure) => return Err(self.failed(failure, config).into()),
+            }
+        }
+        if !looked_up.is_empty() {
+            self.fetch_cached(looked_up).await?;
+        }
+        Ok(None)
+    }
+
+    /// Emits and stores a folded superstep, and begins the next one.
+    async fn commit(&mut self, run: &mut Run, config: &RunOptions) -> Result<(), Stop> {
+        self.show_state();
+        if self.hold.is_some() {
+            let new = self.folded(run);
+            self.checkpoint(new, Some(run)).await?;
+        }
+        if !self.to_store.is_empty() {
+            self.store_cached().await?;
+        }
+        self.written = ChannelSet::EMPTY;
+        self.done.clear();
+        self.ended.clear();
+        if config.drain.requested().is_some() {
+            run.handle(Input::Drain).expect("the run is not over");
+        }
+        run.handle(Input::Committed).expect("the engine asked for the commit");
+        Ok(())
+    }
+
+    /// Polls the tasks, the thread writer and their requests; `end` receives the end of a task.
+    fn poll_event(
+        &mut self,
+        tasks: &mut Tasks<S>,
+        end: &mut Option<TaskEnd<S>>,
+        context: &mut Context<'_>,
+    ) -> Poll<DriverEvent> {
+        if let Some(hold) = &mut self.hold
+            && let Poll::Ready(stored) = hold.poll(context, false)
+        {
+            return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
+        }
+        if tasks.poll_next(&self.cx, context, end).is_ready() {
+            return Poll::Ready(DriverEvent::Again);
+        }
+        if self.hold.is_some() {
+            let requests = self.cx.commit_barrier.take(context);
+            if !requests.is_empty() {
+                return Poll::Ready(DriverEvent::Settle(requests));
+            }
+        }
+        if !self.ended.is_empty() {
+            return Poll::Ready(DriverEvent::Ended);
+        }
+        if let Some(hold) = &mut self.hold
+            && let Poll::Ready(stored) = hold.poll(context, true)
+        {
+            return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
+        }
+        let requests = self.cx.effects.requests(context);
+        if requests.is_empty() { Poll::Pending } else { Poll::Ready(DriverEvent::EffectRequests(requests)) }
+    }
+
+    /// Stores the pending writes, and notifies the tasks that wait for them.
+    async fn settle(&mut self, requests: Vec<oneshot::Sender<()>>) -> Result<(), Stop> {
+        self.flush().await?;
+        for request in requests {
+            // The requester may have stopped waiting.
+            let _ = request.send(());
+        }
+        Ok(())
+    }
+
+    /// Reports the end of a task to the engine; its record becomes due.
+    async fn handle_end(
+        &mut self,
+        run: &mut Run,
+        end: TaskEnd<S>,
+        batch: usize,
+        timing: &StepTiming,
+    ) -> Result<(), Stop> {
+        let TaskEnd { task, mut result } = end;
+        if let Some(heartbeat) = &self.cx.scope.heartbeat {
+            heartbeat.beat();
+        }
+        let slot = task.id.slot;
+        self.observer.after_task(self.view(None), task, &mut result)?;
+        match result {
+            TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
+            TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
+            TaskResult::Interrupted(reasons) => self.interrupt(run, task, reasons).await?,
+        }
+        if run.unfinished() > 0 && self.hold.is_some() && run.report(slot).is_some() {
+            self.ended.push(slot);
+            if self.ended.len() >= batch {
+                self.record_ended(run).await?;
+            } else if self.ended.len() == 1 && timing.is_quick() {
+                // A runtime polls the driver right after the first of many tasks. Those that end as fast share its
+                // transaction.
+                yield_now().await;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn start(&self, task: Task, steps_left: u32) -> RunTask<S> {
@@ -566,6 +602,40 @@ impl<S: State> Driver<S> {
             observed_store: OnceLock::new(),
         }));
         RunTask::new(task, compiled, self.state.clone(), cx, lookup)
+    }
+}
+
+/// The times of a superstep.
+#[derive(Default)]
+struct StepTiming {
+    /// The start of parallel tasks whose ends are stored.
+    begun: Option<Instant>,
+    /// The timer of the superstep's time limit.
+    timeout: Option<Pin<Box<Sleep>>>,
+}
+
+impl StepTiming {
+    /// Notes the start of the tasks, and starts the timer, unless the superstep has begun.
+    fn begin(&mut self, limit: Option<Duration>, is_parallel: bool) -> Result<(), RunError> {
+        if let (Some(limit), None) = (limit, &self.timeout) {
+            self.timeout = Some(Box::pin(timers::sleep(limit)?));
+        }
+        if self.begun.is_none() && is_parallel {
+            self.begun = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Returns whether other tasks may end together with this one.
+    fn is_quick(&self) -> bool {
+        self.begun.is_some_and(|begun| begun.elapsed() < QUICK)
+    }
+
+    fn poll_timeout(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.timeout {
+            Some(timeout) => timeout.as_mut().poll(context),
+            None => Poll::Pending,
+        }
     }
 }
 

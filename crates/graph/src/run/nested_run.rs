@@ -37,7 +37,7 @@ use crate::{
     RunOptions, State,
     journal::{
         divergence::Astray,
-        interrupts::{WaitReason, question_within},
+        interrupts::{PendingQuestion, Refusal, WaitReason, question_within},
         outer_effects::OuterEffects,
         recorder::{effect, in_effect},
         task_origin::Origin,
@@ -265,36 +265,10 @@ impl Cx {
         if own.is_some() {
             metadata.insert(BOUND.to_owned(), Value::Bool(true));
         }
-        // A drained graph without storage would only start anew.
-        let drain = if thread.is_some() { run.drain.clone() } else { Drain::new() };
-        // The caller may drop the graph when a sibling fails or its time is over, and nothing is stored then.
-        let durability = match run.scope.config.durability {
-            Durability::Exit => Durability::Sync,
-            durability => durability,
-        };
-        let config = RunOptions {
-            durability,
-            drain,
-            checkpoint: None,
-            on_unfinished: OnUnfinished::default(),
-            answers: Answers::new(),
-            breakpoints,
-            recording: run.recorder.records && !in_effect(),
-            seed: seed_of_call(self.seed(), self.0.task, &format!("{}{key}", self.handler())),
-            metadata,
-            ..(*run.scope.config).clone()
-        };
+        let config = self.options_of_call(key, thread.is_some(), breakpoints, metadata);
         let mut path = run.scope.path.clone();
         path.0.push(segment.clone());
-        let effects = thread.is_none().then(|| match &run.scope.effects {
-            Some(outer) => outer.inside(&self.task_name(), key),
-            None => OuterEffects::of(&run.effects, self.0.task, key),
-        });
-        let outermost = match (&run.scope.outermost, &run.scope.caller, &thread) {
-            (Some(outer), ..) => Some(outer.inside(&self.task_name(), key)),
-            (None, None, Some(_)) => Some(OuterEffects::of(&run.effects, self.0.task, key)),
-            _ => None,
-        };
+        let (effects, outermost) = self.effects_of_call(key, thread.is_some());
         let colon = if key.is_empty() { "" } else { ":" };
         let TaskId { step, slot } = self.0.task;
         let scope = RunScope {
@@ -320,6 +294,49 @@ impl Cx {
         });
         let graph = graph.inner().clone();
         Ok(Call { graph, own, input, seed, answers, scope, events, watch: None })
+    }
+
+    /// Returns the options of a call: those of the caller's run, except what belongs to one graph.
+    fn options_of_call(
+        &self,
+        key: &str,
+        is_stored: bool,
+        breakpoints: Breakpoints,
+        metadata: Map<String, Value>,
+    ) -> RunOptions {
+        let run = &*self.0.run;
+        RunOptions {
+            // The caller may drop the graph when a sibling fails or its time is over, and nothing is stored then.
+            durability: match run.scope.config.durability {
+                Durability::Exit => Durability::Sync,
+                durability => durability,
+            },
+            // A drained graph without storage would only start anew.
+            drain: if is_stored { run.drain.clone() } else { Drain::new() },
+            checkpoint: None,
+            on_unfinished: OnUnfinished::default(),
+            answers: Answers::new(),
+            breakpoints,
+            recording: run.recorder.records && !in_effect(),
+            seed: seed_of_call(self.seed(), self.0.task, &format!("{}{key}", self.handler())),
+            metadata,
+            ..(*run.scope.config).clone()
+        }
+    }
+
+    /// Returns the recorded effects that a call without a thread uses, and those of the outermost caller.
+    fn effects_of_call(&self, key: &str, is_stored: bool) -> (Option<OuterEffects>, Option<OuterEffects>) {
+        let run = &*self.0.run;
+        let effects = (!is_stored).then(|| match &run.scope.effects {
+            Some(outer) => outer.inside(&self.task_name(), key),
+            None => OuterEffects::of(&run.effects, self.0.task, key),
+        });
+        let outermost = match (&run.scope.outermost, &run.scope.caller) {
+            (Some(outer), _) => Some(outer.inside(&self.task_name(), key)),
+            (None, None) if is_stored => Some(OuterEffects::of(&run.effects, self.0.task, key)),
+            (None, _) => None,
+        };
+        (effects, outermost)
     }
 
     /// Returns the breakpoints in graphs that this node calls.
@@ -424,44 +441,12 @@ impl<'a, T: State> GraphCall<'a, T> {
             Called::Completed { state, made } => return Ok(CallEnd::Completed { state, made }),
             Called::Left(command) => return Ok(CallEnd::Left(command)),
             Called::Halted => return cx.astray(Astray::Unknown).await,
-            Called::Failed { error, fatal, refusal } => {
-                let error = match &error {
-                    // Every graph on the way out would say it again.
-                    RunError::Node { source, .. } => match source.downcast_ref::<CallError>() {
-                        Some(deep @ CallError::TooDeep { .. }) => NodeError::new(deep.clone()),
-                        _ => NodeError::from(error),
-                    },
-                    _ => NodeError::from(error),
-                };
-                return Err(match (fatal, refusal) {
-                    (_, true) => error.refusal(),
-                    (true, false) => error.fatal(),
-                    (false, false) => error,
-                });
-            }
+            Called::Failed { error, fatal, refusal } => return Err(passed_on(error, fatal, refusal)),
             Called::Asks { step, asked, refused } => {
                 if kept {
                     cx.0.run.interrupts.forget(cx.0.task, key, step);
                 }
-                let mut refused = refused;
-                let asked = asked.into_iter().map(|(slot, asking)| {
-                    let within = Within {
-                        call: key.to_owned(),
-                        step,
-                        slot,
-                        key: asking.key,
-                        id: asking.interrupt.id.clone(),
-                        node: asking.interrupt.node.clone(),
-                    };
-                    let id = &within.id;
-                    let why = refused.take_if(|(bad, _)| bad == id).map(|(_, why)| why);
-                    let question = question_within(asking.interrupt, within);
-                    match why {
-                        Some(why) => WaitReason::Refused { question, why },
-                        None => WaitReason::Question(question),
-                    }
-                });
-                cx.wait_for(asked.collect::<Vec<_>>());
+                cx.wait_for(questions_within(key, step, asked, refused));
             }
             Called::Suspended => cx.wait_for([WaitReason::Breakpoint]),
             Called::Cancelled => cx.wait_for([WaitReason::Cancelled]),
@@ -498,6 +483,49 @@ impl<T: State> fmt::Debug for GraphCall<'_, T> {
 
 fn joined<U: Update>(made: Vec<U>) -> U {
     made.into_iter().reduce(Update::then).unwrap_or_default()
+}
+
+/// Converts the failure of a called graph to that of its caller.
+fn passed_on(error: RunError, fatal: bool, refusal: bool) -> NodeError {
+    let error = match &error {
+        // Every graph on the path to the caller would repeat it.
+        RunError::Node { source, .. } => match source.downcast_ref::<CallError>() {
+            Some(deep @ CallError::TooDeep { .. }) => NodeError::new(deep.clone()),
+            _ => NodeError::from(error),
+        },
+        _ => NodeError::from(error),
+    };
+    match (fatal, refusal) {
+        (_, true) => error.refusal(),
+        (true, false) => error.fatal(),
+        (false, false) => error,
+    }
+}
+
+/// Converts the questions of a called graph to those of its caller.
+fn questions_within(
+    key: &str,
+    step: i64,
+    asked: Vec<(u32, PendingQuestion)>,
+    mut refused: Option<(String, Refusal)>,
+) -> Vec<WaitReason> {
+    let reasons = asked.into_iter().map(|(slot, asking)| {
+        let within = Within {
+            call: key.to_owned(),
+            step,
+            slot,
+            key: asking.key,
+            id: asking.interrupt.id.clone(),
+            node: asking.interrupt.node.clone(),
+        };
+        let why = refused.take_if(|(id, _)| *id == within.id).map(|(_, why)| why);
+        let question = question_within(asking.interrupt, within);
+        match why {
+            Some(why) => WaitReason::Refused { question, why },
+            None => WaitReason::Question(question),
+        }
+    });
+    reasons.collect()
 }
 
 fn unaccepted(cx: &Cx) -> NodeError {

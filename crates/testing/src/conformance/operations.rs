@@ -175,34 +175,9 @@ struct Checkpoint {
 impl Model {
     async fn apply(&mut self, store: &Store, operation: Operation) {
         match operation {
-            Operation::Record { thread, slot, end } => {
-                let thread = ThreadId::from(THREADS[thread]);
-                let key = |id| task(&thread, id, slot);
-                match self.threads.get_mut(&thread).and_then(|checkpoints| checkpoints.last_mut()) {
-                    Some(head) => {
-                        store.record(&key(head.meta.id), end.clone()).await.expect("the head takes records");
-                        head.records.insert(slot, end);
-                    }
-                    None => {
-                        let id = CheckpointId(1);
-                        assert_conflict(store.record(&key(id), end).await, &thread, Some(id));
-                    }
-                }
-            }
+            Operation::Record { thread, slot, end } => self.record(store, thread, slot, end).await,
             Operation::AddEffects { thread, slot, results } => {
-                let thread = ThreadId::from(THREADS[thread]);
-                if let Some(head) =
-                    self.threads.get_mut(&thread).and_then(|checkpoints| checkpoints.last_mut())
-                {
-                    let key = task(&thread, head.meta.id, slot);
-                    let added = store.add_effects(&key, once(results)).await.expect("the head takes effects");
-                    let known = head.records.get_mut(&slot).and_then(TaskRecord::once_mut);
-                    match known {
-                        Some(known) if added => known.extend(once(results)),
-                        Some(_) => {}
-                        None => assert!(!added, "there is no record to add to"),
-                    }
-                }
+                self.add_effects(store, thread, slot, results).await
             }
             Operation::StaleRecord { thread, back } => {
                 let thread = ThreadId::from(THREADS[thread]);
@@ -239,41 +214,78 @@ impl Model {
                 }
             }
             Operation::Prune { thread, keep } => self.prune(store, &THREADS[thread].into(), &keep).await,
-            Operation::BadPrune { thread, seen } => {
-                let (thread, seen) = (ThreadId::from(THREADS[thread]), CheckpointId(seen));
-                if self.head(&thread) != Some(seen) {
-                    assert_conflict(store.prune(&thread, seen, Prune::default()).await, &thread, Some(seen));
-                } else if self
-                    .get(&thread, seen)
-                    .is_some_and(|head| head.snapshot.is_none() && head.meta.parent.is_some())
-                {
-                    let refused = store.prune(&thread, seen, Prune::default()).await;
-                    assert!(matches!(refused, Err(CheckpointError::Storage { .. })), "{refused:?}");
-                }
-            }
-            Operation::Copy { from, to } => {
-                let [from, to] = [from, to].map(|thread| ThreadId::from(THREADS[thread]));
-                let copied = store.copy(&from, &to).await;
-                match (self.threads.get(&from), self.threads.contains_key(&to)) {
-                    (None, _) => {
-                        assert!(matches!(copied, Err(CheckpointError::NoThread { .. })), "{copied:?}")
-                    }
-                    (_, true) => {
-                        assert!(matches!(copied, Err(CheckpointError::ThreadExists { .. })), "{copied:?}")
-                    }
-                    (Some(checkpoints), false) => {
-                        copied.expect("the name is free");
-                        let checkpoints = checkpoints.clone();
-                        self.threads.insert(to, checkpoints);
-                    }
-                }
-            }
+            Operation::BadPrune { thread, seen } => self.bad_prune(store, thread, seen).await,
+            Operation::Copy { from, to } => self.copy(store, from, to).await,
             Operation::Delete { thread } => {
                 let thread = ThreadId::from(THREADS[thread]);
                 store.delete(&thread).await.expect("a thread can be deleted");
                 self.threads.remove(&thread);
             }
             Operation::Restart => unreachable!("it is not up to the model"),
+        }
+    }
+
+    /// Stores a record of the head.
+    async fn record(&mut self, store: &Store, thread: usize, slot: u32, end: TaskRecord) {
+        let thread = ThreadId::from(THREADS[thread]);
+        let key = |id| task(&thread, id, slot);
+        match self.threads.get_mut(&thread).and_then(|checkpoints| checkpoints.last_mut()) {
+            Some(head) => {
+                store.record(&key(head.meta.id), end.clone()).await.expect("the head takes records");
+                head.records.insert(slot, end);
+            }
+            None => {
+                let id = CheckpointId(1);
+                assert_conflict(store.record(&key(id), end).await, &thread, Some(id));
+            }
+        }
+    }
+
+    /// Adds results of effects to a record of the head.
+    async fn add_effects(&mut self, store: &Store, thread: usize, slot: u32, results: u32) {
+        let thread = ThreadId::from(THREADS[thread]);
+        if let Some(head) = self.threads.get_mut(&thread).and_then(|checkpoints| checkpoints.last_mut()) {
+            let key = task(&thread, head.meta.id, slot);
+            let added = store.add_effects(&key, once(results)).await.expect("the head takes effects");
+            let known = head.records.get_mut(&slot).and_then(TaskRecord::once_mut);
+            match known {
+                Some(known) if added => known.extend(once(results)),
+                Some(_) => {}
+                None => assert!(!added, "there is no record to add to"),
+            }
+        }
+    }
+
+    /// Prunes with another head, or below a checkpoint without a snapshot: both are refused.
+    async fn bad_prune(&self, store: &Store, thread: usize, seen: u64) {
+        let (thread, seen) = (ThreadId::from(THREADS[thread]), CheckpointId(seen));
+        if self.head(&thread) != Some(seen) {
+            assert_conflict(store.prune(&thread, seen, Prune::default()).await, &thread, Some(seen));
+        } else if self
+            .get(&thread, seen)
+            .is_some_and(|head| head.snapshot.is_none() && head.meta.parent.is_some())
+        {
+            let refused = store.prune(&thread, seen, Prune::default()).await;
+            assert!(matches!(refused, Err(CheckpointError::Storage { .. })), "{refused:?}");
+        }
+    }
+
+    /// Copies a thread to a free name.
+    async fn copy(&mut self, store: &Store, from: usize, to: usize) {
+        let [from, to] = [from, to].map(|thread| ThreadId::from(THREADS[thread]));
+        let copied = store.copy(&from, &to).await;
+        match (self.threads.get(&from), self.threads.contains_key(&to)) {
+            (None, _) => {
+                assert!(matches!(copied, Err(CheckpointError::NoThread { .. })), "{copied:?}")
+            }
+            (_, true) => {
+                assert!(matches!(copied, Err(CheckpointError::ThreadExists { .. })), "{copied:?}")
+            }
+            (Some(checkpoints), false) => {
+                copied.expect("the name is free");
+                let checkpoints = checkpoints.clone();
+                self.threads.insert(to, checkpoints);
+            }
         }
     }
 

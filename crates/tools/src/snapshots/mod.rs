@@ -10,6 +10,7 @@
 //! Stored files never change, so that a crash at any moment leaves whole files. The user's repositories are
 //! not touched. Start at [`FileSnapshots`].
 
+mod capture;
 mod compare;
 mod disk;
 mod index;
@@ -25,7 +26,6 @@ mod restore;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, fs, io,
-    io::Read,
     path::{Component, Path},
     sync::Arc,
 };
@@ -36,22 +36,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     call::one_line,
-    folders::{
-        held::{Folder, is_swapped},
-        stored::read_stored,
-        thread_folders::ThreadFolders,
-    },
-    workspace::{
-        Workspace,
-        root::{Found, is_reserved},
-        walk::{GITIGNORE, Walk},
-    },
+    folders::{held::Folder, stored::read_stored, thread_folders::ThreadFolders},
+    workspace::{Workspace, root::is_reserved},
 };
 
 pub use self::restore::RestoreError;
 use self::{
     disk::{SHARED, Written},
-    index::{FileStamp, Index},
+    index::Index,
 };
 
 /// The folder under the root that stores snapshots.
@@ -115,28 +107,6 @@ impl Entry {
             Self::File(hash) | Self::Program(hash) | Self::Rules(hash) => Some(hash),
             Self::Link(_) | Self::Unknown => None,
         }
-    }
-}
-
-/// An entry as read from the disk.
-struct ReadEntry {
-    entry: Entry,
-    /// The content of the file, if it was read.
-    content: Option<Vec<u8>>,
-    length: u64,
-    /// The file's metadata before it was read.
-    look: Option<FileStamp>,
-}
-
-impl ReadEntry {
-    fn of(entry: Entry) -> Self {
-        Self { entry, content: None, length: 0, look: None }
-    }
-
-    fn file(hash: String, metadata: &fs::Metadata, content: Option<Vec<u8>>) -> Self {
-        let entry = if is_program(metadata) { Entry::Program(hash) } else { Entry::File(hash) };
-        let length = content.as_ref().map_or(metadata.len(), |content| content.len() as u64);
-        Self { entry, content, length, look: FileStamp::of(metadata) }
     }
 }
 
@@ -239,89 +209,6 @@ impl FileSnapshots {
         self.keep_tree(&folder, &tree, written)
     }
 
-    /// Reads the current files and writes the contents that were not stored before.
-    fn seen_now(
-        &self,
-        thread: &str,
-        stop: &CancellationToken,
-    ) -> Result<(Folder, Tree, Written), SnapshotError> {
-        let folder = self.make(&self.folders.below(thread)).map_err(failed)?;
-        let shared = self.make(&Path::new(FOLDER).join(SHARED)).map_err(failed)?;
-        let all = self.folders.open(Path::new(FOLDER)).map_err(failed)?;
-        let moment = index::now(all.path()).map_err(failed)?;
-        let start = self.workspace.find(".").map_err(not_stored)?;
-        let mut walk = Walk::new(&self.workspace, &start, stop).map_err(not_stored)?;
-        let mut tree = Tree::default();
-        let (mut bytes, mut new_bytes, mut written) = (0, 0, Written::new());
-        let mut room = None;
-        let (mut looks, mut open) = (Vec::new(), None);
-        let mut keep = |real: &Path, path: String, is_listed: bool| {
-            let mut seen = match self.glance(all.path(), &mut open, real, &path)? {
-                Some(seen) => seen,
-                None => return Ok(false),
-            };
-            if let (Some(hash), None) = (seen.entry.hash(), &seen.content)
-                && !disk::has(shared.path(), folder.path(), hash, seen.length)
-                && let Some(again) = self.look(real)?
-            {
-                seen = again;
-            }
-            let ReadEntry { entry, content, length, look } = seen;
-            if let Some(hash) = entry.hash() {
-                bytes += length;
-                if bytes > MAX_BYTES {
-                    let most = MAX_BYTES >> 20;
-                    return Err(SnapshotError(format!("there are more than {most} MiB of files")));
-                }
-                if let Some(content) = &content {
-                    if !disk::has(shared.path(), folder.path(), hash, length) && !written.contains_key(hash) {
-                        new_bytes += length;
-                        if room.is_none() {
-                            room = Some(
-                                MAX_KEPT_BYTES.saturating_sub(disk::size(shared.path()).map_err(failed)?),
-                            );
-                        }
-                        if room.is_some_and(|room| new_bytes > room) {
-                            return Err(SnapshotError(format!(
-                                "the stored files of all threads would take more than {} MiB; delete or \
-                                 prune threads",
-                                MAX_KEPT_BYTES >> 20
-                            )));
-                        }
-                    }
-                    disk::write(folder.path(), hash, content, &mut written).map_err(failed)?;
-                    looks.extend(look.map(|look| (path.clone(), look, hash.to_owned())));
-                }
-            }
-            let entry = match entry {
-                Entry::File(hash) | Entry::Program(hash) if !is_listed => Entry::Rules(hash),
-                _ if !is_listed => return Ok(false),
-                entry => entry,
-            };
-            tree.0.insert(path, entry);
-            if tree.0.len() > MAX_FILES {
-                return Err(SnapshotError(format!("there are more than {MAX_FILES} files")));
-            }
-            Ok(true)
-        };
-        let mut listed = BTreeSet::new();
-        while let Some(item) = walk.next().map_err(not_stored)? {
-            let Some(path) = self.path_of(&item.real) else { continue };
-            if keep(&item.real, path.clone(), true)? && item.real.ends_with(GITIGNORE) {
-                listed.insert(path);
-            }
-        }
-        for real in &walk.followed {
-            let Some(path) = self.path_of(real).filter(|path| !listed.contains(path)) else { continue };
-            keep(real, path, false)?;
-        }
-        let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
-        tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
-        // Without the index, files are read again.
-        let _ = self.index.keep(all.path(), looks, moment, |path| tree.0.contains_key(path));
-        Ok((folder, tree, written))
-    }
-
     /// Stores a tree after all of its contents; returns its name.
     fn keep_tree(&self, folder: &Folder, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
         let text = serde_json::to_vec(tree).expect("a tree has a JSON form");
@@ -341,76 +228,6 @@ impl FileSnapshots {
         // Also if it exists: its writer may have stopped before the name was on the disk.
         disk::keep(folder.path(), itself).map_err(failed)?;
         Ok(name)
-    }
-
-    /// Returns a path in the form of trees; `None` if it is not UTF-8.
-    fn path_of(&self, real: &Path) -> Option<String> {
-        let below = real.strip_prefix(self.workspace.root()).ok()?;
-        let names: Option<Vec<&str>> = below.components().map(|name| name.as_os_str().to_str()).collect();
-        Some(names?.join("/"))
-    }
-
-    /// Does the same as [`look`](Self::look), but omits the content of a file whose metadata is unchanged.
-    /// Its folder stays open for the following files.
-    fn glance(
-        &self,
-        all: &Path,
-        open: &mut Option<Folder>,
-        real: &Path,
-        path: &str,
-    ) -> Result<Option<ReadEntry>, SnapshotError> {
-        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
-        if open.as_ref().is_none_or(|open| open.real() != parent) {
-            *open = self.workspace.folder(parent).ok();
-        }
-        let metadata = open.as_ref().and_then(|open| fs::symlink_metadata(open.at(name)).ok());
-        let known = metadata.as_ref().filter(|metadata| metadata.is_file()).and_then(FileStamp::of);
-        match (metadata, known.and_then(|look| self.index.hash(all, path, &look))) {
-            (Some(metadata), Some(hash)) => Ok(Some(ReadEntry::file(hash, &metadata, None))),
-            _ => self.look(real),
-        }
-    }
-
-    /// Reads the current entry at a path; `None` if it cannot be stored.
-    fn look(&self, real: &Path) -> Result<Option<ReadEntry>, SnapshotError> {
-        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
-        let folder = match self.workspace.folder(parent) {
-            Ok(folder) => folder,
-            // Nothing is read through a link in the path.
-            Err(error) if is_nothing(&error) || is_swapped(&error) => return Ok(None),
-            Err(_) => return Ok(Some(ReadEntry::of(Entry::Unknown))),
-        };
-        let metadata = match fs::symlink_metadata(folder.at(name)) {
-            Ok(metadata) => metadata,
-            Err(error) if is_nothing(&error) => return Ok(None),
-            Err(_) => return Ok(Some(ReadEntry::of(Entry::Unknown))),
-        };
-        if metadata.is_symlink() {
-            let target =
-                fs::read_link(folder.at(name)).ok().and_then(|target| target.to_str().map(str::to_owned));
-            return Ok(Some(ReadEntry::of(target.map_or(Entry::Unknown, Entry::Link))));
-        }
-        if !metadata.is_file() {
-            return Ok(None);
-        }
-        let found = Found { real: real.to_owned(), shown: self.workspace.show(real) };
-        // It may be unreadable, or is being replaced at this moment.
-        let Ok((mut file, metadata)) = self.workspace.open_file(&found) else {
-            return Ok(Some(ReadEntry::of(Entry::Unknown)));
-        };
-        if metadata.len() > MAX_BYTES {
-            return Err(SnapshotError(format!(
-                "file '{}' is larger than {} MiB",
-                found.shown,
-                MAX_BYTES >> 20
-            )));
-        }
-        let mut content = Vec::new();
-        if file.by_ref().take(MAX_BYTES).read_to_end(&mut content).is_err() {
-            return Ok(Some(ReadEntry::of(Entry::Unknown)));
-        }
-        let hash = blake3::hash(&content).to_hex().to_string();
-        Ok(Some(ReadEntry::file(hash, &metadata, Some(content))))
     }
 
     fn tree(&self, thread: &str, name: &str) -> Result<Tree, SnapshotError> {
@@ -498,16 +315,6 @@ fn failed(error: io::Error) -> SnapshotError {
 
 fn not_stored(error: superstep_llm::ToolError) -> SnapshotError {
     SnapshotError(format!("the files cannot be stored: {error}"))
-}
-
-#[cfg(unix)]
-fn is_program(metadata: &fs::Metadata) -> bool {
-    std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o100 != 0
-}
-
-#[cfg(not(unix))]
-fn is_program(_: &fs::Metadata) -> bool {
-    false
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::{
 use superstep_llm::snapshots::{FileChanges, SnapshotError};
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, FileSnapshots, is_nothing, is_program};
+use super::{Entry, FileSnapshots, capture::is_program, is_nothing};
 use crate::workspace::{
     root::PREFIX,
     store::make_directories,

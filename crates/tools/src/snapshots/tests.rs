@@ -2,8 +2,8 @@ use std::{fs, path::PathBuf};
 
 use superstep_llm::snapshots::FileChangeKind;
 
-use super::*;
-use crate::workspace::testing::TestWorkspace;
+use super::{index::FileStamp, *};
+use crate::workspace::{testing::TestWorkspace, walk::GITIGNORE};
 
 struct Watched {
     place: TestWorkspace,

@@ -165,6 +165,16 @@ struct Document {
     is_quoted: bool,
 }
 
+/// The command that is being read.
+#[derive(Default)]
+struct Reading {
+    simple: Simple,
+    /// The redirection without its target.
+    redirection: Option<Redirection>,
+    /// The here-documents that begin behind the line.
+    documents: Vec<Document>,
+}
+
 /// Skips line continuations.
 fn skip_continuations(rest: &mut Chars<'_>) {
     while let Some(behind) = rest.as_str().strip_prefix(CONTINUATION) {
@@ -196,22 +206,21 @@ impl Parser<'_> {
     /// Parses commands to the end of the text, or to the `)` of a substitution.
     fn list(&mut self, in_substitution: bool) -> Option<()> {
         let (mut parens, mut is_spaced) = (0_usize, true);
-        let (mut simple, mut documents) = (Simple::default(), Vec::new());
-        let mut redirection = None;
+        let mut reading = Reading::default();
         loop {
             // Shells differ in whether the document begins behind the next line.
-            if !documents.is_empty() && self.rest.as_str().starts_with(CONTINUATION) {
+            if !reading.documents.is_empty() && self.rest.as_str().starts_with(CONTINUATION) {
                 return None;
             }
             let c = self.peek();
             let ends = c.is_none_or(|c| "\n;&|()".contains(c));
-            if ends && redirection.is_some() {
+            if ends && reading.redirection.is_some() {
                 return None;
             }
             match c {
                 None => {
-                    self.found.commands.push(simple);
-                    return (!in_substitution && documents.is_empty()).then_some(());
+                    self.found.commands.push(reading.simple);
+                    return (!in_substitution && reading.documents.is_empty()).then_some(());
                 }
                 Some(' ' | '\t') => drop(self.rest.next()),
                 Some('#') => {
@@ -219,66 +228,73 @@ impl Parser<'_> {
                     self.rest = self.rest.as_str()[end..].chars();
                 }
                 // Arithmetic, in which `<<` is no document, or subshells.
-                Some('(') if simple.words.is_empty() && self.second() == Some('(') => return None,
+                Some('(') if reading.simple.words.is_empty() && self.second() == Some('(') => return None,
                 Some('(') => {
-                    if !simple.words.is_empty() {
-                        self.parenthesis(&simple, is_spaced)?;
+                    if !reading.simple.words.is_empty() {
+                        self.parenthesis(&reading.simple, is_spaced)?;
                     } else {
                         self.rest.next();
                         parens += 1;
                     }
-                    self.found.commands.push(std::mem::take(&mut simple));
+                    self.found.commands.push(std::mem::take(&mut reading.simple));
                 }
                 Some(sign @ ('\n' | ';' | '&' | '|' | ')')) => {
                     self.rest.next();
-                    self.found.commands.push(std::mem::take(&mut simple));
+                    self.found.commands.push(std::mem::take(&mut reading.simple));
                     match sign {
-                        '\n' => documents.drain(..).try_for_each(|document| self.document(&document))?,
-                        ')' if in_substitution && parens == 0 => return documents.is_empty().then_some(()),
+                        '\n' => {
+                            reading.documents.drain(..).try_for_each(|document| self.document(&document))?
+                        }
+                        ')' if in_substitution && parens == 0 => {
+                            return reading.documents.is_empty().then_some(());
+                        }
                         ')' => parens = parens.saturating_sub(1),
                         _ => {}
                     }
                 }
                 Some('<' | '>') if self.second() != Some('(') => {
-                    if redirection.replace(self.redirection()?).is_some() {
+                    if reading.redirection.replace(self.redirection()?).is_some() {
                         return None;
                     }
                 }
-                Some(_) => {
-                    let before = self.rest.as_str();
-                    let word = self.word()?;
-                    let read = &before[..before.len() - self.rest.as_str().len()];
-                    let is_delimiter = matches!(redirection, Some(Redirection::Document { .. }));
-                    if (is_delimiter || !documents.is_empty()) && read.contains('\n') {
-                        return None;
-                    }
-                    if word.is_cut_in_subscript() {
-                        return None;
-                    }
-                    let text = word.text();
-                    let is_descriptor = !word.is_quoted
-                        && text.as_ref().is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
-                        && matches!(self.peek(), Some('<' | '>'));
-                    match redirection.take() {
-                        _ if !word.is_begun => {}
-                        // A `)` in it would end the substitution.
-                        None if in_substitution && text.as_deref() == Some("case") => return None,
-                        None if is_descriptor => {}
-                        None => simple.words.push(word),
-                        Some(Redirection::File) => simple.targets.push(word),
-                        Some(Redirection::Document { strips }) => {
-                            let is_plain = |text: &String| {
-                                !text.is_empty()
-                                    && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-                            };
-                            let (delimiter, is_quoted) = (text.filter(is_plain)?, word.is_quoted);
-                            documents.push(Document { delimiter, strips, is_quoted });
-                        }
-                    }
-                }
+                Some(_) => self.add_word(&mut reading, in_substitution)?,
             }
             is_spaced = matches!(c, Some(' ' | '\t'));
         }
+    }
+
+    /// Parses a word of the command: an argument, or the target of a redirection.
+    fn add_word(&mut self, reading: &mut Reading, in_substitution: bool) -> Option<()> {
+        let before = self.rest.as_str();
+        let word = self.word()?;
+        let read = &before[..before.len() - self.rest.as_str().len()];
+        let is_delimiter = matches!(reading.redirection, Some(Redirection::Document { .. }));
+        if (is_delimiter || !reading.documents.is_empty()) && read.contains('\n') {
+            return None;
+        }
+        if word.is_cut_in_subscript() {
+            return None;
+        }
+        let text = word.text();
+        let is_descriptor = !word.is_quoted
+            && text.as_ref().is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+            && matches!(self.peek(), Some('<' | '>'));
+        match reading.redirection.take() {
+            _ if !word.is_begun => {}
+            // A `)` in it would end the substitution.
+            None if in_substitution && text.as_deref() == Some("case") => return None,
+            None if is_descriptor => {}
+            None => reading.simple.words.push(word),
+            Some(Redirection::File) => reading.simple.targets.push(word),
+            Some(Redirection::Document { strips }) => {
+                let is_plain = |text: &String| {
+                    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                };
+                let (delimiter, is_quoted) = (text.filter(is_plain)?, word.is_quoted);
+                reading.documents.push(Document { delimiter, strips, is_quoted });
+            }
+        }
+        Some(())
     }
 
     /// Parses the `()` of a function, or the `(` of a subshell behind a reserved word.
