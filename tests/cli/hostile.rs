@@ -16,7 +16,7 @@ fn is_long() -> bool {
 }
 
 /// The maximum memory of the program in the long form.
-pub(crate) const MOST_KB: u64 = 200 * 1024;
+pub(crate) const MAX_KB: u64 = 200 * 1024;
 
 /// Runs the program against a server; in the long form, its peak memory in KB too.
 async fn attacked(attack: Attack) -> (Ran, Option<u64>) {
@@ -68,7 +68,7 @@ async fn no_model_server_takes_more_than_it_may() {
         let (ran, peak) = attacked(attack).await;
         if let Some(kb) = peak {
             println!("{attack:?}: {} MB, {:.1} s", kb / 1024, began.elapsed().as_secs_f64());
-            assert!(kb < MOST_KB, "{attack:?}: {kb} KB");
+            assert!(kb < MAX_KB, "{attack:?}: {kb} KB");
         }
         let wanted = match attack {
             Attack::Behind => {

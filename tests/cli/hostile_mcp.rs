@@ -8,7 +8,7 @@ use superstep_testing::script::{call, txt};
 use tokio::time::Instant;
 
 use crate::{
-    hostile::{MOST_KB, measured},
+    hostile::{MAX_KB, measured},
     support::{Place, Ran, ended, serve},
 };
 
@@ -98,7 +98,7 @@ async fn no_mcp_server_takes_more_than_it_may() {
             println!("{attack}: {} MB, {:.1} s", kb / 1024, took.as_secs_f64());
         }
         let shown = &ran.stderr[..ran.stderr.floor_char_boundary(4_000)];
-        if peak.is_some_and(|kb| kb >= MOST_KB) {
+        if peak.is_some_and(|kb| kb >= MAX_KB) {
             failed.push(format!("{attack}: {peak:?} KB"));
         }
         if !ran.stderr.contains(wanted) {

@@ -1,7 +1,7 @@
 //! Names and hashes that stored records have in them; what they are made of never changes.
 
 /// So long may a name be, in bytes; what is longer ends with its hash.
-const LONGEST_NAME: usize = 100;
+const MAX_NAME_LENGTH: usize = 100;
 
 /// Returns a name of letters, digits and a few signs, different for different names. Every other character becomes `%` and its bytes.
 pub(crate) fn plain(name: &str) -> String {
@@ -16,8 +16,8 @@ pub(crate) fn plain(name: &str) -> String {
     if plain.is_empty() {
         return "%".to_owned();
     }
-    if plain.len() > LONGEST_NAME {
-        plain.truncate(LONGEST_NAME);
+    if plain.len() > MAX_NAME_LENGTH {
+        plain.truncate(MAX_NAME_LENGTH);
         plain.push_str(&format!("%{}", hash_of(name)));
     }
     plain

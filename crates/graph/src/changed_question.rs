@@ -6,7 +6,7 @@ use superstep_engine::NodeName;
 use superstep_state::RawJson;
 
 /// The maximum number of characters of a question in an error.
-const SHOWN: usize = 200;
+const MAX_SHOWN: usize = 200;
 
 /// See [`RunError::ChangedQuestion`](crate::RunError::ChangedQuestion).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,9 +44,10 @@ pub(crate) fn changed(answered: Option<&str>, asks: &str) -> String {
 /// Returns the text if it is short, or the part around the character at `place`.
 fn part(text: &str, place: usize) -> String {
     let length = text.chars().count();
-    let first = place.saturating_sub(SHOWN / 4).min(length.saturating_sub(SHOWN));
-    let shown: String = text.chars().skip(first).take(SHOWN).collect();
-    let (before, after) = (["", "…"][usize::from(first > 0)], ["", "…"][usize::from(first + SHOWN < length)]);
+    let first = place.saturating_sub(MAX_SHOWN / 4).min(length.saturating_sub(MAX_SHOWN));
+    let shown: String = text.chars().skip(first).take(MAX_SHOWN).collect();
+    let (before, after) =
+        (["", "…"][usize::from(first > 0)], ["", "…"][usize::from(first + MAX_SHOWN < length)]);
     format!("{before}{shown}{after}")
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The minimum length of a secret: shorter keys are placeholders for local servers, and hiding them would cut
 /// ordinary words.
-const SHORTEST_SECRET: usize = 4;
+const MIN_SECRET_LENGTH: usize = 4;
 
 /// A key that no error and no debug output shows.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl ApiKey {
     /// Replaces the key in a text by `[key]`, in case a server repeated it. A truncated key at the end of the
     /// text or before `…` is replaced too.
     pub fn hide_in(&self, text: String) -> String {
-        if self.0.len() < SHORTEST_SECRET {
+        if self.0.len() < MIN_SECRET_LENGTH {
             return text;
         }
         let text = text.replace(&self.0, "[key]");
@@ -38,7 +38,8 @@ impl ApiKey {
     }
 
     fn hide_at_end(&self, text: &str) -> String {
-        let lengths = (SHORTEST_SECRET..self.0.len()).rev().filter(|length| self.0.is_char_boundary(*length));
+        let lengths =
+            (MIN_SECRET_LENGTH..self.0.len()).rev().filter(|length| self.0.is_char_boundary(*length));
         let rest = lengths.into_iter().find_map(|length| text.strip_suffix(&self.0[..length]));
         rest.map_or_else(|| text.to_owned(), |rest| format!("{rest}[key]"))
     }

@@ -15,10 +15,10 @@ use serde_json::{Map, Value};
 use self::required::Schema;
 #[cfg(feature = "json-schema")]
 use self::schema::Schema;
-use crate::{ToolSpec, assemble, limits::MOST_PARSED};
+use crate::{ToolSpec, assemble, limits::MAX_PARSED};
 
 /// The maximum number of problems in one error.
-const PROBLEMS: usize = 5;
+const MAX_PROBLEMS: usize = 5;
 
 /// The reason why argument text cannot be passed to its tool. The detail is written for the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,8 +112,8 @@ impl ArgumentCheck {
                 "expected an object, got nothing; {}",
                 self.missing()
             )));
-        } else if assemble::values(text) > MOST_PARSED {
-            return Err(ToolCallError::invalid(format!("has more than {MOST_PARSED} values; pass less")));
+        } else if assemble::values(text) > MAX_PARSED {
+            return Err(ToolCallError::invalid(format!("has more than {MAX_PARSED} values; pass less")));
         } else {
             serde_json::from_str(text)
                 .map_err(|cause| ToolCallError::NotJson { detail: cause.to_string() })?
@@ -124,7 +124,7 @@ impl ArgumentCheck {
         #[cfg(feature = "json-schema")]
         self.schema.check_work(&value).map_err(ToolCallError::invalid)?;
         let mut problems = self.schema.problems(&value);
-        let mut named = problems.by_ref().take(PROBLEMS).collect::<Vec<_>>().join("; ");
+        let mut named = problems.by_ref().take(MAX_PROBLEMS).collect::<Vec<_>>().join("; ");
         let more = problems.count();
         if named.is_empty() {
             return Ok(value);
@@ -137,7 +137,7 @@ impl ArgumentCheck {
 
     fn missing(&self) -> String {
         let empty = Value::Object(Map::new());
-        self.schema.problems(&empty).take(PROBLEMS).collect::<Vec<_>>().join("; ")
+        self.schema.problems(&empty).take(MAX_PROBLEMS).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -228,12 +228,12 @@ mod tests {
     fn arguments_of_very_many_values_are_not_parsed() {
         let values = |number: usize| format!(r#"{{"a":1,"b":[{}]}}"#, vec!["0"; number].join(","));
         let schema = json!({"type": "object"});
-        assert!(check(schema.clone(), &values(MOST_PARSED - 10)).is_ok());
+        assert!(check(schema.clone(), &values(MAX_PARSED - 10)).is_ok());
         assert_eq!(
-            check(schema.clone(), &values(MOST_PARSED)),
+            check(schema.clone(), &values(MAX_PARSED)),
             invalid("has more than 100000 values; pass less")
         );
-        let text = json!({ "content": r#"1,[{"2"},"#.repeat(MOST_PARSED) });
+        let text = json!({ "content": r#"1,[{"2"},"#.repeat(MAX_PARSED) });
         assert!(check(schema, &text.to_string()).is_ok(), "signs in a text are no values");
     }
 

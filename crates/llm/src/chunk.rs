@@ -101,7 +101,7 @@ struct FunctionPiece {
 }
 
 /// The maximum number of pieces of tool calls in one chunk. Each takes many times its size on the wire.
-const MOST_PIECES: usize = 4096;
+const MAX_PIECES: usize = 4096;
 
 /// Reads the first element of a list, or null.
 fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Option<T>, D::Error> {
@@ -110,7 +110,7 @@ fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Opti
 
 /// Reads a list of a bounded number of elements, or null.
 fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(list: D) -> Result<Vec<T>, D::Error> {
-    list.deserialize_any(Elements { read: MOST_PIECES, refuse: MOST_PIECES, of: PhantomData })
+    list.deserialize_any(Elements { read: MAX_PIECES, refuse: MAX_PIECES, of: PhantomData })
 }
 
 /// A visitor that reads up to `read` elements of a list, ignores the others, and rejects a list of more than `refuse`.
@@ -583,8 +583,8 @@ mod tests {
             let calls = vec!["{}"; n].join(",");
             format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{calls}]}}}}]}}"#)
         };
-        assert_eq!(read(&calls(MOST_PIECES)).len(), MOST_PIECES);
-        let error = ChunkReader::default().read(&calls(MOST_PIECES + 1)).unwrap_err();
+        assert_eq!(read(&calls(MAX_PIECES)).len(), MAX_PIECES);
+        let error = ChunkReader::default().read(&calls(MAX_PIECES + 1)).unwrap_err();
         assert!(error.message.contains("a list of more than 4096 elements"), "{error}");
         assert_eq!(read(r#"{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}"#).len(), 1);
     }

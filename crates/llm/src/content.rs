@@ -16,7 +16,7 @@ use crate::{Assembler, Delta, FinishReason, Message, Request, Role};
 const REDACTED: &str = "[redacted]";
 
 /// The shortest secret that is searched for: a shorter text may be a word of the conversation.
-const SHORTEST: usize = 8;
+const MIN_SECRET_LENGTH: usize = 8;
 
 static CAPTURE: OnceLock<ContentCapture> = OnceLock::new();
 
@@ -38,7 +38,9 @@ pub fn capture_content(mut capture: ContentCapture) -> bool {
 /// Returns the texts to search for.
 fn searched(secrets: &[String]) -> Vec<String> {
     let mut searched = Vec::new();
-    for secret in secrets.iter().map(|secret| secret.trim()).filter(|secret| secret.len() >= SHORTEST) {
+    for secret in
+        secrets.iter().map(|secret| secret.trim()).filter(|secret| secret.len() >= MIN_SECRET_LENGTH)
+    {
         // Arguments of tools are JSON.
         let escaped = json!(secret).to_string();
         searched.extend([secret.to_owned(), escaped[1..escaped.len() - 1].to_owned()]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{ModelError, ModelErrorKind, text::is_printable};
 
 /// The maximum number of characters of a server's text in an error.
-const EXCERPT: usize = 500;
+const MAX_EXCERPT: usize = 500;
 
 impl ModelError {
     /// Parses an error response: an HTTP response whose status is not 2xx.
@@ -208,7 +208,7 @@ pub fn excerpt(text: &str) -> String {
     let words = text.split_whitespace().enumerate();
     let chars = words.flat_map(|(at, word)| (at > 0).then_some(' ').into_iter().chain(word.chars()));
     for (at, char) in chars.enumerate() {
-        if at == EXCERPT {
+        if at == MAX_EXCERPT {
             line.push('…');
             break;
         }
@@ -266,7 +266,7 @@ mod tests {
         }
         assert_eq!(ModelError::from_http(500, &BTreeMap::new(), "{}", 0).message, "the server answered 500");
         let long = ModelError::from_http(500, &BTreeMap::new(), &"x".repeat(9999), 0).message;
-        assert_eq!(long.chars().count(), "the server answered 500: ".len() + EXCERPT + 1);
+        assert_eq!(long.chars().count(), "the server answered 500: ".len() + MAX_EXCERPT + 1);
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
     fn a_body_that_is_not_json_is_quoted_in_one_short_line() {
         let error = ModelError::from_http(502, &BTreeMap::new(), &format!("<html>\n{}", "é".repeat(600)), 0);
         assert!(error.message.starts_with("the server answered 502: <html> éé"), "{}", error.message);
-        assert_eq!(error.message.chars().count(), 25 + EXCERPT + 1);
+        assert_eq!(error.message.chars().count(), 25 + MAX_EXCERPT + 1);
     }
 
     #[test]

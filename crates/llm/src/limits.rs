@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The default of [`AnswerLimits::argument_values`], and the limit for calls in a text.
-pub(crate) const MOST_VALUES: usize = 20_000;
+pub(crate) const MAX_VALUES: usize = 20_000;
 
 /// Bounds of one answer of a model.
 ///
@@ -57,7 +57,7 @@ impl Default for AnswerLimits {
             tool_calls: 128,
             argument_bytes: MIB,
             argument_depth: 64,
-            argument_values: MOST_VALUES,
+            argument_values: MAX_VALUES,
             error_bytes: 16 * 1024,
             time: Duration::from_secs(1800),
         }
@@ -65,7 +65,7 @@ impl Default for AnswerLimits {
 }
 
 /// The maximum number of values in a JSON text of a model.
-pub(crate) const MOST_PARSED: usize = 100_000;
+pub(crate) const MAX_PARSED: usize = 100_000;
 
 /// Returns the number of values that JSON within a text may have, from above. Quotes are not read, because those of prose are no
 /// strings.

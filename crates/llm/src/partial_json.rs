@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::limits::MOST_PARSED;
+use crate::limits::MAX_PARSED;
 
 /// Parses the value of an incomplete JSON text: open parts are closed, and undecided parts, such as a number
 /// that may continue, are left out. Text before the first brace or bracket is skipped. `None` if there is no
@@ -54,7 +54,7 @@ pub fn partial_json(text: &str) -> Option<Value> {
             }
             _ => {}
         }
-        if values > MOST_PARSED {
+        if values > MAX_PARSED {
             return None;
         }
     }
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn texts_of_very_many_values_are_not_parsed() {
         let list = |count: usize| format!(r#"{{"a": [{}"#, "0,".repeat(count));
-        assert!(partial_json(&list(MOST_PARSED - 10)).is_some());
-        assert_eq!(partial_json(&list(MOST_PARSED)), None);
-        let text = format!(r#"{{"a": "{}"#, "[1, {2}, ".repeat(MOST_PARSED));
+        assert!(partial_json(&list(MAX_PARSED - 10)).is_some());
+        assert_eq!(partial_json(&list(MAX_PARSED)), None);
+        let text = format!(r#"{{"a": "{}"#, "[1, {2}, ".repeat(MAX_PARSED));
         assert!(partial_json(&text).is_some(), "signs in a text are no values");
     }
 

@@ -70,7 +70,7 @@ struct Reader<'a> {
 }
 
 /// The maximum number of times that a text is read, for a server that ends its answer again and again.
-const MOST_READS: usize = 16;
+const MAX_READS: usize = 16;
 
 impl Reader<'_> {
     async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
@@ -103,7 +103,7 @@ impl Reader<'_> {
     /// that a request without tools has no calls.
     fn calls(&mut self, reason: &FinishReason) -> Option<(TextCalls, FinishReason)> {
         use FinishReason::{ContentFilter, Length, Refusal, ToolCalls};
-        if self.has_calls || self.reads >= MOST_READS || matches!(reason, ContentFilter | Refusal) {
+        if self.has_calls || self.reads >= MAX_READS || matches!(reason, ContentFilter | Refusal) {
             return None;
         }
         self.reads += 1;
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_text_is_read_a_limited_number_of_times() {
-        assert!(finds_call_behind(0) && finds_call_behind(MOST_READS - 1));
-        assert!(!finds_call_behind(MOST_READS));
+        assert!(finds_call_behind(0) && finds_call_behind(MAX_READS - 1));
+        assert!(!finds_call_behind(MAX_READS));
     }
 }

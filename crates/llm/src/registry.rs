@@ -14,7 +14,7 @@ use crate::{
     arguments::ArgumentCheck,
     calls::ToolCallError,
     convert::IntoShared,
-    tool::{LONGEST_TOOL_NAME, is_tool_name},
+    tool::{MAX_TOOL_NAME_LENGTH, is_tool_name},
     toolset::ToolSpecs,
 };
 
@@ -46,7 +46,7 @@ pub enum RegistryError {
     },
     /// The tool has no name, or an invalid one.
     #[error(
-        "invalid tool name `{name}`; providers accept 1 to {LONGEST_TOOL_NAME} of the characters a-z, A-Z, \
+        "invalid tool name `{name}`; providers accept 1 to {MAX_TOOL_NAME_LENGTH} of the characters a-z, A-Z, \
          0-9, _ and -"
     )]
     Name {

@@ -10,7 +10,7 @@ pub(crate) use self::cut_off::cut_off_calls;
 use crate::{
     ToolCall, ToolSpec,
     calls::ArgumentCheck,
-    limits::{self, MOST_VALUES},
+    limits::{self, MAX_VALUES},
     thinking::THOUGHTS,
 };
 
@@ -21,10 +21,10 @@ const MISTRAL: &str = "[TOOL_CALLS]";
 const FENCE: &str = "```";
 
 /// The maximum number of calls in a text; a text with more is ordinary text.
-const MOST_CALLS: usize = 128;
+const MAX_CALLS: usize = 128;
 
 /// The maximum number of false starts of calls, before the rest of a text is skipped.
-const MOST_TRIES: usize = 256;
+const MAX_TRIES: usize = 256;
 
 /// Tool calls found in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,12 +74,12 @@ pub(crate) enum Forms {
 /// Finds the calls of these forms; see [`text_calls`].
 pub(crate) fn text_calls_of(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
     // Its objects take a hundred times their text in memory.
-    if limits::values(text) > MOST_VALUES {
+    if limits::values(text) > MAX_VALUES {
         return None;
     }
     let mut found = whole(text.trim(), offered, forms).or_else(|| behind_prose(text, offered, forms))?;
     number(&mut found.calls);
-    (1..=MOST_CALLS).contains(&found.calls.len()).then_some(found)
+    (1..=MAX_CALLS).contains(&found.calls.len()).then_some(found)
 }
 
 /// Sets the ids of calls.
@@ -94,7 +94,7 @@ fn number(calls: &mut [ToolCall]) {
 fn whole(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
     let mut calls = Vec::new();
     let mut rest = text;
-    while !rest.is_empty() && calls.len() <= MOST_CALLS {
+    while !rest.is_empty() && calls.len() <= MAX_CALLS {
         let bare = || if forms == Forms::All { objects(rest) } else { None };
         let (block, behind) = marked(rest, offered, forms).or_else(bare)?;
         calls.extend(block.into_iter().map(|call| read(call, offered)).collect::<Option<Vec<_>>>()?);
@@ -155,7 +155,7 @@ fn blocks(text: &str, offered: &[ToolSpec], forms: Forms, is_cut: bool) -> (Vec<
                 return (blocks, Some((begins, last)));
             }
             tries += 1;
-            if tries > MOST_TRIES {
+            if tries > MAX_TRIES {
                 break;
             }
         }
@@ -257,7 +257,7 @@ fn objects(text: &str) -> Option<Objects<'_>> {
     let doubled = text.strip_prefix('{').filter(|inside| inside.trim_start().starts_with('{'));
     let mut rest = doubled.unwrap_or(text).trim_start();
     let mut objects = Vec::new();
-    while rest.starts_with(['{', '[']) && objects.len() <= MOST_CALLS {
+    while rest.starts_with(['{', '[']) && objects.len() <= MAX_CALLS {
         // Other text in brackets is not a call.
         if !objects.is_empty() && rest.starts_with(MISTRAL) {
             break;
@@ -280,7 +280,7 @@ fn objects(text: &str) -> Option<Objects<'_>> {
 /// Parses `<function=NAME>` with JSON in it, or with parameters in tags of their own.
 fn function<'a>(text: &'a str, offered: &[ToolSpec]) -> Option<Objects<'a>> {
     let (mut calls, mut rest) = (Vec::new(), text);
-    while let Some(inside) = rest.strip_prefix(FUNCTION).filter(|_| calls.len() <= MOST_CALLS) {
+    while let Some(inside) = rest.strip_prefix(FUNCTION).filter(|_| calls.len() <= MAX_CALLS) {
         let (name, inside) = inside.split_once('>')?;
         let mut inside = inside.trim_start();
         let mut arguments = Map::new();
@@ -333,7 +333,7 @@ fn typed(value: &str, tool: &str, key: &str, offered: &[ToolSpec]) -> Value {
 /// Parses `[TOOL_CALLS]`, followed by a list, or by a name and the arguments.
 fn mistral(text: &str) -> Option<Objects<'_>> {
     let (mut calls, mut rest) = (Vec::new(), text);
-    while let Some(inside) = rest.strip_prefix(MISTRAL).filter(|_| calls.len() <= MOST_CALLS) {
+    while let Some(inside) = rest.strip_prefix(MISTRAL).filter(|_| calls.len() <= MAX_CALLS) {
         let inside = inside.trim_start();
         if inside.starts_with(['[', '{']) {
             let (list, behind) = objects(inside)?;
@@ -495,7 +495,7 @@ mod tests {
             "So.\n<function=echo>{}</function>".to_owned(),
             "So.\n[TOOL_CALLS]rm{}".to_owned(),
             "a < b [1] `c` ``` <tool_call> <function= [TOOL_CALLS]".to_owned(),
-            format!("[{}]", vec![call; MOST_CALLS + 1].join(",")),
+            format!("[{}]", vec![call; MAX_CALLS + 1].join(",")),
         ] {
             assert_eq!(found(&text), None, "{text}");
         }
@@ -590,8 +590,8 @@ mod tests {
             let values = vec!["0"; values].join(",");
             format!(r#"<tool_call>{{"name":"echo","arguments":{{"x":"1","y":[{values}]}}}}</tool_call>"#)
         };
-        assert!(text_calls(&call(MOST_VALUES - 10), &tools()).is_some());
-        assert_eq!(text_calls(&call(MOST_VALUES), &tools()), None);
+        assert!(text_calls(&call(MAX_VALUES - 10), &tools()).is_some());
+        assert_eq!(text_calls(&call(MAX_VALUES), &tools()), None);
     }
 
     #[test]

@@ -47,12 +47,12 @@ impl ToolSpec {
 }
 
 /// The maximum number of characters of a tool's name.
-pub(crate) const LONGEST_TOOL_NAME: usize = 64;
+pub(crate) const MAX_TOOL_NAME_LENGTH: usize = 64;
 
 /// Returns whether every provider accepts it as the name of a tool.
 pub(crate) fn is_tool_name(name: &str) -> bool {
     let fits = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == '-';
-    !name.is_empty() && name.len() <= LONGEST_TOOL_NAME && name.chars().all(fits)
+    !name.is_empty() && name.len() <= MAX_TOOL_NAME_LENGTH && name.chars().all(fits)
 }
 
 /// The execution requirements of a [`Tool`].

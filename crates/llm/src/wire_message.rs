@@ -12,7 +12,7 @@ use crate::{
     assemble::is_json_object,
     convert::DerivedFrom,
     media::{Accepts, Media, MediaType},
-    tool::{LONGEST_TOOL_NAME, is_tool_name},
+    tool::{MAX_TOOL_NAME_LENGTH, is_tool_name},
     wire::WirePolicy,
 };
 
@@ -196,7 +196,7 @@ impl WirePolicy {
         match self {
             Self::Wrap if !is_tool_name(name) => {
                 let fits = |char: char| if is_tool_name(char.encode_utf8(&mut [0; 4])) { char } else { '_' };
-                let name: String = name.chars().map(fits).take(LONGEST_TOOL_NAME).collect();
+                let name: String = name.chars().map(fits).take(MAX_TOOL_NAME_LENGTH).collect();
                 Cow::Owned(if name.is_empty() { "_".to_owned() } else { name })
             }
             Self::Wrap | Self::Verbatim => Cow::Borrowed(name),

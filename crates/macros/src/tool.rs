@@ -17,7 +17,7 @@ use self::subject::Subjects;
 use crate::home;
 
 /// The maximum length of a tool name that providers accept.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 
 /// The options in the parentheses of the attribute.
 #[derive(Default)]
@@ -177,9 +177,9 @@ fn check_signature(item: &ItemFn) -> Result<()> {
 fn check_name(name: &LitStr) -> Result<()> {
     let text = name.value();
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    if text.is_empty() || text.len() > LONGEST_NAME || !is_plain {
+    if text.is_empty() || text.len() > MAX_NAME_LENGTH || !is_plain {
         let message = format!(
-            "`{text}` cannot be the name of a tool: models take up to {LONGEST_NAME} ASCII letters, digits, `_` and `-`"
+            "`{text}` cannot be the name of a tool: models take up to {MAX_NAME_LENGTH} ASCII letters, digits, `_` and `-`"
         );
         return Err(Error::new_spanned(name, message));
     }

@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use crate::{
-    Endpoint, LARGEST_MESSAGE, McpConfig,
+    Endpoint, MAX_MESSAGE_BYTES, McpConfig,
     http::Bounded,
     notifications::{CallListeners, Notifications},
     observed_transport::ObservedTransport,
@@ -40,7 +40,7 @@ use crate::{
 pub(crate) type Connection = RunningService<RoleClient, Arc<CallListeners>>;
 
 /// The maximum number of bytes retained from a program's stderr.
-const LAST_WORDS: usize = 2_000;
+const MAX_LAST_WORDS: usize = 2_000;
 
 /// The time limit for a failed program to close its stderr: as long as for its end.
 const WORDS_TIMEOUT: Duration = GRACE.saturating_mul(3);
@@ -50,7 +50,7 @@ const WORDS_TIMEOUT: Duration = GRACE.saturating_mul(3);
 const KEPT_OPEN: Duration = Duration::from_secs(4);
 
 /// The maximum number of redirects of one address.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 
 /// The number of reconnections of a broken stream of answers, and the delays before them.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(crate) async fn connect(
             }
             let mut transport = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(read)
-                .max_sse_event_size(LARGEST_MESSAGE);
+                .max_sse_event_size(MAX_MESSAGE_BYTES);
             transport.retry_config = Arc::new(Reconnects);
             let transport = StreamableHttpClientTransport::with_client(Bounded(client()?), transport);
             let transport = ObservedTransport::new(transport, listeners.clone());
@@ -150,9 +150,7 @@ fn client() -> Result<Client, String> {
         let keeps_message =
             [StatusCode::TEMPORARY_REDIRECT, StatusCode::PERMANENT_REDIRECT].contains(&attempt.status());
         let first = attempt.previous().first().map(|url| url.origin());
-        if !keeps_message
-            || first != Some(attempt.url().origin())
-            || attempt.previous().len() > MOST_REDIRECTS
+        if !keeps_message || first != Some(attempt.url().origin()) || attempt.previous().len() > MAX_REDIRECTS
         {
             attempt.stop()
         } else {
@@ -174,7 +172,7 @@ struct StderrTail {
 impl StderrTail {
     /// Reads until the program closes its stderr, on which it may print secrets of at most this length.
     fn of(stderr: ChildStderr, longest: usize) -> Self {
-        let most = LAST_WORDS + longest;
+        let most = MAX_LAST_WORDS + longest;
         let kept = Arc::<Mutex<VecDeque<u8>>>::default();
         let listen = |mut stderr: ChildStderr| {
             let kept = kept.clone();
@@ -200,7 +198,7 @@ impl StderrTail {
         let shown = secrets.hide_in(String::from_utf8_lossy(&words).into_owned());
         // The stored text may begin in the middle of a secret.
         let surplus = if words.len() < self.most { 0 } else { secrets.longest() };
-        let surplus = shown.ceil_char_boundary(surplus.max(shown.len().saturating_sub(LAST_WORDS)));
+        let surplus = shown.ceil_char_boundary(surplus.max(shown.len().saturating_sub(MAX_LAST_WORDS)));
         match shown[surplus..].trim() {
             "" => problem,
             words => format!("{problem}; its output was: {words}"),

@@ -8,10 +8,10 @@ use superstep_llm::{
 };
 
 /// The maximum number of bytes of one result; an agent may impose a lower limit.
-pub(crate) const MOST: usize = 1 << 20;
+pub(crate) const MAX_RESULT_BYTES: usize = 1 << 20;
 
 /// The maximum number of bytes shown of an invalid result.
-const LONGEST_SHOWN: usize = 500;
+const MAX_SHOWN_LENGTH: usize = 500;
 
 /// Converts a result: texts unchanged, images and audio, and a description in place of these and of all other
 /// content. Without any text, the structured content follows.
@@ -26,7 +26,7 @@ pub(crate) fn reply(mut result: Value, hide: &dyn Fn(String) -> String) -> Resul
         Some(Value::Array(content)) => content.into_iter().map(|block| part(block, &mut media)).collect(),
         None | Some(Value::Null) if result.is_object() => Vec::new(),
         _ => {
-            let shown = cut(hide(result.to_string()), LONGEST_SHOWN);
+            let shown = cut(hide(result.to_string()), MAX_SHOWN_LENGTH);
             return Err(ToolError::failed(format!(
                 "the server returned what is not a result of a tool: {shown}"
             )));
@@ -42,8 +42,8 @@ pub(crate) fn reply(mut result: Value, hide: &dyn Fn(String) -> String) -> Resul
         text = "[the server returned no content]".to_owned();
     }
     match result["isError"] == Value::Bool(true) {
-        true => Err(ToolError::failed(cut(hide(text), MOST))),
-        false => Ok(ToolReply::text(cut(text, MOST)).with_media(media)),
+        true => Err(ToolError::failed(cut(hide(text), MAX_RESULT_BYTES))),
+        false => Ok(ToolReply::text(cut(text, MAX_RESULT_BYTES)).with_media(media)),
     }
 }
 
@@ -63,7 +63,7 @@ fn part(block: Value, media: &mut Vec<Media>) -> String {
 }
 
 fn unknown(kind: &str, size: usize) -> String {
-    let kind = cut(kind.to_owned(), LONGEST_SHOWN);
+    let kind = cut(kind.to_owned(), MAX_SHOWN_LENGTH);
     format!("[content of kind `{kind}` that cannot be read, {size} bytes of JSON, not shown]")
 }
 
@@ -100,7 +100,7 @@ fn known(block: ContentBlock, media: &mut Vec<Media>) -> Option<String> {
 
 /// Describes data that no model accepts.
 fn hidden(kind: &str, mime_type: &str, base64: &str, why: MediaError) -> String {
-    let mime_type = cut(mime_type.to_owned(), LONGEST_SHOWN);
+    let mime_type = cut(mime_type.to_owned(), MAX_SHOWN_LENGTH);
     let bytes = base64.trim_end_matches('=').len() * 3 / 4;
     format!("[{kind}: {mime_type}, {bytes} bytes, not shown: {why}]")
 }
@@ -217,7 +217,7 @@ mod tests {
     fn an_error_is_one_and_a_flood_is_cut() {
         let failed = json!({"content": [{"type": "text", "text": "no such file"}], "isError": true});
         assert_eq!(read(failed).unwrap_err(), "no such file");
-        let flood = json!({"content": [{"type": "text", "text": "é".repeat(MOST)}]});
+        let flood = json!({"content": [{"type": "text", "text": "é".repeat(MAX_RESULT_BYTES)}]});
         let read = read(flood).unwrap();
         assert!(read.ends_with("[truncated 1048576 bytes]"), "{}", &read[read.len() - 40..]);
     }

@@ -11,7 +11,7 @@ use crate::notifications::{CallListeners, QuestionOrigin};
 
 /// The maximum size of a question, message and schema together, in bytes: a user must be able to see all of
 /// it.
-const LARGEST: usize = 16 << 10;
+const MAX_QUESTION_BYTES: usize = 16 << 10;
 
 /// The error that a server receives if its question belongs to one of several calls.
 const WHOSE: &str = "several calls run, and the protocol does not tell which of them asks; from now on \
@@ -65,8 +65,8 @@ impl CallListeners {
                 let size = message.len() + schema.to_string().len();
                 let from = format!("MCP server `{}`", self.server());
                 let question = ToolQuestion { from, message: message.clone(), schema };
-                let too_large = format!("it has {size} bytes, of {LARGEST} at most");
-                (message, if size > LARGEST { Err(too_large) } else { Ok(question) })
+                let too_large = format!("it has {size} bytes, of {MAX_QUESTION_BYTES} at most");
+                (message, if size > MAX_QUESTION_BYTES { Err(too_large) } else { Ok(question) })
             }
             ElicitRequestParams::UrlElicitationParams { message, .. } => {
                 (message, Err("it wants a web page visited, which is not supported".to_owned()))

@@ -13,7 +13,7 @@ const TOKEN: &str =
     "put a token into `headers`, from an environment variable: Authorization = \"Bearer ${NAME}\"";
 
 /// The maximum size of a cause, in bytes.
-const LONGEST: usize = 300;
+const MAX_CAUSE_BYTES: usize = 300;
 
 /// The reason why a message was not sent. It leaves out the server's text and address: both may contain
 /// secrets.
@@ -37,7 +37,7 @@ pub(crate) enum SendOutcome {
 impl RequestFailure {
     fn new(fate: SendOutcome, cause: impl Into<String>) -> Self {
         let mut cause: String = cause.into();
-        cause.truncate(cause.floor_char_boundary(LONGEST));
+        cause.truncate(cause.floor_char_boundary(MAX_CAUSE_BYTES));
         Self { fate, cause }
     }
 
@@ -155,6 +155,9 @@ mod tests {
                 SendOutcome::InDoubt
             ]
         );
-        assert_eq!(RequestFailure::new(SendOutcome::InDoubt, "é".repeat(LONGEST)).cause.len(), LONGEST);
+        assert_eq!(
+            RequestFailure::new(SendOutcome::InDoubt, "é".repeat(MAX_CAUSE_BYTES)).cause.len(),
+            MAX_CAUSE_BYTES
+        );
     }
 }

@@ -23,12 +23,12 @@ use rmcp::{
 use sse_stream::{Sse, SseStream};
 
 use crate::{
-    LARGEST_MESSAGE,
+    MAX_MESSAGE_BYTES,
     message::{self, ServerLine},
 };
 
 /// The maximum size of an error body, in bytes.
-const LARGEST_REFUSAL: usize = 64 << 10;
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 /// An HTTP client that reads no more of an answer than the maximum message size.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ impl StreamableHttpClient for Bounded {
         token: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Failure> {
-        let most = LARGEST_MESSAGE;
+        let most = MAX_MESSAGE_BYTES;
         self.post_message_with_max_sse_event_size(uri, message, session, token, headers, most).await
     }
 
@@ -99,7 +99,7 @@ impl StreamableHttpClient for Bounded {
             _ if !status.is_success() => {
                 let is_auth = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
                 let error = match is_json && !is_auth {
-                    true => read(response, LARGEST_REFUSAL, &asked).await.ok().flatten(),
+                    true => read(response, MAX_REFUSAL_BYTES, &asked).await.ok().flatten(),
                     false => None,
                 };
                 match error {
@@ -138,7 +138,7 @@ impl StreamableHttpClient for Bounded {
         token: Option<String>,
         headers: Headers,
     ) -> Result<Events, Failure> {
-        let most = LARGEST_MESSAGE;
+        let most = MAX_MESSAGE_BYTES;
         self.get_stream_with_max_sse_event_size(uri, session, last, token, headers, most).await
     }
 
@@ -257,7 +257,7 @@ mod tests {
     fn an_event_with_too_many_values_becomes_an_error_for_its_call() {
         let event = |data: &str| readable(Sse { data: Some(data.to_owned()), ..Sse::default() }).data;
         assert_eq!(event(r#"{"id":7,"result":[0,0]}"#).as_deref(), Some(r#"{"id":7,"result":[0,0]}"#));
-        let many = format!(r#"{{"id":7,"result":[0{}]}}"#, ",0".repeat(message::MOST_VALUES));
+        let many = format!(r#"{{"id":7,"result":[0{}]}}"#, ",0".repeat(message::MAX_VALUES));
         let error: serde_json::Value = serde_json::from_str(&event(&many).unwrap()).unwrap();
         assert_eq!(
             (&error["id"], &error["error"]["message"]),

@@ -29,4 +29,4 @@ pub use running::{all_ended, kill_all};
 pub use server::McpServer;
 
 /// The maximum size of a server's message, in bytes.
-pub(crate) const LARGEST_MESSAGE: usize = 8 << 20;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 8 << 20;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The minimum time limit for a server's end.
-const LONGEST_END: Duration = Duration::from_secs(10);
+const MAX_SHUTDOWN: Duration = Duration::from_secs(10);
 
 /// The connection to a server, renewed when it breaks.
 pub(crate) struct Link {
@@ -64,7 +64,7 @@ impl Link {
         self.notifications.tools_changed();
         // A running call owns a reference; the connection then ends with that call.
         if let Some(mut connection) = Arc::into_inner(connection) {
-            let _ = connection.close_with_timeout(self.config.start_timeout.max(LONGEST_END)).await;
+            let _ = connection.close_with_timeout(self.config.start_timeout.max(MAX_SHUTDOWN)).await;
         }
     }
 

@@ -9,23 +9,23 @@ use serde_json::Value;
 use crate::{
     connection::Connection,
     content,
-    message::{self, MOST_VALUES},
+    message::{self, MAX_VALUES},
 };
 
 /// The maximum number of tools of a server; models cannot choose among more.
-const MOST_TOOLS: usize = 1_000;
+const MAX_TOOLS: usize = 1_000;
 
 /// The maximum size of a tool's schema, in bytes.
-const LARGEST_SCHEMA: usize = 64 << 10;
+const MAX_SCHEMA_BYTES: usize = 64 << 10;
 
 /// The maximum size of all tools' schemas together, in bytes.
-const LARGEST_SCHEMAS: usize = 4 << 20;
+const MAX_SCHEMAS_BYTES: usize = 4 << 20;
 
 /// The maximum size of a name, also of the excerpt of a longer one, in bytes.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME_LENGTH: usize = 200;
 
 /// The maximum number of characters of a tool's description.
-const LONGEST_DESCRIPTION: usize = 8_000;
+const MAX_DESCRIPTION_LENGTH: usize = 8_000;
 
 /// A tool as its server describes it.
 #[derive(Clone, Debug)]
@@ -72,19 +72,19 @@ pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, U
         let Some(Value::Array(listed)) = page.get_mut("tools").map(Value::take) else {
             return Err("`tools` of its answer is not a list".to_owned());
         };
-        if tools.len() + listed.len() > MOST_TOOLS {
-            return Err(format!("it has more than {MOST_TOOLS}"));
+        if tools.len() + listed.len() > MAX_TOOLS {
+            return Err(format!("it has more than {MAX_TOOLS}"));
         }
         for listed in listed.into_iter().map(tool) {
             if let Ok(tool) = &listed {
                 let schema = tool.schema.to_string();
                 (bytes, values) = (bytes + schema.len(), values + message::values(schema.as_bytes()));
             }
-            if bytes > LARGEST_SCHEMAS {
-                return Err(format!("their schemas have more than {LARGEST_SCHEMAS} bytes"));
+            if bytes > MAX_SCHEMAS_BYTES {
+                return Err(format!("their schemas have more than {MAX_SCHEMAS_BYTES} bytes"));
             }
-            if values > MOST_VALUES {
-                return Err(format!("their schemas have more than {MOST_VALUES} values"));
+            if values > MAX_VALUES {
+                return Err(format!("their schemas have more than {MAX_VALUES} values"));
             }
             tools.push(listed);
         }
@@ -92,7 +92,7 @@ pub(crate) async fn list(connection: &Connection) -> Result<Vec<Result<Listed, U
         pages += 1;
         match cursor {
             None => return Ok(tools),
-            Some(_) if pages > MOST_TOOLS => return Err(format!("they are on more than {MOST_TOOLS} pages")),
+            Some(_) if pages > MAX_TOOLS => return Err(format!("they are on more than {MAX_TOOLS} pages")),
             Some(_) => {}
         }
     }
@@ -109,14 +109,14 @@ pub(crate) fn raw(result: ServerResult) -> Value {
 fn tool(mut tool: Value) -> Result<Listed, Unusable> {
     let unusable = |name: &Value, why: String| {
         let name = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
-        Err(Unusable { name: content::cut(name, LONGEST_NAME), why })
+        Err(Unusable { name: content::cut(name, MAX_NAME_LENGTH), why })
     };
     let name = tool.get_mut("name").map(Value::take).unwrap_or_default();
     let Value::String(name) = name else {
         return unusable(&name, "its `name` is not a text".to_owned());
     };
-    if name.len() > LONGEST_NAME {
-        let why = format!("its name has {} bytes, of {LONGEST_NAME} at most", name.len());
+    if name.len() > MAX_NAME_LENGTH {
+        let why = format!("its name has {} bytes, of {MAX_NAME_LENGTH} at most", name.len());
         return unusable(&name.into(), why);
     }
     let schema = tool.get_mut("inputSchema").map(Value::take).unwrap_or_default();
@@ -124,12 +124,12 @@ fn tool(mut tool: Value) -> Result<Listed, Unusable> {
     if !schema.is_object() {
         return unusable(&name.into(), "its `inputSchema` is not an object".to_owned());
     }
-    if size > LARGEST_SCHEMA {
-        return unusable(&name.into(), format!("its schema has {size} bytes, of {LARGEST_SCHEMA} at most"));
+    if size > MAX_SCHEMA_BYTES {
+        return unusable(&name.into(), format!("its schema has {size} bytes, of {MAX_SCHEMA_BYTES} at most"));
     }
     let text = |field: &str| tool[field].as_str().filter(|text| !text.is_empty());
     let description = text("description").or(text("title")).unwrap_or_default();
-    let description = description.chars().take(LONGEST_DESCRIPTION).collect();
+    let description = description.chars().take(MAX_DESCRIPTION_LENGTH).collect();
     let hint = |hint: &str| tool["annotations"][hint] == Value::Bool(true);
     let hints = Hints { only_reads: hint("readOnlyHint"), idempotent: hint("idempotentHint") };
     Ok(Listed { name, description, schema, hints })
@@ -157,7 +157,7 @@ mod tests {
         );
         assert_eq!(read(long), wanted);
         let told = tool(json!({"name": "a", "inputSchema": {}, "description": "é".repeat(9_000)})).unwrap();
-        assert_eq!(told.description.chars().count(), LONGEST_DESCRIPTION);
+        assert_eq!(told.description.chars().count(), MAX_DESCRIPTION_LENGTH);
     }
 
     #[test]

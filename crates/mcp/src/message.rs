@@ -15,7 +15,7 @@ pub(crate) const UNREADABLE: ErrorCode = ErrorCode(-32_999);
 
 /// The maximum number of values in a message, counted by its commas and brackets: each takes many times its
 /// bytes in memory.
-pub(crate) const MOST_VALUES: usize = 100_000;
+pub(crate) const MAX_VALUES: usize = 100_000;
 
 /// The note on a result with bytes that are not UTF-8.
 const NOT_UTF8: &str = "[the server sent bytes that are not UTF-8; \u{fffd} stands in their place]";
@@ -72,13 +72,13 @@ pub(crate) fn read(line: &[u8], out: &[RequestId]) -> ServerLine {
 /// Returns the kind of a line with too many values to be parsed; `None` for other lines.
 pub(crate) fn overfull(line: &[u8], out: &[RequestId]) -> Option<ServerLine> {
     // Each value has at least one byte, and most messages have fewer bytes than this.
-    if line.len() <= MOST_VALUES {
+    if line.len() <= MAX_VALUES {
         return None;
     }
     let mut scan = IdScan::default();
     scan.feed(line);
-    let why = format!("it has more than {MOST_VALUES} values");
-    (scan.values > MOST_VALUES).then(|| unreadable(scan.found(), &why, out))
+    let why = format!("it has more than {MAX_VALUES} values");
+    (scan.values > MAX_VALUES).then(|| unreadable(scan.found(), &why, out))
 }
 
 /// Counts the values of a JSON text.
@@ -279,14 +279,14 @@ mod tests {
         let with = |values: usize| format!(r#"{{"id":7,"result":[",,,"{}]}}"#, ",0".repeat(values));
         let (id, result) = answer_or_noise(with(1_000).as_bytes(), &[7]);
         assert!(id == Some(7) && result.starts_with(r#"[",,,",0,0"#), "{result}");
-        let text = format!(r#"{{"id":7,"result":{{"text":"{}"}}}}"#, ",".repeat(2 * MOST_VALUES));
+        let text = format!(r#"{{"id":7,"result":{{"text":"{}"}}}}"#, ",".repeat(2 * MAX_VALUES));
         assert!(
             answer_or_noise(text.as_bytes(), &[3, 7]).1.starts_with(r#"{"text":",,"#),
             "what stands in a text is no value"
         );
         let too_many = (Some(7), "it has more than 100000 values".to_owned());
-        assert_eq!(answer_or_noise(with(MOST_VALUES).as_bytes(), &[3, 7]), too_many);
-        let objects = format!(r#"{{"id":7,"result":[{}{{}}]}}"#, "{},".repeat(MOST_VALUES / 2));
+        assert_eq!(answer_or_noise(with(MAX_VALUES).as_bytes(), &[3, 7]), too_many);
+        let objects = format!(r#"{{"id":7,"result":[{}{{}}]}}"#, "{},".repeat(MAX_VALUES / 2));
         assert_eq!(answer_or_noise(objects.as_bytes(), &[3, 7]), too_many);
     }
 

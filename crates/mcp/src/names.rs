@@ -1,7 +1,7 @@
 //! The names of a server's tools for models.
 
 /// The maximum length of a name that providers accept.
-const LONGEST: usize = 64;
+const MAX_LENGTH: usize = 64;
 
 /// The length of the hash in an altered name.
 const DIGITS: usize = 10;
@@ -13,13 +13,13 @@ const DIGITS: usize = 10;
 pub(crate) fn name(server: &str, tool: &str) -> String {
     let whole = format!("{server}_{tool}");
     let plain: String = whole.chars().map(plain).collect();
-    if plain == whole && plain.len() <= LONGEST && !is_altered(&plain) {
+    if plain == whole && plain.len() <= MAX_LENGTH && !is_altered(&plain) {
         return plain;
     }
     let mut hash = blake3::Hasher::new();
     hash.update(server.as_bytes()).update(&[0]).update(tool.as_bytes());
     let hash = &hash.finalize().to_hex()[..DIGITS];
-    format!("{}_{hash}", &plain[..plain.len().min(LONGEST - DIGITS - 1)])
+    format!("{}_{hash}", &plain[..plain.len().min(MAX_LENGTH - DIGITS - 1)])
 }
 
 fn plain(char: char) -> char {
@@ -70,10 +70,14 @@ mod tests {
     fn long_names_are_cut_and_stay_apart() {
         let (one, other) = ("é".repeat(100), "é".repeat(101));
         let cut = name("x", &one);
-        assert_eq!((cut.len(), cut.starts_with(&format!("x_{}_", "_".repeat(51)))), (LONGEST, true), "{cut}");
+        assert_eq!(
+            (cut.len(), cut.starts_with(&format!("x_{}_", "_".repeat(51)))),
+            (MAX_LENGTH, true),
+            "{cut}"
+        );
         assert_ne!(cut, name("x", &other));
         let (fits, long) = ("a".repeat(62), "a".repeat(63));
         assert_eq!(name("x", &fits), format!("x_{fits}"));
-        assert_eq!(name("x", &long).len(), LONGEST);
+        assert_eq!(name("x", &long).len(), MAX_LENGTH);
     }
 }

@@ -26,10 +26,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::secrets::Secrets;
 
 /// The maximum number of log messages stored for a later call.
-const MOST_KEPT: usize = 100;
+const MAX_RETAINED: usize = 100;
 
 /// The maximum size of a message, in bytes.
-const LONGEST: usize = 4_096;
+const MAX_TEXT_BYTES: usize = 4_096;
 
 /// The state that survives a reconnection.
 #[derive(Default)]
@@ -89,7 +89,7 @@ impl Notifications {
 
     fn keep(&self, text: String) {
         let mut kept = lock(&self.kept);
-        if kept.len() == MOST_KEPT {
+        if kept.len() == MAX_RETAINED {
             kept.pop_front();
         }
         kept.push_back(text);
@@ -229,7 +229,7 @@ impl Calls {
         match self.out.iter_mut().find(|call| call.token.as_ref() == Some(&at.progress_token)) {
             Some(call) => call.is(&Progress::of(at)),
             None => {
-                if self.early.len() == MOST_KEPT {
+                if self.early.len() == MAX_RETAINED {
                     self.early.pop_front();
                 }
                 self.early.push_back((at.progress_token.clone(), Progress::of(at)));
@@ -332,7 +332,7 @@ fn logged(message: &LoggingMessageNotificationParam) -> Option<String> {
 }
 
 fn line(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(LONGEST));
+    text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
     text.truncate(text.trim_end().len());
     text.push('\n');
     text.shrink_to_fit();
@@ -362,14 +362,18 @@ mod tests {
         let message = |level, data| LoggingMessageNotificationParam::new(level, data);
         assert_eq!(logged(&message(LoggingLevel::Debug, json!("x"))), None);
         assert_eq!(logged(&message(LoggingLevel::Error, json!("bad"))).unwrap(), "[error] bad\n");
-        let flood = logged(&message(LoggingLevel::Info, json!({ "a": "é".repeat(LONGEST) }))).unwrap();
-        assert!(flood.starts_with(r#"[info] {"a":"é"#) && flood.len() <= LONGEST + 1, "{}", flood.len());
+        let flood = logged(&message(LoggingLevel::Info, json!({ "a": "é".repeat(MAX_TEXT_BYTES) }))).unwrap();
+        assert!(
+            flood.starts_with(r#"[info] {"a":"é"#) && flood.len() <= MAX_TEXT_BYTES + 1,
+            "{}",
+            flood.len()
+        );
     }
 
     #[test]
     fn messages_without_a_call_are_retained_for_the_next_call_up_to_a_limit() {
         let notifications = Arc::new(Notifications::default());
-        (0..=MOST_KEPT).for_each(|n| notifications.keep(format!("{n}\n")));
+        (0..=MAX_RETAINED).for_each(|n| notifications.keep(format!("{n}\n")));
         let told = Arc::new(Mutex::new(Vec::new()));
         let tells = told.clone();
         let cx = ToolCx::new("c").with_output(move |chunk| lock(&tells).push(chunk.to_owned()));
@@ -377,7 +381,7 @@ mod tests {
         let listeners = Arc::new(listeners);
         drop(listeners.listen(&cx, false));
         let told = lock(&told).clone();
-        assert_eq!((told.len(), told[0].as_str()), (MOST_KEPT, "1\n"));
+        assert_eq!((told.len(), told[0].as_str()), (MAX_RETAINED, "1\n"));
         assert!(notifications.take().is_empty() && lock(&listeners.calls).out.is_empty());
     }
 
@@ -385,15 +389,15 @@ mod tests {
     fn progress_without_a_waiting_call_is_stored_as_short_lines() {
         let listeners = CallListeners::new(Arc::default());
         let token = ProgressToken(NumberOrString::Number(1));
-        for _ in 0..=MOST_KEPT {
-            let long =
-                ProgressNotificationParam::new(token.clone(), 1.0).with_message("x".repeat(10 * LONGEST));
+        for _ in 0..=MAX_RETAINED {
+            let long = ProgressNotificationParam::new(token.clone(), 1.0)
+                .with_message("x".repeat(10 * MAX_TEXT_BYTES));
             lock(&listeners.calls).progress(&long);
         }
         let calls = lock(&listeners.calls);
         let lengths: Vec<_> = calls.early.iter().map(|(_, reached)| reached.line.capacity()).collect();
-        assert_eq!(lengths.len(), MOST_KEPT);
-        assert!(lengths.iter().all(|length| *length <= LONGEST + 1), "{lengths:?}");
+        assert_eq!(lengths.len(), MAX_RETAINED);
+        assert!(lengths.iter().all(|length| *length <= MAX_TEXT_BYTES + 1), "{lengths:?}");
     }
 
     #[test]

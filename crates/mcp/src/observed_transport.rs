@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The maximum number of unanswered requests of a server. Reading pauses until one is answered.
-const MOST_UNANSWERED: usize = 64;
+const MAX_UNANSWERED: usize = 64;
 
 /// A transport that observes its messages.
 pub(crate) struct ObservedTransport<T> {
@@ -47,7 +47,7 @@ impl Unanswered {
     }
 
     async fn are_few(&self) {
-        while self.ids().len() >= MOST_UNANSWERED {
+        while self.ids().len() >= MAX_UNANSWERED {
             self.fewer.notified().await;
         }
     }
@@ -156,7 +156,7 @@ mod tests {
         while observed_transport.receive().now_or_never().is_some() {
             taken += 1;
         }
-        assert_eq!((taken, observed_transport.transport.0), (MOST_UNANSWERED, 64));
+        assert_eq!((taken, observed_transport.transport.0), (MAX_UNANSWERED, 64));
         observed_transport.unanswered.remove(Some(&RequestId::Number(1)));
         assert!(observed_transport.receive().now_or_never().is_some());
         assert!(observed_transport.receive().now_or_never().is_none());

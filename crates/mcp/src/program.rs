@@ -17,14 +17,14 @@ use tokio::{
 };
 
 use crate::{
-    LARGEST_MESSAGE,
+    MAX_MESSAGE_BYTES,
     message::{self, IdScan, ServerLine},
     notifications::Notifications,
     running::Running,
 };
 
 /// The maximum number of bytes shown of a line that is not a message.
-const LONGEST_NOISE: usize = 200;
+const MAX_NOISE_LENGTH: usize = 200;
 
 /// The maximum number of bytes of such a line that are read: more, so that no secret is cut before it is hidden.
 const READ_OF_NOISE: usize = 64 << 10;
@@ -91,7 +91,7 @@ impl Transport<RoleClient> for Program {
                 Line::Whole(line) if line.trim_ascii().is_empty() => continue,
                 Line::Whole(line) => message::read(line, &self.out()),
                 Line::TooLong(id) => {
-                    let why = format!("it has more than {LARGEST_MESSAGE} bytes");
+                    let why = format!("it has more than {MAX_MESSAGE_BYTES} bytes");
                     message::unreadable(id.clone(), &why, &self.out())
                 }
             };
@@ -111,7 +111,7 @@ impl Transport<RoleClient> for Program {
                         }
                         Line::TooLong(_) => String::new(),
                     };
-                    let shown = &shown[..shown.floor_char_boundary(LONGEST_NOISE)];
+                    let shown = &shown[..shown.floor_char_boundary(MAX_NOISE_LENGTH)];
                     self.notifications
                         .warn(&[format!("a line on its stdout is not a message: {why}: {}", shown.trim())]);
                 }
@@ -159,7 +159,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let part = &read[..end.unwrap_or(read.len())];
             match &mut self.too_long {
                 Some(scan) => scan.feed(part),
-                None if self.line.len() + part.len() > LARGEST_MESSAGE => {
+                None if self.line.len() + part.len() > MAX_MESSAGE_BYTES => {
                     let mut scan = IdScan::default();
                     scan.feed(&std::mem::take(&mut self.line));
                     scan.feed(part);
@@ -187,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_that_is_too_long_is_dropped_and_its_id_is_found() {
-        let flood = format!("{{\"result\":\"{}\",\"id\":7}}\n{{}}\n", "x".repeat(LARGEST_MESSAGE));
+        let flood = format!("{{\"result\":\"{}\",\"id\":7}}\n{{}}\n", "x".repeat(MAX_MESSAGE_BYTES));
         let mut lines = Lines::of(flood.as_bytes());
         let Some(Line::TooLong(Some(id))) = lines.next().await else { panic!("it is too long") };
         assert_eq!((id, lines.line.capacity()), (NumberOrString::Number(7), 0));

@@ -27,13 +27,13 @@ pub(crate) const HANDED_ON: [&str; 14] = [
 ];
 
 /// The maximum number of bytes of a server's error text in messages.
-const LONGEST_PROBLEM: usize = 2_000;
+const MAX_PROBLEM_LENGTH: usize = 2_000;
 
 /// The minimum length of a secret. Shorter values are not hidden, because they would cut ordinary words.
-const SHORTEST_SECRET: usize = 4;
+const MIN_SECRET_LENGTH: usize = 4;
 
 /// The minimum length of a line of a secret with several lines that is hidden by itself.
-const SHORTEST_LINE: usize = 8;
+const MIN_LINE_LENGTH: usize = 8;
 
 /// The values of a configuration that may be secret, each with the name that replaces it in texts of the
 /// server.
@@ -44,9 +44,9 @@ impl Secrets {
     fn add(&mut self, value: &str, name: &str) {
         let escaped = serde_json::to_string(value).expect("a text has a JSON form");
         // Servers also print them as JSON, or line by line.
-        let lines = value.lines().filter(|line| line.len() >= SHORTEST_LINE);
+        let lines = value.lines().filter(|line| line.len() >= MIN_LINE_LENGTH);
         for form in [value, &escaped[1..escaped.len() - 1]].into_iter().chain(lines) {
-            if form.len() >= SHORTEST_SECRET && !self.0.iter().any(|(known, _)| known == form) {
+            if form.len() >= MIN_SECRET_LENGTH && !self.0.iter().any(|(known, _)| known == form) {
                 self.0.push((form.to_owned(), format!("${name}")));
             }
         }
@@ -61,7 +61,7 @@ impl Secrets {
 
     /// Hides all secrets in a server's error text, then truncates it.
     pub(crate) fn short(&self, problem: String) -> String {
-        content::cut(self.hide_in(problem), LONGEST_PROBLEM)
+        content::cut(self.hide_in(problem), MAX_PROBLEM_LENGTH)
     }
 
     /// Hides all secrets in a text.

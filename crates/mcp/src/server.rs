@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The maximum number of requests for a list that fails.
-const MOST_TRIES: usize = 3;
+const MAX_TRIES: usize = 3;
 
 /// A connected server with its tools. It lives as long as this value, or any of its tools.
 ///
@@ -135,7 +135,7 @@ impl ToolSource for McpServer {
                     self.link.notifications.warn(&left_out);
                     *known = Offered { changes, ..offered };
                 }
-                Err(_) if known.tries + 1 < MOST_TRIES => known.tries += 1,
+                Err(_) if known.tries + 1 < MAX_TRIES => known.tries += 1,
                 Err(problem) => {
                     self.link.notifications.warn(&[format!("its tools are listed no more: {problem}")]);
                     (known.changes, known.tries) = (changes, 0);

@@ -68,7 +68,7 @@ impl McpTool {
     async fn attempt(&self, args: Value, cx: &ToolCx) -> Result<Option<ToolReply>, ToolError> {
         let server = &self.link.name;
         let hide = |text: String| self.link.notifications.hidden(text);
-        let failed = |why: String| Err(ToolError::failed(content::cut(hide(why), content::MOST)));
+        let failed = |why: String| Err(ToolError::failed(content::cut(hide(why), content::MAX_RESULT_BYTES)));
         check_timers()?;
         let connection = tokio::select! {
             biased;

@@ -5,7 +5,7 @@ use superstep_llm::{Message, Role};
 
 /// Maximum number of characters of one entry of a [`StoreMemory`](crate::StoreMemory) or [`MemoryFiles`](crate::MemoryFiles). Longer texts are
 /// rejected.
-pub const LONGEST_MEMORY: usize = 8_000;
+pub const MAX_MEMORY_CHARS: usize = 8_000;
 
 /// Returns the user's and the model's texts of these messages, each short enough for an entry.
 pub(crate) fn entry_texts(messages: &[Message]) -> Result<Vec<String>, MemoryError> {
@@ -13,9 +13,9 @@ pub(crate) fn entry_texts(messages: &[Message]) -> Result<Vec<String>, MemoryErr
     let texts = said.map(|message| message.content.trim()).filter(|text| !text.is_empty());
     texts
         .map(|text| match text.chars().count() {
-            0..=LONGEST_MEMORY => Ok(text.to_owned()),
+            0..=MAX_MEMORY_CHARS => Ok(text.to_owned()),
             chars => Err(MemoryError(format!(
-                "a memory of {chars} characters is too long; use at most {LONGEST_MEMORY}"
+                "a memory of {chars} characters is too long; use at most {MAX_MEMORY_CHARS}"
             ))),
         })
         .collect()

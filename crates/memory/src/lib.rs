@@ -22,7 +22,7 @@ pub use dream::dreams::{Dream, DreamError, DreamResult, Dreams};
 pub use dream::events::{DreamEnd, DreamEvent};
 #[cfg(feature = "dream")]
 pub use dream::state::{DreamState, DreamStateUpdate};
-pub use entry_texts::LONGEST_MEMORY;
+pub use entry_texts::MAX_MEMORY_CHARS;
 pub use files::memory_files::MemoryFiles;
 pub use history::file::{HistoryPlace, Unread};
 pub use history::history_files::HistoryFiles;

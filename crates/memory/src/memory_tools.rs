@@ -13,10 +13,10 @@ use superstep_agent::{
 };
 
 /// Maximum number of facts or keywords of a call.
-const MOST: usize = 20;
+const MAX_TEXTS: usize = 20;
 
 /// Number of memories found per keyword.
-const FOUND: usize = 5;
+const MAX_FOUND: usize = 5;
 
 #[derive(JsonSchema, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,7 +83,7 @@ pub fn memory_tools(memory: impl LongTermMemory + 'static) -> [Arc<dyn Tool>; 2]
             let (user, mut found) = (whose(&cx)?, Vec::new());
             let mut seen = BTreeSet::new();
             for keyword in texts("keywords", &args.keywords)? {
-                let entries = memory.search(keyword, &user, FOUND).await.map_err(failed)?;
+                let entries = memory.search(keyword, &user, MAX_FOUND).await.map_err(failed)?;
                 found.extend(entries.into_iter().filter(|entry| seen.insert(entry.id.clone())));
             }
             Ok(match found.len() {
@@ -111,8 +111,10 @@ fn texts<'a>(field: &str, given: &'a [String]) -> Result<Vec<&'a str>, ToolError
     let texts: Vec<_> = given.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
     match texts.len() {
         0 => Err(ToolError::InvalidArguments(format!("`{field}` has no text in it"))),
-        1..=MOST => Ok(texts),
-        many => Err(ToolError::InvalidArguments(format!("`{field}` has at most {MOST} texts, got {many}"))),
+        1..=MAX_TEXTS => Ok(texts),
+        many => {
+            Err(ToolError::InvalidArguments(format!("`{field}` has at most {MAX_TEXTS} texts, got {many}")))
+        }
     }
 }
 

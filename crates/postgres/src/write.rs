@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The maximum number of statements that are sent before the first answer.
-const PIPELINED: usize = 16;
+const MAX_PIPELINED: usize = 16;
 
 /// The beginning of the record of a finished task, which begins with the kind of its end.
 const FINISHED: &str = r#"left(record, 17) = '{"end":"finished"'"#;
@@ -357,12 +357,13 @@ async fn append(
     let (begun, locked) = futures::join!(client.batch_execute("BEGIN"), lock.run(client, &locked));
     begun?;
     locked?;
-    for (chunk, (queries, prepared)) in queries.chunks(PIPELINED).zip(prepared.chunks(PIPELINED)).enumerate()
+    for (chunk, (queries, prepared)) in
+        queries.chunks(MAX_PIPELINED).zip(prepared.chunks(MAX_PIPELINED)).enumerate()
     {
         let rows = queries.iter().zip(prepared).map(|(query, prepared)| query.run(client, prepared));
         for (nth, rows) in join_all(rows).await.into_iter().enumerate() {
             if rows?.is_empty() {
-                let why = why(database, session, &plan[chunk * PIPELINED + nth], fence).await?;
+                let why = why(database, session, &plan[chunk * MAX_PIPELINED + nth], fence).await?;
                 session.roll_back().await?;
                 return Ok(Appended::Refused(why));
             }

@@ -18,7 +18,7 @@ use crate::{
     keys::DataKeys,
     options::SealOptions,
     path::PathDigest,
-    thread_keys::{ATTEMPTS, ThreadKeys, busy, is_key_thread},
+    thread_keys::{MAX_ATTEMPTS, ThreadKeys, busy, is_key_thread},
     values::{Located, Opener, Read, Sealer},
 };
 
@@ -322,7 +322,7 @@ impl SealedCheckpointer {
         }
         let inbox = inbox_of(root);
         let sealer = self.sealer(Some(&keys), &inbox);
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let posts = self.inner.history(&inbox, History::default()).await?;
             let readable = posts.iter().filter(|post| !post.metadata.contains_key(SEALED));
             let sealed = readable.map(|post| Ok((post.id, sealer.metadata_of_post(post)?)));
@@ -574,7 +574,7 @@ impl Checkpointer for SealedCheckpointer {
             }
             // Keys without a thread are of one whose first commit failed.
             self.inner.delete(&to).await?;
-            for _ in 0..ATTEMPTS {
+            for _ in 0..MAX_ATTEMPTS {
                 // Before the copy, so that one that was begun has its keys or does not exist.
                 self.keys.prepare_copy(&from, &to).await?;
                 self.inner.copy(&from, &to).await?;

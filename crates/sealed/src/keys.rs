@@ -29,13 +29,13 @@ use crate::{
 const FORMAT: u32 = 2;
 
 /// The maximum number of keys of a thread: each change of the master key adds one.
-const MOST: usize = 1_000;
+const MAX_KEYS: usize = 1_000;
 
 /// The maximum number of unfinished copies whose keys a record has as well.
-const PENDING: usize = 8;
+const MAX_PENDING: usize = 8;
 
 /// The maximum number of keys in a record: those of a thread, of its unfinished copies, and of the copy that begins.
-const MOST_IN_ALL: usize = MOST * (PENDING + 2);
+const MAX_RECORD_KEYS: usize = MAX_KEYS * (MAX_PENDING + 2);
 
 /// The record of the data keys of a thread or store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,8 +100,8 @@ impl KeyRecord {
         let record: Self =
             serde_json::from_str(text).map_err(|cause| KeyFault::Changed(cause.to_string()))?;
         match record.format {
-            1..=FORMAT if record.keys.len() <= MOST_IN_ALL => Ok(record),
-            1..=FORMAT => Err(KeyFault::Changed(format!("there are more than {MOST_IN_ALL}"))),
+            1..=FORMAT if record.keys.len() <= MAX_RECORD_KEYS => Ok(record),
+            1..=FORMAT => Err(KeyFault::Changed(format!("there are more than {MAX_RECORD_KEYS}"))),
             newer => Err(KeyFault::Changed(format!("their form {newer} is of a newer version of superstep"))),
         }
     }
@@ -193,7 +193,7 @@ impl KeyRecord {
         random: &dyn Random,
     ) -> Result<Self, KeyFault> {
         let master = keys.current().await.map_err(KeyFault::Provider)?;
-        let has_space = self.keys.iter().filter(|key| key.of == of).count() < MOST;
+        let has_space = self.keys.iter().filter(|key| key.of == of).count() < MAX_KEYS;
         let added = has_space.then(|| drawn(random)).transpose()?;
         let mut all = Vec::new();
         for name in self.owners(of) {
@@ -222,7 +222,7 @@ impl KeyRecord {
         let secrets = self.secrets(from, keys).await?;
         let mut others = self.owners(from).split_off(1);
         others.retain(|name| name != to);
-        let others = others.split_off(others.len().saturating_sub(PENDING));
+        let others = others.split_off(others.len().saturating_sub(MAX_PENDING));
         let stays = |key: &&WrappedKey| key.of == from || others.contains(&key.of);
         let mut all: Vec<_> = self.keys.iter().filter(stays).cloned().collect();
         let owner = Owner { name: to, from: self.from(from) };

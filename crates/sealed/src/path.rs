@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use superstep_checkpoint::{CheckpointId, ThreadId};
 
 /// The maximum number of threads whose newest paths are in memory, for each root.
-const CACHED: usize = 64;
+const MAX_CACHED: usize = 64;
 
 /// The digest of a path: 32 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub(crate) struct Heads(Mutex<LruCache<ThreadId, (CheckpointId, Option<PathDiges
 
 impl Default for Heads {
     fn default() -> Self {
-        Self(Mutex::new(LruCache::new(CACHED)))
+        Self(Mutex::new(LruCache::new(MAX_CACHED)))
     }
 }
 

@@ -39,7 +39,7 @@ const OWNER: Owner<'_> = Owner { name: "store", from: 0 };
 const OLD: Owner<'_> = Owner { name: OWNER.name, from: 1 };
 
 /// The maximum number of results of one request to the store.
-const MOST: usize = i32::MAX as usize;
+const MAX_RESULTS: usize = i32::MAX as usize;
 
 /// A layer in front of any [`Store`] that encrypts the values of items.
 ///
@@ -206,7 +206,7 @@ impl SealedStore {
 
     /// Returns the items with data keys, the oldest first.
     async fn key_items(&self) -> Result<Vec<Item>, StoreError> {
-        let search = Search { limit: MOST, refresh: Some(false), ..Search::within(&namespace()) };
+        let search = Search { limit: MAX_RESULTS, refresh: Some(false), ..Search::within(&namespace()) };
         let mut items: Vec<_> =
             self.inner.search(search).await?.into_iter().map(|found| found.item).collect();
         items.sort_by(|a, b| (a.created_ms, &a.key).cmp(&(b.created_ms, &b.key)));
@@ -350,14 +350,14 @@ impl SealedStore {
                     within: search.within.clone(),
                     filter: Vec::new(),
                     query: None,
-                    limit: MOST,
+                    limit: MAX_RESULTS,
                     offset: 0,
                     refresh: Some(false),
                 };
                 (Operation::Search(all), Some(Own::Search(OwnSearch { search, query })))
             }
             (Operation::ListNamespaces(which), _) => {
-                let limit = which.limit.saturating_add(which.offset).saturating_add(1).min(MOST);
+                let limit = which.limit.saturating_add(which.offset).saturating_add(1).min(MAX_RESULTS);
                 let all = ListNamespaces { limit, offset: 0, ..which.clone() };
                 (Operation::ListNamespaces(all), Some(Own::List(which)))
             }

@@ -26,10 +26,10 @@ use crate::{
 };
 
 /// The maximum number of threads whose keys are in memory.
-const CACHED: usize = 1_024;
+const MAX_CACHED: usize = 1_024;
 
 /// The number of attempts if other processes change a record at the same time.
-pub(crate) const ATTEMPTS: usize = 8;
+pub(crate) const MAX_ATTEMPTS: usize = 8;
 
 /// The data keys of the threads of a checkpointer.
 pub(crate) struct ThreadKeys {
@@ -74,7 +74,7 @@ fn owner(root: &ThreadId) -> String {
 
 impl ThreadKeys {
     pub(crate) fn new(inner: Arc<dyn Checkpointer>, options: SealOptions) -> Self {
-        let cache = Mutex::new(LruCache::new(CACHED));
+        let cache = Mutex::new(LruCache::new(MAX_CACHED));
         Self { inner, options, cache, is_readable: AtomicBool::new(false) }
     }
 
@@ -127,7 +127,7 @@ impl ThreadKeys {
             return Ok(None);
         };
         let root = thread.root();
-        for nth in 0..ATTEMPTS {
+        for nth in 0..MAX_ATTEMPTS {
             let is_new = next == 1 && !thread.is_child();
             match self.get(&root, is_new || nth > 0).await {
                 Ok(Some(keys)) => return Ok(Some(keys)),
@@ -276,7 +276,7 @@ impl ThreadKeys {
 
     /// Changes the record of a thread. Returns `false` if there is none, or nothing to change.
     async fn change(&self, root: &ThreadId, change: &Change) -> Result<bool, CheckpointError> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let Some((head, record)) = self.read(root).await? else { return Ok(false) };
             let changed = self.changed(&owner(root), &record, change).await;
             let Some(changed) = changed.map_err(|fault| of_thread_keys(root, fault))? else {

@@ -27,7 +27,7 @@ pub use settings::is_requested;
 use self::metrics::Metrics;
 
 /// The maximum size of a captured attribute, in bytes.
-const CONTENT: usize = 32 << 10;
+const MAX_CONTENT_BYTES: usize = 32 << 10;
 
 /// The name of the instrumentation.
 const SCOPE: &str = "superstep";
@@ -99,7 +99,7 @@ impl Telemetry {
         settings::check_protocol()?;
         if settings::captures_content()? {
             // In a process that captures already, its first limits apply.
-            capture_content(ContentCapture { limit: CONTENT, secrets: settings::secrets() });
+            capture_content(ContentCapture { limit: MAX_CONTENT_BYTES, secrets: settings::secrets() });
         }
         let resource = settings::resource(service);
         let traces =

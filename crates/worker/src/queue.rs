@@ -32,7 +32,7 @@ use tokio::{sync::mpsc::UnboundedReceiver, time::Instant};
 pub(crate) use self::{
     claim::Free,
     returns::Key,
-    stored_schedules::{LONGEST, LONGEST_TEXT, ScheduleRow},
+    stored_schedules::{MAX_INPUT_BYTES, MAX_TEXT_LENGTH, ScheduleRow},
 };
 
 /// The channel on which Graphile Worker reports new jobs.

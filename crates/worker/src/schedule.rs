@@ -15,7 +15,7 @@ use crate::{
     GraphName, ScheduleError,
     new_job::ATTEMPTS,
     payload::{Payload, Work},
-    queue::{LONGEST, LONGEST_TEXT, ScheduleRow, Stored, When},
+    queue::{MAX_INPUT_BYTES, MAX_TEXT_LENGTH, ScheduleRow, Stored, When},
 };
 
 /// The names of the fields of a pattern, in their order.
@@ -117,7 +117,7 @@ fn check_length<'t>(
     schedule: &str,
     texts: impl IntoIterator<Item = (&'static str, &'t str)>,
 ) -> Result<(), ScheduleError> {
-    let is_long = |text: &str| text.chars().nth(LONGEST_TEXT).is_some();
+    let is_long = |text: &str| text.chars().nth(MAX_TEXT_LENGTH).is_some();
     match texts.into_iter().find(|(_, text)| is_long(text)) {
         Some((part, _)) => {
             Err(ScheduleError::LongText { schedule: schedule.chars().take(SHOWN).collect(), part })
@@ -194,7 +194,7 @@ impl Times {
     ) -> Result<Schedule, ScheduleError> {
         let input = serde_json::to_value(input)
             .map_err(|source| ScheduleError::Input { schedule: self.name.clone(), source })?;
-        if input.to_string().len() > LONGEST {
+        if input.to_string().len() > MAX_INPUT_BYTES {
             return Err(ScheduleError::LongInput { schedule: self.name });
         }
         let (graph, thread) = (graph.graph_name().to_owned(), thread.into());
@@ -231,14 +231,14 @@ mod tests {
             // With its quotes.
             times.run("g", "t", "x".repeat(bytes - 2))
         };
-        drop(run(LONGEST).unwrap());
-        let error = run(LONGEST + 1).unwrap_err().to_string();
+        drop(run(MAX_INPUT_BYTES).unwrap());
+        let error = run(MAX_INPUT_BYTES + 1).unwrap_err().to_string();
         assert_eq!(error, "SS401: schedule `s`: its input is longer than 1 MiB");
     }
 
     #[test]
     fn each_text_of_a_schedule_has_at_most_1024_characters() {
-        let (fits, long) = ("é".repeat(LONGEST_TEXT), "é".repeat(LONGEST_TEXT + 1));
+        let (fits, long) = ("é".repeat(MAX_TEXT_LENGTH), "é".repeat(MAX_TEXT_LENGTH + 1));
         let made = |name: &str, zone: &str, graph: &str, thread: &str| {
             Schedule::new(name, "@daily", zone)?.run(graph, thread, ())
         };

@@ -62,4 +62,4 @@ impl Limit {
 }
 
 /// Maximum number of times that such messages extend a turn. Later ones are read in the next turn.
-pub(crate) const MOST_STEERED: u32 = 100;
+pub(crate) const MAX_STEERED: u32 = 100;

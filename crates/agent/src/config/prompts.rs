@@ -84,10 +84,10 @@ pub(crate) const NOT_AN_ANSWER: &str =
 pub(crate) const NOT_A_DECISION: &str = "the tool has asked nothing: approve the call or deny it";
 
 /// Maximum number of bytes shown of a problem with an answer.
-const LONGEST_PROBLEM: usize = 1_000;
+const MAX_PROBLEM_LENGTH: usize = 1_000;
 
 pub(crate) fn bad_answer(problem: &str) -> String {
-    let shown = &problem[..problem.floor_char_boundary(LONGEST_PROBLEM)];
+    let shown = &problem[..problem.floor_char_boundary(MAX_PROBLEM_LENGTH)];
     format!("the answer does not fit: {}", printable(shown))
 }
 

@@ -13,7 +13,7 @@ use super::{
     budget::Budget,
     context::ContextConfig,
     finish::Finish,
-    limit::{Limit, MOST_STEERED},
+    limit::{Limit, MAX_STEERED},
     loops::LoopRule,
     media::MediaConfig,
     millis::{optional, required},
@@ -122,7 +122,7 @@ impl ReactConfig {
         let room = if self.context.layers.is_empty() { 1 } else { 8 };
         let rounds = self.limit.max.saturating_add(3).saturating_mul(room);
         let answers = repeats.saturating_add(empties).saturating_add(self.finish.retries).saturating_add(2);
-        rounds.saturating_mul(answers).saturating_add(9).saturating_add(MOST_STEERED)
+        rounds.saturating_mul(answers).saturating_add(9).saturating_add(MAX_STEERED)
     }
 }
 

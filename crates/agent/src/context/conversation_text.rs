@@ -13,7 +13,7 @@ use super::{
 use crate::config::{Truncate, TruncateSide};
 
 /// Maximum number of characters of a message in a summary request.
-const LONGEST: usize = 8_000;
+const MAX_LENGTH: usize = 8_000;
 
 /// Formats the sent conversation before `start` as text, without the retained message.
 pub(super) fn conversation_text(shown: &Shown<'_>, start: usize, stays: Option<usize>) -> String {
@@ -34,7 +34,7 @@ pub(super) fn conversation_text(shown: &Shown<'_>, start: usize, stays: Option<u
 fn write(text: &mut String, said: &Message) {
     let marker = "\n[… {omitted} characters …]\n".to_owned();
     let bound =
-        Truncate { max_chars: Some(LONGEST), keep: TruncateSide::HeadTail, marker, ..Truncate::default() };
+        Truncate { max_chars: Some(MAX_LENGTH), keep: TruncateSide::HeadTail, marker, ..Truncate::default() };
     let short = |text: &str| closed(&bound.apply(text.to_owned()));
     let who = match said.role {
         Role::System => "system".to_owned(),

@@ -31,7 +31,7 @@ pub(crate) struct Shown<'a> {
 }
 
 /// Maximum number of characters of the line that describes a result.
-const TITLE: usize = 80;
+const MAX_TITLE: usize = 80;
 
 impl<'a> Shown<'a> {
     pub(crate) fn new(messages: &'a Messages, view: &'a ContextView, micro: Option<&'a Truncate>) -> Self {
@@ -175,7 +175,7 @@ pub(crate) fn without_first_media(message: Message, n: usize) -> Message {
 /// Returns the stub of an old result. The call with its arguments precedes it.
 fn stub(content: &str) -> String {
     let line = content.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let title = match line.char_indices().nth(TITLE) {
+    let title = match line.char_indices().nth(MAX_TITLE) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
     };

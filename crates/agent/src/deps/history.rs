@@ -11,10 +11,10 @@ use superstep_llm::{Message, Role};
 use crate::{AgentOutcome, AgentState, plain_name::plain, transcript::steering::is_steered};
 
 /// Maximum number of bytes of the user's text, and of the reply, in a line.
-const MOST_OF_A_TEXT: usize = 32 << 10;
+const MAX_TEXT_BYTES: usize = 32 << 10;
 
 /// Maximum length of a name in bytes; longer ones are truncated.
-const LONGEST_NAME: usize = 300;
+const MAX_NAME_LENGTH: usize = 300;
 
 /// The future of a history operation.
 pub type HistoryFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
@@ -85,12 +85,12 @@ impl TurnRecord {
         let said: Vec<_> =
             user_messages_of_turn(state).into_iter().map(|message| &*message.content).collect();
         Self {
-            id: if key.len() > LONGEST_NAME { plain(&key) } else { key },
-            thread: short(cx.thread().map_or("", ThreadId::as_str), LONGEST_NAME),
-            user_id: short(&state.user_id, LONGEST_NAME),
+            id: if key.len() > MAX_NAME_LENGTH { plain(&key) } else { key },
+            thread: short(cx.thread().map_or("", ThreadId::as_str), MAX_NAME_LENGTH),
+            user_id: short(&state.user_id, MAX_NAME_LENGTH),
             at_ms: cx.now_ms(),
-            user: short(&said.join("\n"), MOST_OF_A_TEXT),
-            reply: short(&state.final_reply, MOST_OF_A_TEXT),
+            user: short(&said.join("\n"), MAX_TEXT_BYTES),
+            reply: short(&state.final_reply, MAX_TEXT_BYTES),
             outcome,
             tools_used: state.metadata.tools_used.iter().take(100).cloned().collect(),
         }

@@ -104,7 +104,7 @@ pub struct MemoryTrigger {
 
 /// Maximum number of started requests. Beyond it, a request may be sent to the memory twice, which stores it
 /// once.
-const MOST_BEGUN: usize = 10_000;
+const MAX_PENDING: usize = 10_000;
 
 /// The phrases that [`MemoryTrigger::new`] detects, in any case.
 pub const MEMORY_PHRASES: [&str; 6] =
@@ -144,7 +144,7 @@ impl MemoryTrigger {
         if begun.contains(&request) {
             return;
         }
-        if begun.len() >= MOST_BEGUN {
+        if begun.len() >= MAX_PENDING {
             begun.pop_front();
         }
         begun.push_back(request);
@@ -220,12 +220,12 @@ mod tests {
     #[test]
     fn requests_belong_to_their_users_and_the_oldest_are_dropped() {
         let trigger = MemoryTrigger::new(Nothing);
-        (0..MOST_BEGUN).for_each(|nth| trigger.begin(request(nth)));
+        (0..MAX_PENDING).for_each(|nth| trigger.begin(request(nth)));
         trigger.begin(request(0));
         assert!(!trigger.end(&(Some("bob".to_owned()), "t/1".to_owned())));
         assert!(trigger.end(&request(1)) && !trigger.end(&request(1)));
-        (MOST_BEGUN..MOST_BEGUN + 3).for_each(|nth| trigger.begin(request(nth)));
-        let is_left: Vec<_> = [0, 2, 3, 4, MOST_BEGUN].map(|nth| trigger.end(&request(nth))).into();
+        (MAX_PENDING..MAX_PENDING + 3).for_each(|nth| trigger.begin(request(nth)));
+        let is_left: Vec<_> = [0, 2, 3, 4, MAX_PENDING].map(|nth| trigger.end(&request(nth))).into();
         assert_eq!(is_left, [false, false, true, true, true]);
     }
 }

@@ -12,7 +12,7 @@ use superstep_llm::{
 };
 
 /// Maximum number of names that a source can own: one that keeps inventing names gains no more of them.
-const MOST_NAMES: usize = 10_000;
+const MAX_NAMES: usize = 10_000;
 
 /// The sources of an agent. Permanent grants are by tool name, so no other source may take over a name, not
 /// even while its owner does not offer it.
@@ -37,7 +37,7 @@ impl ToolSource for ToolSources {
         for (at, source) in self.sources.iter().enumerate() {
             let mut own = ToolRegistry::clone(&source.tools());
             let names: Vec<String> = own.names().map(str::to_owned).collect();
-            let mut room = MOST_NAMES.saturating_sub(owners.values().filter(|owner| **owner == at).count());
+            let mut room = MAX_NAMES.saturating_sub(owners.values().filter(|owner| **owner == at).count());
             for name in names {
                 let owner = owners.get(&name).copied();
                 if owner.is_none() && room > 0 {
@@ -125,6 +125,6 @@ mod tests {
         let counts: Vec<usize> = (0..11).map(|_| all.tools().len()).collect();
         // `kept`, and `one` of the other source, stay.
         assert_eq!(counts, [[1_002; 8].as_slice(), &[1_001, 2, 2]].concat());
-        assert_eq!(all.owners.lock().unwrap().len(), MOST_NAMES + 1);
+        assert_eq!(all.owners.lock().unwrap().len(), MAX_NAMES + 1);
     }
 }

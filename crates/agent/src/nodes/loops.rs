@@ -31,7 +31,7 @@ impl DetectedLoop {
 
 /// Maximum length of compared texts: longer ones are similar only if equal, because the comparison is
 /// quadratic.
-const LONGEST_COMPARED: usize = 2_000;
+const MAX_COMPARED_LENGTH: usize = 2_000;
 
 /// The calls of a turn and their results.
 struct Calls<'a> {
@@ -257,7 +257,7 @@ fn alike(a: &str, b: &str, threshold: f64) -> bool {
     }
     // A number that changes is progress, however short it is.
     let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
-    a.len().max(b.len()) <= LONGEST_COMPARED
+    a.len().max(b.len()) <= MAX_COMPARED_LENGTH
         && digits(&a) == digits(&b)
         && strsim::normalized_levenshtein(&a, &b) >= threshold
 }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     AgentEvent, AgentOutcome, AgentState,
-    config::limit::MOST_STEERED,
+    config::limit::MAX_STEERED,
     deps::AgentDeps,
     events::emit,
     state::{AgentStateUpdate, BudgetLimit, HookFailure, LastAnswer, RequestFrame, StopReason},
@@ -263,8 +263,7 @@ impl PlannedCall<'_> {
         if any && (accepted.message.is_none() || accepted.repeats) {
             emit(cx, || AgentEvent::AttemptDiscarded { attempt: requests });
         }
-        if accepted.is_reply && accepted.answer.steered < MOST_STEERED && is_waiting(self.steered, cx).await?
-        {
+        if accepted.is_reply && accepted.answer.steered < MAX_STEERED && is_waiting(self.steered, cx).await? {
             accepted.answer.again = true;
             accepted.answer.steered += 1;
         }

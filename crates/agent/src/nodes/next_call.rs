@@ -35,7 +35,7 @@ pub(super) struct NextCall<'a> {
 }
 
 /// Number of consecutive rounds of truncated calls before a call without tools.
-const MOST_CUT_ROUNDS: u32 = 2;
+const MAX_CUT_ROUNDS: u32 = 2;
 
 impl<'a> NextCall<'a> {
     /// Plans the next call from the state of this turn.
@@ -55,7 +55,7 @@ impl<'a> NextCall<'a> {
                 (call.tools, call.reason) = (false, AgentOutcome::Empty.into());
             }
         }
-        if state.answer.cut_rounds >= MOST_CUT_ROUNDS {
+        if state.answer.cut_rounds >= MAX_CUT_ROUNDS {
             (call.tools, call.reason) = (false, AgentOutcome::Length.into());
         }
         if let Some(limit) = Spent::of(state, now_ms).exhausts(&config.budget) {

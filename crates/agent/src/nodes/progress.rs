@@ -24,7 +24,7 @@ pub(super) struct Progress<'a> {
 }
 
 /// Maximum length of a partial reply that is parsed.
-const LONGEST_READ: usize = 64 * 1024;
+const MAX_READ_LENGTH: usize = 64 * 1024;
 
 /// The fraction by which a long reply has to grow before it is parsed again, because each parse reads the
 /// whole.
@@ -78,7 +78,7 @@ impl<'a> Progress<'a> {
             None => (self.begun, answer.text()),
         };
         let length = begun.len() + rest.len();
-        if length > LONGEST_READ || length <= self.read + self.read / GROWTH {
+        if length > MAX_READ_LENGTH || length <= self.read + self.read / GROWTH {
             return;
         }
         self.read = length;

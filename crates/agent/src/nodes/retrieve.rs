@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Maximum number of characters of a query.
-const QUERY: usize = 4_000;
+const MAX_QUERY: usize = 4_000;
 
 /// Searches all sources concurrently for the user's new message. A source that fails or times out is reported
 /// and omitted; no failure reaches the run.
@@ -28,7 +28,7 @@ pub(crate) async fn retrieve(deps: AgentDeps, state: AgentState, cx: Cx) -> Agen
     let Some(wanted) = deps.config.retrieve else { return update };
     let of_the_user = |message: &&Message| message.role == Role::User && !message.synthetic;
     let Some(message) = state.messages.last().filter(of_the_user) else { return update };
-    let query: String = message.content.chars().take(QUERY).collect();
+    let query: String = message.content.chars().take(MAX_QUERY).collect();
     let search = Search { deps: &deps, cx: &cx, query: &query, wanted };
     let (memories, passages) = tokio::join!(search.memory(&state), search.knowledge());
     let Some(found) = retrieved::message(&memories, &passages, wanted.max_chars) else { return update };

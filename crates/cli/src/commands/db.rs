@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The number of threads that the statistics list.
-const LARGEST: usize = 10;
+const MAX_LISTED: usize = 10;
 
 /// Runs a command for a whole database.
 pub(crate) async fn run(command: DbCommand<DatabaseArgs>) -> Result<Exit, Failure> {
@@ -113,7 +113,7 @@ pub(crate) async fn stats(location: &Location, json: bool) -> Result<Exit, Failu
     let checkpoints: usize = sizes.iter().filter_map(|(_, size)| *size).sum();
     let damaged = sizes.iter().filter(|(_, size)| size.is_none()).count();
     sizes.sort_by_key(|(_, size)| Reverse(*size));
-    sizes.truncate(LARGEST);
+    sizes.truncate(MAX_LISTED);
     if json {
         let largest = sizes.iter().map(|(thread, size)| json!({ "thread": thread, "checkpoints": size }));
         return print(&lines([json!({

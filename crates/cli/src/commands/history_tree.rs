@@ -25,10 +25,10 @@ use crate::{
 const INPUT: &str = "__start__";
 
 /// Maximum number of characters of a value.
-const MOST_SHOWN: usize = 80;
+const MAX_SHOWN: usize = 80;
 
 /// Maximum width of the lines of branches, so that deeply nested ones stay on the screen.
-const WIDEST: usize = 40;
+const MAX_WIDTH: usize = 40;
 
 /// The writes of one task: its node, and a text for each channel.
 type Writes = Vec<(String, Vec<String>)>;
@@ -74,7 +74,7 @@ pub(crate) async fn tree(
             text.push_str(&format!("{below}{bar}     {write}\n"));
         }
         rest.extend(next.map(|next| (next, below.clone(), below.clone())));
-        let deeper = match below.chars().count() < WIDEST {
+        let deeper = match below.chars().count() < MAX_WIDTH {
             true => format!("{below}│ "),
             false => below.clone(),
         };
@@ -180,5 +180,5 @@ fn channels(update: &StoredUpdate) -> Result<Vec<String>, Failure> {
 }
 
 fn written(name: &str, value: &Value) -> String {
-    format!("{} = {}", printable_line(name), brief(&value.to_string(), MOST_SHOWN))
+    format!("{} = {}", printable_line(name), brief(&value.to_string(), MAX_SHOWN))
 }

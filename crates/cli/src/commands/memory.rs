@@ -11,7 +11,7 @@ use superstep::{
     agent::deps::{LongTermMemory, MemoryEntry, MemoryError},
     clock::{Clock, SystemClock},
     llm::Message,
-    memory::LONGEST_MEMORY,
+    memory::MAX_MEMORY_CHARS,
 };
 
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Maximum number of characters of an entry in a table.
-const MOST_SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// One user's memory.
 struct UserMemory {
@@ -59,9 +59,9 @@ pub(crate) async fn memory(command: MemoryCommand) -> Result<Exit, Failure> {
         }
         MemoryCommand::Add { text, of } => {
             let chars = text.trim().chars().count();
-            if chars > LONGEST_MEMORY {
+            if chars > MAX_MEMORY_CHARS {
                 return Err(Failure::usage(format!(
-                    "a memory of {chars} characters is too long; use at most {LONGEST_MEMORY}"
+                    "a memory of {chars} characters is too long; use at most {MAX_MEMORY_CHARS}"
                 )));
             }
             let of = UserMemory::with(of, Memory::open)?;
@@ -118,7 +118,7 @@ impl UserMemory {
         let mut table = new_table(if has_scores { &["SCORE", "ID", "TEXT"][..] } else { &["ID", "TEXT"] });
         for entry in entries {
             let score = entry.score.map(|score| format!("{score:.2}"));
-            let row = [brief(&entry.id, MOST_SHOWN), brief(&entry.text, MOST_SHOWN)];
+            let row = [brief(&entry.id, MAX_SHOWN), brief(&entry.text, MAX_SHOWN)];
             table.add_row(score.into_iter().chain(row));
         }
         print(&format!("{}\n", table.trim_fmt()))

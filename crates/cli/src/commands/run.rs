@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Maximum size of a prompt in bytes.
-const MOST_PROMPT: u64 = 1 << 20;
+const MAX_PROMPT_BYTES: u64 = 1 << 20;
 
 /// Replies to a prompt.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, Failure> {
@@ -141,7 +141,7 @@ pub(super) fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result
         }
         (None, _) => read_stdin()?,
     };
-    if prompt.len() as u64 > MOST_PROMPT {
+    if prompt.len() as u64 > MAX_PROMPT_BYTES {
         return Err(too_long());
     }
     match prompt.trim() {
@@ -152,9 +152,9 @@ pub(super) fn read_prompt(given: Option<String>, stdin: Option<Stdin>) -> Result
 
 fn read_stdin() -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    let read = io::stdin().lock().take(MOST_PROMPT + 1).read_to_end(&mut bytes);
+    let read = io::stdin().lock().take(MAX_PROMPT_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|cause| Failure::usage(format!("cannot read the prompt from stdin: {cause}")))?;
-    if bytes.len() as u64 > MOST_PROMPT {
+    if bytes.len() as u64 > MAX_PROMPT_BYTES {
         return Err(too_long());
     }
     String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt on stdin is not valid UTF-8"))
@@ -163,7 +163,7 @@ fn read_stdin() -> Result<String, Failure> {
 fn too_long() -> Failure {
     Failure::usage(format!(
         "the prompt is longer than {} MiB; put it into a file under `--cwd` and ask about that",
-        MOST_PROMPT >> 20
+        MAX_PROMPT_BYTES >> 20
     ))
 }
 

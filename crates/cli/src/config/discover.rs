@@ -13,7 +13,7 @@ const USUAL: &str =
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Maximum size of a list of models; a server with a longer one is skipped.
-const LONGEST_LIST: usize = 1024 * 1024;
+const MAX_LIST_LENGTH: usize = 1024 * 1024;
 
 /// A server that responded and has a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ async fn ask(client: &reqwest::Client, name: &str, url: &str) -> Option<Local> {
     let mut response = response.error_for_status().ok()?;
     let mut list = Vec::new();
     while let Some(bytes) = response.chunk().await.ok()? {
-        if list.len() + bytes.len() > LONGEST_LIST {
+        if list.len() + bytes.len() > MAX_LIST_LENGTH {
             return None;
         }
         list.extend_from_slice(&bytes);

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Maximum size of a configuration file in bytes.
-const MOST_CONFIG: u64 = 1 << 20;
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 /// Reads a configuration file.
 ///
@@ -38,9 +38,9 @@ pub(crate) fn read(file: &Path) -> Result<Configuration, Failure> {
     }
     let mut text = String::new();
     fs::File::open(file)
-        .and_then(|file| file.take(MOST_CONFIG + 1).read_to_string(&mut text))
+        .and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text))
         .map_err(unread)?;
-    if text.len() as u64 > MOST_CONFIG {
+    if text.len() as u64 > MAX_CONFIG_BYTES {
         return Err(failed("is longer than 1 MiB".to_owned()));
     }
     parse(&text).map_err(failed)

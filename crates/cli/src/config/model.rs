@@ -352,15 +352,19 @@ impl ModelInputs<'_> {
 }
 
 /// Maximum number of a server's models that an error lists.
-const LISTED: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// Returns the error for a model that no server on this machine has.
 fn unlisted(model: &str, found: &[Local]) -> Failure {
     let has = |local: &Local| {
-        let mut names: Vec<String> =
-            local.models.iter().take(LISTED).map(|name| format!("`{}`", llm::wire::excerpt(name))).collect();
-        if local.models.len() > LISTED {
-            names.push(format!("{} more", local.models.len() - LISTED));
+        let mut names: Vec<String> = local
+            .models
+            .iter()
+            .take(MAX_LISTED)
+            .map(|name| format!("`{}`", llm::wire::excerpt(name)))
+            .collect();
+        if local.models.len() > MAX_LISTED {
+            names.push(format!("{} more", local.models.len() - MAX_LISTED));
         }
         format!("{} at {} has {}", local.name, local.base_url, names.join(", "))
     };

@@ -52,10 +52,10 @@ use crate::{
 };
 
 /// Maximum size of a file that is read, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Maximum number of settings, grants and answers stored per thread, the newest ones.
-const MOST: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
 /// The beginning of the name of a database on a server, before its identity.
 const SERVER: &str = "postgres:";
@@ -431,7 +431,7 @@ fn short_hash(text: &str) -> String {
 }
 
 fn shorten<T>(list: &mut Vec<T>) {
-    list.drain(..list.len().saturating_sub(MOST));
+    list.drain(..list.len().saturating_sub(MAX_ENTRIES));
 }
 
 /// Reads the stored decisions; `empty` if there are none, or they belong to another file that had this name.
@@ -456,8 +456,8 @@ fn stored(place: &Path, empty: &Record) -> Result<Record, Failure> {
         private::check(path, OTHER_FOLDER)?;
     }
     let mut text = String::new();
-    (&mut file).take(LONGEST + 1).read_to_string(&mut text).map_err(|cause| wrong(&cause))?;
-    if text.len() as u64 > LONGEST {
+    (&mut file).take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|cause| wrong(&cause))?;
+    if text.len() as u64 > MAX_FILE_BYTES {
         return Err(wrong(&"it is longer than 1 MiB"));
     }
     let record: Record = serde_json::from_str(&text).map_err(|cause| wrong(&cause))?;

@@ -11,11 +11,11 @@ const COMMON: &str = " about and are called can defined does explain file files 
     that the them then there this use used uses was what when where which who why will with work works you your ";
 
 /// Maximum number of calls of one kind, and of words.
-const MOST: usize = 3;
+const MAX_CALLS: usize = 3;
 /// Number of lines that are read around a hit.
 const AROUND: u64 = 5;
 /// Maximum number of lines that are quoted of one file.
-const MOST_QUOTED: usize = 10;
+const MAX_QUOTED: usize = 10;
 
 /// A call of this turn, with its result.
 pub(super) struct FinishedCall<'a> {
@@ -96,7 +96,7 @@ fn sums(prompt: &str) -> Vec<String> {
     }
     // `3-4` may be pages, and `2026-11-21` is a date.
     runs.retain(|run| run.contains(['+', '*', '/', '^']) || run.contains(" - "));
-    runs.truncate(MOST);
+    runs.truncate(MAX_CALLS);
     runs
 }
 
@@ -111,7 +111,7 @@ fn files(prompt: &str) -> Vec<&str> {
         // `e.g` is shorter.
         has_extension && word.len() > 3 && !word.contains(':') && extension.chars().all(char::is_alphanumeric)
     };
-    words.filter(is_file).take(MOST).collect()
+    words.filter(is_file).take(MAX_CALLS).collect()
 }
 
 /// Returns the words of a prompt that are searched for, the longest first; none of the files that it names.
@@ -125,7 +125,7 @@ fn words(prompt: &str) -> Vec<&str> {
         .filter(|word| !COMMON.contains(&format!(" {} ", word.to_lowercase())))
         .collect();
     words.sort_by_key(|word| std::cmp::Reverse(word.chars().count()));
-    words.truncate(MOST);
+    words.truncate(MAX_CALLS);
     words
 }
 
@@ -150,7 +150,7 @@ fn best_places(prompt: &str, found: &str, words: &[&str]) -> Vec<(&'static str, 
     let mut places: Vec<(&str, u64)> = Vec::new();
     for (path, line, _) in lines {
         let is_near = |(other, near): &(&str, u64)| *other == path && near.abs_diff(line) < AROUND;
-        if places.len() < MOST && !places.iter().any(is_near) {
+        if places.len() < MAX_CALLS && !places.iter().any(is_near) {
             places.push((path, line));
         }
     }
@@ -203,7 +203,7 @@ fn counts(found: &str, words: &[&str]) -> String {
 /// Quotes the lines of a file around a hit, or else those with a word of the prompt, as `path:line: text`.
 fn quote(read: &FinishedCall<'_>, path: &str, words: &[&str]) -> String {
     let is_all = read.args.get("offset").is_some() || read.lines().all(|(_, text)| hits(text, words) == 0);
-    let quoted = read.lines().filter(|(_, text)| is_all || hits(text, words) > 0).take(MOST_QUOTED);
+    let quoted = read.lines().filter(|(_, text)| is_all || hits(text, words) > 0).take(MAX_QUOTED);
     let quoted: Vec<_> = quoted.map(|(number, text)| format!("{path}:{number}: {text}")).collect();
     if quoted.is_empty() { format!("`{path}`: {}", read.result) } else { quoted.join("\n") }
 }

@@ -25,7 +25,7 @@ const DIM: Style = Style::new().dimmed();
 const BAD: Style = AnsiColor::Red.on_default();
 
 /// Maximum number of characters of arguments and results in a tool's line.
-const MOST_SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// The output of a run for people.
 pub(crate) struct Human<W> {
@@ -118,7 +118,7 @@ impl<W: Write> Human<W> {
 
     fn print_note_lines(&mut self, text: &str) {
         let lines = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty());
-        let lines: Vec<_> = lines.map(|line| format!("    │ {}", brief(line, MOST_SHOWN))).collect();
+        let lines: Vec<_> = lines.map(|line| format!("    │ {}", brief(line, MAX_SHOWN))).collect();
         if !lines.is_empty() {
             self.print_note(DIM, &lines.join("\n"));
         }
@@ -137,7 +137,7 @@ impl<W: Write> Human<W> {
             self.print_note(Style::new(), &list.join("\n"));
             return;
         }
-        let what = if lines > 1 { format!("{lines} lines") } else { brief(result, MOST_SHOWN) };
+        let what = if lines > 1 { format!("{lines} lines") } else { brief(result, MAX_SHOWN) };
         self.print_note(style, &format!("  ← {tool}: {what}{}", took.unwrap_or_default()));
     }
 
@@ -196,7 +196,7 @@ impl<W: Write> Human<W> {
 fn note(event: &AgentEvent) -> Option<(Style, String)> {
     Some(match event {
         AgentEvent::ToolStart { tool, args, .. } => {
-            (DIM, format!("  → {tool} {}", brief(&args.to_string(), MOST_SHOWN)))
+            (DIM, format!("  → {tool} {}", brief(&args.to_string(), MAX_SHOWN)))
         }
         AgentEvent::ToolOutput { truncated: true, .. } => {
             (DIM, "    │ … further output is not shown".to_owned())

@@ -10,7 +10,7 @@ const SCALE: f32 = 2.0;
 
 /// Maximum number of pixels: a larger picture is scaled down.
 #[cfg(feature = "png")]
-const MOST_PIXELS: f32 = 5e7;
+const MAX_PIXELS: f32 = 5e7;
 
 /// Converts an SVG drawing to PNG, in its light colours.
 ///
@@ -41,7 +41,7 @@ pub(crate) fn png(svg: &str) -> Result<Vec<u8>, Failure> {
     let options = Options { fontdb: Arc::new(fonts), ..Options::default() };
     let tree = Tree::from_str(svg, &options).map_err(|error| failed(&error))?;
     let (width, height) = (tree.size().width(), tree.size().height());
-    let scale = SCALE.min((MOST_PIXELS / (width * height)).sqrt());
+    let scale = SCALE.min((MAX_PIXELS / (width * height)).sqrt());
     // The casts saturate; the limit is far below.
     let pixels = |length: f32| (length * scale).ceil() as u32;
     let mut picture = Pixmap::new(pixels(width), pixels(height)).ok_or_else(|| failed(&"it has no size"))?;

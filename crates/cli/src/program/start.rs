@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use crate::output::exit::{Exit, Failure, guard};
 
 /// Maximum wait for the end of MCP servers before they are killed.
-const LONGEST_END: Duration = Duration::from_secs(6);
+const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
 
 /// Runs a program on a runtime of its own.
 pub(super) fn start(program: impl AsyncFnOnce() -> Result<Exit, Failure>) -> ExitCode {
@@ -20,7 +20,7 @@ pub(super) fn start(program: impl AsyncFnOnce() -> Result<Exit, Failure>) -> Exi
         let result = runtime.block_on(program());
         // Servers that were dropped on an early return are still shutting down.
         let _ =
-            runtime.block_on(async { tokio::time::timeout(LONGEST_END, superstep::mcp::all_ended()).await });
+            runtime.block_on(async { tokio::time::timeout(MAX_SHUTDOWN, superstep::mcp::all_ended()).await });
         superstep::mcp::kill_all();
         // A read of the terminal may be pending, which cannot be interrupted.
         runtime.shutdown_background();

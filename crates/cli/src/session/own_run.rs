@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Maximum number of characters of a value in a line.
-const MOST_SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// A run of a thread, and the form of its output.
 pub(crate) struct OwnRun<'a> {
@@ -82,7 +82,7 @@ impl OwnRun<'_> {
             }
             Some("custom") => {
                 let name = printable_line(data["name"].as_str().unwrap_or_default());
-                self.note(&format!("  {node}: {name} {}", brief(&data["data"].to_string(), MOST_SHOWN)));
+                self.note(&format!("  {node}: {name} {}", brief(&data["data"].to_string(), MAX_SHOWN)));
             }
             Some("discarded") => self.note(&format!("discarded the pending tasks of {}", data["nodes"])),
             Some("lagged") => self.note(&format!("{} events were lost", data["skipped"])),
@@ -181,7 +181,7 @@ pub(crate) fn questions(location: &Location, thread: &ThreadId, interrupts: &[In
             question_text(question).replace('\n', "\n  ")
         ));
         if let Some(schema) = schema {
-            lines.push(format!("  the answer matches {}", brief(&schema.to_string(), 4 * MOST_SHOWN)));
+            lines.push(format!("  the answer matches {}", brief(&schema.to_string(), 4 * MAX_SHOWN)));
         }
         let answer = location.command("answer", &[thread.as_str(), name]);
         lines.push(format!("answer with: {answer} JSON"));
@@ -193,7 +193,7 @@ pub(crate) fn questions(location: &Location, thread: &ThreadId, interrupts: &[In
 fn written_channels(update: &Map<String, Value>) -> String {
     let channels = update
         .iter()
-        .map(|(name, value)| format!("{} = {}", printable_line(name), brief(&value.to_string(), MOST_SHOWN)));
+        .map(|(name, value)| format!("{} = {}", printable_line(name), brief(&value.to_string(), MAX_SHOWN)));
     channels.collect::<Vec<_>>().join(", ")
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::output::exit::Failure;
 
 /// Maximum size of a JSON input in bytes.
-const MOST_JSON: u64 = 64 << 20;
+const MAX_JSON_BYTES: u64 = 64 << 20;
 
 /// Returns whether stdin is a pipe or a file. It is not read without a request: that may never end, or
 /// consume the input of a script's loop.
@@ -52,9 +52,9 @@ pub(crate) fn read_json(what: &str, given: &str) -> Result<Value, Failure> {
 fn read(what: &str, from: impl Read) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let unread = |cause: io::Error| Failure::usage(format!("the {what} cannot be read: {cause}"));
-    from.take(MOST_JSON + 1).read_to_end(&mut bytes).map_err(unread)?;
-    if bytes.len() as u64 > MOST_JSON {
-        return Err(Failure::usage(format!("the {what} is longer than {} MiB", MOST_JSON >> 20)));
+    from.take(MAX_JSON_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
+    if bytes.len() as u64 > MAX_JSON_BYTES {
+        return Err(Failure::usage(format!("the {what} is longer than {} MiB", MAX_JSON_BYTES >> 20)));
     }
     String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the {what} is not valid UTF-8")))
 }

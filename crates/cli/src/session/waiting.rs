@@ -14,8 +14,8 @@ use crate::output::{
 };
 
 /// Maximum length of a question that is shown without `v`, in lines and in bytes.
-const MOST_LINES: usize = 60;
-const MOST_BYTES: usize = 8 << 10;
+const MAX_LINES: usize = 60;
+const MAX_BYTES: usize = 8 << 10;
 
 /// A waiting call.
 #[derive(Clone, Debug)]
@@ -81,8 +81,8 @@ impl Waiting {
     /// Returns the part of the question that is shown first.
     fn first_lines(&self) -> &str {
         let question = self.request.question.as_str();
-        let lines = question.match_indices('\n').nth(MOST_LINES - 1).map_or(question.len(), |(at, _)| at);
-        &question[..question.floor_char_boundary(lines.min(MOST_BYTES))]
+        let lines = question.match_indices('\n').nth(MAX_LINES - 1).map_or(question.len(), |(at, _)| at);
+        &question[..question.floor_char_boundary(lines.min(MAX_BYTES))]
     }
 
     /// Returns the arguments that [`question`](Self::question) omits or shows ambiguously; `None` if it shows

@@ -10,7 +10,7 @@ use superstep_state::internal::encode;
 
 use crate::{
     History, RunError, State, Thread,
-    journal::inbox::{ATTEMPTS, ITEM, inbox_of},
+    journal::inbox::{ITEM, MAX_ATTEMPTS, inbox_of},
 };
 
 impl<S: State> Thread<S> {
@@ -62,7 +62,7 @@ impl<S: State> Thread<S> {
             Some(head) => self.graph.inner.owns(thread, head)?,
         }
         let inbox = inbox_of(thread);
-        let mut attempts = 0..ATTEMPTS;
+        let mut attempts = 0..MAX_ATTEMPTS;
         loop {
             let head = checkpointer.history(&inbox, newest.clone()).await?.first().map(|meta| meta.id);
             let commit = Commit {

@@ -275,7 +275,7 @@ const AROUND: usize = 1;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The maximum number of lines of a difference.
-const LINES: usize = 60;
+const MAX_LINES: usize = 60;
 
 /// Returns the lines that differ between two texts, with an equal line before and after them: removed lines begin with `- `, new
 /// ones with `+ `. Of a long line, the part around its first change is shown.
@@ -303,16 +303,16 @@ pub fn text_diff(recorded: &str, now: &str) -> String {
             );
         }
     }
-    if lines.len() > LINES {
-        let more = lines.len() - LINES;
-        lines.truncate(LINES);
+    if lines.len() > MAX_LINES {
+        let more = lines.len() - MAX_LINES;
+        lines.truncate(MAX_LINES);
         lines.push(format!("  … {more} more lines"));
     }
     lines.join("\n")
 }
 
 /// The maximum length of a displayed value.
-const SHOWN: usize = 300;
+const MAX_SHOWN: usize = 300;
 
 /// Returns a readable excerpt of a value: for a long one, the part around its first difference from `other`.
 fn shown(value: &Value, other: &Value) -> String {
@@ -324,13 +324,13 @@ fn shown(value: &Value, other: &Value) -> String {
 
 /// Returns a text; of a long one, the part around its first difference from `other`.
 fn excerpt(text: &str, other: &str) -> String {
-    if text.len() <= SHOWN {
+    if text.len() <= MAX_SHOWN {
         return text.to_owned();
     }
     let same = text.bytes().zip(other.bytes()).take_while(|(left, right)| left == right).count();
     let same = if same == text.len() { 0 } else { same };
-    let begin = text.floor_char_boundary(same.saturating_sub(SHOWN / 4));
-    let end = text.floor_char_boundary((begin + SHOWN).min(text.len()));
+    let begin = text.floor_char_boundary(same.saturating_sub(MAX_SHOWN / 4));
+    let end = text.floor_char_boundary((begin + MAX_SHOWN).min(text.len()));
     let (before, after) = (if begin > 0 { "…" } else { "" }, if end < text.len() { "…" } else { "" });
     format!("{before}{}{after}", &text[begin..end])
 }

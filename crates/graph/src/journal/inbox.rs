@@ -18,7 +18,7 @@ pub struct Posted {
 }
 
 /// The maximum number of attempts of a post after conflicts with others.
-pub(crate) const ATTEMPTS: usize = 100;
+pub(crate) const MAX_ATTEMPTS: usize = 100;
 
 /// The key of the item in the metadata of its checkpoint.
 pub(crate) const ITEM: &str = "item";

@@ -9,10 +9,10 @@ use serde::de::Error;
 use serde_json::{Map, Value};
 
 /// The minimum length of a replaced text: a shorter one costs no more than a pointer.
-const SHORTEST: usize = 40;
+const MIN_LENGTH: usize = 40;
 
 /// The maximum number of bytes of restored texts.
-const LARGEST: usize = 256 << 20;
+const MAX_RESTORED_BYTES: usize = 256 << 20;
 
 const AT: &str = "$at";
 
@@ -33,13 +33,15 @@ pub(crate) fn pack(mut json: Value, beside: &str) -> Value {
 /// Restores the texts.
 ///
 /// # Errors
-/// If they would exceed [`LARGEST`]: a few bytes could otherwise fill the memory.
+/// If they would exceed [`MAX_RESTORED_BYTES`]: a few bytes could otherwise fill the memory.
 pub(crate) fn unpack(mut json: Value, beside: &Value) -> Result<Value, serde_json::Error> {
-    let mut left = Some(LARGEST);
+    let mut left = Some(MAX_RESTORED_BYTES);
     restore(&mut json, beside, &mut left);
     match left {
         Some(_) => Ok(json),
-        None => Err(serde_json::Error::custom(format!("it refers to more than {LARGEST} bytes of text"))),
+        None => Err(serde_json::Error::custom(format!(
+            "it refers to more than {MAX_RESTORED_BYTES} bytes of text"
+        ))),
     }
 }
 
@@ -71,7 +73,7 @@ fn each_mut(json: &mut Value, mut change: impl FnMut(&mut Value)) {
 
 fn has_long(json: &Value) -> bool {
     match json {
-        Value::String(text) => text.len() >= SHORTEST,
+        Value::String(text) => text.len() >= MIN_LENGTH,
         Value::Array(items) => items.iter().any(has_long),
         Value::Object(entries) => entries.values().any(has_long),
         _ => false,
@@ -82,7 +84,7 @@ fn has_long(json: &Value) -> bool {
 fn collect<'a>(json: &'a Value, path: &mut String, texts: &mut BTreeMap<&'a str, String>) {
     let length = path.len();
     match json {
-        Value::String(text) if text.len() >= SHORTEST => {
+        Value::String(text) if text.len() >= MIN_LENGTH => {
             texts.entry(text).or_insert_with(|| path.clone());
         }
         Value::Array(items) => {

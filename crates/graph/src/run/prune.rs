@@ -30,7 +30,7 @@ use crate::{
 const RETAINED_PER_DELETED: usize = 4;
 
 /// The maximum number of ids of inputs that a checkpoint retains.
-const RETAINED_INPUT_IDS: usize = 64;
+const MAX_INPUT_IDS: usize = 64;
 
 /// Deletes the checkpoints of a thread that are not in `kept`, and returns their number. The caller has the thread's lease;
 /// `history` is all of it, newest first.
@@ -51,7 +51,7 @@ pub(crate) async fn prune<S: State>(
         let gone = history.iter().filter(|other| other.id < meta.id && !kept.contains(&other.id));
         let ids: Vec<&str> = input_ids(&meta.metadata)
             .chain(gone.flat_map(|gone| input_ids(&gone.metadata)))
-            .take(RETAINED_INPUT_IDS)
+            .take(MAX_INPUT_IDS)
             .collect();
         if !remembered.is_empty() || !ids.is_empty() {
             remembered.extend(meta.metadata.clone());

@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 use crate::timers;
 
 /// The time without a read after which a consumer counts as one that does not read.
-const LIMIT: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// The number of times that the consumer goes first on a runtime without timers.
 const TURNS: u32 = 1_000;
@@ -33,7 +33,7 @@ enum WaitLimit {
 
 impl ConsumerWait {
     pub(super) fn begin(taken: u64) -> Self {
-        let sleep = timers::sleep(LIMIT);
+        let sleep = timers::sleep(MAX_WAIT);
         Self { taken, until: sleep.map_or(WaitLimit::Turns(TURNS), |sleep| WaitLimit::Over(Box::pin(sleep))) }
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::objects;
 
 /// The maximum number of steps back of one regular expression in one text.
-pub(super) const MOST_BACKTRACKS: usize = 20_000;
+pub(super) const MAX_BACKTRACKS: usize = 20_000;
 
 /// The count of a regular expression by itself.
 const ONCE: usize = 100;
@@ -24,7 +24,7 @@ pub(super) fn count(pattern: &str, length: usize) -> usize {
 /// Does the same for several texts.
 pub(super) fn count_all(pattern: &str, lengths: &[usize]) -> usize {
     let states = states(pattern);
-    let restarts = |length: usize| if begins_again(pattern) { length.min(MOST_BACKTRACKS) } else { 1 };
+    let restarts = |length: usize| if begins_again(pattern) { length.min(MAX_BACKTRACKS) } else { 1 };
     let steps = |length: usize| states.saturating_mul(length).saturating_mul(restarts(length));
     let counts = lengths.iter().map(|length| ONCE.saturating_add(steps(*length) / STEPS));
     counts.fold(0, usize::saturating_add)

@@ -9,15 +9,15 @@ use jsonschema::{
 use serde_json::Value;
 
 use super::{
-    PROBLEMS,
-    patterns::{self, MOST_BACKTRACKS},
+    MAX_PROBLEMS,
+    patterns::{self, MAX_BACKTRACKS},
     type_name,
     work::Work,
 };
 
 /// The maximum size of a regular expression, and of all of a schema together, in bytes.
-const LARGEST_PATTERN: usize = 8 << 20;
-const LARGEST_PATTERNS: usize = 16 << 20;
+const MAX_PATTERN_BYTES: usize = 8 << 20;
+const MAX_PATTERNS_BYTES: usize = 16 << 20;
 
 #[derive(Clone, Debug)]
 pub(super) struct Schema {
@@ -29,8 +29,8 @@ impl Schema {
     pub(super) fn compile(schema: &Value, formats: bool) -> Result<Self, String> {
         let mut work = Work::new(schema);
         work.check_schema()?;
-        let each = (LARGEST_PATTERNS / patterns::number(schema).max(1)).min(LARGEST_PATTERN);
-        let patterns = PatternOptions::fancy_regex().backtrack_limit(MOST_BACKTRACKS).size_limit(each);
+        let each = (MAX_PATTERNS_BYTES / patterns::number(schema).max(1)).min(MAX_PATTERN_BYTES);
+        let patterns = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS).size_limit(each);
         let validator = jsonschema::options()
             .should_validate_formats(formats)
             .with_pattern_options(patterns)
@@ -50,7 +50,7 @@ impl Schema {
 
     /// Returns the problems, of which only the first ones are described, because the others are only counted.
     pub(super) fn problems<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = String> + 'a {
-        let described = |at: usize, error: &ValidationError<'_>| (at < PROBLEMS).then(|| describe(error));
+        let described = |at: usize, error: &ValidationError<'_>| (at < MAX_PROBLEMS).then(|| describe(error));
         let errors = self.validator.iter_errors(value).enumerate();
         errors.map(move |(at, error)| described(at, &error).unwrap_or_default())
     }

@@ -9,16 +9,16 @@ use serde_json::{Map, Value};
 use super::{objects, patterns};
 
 /// The maximum number of checks of one value. A million take less than a second.
-pub(super) const MOST: usize = 1_000_000;
+pub(super) const MAX_CHECKS: usize = 1_000_000;
 
 /// The maximum number of different checks that are counted.
-const MOST_COUNTED: usize = 300_000;
+const MAX_COUNTED: usize = 300_000;
 
 /// The maximum depth of nested checks: of a value that JSON permits, with some references at each level.
-const DEEPEST: usize = 600;
+const MAX_DEPTH: usize = 600;
 
 /// The maximum length of a field's name in bytes, if the schema has checks of names.
-const LONGEST_NAME: usize = 1024;
+const MAX_NAME_LENGTH: usize = 1024;
 
 /// The count of one of the schemas of JSON Schema itself.
 const META_SCHEMA: usize = 500;
@@ -142,8 +142,8 @@ impl<'a> Work<'a> {
             Some(None) => return Err("refers to itself for the same value, without end".to_owned()),
             None => drop(self.counted.insert(key, None)),
         }
-        if depth > DEEPEST {
-            return Err(format!("nests more than {DEEPEST} checks"));
+        if depth > MAX_DEPTH {
+            return Err(format!("nests more than {MAX_DEPTH} checks"));
         }
         let applied = self.count_in_place(fields, checked, depth + 1)?;
         // To find the fields that are left, the others are checked again.
@@ -154,8 +154,10 @@ impl<'a> Work<'a> {
             };
         let below = value.map_or(Ok(0), |value| self.count_below(fields, value, depth + 1))?;
         let count = applied.saturating_mul(again).saturating_add(below).saturating_add(own(fields, checked));
-        if count > MOST || self.counted.len() > MOST_COUNTED {
-            return Err(format!("takes more than {MOST} checks, which its references or patterns multiply"));
+        if count > MAX_CHECKS || self.counted.len() > MAX_COUNTED {
+            return Err(format!(
+                "takes more than {MAX_CHECKS} checks, which its references or patterns multiply"
+            ));
         }
         self.counted.insert(key, Some(count));
         Ok(count)
@@ -197,8 +199,8 @@ impl<'a> Work<'a> {
         let map = |field: &str| fields.get(field).and_then(Value::as_object);
         let mut add = |work: &mut Self, schema: &'a Value, value: &Value| -> Result<(), Problem> {
             count = count.saturating_add(work.count(schema, Checked::Value(value), depth)?);
-            if count > MOST {
-                return Err(format!("takes more than {MOST} checks"));
+            if count > MAX_CHECKS {
+                return Err(format!("takes more than {MAX_CHECKS} checks"));
             }
             Ok(())
         };
@@ -218,8 +220,10 @@ impl<'a> Work<'a> {
                 }
                 if let Some(schema) = fields.get("propertyNames") {
                     let longest = values.keys().map(String::len).max().unwrap_or_default();
-                    if longest > LONGEST_NAME {
-                        return Err(format!("checks names, of which one has more than {LONGEST_NAME} bytes"));
+                    if longest > MAX_NAME_LENGTH {
+                        return Err(format!(
+                            "checks names, of which one has more than {MAX_NAME_LENGTH} bytes"
+                        ));
                     }
                     let each = self.count(schema, Checked::Name, depth)?;
                     count = count.saturating_add(each.saturating_mul(values.len()));
@@ -294,7 +298,7 @@ fn own(fields: &Map<String, Value>, checked: Checked<'_>) -> usize {
     let value = checked.value();
     let pattern = fields.get("pattern").and_then(Value::as_str).map_or(0, |pattern| match checked {
         Checked::Nothing => patterns::count(pattern, 0),
-        Checked::Name => patterns::count(pattern, LONGEST_NAME),
+        Checked::Name => patterns::count(pattern, MAX_NAME_LENGTH),
         Checked::Value(Value::String(text)) => patterns::count(pattern, text.len()),
         Checked::Value(_) => 0,
     });
@@ -366,7 +370,8 @@ mod tests {
             |one, two| json!({"anyOf": [one], "dependentSchemas": {"a": two}}),
         ];
         for each in both {
-            let wanted = format!("takes more than {MOST} checks, which its references or patterns multiply");
+            let wanted =
+                format!("takes more than {MAX_CHECKS} checks, which its references or patterns multiply");
             assert_eq!(compiled(doubled(39, each)).unwrap_err(), wanted);
             assert!(compiled(doubled(5, each)).unwrap().check(r#"{"a":1}"#).is_ok());
         }
@@ -385,7 +390,7 @@ mod tests {
         assert_eq!(
             error,
             format!(
-                "the schema takes more than {MOST} checks, which its references or patterns multiply for these arguments; pass less"
+                "the schema takes more than {MAX_CHECKS} checks, which its references or patterns multiply for these arguments; pass less"
             )
         );
     }
@@ -440,7 +445,7 @@ mod tests {
             Value::Object(all)
         };
         let base = "contains another schema with an `$id` or `$schema` of its own, which is not supported";
-        let many = format!("takes more than {MOST} checks, which its references or patterns multiply");
+        let many = format!("takes more than {MAX_CHECKS} checks, which its references or patterns multiply");
         let old = "http://json-schema.org/draft-04/schema#";
         let to_last = json!([{"$ref": "#/definitions/d39"}]);
         let inner = json!({"id": "http://x/y", "definitions": expensive("definitions/"), "allOf": to_last});

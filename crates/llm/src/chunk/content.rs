@@ -14,7 +14,7 @@ pub(super) struct Content {
 }
 
 /// The maximum nesting of parts. Each level is scanned once more.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 #[derive(Deserialize)]
 struct Part<'a> {
@@ -42,8 +42,8 @@ impl<'de> Deserialize<'de> for Content {
 impl Content {
     fn read(&mut self, raw: &RawValue, depth: usize) -> Result<(), serde_json::Error> {
         let raw = raw.get();
-        if depth > DEEPEST {
-            return Err(serde_json::Error::custom(format_args!("more than {DEEPEST} levels of parts")));
+        if depth > MAX_DEPTH {
+            return Err(serde_json::Error::custom(format_args!("more than {MAX_DEPTH} levels of parts")));
         }
         match raw.as_bytes().first() {
             // Most pieces have no escapes, and are not scanned again.

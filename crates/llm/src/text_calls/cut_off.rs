@@ -5,12 +5,12 @@
 use serde_json::{Map, Value};
 
 use super::{
-    FENCE, FUNCTION, Forms, MISTRAL, MOST_CALLS, TAGS, TextCalls, blocks, call, language, mistral_name,
+    FENCE, FUNCTION, Forms, MAX_CALLS, MISTRAL, TAGS, TextCalls, blocks, call, language, mistral_name,
     number, parameters, read, text_calls_of,
 };
 use crate::{
     ToolCall, ToolSpec,
-    limits::{self, MOST_VALUES},
+    limits::{self, MAX_VALUES},
     partial_json::partial_json,
 };
 
@@ -24,7 +24,7 @@ const ARGUMENTS: &str = "[ARGS]";
 /// text, and there may be no other call.
 pub(crate) fn cut_off_calls(text: &str, offered: &[ToolSpec], forms: Forms) -> Option<TextCalls> {
     // The objects take a hundred times their text in memory.
-    if offered.is_empty() || limits::values(text) > MOST_VALUES {
+    if offered.is_empty() || limits::values(text) > MAX_VALUES {
         return None;
     }
     let last = bare(text, offered, forms).or_else(|| blocks(text, offered, forms, true).1);
@@ -34,7 +34,7 @@ pub(crate) fn cut_off_calls(text: &str, offered: &[ToolSpec], forms: Forms) -> O
     let mut found = text_calls_of(before, offered, forms).unwrap_or_else(prose);
     found.calls.extend(last);
     number(&mut found.calls);
-    (found.calls.len() <= MOST_CALLS).then_some(found)
+    (found.calls.len() <= MAX_CALLS).then_some(found)
 }
 
 /// Returns the calls of a text that begins with JSON.
@@ -71,7 +71,7 @@ fn objects(text: &str, close: &str, offered: &[ToolSpec]) -> Option<Vec<ToolCall
         if if is_first { rest.is_empty() } else { close.starts_with(rest) } {
             break;
         }
-        if !rest.starts_with(['{', '[']) || values.len() > MOST_CALLS {
+        if !rest.starts_with(['{', '[']) || values.len() > MAX_CALLS {
             return None;
         }
         let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<Value>();

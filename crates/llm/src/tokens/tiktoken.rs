@@ -12,7 +12,7 @@ use crate::{
 const PIECE: usize = 4 << 10;
 
 /// The number of bytes of a text that are counted. The count of the rest is extrapolated.
-const LONGEST: usize = 256 << 10;
+const MAX_COUNTED_BYTES: usize = 256 << 10;
 
 /// A counter with a vocabulary of OpenAI.
 ///
@@ -42,7 +42,7 @@ impl TokenCounter for Tiktoken {
             return 0;
         }
         let vocabulary = (self.vocabulary)();
-        let mut rest = &text[..text.floor_char_boundary(LONGEST)];
+        let mut rest = &text[..text.floor_char_boundary(MAX_COUNTED_BYTES)];
         let (counted, mut tokens) = (wide(rest.len()), 0u64);
         while !rest.is_empty() {
             let (piece, after) = rest.split_at(end_of_piece(rest));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn adversarial_text_is_counted_in_time() {
-        let bytes = |unit: &str| unit.repeat(LONGEST / unit.len());
+        let bytes = |unit: &str| unit.repeat(MAX_COUNTED_BYTES / unit.len());
         for unit in ["x", " ", "\n", "\t ", "a\u{300}", "\u{200b}", "!", "茶", "😀", "\0", "1", "'S"] {
             assert!(count(&bytes(unit)) > 0, "{unit:?}");
         }

@@ -40,13 +40,13 @@ use super::{
     nodes::{DreamDeps, Gathered, gather, gathered, settle},
     state::{DreamState, DreamStateUpdate},
 };
-use crate::{HistoryFiles, HistoryPlace, MemoryFiles, files::memory_files::MOST};
+use crate::{HistoryFiles, HistoryPlace, MemoryFiles, files::memory_files::MAX_FILE_BYTES};
 
 /// Prefix of the thread names of dreams.
 const THREADS: &str = "dream:";
 
 /// Maximum length of a stored failure reason in bytes.
-const LONGEST_REASON: usize = 500;
+const MAX_REASON_LENGTH: usize = 500;
 
 /// Consolidates history into memory: an agent with two tools, `read_file` and `edit_file`, edits a user's
 /// `MEMORY.md` according to the new turns in the user's [`HistoryFiles`].
@@ -365,7 +365,7 @@ impl Dreams {
         let lock = memory.lock_of(user).map_err(files)?;
         let workspace = Workspace::open(lock.parent().unwrap_or(&lock)).map_err(files)?;
         let kept = self.files_of(user).map_err(files)?;
-        let journal = EditJournal::new(&kept.edits(), &lock, MOST);
+        let journal = EditJournal::new(&kept.edits(), &lock, MAX_FILE_BYTES);
         let tools: Vec<Arc<dyn Tool>> =
             vec![Arc::new(read_file(&workspace)), Arc::new(edit_file_once(&workspace, journal.clone()))];
         let deps = agent.clone().with_only(tools, config.agent(base)).deps()?;
@@ -465,6 +465,6 @@ impl From<Outcome<DreamState>> for DreamResult {
 /// Formats an error with its causes, truncated for storage.
 fn reason(error: &(dyn Error + 'static)) -> String {
     let mut reason = chain(error);
-    reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+    reason.truncate(reason.floor_char_boundary(MAX_REASON_LENGTH));
     reason
 }

@@ -26,7 +26,7 @@ const LOCK: &str = "MEMORY.md.lock";
 const NEXT: &str = ".MEMORY.md.next";
 
 /// Maximum size of a file in bytes.
-pub(crate) const MOST: u64 = 1 << 20;
+pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Stores memories in files: one `MEMORY.md` per user, each in its own folder.
 ///
@@ -108,10 +108,10 @@ impl MemoryFiles {
         let before = read(&path)?;
         let (after, done) = change(&before);
         let Some(after) = after else { return Ok(Some(done)) };
-        if after.len() as u64 > MOST && after.len() > before.len() {
+        if after.len() as u64 > MAX_FILE_BYTES && after.len() > before.len() {
             return Err(io::Error::other(format!(
                 "the memory is full: `{FILE}` would have more than {} MiB; delete some memories first",
-                MOST >> 20
+                MAX_FILE_BYTES >> 20
             )));
         }
         let next = path.with_file_name(NEXT);
@@ -263,9 +263,12 @@ fn read(path: &Path) -> io::Result<String> {
         file => file?,
     };
     let mut bytes = Vec::new();
-    file.take(MOST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST {
-        return Err(io::Error::other(format!("`{FILE}` has more than {} MiB; make it shorter", MOST >> 20)));
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!(
+            "`{FILE}` has more than {} MiB; make it shorter",
+            MAX_FILE_BYTES >> 20
+        )));
     }
     String::from_utf8(bytes).map_err(|_| io::Error::other(format!("`{FILE}` is not valid UTF-8")))
 }
@@ -366,7 +369,7 @@ mod tests {
     fn too_much_memory_is_rejected_and_can_be_reduced() {
         let (_dir, files) = files();
         let path = files.file_of("u").unwrap();
-        let most = usize::try_from(MOST).unwrap();
+        let most = usize::try_from(MAX_FILE_BYTES).unwrap();
         fs::write(&path, format!("- tea\n- {}\n", "x".repeat(most - 20))).unwrap();
         let error = add(&files, "u", "much more than that").unwrap_err().to_string();
         assert!(error.starts_with("the memory is full: `MEMORY.md` would have more than 1 MiB"), "{error}");

@@ -17,7 +17,7 @@ const NAME: &str = "history.jsonl";
 
 /// Maximum length of a line including its end, in bytes: control characters are escaped to six times their
 /// length.
-const LONGEST_LINE: u64 = 512 << 10;
+const MAX_LINE_LENGTH: u64 = 512 << 10;
 
 /// A read position in a file: the lines before it were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,10 +144,10 @@ impl HistoryFile {
 /// end.
 fn mend(file: &mut File) -> io::Result<u64> {
     let end = file.metadata()?.len();
-    let start = end.saturating_sub(LONGEST_LINE);
+    let start = end.saturating_sub(MAX_LINE_LENGTH);
     file.seek(SeekFrom::Start(start))?;
     let mut tail = Vec::new();
-    file.take(LONGEST_LINE).read_to_end(&mut tail)?;
+    file.take(MAX_LINE_LENGTH).read_to_end(&mut tail)?;
     let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let torn = &tail[whole..];
     // Longer data than any line written here belongs to another program.
@@ -184,7 +184,7 @@ fn is_behind(mut file: &File, place: &HistoryPlace) -> io::Result<bool> {
     if file.metadata()?.len() < place.offset {
         return Ok(false);
     }
-    let start = place.offset.saturating_sub(2 * LONGEST_LINE);
+    let start = place.offset.saturating_sub(2 * MAX_LINE_LENGTH);
     file.seek(SeekFrom::Start(start))?;
     let mut before = Vec::new();
     file.take(place.offset - start).read_to_end(&mut before)?;
@@ -222,12 +222,12 @@ impl<'a> Lines<'a> {
             self.begun = true;
         }
         let mut text = Vec::new();
-        let read = (&mut self.file).take(LONGEST_LINE).read_until(b'\n', &mut text)? as u64;
+        let read = (&mut self.file).take(MAX_LINE_LENGTH).read_until(b'\n', &mut text)? as u64;
         let mut end = self.offset + read;
         let mut turn = None;
         if text.last() == Some(&b'\n') {
             turn = serde_json::from_slice(&text).ok();
-        } else if read < LONGEST_LINE {
+        } else if read < MAX_LINE_LENGTH {
             return Ok(None);
         } else {
             let rest = self.file.skip_until(b'\n')? as u64;
@@ -360,7 +360,7 @@ mod tests {
     fn invalid_lines_are_skipped() {
         let place = Fixture::new();
         place.append("a");
-        let long = "x".repeat(usize::try_from(LONGEST_LINE).unwrap() + 10);
+        let long = "x".repeat(usize::try_from(MAX_LINE_LENGTH).unwrap() + 10);
         let a = place.text();
         place.write(format!("{{}}\nwhat?\n\n{a}{long}\n{}", a.replace("\"a\"", "\"b\"")));
         let (ids, unread) = place.read(&HistoryPlace::default());

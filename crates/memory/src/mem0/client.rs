@@ -18,15 +18,15 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{
     answer::{self, Added, Event},
     config::{Mem0Config, Mem0ConfigError, Mem0Form},
-    wire::{Call, MOST_FOUND, MOST_ON_PAGE, is_id, name},
+    wire::{Call, MAX_FOUND, MAX_PAGE_ITEMS, is_id, name},
 };
 
 /// Maximum number of message bytes sent to be stored.
-const MOST_SENT: usize = 256 << 10;
+const MAX_SENT_BYTES: usize = 256 << 10;
 /// Maximum number of bytes read of a response: a thousand entries.
-const MOST_READ: usize = 4 << 20;
+const MAX_READ_BYTES: usize = 4 << 20;
 /// Maximum number of bytes read of an error response.
-const MOST_OF_REFUSAL: usize = 16 << 10;
+const MAX_REFUSAL_BYTES: usize = 16 << 10;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// A [`LongTermMemory`] on a Mem0 server, hosted or self-hosted; see [`Mem0Config`].
@@ -103,7 +103,7 @@ impl Mem0 {
     }
 
     async fn look(&self, query: &str, user_id: &str, limit: usize) -> Result<Vec<MemoryEntry>, String> {
-        let limit = limit.min(self.config.top_k).min(MOST_FOUND);
+        let limit = limit.min(self.config.top_k).min(MAX_FOUND);
         if limit == 0 || query.trim().is_empty() {
             return Ok(Vec::new());
         }
@@ -117,9 +117,9 @@ impl Mem0 {
     }
 
     async fn all(&self, user_id: &str, limit: usize) -> Result<Vec<MemoryEntry>, String> {
-        let (user_id, limit) = (name(user_id), limit.min(MOST_FOUND));
+        let (user_id, limit) = (name(user_id), limit.min(MAX_FOUND));
         let mut entries = Vec::new();
-        for page in 1..=limit.div_ceil(MOST_ON_PAGE) {
+        for page in 1..=limit.div_ceil(MAX_PAGE_ITEMS) {
             let answer = self.send(self.config.form.list(&user_id, page, limit)).await?;
             entries.extend(answer::found(&answer, &user_id)?);
             // A self-hosted server returns all entries at once, without a next page.
@@ -191,10 +191,10 @@ impl Mem0 {
         };
         let (status, mut body) = (response.status(), Vec::new());
         if status.is_success() {
-            timeout_at(patience, read(response, MOST_READ, &mut body)).await.map_err(|_| late())??;
+            timeout_at(patience, read(response, MAX_READ_BYTES, &mut body)).await.map_err(|_| late())??;
         } else {
             // A body that breaks off, stalls or never ends is an error response already.
-            let _ = timeout_at(patience, read(response, MOST_OF_REFUSAL, &mut body)).await;
+            let _ = timeout_at(patience, read(response, MAX_REFUSAL_BYTES, &mut body)).await;
         }
         Ok((status, self.config.api_key.hide_in(String::from_utf8_lossy(&body).into_owned())))
     }
@@ -258,9 +258,9 @@ fn readable(messages: &[Message]) -> Result<(Vec<Value>, Option<String>), String
         .filter(|message| !message.content.trim().is_empty())
         .collect();
     let bytes: usize = readable.iter().map(|message| message.content.len()).sum();
-    if bytes > MOST_SENT {
+    if bytes > MAX_SENT_BYTES {
         return Err(format!(
-            "it is not sent messages of {bytes} bytes: more than {MOST_SENT} are not to be remembered at once"
+            "it is not sent messages of {bytes} bytes: more than {MAX_SENT_BYTES} are not to be remembered at once"
         ));
     }
     let wire = readable.iter().map(|message| json!({ "role": message.role, "content": message.content }));
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(json!(wire), json!([{"role": "user", "content": "I like tea"}]));
         assert_eq!(first.as_deref(), Some("I like tea"));
         assert_eq!(readable(&messages[1..]).unwrap(), (Vec::new(), None));
-        let much = [Message::user("é".repeat(MOST_SENT / 2)), Message::user("!")];
+        let much = [Message::user("é".repeat(MAX_SENT_BYTES / 2)), Message::user("!")];
         assert!(readable(&much).unwrap_err().contains("messages of 262145 bytes"));
         assert!(readable(&much[..1]).is_ok());
     }

@@ -8,11 +8,11 @@ use super::config::Mem0Form;
 /// The metadata field with the key of the memory request.
 pub(super) const KEY: &str = "superstep_key";
 /// Maximum number of entries of one request; Mem0 returns no more.
-pub(super) const MOST_FOUND: usize = 1000;
+pub(super) const MAX_FOUND: usize = 1000;
 /// Maximum number of entries of one page of a list.
-pub(super) const MOST_ON_PAGE: usize = 200;
+pub(super) const MAX_PAGE_ITEMS: usize = 200;
 /// Maximum number of bytes of a query; embedding models read no more.
-const LONGEST_QUERY: usize = 8 << 10;
+const MAX_QUERY_LENGTH: usize = 8 << 10;
 
 /// One request.
 #[derive(Debug, PartialEq)]
@@ -66,11 +66,11 @@ impl Mem0Form {
         match self {
             Self::Hosted => {
                 let filters = json!({ "AND": [{ "user_id": user_id }, { "metadata": { KEY: key } }] });
-                Self::hosted_page(filters, 1, MOST_ON_PAGE)
+                Self::hosted_page(filters, 1, MAX_PAGE_ITEMS)
             }
             Self::SelfHosted => {
                 let filters = json!({ "user_id": user_id, KEY: key });
-                self.find(anything, filters, MOST_ON_PAGE, 0.0)
+                self.find(anything, filters, MAX_PAGE_ITEMS, 0.0)
             }
         }
     }
@@ -81,7 +81,7 @@ impl Mem0Form {
     }
 
     fn find(self, query: &str, filters: Value, limit: usize, threshold: f64) -> Call {
-        let query = &query[..query.floor_char_boundary(LONGEST_QUERY)];
+        let query = &query[..query.floor_char_boundary(MAX_QUERY_LENGTH)];
         let body = json!({ "query": query, "filters": filters, "top_k": limit, "threshold": threshold });
         match self {
             Self::Hosted => Call::post(["v3", "memories", "search", ""], body),
@@ -92,7 +92,7 @@ impl Mem0Form {
     /// Lists a user's memory. Only the hosted form has pages, counted from 1.
     pub(super) fn list(self, user_id: &str, page: usize, limit: usize) -> Call {
         match self {
-            Self::Hosted => Self::hosted_page(json!({ "user_id": user_id }), page, limit.min(MOST_ON_PAGE)),
+            Self::Hosted => Self::hosted_page(json!({ "user_id": user_id }), page, limit.min(MAX_PAGE_ITEMS)),
             Self::SelfHosted => {
                 let query = vec![("user_id", user_id.to_owned()), ("top_k", limit.to_string())];
                 Call { query, ..Call::new(Method::GET, ["memories"], None) }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_long_question_is_cut_between_characters() {
-        let call = Mem0Form::SelfHosted.search(&format!("a{}", "é".repeat(LONGEST_QUERY)), "ada", 1, 0.1);
-        assert_eq!(call.body.unwrap()["query"].as_str().unwrap().len(), LONGEST_QUERY - 1);
+        let call = Mem0Form::SelfHosted.search(&format!("a{}", "é".repeat(MAX_QUERY_LENGTH)), "ada", 1, 0.1);
+        assert_eq!(call.body.unwrap()["query"].as_str().unwrap().len(), MAX_QUERY_LENGTH - 1);
     }
 }

@@ -14,10 +14,10 @@ use super::{
 const DEPTH: usize = 4;
 
 /// The shortest text that may be Base64 or hexadecimal digits of a secret.
-const SHORTEST_CODE: usize = 8;
+const MIN_CODE_LENGTH: usize = 8;
 
 /// The shortest secret that is looked for in decoded data.
-const SHORTEST_IN_CODE: usize = 6;
+const MIN_LENGTH_IN_CODE: usize = 6;
 
 /// Returns the encodings under which a text still has a secret, outermost first; `None` if it has none.
 pub(super) fn leftover(text: &str, removals: &Removals) -> Option<Vec<&'static str>> {
@@ -81,7 +81,7 @@ fn look(text: &str, secrets: &[&str], depth: usize) -> Option<Vec<&'static str>>
         decoded.iter().find_map(|(how, decoded)| if decoded == text { None } else { deeper(how, decoded) });
     // A short secret may be part of any data.
     let secrets: Vec<&str> =
-        secrets.iter().copied().filter(|secret| secret.len() >= SHORTEST_IN_CODE).collect();
+        secrets.iter().copied().filter(|secret| secret.len() >= MIN_LENGTH_IN_CODE).collect();
     found.or_else(|| {
         codes(&bare).find_map(|(how, decoded)| {
             let mut found = look(&decoded, &secrets, depth - 1)?;
@@ -94,7 +94,7 @@ fn look(text: &str, secrets: &[&str], depth: usize) -> Option<Vec<&'static str>>
 /// Returns the decoded words of a text without spaces that may be Base64 or hexadecimal digits.
 fn codes(text: &str) -> impl Iterator<Item = (&'static str, String)> {
     let is_code = |c: char| c.is_ascii_alphanumeric() || "+/-_".contains(c);
-    let words = text.split(move |c| !is_code(c)).filter(|word| word.len() >= SHORTEST_CODE);
+    let words = text.split(move |c| !is_code(c)).filter(|word| word.len() >= MIN_CODE_LENGTH);
     words.flat_map(|word| {
         let hex: Option<Vec<u8>> = word
             .as_bytes()

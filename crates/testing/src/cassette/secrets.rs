@@ -46,20 +46,20 @@ const SECRET_PARAMETERS: [&str; 8] =
     ["auth", "code", "key", "secret", "sig", "signature", "subscription-key", "token"];
 
 /// The shortest part of a header or of a query that is removed from bodies; a shorter one may be part of other words.
-const SHORTEST: usize = 6;
+const MIN_LENGTH: usize = 6;
 
 /// The shortest value of a field of a body that is removed elsewhere.
-const SHORTEST_FIELD: usize = 8;
+const MIN_FIELD_LENGTH: usize = 8;
 
 /// The shortest secret that is searched for across the lines of a text, and without its spaces.
 #[cfg(feature = "record")]
 pub(super) const LONG: usize = 8;
 
 /// The shortest encoded form; a shorter one may be part of other data.
-const SHORTEST_CODE: usize = 6;
+const MIN_CODE_LENGTH: usize = 6;
 
 /// The number of escapes of a URL one inside of another that are matched.
-const DEEPEST: usize = 2;
+const MAX_ESCAPES: usize = 2;
 
 /// The texts that are removed from all that is stored.
 #[derive(Clone, Default)]
@@ -180,7 +180,7 @@ fn forms(secret: &str) -> Vec<Form> {
     let length = secret.len();
     let mut forms = vec![Form { chars, length, is_code: false }];
     let mut code = |code: String| {
-        if code.len() >= SHORTEST_CODE {
+        if code.len() >= MIN_CODE_LENGTH {
             forms.push(Form { chars: code.chars().collect(), length, is_code: true });
         }
     };
@@ -255,7 +255,7 @@ fn add_ends(text: &str, at: usize, c: char, ends: &mut Vec<usize>) {
         ends.extend(bare.strip_prefix('+').map(end));
     }
     // An escape of an escape has `25` for its `%`.
-    for depth in 0..=DEEPEST {
+    for depth in 0..=MAX_ESCAPES {
         let mut rest = bare;
         let bytes = c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| {
             let digits =
@@ -315,7 +315,7 @@ pub(super) fn of_headers<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) 
         }
     }
     let is_scheme = |secret: &String| SCHEMES.contains(&&*secret.to_lowercase());
-    secrets.retain(|secret| secret.len() >= SHORTEST && !is_scheme(secret));
+    secrets.retain(|secret| secret.len() >= MIN_LENGTH && !is_scheme(secret));
     secrets
 }
 
@@ -334,7 +334,7 @@ fn of_parameters(query: &str, is_secret: impl Fn(&str) -> bool) -> Vec<String> {
     let pairs = query.split('&').filter_map(|entry| entry.split_once('='));
     let values = pairs.filter(|(name, _)| is_secret(name)).map(|(_, value)| value);
     let values = values.flat_map(|value| [value.to_owned(), decode::percent(value, true)]);
-    values.filter(|value| value.len() >= SHORTEST).collect()
+    values.filter(|value| value.len() >= MIN_LENGTH).collect()
 }
 
 /// Returns the secrets in the fields of a body: JSON, lines of JSON, events, or a form.
@@ -361,7 +361,7 @@ pub(super) fn of_body(text: &str) -> Vec<String> {
         }
     }
     // A plain word is no key, and may be part of the other texts.
-    secrets.retain(|secret| secret.len() >= SHORTEST_FIELD && !secret.chars().all(char::is_alphabetic));
+    secrets.retain(|secret| secret.len() >= MIN_FIELD_LENGTH && !secret.chars().all(char::is_alphabetic));
     secrets
 }
 

@@ -18,8 +18,8 @@ use superstep_graph::state::Channel;
 const CHARS: [char; 12] = ['a', 'b', 'Z', '0', ' ', '-', '"', '\\', '\n', 'é', '漢', '😀'];
 
 /// The longest list and text, and the depth below which lists are empty.
-const LONGEST: u8 = 4;
-const DEEPEST: usize = 6;
+const MAX_LENGTH: u8 = 4;
+const MAX_DEPTH: usize = 6;
 
 /// Bytes that decide the parts of a value. After their end all are 0, which is the simplest part.
 pub(super) struct Source<'a> {
@@ -46,8 +46,8 @@ impl<'a> Source<'a> {
     }
 
     fn length(&mut self) -> usize {
-        let length = usize::from(self.next() % (LONGEST + 1));
-        if self.depth > DEEPEST { 0 } else { length }
+        let length = usize::from(self.next() % (MAX_LENGTH + 1));
+        if self.depth > MAX_DEPTH { 0 } else { length }
     }
 
     fn text(&mut self) -> String {
@@ -164,7 +164,7 @@ impl<'de> Deserializer<'de> for &mut Source<'_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.next() % 2 == 1 && self.depth <= DEEPEST {
+        match self.next() % 2 == 1 && self.depth <= MAX_DEPTH {
             true => self.deeper(|source| visitor.visit_some(source)),
             false => visitor.visit_none(),
         }

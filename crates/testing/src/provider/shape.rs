@@ -41,7 +41,7 @@ const BODY: [(&str, Fits); 28] = [
     ("verbosity", Value::is_string),
 ];
 
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 
 pub(super) fn check(rules: &Rules, body: &Value, found: &mut Problems) {
     let Some(fields) = body.as_object() else { return found.add("body", "is not a JSON object") };
@@ -201,7 +201,7 @@ fn schema(place: &str, schema: &Value, found: &mut Problems) {
 fn name(place: &str, function: &Value, found: &mut Problems) {
     let name = text(function, "name");
     let fits = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == '-';
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(fits) {
+    if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.chars().all(fits) {
         found.add(
             place,
             format_args!("{} is not a tool name; it has 1 to 64 of a-z, A-Z, 0-9, _ and -", function["name"]),

@@ -22,7 +22,7 @@ use super::{Passes, ledger::Ledger};
 
 /// The maximum wait of a node or of the store, on the simulated clock. Short, so that many end at the same
 /// time.
-const LONGEST_WAIT_MS: u64 = 8;
+const MAX_WAIT_MS: u64 = 8;
 
 /// A simulated process, for what is around the nodes of a graph: [models](Self::model), [tools](Self::tool) and
 /// [external effects](Self::effect). Nodes themselves need nothing of it: it stops at their calls of `Cx`.
@@ -311,7 +311,7 @@ impl SeedDecisions {
     }
 
     fn wait(&mut self) -> Duration {
-        let wait = self.chance.as_mut().map_or(0, |chance| chance.random_range(0..=LONGEST_WAIT_MS));
+        let wait = self.chance.as_mut().map_or(0, |chance| chance.random_range(0..=MAX_WAIT_MS));
         Duration::from_millis(wait)
     }
 

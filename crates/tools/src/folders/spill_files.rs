@@ -15,12 +15,12 @@ use super::{
 };
 
 /// Maximum size of a stored text, and of all texts of a thread, in bytes.
-const MOST_OF_A_TEXT: u64 = 16 << 20;
-const MOST_OF_A_THREAD: u64 = 256 << 20;
+const MAX_TEXT_BYTES: u64 = 16 << 20;
+const MAX_THREAD_BYTES: u64 = 256 << 20;
 
 /// Maximum number of results of one thread with the same call id: some providers restart the ids in each
 /// response.
-const MOST_NAMESAKES: u32 = 10_000;
+const MAX_NAMESAKES: u32 = 10_000;
 
 /// Stores long results as files below a folder, separately for each thread.
 ///
@@ -53,13 +53,13 @@ impl SpillFiles {
     fn write(&self, thread: &str, call_id: &str, text: &str) -> Result<String, SpillError> {
         let failed = |error: io::Error| SpillError(format!("the result cannot be stored: {error}"));
         let size = text.len() as u64;
-        if size > MOST_OF_A_TEXT {
-            return Err(SpillError(format!("the result is longer than {} MiB", MOST_OF_A_TEXT >> 20)));
+        if size > MAX_TEXT_BYTES {
+            return Err(SpillError(format!("the result is longer than {} MiB", MAX_TEXT_BYTES >> 20)));
         }
         let below = self.folders.below(thread);
         let folder = self.folders.make(&below).map_err(failed)?;
         let name = plain(call_id);
-        for namesake in 1..=MOST_NAMESAKES {
+        for namesake in 1..=MAX_NAMESAKES {
             let name = if namesake == 1 { format!("{name}.txt") } else { format!("{name}.{namesake}.txt") };
             let path = folder.join(&name);
             if holds(&path, text).map_err(failed)? {
@@ -68,8 +68,8 @@ impl SpillFiles {
             if fs::symlink_metadata(&path).is_ok() {
                 continue;
             }
-            if size_of(&folder).map_err(failed)?.saturating_add(size) > MOST_OF_A_THREAD {
-                let most = MOST_OF_A_THREAD >> 20;
+            if size_of(&folder).map_err(failed)?.saturating_add(size) > MAX_THREAD_BYTES {
+                let most = MAX_THREAD_BYTES >> 20;
                 return Err(SpillError(format!("long results of this thread take {most} MiB already")));
             }
             match create(&path, text) {
@@ -79,7 +79,7 @@ impl SpillFiles {
                 Err(error) => return Err(failed(error)),
             }
         }
-        Err(SpillError(format!("{MOST_NAMESAKES} results of the call `{name}` are already stored")))
+        Err(SpillError(format!("{MAX_NAMESAKES} results of the call `{name}` are already stored")))
     }
 }
 
@@ -107,7 +107,7 @@ fn holds(path: &Path, text: &str) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     }
-    Ok(read_stored(path, MOST_OF_A_TEXT)? == text.as_bytes())
+    Ok(read_stored(path, MAX_TEXT_BYTES)? == text.as_bytes())
 }
 
 /// Creates a new file; fails on an existing file or link.
@@ -174,11 +174,11 @@ mod tests {
     #[test]
     fn too_much_text_is_rejected() {
         let (_dir, files) = files();
-        let most = usize::try_from(MOST_OF_A_TEXT).unwrap();
+        let most = usize::try_from(MAX_TEXT_BYTES).unwrap();
         let error = files.write("t", "c", &"x".repeat(most + 1)).unwrap_err();
         assert_eq!(error.to_string(), "the result is longer than 16 MiB");
         let full = files.folders.make(Path::new(".superstep/results/t")).unwrap().join("full");
-        fs::File::create(full).unwrap().set_len(MOST_OF_A_THREAD).unwrap();
+        fs::File::create(full).unwrap().set_len(MAX_THREAD_BYTES).unwrap();
         let error = files.write("t", "c", "x").unwrap_err();
         assert_eq!(error.to_string(), "long results of this thread take 256 MiB already");
     }

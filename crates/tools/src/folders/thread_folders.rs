@@ -14,13 +14,13 @@ use std::{
 use super::held::{Folder, Root, leads_elsewhere};
 
 /// Maximum length of a name derived from a call or a thread, in bytes; file systems allow 255.
-const LONGEST_NAME: usize = 100;
+const MAX_NAME_LENGTH: usize = 100;
 
 /// Maximum length of one part of a user's name, without [`GOES_ON`].
-const LONGEST_PART: usize = 240;
+const MAX_PART_LENGTH: usize = 240;
 
 /// Maximum length of a user's name with all its parts; file systems allow paths of some thousands.
-const LONGEST_USER: usize = 1_200;
+const MAX_USER_LENGTH: usize = 1_200;
 
 /// The suffix of a folder that contains the rest of a user's name. Nothing else has two `%` in a row.
 const GOES_ON: &str = "%%";
@@ -73,14 +73,14 @@ impl ThreadFolders {
     /// # Errors    The name is too long.
     pub fn of_user(&self, user: &str) -> io::Result<PathBuf> {
         let name = user_name(user);
-        if name.len() > LONGEST_USER {
+        if name.len() > MAX_USER_LENGTH {
             let what = format!("the name of the user is too long for a folder: {} bytes", user.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let mut path = self.folder.to_path_buf();
         let mut rest = name.as_str();
-        while rest.len() > LONGEST_PART {
-            let (part, others) = rest.split_at(LONGEST_PART);
+        while rest.len() > MAX_PART_LENGTH {
+            let (part, others) = rest.split_at(MAX_PART_LENGTH);
             path.push(format!("{part}{GOES_ON}"));
             rest = others;
         }
@@ -238,8 +238,8 @@ fn written(name: &str, is_letter: impl Fn(u8) -> bool) -> String {
     if plain.is_empty() {
         return "%".to_owned();
     }
-    if plain.len() > LONGEST_NAME {
-        plain.truncate(LONGEST_NAME);
+    if plain.len() > MAX_NAME_LENGTH {
+        plain.truncate(MAX_NAME_LENGTH);
         plain.push_str(&format!("%{}", hash_of(name)));
     }
     plain

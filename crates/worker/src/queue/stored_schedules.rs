@@ -11,13 +11,13 @@ use super::Queue;
 const TABLE: &str = "superstep_schedules";
 
 /// The maximum length of an input in bytes of JSON.
-pub(crate) const LONGEST: usize = 1 << 20;
+pub(crate) const MAX_INPUT_BYTES: usize = 1 << 20;
 
 /// The maximum length of each other text in characters. One more is read, so that a longer text is noticed.
-pub(crate) const LONGEST_TEXT: usize = 1_024;
+pub(crate) const MAX_TEXT_LENGTH: usize = 1_024;
 
 /// The maximum number of schedules that are read.
-const MOST: usize = 10_000;
+const MAX_SCHEDULES: usize = 10_000;
 
 /// A stored schedule, as its row has it.
 pub(crate) struct ScheduleRow {
@@ -30,7 +30,7 @@ pub(crate) struct ScheduleRow {
     pub(crate) thread: String,
     /// `None` if it was not read.
     pub(crate) input: Option<serde_json::Value>,
-    /// `true` if the input is longer than [`LONGEST`], so that it is not read.
+    /// `true` if the input is longer than [`MAX_INPUT_BYTES`], so that it is not read.
     pub(crate) is_long: bool,
     pub(crate) is_paused: bool,
     /// The time of its last job: UTC milliseconds.
@@ -116,20 +116,22 @@ impl Queue {
     ) -> Result<Vec<ScheduleRow>, CheckpointError> {
         let (own, known) = (self.own_table(), self.table("known_crontabs"));
         let texts = ["name", "times", "zone", "graph", "thread"];
-        let texts = texts.map(|text| format!("left({text}, {LONGEST_TEXT} + 1) as {text}")).join(", ");
+        let texts = texts.map(|text| format!("left({text}, {MAX_TEXT_LENGTH} + 1) as {text}")).join(", ");
         let sql = format!(
-            "select {texts}, octet_length(input::text) > {LONGEST} as is_long,
-                case when $1::boolean or octet_length(input::text) > {LONGEST} then null else input end as input,
+            "select {texts}, octet_length(input::text) > {MAX_INPUT_BYTES} as is_long,
+                case when $1::boolean or octet_length(input::text) > {MAX_INPUT_BYTES} then null else input end as input,
                 identifier, coalesce(last_execution = 'infinity', false) as paused,
                 case when isfinite(last_execution) then (extract(epoch from last_execution) * 1000)::bigint end as last
              from {own} as schedules join {known} on identifier = {IDENTIFIER}
-             where $1::boolean or schedules.graph = any($2::text[]) order by schedules.name limit {MOST} + 1"
+             where $1::boolean or schedules.graph = any($2::text[]) order by schedules.name limit {MAX_SCHEDULES} + 1"
         );
         let values = vec![DbValue::Bool(graphs.is_none()), DbValue::TextArray(graphs.unwrap_or_default())];
         let mut rows = self.rows("read the schedules", &sql, values).await?;
-        if rows.len() > MOST {
-            tracing::warn!("there are more than {MOST} stored schedules; the others by name are ignored");
-            rows.truncate(MOST);
+        if rows.len() > MAX_SCHEDULES {
+            tracing::warn!(
+                "there are more than {MAX_SCHEDULES} stored schedules; the others by name are ignored"
+            );
+            rows.truncate(MAX_SCHEDULES);
         }
         let read = |row| {
             Ok(ScheduleRow {

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Maximum length of a compared address in bytes.
-const LONGEST: usize = 8 << 10;
+const MAX_LENGTH: usize = 8 << 10;
 
 /// Matches a pattern against an address.
 ///
@@ -16,7 +16,7 @@ const LONGEST: usize = 8 << 10;
 /// label of a host, or one segment of a path; at the end of a path, the whole rest. A missing port means the
 /// default port.
 pub(super) fn fit(pattern: &str, address: &str) -> Fit {
-    let Some(url) = (address.len() <= LONGEST).then(|| Url::parse(address).ok()).flatten() else {
+    let Some(url) = (address.len() <= MAX_LENGTH).then(|| Url::parse(address).ok()).flatten() else {
         return Fit::Maybe;
     };
     let is_named = !url.username().is_empty() || url.password().is_some();

@@ -21,7 +21,7 @@ const SIGNS: [char; 11] = [';', '&', '|', '<', '>', '(', ')', '`', '{', '}', '\n
 const OF_PATTERNS: [char; 9] = [';', '&', '|', '<', '>', '(', ')', '`', '$'];
 
 /// Maximum length of a parsed command line in bytes.
-const LONGEST: usize = 4 << 10;
+const MAX_LENGTH: usize = 4 << 10;
 
 /// Words that a shell does not interpret as a program name.
 const RESERVED: [&str; 19] = [
@@ -38,7 +38,7 @@ const LEADING: [&str; 11] = ["if", "then", "else", "elif", "do", "while", "until
 /// end also none.
 pub(super) fn fit(pattern: &str, command: &str) -> Fit {
     let (pattern, command) = (pattern.trim(), command.trim());
-    if command.len() > LONGEST {
+    if command.len() > MAX_LENGTH {
         return Fit::Maybe;
     }
     Fit::of(pattern == command || allows(pattern, command), || mentions(pattern, command))

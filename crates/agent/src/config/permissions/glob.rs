@@ -3,7 +3,7 @@
 use globset::{GlobBuilder, GlobSet};
 
 /// Maximum length of a pattern in bytes.
-const LONGEST: usize = 4_096;
+const MAX_LENGTH: usize = 4_096;
 
 /// A pattern: `*` matches any characters, `?` one, `[ab]` and `{ab,cd}` either.
 pub(super) struct Glob(GlobSet);
@@ -24,8 +24,8 @@ impl Glob {
     }
 
     fn new(pattern: &str, literal_separator: bool) -> Result<Self, String> {
-        if pattern.len() > LONGEST {
-            return Err(format!("the pattern is longer than {LONGEST} bytes"));
+        if pattern.len() > MAX_LENGTH {
+            return Err(format!("the pattern is longer than {MAX_LENGTH} bytes"));
         }
         let glob = GlobBuilder::new(pattern)
             .literal_separator(literal_separator)

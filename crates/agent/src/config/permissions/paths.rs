@@ -6,7 +6,7 @@ use super::{
 };
 
 /// Maximum length of a compared path in bytes; no system accepts longer ones.
-const LONGEST: usize = 4_096;
+const MAX_LENGTH: usize = 4_096;
 
 /// A path that the tool resolved.
 pub(super) struct ResolvedPath<'a> {
@@ -42,7 +42,7 @@ pub(super) fn fit(pattern: &str, path: &ResolvedPath<'_>) -> Fit {
 
 /// Matches a path as written, for a tool whose folder and treatment of links are unknown.
 pub(super) fn fit_written(pattern: &str, written: &str) -> Fit {
-    if written.len() > LONGEST {
+    if written.len() > MAX_LENGTH {
         return Fit::Maybe;
     }
     let is_absolute = written.starts_with('/');

@@ -7,8 +7,8 @@ use superstep_graph::Cx;
 use crate::{AgentEvent, events::emit};
 
 /// Limits of the output of one call, in bytes and in chunks.
-const MOST_BYTES: usize = 256 << 10;
-const MOST_CHUNKS: usize = 4_096;
+const MAX_BYTES: usize = 256 << 10;
+const MAX_CHUNKS: usize = 4_096;
 
 /// Emits the output of one call up to a limit, and nothing after the call is answered.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ struct OutputSink {
 impl Output {
     pub(super) fn new(cx: &Cx, id: &str, tool: &str) -> Self {
         let (cx, id, tool) = (cx.clone(), id.to_owned(), tool.to_owned());
-        Self(Arc::new(Mutex::new(OutputSink { cx, id, tool, bytes: MOST_BYTES, chunks: MOST_CHUNKS })))
+        Self(Arc::new(Mutex::new(OutputSink { cx, id, tool, bytes: MAX_BYTES, chunks: MAX_CHUNKS })))
     }
 
     pub(super) fn emit(&self, chunk: &str) {

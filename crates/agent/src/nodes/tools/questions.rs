@@ -34,10 +34,10 @@ use crate::{
 };
 
 /// Maximum number of questions of one call, whose tool is called once more for each.
-const MOST: usize = 16;
+const MAX_QUESTIONS: usize = 16;
 
 /// Maximum number of attempts to get a valid answer from an approver.
-const ROUNDS: usize = 3;
+const MAX_ROUNDS: usize = 3;
 
 impl Executor {
     /// Runs the call, and again after each answer to a question of its tool.
@@ -140,7 +140,7 @@ impl Executor {
         mark: &str,
         mut request: ApprovalRequest,
     ) -> Result<ToolAnswer, NodeError> {
-        for round in 0..ROUNDS {
+        for round in 0..MAX_ROUNDS {
             let Some(given) = self.ask_once(&format!("answer.{mark}.{round}"), &request).await? else {
                 return Ok(ToolAnswer::Cancel);
             };
@@ -164,7 +164,7 @@ impl Executor {
             Approvals::Interrupt | Approvals::Allow if !self.cx.can_interrupt() => {
                 Some("the run is not stored, so that no answer can follow")
             }
-            _ if answers.len() >= MOST => Some("the call has asked 16 questions, which is the most"),
+            _ if answers.len() >= MAX_QUESTIONS => Some("the call has asked 16 questions, which is the most"),
             _ => None,
         };
         let answers = Arc::new(Mutex::new(VecDeque::from(answers)));

@@ -14,7 +14,7 @@ use crate::output::text::printable;
 const SIGNS: [&str; 2] = ["+", "-"];
 
 /// Maximum number of characters of words that may come from both a tool and a model.
-const LONGEST_WORDS: usize = 40;
+const MAX_WORDS_LENGTH: usize = 40;
 
 /// An argument as a question would show it.
 struct Argument<'a> {
@@ -84,8 +84,8 @@ pub(super) fn unseen<'a>(question: &str, arguments: Option<&'a Map<String, Value
 
 /// Returns whether a tool may use the same words itself.
 fn is_plain(text: &str) -> bool {
-    let count = text.chars().take(LONGEST_WORDS + 1).count();
-    (1..=LONGEST_WORDS).contains(&count) && text.chars().all(|c| c.is_alphanumeric() || c == ' ')
+    let count = text.chars().take(MAX_WORDS_LENGTH + 1).count();
+    (1..=MAX_WORDS_LENGTH).contains(&count) && text.chars().all(|c| c.is_alphanumeric() || c == ' ')
 }
 
 /// Returns the positions at which a text stands by itself: as words, or as lines with an optional sign.

@@ -21,7 +21,7 @@ use tokio::{
 const SOCKET: &str = ".s.PGSQL.5432";
 
 /// The longest message that is forwarded.
-const LONGEST: usize = 64 << 20;
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// The check of the fencing token in a write.
 const FENCE: &[u8] = b"EXISTS (SELECT FROM fence)";
@@ -111,7 +111,7 @@ async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, faults:
         let mut message = vec![0; head];
         client.read_exact(&mut message).await?;
         let length = u32::from_be_bytes(message[head - 4..].try_into().unwrap()) as usize;
-        if !(4..=LONGEST).contains(&length) {
+        if !(4..=MAX_MESSAGE_BYTES).contains(&length) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         message.resize(head + length - 4, 0);

@@ -7,7 +7,7 @@ use std::str::Chars;
 use super::pattern::Item;
 
 /// The maximum depth of substitutions.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// The characters that shells remove before they parse, except within single quotes and comments.
 const CONTINUATION: &str = "\\\n";
@@ -455,7 +455,7 @@ impl Parser<'_> {
     /// Parses the commands of a substitution behind its `(`.
     fn substitution(&mut self, word: &mut Word) -> Option<()> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return None;
         }
         self.list(true)?;
@@ -517,7 +517,7 @@ impl Parser<'_> {
                 c => text.push(c),
             }
         }
-        if self.depth >= DEEPEST {
+        if self.depth >= MAX_DEPTH {
             return None;
         }
         let Line { commands, evaluates } = parse_at(&text, self.depth + 1)?;

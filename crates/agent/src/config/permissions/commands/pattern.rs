@@ -1,7 +1,7 @@
 //! Patterns that are matched with words of which a part is unknown.
 
 /// The maximum number of the alternatives in braces; with more of them a pattern matches everything.
-const MOST_ALTERNATIVES: usize = 64;
+const MAX_ALTERNATIVES: usize = 64;
 
 /// A part of a pattern or of a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,7 @@ pub(super) fn alternatives(pattern: &str) -> Vec<Vec<Item>> {
                 parts.iter().map(|part| [&chars[..begin], &chars[part.clone()], &chars[end..]].concat()),
             ),
         }
-        if waiting.len() + done.len() > MOST_ALTERNATIVES {
+        if waiting.len() + done.len() > MAX_ALTERNATIVES {
             return vec![vec![Item::Any]];
         }
     }

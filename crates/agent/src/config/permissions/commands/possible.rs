@@ -17,10 +17,10 @@ use super::{
 const EXECUTES: [&str; 4] = ["-exec", "-execdir", "-ok", "-okdir"];
 
 /// The maximum effort for one command line, in compared pairs of characters.
-const MOST_WORK: usize = 20_000_000;
+const MAX_WORK: usize = 20_000_000;
 
 /// The maximum depth of command lines in arguments of others.
-const DEEPEST: usize = 6;
+const MAX_DEPTH: usize = 6;
 
 /// A pattern of one simple command.
 pub(super) struct Wanted {
@@ -53,7 +53,7 @@ impl Wanted {
     }
 
     fn line_may_run(&self, line: &str, depth: usize) -> bool {
-        let Some(parsed) = line::parse(line).filter(|_| depth < DEEPEST) else { return true };
+        let Some(parsed) = line::parse(line).filter(|_| depth < MAX_DEPTH) else { return true };
         parsed.commands.iter().any(|command| {
             command.words.iter().chain(&command.targets).any(is_evaluated_later)
                 || self.command_may_run(&command.words, depth)
@@ -63,7 +63,7 @@ impl Wanted {
     /// Spends effort; returns whether none is left.
     fn is_exhausted(&self, by: usize) -> bool {
         self.work.set(self.work.get().saturating_add(by));
-        self.work.get() > MOST_WORK
+        self.work.get() > MAX_WORK
     }
 
     /// Returns whether a simple command matches the pattern, at any of its words, or its program may run one that does.
@@ -87,7 +87,7 @@ impl Wanted {
         let is_json =
             |text: &String| ["{\"", "[{", "[\""].iter().any(|begin| text.trim_start().starts_with(begin));
         let Some(text) = text.filter(|text| text.contains(is_sign) && !is_json(text)) else { return false };
-        if self.is_exhausted(text.len()) || depth > DEEPEST {
+        if self.is_exhausted(text.len()) || depth > MAX_DEPTH {
             return true;
         }
         // A text that no shell can parse is no command.
@@ -143,7 +143,7 @@ impl Wanted {
     /// Returns whether a program may run a command that its words do not show. `words` begin with the program.
     fn program_may_run(&self, words: &[Word], depth: usize) -> bool {
         let Some((program, rest)) = words.split_first() else { return false };
-        if self.is_exhausted(words.len()) || depth > DEEPEST {
+        if self.is_exhausted(words.len()) || depth > MAX_DEPTH {
             return true;
         }
         if program.is_computed || program.is_globbed && self.may_be_named(program) {
