@@ -33,13 +33,13 @@ impl Schema {
     pub(crate) fn new() -> Option<Self> {
         let server = server::shared()?;
         let free = FREE.lock().unwrap().pop();
-        let options = free.unwrap_or_else(|| PostgresOptions {
+        let options = free.unwrap_or_else(|| {
             // A busy machine opens a connection, and releases a lease, in seconds.
-            connect_timeout: Duration::from_secs(120),
-            lease_wait: Duration::from_secs(5),
-            connections: 2,
-            schema: server.schema(),
-            ..PostgresOptions::new(server.url())
+            PostgresOptions::new(server.url())
+                .connect_timeout(Duration::from_secs(120))
+                .lease_wait(Duration::from_secs(5))
+                .connections(2)
+                .schema(server.schema())
         });
         Some(Self(options))
     }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::{Checkpointer, Clock, store::Store};
+use crate::{
+    Checkpointer, Clock,
+    store::{Embed, Store},
+};
 
 /// A backend, or an `Arc` of one, that converts to an `Arc` of the trait object.
 ///
-/// `T` is `dyn Checkpointer`, `dyn Store` or `dyn Clock`. A setter that takes an `impl IntoShared<dyn Checkpointer>`
+/// `T` is `dyn Checkpointer`, `dyn Store`, `dyn Clock` or `dyn Embed`. A setter that takes an `impl IntoShared<dyn Checkpointer>`
 /// accepts `MemoryCheckpointer::new()` as well as the `Arc` that several graphs share.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be used as `{T}`",
@@ -67,6 +70,24 @@ impl<C: Clock> IntoShared<dyn Clock> for Arc<C> {
 
 impl IntoShared<dyn Clock> for Arc<dyn Clock> {
     fn into_shared(self) -> Arc<dyn Clock> {
+        self
+    }
+}
+
+impl<E: Embed> IntoShared<dyn Embed> for E {
+    fn into_shared(self) -> Arc<dyn Embed> {
+        Arc::new(self)
+    }
+}
+
+impl<E: Embed> IntoShared<dyn Embed> for Arc<E> {
+    fn into_shared(self) -> Arc<dyn Embed> {
+        self
+    }
+}
+
+impl IntoShared<dyn Embed> for Arc<dyn Embed> {
+    fn into_shared(self) -> Arc<dyn Embed> {
         self
     }
 }

@@ -212,12 +212,39 @@ pub struct Found {
 }
 
 /// The options of a put.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use superstep_checkpoint::store::{Index, PutOptions, Ttl};
+/// let options = PutOptions::new().ttl(Ttl::After(Duration::from_secs(3600))).index(Index::Nothing);
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PutOptions {
     /// The lifetime of the item.
     pub ttl: Ttl,
     /// The searchable part of the value.
     pub index: Index,
+}
+
+impl PutOptions {
+    /// Creates the default options: the store's lifetime, and a value that is searched completely.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the lifetime of the item.
+    #[must_use]
+    pub fn ttl(self, lifetime: Ttl) -> Self {
+        Self { ttl: lifetime, ..self }
+    }
+
+    /// Sets the searchable part of the value.
+    #[must_use]
+    pub fn index(self, part: Index) -> Self {
+        Self { index: part, ..self }
+    }
 }
 
 /// The lifetime of an item after a put or refresh.

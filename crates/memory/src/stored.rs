@@ -106,7 +106,7 @@ impl LongTermMemory for StoreMemory {
                 namespace: namespace.clone(),
                 key: entry.id.clone(),
                 value: json!({ TEXT: entry.text }),
-                options: PutOptions { index: Index::Fields(vec![TEXT.to_owned()]), ..PutOptions::default() },
+                options: PutOptions::new().index(Index::Fields(vec![TEXT.to_owned()])),
             };
             if !entries.is_empty() {
                 let done = self.store.batch(entries.iter().map(put).collect()).await;
@@ -244,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn entries_are_found_by_their_meaning_if_it_is_near_enough() {
-        let store = StoreOptions { embed: Some(Arc::new(Vowels)), ..StoreOptions::default() };
+        let store = StoreOptions::new().embed(Vowels);
         let memory = StoreMemory::new(Arc::new(MemoryStore::with(store))).by_meaning(0.9);
         memory.add(vec![Message::user("green tree"), Message::user("old dog")], "u", "k").await.unwrap();
         let found = memory.search("eel", "u", 5).await.unwrap();

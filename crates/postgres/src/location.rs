@@ -29,7 +29,7 @@ impl Location {
     ///
     /// # Errors    It is not a URL of PostgreSQL, or parts of its password could be taken for its server.
     pub(crate) fn parse(options: &PostgresOptions) -> Result<(Self, Config), CheckpointError> {
-        let url = options.url();
+        let url = options.url_text();
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(wrong_url("it does not begin with `postgres://`"));
         }
@@ -142,7 +142,7 @@ mod tests {
             ("a;b", false),
             ("pg_x", false),
         ] {
-            let options = PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::new("") };
+            let options = PostgresOptions::new("").schema(schema);
             assert_eq!(options.has_plain_schema(), fits, "{schema}");
         }
     }

@@ -31,7 +31,14 @@ impl fmt::Debug for PostgresUrl {
 }
 
 /// Options for connecting to a database.
+///
+/// ```
+/// # use superstep_postgres::PostgresOptions;
+/// let options = PostgresOptions::new("postgres://localhost/app").schema("chats").connections(16);
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PostgresOptions {
     /// The URL, such as `postgres://user:password@host:5432/database?sslmode=require`.
     pub url: PostgresUrl,
@@ -82,6 +89,66 @@ impl PostgresOptions {
         }
     }
 
+    /// Sets the URL.
+    #[must_use]
+    pub fn url(self, url: impl Into<PostgresUrl>) -> Self {
+        Self { url: url.into(), ..self }
+    }
+
+    /// Sets the schema with the tables.
+    #[must_use]
+    pub fn schema(self, name: impl Into<String>) -> Self {
+        Self { schema: name.into(), ..self }
+    }
+
+    /// Sets the maximum number of connections for requests.
+    #[must_use]
+    pub fn connections(self, number: usize) -> Self {
+        Self { connections: number, ..self }
+    }
+
+    /// Sets the maximum wait for a connection.
+    #[must_use]
+    pub fn connect_timeout(self, wait: Duration) -> Self {
+        Self { connect_timeout: wait, ..self }
+    }
+
+    /// Sets the maximum duration of a statement.
+    #[must_use]
+    pub fn statement_timeout(self, limit: Duration) -> Self {
+        Self { statement_timeout: limit, ..self }
+    }
+
+    /// Sets the time during which a failed request is repeated.
+    #[must_use]
+    pub fn reconnect(self, time: Duration) -> Self {
+        Self { reconnect: time, ..self }
+    }
+
+    /// Sets the time for which a writer stays the owner of a thread without a sign of life.
+    #[must_use]
+    pub fn lease(self, time: Duration) -> Self {
+        Self { lease: time, ..self }
+    }
+
+    /// Sets the maximum wait for another writer of the thread.
+    #[must_use]
+    pub fn lease_wait(self, wait: Duration) -> Self {
+        Self { lease_wait: wait, ..self }
+    }
+
+    /// Refuses writes, and creates no tables.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+
+    /// Limits the size of the states that are retained in memory between the runs of a thread; 0 retains none.
+    #[must_use]
+    pub fn head_states_bytes(self, limit: usize) -> Self {
+        Self { head_states_bytes: limit, ..self }
+    }
+
     /// Returns the URL of the database without user, password and parameters, for messages.
     ///
     /// # Errors
@@ -90,7 +157,7 @@ impl PostgresOptions {
         Ok(Location::parse(self)?.0.to_string())
     }
 
-    pub(crate) fn url(&self) -> &str {
+    pub(crate) fn url_text(&self) -> &str {
         &self.url.0
     }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use superstep_checkpoint::{CheckpointError, Storage};
 
 use crate::{
-    PostgresOptions,
     database::{Database, repeated},
     error,
     error::Failed,
@@ -36,7 +35,7 @@ pub(crate) async fn storage(database: &Database) -> Result<Storage, CheckpointEr
 pub(crate) async fn vacuum(database: &Database) -> Result<(), CheckpointError> {
     database.check_writable()?;
     let place = &database.place;
-    let options = PostgresOptions { statement_timeout: REWRITE, connections: 1, ..database.options.clone() };
+    let options = database.options.clone().statement_timeout(REWRITE).connections(1);
     let patient = Database::connect(options).await?;
     let patient = patient.ok_or_else(|| error::not_ours(place, "it has no tables of superstep"))?;
     let rewritten = async {

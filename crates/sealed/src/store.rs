@@ -215,7 +215,7 @@ impl SealedStore {
 
     async fn put_keys(&self, id: &str, record: &KeyRecord) -> Result<(), StoreError> {
         let value = serde_json::from_str(&record.text()).expect("it was written as JSON");
-        let options = PutOptions { ttl: Ttl::Never, index: Index::Nothing };
+        let options = PutOptions::new().ttl(Ttl::Never).index(Index::Nothing);
         self.inner.put_with(&namespace(), id, value, options).await
     }
 
@@ -277,7 +277,7 @@ impl SealedStore {
             serde_json::from_str(&sealed).map_err(Fault::NotJson)
         });
         let value = sealed.map_err(|fault| error::of_item(&namespace, &key, fault))?;
-        let options = PutOptions { index: Index::Nothing, ttl: options.ttl };
+        let options = PutOptions::new().index(Index::Nothing).ttl(options.ttl);
         Ok(Operation::Put { namespace, key, value, options })
     }
 
@@ -318,7 +318,8 @@ impl SealedStore {
         operations.iter().try_for_each(check_namespace)?;
         let is_put = |operation: &Operation| matches!(operation, Operation::Put { .. });
         let mut keys = self.keys(false, operations.iter().any(is_put)).await?;
-        let options = StoreOptions { embed: self.embed.clone(), ..StoreOptions::default() };
+        let mut options = StoreOptions::new();
+        options.embed = self.embed.clone();
         let Batch { steps, .. } = options.prepare(operations.clone()).await?;
         let (mut inner, mut own) = (Vec::with_capacity(steps.len()), Vec::with_capacity(steps.len()));
         for (operation, step) in operations.into_iter().zip(steps) {
@@ -466,7 +467,7 @@ async fn words_of(items: &[OpenItem]) -> Result<Vec<Words>, StoreError> {
         namespace: open.item.namespace.clone(),
         key: open.item.key.clone(),
         value: open.item.value.clone(),
-        options: PutOptions { index: open.index.clone(), ..PutOptions::default() },
+        options: PutOptions::new().index(open.index.clone()),
     });
     let Batch { steps, .. } = StoreOptions::default().prepare(puts.collect()).await?;
     let words = steps.into_iter().map(|step| match step {

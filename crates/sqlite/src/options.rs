@@ -5,7 +5,14 @@
 use std::time::Duration;
 
 /// Options for opening a database.
+///
+/// ```
+/// # use superstep_sqlite::{SqliteOptions, Synchronous};
+/// let options = SqliteOptions::new().synchronous(Synchronous::Commits).max_bytes(1 << 30);
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SqliteOptions {
     /// The maximum wait for another program that is writing. 5 s by default.
     pub busy_timeout: Duration,
@@ -35,8 +42,9 @@ pub enum Synchronous {
     Commits,
 }
 
-impl Default for SqliteOptions {
-    fn default() -> Self {
+impl SqliteOptions {
+    /// Creates the default options.
+    pub fn new() -> Self {
         Self {
             busy_timeout: Duration::from_secs(5),
             max_bytes: None,
@@ -44,5 +52,40 @@ impl Default for SqliteOptions {
             exclusive: false,
             head_states_bytes: 64 << 20,
         }
+    }
+    /// Sets the maximum wait for another program that is writing.
+    #[must_use]
+    pub fn busy_timeout(self, wait: Duration) -> Self {
+        Self { busy_timeout: wait, ..self }
+    }
+
+    /// Limits the size of the database in bytes; `None` is no limit.
+    #[must_use]
+    pub fn max_bytes(self, limit: impl Into<Option<u64>>) -> Self {
+        Self { max_bytes: limit.into(), ..self }
+    }
+
+    /// Sets the time at which commits are written to the disk.
+    #[must_use]
+    pub fn synchronous(self, time: Synchronous) -> Self {
+        Self { synchronous: time, ..self }
+    }
+
+    /// Lets no other connection open the database until it is closed.
+    #[must_use]
+    pub fn exclusive(self) -> Self {
+        Self { exclusive: true, ..self }
+    }
+
+    /// Limits the size of the states that are retained in memory between the runs of a thread; 0 retains none.
+    #[must_use]
+    pub fn head_states_bytes(self, limit: usize) -> Self {
+        Self { head_states_bytes: limit, ..self }
+    }
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self::new()
     }
 }

@@ -159,7 +159,7 @@ fn thread(runtime: &Runtime, size: usize, saver: &Saver) -> Value {
 #[cfg(feature = "sqlite")]
 fn exclusive(runtime: &Runtime, size: usize, mut saver: Saver) -> Value {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let options = SqliteOptions { exclusive: true, ..SqliteOptions::default() };
+    let options = SqliteOptions::new().exclusive();
     let opened = SqliteCheckpointer::open_with(folder.path().join("bench.db"), options);
     saver.checkpointer = Some(Arc::new(opened.expect("a database can be made")));
     thread(runtime, size, &saver)

@@ -46,7 +46,7 @@ async fn filled(store: SqliteStore, users: usize) -> StoreMemory {
             namespace: Namespace::new(["memory", &format!("u{}", nth % users)]).expect("it is plain"),
             key: nth.to_string(),
             value: json!({ "text": text(&mut chance, &sums) }),
-            options: PutOptions { index: Index::Fields(vec!["text".into()]), ..PutOptions::default() },
+            options: PutOptions::new().index(Index::Fields(vec!["text".into()])),
         })
         .collect();
     for some in entries.chunks(5_000) {

@@ -69,11 +69,7 @@ fn main() {
 }
 
 fn options(server: &Server) -> PostgresOptions {
-    PostgresOptions {
-        schema: server.schema(),
-        connections: CONNECTIONS,
-        ..PostgresOptions::new(server.url())
-    }
+    PostgresOptions::new(server.url()).schema(server.schema()).connections(CONNECTIONS)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -255,7 +251,7 @@ async fn langgraph(server: &Server) {
             println!("the same in LangGraph: {theirs:.0} supersteps/s: superstep {:.1}x", ours / theirs);
         }
     }
-    let chat_store = PostgresOptions { schema: server.schema(), ..options };
+    let chat_store = options.schema(server.schema());
     let chat = chat(Arc::new(PostgresCheckpointer::open(chat_store.clone()).unwrap()));
     for turn in 0..TURNS {
         let said = (format!("said-{turn}"), "human".to_owned(), text(2 * turn));

@@ -264,7 +264,7 @@ fn the_frame_of_requests_is_stored_once_until_it_changes() {
 
         // Rules of an export reach it.
         let redaction = Redaction::new().secret("You are careful").channel("frame");
-        let options = ExportOptions { redaction, ..ExportOptions::default() };
+        let options = ExportOptions::new().redaction(redaction);
         let text = text::export(&*store, &"t".into(), &options).await.unwrap();
         assert_eq!((n(&text, prompts), n(&text, descriptions)), (0, 0), "{text}");
     });

@@ -43,7 +43,7 @@ async fn a_thread_is_exported_and_imported_under_the_name_of_the_handle() {
 
 #[tokio::test]
 async fn values_are_replaced_in_an_export() {
-    let options = ExportOptions { redaction: Redaction::new().channel("city"), ..ExportOptions::default() };
+    let options = ExportOptions::new().redaction(Redaction::new().channel("city"));
     let text = stored().await.thread("t").export_with(&options).await.unwrap();
     assert!(text.contains(r#""city":{"$redacted":"channel city"}"#), "{text}");
 }

@@ -23,7 +23,7 @@ macro_rules! in_every_store {
 
             #[tokio::test(start_paused = true)]
             async fn in_memory() {
-                let options = StoreOptions { clock: super::clock(), ..StoreOptions::default() };
+                let options = StoreOptions::new().clock(super::clock());
                 super::$name(Arc::new(MemoryStore::with(options))).await;
             }
 
@@ -31,7 +31,7 @@ macro_rules! in_every_store {
             #[tokio::test(start_paused = true)]
             async fn in_sqlite() {
                 let folder = tempfile::tempdir().unwrap();
-                let options = StoreOptions { clock: super::clock(), ..StoreOptions::default() };
+                let options = StoreOptions::new().clock(super::clock());
                 let path = folder.path().join("store.db");
                 let store = superstep::sqlite::SqliteStore::open_with(path, Default::default(), options);
                 super::$name(Arc::new(store.unwrap())).await;

@@ -32,7 +32,7 @@ fn options() -> ExportOptions {
 }
 
 fn redacting(redaction: Redaction) -> ExportOptions {
-    ExportOptions { redaction, ..ExportOptions::default() }
+    ExportOptions::new().redaction(redaction)
 }
 
 async fn exported(store: &dyn Checkpointer, thread: &str) -> String {

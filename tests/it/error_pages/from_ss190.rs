@@ -239,7 +239,7 @@ async fn ss199() -> Done {
     let graph = graph.compile()?;
     let original = graph.clone().with_checkpointer(store.clone());
     original.thread("support-17").run(Chat::update().note("secret")).await?;
-    let options = ExportOptions { redaction: Redaction::new().secret("secret"), ..ExportOptions::default() };
+    let options = ExportOptions::new().redaction(Redaction::new().secret("secret"));
     let redacted = text::export(&*store, &"support-17".into(), &options).await?;
     text::import(&*elsewhere, &mut Cursor::new(redacted)).await?;
     let graph = graph.with_checkpointer(elsewhere.clone());

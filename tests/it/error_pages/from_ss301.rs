@@ -158,7 +158,7 @@ async fn ss307() -> Done {
     })
     .await;
 
-    let store = MemoryStore::with(StoreOptions { embed: Some(Arc::new(model)), ..StoreOptions::default() });
+    let store = MemoryStore::with(StoreOptions::new().embed(model));
     let near = store.search(Search::within(&facts).meaning("what does she drink?")).await?;
     let with_words = store.search(Search::within(&facts).words("tea coffee")).await?;
     Ok(())
@@ -166,7 +166,7 @@ async fn ss307() -> Done {
 
 /// Stores two items with their embeddings.
 async fn ss308_put(model: impl Embed) -> Done {
-    let store = MemoryStore::with(StoreOptions { embed: Some(Arc::new(model)), ..StoreOptions::default() });
+    let store = MemoryStore::with(StoreOptions::new().embed(model));
     let namespace = Namespace::new(["facts"])?;
     let puts = ["tea", "coffee"].map(|drink| Operation::Put {
         namespace: namespace.clone(),

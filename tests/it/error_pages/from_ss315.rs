@@ -19,7 +19,7 @@ use crate::postgres::server;
 #[tokio::test]
 async fn ss315() -> Done {
     let Some(server) = server::shared() else { return Ok(()) };
-    let options = PostgresOptions { schema: server.schema(), ..PostgresOptions::new(server.url()) };
+    let options = PostgresOptions::new(server.url()).schema(server.schema());
     let schema = &options.schema;
     let taken =
         format!("UPDATE {schema}.leases SET token = 0, owner = 'other', expires_at = clock_timestamp()");
@@ -45,7 +45,7 @@ async fn ss315() -> Done {
     })
     .await;
 
-    let options = PostgresOptions { lease: Duration::from_secs(120), ..options };
+    let options = options.lease(Duration::from_secs(120));
     let threads = PostgresCheckpointer::open(options)?;
     let graph = graph.with_checkpointer(Arc::new(threads));
     graph.thread("support-17").resume().await?;

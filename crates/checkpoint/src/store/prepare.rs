@@ -10,10 +10,18 @@ use super::{
     meaning::vectors,
     words::{terms, text_of},
 };
-use crate::{Clock, SystemClock};
+use crate::{Clock, IntoShared, SystemClock};
 
 /// The settings of a store.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use superstep_checkpoint::store::StoreOptions;
+/// let options = StoreOptions::new().ttl(Duration::from_secs(3600)).refresh_on_read();
+/// # let _ = options;
+/// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct StoreOptions {
     /// The source of the current time.
     pub clock: Arc<dyn Clock>,
@@ -25,10 +33,40 @@ pub struct StoreOptions {
     pub embed: Option<Arc<dyn Embed>>,
 }
 
-impl Default for StoreOptions {
-    /// Returns the machine's clock, no expiry, and no embedding.
-    fn default() -> Self {
+impl StoreOptions {
+    /// Creates the default options: the machine's clock, no expiry, and no embedding.
+    pub fn new() -> Self {
         Self { clock: Arc::new(SystemClock), ttl: None, refresh_on_read: false, embed: None }
+    }
+
+    /// Sets the source of the current time.
+    #[must_use]
+    pub fn clock(self, clock: impl IntoShared<dyn Clock>) -> Self {
+        Self { clock: clock.into_shared(), ..self }
+    }
+
+    /// Sets the default lifetime of items; `None` is no expiry.
+    #[must_use]
+    pub fn ttl(self, lifetime: impl Into<Option<Duration>>) -> Self {
+        Self { ttl: lifetime.into(), ..self }
+    }
+
+    /// Restarts the lifetime of an item when it is read, unless the reader sets it otherwise.
+    #[must_use]
+    pub fn refresh_on_read(self) -> Self {
+        Self { refresh_on_read: true, ..self }
+    }
+
+    /// Sets the embedding for searches by meaning.
+    #[must_use]
+    pub fn embed(self, embedding: impl IntoShared<dyn Embed>) -> Self {
+        Self { embed: Some(embedding.into_shared()), ..self }
+    }
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

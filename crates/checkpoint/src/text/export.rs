@@ -19,12 +19,32 @@ const PAGE: usize = 1_000;
 
 /// The options of an export.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ExportOptions {
     /// `true` to include all snapshots, so that the imported thread is loaded as fast as this one. `false` by default:
     /// snapshots repeat the updates, and their places depend on the backend.
     pub snapshots: bool,
     /// The values to replace. None by default.
     pub redaction: Redaction,
+}
+
+impl ExportOptions {
+    /// Creates the default options: no snapshots that can be computed, and no redaction.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Includes all snapshots, so that the imported thread is loaded as fast as this one.
+    #[must_use]
+    pub fn snapshots(self) -> Self {
+        Self { snapshots: true, ..self }
+    }
+
+    /// Sets the values to replace.
+    #[must_use]
+    pub fn redaction(self, values: Redaction) -> Self {
+        Self { redaction: values, ..self }
+    }
 }
 
 /// Returns a thread as text, with the threads of its subgraphs.

@@ -27,7 +27,7 @@ const TEXT: &str = "[redacted]";
 /// use superstep_checkpoint::text::{ExportOptions, Redaction};
 ///
 /// let redaction = Redaction::new().channel("email").path("messages.*.content").secret("hunter2");
-/// let options = ExportOptions { redaction, ..ExportOptions::default() };
+/// let options = ExportOptions::new().redaction(redaction);
 /// ```
 #[derive(Clone, Default)]
 pub struct Redaction {

@@ -129,7 +129,8 @@ pub(crate) async fn import_of(
 /// Returns the options of the flags.
 pub(crate) fn options(args: TextArgs) -> Result<ExportOptions, Failure> {
     let TextArgs { redact, redact_env, snapshots } = args;
-    Ok(ExportOptions { snapshots, redaction: redaction(redact, redact_env)? })
+    let options = ExportOptions::new().redaction(redaction(redact, redact_env)?);
+    Ok(if snapshots { options.snapshots() } else { options })
 }
 
 /// Returns the rules of the flags.

@@ -31,7 +31,7 @@ impl Database {
             Level::Normal => Synchronous::Effects,
             Level::Full => Synchronous::Commits,
         };
-        SqliteOptions { synchronous, ..SqliteOptions::default() }
+        SqliteOptions::new().synchronous(synchronous)
     }
 }
 

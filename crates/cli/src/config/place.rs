@@ -55,7 +55,7 @@ impl Server {
         if let Some(open) = self.opened.for_reading.get() {
             return Ok(Some(open.clone()));
         }
-        let options = PostgresOptions { read_only: true, ..self.options.clone() };
+        let options = self.options.clone().read_only();
         let found = PostgresCheckpointer::find(options)?.map(Arc::new);
         Ok(found.map(|open| self.opened.for_reading.get_or_init(|| open).clone()))
     }

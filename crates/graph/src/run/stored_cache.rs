@@ -104,7 +104,7 @@ impl<S: State> Driver<S> {
             && let Ok((namespace, key)) = self.address(node, &missing.key)
         {
             let ttl = cache.ttl().map_or(Ttl::Never, Ttl::After);
-            let options = PutOptions { ttl, index: Index::Nothing };
+            let options = PutOptions::new().ttl(ttl).index(Index::Nothing);
             self.to_store.push((node, Operation::Put { namespace, key, value, options }));
         }
         cache.keep(missing, written, until_ms);

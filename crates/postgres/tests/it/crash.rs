@@ -13,7 +13,6 @@ use superstep_graph::{
     Checkpointer, History, ThreadId,
     checkpoint::{CheckpointError, TaskKey, TaskRecord},
 };
-use superstep_postgres::PostgresOptions;
 
 use crate::{
     server::{Server, shared},
@@ -51,12 +50,10 @@ async fn no_acknowledged_commit_is_lost_and_no_thread_forks() {
         return;
     }
     let server = Arc::new(Server::start(&["fsync=off"]).unwrap());
-    let options = PostgresOptions {
-        lease: Duration::from_secs(2),
-        lease_wait: Duration::from_secs(30),
-        reconnect: Duration::from_secs(30),
-        ..fresh(&server)
-    };
+    let options = fresh(&server)
+        .lease(Duration::from_secs(2))
+        .lease_wait(Duration::from_secs(30))
+        .reconnect(Duration::from_secs(30));
     let stores: Vec<_> = (0..OPENINGS).map(|_| Arc::new(open(&options))).collect();
     let (is_over, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(Progress::default()));
     let chaos = {

@@ -150,7 +150,7 @@ async fn a_database_that_cannot_be_used_is_refused_without_the_password() {
 
     let options = fresh(server);
     let schema = &options.schema;
-    let reading = PostgresOptions { read_only: true, ..options.clone() };
+    let reading = options.clone().read_only();
     assert!(PostgresCheckpointer::find(reading.clone()).unwrap().is_none());
     server.sql(&format!("CREATE SCHEMA {schema}; CREATE TABLE {schema}.theirs ()"));
     assert!(refused(options.clone()).contains("the schema has tables of another program"));

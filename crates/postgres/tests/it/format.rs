@@ -42,7 +42,7 @@ async fn older_versions_are_migrated_once_when_they_are_opened_for_writing() {
     let Some(server) = shared() else { return };
     for version in [1, 2] {
         let options = fixture(server, version);
-        let reading = PostgresOptions { read_only: true, ..options.clone() };
+        let reading = options.clone().read_only();
         let error = PostgresCheckpointer::find(reading.clone()).unwrap_err().to_string();
         assert!(error.ends_with("its tables are of an older version; open it for writing once"), "{error}");
         let openings = [(); 2].map(|()| {
@@ -84,7 +84,7 @@ async fn a_migration_has_no_limit_of_time_except_for_locks() {
         options.schema
     ));
     let url = server.url().replace("/postgres", &format!("/{}", options.schema));
-    drop(open(&PostgresOptions { url: url.into(), ..options.clone() }));
+    drop(open(&options.clone().url(url)));
     let seen = server.sql(&format!("\\connect {}\nSELECT DISTINCT * FROM public.seen", options.schema));
     assert_eq!(seen, "CREATE INDEX|0|5s");
 }

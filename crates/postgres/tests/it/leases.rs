@@ -27,7 +27,7 @@ fn assert_busy(lease: Result<Lease, CheckpointError>) {
 
 /// Options of an opening that waits for the leases of others.
 fn patient(options: &PostgresOptions) -> PostgresOptions {
-    PostgresOptions { lease_wait: Duration::from_secs(30), ..options.clone() }
+    options.clone().lease_wait(Duration::from_secs(30))
 }
 
 #[tokio::test]
@@ -66,9 +66,9 @@ async fn a_lease_outlives_the_checkpointer_that_gave_it() {
 async fn an_owner_that_lives_keeps_its_lease_for_longer_than_its_time() {
     let Some(server) = shared() else { return };
     // Long enough that the owner extends it in time on a machine at work.
-    let brief = PostgresOptions { lease: Duration::from_secs(6), ..fresh(server) };
+    let brief = fresh(server).lease(Duration::from_secs(6));
     let one = open(&brief);
-    let two = open(&PostgresOptions { lease_wait: Duration::from_secs(13), ..brief });
+    let two = open(&brief.lease_wait(Duration::from_secs(13)));
     let thread = ThreadId::from("t");
     let _lease = one.lease(&thread).await.unwrap();
     let begun = Instant::now();
@@ -85,12 +85,10 @@ fn end_of(thread: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_are_renewed_while_a_write_holds_one_and_requests_use_all_connections() {
     let Some(server) = shared() else { return };
-    let options = PostgresOptions {
-        lease: Duration::from_secs(2),
-        connections: 1,
-        statement_timeout: Duration::from_secs(600),
-        ..fresh(server)
-    };
+    let options = fresh(server)
+        .lease(Duration::from_secs(2))
+        .connections(1)
+        .statement_timeout(Duration::from_secs(600));
     let (store, thread) = (Arc::new(open(&options)), ThreadId::from("a"));
     let _leases = (store.lease(&thread).await.unwrap(), store.lease(&"b".into()).await.unwrap());
     line(&*store, &thread, 1).await;
@@ -114,7 +112,7 @@ async fn leases_are_renewed_while_a_write_holds_one_and_requests_use_all_connect
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_whose_row_is_locked_delays_the_renewal_of_no_other() {
     let Some(server) = shared() else { return };
-    let options = PostgresOptions { lease: Duration::from_secs(2), ..fresh(server) };
+    let options = fresh(server).lease(Duration::from_secs(2));
     let store = open(&options);
     let _leases = [store.lease(&"a".into()).await.unwrap(), store.lease(&"b".into()).await.unwrap()];
     let other = Other::connect(server, &options).await;
@@ -133,7 +131,7 @@ async fn a_lease_whose_row_is_locked_delays_the_renewal_of_no_other() {
 async fn a_take_over_waits_for_the_write_that_its_owner_is_about_to_store() {
     let Some(server) = shared() else { return };
     // No renewal comes between.
-    let options = PostgresOptions { lease: Duration::from_secs(3600), ..fresh(server) };
+    let options = fresh(server).lease(Duration::from_secs(3600));
     let (one, two, thread) = (Arc::new(open(&options)), Arc::new(open(&options)), ThreadId::from("t"));
     let lease = one.lease(&thread).await.unwrap();
     line(&*one, &thread, 1).await;
@@ -209,7 +207,7 @@ impl Drop for Process {
 async fn the_other_process() {
     let (Ok(schema), Ok(url)) = (std::env::var(SCHEMA), std::env::var(URL)) else { return };
     let lease = Duration::from_millis(500);
-    let store = open(&PostgresOptions { schema, lease, ..PostgresOptions::new(url) });
+    let store = open(&PostgresOptions::new(url).schema(schema).lease(lease));
     let thread = ThreadId::from("t");
     let _lease = store.lease(&thread).await.unwrap();
     line(&store, &thread, 1).await;

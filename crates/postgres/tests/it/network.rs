@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use superstep_graph::{CheckpointId, Checkpointer, ThreadId};
-use superstep_postgres::PostgresOptions;
 
 use crate::{
     proxy::Proxy,
@@ -49,11 +48,7 @@ async fn a_network_that_swallows_answers_costs_the_limit_of_one_statement() {
     let Some(server) = shared() else { return };
     let proxy = Proxy::start(server.folder());
     // A limit of 6 s for an answer, longer than the time for repetitions: a second connection that is lost would be too much.
-    let limits = PostgresOptions {
-        statement_timeout: Duration::from_secs(3),
-        reconnect: Duration::from_secs(3),
-        ..fresh(server)
-    };
+    let limits = fresh(server).statement_timeout(Duration::from_secs(3)).reconnect(Duration::from_secs(3));
     let options = through(proxy.folder(), limits);
     let (store, thread) = (open(&options), ThreadId::from("t"));
     line(&store, &thread, 1).await;

@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    sync::{Arc, LazyLock},
+    sync::LazyLock,
 };
 
 use futures::future::{BoxFuture, FutureExt as _};
@@ -75,7 +75,7 @@ impl Embed for Numbers {
 }
 
 fn options(model: &'static str) -> StoreOptions {
-    StoreOptions { embed: Some(Arc::new(Numbers(model))), ..StoreOptions::default() }
+    StoreOptions::new().embed(Numbers(model))
 }
 
 /// Returns a text of pseudorandom numbers from -1 to 1.
@@ -129,7 +129,7 @@ async fn the_ranking_and_the_scores_are_those_of_a_scan() {
     let postgres = fresh(server);
     let store = PostgresStore::open(postgres.clone(), options("m")).unwrap();
     fill(&store, &PostgresStore::open(postgres.clone(), options("n")).unwrap()).await;
-    let scan = PostgresOptions { schema: server.schema(), ..postgres.clone() };
+    let scan = postgres.clone().schema(server.schema());
     let scan = PostgresStore::open(scan, options("m")).unwrap();
     let memory = MemoryStore::with(options("m"));
     // The in-memory store has one model, which is that of most items.
@@ -170,7 +170,7 @@ async fn filters_apply_before_the_limit() {
     for nth in 0..400 {
         let value = json!({"text": format!("1 0.{nth:03}"), "year": nth});
         let index = Index::Fields(vec!["text".to_owned()]);
-        let indexed = PutOptions { index, ..PutOptions::default() };
+        let indexed = PutOptions::new().index(index);
         store.put_with(&items(), &format!("{nth:03}"), value, indexed).await.unwrap();
     }
     let filter = vec![Filter::lt("year", 3)];
@@ -183,7 +183,7 @@ async fn the_extension_may_come_and_go() {
     let Some(server) = shared() else { return };
     server.sql("CREATE DATABASE comes");
     let url = server.url().replace("/postgres", "/comes");
-    let postgres = PostgresOptions { connections: 2, ..PostgresOptions::new(url) };
+    let postgres = PostgresOptions::new(url).connections(2);
     let sql = |text: &str| server.sql(&format!("\\c comes\n{text}"));
     let store = PostgresStore::open(postgres, options("m")).unwrap();
     let put = async |key: &str, text: &str| store.put(&items(), key, json!(text)).await.unwrap();
@@ -224,7 +224,7 @@ async fn a_role_without_rights_to_make_tables_scans() {
          GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}; GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
     ));
     let url = server.url().replace("test:", &format!("{role}:"));
-    let limited = PostgresOptions { url: url.into(), ..postgres };
+    let limited = postgres.url(url);
     let store = PostgresStore::open(limited, options("m")).unwrap();
     store.put(&items(), "a", json!("1 0")).await.unwrap();
     assert_eq!(found(&store, near("1 0", 9)).await, [("items.a".to_owned(), Some(1.0))]);

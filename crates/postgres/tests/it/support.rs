@@ -10,16 +10,13 @@ use crate::server::{Server, url_of};
 
 /// Returns the options for a fresh schema, with connections of its name.
 pub(crate) fn fresh(server: &Server) -> PostgresOptions {
-    through(
-        server.folder(),
-        PostgresOptions { schema: server.schema(), connections: 4, ..PostgresOptions::new("") },
-    )
+    through(server.folder(), PostgresOptions::new("").schema(server.schema()).connections(4))
 }
 
 /// Returns the options for connections to the socket in a folder, named as the schema.
 pub(crate) fn through(folder: &Path, options: PostgresOptions) -> PostgresOptions {
     let url = format!("{}?application_name={}", url_of(folder), options.schema);
-    PostgresOptions { url: url.into(), ..options }
+    options.url(url)
 }
 
 pub(crate) fn open(options: &PostgresOptions) -> PostgresCheckpointer {

@@ -121,7 +121,7 @@ fn client(url: &str, trusted: &Path) -> String {
 #[tokio::test]
 async fn the_client() {
     let Ok(url) = std::env::var(URL) else { return };
-    let store = match PostgresCheckpointer::open(PostgresOptions { schema: "tls".to_owned(), ..url.into() }) {
+    let store = match PostgresCheckpointer::open(PostgresOptions::new(url).schema("tls")) {
         Ok(store) => store,
         Err(error) => {
             println!("client: {}", superstep_graph::error::chain(&error));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use superstep_graph::{
     CheckpointId, Checkpointer, CompiledGraph, Cx, END, Log, START, State, StateGraph, ThreadId,
 };
-use superstep_postgres::{PostgresCheckpointer, PostgresOptions};
+use superstep_postgres::PostgresCheckpointer;
 
 use crate::{
     format::fixture,
@@ -121,7 +121,9 @@ async fn a_program_that_runs_while_a_newer_one_migrates_continues_and_is_refused
     store.commit(&thread, Some(first), superstep(Some(first), "2")).await.unwrap();
     assert_eq!(updates(&load(&store, &thread).await), ["1", "2"]);
     for read_only in [false, true] {
-        let again = PostgresCheckpointer::find(PostgresOptions { read_only, ..options.clone() });
+        let mut options = options.clone();
+        options.read_only = read_only;
+        let again = PostgresCheckpointer::find(options);
         let error = again.unwrap_err().to_string();
         assert!(error.contains("its tables were written by a newer superstep (version 99"), "{error}");
         assert!(error.ends_with("update superstep or use another schema"), "{error}");

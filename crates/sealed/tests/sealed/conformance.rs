@@ -44,7 +44,7 @@ superstep_testing::conformance!(
 
 fn schema() -> Option<PostgresOptions> {
     let server = shared()?;
-    Some(PostgresOptions { schema: server.schema(), connections: 4, ..PostgresOptions::new(server.url()) })
+    Some(PostgresOptions::new(server.url()).schema(server.schema()).connections(4))
 }
 
 superstep_testing::conformance!(
@@ -69,7 +69,9 @@ fn store(inner: impl IntoShared<dyn Store>, options: StoreOptions) -> SealedStor
 }
 
 fn without_embed(options: &StoreOptions) -> StoreOptions {
-    StoreOptions { embed: None, ..options.clone() }
+    let mut options = options.clone();
+    options.embed = None;
+    options
 }
 
 superstep_testing::conformance!(

@@ -124,7 +124,7 @@ async fn a_thread_lives_encrypted_through_all_its_operations() {
     let text = graph.thread("copy").export().await.unwrap();
     assert!(text.contains("receipt for tea") && !text.contains("$sealed"));
     let redaction = Redaction::new().channel("log");
-    let options = ExportOptions { redaction, ..Default::default() };
+    let options = ExportOptions::new().redaction(redaction);
     assert!(!graph.thread("copy").export_with(&options).await.unwrap().contains("receipt for tea\",\"yes"));
     let readable = MemoryCheckpointer::new();
     text::import(&readable, &mut Cursor::new(&text)).await.unwrap();

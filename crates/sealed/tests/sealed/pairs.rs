@@ -51,7 +51,7 @@ async fn on_sqlite_and_postgres(test: impl for<'a> AsyncFn(Open<'a>)) {
     let folder = Folder::new();
     test(&|| Arc::new(folder.open())).await;
     let Some(server) = shared() else { return };
-    let options = PostgresOptions { schema: server.schema(), ..PostgresOptions::new(server.url()) };
+    let options = PostgresOptions::new(server.url()).schema(server.schema());
     test(&|| Arc::new(PostgresCheckpointer::open(options.clone()).unwrap())).await;
 }
 

@@ -324,7 +324,7 @@ async fn same(one: &dyn Checkpointer, other: &dyn Checkpointer) {
             let loaded = one.load(&thread, Some(meta.id)).await.unwrap();
             assert_eq!(loaded, other.load(&thread, Some(meta.id)).await.unwrap(), "{thread}@{}", meta.id);
         }
-        let options = ExportOptions { snapshots: true, ..ExportOptions::default() };
+        let options = ExportOptions::new().snapshots();
         let text = text::export(one, &thread, &options).await.unwrap();
         assert_eq!(text, text::export(other, &thread, &options).await.unwrap());
     }
@@ -420,8 +420,7 @@ async fn a_rotation_beside_copies_and_imports_loses_no_key() {
 #[tokio::test]
 async fn a_rotation_beside_copies_and_imports_loses_no_key_on_a_server() {
     let Some(server) = shared() else { return };
-    let options =
-        PostgresOptions { schema: server.schema(), connections: 2, ..PostgresOptions::new(server.url()) };
+    let options = PostgresOptions::new(server.url()).schema(server.schema()).connections(2);
     rotates_beside_copies_and_imports(|keys| {
         let store = PostgresCheckpointer::open(options.clone()).unwrap();
         SealedCheckpointer::new(store, with_keys(keys))

@@ -41,10 +41,10 @@ async fn encrypted_items_are_found_by_meaning_with_and_without_the_extension() {
     };
     let Some(server) = Server::start_from(Some(&programs), &["fsync=off"]) else { return };
     server.sql("CREATE EXTENSION vector");
-    let options = PostgresOptions { schema: server.schema(), ..PostgresOptions::new(server.url()) };
+    let options = PostgresOptions::new(server.url()).schema(server.schema());
     // The store behind has an embedding of its own, which must not matter.
     let embed: Arc<dyn Embed> = Arc::new(Letters);
-    let inner = StoreOptions { embed: Some(embed.clone()), ..StoreOptions::default() };
+    let inner = StoreOptions::new().embed(embed.clone());
     let inner = PostgresStore::open(options, inner).unwrap();
     let store = SealedStore::new(inner, with_keys(&[1])).with_embed(embed);
     let notes = Namespace::new(["notes"]).unwrap();

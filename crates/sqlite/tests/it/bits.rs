@@ -206,10 +206,7 @@ async fn a_flipped_bit_never_yields_another_item() {
         for key in ["a", "b"] {
             let value = json!({ "text": format!("tea {key}"), "more": "x".repeat(100) });
             let ttl = Ttl::After(std::time::Duration::from_secs(1 << 30));
-            store
-                .put_with(&namespace, key, value, PutOptions { ttl, ..PutOptions::default() })
-                .await
-                .unwrap();
+            store.put_with(&namespace, key, value, PutOptions::new().ttl(ttl)).await.unwrap();
         }
     }
     drop(store);

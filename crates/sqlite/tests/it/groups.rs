@@ -96,7 +96,7 @@ async fn a_rejected_commit_does_not_affect_those_in_its_transaction() {
 #[tokio::test]
 async fn a_write_that_fails_halfway_does_not_affect_those_in_its_transaction() {
     let folder = Folder::new();
-    let options = SqliteOptions { max_bytes: Some(300_000), ..SqliteOptions::default() };
+    let options = SqliteOptions::new().max_bytes(300_000);
     let store = SqliteCheckpointer::open_with(folder.db(), options).unwrap();
     let _leases = leases(&store, 6).await;
     let large = format!("\"{}\"", "x".repeat(50_000));
@@ -161,7 +161,7 @@ async fn writes_wait_together_for_another_program() {
 #[tokio::test]
 async fn writes_fail_together_if_another_program_takes_too_long() {
     let folder = Folder::new();
-    let options = SqliteOptions { busy_timeout: Duration::from_millis(20), ..SqliteOptions::default() };
+    let options = SqliteOptions::new().busy_timeout(Duration::from_millis(20));
     let store = SqliteCheckpointer::open_with(folder.db(), options).unwrap();
     let _leases = leases(&store, 3).await;
     let other = folder.sql();
@@ -208,7 +208,7 @@ fn many_runs_on_several_threads_store_everything() {
 async fn an_exclusive_database_has_one_opener_and_no_lock_files() {
     let folder = Folder::new();
     line(&folder.open(), &thread(0), 1).await;
-    let options = SqliteOptions { exclusive: true, busy_timeout: Duration::ZERO, ..SqliteOptions::default() };
+    let options = SqliteOptions::new().exclusive().busy_timeout(Duration::ZERO);
     let store = SqliteCheckpointer::open_with(folder.db(), options.clone()).unwrap();
     let lease = store.lease(&thread(0)).await.unwrap();
     assert!(matches!(store.lease(&thread(0)).await, Err(CheckpointError::Busy { .. })));

@@ -191,7 +191,7 @@ async fn a_database_that_was_just_begun_has_no_threads_and_can_be_used() {
 #[tokio::test]
 async fn synced_data_is_in_the_log() {
     let folder = Folder::new();
-    let options = SqliteOptions { synchronous: Synchronous::Commits, ..SqliteOptions::default() };
+    let options = SqliteOptions::new().synchronous(Synchronous::Commits);
     let store = SqliteCheckpointer::open_with(folder.db(), options).unwrap();
     line(&store, &"t".into(), 1).await;
     store.sync().await.unwrap();
@@ -252,7 +252,7 @@ async fn a_database_that_is_only_read_is_not_changed() {
 #[tokio::test]
 async fn a_database_that_stays_locked_is_rejected() {
     let folder = Folder::new();
-    let options = SqliteOptions { busy_timeout: Duration::ZERO, ..SqliteOptions::default() };
+    let options = SqliteOptions::new().busy_timeout(Duration::ZERO);
     let store = SqliteCheckpointer::open_with(folder.db(), options).unwrap();
     let thread = ThreadId::from("t");
     line(&store, &thread, 1).await;
@@ -303,7 +303,7 @@ async fn the_write_ahead_log_is_limited() {
 #[tokio::test]
 async fn a_full_disk_rejects_a_commit_and_retains_the_last_one() {
     let folder = Folder::new();
-    let options = SqliteOptions { max_bytes: Some(200_000), ..SqliteOptions::default() };
+    let options = SqliteOptions::new().max_bytes(200_000);
     let store = SqliteCheckpointer::open_with(folder.db(), options).unwrap();
     let thread = ThreadId::from("t");
     line(&store, &thread, 2).await;

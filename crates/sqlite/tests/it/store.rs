@@ -138,7 +138,7 @@ async fn stores_of_every_schema_load() {
     let newest = format!("{fixtures}/store-v3.db");
     if std::env::var_os("SUPERSTEP_WRITE_FIXTURE").is_some() && !std::path::Path::new(&newest).exists() {
         let folder = Folder::new();
-        let store = open(&folder, StoreOptions { clock: Arc::new(Then), ..StoreOptions::default() });
+        let store = open(&folder, StoreOptions::new().clock(Then));
         let ns = notes().child("ü").unwrap();
         store.put(&ns, "it's", json!({"text": "Green Tea", "n": 1.5})).await.unwrap();
         drop(store);

@@ -134,7 +134,7 @@ pub(super) async fn exported(store: &Store, thread: &ThreadId) -> String {
 
 /// Returns a thread as text with all snapshots.
 pub(super) async fn snapshotted(store: &Store, thread: &ThreadId) -> String {
-    let all = ExportOptions { snapshots: true, ..ExportOptions::default() };
+    let all = ExportOptions::new().snapshots();
     text::export(&**store, thread, &all).await.expect("a thread can be exported")
 }
 

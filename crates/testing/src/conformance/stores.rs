@@ -40,15 +40,10 @@ pub async fn check_store(make: impl AsyncFn(StoreOptions) -> Arc<dyn Store>) {
     for (name, case) in items::CASES.iter().chain(search::CASES).chain(meaning::CASES) {
         let clock = TestClock::at(1000);
         let embed = Arc::new(Topics::default());
-        let options = StoreOptions { clock: Arc::new(clock.clone()), ..StoreOptions::default() };
+        let options = StoreOptions::new().clock(clock.clone());
         let plain = make(options.clone()).await;
-        let meant = make(StoreOptions { embed: Some(embed.clone()), ..options.clone() }).await;
-        let brief = make(StoreOptions {
-            ttl: Some(std::time::Duration::from_millis(100)),
-            refresh_on_read: true,
-            ..options
-        })
-        .await;
+        let meant = make(options.clone().embed(embed.clone())).await;
+        let brief = make(options.ttl(std::time::Duration::from_millis(100)).refresh_on_read()).await;
         let kit = Kit { plain, meant, brief, clock, embed };
         if let Err(panic) = AssertUnwindSafe(case(kit)).catch_unwind().await {
             failures.push(format!("{name}: {}", message(&*panic)));

@@ -221,7 +221,7 @@ async fn no_output_has_the_password() {
     let Some(server) = shared() else { return };
     let jobs = Jobs::open(fresh(server)).await.unwrap();
     assert!(!format!("{jobs:?} {:?}", jobs.resume("trip", "a")).contains("s3cret"));
-    let brief = |url: &str| PostgresOptions { reconnect: Duration::ZERO, ..PostgresOptions::new(url) };
+    let brief = |url: &str| PostgresOptions::new(url).reconnect(Duration::ZERO);
     for url in ["postgres://ada:s3cret@%2Fnowhere/app", "postgres://ada:s3cret@x@y/app", "mysql://s3cret"] {
         let error = Jobs::open(brief(url)).await.unwrap_err();
         let text = format!("{error:?} {}", chain(&error));

@@ -36,7 +36,7 @@ fn watched(server: &Server, action: &str) -> PostgresOptions {
         CREATE EVENT TRIGGER see ON ddl_command_start EXECUTE FUNCTION public.see();"
     ));
     let url = server.url().replace("/postgres", &format!("/{schema}"));
-    PostgresOptions { url: url.into(), ..options }
+    options.url(url)
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_migration_of_the_jobs_waits_for_another_one_as_long_as_for_a_statemen
     let other = other(&url).await;
     let lock = 0x0073_7320_6a6f_6273_i64;
     other.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({lock})")).await.unwrap();
-    let brief = PostgresOptions { statement_timeout: Duration::from_millis(300), ..options.clone() };
+    let brief = options.clone().statement_timeout(Duration::from_millis(300));
     let error = refused(&brief).await;
     assert!(
         error.contains("another process creates or migrates them; try again when that is done"),

@@ -59,15 +59,13 @@ const AT_ONCE: usize = 16;
 const POLL: Duration = Duration::from_millis(20);
 
 fn options(url: String, schema: String) -> PostgresOptions {
-    PostgresOptions {
-        schema,
-        connections: 4,
-        lease: LEASE,
-        lease_wait: Duration::from_millis(50),
-        statement_timeout: Duration::from_secs(5),
-        reconnect: Duration::from_secs(20),
-        ..PostgresOptions::new(url)
-    }
+    PostgresOptions::new(url)
+        .schema(schema)
+        .connections(4)
+        .lease(LEASE)
+        .lease_wait(Duration::from_millis(50))
+        .statement_timeout(Duration::from_secs(5))
+        .reconnect(Duration::from_secs(20))
 }
 
 /// Runs in the processes of the workers only.
@@ -219,7 +217,7 @@ async fn prove(server: &Server, runs: usize, seed: u64) -> Proof {
     let network = Network::start(server.folder(), seed, false);
     // A migration may take longer than any other request.
     let statement_timeout = Duration::from_secs(60);
-    let options = PostgresOptions { statement_timeout, ..options(server.url(), server.schema()) };
+    let options = options(server.url(), server.schema()).statement_timeout(statement_timeout);
     let store = Arc::new(PostgresCheckpointer::open(options.clone()).unwrap());
     let outside = Outside::Nowhere;
     let mut users = Users {
@@ -345,8 +343,8 @@ async fn a_late_owner(server: &Server, has_no_fence: bool) -> Vec<Violation> {
     let network = Network::start(server.folder(), 1, has_no_fence);
     // No renewal comes between.
     let lease = Duration::from_secs(3600);
-    let direct = PostgresOptions { lease, ..options(server.url(), server.schema()) };
-    let late = PostgresOptions { lease, ..options(url_of(network.folder()), direct.schema.clone()) };
+    let direct = options(server.url(), server.schema()).lease(lease);
+    let late = options(url_of(network.folder()), direct.schema.clone()).lease(lease);
     let open = |options: &PostgresOptions, name| {
         let (store, journal) =
             (PostgresCheckpointer::open(options.clone()).unwrap(), Journal::create(folder.path(), name));

@@ -18,12 +18,7 @@ use crate::server::Server;
 /// Returns the options for a fresh schema.
 pub(crate) fn fresh(server: &Server) -> PostgresOptions {
     let lease_wait = Duration::from_millis(50);
-    PostgresOptions {
-        schema: server.schema(),
-        connections: 4,
-        lease_wait,
-        ..PostgresOptions::new(server.url())
-    }
+    PostgresOptions::new(server.url()).schema(server.schema()).connections(4).lease_wait(lease_wait)
 }
 
 #[derive(State, Clone, Debug, Default)]

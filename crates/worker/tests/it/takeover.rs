@@ -60,7 +60,7 @@ fn payment(options: &PostgresOptions, book: PathBuf, waits: bool) -> CompiledGra
 /// Options whose leases end soon after their process.
 fn brief(url: &str, schema: String) -> PostgresOptions {
     let (lease, lease_wait) = (Duration::from_secs(1), Duration::from_millis(50));
-    PostgresOptions { schema, lease, lease_wait, connections: 4, ..PostgresOptions::new(url) }
+    PostgresOptions::new(url).schema(schema).lease(lease).lease_wait(lease_wait).connections(4)
 }
 
 /// Runs in the other process only.

@@ -23,7 +23,7 @@ async fn recorded(names: &[&str], nodes: &[&'static str]) -> Arc<MemoryCheckpoin
 }
 
 async fn export(store: &dyn Checkpointer, thread: &str, folder: &Path, redaction: Redaction) {
-    let options = ExportOptions { redaction, ..ExportOptions::default() };
+    let options = ExportOptions::new().redaction(redaction);
     let text = text::export(store, &thread.into(), &options).await.unwrap();
     std::fs::write(folder.join(format!("{thread}.thread.jsonl")), text).unwrap();
 }

@@ -180,7 +180,7 @@ async fn namespaces_are_listed(kit: Kit) {
 
 async fn an_item_lives_for_its_ttl(kit: Kit) {
     let store = kit.brief;
-    let options = |ttl| PutOptions { ttl, ..PutOptions::default() };
+    let options = |ttl| PutOptions::new().ttl(ttl);
     for (key, ttl) in [
         ("usual", Ttl::Usual),
         ("never", Ttl::Never),
@@ -227,7 +227,7 @@ async fn expired_items_are_hidden_before_they_are_swept(kit: Kit) {
     for key in ["one", "two"] {
         put(&store, &["a"], key, json!("word")).await;
     }
-    let never = PutOptions { ttl: Ttl::Never, ..PutOptions::default() };
+    let never = PutOptions::new().ttl(Ttl::Never);
     store.put_with(&ns(&["b"]), "three", json!("word"), never).await.expect("it can be put");
     assert_eq!(store.sweep().await.expect("a sweep"), 0);
     kit.clock.pass(100);

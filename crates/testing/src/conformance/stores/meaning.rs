@@ -42,7 +42,7 @@ async fn the_nearest_match_is_first(kit: Kit) {
 
 async fn an_item_without_text_has_no_meaning(kit: Kit) {
     put(&kit.meant, &["a"], "empty", json!({"n": null})).await;
-    let unseen = PutOptions { index: Index::Nothing, ..PutOptions::default() };
+    let unseen = PutOptions::new().index(Index::Nothing);
     kit.meant.put_with(&ns(&["a"]), "unseen", json!("sea"), unseen).await.expect("it can be put");
     put(&kit.meant, &["a"], "seen", json!("sea")).await;
     assert_eq!(keys(&kit.meant, Search::everywhere().meaning("sea")).await, "seen");

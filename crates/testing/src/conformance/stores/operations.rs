@@ -62,7 +62,7 @@ pub fn check_some_store_operations<P>(
     let result = runner.run(&vec(operation(), 1..40), |operations| {
         runtime.block_on(async {
             let clock = TestClock::at(1000);
-            let options = StoreOptions { clock: Arc::new(clock.clone()), ..StoreOptions::default() };
+            let options = StoreOptions::new().clock(clock.clone());
             let (mut store, place) = make(options.clone()).await;
             let mut model =
                 Model { items: BTreeMap::new(), clock, memory: MemoryStore::with(options.clone()) };
@@ -160,7 +160,7 @@ impl Model {
                 let (namespace, key) = there(place);
                 let value = json!({"text": text, "n": n});
                 let ttl = ttl.map_or(Ttl::Never, |ms| Ttl::After(Duration::from_millis(ms)));
-                let options = PutOptions { ttl, ..PutOptions::default() };
+                let options = PutOptions::new().ttl(ttl);
                 let put = store.put_with(&namespace, &key, value.clone(), options.clone());
                 put.await.expect("an item can be put");
                 self.memory

@@ -188,7 +188,7 @@ async fn filters_do_not_change_the_score(kit: Kit) {
 
 async fn only_indexed_items_are_found(kit: Kit) {
     let value = json!({"a": "one", "b": {"c": "two"}, "d": "three"});
-    let with = |index| PutOptions { index, ..PutOptions::default() };
+    let with = |index| PutOptions::new().index(index);
     let fields = Index::Fields(vec!["a".into(), "b.c".into(), "missing".into()]);
     kit.plain.put_with(&ns(&["a"]), "some", value.clone(), with(fields)).await.expect("it can be put");
     kit.plain.put_with(&ns(&["a"]), "none", value, with(Index::Nothing)).await.expect("it can be put");
@@ -252,7 +252,7 @@ async fn expired_items_are_not_counted(kit: Kit) {
         found.into_iter().map(|found| (found.item.key, found.score)).collect::<Vec<_>>()
     };
     let before = scores().await;
-    let brief = PutOptions { ttl: Ttl::After(Duration::from_millis(50)), ..PutOptions::default() };
+    let brief = PutOptions::new().ttl(Ttl::After(Duration::from_millis(50)));
     for key in ["4", "5"] {
         let done = store.put_with(&ns(&["a"]), key, json!("green tea in the morning"), brief.clone()).await;
         done.expect("it is put");
