@@ -27,7 +27,7 @@ impl TopologyBuilder {
         problems.extend(self.edge_problems(place));
         problems.extend(self.channel_problems());
         if problems.iter().all(|problem| problem.kind.is_warning()) {
-            problems.extend(lint::look(&self));
+            problems.extend(lint::find(&self));
         }
         let level = |problem: &Problem| match problem.kind.lint() {
             Some(lint) => self.levels.get(&lint).copied().unwrap_or_default(),

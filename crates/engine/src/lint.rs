@@ -13,12 +13,12 @@ use crate::{EdgeKind, Endpoint, Problem, SourceLocation, topology::TopologyBuild
 use std::collections::BTreeMap;
 
 /// Runs all lints. The edges have been checked before.
-pub(crate) fn look(builder: &TopologyBuilder) -> Vec<Problem> {
+pub(crate) fn find(builder: &TopologyBuilder) -> Vec<Problem> {
     let ways = EdgeMap::new(builder);
-    let mut problems = twice::look(&ways);
-    problems.extend(joins::look(&ways));
-    problems.extend(cycles::look(&ways));
-    problems.extend(concurrent::look(&ways));
+    let mut problems = twice::find(&ways);
+    problems.extend(joins::find(&ways));
+    problems.extend(cycles::find(&ways));
+    problems.extend(concurrent::find(&ways));
     problems
 }
 

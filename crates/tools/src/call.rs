@@ -16,7 +16,7 @@ pub(crate) fn stop_signal(cx: &ToolCx) -> (CancellationToken, DropGuard) {
 }
 
 /// Runs the blocking half of a call that changes nothing; does not wait for its result after cancellation.
-pub(crate) async fn look<F>(cx: ToolCx, work: F) -> Result<String, ToolError>
+pub(crate) async fn run_blocking<F>(cx: ToolCx, work: F) -> Result<String, ToolError>
 where
     F: FnOnce(&CancellationToken) -> Result<String, ToolError> + Send + 'static,
 {
@@ -115,7 +115,7 @@ mod tests {
         let cx = testing::cx();
         let (started, seen) = tokio::sync::oneshot::channel();
         let (ended, end) = tokio::sync::oneshot::channel();
-        let call = look(cx, move |stop| {
+        let call = run_blocking(cx, move |stop| {
             started.send(()).expect("the test waits for the start");
             while !stop.is_cancelled() {
                 std::thread::yield_now();

@@ -123,8 +123,8 @@ async fn each_turn_is_there_with_how_it_ended_and_in_its_users_file_only() {
     assert_eq!(shown(place.lines("../ada").await), ["a Completed ../ada", "c LlmError ../ada"]);
     assert_eq!(shown(place.lines("bob").await), ["b Completed bob"]);
     assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 1, "nothing is outside of the folder");
-    place.history.forget("bob").await.unwrap();
-    place.history.forget("nobody").await.unwrap();
+    place.history.delete("bob").await.unwrap();
+    place.history.delete("nobody").await.unwrap();
     assert_eq!(
         fs::read_dir(place.dir.path().join("history")).unwrap().count(),
         2,

@@ -155,7 +155,7 @@ pub(crate) async fn stats(location: &Location, json: bool) -> Result<Exit, Failu
 /// Converts the tables of an older version.
 pub(crate) async fn migrate(location: &Location, json: bool) -> Result<Exit, Failure> {
     // Tables of an older version cannot be opened for reading.
-    let (store, was_current) = match location.look() {
+    let (store, was_current) = match location.find() {
         Ok(None) => return Err(location.absent()),
         Ok(Some(store)) => (store, true),
         Err(_) => (location.open()?, false),

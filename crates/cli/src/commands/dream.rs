@@ -38,7 +38,7 @@ pub(crate) async fn dream(args: DreamArgs) -> Result<Exit, Failure> {
     let at_once = at_once(&user, &turn, &location);
     let thread = Dreams::thread(&user);
     // Checked first: without any turn, no database is created.
-    if location.look()?.is_none() {
+    if location.find()?.is_none() {
         return show(&user, &DreamResult::NotDue { waiting: 0 }, &at_once, json);
     }
     let store = location.open()?;

@@ -72,7 +72,7 @@ pub(crate) async fn resume(args: ResumeArgs) -> Result<Exit, Failure> {
     let unknown = location.unknown(&thread);
     let thread: ThreadId = thread.into();
     // Checked first: a missing thread must not create a database.
-    let Some(store) = location.look()? else { return Err(unknown) };
+    let Some(store) = location.find()? else { return Err(unknown) };
     match store.load(&thread, None).await {
         Ok(None) => return Err(unknown),
         // An older checkpoint is the remedy for a damaged one.

@@ -53,8 +53,8 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, Failure> {
         store.delete(&thread.as_str().into()).await?;
         decided.forget()?;
         for cwd in folders {
-            results::forget(&cwd, thread)?;
-            snapshots::forget(&cwd, thread)?;
+            results::delete(&cwd, thread)?;
+            snapshots::delete(&cwd, thread)?;
         }
     }
     drop(leases);

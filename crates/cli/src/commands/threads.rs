@@ -75,7 +75,7 @@ struct Listed {
 
 /// Lists the threads.
 pub(crate) async fn threads(args: DatabaseArgs) -> Result<Exit, Failure> {
-    let threads = match Location::new(args.location)?.look()? {
+    let threads = match Location::new(args.location)?.find()? {
         Some(store) => listed(store.clone(), &graph()?.with_checkpointer(store)).await?,
         None => Vec::new(),
     };

@@ -279,14 +279,14 @@ impl Location {
     }
 
     /// Opens the database for reading; `None` if the folder has none yet.
-    pub(crate) fn look(&self) -> Result<Option<Arc<dyn Checkpointer>>, Failure> {
+    pub(crate) fn find(&self) -> Result<Option<Arc<dyn Checkpointer>>, Failure> {
         match &self.db {
             Db::File(file) if !self.has_own_db() && !file.exists() => Ok(None),
             Db::File(file) => {
                 self.check(file)?;
                 Ok(Some(self.sealed(Arc::new(SqliteCheckpointer::open_read_only(file)?))))
             }
-            Db::Server(server) => Ok(server.look()?.map(|store| self.sealed(store))),
+            Db::Server(server) => Ok(server.find()?.map(|store| self.sealed(store))),
         }
     }
 
@@ -294,12 +294,12 @@ impl Location {
     ///
     /// # Errors    The folder has none yet, so that this thread does not exist.
     pub(crate) fn existing(&self, thread: &str) -> Result<Arc<dyn Checkpointer>, Failure> {
-        self.look()?.ok_or_else(|| self.unknown(thread))
+        self.find()?.ok_or_else(|| self.unknown(thread))
     }
 
     /// Opens a database for reading, which must exist.
     pub(crate) fn existing_database(&self) -> Result<Arc<dyn Checkpointer>, Failure> {
-        self.look()?.ok_or_else(|| self.absent())
+        self.find()?.ok_or_else(|| self.absent())
     }
 
     /// Returns the error for a database that does not exist.
@@ -316,7 +316,7 @@ impl Location {
     /// # Errors    A thread is unknown. Nothing is created then, not even a database.
     pub(crate) async fn change(&self, threads: &[&str]) -> Result<Arc<dyn Checkpointer>, Failure> {
         for thread in threads {
-            let Some(store) = self.look()? else { return Err(self.unknown(thread)) };
+            let Some(store) = self.find()? else { return Err(self.unknown(thread)) };
             match store.load(&ThreadId::from(*thread), None).await {
                 Ok(None) => return Err(self.unknown(thread)),
                 Ok(Some(_)) => {}

@@ -51,7 +51,7 @@ impl Server {
     }
 
     /// Opens it for reading; `None` if there are no tables.
-    pub(crate) fn look(&self) -> Result<Option<Arc<PostgresCheckpointer>>, CheckpointError> {
+    pub(crate) fn find(&self) -> Result<Option<Arc<PostgresCheckpointer>>, CheckpointError> {
         if let Some(open) = self.opened.for_reading.get() {
             return Ok(Some(open.clone()));
         }
@@ -64,7 +64,7 @@ impl Server {
     pub(crate) fn identity(&self) -> Result<Option<String>, CheckpointError> {
         let open = match self.opened.for_writing.get() {
             Some(open) => Some(open.clone()),
-            None => self.look()?,
+            None => self.find()?,
         };
         Ok(open.map(|open| open.identity().to_owned()))
     }

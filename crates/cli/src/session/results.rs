@@ -13,8 +13,8 @@ pub(crate) fn open(cwd: &Path) -> Result<SpillFiles, Failure> {
 }
 
 /// Deletes those of a thread.
-pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
-    open(cwd)?.forget(thread).map_err(|cause| {
+pub(crate) fn delete(cwd: &Path, thread: &str) -> Result<(), Failure> {
+    open(cwd)?.delete(thread).map_err(|cause| {
         let place = cwd.join(RESULTS);
         let message =
             format!("the long tool results of thread `{thread}` in `{}` are left: {cause}", place.display());

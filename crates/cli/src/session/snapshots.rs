@@ -21,8 +21,8 @@ pub(crate) fn open(cwd: &Path) -> Result<FileSnapshots, Failure> {
 }
 
 /// Deletes the snapshots of a thread.
-pub(crate) fn forget(cwd: &Path, thread: &str) -> Result<(), Failure> {
-    open(cwd)?.forget(thread).map_err(|cause| {
+pub(crate) fn delete(cwd: &Path, thread: &str) -> Result<(), Failure> {
+    open(cwd)?.delete(thread).map_err(|cause| {
         let message =
             format!("the stored files of thread `{thread}` in `{}` were not deleted: {cause}", cwd.display());
         Failure::new(Exit::Failed, message)

@@ -7,7 +7,7 @@ use crate::{Problem, ProblemKind, SourceLocation};
 
 /// Returns pairs of nodes that can run in the same superstep and both declare writes to a channel that takes
 /// one write.
-pub(super) fn look(ways: &EdgeMap<'_>) -> Vec<Problem> {
+pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
     let takes_one =
         |name: &&String| ways.builder.channels.iter().any(|(channel, one)| channel == *name && *one);
     let mut writes: BTreeMap<usize, (BTreeSet<&String>, SourceLocation)> = BTreeMap::new();

@@ -9,7 +9,7 @@ use crate::{Problem, ProblemKind, SourceLocation};
 ///
 /// A run never ends at a node that must continue to another such node: by a plain edge, or because every
 /// route leads to one. The nodes are found by repeatedly removing those that need not continue.
-pub(super) fn look(ways: &EdgeMap<'_>) -> Vec<Problem> {
+pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
     let mut endless = ways.reached([ways.start], |_| false);
     loop {
         let ends: Vec<usize> = ways

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::{Problem, ProblemKind, WhyDead};
 
 /// Returns joins with an unreachable source, or with two sources of which a run takes only one.
-pub(super) fn look(ways: &EdgeMap<'_>) -> Vec<Problem> {
+pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
     let reached = ways.reached([ways.start], |_| false);
     let mut problems = Vec::new();
     for (sources, to, place) in &ways.joins {

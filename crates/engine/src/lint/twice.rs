@@ -17,7 +17,7 @@ enum Distance {
 ///
 /// Only plain edges count, and only without a deferred node in between: these nodes run under any condition.
 /// A node that runs twice because its predecessor does is not reported again.
-pub(super) fn look(ways: &EdgeMap<'_>) -> Vec<Problem> {
+pub(super) fn find(ways: &EdgeMap<'_>) -> Vec<Problem> {
     let mut blamed = std::collections::BTreeSet::new();
     let mut problems = Vec::new();
     for origin in std::iter::once(ways.start).chain(0..ways.start) {

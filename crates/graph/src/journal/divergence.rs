@@ -337,7 +337,7 @@ fn excerpt(text: &str, other: &str) -> String {
 
 /// An action of a task with which a replay cannot continue.
 #[derive(Clone, Debug)]
-pub(crate) enum Astray {
+pub(crate) enum Deviation {
     /// A required input was not recorded.
     Unknown,
     /// An effect under this name is new, or a recorded one is missing.

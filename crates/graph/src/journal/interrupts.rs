@@ -22,7 +22,7 @@ use crate::{
     Interrupt, Question, RunError,
     changed_question::ChangedQuestion,
     journal::{
-        divergence::Astray,
+        divergence::Deviation,
         interrupts::id::{QuestionName, is_other, marked},
         task_origin::QuestionContext,
     },
@@ -166,7 +166,7 @@ pub(crate) fn answer_key(question: &Question) -> String {
 }
 
 /// Converts a question of a task to its public form, with the key of its answer.
-pub(crate) fn into_asking(asked: Question, began: QuestionContext<'_>, node: NodeName) -> PendingQuestion {
+pub(crate) fn into_pending(asked: Question, began: QuestionContext<'_>, node: NodeName) -> PendingQuestion {
     let read = |json: &RawJson| serde_json::from_str(json).unwrap_or_else(|_| Value::from(json.as_str()));
     let question = read(&asked.question);
     let id = marked(QuestionName::of(&asked), &question, began, &node);
@@ -178,7 +178,7 @@ pub(crate) fn into_asking(asked: Question, began: QuestionContext<'_>, node: Nod
 
 /// Converts a question to its public form.
 pub(crate) fn into_interrupt(asked: Question, began: QuestionContext<'_>, node: NodeName) -> Interrupt {
-    into_asking(asked, began, node).interrupt
+    into_pending(asked, began, node).interrupt
 }
 
 /// Converts a question to the form that is stored with its answer.
@@ -247,7 +247,7 @@ impl PendingAnswer {
 }
 
 /// Creates the record of a task with questions or answers.
-pub(crate) fn asking_record(
+pub(crate) fn waiting_record(
     questions: Vec<Question>,
     answers: &BTreeMap<String, StoredAnswer>,
     attempts: u32,
@@ -299,7 +299,7 @@ pub(crate) enum WaitReason {
     /// A value cannot be stored, so that the task fails.
     Unstorable(RunError),
     /// A replay cannot continue with the task.
-    Astray(Astray),
+    Deviated(Deviation),
 }
 
 /// The reason why an answer is not accepted.
@@ -317,12 +317,12 @@ pub(crate) enum Refusal {
     "SS124: a task of node `{node}` asks two questions under the key `{key}` at the same time; give each of its questions \
      another key"
 )]
-pub(crate) struct AskedTwice {
+pub(crate) struct RepeatedQuestion {
     node: NodeName,
     key: String,
 }
 
-impl AskedTwice {
+impl RepeatedQuestion {
     /// Removes repeated questions, and rejects a different question under a pending key.
     pub(crate) fn check(node: &NodeName, asked: Vec<WaitReason>) -> Result<Vec<WaitReason>, Self> {
         let mut seen = BTreeMap::new();

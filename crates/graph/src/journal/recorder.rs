@@ -78,19 +78,19 @@ pub(crate) struct Recorded {
 
 /// The recorded inputs of a task as a replay gives them to it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GivenInputs {
+pub(crate) struct ReplayInputs {
     pub(crate) recorded: Recorded,
     /// The update of the task; `None` if it is that of a called graph without storage.
     pub(crate) update: Option<StoredUpdate>,
 }
 
-impl From<Recorded> for GivenInputs {
+impl From<Recorded> for ReplayInputs {
     fn from(recorded: Recorded) -> Self {
         Self { recorded, update: None }
     }
 }
 
-impl Deref for GivenInputs {
+impl Deref for ReplayInputs {
     type Target = Recorded;
 
     fn deref(&self) -> &Recorded {
@@ -175,11 +175,11 @@ pub(crate) enum ReplayMode {
     /// No replay: all effects are live.
     Nothing,
     /// The recorded inputs; no effect is repeated.
-    Recorded(Arc<GivenInputs>),
+    Recorded(Arc<ReplayInputs>),
     /// The recorded inputs, with live effects.
-    Live(Arc<GivenInputs>),
+    Live(Arc<ReplayInputs>),
     /// The recorded inputs for a task that may differ from the recorded one: no effect is repeated, and nothing is compared.
-    Adopted(Arc<GivenInputs>),
+    Adopted(Arc<ReplayInputs>),
     /// The recorded inputs are missing: as soon as the task needs one, its stored update is used instead.
     Unknown,
 }

@@ -20,7 +20,7 @@ use superstep_state::StoredUpdate;
 use super::divergence::Divergence;
 use crate::{
     CheckpointId, Checkpointer, History, RunError, ThreadId,
-    journal::recorder::{GivenInputs, Recorded, ReplayMode},
+    journal::recorder::{Recorded, ReplayInputs, ReplayMode},
 };
 
 /// A replayed thread, with those of its called graphs.
@@ -65,7 +65,7 @@ pub(crate) struct ExpectedTask {
     /// The stored form of its update, if it finished.
     pub(crate) update: Option<StoredUpdate>,
     /// The recorded inputs; `None` if they were not recorded.
-    pub(crate) recorded: Option<Arc<GivenInputs>>,
+    pub(crate) recorded: Option<Arc<ReplayInputs>>,
     /// Its targets, if stored.
     pub(crate) targets: Option<Vec<RecordedTarget>>,
     /// Its error, if it failed permanently.
@@ -292,7 +292,7 @@ fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_js
             if let (Some(recorded), Some(failure)) = (&mut recorded, failure) {
                 recorded.failure = Some(failure);
             }
-            let given = |recorded| Arc::new(GivenInputs { recorded, update: Some(update.clone()) });
+            let given = |recorded| Arc::new(ReplayInputs { recorded, update: Some(update.clone()) });
             let recorded = recorded.map(given);
             // The targets of a task that was stored with its superstep are unknown.
             let targets = (!targets.is_empty()).then_some(targets);

@@ -9,7 +9,7 @@ use std::{
 
 use superstep_engine::{NodeName, TaskId};
 
-use super::{divergence::Astray, recorder::GivenInputs};
+use super::{divergence::Deviation, recorder::ReplayInputs};
 
 /// The recorded inputs of tasks, by node and in the order of the thread. A run that differs from the recorded one takes them in its
 /// own order.
@@ -23,13 +23,13 @@ struct SupplyState {
     current: BTreeMap<u32, SuppliedTask>,
     step: i64,
     now_ms: i64,
-    missing: Option<(NodeName, Astray)>,
+    missing: Option<(NodeName, Deviation)>,
 }
 
 /// The recorded inputs of a task, and the time of the checkpoint that folded it.
 #[derive(Clone, Default)]
 pub(crate) struct SuppliedTask {
-    pub(crate) recorded: Arc<GivenInputs>,
+    pub(crate) recorded: Arc<ReplayInputs>,
     pub(crate) folded_ms: i64,
 }
 
@@ -54,7 +54,7 @@ impl RecordedSupply {
     }
 
     /// Takes the recorded inputs for the first attempt of a task; empty ones if the node did not run so often.
-    pub(crate) fn take(&self, node: &NodeName, task: TaskId) -> Arc<GivenInputs> {
+    pub(crate) fn take(&self, node: &NodeName, task: TaskId) -> Arc<ReplayInputs> {
         let mut supplies = self.lock();
         if supplies.step != task.step {
             supplies.step = task.step;
@@ -67,31 +67,31 @@ impl RecordedSupply {
     }
 
     /// Returns the recorded inputs of a task that has begun, for another attempt or its error handler.
-    pub(crate) fn current(&self, task: TaskId) -> Arc<GivenInputs> {
+    pub(crate) fn current(&self, task: TaskId) -> Arc<ReplayInputs> {
         self.lock().current.get(&task.slot).cloned().unwrap_or_default().recorded
     }
 
     /// Notes the first input that a task needs and that was not recorded.
-    pub(crate) fn miss(&self, node: NodeName, astray: Astray) {
-        self.lock().missing.get_or_insert((node, astray));
+    pub(crate) fn miss(&self, node: NodeName, deviation: Deviation) {
+        self.lock().missing.get_or_insert((node, deviation));
     }
 
     /// Returns the input that was missing, in words.
     pub(crate) fn missing(&self) -> Option<String> {
-        let (node, astray) = self.lock().missing.clone()?;
-        Some(match astray {
-            Astray::New { effect } | Astray::Other { effect, .. } => {
+        let (node, deviation) = self.lock().missing.clone()?;
+        Some(match deviation {
+            Deviation::New { effect } | Deviation::Other { effect, .. } => {
                 format!("the result of the effect `{effect}` of node `{node}`")
             }
-            Astray::Unfit { effect, .. } => {
+            Deviation::Unfit { effect, .. } => {
                 format!("a result of the present type for the effect `{effect}` of node `{node}`")
             }
-            Astray::Question { key, .. } => format!("the answer to the question `{key}` of node `{node}`"),
-            Astray::Call { .. } => {
+            Deviation::Question { key, .. } => format!("the answer to the question `{key}` of node `{node}`"),
+            Deviation::Call { .. } => {
                 format!("the inputs of a graph that node `{node}` calls, which is not recorded again")
             }
-            Astray::Steps => format!("the number of supersteps that node `{node}` had left"),
-            Astray::Unknown => format!("an input of node `{node}`"),
+            Deviation::Steps => format!("the number of supersteps that node `{node}` had left"),
+            Deviation::Unknown => format!("an input of node `{node}`"),
         })
     }
 }

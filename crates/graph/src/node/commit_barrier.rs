@@ -13,13 +13,13 @@ use tokio::sync::oneshot;
 /// Tasks that wait until their checkpoint is stored.
 pub(crate) struct CommitBarrier {
     /// `None` when no task is left.
-    asked: Mutex<Option<Vec<oneshot::Sender<()>>>>,
+    waiters: Mutex<Option<Vec<oneshot::Sender<()>>>>,
     driver: AtomicWaker,
 }
 
 impl Default for CommitBarrier {
     fn default() -> Self {
-        Self { asked: Mutex::new(Some(Vec::new())), driver: AtomicWaker::new() }
+        Self { waiters: Mutex::new(Some(Vec::new())), driver: AtomicWaker::new() }
     }
 }
 
@@ -28,7 +28,7 @@ impl CommitBarrier {
     /// [`Durability::Sync`](crate::Durability::Sync), where it always is.
     pub(crate) async fn settle(&self) {
         let (stored, told) = oneshot::channel();
-        match &mut *self.asked() {
+        match &mut *self.waiters() {
             Some(asked) => asked.push(stored),
             // Applies to work that a node left behind. The run stores the rest after it ends.
             None => return,
@@ -43,18 +43,18 @@ impl CommitBarrier {
     /// Takes the requests since the last call; wakes the run when there are new ones.
     pub(crate) fn take(&self, context: &Context<'_>) -> Vec<oneshot::Sender<()>> {
         self.driver.register(context.waker());
-        self.asked().as_mut().map(std::mem::take).unwrap_or_default()
+        self.waiters().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Releases all current and later requests, because the run will not take them any more.
     pub(crate) fn close(&self) {
-        for asked in self.asked().take().into_iter().flatten() {
+        for waiter in self.waiters().take().into_iter().flatten() {
             // The requester may have stopped waiting.
-            let _ = asked.send(());
+            let _ = waiter.send(());
         }
     }
 
-    fn asked(&self) -> MutexGuard<'_, Option<Vec<oneshot::Sender<()>>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiters(&self) -> MutexGuard<'_, Option<Vec<oneshot::Sender<()>>>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -33,7 +33,7 @@ use crate::{
     CheckpointId, Checkpointer, Durability, NodeFailure, Question, RunError, RunOptions, Store, StreamMode,
     ThreadId,
     journal::{
-        divergence::Astray,
+        divergence::Deviation,
         effects::EffectLog,
         interrupts::{InterruptQueue, Refusal, WaitReason},
         memories::Memories,
@@ -263,7 +263,7 @@ impl Cx {
             && recorded.steps_left.is_none()
         {
             // The limit of a run that records a thread again is not that of the recorded one.
-            self.wait_for([WaitReason::Astray(Astray::Steps)]);
+            self.wait_for([WaitReason::Deviated(Deviation::Steps)]);
         }
         if self.0.run.recorder.records {
             self.0
@@ -463,7 +463,7 @@ impl Cx {
         let mut answer = self.0.run.interrupts.answer(self.0.task, key, &question);
         match self.0.run.recorder.given(self.0.task) {
             ReplayMode::Nothing => {}
-            ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
+            ReplayMode::Unknown => return self.deviate(Deviation::Unknown).await,
             // The answer to another question under this key is the one that a changed node gets.
             ReplayMode::Adopted(recorded) => {
                 if let Some((_, recorded)) = recorded.answers.get(key) {
@@ -474,7 +474,7 @@ impl Cx {
                 Some((asked, recorded)) if *asked == print => answer = Ok(Some(recorded.clone())),
                 _ => {
                     let question = serde_json::from_str(&question).expect("it was just written");
-                    return self.astray(Astray::Question { key: key.to_owned(), question }).await;
+                    return self.deviate(Deviation::Question { key: key.to_owned(), question }).await;
                 }
             },
         }

@@ -89,18 +89,18 @@ impl<S: State> Driver<S> {
         let given = written.map_or(ChannelSet::EMPTY, |input| self.state.written(input));
         let restored = load_known(&self.graph, &checkpointer, &thread, config.checkpoint, given).await?;
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
-        let mut hold = ThreadWriter::new(checkpointer.clone(), thread.clone(), lease, clock, mark);
-        hold.snapshot_every = config.snapshot_every;
+        let mut writer = ThreadWriter::new(checkpointer.clone(), thread.clone(), lease, clock, mark);
+        writer.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept, .. }) = restored else {
             let input = input.ok_or(RunError::EmptyThread { thread })?;
             require(&self.state, given, None)?;
-            hold.begin_thread().await?;
-            self.hold = Some(hold);
+            writer.begin_thread().await?;
+            self.writer = Some(writer);
             self.show_nonce();
             return self.accept_and_store(input, None, config).await;
         };
-        hold.stand_at(head, &meta, since_snapshot, kept);
-        (self.hold, self.state) = (Some(hold), state);
+        writer.stand_at(head, &meta, since_snapshot, kept);
+        (self.writer, self.state) = (Some(writer), state);
         self.show_place();
         self.show_nonce();
         // The head's id stands for the head, except that a run with nothing else repeats its tasks on a fork.
@@ -126,8 +126,8 @@ impl<S: State> Driver<S> {
         }
         let Some(input) = input else {
             self.origins = Origins::of(&meta).carried;
-            if let (Some(hold), None) = (&mut self.hold, config.checkpoint) {
-                hold.resume_with(&config.metadata);
+            if let (Some(writer), None) = (&mut self.writer, config.checkpoint) {
+                writer.resume_with(&config.metadata);
             }
             let begun = self.continue_run(meta.control, tasks, config);
             return Ok(self.located(begun, config.checkpoint).await?);

@@ -35,7 +35,7 @@ impl<S: State> Driver<S> {
         mut new: Box<NewCheckpoint>,
         plan: Option<&Run>,
     ) -> Result<(), Stop> {
-        if self.hold.is_none() {
+        if self.writer.is_none() {
             return Ok(());
         }
         if let Some(wait) = self.observer.before_commit(self.view(plan), &mut new) {
@@ -48,7 +48,7 @@ impl<S: State> Driver<S> {
         let (source, step) = (new.source, control.step);
         let (tasks, bytes) = (new.applied.len(), trace::bytes(&new.applied));
         let snapshot = DueSnapshot { state, step };
-        let hold = self.hold.as_mut().expect("it was just there");
+        let hold = self.writer.as_mut().expect("it was just there");
         // A graph that starts with its caller's state returns its updates only.
         let may_snapshot = source == Source::Loop && !seeded;
         let stored = hold.commit(new, may_snapshot.then_some(&snapshot), describe).await?;
@@ -69,7 +69,7 @@ impl<S: State> Driver<S> {
     /// Stores all remaining data of the run.
     pub(super) async fn flush(&mut self) -> Result<(), RunError> {
         let describe = self.wants(StreamMode::Checkpoints) || self.wants(StreamMode::Debug);
-        let Some(hold) = &mut self.hold else { return Ok(()) };
+        let Some(hold) = &mut self.writer else { return Ok(()) };
         let state = self.held.as_ref().unwrap_or(&self.state);
         let stored = hold.flush(|step| DueSnapshot { state, step }, describe).await?;
         self.emit_checkpoints(stored);
@@ -83,14 +83,14 @@ impl<S: State> Driver<S> {
 
     /// Passes the thread's nonce to the tasks.
     pub(super) fn show_nonce(&self) {
-        if let Some(nonce) = self.hold.as_ref().and_then(ThreadWriter::nonce) {
+        if let Some(nonce) = self.writer.as_ref().and_then(ThreadWriter::nonce) {
             self.cx.nonce.get_or_init(|| nonce.to_owned());
         }
     }
 
     /// Passes the current checkpoint to the tasks.
     pub(super) fn show_place(&self) {
-        if let Some((checkpoint, since_ms)) = self.hold.as_ref().and_then(ThreadWriter::place) {
+        if let Some((checkpoint, since_ms)) = self.writer.as_ref().and_then(ThreadWriter::place) {
             self.cx.checkpoint.store(checkpoint.0, Ordering::Relaxed);
             self.cx.since_ms.store(since_ms, Ordering::Relaxed);
         }

@@ -83,17 +83,17 @@ pub(crate) enum RunInput<S: State> {
 pub(crate) fn run<S: State>(
     graph: Arc<Inner<S>>,
     backends: Backends,
-    given: RunInput<S>,
+    input: RunInput<S>,
     config: RunOptions,
     events: Option<Events<S>>,
 ) -> BoxFuture<'static, Result<Outcome<S>, RunError>> {
-    Box::pin(run_to_end(graph, backends, given, Arc::new(config), events))
+    Box::pin(run_to_end(graph, backends, input, Arc::new(config), events))
 }
 
 async fn run_to_end<S: State>(
     graph: Arc<Inner<S>>,
     backends: Backends,
-    given: RunInput<S>,
+    input: RunInput<S>,
     config: Arc<RunOptions>,
     events: Option<Events<S>>,
 ) -> Result<Outcome<S>, RunError> {
@@ -110,9 +110,9 @@ async fn run_to_end<S: State>(
         events.check(&driver.state)?;
     }
     let begin = match checkpointer {
-        None => driver.begin_without_store(given, &config)?,
+        None => driver.begin_without_store(input, &config)?,
         Some(checkpointer) => {
-            driver.begin_with_store(checkpointer, given, &config).await.map_err(Stop::into_error)?
+            driver.begin_with_store(checkpointer, input, &config).await.map_err(Stop::into_error)?
         }
     };
     let status = driver.drive(begin, limits, &config).await.map_err(Stop::into_error)?;
@@ -148,7 +148,7 @@ pub(super) struct Driver<S: State> {
     pub(super) cx: Arc<RunCx>,
     _end: EndOfRun,
     pub(super) events: Option<Events<S>>,
-    pub(super) hold: Option<ThreadWriter>,
+    pub(super) writer: Option<ThreadWriter>,
     pub(super) state: S,
     /// The state of the last superstep, if its storage is delayed to the end of the run. It differs from
     /// `state`, which an incomplete superstep may have begun to change.
@@ -160,9 +160,9 @@ pub(super) struct Driver<S: State> {
     /// The slots of those whose records are due, if their superstep does not end first.
     pub(super) ended: Vec<u32>,
     /// Cache entries to insert after the superstep commits.
-    pub(super) to_keep: Vec<(NodeIndex, Missing, Written<S>)>,
+    pub(super) cache_inserts: Vec<(NodeIndex, Missing, Written<S>)>,
     /// The cache entries of committed supersteps that are not in the store yet.
-    pub(super) to_store: Vec<(NodeIndex, Operation)>,
+    pub(super) cache_puts: Vec<(NodeIndex, Operation)>,
     /// The results of this superstep's tasks that were found in the store, by slot.
     pub(super) fetched: BTreeMap<u32, Written<S>>,
     /// The encoding buffer of updates.
@@ -174,11 +174,11 @@ pub(super) struct Driver<S: State> {
     /// The pending questions of this superstep's tasks, by slot.
     pub(super) waiting: BTreeMap<u32, Vec<PendingQuestion>>,
     /// The command with which a node left the graph.
-    pub(super) left: Option<Box<dyn Any + Send + Sync>>,
+    pub(super) exit_command: Option<Box<dyn Any + Send + Sync>>,
     /// The questions of this superstep's tasks at the start of the run, by slot.
-    pub(super) asked: BTreeMap<u32, Vec<Question>>,
+    pub(super) open_questions: BTreeMap<u32, Vec<Question>>,
     /// The interrupt whose answer was rejected.
-    pub(super) refused: Option<String>,
+    pub(super) rejected: Option<String>,
     /// `true` if no retry can help after the last failure.
     pub(super) fatal: bool,
     /// `true` if the last failure refuses the run.
@@ -248,22 +248,22 @@ impl<S: State> Driver<S> {
             _end: EndOfRun(cx.clone()),
             cx,
             events,
-            hold: None,
+            writer: None,
             state,
             held: None,
             is_head: false,
             done: Vec::new(),
             ended: Vec::new(),
-            to_keep: Vec::new(),
-            to_store: Vec::new(),
+            cache_inserts: Vec::new(),
+            cache_puts: Vec::new(),
             fetched: BTreeMap::new(),
             scratch: Vec::new(),
             failure: None,
             failures: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            left: None,
-            asked: BTreeMap::new(),
-            refused: None,
+            exit_command: None,
+            open_questions: BTreeMap::new(),
+            rejected: None,
             fatal: false,
             refusal: false,
             last_step: 0,
@@ -286,9 +286,9 @@ impl<S: State> Driver<S> {
             failures: &self.failures,
             written: self.written,
             is_nested: self.inside.is_some(),
-            is_stored: self.hold.is_some(),
+            is_stored: self.writer.is_some(),
             // What a caller gave to this graph is not stored.
-            can_restore: self.hold.as_ref().is_some_and(ThreadWriter::keeps_values) && !self.is_seeded(),
+            can_restore: self.writer.as_ref().is_some_and(ThreadWriter::keeps_values) && !self.is_seeded(),
             plan,
         }
     }
@@ -325,8 +325,8 @@ impl<S: State> Driver<S> {
         if !answered.is_empty() {
             self.store_records(answered).await?;
         }
-        if let Some(hold) = &mut self.hold {
-            hold.begin(config.durability);
+        if let Some(writer) = &mut self.writer {
+            writer.begin(config.durability);
         }
         let limit = config.max_concurrency.unwrap_or(usize::MAX).max(1);
         let mut tasks = Tasks::new(limit, self.graph.limits.iter().copied());
@@ -340,7 +340,7 @@ impl<S: State> Driver<S> {
         self.last_step = run.task(0).step;
         match ended {
             Ok(status) => {
-                dropped.extend(self.keep_over(over).await?);
+                dropped.extend(self.record_over(over).await?);
                 self.record_stop(&run, &[], "", &dropped).await?;
                 self.flush().await?;
                 self.observer.ended(self.view(None), None);
@@ -348,7 +348,7 @@ impl<S: State> Driver<S> {
             }
             Err(Stop::Refused(refused)) if !matches!(refused.error, RunError::Checkpoint(_)) => {
                 self.observer.ended(self.view(None), Some(&refused));
-                dropped.extend(self.keep_over(over).await?);
+                dropped.extend(self.record_over(over).await?);
                 let Refused { error, blamed } = *refused;
                 self.record_stop(&run, &blamed, &chain(&error), &dropped).await?;
                 self.flush().await?;
@@ -359,13 +359,13 @@ impl<S: State> Driver<S> {
     }
 
     fn outcome(mut self, status: Status, config: &RunOptions) -> Outcome<S> {
-        if let (Some(hold), true) = (&self.hold, self.is_head) {
-            hold.remember(&self.graph, &self.state);
+        if let (Some(writer), true) = (&self.writer, self.is_head) {
+            writer.remember(&self.graph, &self.state);
         }
         if status != Status::Completed {
             self.fold_early();
         }
-        let checkpoint = self.hold.as_ref().and_then(ThreadWriter::at);
+        let checkpoint = self.writer.as_ref().and_then(ThreadWriter::at);
         let interrupts = self.waiting.into_values().flatten().map(|asking| asking.interrupt).collect();
         let drained = config.drain.requested().filter(|_| status == Status::Drained).map(str::to_owned);
         Outcome { state: self.state, status, checkpoint, interrupts, drained }
@@ -400,7 +400,7 @@ impl<S: State> Driver<S> {
             while tasks.start(batch, &self.cx, |task| self.start(task, run.steps_left())) {
                 self.give_way().await;
             }
-            timing.begin(config.step_timeout, self.hold.is_some() && run.width() > 1)?;
+            timing.begin(config.step_timeout, self.writer.is_some() && run.width() > 1)?;
             let mut end = None;
             let event = poll_fn(|context| match self.poll_event(tasks, &mut end, context) {
                 Poll::Pending if !is_cancelled && cancelled.as_mut().poll(context).is_ready() => {
@@ -467,11 +467,11 @@ impl<S: State> Driver<S> {
     /// Emits and stores a folded superstep, and begins the next one.
     async fn commit(&mut self, run: &mut Run, config: &RunOptions) -> Result<(), Stop> {
         self.show_state();
-        if self.hold.is_some() {
+        if self.writer.is_some() {
             let new = self.folded(run);
             self.checkpoint(new, Some(run)).await?;
         }
-        if !self.to_store.is_empty() {
+        if !self.cache_puts.is_empty() {
             self.store_cached().await?;
         }
         self.written = ChannelSet::EMPTY;
@@ -491,15 +491,15 @@ impl<S: State> Driver<S> {
         end: &mut Option<TaskEnd<S>>,
         context: &mut Context<'_>,
     ) -> Poll<DriverEvent> {
-        if let Some(hold) = &mut self.hold
-            && let Poll::Ready(stored) = hold.poll(context, false)
+        if let Some(writer) = &mut self.writer
+            && let Poll::Ready(stored) = writer.poll(context, false)
         {
             return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
         }
         if tasks.poll_next(&self.cx, context, end).is_ready() {
             return Poll::Ready(DriverEvent::Again);
         }
-        if self.hold.is_some() {
+        if self.writer.is_some() {
             let requests = self.cx.commit_barrier.take(context);
             if !requests.is_empty() {
                 return Poll::Ready(DriverEvent::Settle(requests));
@@ -508,8 +508,8 @@ impl<S: State> Driver<S> {
         if !self.ended.is_empty() {
             return Poll::Ready(DriverEvent::Ended);
         }
-        if let Some(hold) = &mut self.hold
-            && let Poll::Ready(stored) = hold.poll(context, true)
+        if let Some(writer) = &mut self.writer
+            && let Poll::Ready(stored) = writer.poll(context, true)
         {
             return Poll::Ready(DriverEvent::Stored(Box::new(stored)));
         }
@@ -546,7 +546,7 @@ impl<S: State> Driver<S> {
             TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
             TaskResult::Interrupted(reasons) => self.interrupt(run, task, reasons).await?,
         }
-        if run.unfinished() > 0 && self.hold.is_some() && run.report(slot).is_some() {
+        if run.unfinished() > 0 && self.writer.is_some() && run.report(slot).is_some() {
             self.ended.push(slot);
             if self.ended.len() >= batch {
                 self.record_ended(run).await?;

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Answers, Command, Question, RunError, RunOptions, State,
     journal::{
-        interrupts::{PendingQuestion, into_asking},
+        interrupts::{PendingQuestion, into_pending},
         task_origin::{Origins, QuestionContext, with_origins},
     },
     node::{output::Goto, routing::Targets},
@@ -63,9 +63,9 @@ impl<S: State> Driver<S> {
             let Some(given) = answers.remove(before) else { continue };
             let (asks, questions) = task.record.questions(&after.next[task.slot as usize], &graph.topology);
             let Some(origin) = origins.get(&task.slot) else { continue };
-            let nonce = self.hold.as_ref().and_then(|hold| hold.nonce());
+            let nonce = self.writer.as_ref().and_then(|writer| writer.nonce());
             let began = QuestionContext { origin: *origin, nonce };
-            for asked in questions.iter().map(|asked| into_asking(asked.clone(), began, asks.clone())) {
+            for asked in questions.iter().map(|asked| into_pending(asked.clone(), began, asks.clone())) {
                 if let Some(given) = given.get(&asked.key) {
                     translated = translated.answer(asked.interrupt.id, given.answer.clone());
                 }
@@ -157,7 +157,7 @@ pub(super) fn questions<'a>(
         let Some(node) = meta.control.next.get(slot as usize) else { continue };
         let (asks, questions) = record.questions(node, topology);
         let began = origins.occasion(slot);
-        let ask = |question: &Question| (slot, into_asking(question.clone(), began, asks.clone()));
+        let ask = |question: &Question| (slot, into_pending(question.clone(), began, asks.clone()));
         asked.extend(questions.iter().map(ask));
     }
     asked

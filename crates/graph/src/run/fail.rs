@@ -74,7 +74,7 @@ impl<S: State> Driver<S> {
 
     /// Drops the answers of this run to the questions of a task, which refuses it.
     pub(super) fn withdraw_answers(&self, task: TaskId) {
-        let keys = self.asked.get(&task.slot).into_iter().flatten().map(answer_key);
+        let keys = self.open_questions.get(&task.slot).into_iter().flatten().map(answer_key);
         self.cx.interrupts.withdraw(task, keys);
     }
 

@@ -61,7 +61,7 @@ impl<S: State> Driver<S> {
         let (step, slot) = (task.id.step, task.id.slot);
         let blame = |error| Stop::from(Refused { error, blamed: vec![slot] });
         let cached = matches!(lookup, Lookup::Hit);
-        let to_keep = match lookup {
+        let cache_insert = match lookup {
             Lookup::Miss(missing) => Some(Box::new((task.node, *missing, written.clone()))),
             Lookup::None | Lookup::Hit => None,
         };
@@ -82,8 +82,8 @@ impl<S: State> Driver<S> {
             self.finish(task.id, task.node, update, stored, gotos, run.width() == 1).map_err(blame)?;
         let finished = run.handle(Input::Finished(Finished { task: task.id, report }));
         finished.map_err(|error| blame(RunError::Route { step, error }))?;
-        if let Some(to_keep) = to_keep {
-            self.to_keep.push(*to_keep);
+        if let Some(cache_insert) = cache_insert {
+            self.cache_inserts.push(*cache_insert);
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl<S: State> Driver<S> {
             (Some(update), targets(compiled, &left_behind, task.step, name)?)
         };
         let Targets { ends, items } = goes.followed_by(targets);
-        if update.is_some() || !items.is_empty() || self.hold.is_some() {
+        if update.is_some() || !items.is_empty() || self.writer.is_some() {
             self.put(task.slot, FinishedTask { node, update, stored, items, recorded: false });
         }
         Ok(Report { written, exclusive, targets: ends })
@@ -150,9 +150,9 @@ impl<S: State> Driver<S> {
             })?;
         }
         // These are usually empty, and taking or clearing an empty one has a cost.
-        if !self.to_keep.is_empty() {
+        if !self.cache_inserts.is_empty() {
             // Only accepted results, because others would be rejected again and again.
-            for (node, missing, written) in std::mem::take(&mut self.to_keep) {
+            for (node, missing, written) in std::mem::take(&mut self.cache_inserts) {
                 self.keep_cached(node, missing, written);
             }
         }
@@ -169,8 +169,8 @@ impl<S: State> Driver<S> {
         if !self.fetched.is_empty() {
             self.fetched.clear();
         }
-        if !self.asked.is_empty() {
-            self.asked.clear();
+        if !self.open_questions.is_empty() {
+            self.open_questions.clear();
         }
         if !self.origins.is_empty() {
             self.origins.clear();
@@ -203,10 +203,10 @@ impl<S: State> Driver<S> {
         step: i64,
     ) -> Result<Option<StoredUpdate>, RunError> {
         let name = self.graph.topology.name(node);
-        let Some(hold) = &self.hold else {
+        let Some(writer) = &self.writer else {
             return check(&self.state, update, step, name).map(|()| None);
         };
-        let stored = match hold.keeps_values() {
+        let stored = match writer.keeps_values() {
             true => encode::keep(&self.state, &self.graph.initial, update, &mut self.scratch),
             false => encode::encode(&self.state, update, &mut self.scratch),
         };

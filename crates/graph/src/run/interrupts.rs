@@ -14,8 +14,8 @@ use crate::{
     changed_question::ChangedQuestion,
     journal::{
         interrupts::{
-            AskedTwice, PendingQuestion, Refusal, Resolved, StoredAnswer, WaitReason, answer_key,
-            asking_record, call_of, into_asking, into_interrupt, replacing,
+            PendingQuestion, Refusal, RepeatedQuestion, Resolved, StoredAnswer, WaitReason, answer_key,
+            call_of, into_interrupt, into_pending, replacing, waiting_record,
         },
         task_origin::{Origin, QuestionContext},
     },
@@ -40,7 +40,7 @@ impl<S: State> Driver<S> {
         task: Task,
         asked: Vec<WaitReason>,
     ) -> Result<(), Refused> {
-        let asked = match self.check_asked(task, asked) {
+        let asked = match self.check_questions(task, asked) {
             Ok(asked) => asked,
             Err(error) => return Ok(self.fail_task(run, task, error).await?),
         };
@@ -60,7 +60,7 @@ impl<S: State> Driver<S> {
                     }
                     let Interrupt { id, node, key, .. } =
                         into_interrupt(question.clone(), began, node.clone());
-                    self.refused = Some(id.clone());
+                    self.rejected = Some(id.clone());
                     refused = Some(match why {
                         Refusal::BadType(source) => RunError::BadAnswer { node, step, key, source },
                         Refusal::Changed => {
@@ -80,7 +80,7 @@ impl<S: State> Driver<S> {
                 WaitReason::Left(command) => {
                     let error = RunError::NoCaller { node, step };
                     let blamed = if self.inside.is_some() { Vec::new() } else { vec![slot] };
-                    self.left = Some(command);
+                    self.exit_command = Some(command);
                     return Err(Refused { error, blamed });
                 }
                 WaitReason::Breakpoint => {
@@ -91,7 +91,7 @@ impl<S: State> Driver<S> {
                     run.handle(Input::Drain).expect("the run is not over");
                     continue;
                 }
-                WaitReason::Cancelled | WaitReason::Unstorable(_) | WaitReason::Astray(_) => continue,
+                WaitReason::Cancelled | WaitReason::Unstorable(_) | WaitReason::Deviated(_) => continue,
             });
         }
         if questions.is_empty() {
@@ -100,7 +100,7 @@ impl<S: State> Driver<S> {
             return Ok(());
         }
         // The caller of this graph decides where the question is stored.
-        if self.hold.is_none() && self.inside.is_none() {
+        if self.writer.is_none() && self.inside.is_none() {
             let first = questions.iter().min_by_key(|question| call_of(question));
             let key = first.map(|question| question.key.clone()).unwrap_or_default();
             return Err(RunError::NowhereToWait { node, step, key }.into());
@@ -118,7 +118,7 @@ impl<S: State> Driver<S> {
     ///
     /// # Errors
     /// The failure of a task whose messages are not valid.
-    pub(super) fn check_asked(
+    pub(super) fn check_questions(
         &self,
         task: Task,
         mut asked: Vec<WaitReason>,
@@ -128,14 +128,14 @@ impl<S: State> Driver<S> {
         {
             return Err(NodeError::new(error).fatal());
         }
-        let checked = AskedTwice::check(self.graph.topology.name(task.node), asked);
+        let checked = RepeatedQuestion::check(self.graph.topology.name(task.node), asked);
         checked.map_err(|twice| NodeError::new(twice).fatal())
     }
 
     /// Returns a question of a task with the different question that it replaces.
     pub(super) fn compared(&self, task: Task, mut question: Question) -> Question {
         let key = answer_key(&question);
-        let asked = self.asked.get(&task.id.slot).into_iter().flatten();
+        let asked = self.open_questions.get(&task.id.slot).into_iter().flatten();
         if let Some(before) = asked.into_iter().find(|before| answer_key(before) == key) {
             let nonce = self.nonce();
             let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
@@ -152,16 +152,16 @@ impl<S: State> Driver<S> {
         answers: &BTreeMap<String, StoredAnswer>,
     ) -> Result<Vec<Interrupt>, RunError> {
         let slot = task.id.slot;
-        self.asked.remove(&slot);
+        self.open_questions.remove(&slot);
         // Concurrent calls ask in arbitrary order, which must not be visible.
         questions.sort_by(|one, other| call_of(one).cmp(&call_of(other)));
         let (error, once) = (None, self.cx.effects.results(task.id));
-        let record = asking_record(questions.clone(), answers, task.attempt - 1, error, once);
+        let record = waiting_record(questions.clone(), answers, task.attempt - 1, error, once);
         self.store_record(slot, record.handled(self.failure_of(slot))).await?;
         let nonce = self.nonce();
         let began = QuestionContext { origin: self.began(task.id), nonce: nonce.as_deref() };
         let node = self.graph.topology.name(task.node);
-        let ask = |question: Question| into_asking(question, began, node.clone());
+        let ask = |question: Question| into_pending(question, began, node.clone());
         let asked: Vec<PendingQuestion> = questions.into_iter().map(ask).collect();
         let interrupts = asked.iter().map(|asking| asking.interrupt.clone()).collect();
         self.waiting.insert(slot, asked);
@@ -181,7 +181,7 @@ impl<S: State> Driver<S> {
             let origin = self.began(TaskId { step, slot: task.slot });
             let began = QuestionContext { origin, nonce: nonce.as_deref() };
             let ask =
-                |question: &Question| (task.slot, into_asking(question.clone(), began, task.node.clone()));
+                |question: &Question| (task.slot, into_pending(question.clone(), began, task.node.clone()));
             asked.extend(task.questions.iter().map(ask));
         }
         let inside = self.given(step, &asked);
@@ -198,7 +198,7 @@ impl<S: State> Driver<S> {
                 self.waiting.insert(slot, still);
                 continue;
             }
-            self.asked.insert(slot, questions.clone());
+            self.open_questions.insert(slot, questions.clone());
             questions.retain(|question| !new.contains_key(&answer_key(question)));
             let known = answers.into_iter().map(|(key, json)| {
                 let answered =
@@ -211,7 +211,7 @@ impl<S: State> Driver<S> {
             known.extend(new);
             if is_new {
                 let once = self.cx.effects.results(TaskId { step, slot });
-                let record = asking_record(questions, &known, 0, None, once);
+                let record = waiting_record(questions, &known, 0, None, once);
                 begin.answered.push((slot, record.handled(self.failure_of(slot))));
             }
             interrupts.insert(slot, known);
@@ -223,20 +223,20 @@ impl<S: State> Driver<S> {
     /// Returns the origin of a task, which its questions are named after.
     fn began(&self, task: TaskId) -> Origin {
         let (checkpoint, since_ms) =
-            self.hold.as_ref().and_then(ThreadWriter::place).unwrap_or((CheckpointId(0), 0));
+            self.writer.as_ref().and_then(ThreadWriter::place).unwrap_or((CheckpointId(0), 0));
         let TaskId { step, slot } = task;
         self.origins.get(&slot).copied().unwrap_or(Origin { checkpoint, since_ms, step, slot })
     }
 
     /// Returns the nonce of the thread, which its questions are named after, too.
     fn nonce(&self) -> Option<String> {
-        self.hold.as_ref().and_then(|hold| hold.nonce()).map(str::to_owned)
+        self.writer.as_ref().and_then(|writer| writer.nonce()).map(str::to_owned)
     }
 
     fn unreadable_answers(&self, node: &NodeName, error: serde_json::Error) -> RunError {
-        let hold = self.hold.as_ref().expect("only stored tasks have stored answers");
+        let writer = self.writer.as_ref().expect("only stored tasks have stored answers");
         let what = format!("the answers of node `{node}`");
-        hold.unreadable(what, error.into())
+        writer.unreadable(what, error.into())
     }
 }
 

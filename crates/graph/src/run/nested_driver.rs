@@ -47,7 +47,7 @@ pub(crate) async fn call<T: State>(call: Call<T>) -> (Called<T>, Option<Checkpoi
         Ok(begin) => driver.drive(begin, limits, &config).await,
         Err(error) => Err(error),
     };
-    let at = driver.hold.as_ref().and_then(ThreadWriter::at);
+    let at = driver.writer.as_ref().and_then(ThreadWriter::at);
     (driver.called(ended), at)
 }
 
@@ -71,18 +71,18 @@ impl<S: State> Driver<S> {
         };
         // This run uses the lease of its root.
         let (clock, mark) = (config.clock.clone(), self.graph.mark(None));
-        let mut hold = ThreadWriter::new(checkpointer.clone(), thread.clone(), None, clock, mark);
-        hold.snapshot_every = config.snapshot_every;
+        let mut writer = ThreadWriter::new(checkpointer.clone(), thread.clone(), None, clock, mark);
+        writer.snapshot_every = config.snapshot_every;
         let Some(Restored { meta, head, state, tasks, since_snapshot, kept, made, .. }) = restored else {
-            self.hold = Some(hold);
+            self.writer = Some(writer);
             match seed {
                 Some(seed) => self.state = seed,
                 None => require(&self.state, given, None)?,
             }
             return self.accept_and_store(input, None, config).await;
         };
-        hold.stand_at(head, &meta, since_snapshot, kept);
-        (self.hold, self.state) = (Some(hold), state);
+        writer.stand_at(head, &meta, since_snapshot, kept);
+        (self.writer, self.state) = (Some(writer), state);
         self.show_place();
         if own.is_some() {
             return self.accept_and_store(input, Some(meta.control.step), config).await;
@@ -107,34 +107,34 @@ impl<S: State> Driver<S> {
         config: &RunOptions,
     ) -> Result<Begin, Stop> {
         let given = self.state.written(&input);
-        let mut hold = ThreadWriter::new(
+        let mut writer = ThreadWriter::new(
             checkpointer.clone(),
             thread.clone(),
             None,
             config.clock.clone(),
             self.graph.mark(None),
         );
-        hold.snapshot_every = config.snapshot_every;
+        writer.snapshot_every = config.snapshot_every;
         let last = last_input(&*checkpointer, &thread).await?;
         let goes_on = last.is_some_and(|input| input.metadata.get(TASK) == config.metadata.get(TASK));
         let mut at = None;
         if !goes_on && let Some(head) = memories::head(&*checkpointer, &thread).await? {
             at = memories::found(&*checkpointer, &thread, head.id, place).await?;
-            hold.stand_before(head.id);
+            writer.stand_before(head.id);
             if !head.control.is_finished() {
                 self.emit(Event::Discarded { nodes: head.control.next });
             }
         }
         if !goes_on && at.is_none() {
-            self.hold = Some(hold);
+            self.writer = Some(writer);
             require(&self.state, given, None)?;
             return self.accept_and_store(input, None, config).await;
         }
         let restored = load(&self.graph, &checkpointer, &thread, at, given).await?;
         let restored = restored.ok_or_else(|| RunError::EmptyThread { thread: thread.clone() })?;
         let Restored { meta, head, state, tasks, since_snapshot, kept, .. } = restored;
-        hold.stand_at(head, &meta, since_snapshot, kept);
-        (self.hold, self.state) = (Some(hold), state);
+        writer.stand_at(head, &meta, since_snapshot, kept);
+        (self.writer, self.state) = (Some(writer), state);
         self.show_place();
         if goes_on {
             self.stand_at(&*checkpointer, &thread, &meta, &tasks).await?;
@@ -205,7 +205,7 @@ impl<S: State> Driver<S> {
             .into_iter()
             .flat_map(|(slot, asked)| asked.into_iter().map(move |asking| (slot, asking)))
             .collect();
-        if let Some(command) = self.left {
+        if let Some(command) = self.exit_command {
             return Called::Left(command);
         }
         let ended = match ended {
@@ -223,11 +223,11 @@ impl<S: State> Driver<S> {
             Ok(Status::Drained) => Called::Drained,
             Ok(Status::Interrupted) if asked.is_empty() => Called::Suspended,
             Ok(Status::Interrupted | Status::Cancelled) => Called::Asks { step, asked, refused: None },
-            Err(RunError::BadAnswer { source, .. }) if self.refused.is_some() => {
-                Called::Asks { step, asked, refused: self.refused.map(|id| (id, Refusal::BadType(source))) }
+            Err(RunError::BadAnswer { source, .. }) if self.rejected.is_some() => {
+                Called::Asks { step, asked, refused: self.rejected.map(|id| (id, Refusal::BadType(source))) }
             }
-            Err(RunError::ChangedQuestion { .. }) if self.refused.is_some() => {
-                Called::Asks { step, asked, refused: self.refused.map(|id| (id, Refusal::Changed)) }
+            Err(RunError::ChangedQuestion { .. }) if self.rejected.is_some() => {
+                Called::Asks { step, asked, refused: self.rejected.map(|id| (id, Refusal::Changed)) }
             }
             Err(error) => {
                 let fatal = match &error {

@@ -36,7 +36,7 @@ use crate::{
     Answers, CheckpointId, Command, CompiledGraph, Cx, Durability, NodeError, OnUnfinished, Route, RunError,
     RunOptions, State,
     journal::{
-        divergence::Astray,
+        divergence::Deviation,
         interrupts::{PendingQuestion, Refusal, WaitReason, question_within},
         outer_effects::OuterEffects,
         recorder::{effect, in_effect},
@@ -424,10 +424,10 @@ impl<'a, T: State> GraphCall<'a, T> {
         let call = cx.prepare(key, graph, input, seed).map_err(fatal)?;
         let call = Call { watch: watch.clone(), ..call };
         if let Some(place) = replaying::seek(cx, key, &call.scope, call.own.is_some())
-            && let Some(astray) = place.await?
+            && let Some(deviation) = place.await?
         {
             drop(at_work);
-            return cx.astray(astray).await;
+            return cx.deviate(deviation).await;
         }
         let kept = call.scope.place.is_some();
         let own = call.own.as_ref().and(call.scope.path.0.last().cloned());
@@ -440,7 +440,7 @@ impl<'a, T: State> GraphCall<'a, T> {
         match called {
             Called::Completed { state, made } => return Ok(CallEnd::Completed { state, made }),
             Called::Left(command) => return Ok(CallEnd::Left(command)),
-            Called::Halted => return cx.astray(Astray::Unknown).await,
+            Called::Halted => return cx.deviate(Deviation::Unknown).await,
             Called::Failed { error, fatal, refusal } => return Err(passed_on(error, fatal, refusal)),
             Called::Asks { step, asked, refused } => {
                 if kept {

@@ -36,8 +36,8 @@ impl<S: State> Driver<S> {
 
     /// Returns the newest end of a branch, or else the checkpoint `at`, where a question with this id or key waits.
     async fn waits_at(&self, name: &str, at: Option<CheckpointId>) -> Result<Option<CheckpointId>, RunError> {
-        let Some(hold) = &self.hold else { return Ok(None) };
-        let (checkpointer, thread) = hold.stored_in();
+        let Some(writer) = &self.writer else { return Ok(None) };
+        let (checkpointer, thread) = writer.stored_in();
         let read = checkpointer.history(thread, History { limit: Some(READ), ..History::default() }).await?;
         // A fork asks anew, and leaves the question of its parent open.
         let next = read.iter().filter(|meta| meta.source != Source::Fork);

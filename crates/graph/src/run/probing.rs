@@ -31,7 +31,7 @@ use crate::{
     StreamMode, Streaming, ThreadId,
     compiled::graph::Inner,
     journal::{
-        divergence::Astray,
+        divergence::Deviation,
         interrupts::WaitReason,
         recorder::{Recorded, ReplayMode},
     },
@@ -326,7 +326,7 @@ impl<S: State> RunObserver<S> for Probing<S> {
         self.log().learned(task.id, recorded.unwrap_or_default());
         if let TaskResult::Interrupted(asked) = result {
             let unfit = asked.iter().find_map(|asked| match asked {
-                WaitReason::Astray(Astray::Unfit { effect, recorded }) => {
+                WaitReason::Deviated(Deviation::Unfit { effect, recorded }) => {
                     Some(UnfitEffect { name: effect.clone(), given: recorded.clone() })
                 }
                 _ => None,

@@ -83,8 +83,8 @@ impl<S: State> Driver<S> {
     }
 
     async fn try_retain(&self, keep: &Retention) -> Result<(), RunError> {
-        let Some(hold) = &self.hold else { return Ok(()) };
-        let (checkpointer, thread) = hold.stored_in();
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let (checkpointer, thread) = writer.stored_in();
         if !may_be_due(&**checkpointer, thread, keep).await? {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use crate::{
     NodeError, NodeFailure, Question, RunError, State,
     journal::{
         effects::Request,
-        interrupts::{StoredAnswer, WaitReason, answer_key, asking_record},
+        interrupts::{StoredAnswer, WaitReason, answer_key, waiting_record},
     },
     node::{output::Written, routing::Targets},
     run::{
@@ -47,7 +47,7 @@ impl<S: State> Driver<S> {
         let recorded = self.cx.recorder.failure(task.id);
         let failure = recorded.unwrap_or_else(|| node_failure(node, task.attempt, &*source, data, item));
         self.failures.insert(slot, Arc::new(failure));
-        self.asked.remove(&slot);
+        self.open_questions.remove(&slot);
         self.cx.interrupts.forget_all(task.id);
         self.cx.effects.forget(task.id);
         let record = self.failed_record(task.id, 0, chain(&*source));
@@ -83,7 +83,7 @@ impl<S: State> Driver<S> {
 
     /// Stores the ends of tasks that ended when the run was stopped, as if they had ended before. Returns those that must
     /// run again, because they stopped without an end, or because their next attempt reports what is wrong.
-    pub(super) async fn keep_over(&mut self, over: Vec<TaskEnd<S>>) -> Result<Vec<Task>, RunError> {
+    pub(super) async fn record_over(&mut self, over: Vec<TaskEnd<S>>) -> Result<Vec<Task>, RunError> {
         let mut again = Vec::new();
         for TaskEnd { task, mut result } in over {
             let observed = self.observer.after_task(self.view(None), task, &mut result);
@@ -94,7 +94,7 @@ impl<S: State> Driver<S> {
                     self.keep_failed(task, error).await?;
                     true
                 }
-                TaskResult::Interrupted(asked) => self.keep_interrupted(task, asked).await?,
+                TaskResult::Interrupted(asked) => self.record_interrupted(task, asked).await?,
             };
             if !is_kept {
                 again.push(task);
@@ -105,7 +105,7 @@ impl<S: State> Driver<S> {
 
     async fn keep_finished(&mut self, task: Task, written: Written<S>) -> Result<bool, RunError> {
         let Some(report) = self.keep_written(task, written) else { return Ok(false) };
-        if self.hold.is_some() {
+        if self.writer.is_some() {
             let record = self.record_of(task.id.slot, &report);
             self.store_record(task.id.slot, record).await?;
             self.mark_recorded(task.id.slot);
@@ -150,8 +150,8 @@ impl<S: State> Driver<S> {
     }
 
     /// Stores the questions of a task. A rejected answer is reported by the next run, which asks again.
-    async fn keep_interrupted(&mut self, task: Task, asked: Vec<WaitReason>) -> Result<bool, RunError> {
-        let asked = match self.check_asked(task, asked) {
+    async fn record_interrupted(&mut self, task: Task, asked: Vec<WaitReason>) -> Result<bool, RunError> {
+        let asked = match self.check_questions(task, asked) {
             Ok(asked) => asked,
             Err(error) => {
                 self.keep_failed(task, error).await?;
@@ -167,7 +167,7 @@ impl<S: State> Driver<S> {
             }
         }
         // Without a thread only the caller of this graph can store them.
-        if questions.is_empty() || self.hold.is_none() && self.inside.is_none() {
+        if questions.is_empty() || self.writer.is_none() && self.inside.is_none() {
             return Ok(false);
         }
         let answers = self.cx.interrupts.answers_of(task.id);
@@ -203,7 +203,7 @@ impl<S: State> Driver<S> {
         // The record of a waiting task has its questions and answers, that of an error handler its failure,
         // and that of a later attempt the earlier failures; all mean that the task is pending.
         let plain = task.attempt == 1
-            && !self.asked.contains_key(&task.id.slot)
+            && !self.open_questions.contains_key(&task.id.slot)
             && self.cx.interrupts.answers_of(task.id).is_empty()
             && self.failure_of(task.id.slot).is_none();
         if plain {
@@ -219,7 +219,7 @@ impl<S: State> Driver<S> {
     /// not run again after a failure or a crash.
     pub(super) async fn record_ended(&mut self, run: &Run) -> Result<(), RunError> {
         let ended = mem::take(&mut self.ended);
-        if self.hold.is_none() {
+        if self.writer.is_none() {
             return Ok(());
         }
         let reports = ended.iter().filter_map(|slot| Some((*slot, run.report(*slot)?)));
@@ -239,7 +239,7 @@ impl<S: State> Driver<S> {
         let record = if answers.is_empty() && questions.is_empty() {
             TaskRecord::Failed { attempts, error, once }
         } else {
-            asking_record(questions, &answers, attempts, Some(error), once)
+            waiting_record(questions, &answers, attempts, Some(error), once)
         };
         record.handled(self.failure_of(task.slot))
     }
@@ -248,7 +248,7 @@ impl<S: State> Driver<S> {
     /// its answers.
     fn questions_of(&self, task: TaskId) -> (Vec<Question>, BTreeMap<String, StoredAnswer>) {
         let answers = self.cx.interrupts.answers_of(task);
-        let asked = self.asked.get(&task.slot).into_iter().flatten();
+        let asked = self.open_questions.get(&task.slot).into_iter().flatten();
         let open = asked.filter(|question| !answers.contains_key(&answer_key(question))).cloned().collect();
         (open, answers)
     }
@@ -259,7 +259,7 @@ impl<S: State> Driver<S> {
         let record = if answers.is_empty() && questions.is_empty() {
             TaskRecord::Started { attempts, once }
         } else {
-            asking_record(questions, &answers, attempts, None, once)
+            waiting_record(questions, &answers, attempts, None, once)
         };
         record.handled(self.failure_of(task.slot))
     }
@@ -281,8 +281,8 @@ impl<S: State> Driver<S> {
         }
         if sync {
             self.flush().await?;
-            if let Some(hold) = &self.hold {
-                hold.sync().await?;
+            if let Some(writer) = &self.writer {
+                writer.sync().await?;
             }
         }
         for stored in waiting {
@@ -301,8 +301,8 @@ impl<S: State> Driver<S> {
         let mut is_added = false;
         if self.started.get(&task.slot) == Some(&rest) {
             self.flush().await?;
-            if let Some(hold) = &self.hold {
-                is_added = hold.add_effects(task.slot, new).await?;
+            if let Some(writer) = &self.writer {
+                is_added = writer.add_effects(task.slot, new).await?;
             }
         }
         if !is_added {
@@ -324,8 +324,8 @@ impl<S: State> Driver<S> {
 
     pub(super) async fn store_records(&mut self, records: Vec<(u32, TaskRecord)>) -> Result<(), RunError> {
         records.iter().for_each(|(slot, _)| drop(self.started.remove(slot)));
-        if let Some(hold) = &mut self.hold {
-            let stored = hold.record(records).await?;
+        if let Some(writer) = &mut self.writer {
+            let stored = writer.record(records).await?;
             self.emit_checkpoints(stored);
         }
         Ok(())
@@ -340,7 +340,7 @@ impl<S: State> Driver<S> {
 
     pub(super) fn mark_recorded(&mut self, slot: u32) {
         if let Some(done) = &mut self.done[slot as usize] {
-            done.recorded = self.hold.is_some();
+            done.recorded = self.writer.is_some();
         }
     }
 }

@@ -181,11 +181,11 @@ impl<S: State> RunObserver<S> for Replaying {
                 Some(progress.divergence(run, node, At::Failure, "an update".into(), got))
             }
             TaskResult::Interrupted(asked) => {
-                let Some(first) = asked.iter().position(|asked| matches!(asked, WaitReason::Astray(_)))
+                let Some(first) = asked.iter().position(|asked| matches!(asked, WaitReason::Deviated(_)))
                 else {
                     return Ok(());
                 };
-                let WaitReason::Astray(astray) = asked.swap_remove(first) else {
+                let WaitReason::Deviated(astray) = asked.swap_remove(first) else {
                     unreachable!("it was found")
                 };
                 progress.astray(run, node, astray)

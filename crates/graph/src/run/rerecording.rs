@@ -54,12 +54,12 @@ impl<S: State> RunObserver<S> for Rerecording {
 
     fn after_task(&self, run: RunView<'_, S>, task: Task, result: &mut TaskResult<S>) -> Result<(), Stop> {
         let TaskResult::Interrupted(asked) = result else { return Ok(()) };
-        let astray = asked.iter().find_map(|asked| match asked {
-            WaitReason::Astray(astray) => Some(astray.clone()),
+        let deviation = asked.iter().find_map(|asked| match asked {
+            WaitReason::Deviated(deviation) => Some(deviation.clone()),
             _ => None,
         });
-        let Some(astray) = astray else { return Ok(()) };
-        self.0.miss(run.graph.topology.name(task.node).clone(), astray);
+        let Some(deviation) = deviation else { return Ok(()) };
+        self.0.miss(run.graph.topology.name(task.node).clone(), deviation);
         Err(Stop::Halted)
     }
 

@@ -105,7 +105,7 @@ impl<S: State> Driver<S> {
         {
             let ttl = cache.ttl().map_or(Ttl::Never, Ttl::After);
             let options = PutOptions::new().ttl(ttl).index(Index::Nothing);
-            self.to_store.push((node, Operation::Put { namespace, key, value, options }));
+            self.cache_puts.push((node, Operation::Put { namespace, key, value, options }));
         }
         cache.keep(missing, written, until_ms);
     }
@@ -115,7 +115,7 @@ impl<S: State> Driver<S> {
     /// # Errors
     /// [`RunError::Cache`]. The superstep is committed.
     pub(super) async fn store_cached(&mut self) -> Result<(), RunError> {
-        let (nodes, puts): (Vec<_>, Vec<_>) = mem::take(&mut self.to_store).into_iter().unzip();
+        let (nodes, puts): (Vec<_>, Vec<_>) = mem::take(&mut self.cache_puts).into_iter().unzip();
         let Some(node) = nodes.first() else { return Ok(()) };
         let stored = self.cache_store(*node)?.batch(puts).await;
         stored.map(drop).map_err(|error| self.cache_error(*node, error))

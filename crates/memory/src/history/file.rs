@@ -113,7 +113,7 @@ impl HistoryFile {
     }
 
     /// Deletes the folder with all its contents; `None` while it is locked by a writer or a dream.
-    pub(super) fn forget(&self) -> io::Result<Option<()>> {
+    pub(super) fn delete(&self) -> io::Result<Option<()>> {
         let below = self.folders.of_user(&self.user)?;
         let folder = match self.folders.check(&below) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(())),

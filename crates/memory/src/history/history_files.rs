@@ -68,9 +68,9 @@ impl HistoryFiles {
     ///
     /// # Errors    An error of the file system; the file was locked for five seconds; or the user's folder
     /// was replaced by a link.
-    pub async fn forget(&self, user: &str) -> io::Result<()> {
+    pub async fn delete(&self, user: &str) -> io::Result<()> {
         let file = self.file(user);
-        patiently(PATIENCE, move || file.forget()).await
+        patiently(PATIENCE, move || file.delete()).await
     }
 
     fn file(&self, user: &str) -> HistoryFile {

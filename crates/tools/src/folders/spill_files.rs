@@ -46,8 +46,8 @@ impl SpillFiles {
     /// Deletes the stored results of a thread, if any.
     ///
     /// # Errors    An error of the file system; or the thread's folder was replaced by a link.
-    pub fn forget(&self, thread: &str) -> io::Result<()> {
-        self.folders.forget(thread)
+    pub fn delete(&self, thread: &str) -> io::Result<()> {
+        self.folders.delete(thread)
     }
 
     fn write(&self, thread: &str, call_id: &str, text: &str) -> Result<String, SpillError> {
@@ -187,9 +187,9 @@ mod tests {
     fn a_thread_is_deleted_with_its_texts() {
         let (dir, files) = files();
         let (path, other) = (files.write("a/b", "c", "x").unwrap(), files.write("a_b", "c", "x").unwrap());
-        files.forget("a/b").unwrap();
-        files.forget("a/b").unwrap();
-        files.forget("never").unwrap();
+        files.delete("a/b").unwrap();
+        files.delete("a/b").unwrap();
+        files.delete("never").unwrap();
         assert!(!dir.path().join(path).exists() && dir.path().join(other).exists());
     }
 
@@ -203,7 +203,7 @@ mod tests {
         symlink(elsewhere.path(), dir.path().join(".superstep/results/t")).unwrap();
         let error = files.write("t", "c", "x").unwrap_err().to_string();
         assert!(error.contains("there is a link in `.superstep/results/t`"), "{error}");
-        assert!(files.forget("t").is_err() && elsewhere.path().exists());
+        assert!(files.delete("t").is_err() && elsewhere.path().exists());
 
         let target = elsewhere.path().join("target");
         fs::create_dir(dir.path().join(".superstep/results/u")).unwrap();

@@ -94,7 +94,7 @@ impl ThreadFolders {
     }
 
     /// Deletes the files of a thread, if any.
-    pub fn forget(&self, thread: &str) -> io::Result<()> {
+    pub fn delete(&self, thread: &str) -> io::Result<()> {
         self.remove(&self.below(thread))
     }
 

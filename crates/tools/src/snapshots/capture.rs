@@ -46,7 +46,7 @@ impl FileSnapshots {
             new_bytes: 0,
             space: None,
             written: Written::new(),
-            looks: Vec::new(),
+            stamps: Vec::new(),
         };
         let mut listed = BTreeSet::new();
         while let Some(item) = walk.next().map_err(not_stored)? {
@@ -59,11 +59,11 @@ impl FileSnapshots {
             let Some(path) = self.path_of(real).filter(|path| !listed.contains(path)) else { continue };
             capture.add(real, path, false)?;
         }
-        let Capture { mut tree, written, looks, .. } = capture;
+        let Capture { mut tree, written, stamps, .. } = capture;
         let unread = walk.unreadable.iter().filter_map(|dir| self.path_of(dir));
         tree.0.extend(unread.map(|path| (path, Entry::Unknown)));
         // Without the index, files are read again.
-        let _ = self.index.keep(all.path(), looks, moment, |path| tree.0.contains_key(path));
+        let _ = self.index.store(all.path(), stamps, moment, |path| tree.0.contains_key(path));
         Ok((folder, tree, written))
     }
 
@@ -74,7 +74,7 @@ impl FileSnapshots {
         Some(names?.join("/"))
     }
 
-    /// Does the same as [`look`](Self::look), but omits the content of a file whose metadata is unchanged.
+    /// Does the same as [`read_entry`](Self::read_entry), but omits the content of a file whose metadata is unchanged.
     /// Its folder stays open for the following files.
     fn glance(
         &self,
@@ -91,12 +91,12 @@ impl FileSnapshots {
         let known = metadata.as_ref().filter(|metadata| metadata.is_file()).and_then(FileStamp::of);
         match (metadata, known.and_then(|look| self.index.hash(all, path, &look))) {
             (Some(metadata), Some(hash)) => Ok(Some(ReadEntry::file(hash, &metadata, None))),
-            _ => self.look(real),
+            _ => self.read_entry(real),
         }
     }
 
     /// Reads the current entry at a path; `None` if it cannot be stored.
-    pub(super) fn look(&self, real: &Path) -> Result<Option<ReadEntry>, SnapshotError> {
+    pub(super) fn read_entry(&self, real: &Path) -> Result<Option<ReadEntry>, SnapshotError> {
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else { return Ok(None) };
         let folder = match self.workspace.folder(parent) {
             Ok(folder) => folder,
@@ -157,14 +157,14 @@ struct Capture<'a> {
     space: Option<u64>,
     written: Written,
     /// The metadata of the files that were read, and their hashes.
-    looks: Vec<(String, FileStamp, String)>,
+    stamps: Vec<(String, FileStamp, String)>,
 }
 
 impl Capture<'_> {
     /// Adds the entry at a path; returns whether there is one. An entry that is not listed is added only if it
     /// is a file, as rules of the list.
     fn add(&mut self, real: &Path, path: String, is_listed: bool) -> Result<bool, SnapshotError> {
-        let Some(ReadEntry { entry, content, length, look }) = self.read(real, &path)? else {
+        let Some(ReadEntry { entry, content, length, stamp }) = self.read(real, &path)? else {
             return Ok(false);
         };
         if let Some(hash) = entry.hash() {
@@ -175,7 +175,7 @@ impl Capture<'_> {
             }
             if let Some(content) = &content {
                 self.write(hash, content, length)?;
-                self.looks.extend(look.map(|look| (path.clone(), look, hash.to_owned())));
+                self.stamps.extend(stamp.map(|stamp| (path.clone(), stamp, hash.to_owned())));
             }
         }
         let entry = match entry {
@@ -197,7 +197,7 @@ impl Capture<'_> {
         };
         if let (Some(hash), None) = (seen.entry.hash(), &seen.content)
             && !disk::has(self.shared.path(), self.folder.path(), hash, seen.length)
-            && let Some(again) = self.files.look(real)?
+            && let Some(again) = self.files.read_entry(real)?
         {
             return Ok(Some(again));
         }
@@ -235,18 +235,18 @@ pub(super) struct ReadEntry {
     content: Option<Vec<u8>>,
     length: u64,
     /// The file's metadata before it was read.
-    look: Option<FileStamp>,
+    stamp: Option<FileStamp>,
 }
 
 impl ReadEntry {
     fn of(entry: Entry) -> Self {
-        Self { entry, content: None, length: 0, look: None }
+        Self { entry, content: None, length: 0, stamp: None }
     }
 
     fn file(hash: String, metadata: &fs::Metadata, content: Option<Vec<u8>>) -> Self {
         let entry = if is_program(metadata) { Entry::Program(hash) } else { Entry::File(hash) };
         let length = content.as_ref().map_or(metadata.len(), |content| content.len() as u64);
-        Self { entry, content, length, look: FileStamp::of(metadata) }
+        Self { entry, content, length, stamp: FileStamp::of(metadata) }
     }
 }
 

@@ -102,7 +102,7 @@ pub(super) fn size(folder: &Path) -> io::Result<u64> {
 
 /// Replaces anything at a path by a file.
 pub(super) fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
-    keep(folder, [(name.to_owned(), next(folder, content)?)].into())
+    store(folder, [(name.to_owned(), next(folder, content)?)].into())
 }
 
 fn next(folder: &Path, content: &[u8]) -> io::Result<TempPath> {
@@ -113,7 +113,7 @@ fn next(folder: &Path, content: &[u8]) -> io::Result<TempPath> {
 }
 
 /// Syncs the files to the disk, renames them to their names, and syncs the folder.
-pub(super) fn keep(folder: &Path, written: Written) -> io::Result<()> {
+pub(super) fn store(folder: &Path, written: Written) -> io::Result<()> {
     let sync = |part: &[&TempPath]| {
         part.iter().try_for_each(|path| OpenOptions::new().write(true).open(path)?.sync_all())
     };

@@ -33,7 +33,8 @@ pub(super) struct Index {
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Known {
-    look: FileStamp,
+    #[serde(rename = "look")]
+    stamp: FileStamp,
     hash: String,
 }
 
@@ -72,14 +73,14 @@ impl FileStamp {
 
 impl Index {
     /// Returns the hash of the file at a path with this metadata.
-    pub(super) fn hash(&self, folder: &Path, path: &str, look: &FileStamp) -> Option<String> {
+    pub(super) fn hash(&self, folder: &Path, path: &str, stamp: &FileStamp) -> Option<String> {
         let mut known = self.known();
         let known = known.get_or_insert_with(|| read(folder).unwrap_or_default());
-        known.get(path).filter(|known| known.look == *look).map(|known| known.hash.clone())
+        known.get(path).filter(|known| known.stamp == *stamp).map(|known| known.hash.clone())
     }
 
     /// Records the metadata of files read after `moment`, and removes those that are not in `there`.
-    pub(super) fn keep(
+    pub(super) fn store(
         &self,
         folder: &Path,
         read: Vec<(String, FileStamp, String)>,
@@ -91,8 +92,8 @@ impl Index {
         let before = known.len();
         known.retain(|path, _| there(path));
         let mut differs = known.len() != before;
-        for (path, look, hash) in read {
-            let now = look.is_before(moment).then_some(Known { look, hash });
+        for (path, stamp, hash) in read {
+            let now = stamp.is_before(moment).then_some(Known { stamp, hash });
             differs |= known.get(&path) != now.as_ref();
             match now {
                 Some(now) => known.insert(path, now),

@@ -25,7 +25,7 @@ impl Linked {
     }
 
     fn keep(&self, thread: &str) -> String {
-        self.files.keep_now(thread, &CancellationToken::new()).unwrap()
+        self.files.store_now(thread, &CancellationToken::new()).unwrap()
     }
 
     fn stored(&self, path: &str) -> PathBuf {
@@ -55,9 +55,9 @@ fn no_file_is_deleted_in_a_folder_behind_a_link() {
         let wanted = format!("there is a link in `{wanted}`; remove it");
         let refused = at.files.prune("t", &trees).unwrap_err().to_string();
         assert!(refused.ends_with(&wanted), "{refused}");
-        let refused = at.files.forget("t").unwrap_err().to_string();
+        let refused = at.files.delete("t").unwrap_err().to_string();
         assert_eq!(refused, wanted);
-        assert!(at.files.keep_now("t", &CancellationToken::new()).is_err());
+        assert!(at.files.store_now("t", &CancellationToken::new()).is_err());
         assert!(only_there.exists());
     }
 }
@@ -122,12 +122,12 @@ fn a_linked_or_long_index_is_replaced() {
     let later = metadata().modified().unwrap() + std::time::Duration::from_secs(60);
     let all = at.stored("");
     at.keep("t");
-    at.files.index.keep(&all, vec![("a".into(), look(), "0".repeat(64))], later, |_| true).unwrap();
+    at.files.index.store(&all, vec![("a".into(), look(), "0".repeat(64))], later, |_| true).unwrap();
     let index = || FileSnapshots::new(&at.place.workspace).unwrap().index.hash(&all, "a", &look());
     assert!(index().is_some());
     let moved = at.link_to_moved("+index");
     assert_eq!(index(), None);
-    at.files.index.keep(&all, vec![("a".into(), look(), "1".repeat(64))], later, |_| true).unwrap();
+    at.files.index.store(&all, vec![("a".into(), look(), "1".repeat(64))], later, |_| true).unwrap();
     assert!(fs::symlink_metadata(at.stored("+index")).unwrap().is_file() && moved.exists());
     assert_eq!(index(), Some("1".repeat(64)));
     fs::File::options().write(true).open(at.stored("+index")).unwrap().set_len(MAX_LIST_BYTES + 1).unwrap();

@@ -127,8 +127,8 @@ impl FileSnapshots {
     /// Deletes all snapshots of a thread.
     ///
     /// # Errors    An error of the file system; or the thread's folder was replaced by a link.
-    pub fn forget(&self, thread: &str) -> io::Result<()> {
-        self.folders.forget(thread)?;
+    pub fn delete(&self, thread: &str) -> io::Result<()> {
+        self.folders.delete(thread)?;
         self.sweep()
     }
 
@@ -204,13 +204,13 @@ impl FileSnapshots {
     }
 
     /// Takes a snapshot of the current files; returns its tree's name.
-    fn keep_now(&self, thread: &str, stop: &CancellationToken) -> Result<String, SnapshotError> {
+    fn store_now(&self, thread: &str, stop: &CancellationToken) -> Result<String, SnapshotError> {
         let (folder, tree, written) = self.seen_now(thread, stop)?;
-        self.keep_tree(&folder, &tree, written)
+        self.store_tree(&folder, &tree, written)
     }
 
     /// Stores a tree after all of its contents; returns its name.
-    fn keep_tree(&self, folder: &Folder, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
+    fn store_tree(&self, folder: &Folder, tree: &Tree, contents: Written) -> Result<String, SnapshotError> {
         let text = serde_json::to_vec(tree).expect("a tree has a JSON form");
         if text.len() as u64 > MAX_LIST_BYTES {
             let most = MAX_LIST_BYTES >> 20;
@@ -221,12 +221,12 @@ impl FileSnapshots {
         disk::write(folder.path(), &format!("{name}.tree"), &text, &mut itself).map_err(failed)?;
         if !contents.is_empty() {
             let names: Vec<String> = contents.keys().cloned().collect();
-            disk::keep(folder.path(), contents).map_err(failed)?;
+            disk::store(folder.path(), contents).map_err(failed)?;
             let shared = self.folders.open(&Path::new(FOLDER).join(SHARED)).map_err(failed)?;
             disk::share(shared.path(), folder.path(), &names);
         }
         // Also if it exists: its writer may have stopped before the name was on the disk.
-        disk::keep(folder.path(), itself).map_err(failed)?;
+        disk::store(folder.path(), itself).map_err(failed)?;
         Ok(name)
     }
 
@@ -267,7 +267,7 @@ impl Snapshots for FileSnapshots {
 
     fn keep<'a>(&'a self, thread: Option<&'a str>) -> SnapshotFuture<'a, String> {
         let (files, thread) = (self.clone(), thread.unwrap_or_default().to_owned());
-        Box::pin(blocking(move |stop| files.keep_now(&thread, stop)))
+        Box::pin(blocking(move |stop| files.store_now(&thread, stop)))
     }
 
     fn compare<'a>(

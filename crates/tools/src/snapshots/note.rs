@@ -80,7 +80,7 @@ impl FileSnapshots {
         if note.0.keys().all(|path| is_below(path)) { Ok(note) } else { Err(wrong("it leads elsewhere")) }
     }
 
-    pub(super) fn keep_note(&self, folder: &Folder, note: &Note) -> Result<(), SnapshotError> {
+    pub(super) fn store_note(&self, folder: &Folder, note: &Note) -> Result<(), SnapshotError> {
         let text = serde_json::to_vec(note).expect("a note has a JSON form");
         disk::replace(folder.path(), NAME, &text).map_err(failed)
     }

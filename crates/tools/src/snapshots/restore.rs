@@ -119,8 +119,8 @@ impl FileSnapshots {
         let mut note = self.note(&folder)?;
         note.apply(&mut tree);
         note.add(&steps);
-        let before = self.keep_tree(&folder, &tree, written)?;
-        self.keep_note(&folder, &note)?;
+        let before = self.store_tree(&folder, &tree, written)?;
+        self.store_note(&folder, &note)?;
         for Step { path, now, wanted, content } in steps {
             let failed =
                 |why: &dyn fmt::Display| SnapshotError(format!("file '{path}' cannot be restored: {why}"));
@@ -130,7 +130,7 @@ impl FileSnapshots {
             }
             self.put(&path, wanted.as_ref(), &content).map_err(|error| failed(&error))?;
         }
-        let after = self.keep_now(thread, &stop)?;
+        let after = self.store_now(thread, &stop)?;
         Ok(self.compared(thread, before, after, &stop)?)
     }
 
@@ -171,7 +171,7 @@ impl FileSnapshots {
             // A link in the path leads elsewhere; nothing is read there.
             _ => return Ok(None),
         }
-        Ok(self.look(&real)?.map(|seen| seen.entry))
+        Ok(self.read_entry(&real)?.map(|seen| seen.entry))
     }
 
     fn put(&self, path: &str, wanted: Option<&Entry>, content: &[u8]) -> io::Result<()> {

@@ -18,7 +18,7 @@ impl Watched {
     }
 
     fn keep(&self) -> String {
-        self.files.keep_now("t", &CancellationToken::new()).unwrap()
+        self.files.store_now("t", &CancellationToken::new()).unwrap()
     }
 
     /// Restores what changed from the tree `to` to the tree `from`.
@@ -408,7 +408,7 @@ fn a_stored_content_has_its_name_only_once_it_is_on_the_disk() {
     let (folder, tree, written) = at.files.seen_now("t", &CancellationToken::new()).unwrap();
     let new: Vec<_> = names().into_iter().filter(|name| !before.contains(name)).collect();
     assert!(matches!(&new[..], [name] if !disk::is_stored_name(name)), "{new:?}");
-    let name = at.files.keep_tree(&folder, &tree, written).unwrap();
+    let name = at.files.store_tree(&folder, &tree, written).unwrap();
     assert!(names().iter().all(|name| disk::is_stored_name(name)), "{:?}", names());
     assert_eq!(at.files.tree("t", &name).unwrap(), tree);
 }
@@ -563,7 +563,7 @@ fn only_trees_of_the_thread_are_read() {
     fs::write(at.place.at(&format!(".superstep/files/t/{tree}.tree")), "{").unwrap();
     let error = at.restore(&later, &tree, true).unwrap_err().to_string();
     assert!(error.contains("is damaged"), "{error}");
-    at.files.forget("t").unwrap();
+    at.files.delete("t").unwrap();
     assert!(!at.place.at(".superstep/files/t").exists());
 }
 
@@ -573,7 +573,7 @@ async fn a_snapshot_stops_when_it_is_no_longer_awaited() {
     at.place.file("a", "1");
     let stop = CancellationToken::new();
     stop.cancel();
-    assert!(at.files.keep_now("t", &stop).is_err());
+    assert!(at.files.store_now("t", &stop).is_err());
     let before = at.keep();
     at.place.file("a", "2");
     assert!(at.files.compared("t", before, at.keep(), &stop).is_err());
@@ -619,15 +619,15 @@ fn a_content_is_stored_once_for_all_threads_until_none_uses_it() {
     let hash = blake3::hash(b"x").to_hex().to_string();
     let kept = |folder: &str| at.place.at(&format!(".superstep/files/{folder}/{hash}"));
     let stop = CancellationToken::new();
-    let before = ["t", "u"].map(|thread| at.files.keep_now(thread, &stop).unwrap());
+    let before = ["t", "u"].map(|thread| at.files.store_now(thread, &stop).unwrap());
     let inodes = ["t", "u", SHARED].map(|folder| fs::metadata(kept(folder)).unwrap().ino());
     assert!(inodes.iter().all(|inode| *inode == inodes[0]), "{inodes:?}");
     at.place.file("a", "y");
-    let after = at.files.keep_now("u", &stop).unwrap();
-    at.files.forget("t").unwrap();
+    let after = at.files.store_now("u", &stop).unwrap();
+    at.files.delete("t").unwrap();
     assert_eq!(report(&at.files.restore("u", &[round(&before[1], &after)], false).unwrap()), ["changed a"]);
     assert_eq!(at.read("a"), Some("x".into()));
-    at.files.forget("u").unwrap();
+    at.files.delete("u").unwrap();
     assert!(!kept(SHARED).exists());
 }
 
@@ -646,7 +646,7 @@ fn a_file_with_unchanged_metadata_is_not_read_again() {
     // granularity.
     assert_eq!(at.files.index.hash(&all, "a", &look()), None);
     // An entry that claims the content of `b` is trusted as long as the metadata is equal.
-    at.files.index.keep(&all, vec![("a".into(), look(), hash("two"))], later(), |_| true).unwrap();
+    at.files.index.store(&all, vec![("a".into(), look(), hash("two"))], later(), |_| true).unwrap();
     let wrong = at.files.tree("t", &at.keep()).unwrap();
     assert_eq!(wrong.0["a"], Entry::File(hash("two")));
     // Another process uses it as well.
@@ -659,7 +659,7 @@ fn a_file_with_unchanged_metadata_is_not_read_again() {
     let right = at.files.tree("t", &at.keep()).unwrap();
     assert_eq!(right.0["a"], Entry::File(hash("One")));
     // A damaged index is not trusted, and a content that is no longer stored is read again.
-    at.files.index.keep(&all, vec![("a".into(), look(), hash("gone"))], later(), |_| true).unwrap();
+    at.files.index.store(&all, vec![("a".into(), look(), hash("gone"))], later(), |_| true).unwrap();
     assert_eq!(at.files.tree("t", &at.keep()).unwrap(), right);
     fs::write(all.join("+index"), "{}").unwrap();
     let other = FileSnapshots::new(&at.place.workspace).unwrap();
@@ -676,7 +676,7 @@ fn stored_files_of_all_threads_are_limited_with_an_error() {
     fs::File::create(&full).unwrap().set_len(MAX_KEPT_BYTES).unwrap();
     at.keep();
     at.place.file("a", "2");
-    let error = at.files.keep_now("t", &CancellationToken::new()).unwrap_err().to_string();
+    let error = at.files.store_now("t", &CancellationToken::new()).unwrap_err().to_string();
     let wanted = "the stored files of all threads would take more than 2048 MiB; delete or prune threads";
     assert_eq!(error, wanted);
 }

@@ -11,7 +11,7 @@ use super::{
     root::Found,
     walk::{Item, Walk},
 };
-use crate::call::{REPEATABLE, grouped, look};
+use crate::call::{REPEATABLE, grouped, run_blocking};
 
 const MAX_ENTRIES: usize = 1_000;
 const MAX_GLOB_BYTES: usize = 1_000;
@@ -38,7 +38,7 @@ pub fn list_files(workspace: &Workspace) -> impl Tool + use<> {
     );
     let tool: FnTool<ListFiles, _> = tool_fn(spec, move |args: ListFiles, cx: ToolCx| {
         let workspace = workspace.of_call(&cx);
-        look(cx, move |stop| list(&workspace, &args, stop))
+        run_blocking(cx, move |stop| list(&workspace, &args, stop))
     });
     let tool = tool.with_behaviour(REPEATABLE).with_changes_files(false).with_folder(made_by(list_files));
     tool.with_subject(move |argument, args| path(&about, argument, args, true))

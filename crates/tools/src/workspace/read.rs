@@ -11,7 +11,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{Workspace, content::binary, made_by, path, root::Found};
-use crate::call::{REPEATABLE, Stoppable, check_stop, grouped, is_binary, look};
+use crate::call::{REPEATABLE, Stoppable, check_stop, grouped, is_binary, run_blocking};
 
 const MAX_LINES: i64 = 2_000;
 const MAX_BYTES: usize = 256 << 10;
@@ -43,7 +43,7 @@ pub fn read_file(workspace: &Workspace) -> impl Tool + use<> {
     );
     let tool: FnTool<ReadFile, _> = tool_fn(spec, move |args: ReadFile, cx: ToolCx| {
         let workspace = workspace.of_call(&cx);
-        look(cx, move |stop| read(&workspace, &args, stop))
+        run_blocking(cx, move |stop| read(&workspace, &args, stop))
     });
     let tool = tool.with_behaviour(REPEATABLE).with_changes_files(false).with_folder(made_by(read_file));
     tool.with_subject(move |argument, args| path(&about, argument, args, false))

@@ -12,7 +12,7 @@ use superstep_llm::{FnTool, Tool, ToolCx, ToolError, ToolSpec, tool_fn};
 use tokio_util::sync::CancellationToken;
 
 use super::{Workspace, content::binary, made_by, path, root::Found, walk::Walk};
-use crate::call::{REPEATABLE, Stoppable, check_stop, grouped, look};
+use crate::call::{REPEATABLE, Stoppable, check_stop, grouped, run_blocking};
 
 const MAX_MATCHES: usize = 200;
 const MAX_PATTERN_BYTES: usize = 1_000;
@@ -48,7 +48,7 @@ pub fn search_files(workspace: &Workspace) -> impl Tool + use<> {
     );
     let tool: FnTool<SearchFiles, _> = tool_fn(spec, move |args: SearchFiles, cx: ToolCx| {
         let workspace = workspace.of_call(&cx);
-        look(cx, move |stop| search(&workspace, &args, stop))
+        run_blocking(cx, move |stop| search(&workspace, &args, stop))
     });
     let tool = tool.with_behaviour(REPEATABLE).with_changes_files(false).with_folder(made_by(search_files));
     tool.with_subject(move |argument, args| path(&about, argument, args, true))

@@ -223,7 +223,7 @@ async fn deleted_turns_are_not_consolidated_by_a_resumed_dream() {
     let bed = Bed::new();
     bed.say("ada", 0, &["one", "two", "three"]).await;
     crash(&bed, 6).await;
-    bed.history.forget("ada").await.unwrap();
+    bed.history.delete("ada").await.unwrap();
     let model = Dreamer::default();
     let dreams = bed.dreams(model.clone());
     assert_eq!(dreams.dream_now("ada", at(2)).await.unwrap(), DreamResult::NotDue { waiting: 0 });
@@ -242,7 +242,7 @@ async fn a_history_is_not_deleted_during_its_dream() {
     let dreams = bed.dreams_on(holds, Dreamer::default(), DreamConfig::default());
     let forgets = async {
         now.notified().await;
-        let refused = bed.history.forget("ada").await.unwrap_err();
+        let refused = bed.history.delete("ada").await.unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
         assert!(bed.length("ada") > 0);
     };
@@ -250,6 +250,6 @@ async fn a_history_is_not_deleted_during_its_dream() {
         end = dreams.dream_if_due("ada", at(1)) => panic!("it ended: {end:?}"),
         () = forgets => {}
     }
-    bed.history.forget("ada").await.unwrap();
+    bed.history.delete("ada").await.unwrap();
     assert!(!bed.path("history", "ada", "").exists());
 }

@@ -25,7 +25,7 @@ pub(crate) async fn threads(
 ) -> Result<Exit, Failure> {
     let location = Location::of_program(program, args.db)?;
     let mut listed = Vec::new();
-    if let Some(store) = location.look()? {
+    if let Some(store) = location.find()? {
         for (thread, head) in heads(&*store).await? {
             let (head, status) = match head {
                 Ok(head) => {

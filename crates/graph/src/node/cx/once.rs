@@ -9,7 +9,7 @@ use superstep_state::{RawJson, internal::encode};
 use crate::{
     Cx, NodeError,
     journal::{
-        divergence::Astray,
+        divergence::Deviation,
         effects::{Failed, StoredError},
         outer_effects::OuterEffects,
         recorder::{self, ReplayMode},
@@ -95,7 +95,7 @@ impl Cx {
                 });
                 return Ok(given);
             }
-            ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
+            ReplayMode::Unknown => return self.deviate(Deviation::Unknown).await,
         }
         let over = || NodeError::new(OnceError::Over { name: name.to_owned() }).fatal();
         let turn = effects.turn(task, name).ok_or_else(over)?;

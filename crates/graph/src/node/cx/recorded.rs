@@ -12,7 +12,7 @@ use superstep_state::internal::encode;
 use crate::{
     Cx,
     journal::{
-        divergence::{Astray, Change},
+        divergence::{Change, Deviation},
         interrupts::WaitReason,
         recorder::{NamePurpose, Recorder, ReplayMode, effect},
     },
@@ -83,7 +83,7 @@ impl Cx {
                 self.record_result(name, recorded.results.get(name).cloned().unwrap_or_default());
                 return given;
             }
-            ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
+            ReplayMode::Unknown => return self.deviate(Deviation::Unknown).await,
         }
         self.waits("before recorded", name).await;
         let outcome = self::effect(Box::pin(effect())).await;
@@ -120,7 +120,10 @@ impl Cx {
                 None => value,
                 Some(json) => T::deserialize(json).unwrap_or_else(|_| {
                     let effect = name.to_owned();
-                    self.wait_for([WaitReason::Astray(Astray::Unfit { effect, recorded: json.clone() })]);
+                    self.wait_for([WaitReason::Deviated(Deviation::Unfit {
+                        effect,
+                        recorded: json.clone(),
+                    })]);
                     value
                 }),
             },
@@ -208,7 +211,7 @@ impl Cx {
         let recorded = match self.recorder().given(self.0.task) {
             ReplayMode::Nothing | ReplayMode::Adopted(_) => None,
             ReplayMode::Recorded(recorded) | ReplayMode::Live(recorded) => Some(recorded),
-            ReplayMode::Unknown => return self.astray(Astray::Unknown).await,
+            ReplayMode::Unknown => return self.deviate(Deviation::Unknown).await,
         };
         if let Some(recorded) = recorded {
             let expected = recorded.compared.get(name).cloned().unwrap_or_default();
@@ -224,7 +227,7 @@ impl Cx {
             };
             if expected != got || !changes.is_empty() {
                 let effect = name.to_owned();
-                return self.astray(Astray::Other { effect, expected, got, changes }).await;
+                return self.deviate(Deviation::Other { effect, expected, got, changes }).await;
             }
         }
         self.recorder().record_inputs(self.0.task, |learned| {
@@ -235,14 +238,14 @@ impl Cx {
     /// Returns the recorded value of a name as a `T`; suspends the node if that is not possible.
     pub(crate) async fn given_result<T: DeserializeOwned>(&self, name: &str, recorded: Option<&Value>) -> T {
         let effect = name.to_owned();
-        let astray = match recorded {
+        let deviation = match recorded {
             Some(json) => match T::deserialize(json) {
                 Ok(given) => return given,
-                Err(_) => Astray::Unfit { effect, recorded: json.clone() },
+                Err(_) => Deviation::Unfit { effect, recorded: json.clone() },
             },
-            None => Astray::New { effect },
+            None => Deviation::New { effect },
         };
-        self.astray(astray).await
+        self.deviate(deviation).await
     }
 
     fn record_result(&self, name: &str, json: Value) {
@@ -252,16 +255,16 @@ impl Cx {
     }
 
     /// Reports that a task without recorded inputs needs them, so that it is given up when it waits or
-    /// returns. For functions that cannot wait themselves; see [`astray`](Self::astray).
+    /// returns. For functions that cannot wait themselves; see [`deviate`](Self::deviate).
     pub(crate) fn needs_records(&self) {
         if self.recorder().replays && matches!(self.recorder().given(self.0.task), ReplayMode::Unknown) {
-            self.wait_for([WaitReason::Astray(Astray::Unknown)]);
+            self.wait_for([WaitReason::Deviated(Deviation::Unknown)]);
         }
     }
 
     /// Leaves the node permanently: like an interrupt, the node cannot catch it.
-    pub(crate) async fn astray<T>(&self, astray: Astray) -> T {
-        self.wait_for([WaitReason::Astray(astray)]);
+    pub(crate) async fn deviate<T>(&self, deviation: Deviation) -> T {
+        self.wait_for([WaitReason::Deviated(deviation)]);
         pending().await
     }
 }

@@ -14,7 +14,7 @@ use super::{Progress, Replaying};
 use crate::{
     CheckpointId, RunError, State,
     journal::{
-        divergence::{Astray, At, Divergence, DivergenceKind},
+        divergence::{At, Deviation, Divergence, DivergenceKind},
         replay_script::ExpectedTask,
     },
     node::output::Written,
@@ -55,24 +55,24 @@ impl Progress {
         &self,
         run: RunView<'_, S>,
         node: NodeName,
-        astray: Astray,
+        astray: Deviation,
     ) -> Option<Divergence> {
         let mut words = Vec::new();
         let (at, expected, got) = match astray {
             // A replay has a number in any case.
-            Astray::Unknown | Astray::Steps => return None,
-            Astray::New { effect } => {
+            Deviation::Unknown | Deviation::Steps => return None,
+            Deviation::New { effect } => {
                 (At::Effect(effect), Value::Null, "something that it had not done".into())
             }
-            Astray::Unfit { effect, recorded } => {
+            Deviation::Unfit { effect, recorded } => {
                 (At::Effect(effect), recorded, "a type that this does not fit".into())
             }
-            Astray::Other { effect, expected, got, changes } => {
+            Deviation::Other { effect, expected, got, changes } => {
                 words = changes;
                 (At::Effect(effect), expected, got)
             }
-            Astray::Question { key, question } => (At::Question(key), Value::Null, question),
-            Astray::Call { key } => (At::Call(key), Value::Null, "a graph that it had not called".into()),
+            Deviation::Question { key, question } => (At::Question(key), Value::Null, question),
+            Deviation::Call { key } => (At::Call(key), Value::Null, "a graph that it had not called".into()),
         };
         let divergence = self.divergence(run, node, at, expected, got);
         let kind = words.first().map_or(divergence.kind, |change| change.kind);

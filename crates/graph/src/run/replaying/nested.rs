@@ -9,7 +9,7 @@ use superstep_checkpoint::Segment;
 use crate::{
     CheckpointId, Cx, NodeError,
     journal::{
-        divergence::Astray,
+        divergence::Deviation,
         parent_recorder::ParentRecorder,
         recorder::{ReplayMode, in_effect},
         replay_cursor::ReplayCursor,
@@ -55,24 +55,29 @@ pub(in crate::run) fn seek<'a>(
     key: &'a str,
     scope: &RunScope,
     is_own: bool,
-) -> Option<BoxFuture<'a, Result<Option<Astray>, NodeError>>> {
+) -> Option<BoxFuture<'a, Result<Option<Deviation>, NodeError>>> {
     if matches!(cx.0.run.recorder.given(cx.0.task), ReplayMode::Adopted(_)) {
         // The effects of its nodes would be live.
-        return Some(async { Ok(Some(Astray::Call { key: key.to_owned() })) }.boxed());
+        return Some(async { Ok(Some(Deviation::Call { key: key.to_owned() })) }.boxed());
     }
     let cursor = scope.cursor.clone()?;
     scope.place.as_ref()?;
-    Some(strays(cx, key, cursor, is_own).boxed())
+    Some(deviation_of(cx, key, cursor, is_own).boxed())
 }
 
-async fn strays(cx: &Cx, key: &str, cursor: ReplayCursor, is_own: bool) -> Result<Option<Astray>, NodeError> {
+async fn deviation_of(
+    cx: &Cx,
+    key: &str,
+    cursor: ReplayCursor,
+    is_own: bool,
+) -> Result<Option<Deviation>, NodeError> {
     if is_own && cursor.script.is_any_live() {
         cursor.script.refuse(cx.node());
-        return Ok(Some(Astray::Unknown));
+        return Ok(Some(Deviation::Unknown));
     }
     if cx.0.origin.is_some() {
         // Before the update, it ran with another state.
-        return Ok(Some(Astray::Unknown));
+        return Ok(Some(Deviation::Unknown));
     }
     let caller = cx.0.run.scope.cursor.as_ref();
     let at = caller.and_then(|caller| caller.script.place(&caller.thread).0);
@@ -81,7 +86,7 @@ async fn strays(cx: &Cx, key: &str, cursor: ReplayCursor, is_own: bool) -> Resul
     let called = cursor.script.seek(&cursor.thread, &Value::String(task.to_string())).await?;
     Ok(match called {
         replay_script::CallReplay::Yes => None,
-        replay_script::CallReplay::Otherwise => Some(Astray::Unknown),
-        replay_script::CallReplay::Never => Some(Astray::Call { key: key.to_owned() }),
+        replay_script::CallReplay::Otherwise => Some(Deviation::Unknown),
+        replay_script::CallReplay::Never => Some(Deviation::Call { key: key.to_owned() }),
     })
 }
