@@ -1,6 +1,6 @@
 //! Inspection of threads and of the graph.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     listed::{assert_table, commands},
@@ -109,8 +109,56 @@ async fn the_history_has_every_superstep() {
     assert!(checkpoints[0].starts_with("● 1  input  "), "{tree}");
     assert!(checkpoints[8].starts_with("● 9  superstep 7  ") && checkpoints[8].ends_with("  head"), "{tree}");
     assert!(tree.contains("\n│     tools: messages = [{\"content\":\"2\""), "{tree}");
+    let superstep = |nth: usize| tree.split("● ").nth(nth).expect("there are nine");
+    assert!(superstep(2).contains("input: user_id = \"me\"") && !superstep(2).contains("= null"), "{tree}");
+    assert!(superstep(3).contains("init_state: max_steps = 25"), "{tree}");
     let last = place.run(&["history", "t", "--limit", "2"]).await.ok().stdout;
     assert_eq!(last.lines().filter(|line| line.starts_with("● ")).count(), 2, "{last}");
+}
+
+#[tokio::test]
+async fn the_tree_has_only_writes_that_changed_a_value() {
+    let place = Place::new();
+    let mut turns = Vec::new();
+    for _ in 0..2 {
+        place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
+        let tree = place.run(&["history", "t"]).await.ok().stdout;
+        turns.push(tree.split("● ").skip(1 + 9 * turns.len()).collect::<String>());
+    }
+    let written = |turn: usize, node: &str| -> Vec<&str> {
+        let author = format!("{node}: ");
+        let writes = turns[turn].lines().filter_map(|line| line.split_once(&author));
+        writes.map(|(_, write)| write.split_once(" = ").map_or(write, |(channel, _)| channel)).collect()
+    };
+    // The others have their initial values.
+    assert_eq!(written(0, "input"), ["messages", "user_id"]);
+    assert_eq!(written(0, "init_state"), ["max_steps"]);
+    assert_eq!(written(0, "retrieve"), ["(nothing)"]);
+    // Each is the result of a merge, or a new value.
+    assert_eq!(written(1, "input"), ["messages"]);
+    let reset = written(1, "init_state");
+    assert_eq!(reset[0], "reset: tool_call_history, tool_result_history, tools_used");
+    assert!(
+        ["current_step", "final_reply", "llm_calls"].iter().all(|name| reset.contains(name)),
+        "{reset:?}"
+    );
+    assert!(!["answer", "error", "max_steps", "stop"].iter().any(|name| reset.contains(name)), "{reset:?}");
+}
+
+#[tokio::test]
+async fn the_history_as_json_has_all_writes() {
+    let place = Place::new();
+    place.run(&["run", "-q", "1 + 1", "--thread", "t"]).await.ok();
+    let steps = place.run(&["history", "t", "--json"]).await.ok().lines();
+    let nodes: Vec<_> = steps.iter().rev().map(|step| step["writes"][0]["node"].to_string()).collect();
+    let wanted =
+        ["__start__", "init_state", "retrieve", "memory_trigger", "agent", "tools", "agent", "finalize"];
+    assert_eq!(nodes[1..], wanted.map(|node| format!("\"{node}\"")));
+    assert_eq!((&nodes[0][..], &steps[8]["writes"]), ("null", &json!([])));
+    assert_eq!(steps[2]["writes"][0]["update"]["tools_used"], json!(["calculate"]));
+    let reset = &steps[6]["writes"][0]["update"];
+    assert_eq!((&reset["clear"][0], &reset["error"]), (&json!("tool_call_history"), &Value::Null));
+    assert!(reset.as_object().unwrap().contains_key("error"), "{reset}");
 }
 
 #[tokio::test]

@@ -25,3 +25,4 @@ pub(crate) mod threads;
 pub(crate) mod tools;
 pub(crate) mod watch;
 pub(crate) mod worker;
+mod writes;

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, io, sync::Arc};
 
+use serde::Serialize;
 use serde_json::json;
 use superstep::{
     CheckpointId, Checkpointer, History, RunOptions, State, ThreadId,
@@ -23,6 +24,7 @@ use crate::{
         history_tree::tree,
         threads::ThreadStatus,
         watch::{Watched, watch_of},
+        writes::{TaskWrites, Writes, writes},
     },
     config::{location::Location, remembered::Remembered},
     graphs::{any_graph::AnyGraph, any_thread::AnySnapshot, state_json::values},
@@ -96,11 +98,24 @@ pub(crate) async fn history_of(
     graph.open(store.clone(), options.clone()).check_owner().await?;
     let thread = options.get_thread().expect("the thread was found");
     let checkpoints = store.history(thread, History { limit, ..History::default() }).await?;
-    if json {
-        return print(&lines(checkpoints));
-    }
     let at = |id: CheckpointId| graph.open(store.clone(), options.clone().at(id));
-    print(&tree(&*store, thread, &checkpoints, at).await?)
+    if !json {
+        return print(&tree(&*store, thread, &checkpoints, &graph.initial_state()?, at).await?);
+    }
+    for meta in checkpoints {
+        let Writes { tasks, .. } = writes(&*store, thread, &meta, &at).await?;
+        // One line at a time, because the writes are the whole content of the thread.
+        print(&lines([WithWrites { meta, writes: tasks }]))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// A checkpoint in the JSON form of a history.
+#[derive(Serialize)]
+struct WithWrites {
+    #[serde(flatten)]
+    meta: CheckpointMeta,
+    writes: Vec<TaskWrites>,
 }
 
 /// Shows a thread at a checkpoint.

@@ -18,7 +18,10 @@ use superstep::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    commands::history_tree::{line, writes},
+    commands::{
+        history_tree::line,
+        writes::{KnownValues, changed, writes},
+    },
     config::location::Location,
     graphs::{
         any_graph::AnyGraph,
@@ -66,6 +69,9 @@ pub(crate) async fn watch_of(
     let _signals = AbortOnDropHandle::new(tokio::spawn(signals::watch(cancel.clone())));
     let at = |id: CheckpointId| graph.open(store.clone(), options.clone().at(id));
     let mut shown: Option<CheckpointId> = None;
+    // The last printed checkpoint, and the values after it.
+    let mut last = None;
+    let (initial, mut known) = (graph.initial_state()?, KnownValues::default());
     // No process ran the thread after the head was read.
     let mut is_idle = false;
     let mut changes = store.changes(&thread);
@@ -76,9 +82,14 @@ pub(crate) async fn watch_of(
             let text = match json {
                 true => lines([json!({ "event": "checkpoint", "data": meta })]),
                 false => {
+                    if meta.parent != last {
+                        known = KnownValues::before(meta, &initial);
+                    }
+                    last = Some(meta.id);
                     let writes = writes(&*store, &thread, meta, &at).await?;
-                    let writes: String = writes.iter().map(|write| format!("      {write}\n")).collect();
-                    printable(&format!("● {}\n{writes}", line(meta, false, false)))
+                    let changes = changed(writes, &initial, &mut known);
+                    let changes: String = changes.iter().map(|change| format!("      {change}\n")).collect();
+                    printable(&format!("● {}\n{changes}", line(meta, false, false)))
                 }
             };
             let result = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());

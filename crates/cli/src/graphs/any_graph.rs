@@ -2,15 +2,15 @@
 //!
 //! Start at [`AnyGraph`].
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use superstep::{Checkpointer, CompiledGraph, RunOptions, State, drawing::Drawing, worker::Worker};
 
 use crate::{
     graphs::{
         any_thread::{AnyThread, OpenThread},
-        state_json::read_update,
+        state_json::{read_update, values},
     },
     output::exit::Failure,
 };
@@ -34,11 +34,24 @@ pub(crate) trait AnyGraph: Send + Sync {
     /// # Errors    It has an unknown channel, or a value of the wrong type.
     fn check(&self, what: &str, update: &Value) -> Result<(), Failure>;
 
+    /// Returns the state with which its threads start.
+    ///
+    /// # Errors    A value has no JSON form.
+    fn initial_state(&self) -> Result<InitialState, Failure>;
+
     /// Adds it to a worker.
     fn add_to(&self, worker: Worker, store: Arc<dyn Checkpointer>) -> Worker;
 
     /// Opens the thread that the options name.
     fn open(&self, store: Arc<dyn Checkpointer>, options: RunOptions) -> Box<dyn AnyThread>;
+}
+
+/// The state with which the threads of a graph start.
+pub(crate) struct InitialState {
+    /// The value of each stored channel.
+    pub(crate) values: Map<String, Value>,
+    /// The channels whose value is the last write.
+    pub(crate) replaced: BTreeSet<String>,
 }
 
 /// The two schemas of a graph.
@@ -70,6 +83,13 @@ impl<S: State> AnyGraph for CompiledGraph<S> {
 
     fn check(&self, what: &str, update: &Value) -> Result<(), Failure> {
         read_update(self.initial(), what, update).map(drop)
+    }
+
+    fn initial_state(&self) -> Result<InitialState, Failure> {
+        let channels = self.initial().channels().iter();
+        let replaced = channels.filter(|channel| channel.exclusive && !channel.ephemeral);
+        let replaced = replaced.map(|channel| channel.name.to_string()).collect();
+        Ok(InitialState { values: values(self.initial())?, replaced })
     }
 
     fn add_to(&self, worker: Worker, store: Arc<dyn Checkpointer>) -> Worker {
