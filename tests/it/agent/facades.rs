@@ -51,7 +51,7 @@ where
     };
     let wire = super::WireConfig { model: "m".to_owned(), ..Default::default() };
     let here = paused(async {
-        let (model, kit) = (ScriptedModel::new(script()), Kit::new(&[], 1));
+        let (model, kit) = (ScriptedModel::new(script()), Kit::new(&[]));
         let made = play(asked(Agent::builder(Arc::new(model.clone())), &kit)).await;
         model.check().unwrap();
         let requests: Vec<_> = model
@@ -64,7 +64,7 @@ where
     let wired = real(async {
         let server = WireServer::start(script()).await.unwrap();
         let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
-        let kit = Kit::new(&[], 10);
+        let kit = Kit::new(&[]).without_time();
         let model = OpenAiModel::new(config).unwrap();
         let made = play(asked(Agent::builder(Arc::new(model)), &kit)).await;
         server.check().unwrap();

@@ -35,15 +35,20 @@ struct Seen {
     at_once: usize,
     most_at_once: usize,
     results: Vec<&'static str>,
-    hurry: u64,
+    without_time: bool,
 }
 
 impl Kit {
-    /// Creates a kit whose `search` returns these results, one after the other, and whose `slow` is `hurry`
-    /// times as fast.
-    pub(crate) fn new(results: &[&'static str], hurry: u64) -> Self {
+    /// Creates a kit whose `search` returns these results, one after the other.
+    pub(crate) fn new(results: &[&'static str]) -> Self {
         let results = results.iter().rev().copied().collect();
-        Self(Arc::new(Mutex::new(Seen { results, hurry, ..Seen::default() })))
+        Self(Arc::new(Mutex::new(Seen { results, ..Seen::default() })))
+    }
+
+    /// Makes `slow` count turns of the executor instead of time, which the real clock would not divide equally.
+    pub(crate) fn without_time(self) -> Self {
+        self.0.lock().unwrap().without_time = true;
+        self
     }
 
     pub(crate) fn tools(&self, names: &[&'static str]) -> Vec<Arc<dyn Tool>> {
@@ -191,8 +196,14 @@ impl Tool for Scripted {
                         "b" => 100,
                         _ => 10,
                     };
-                    let hurry = kit.0.lock().unwrap().hurry.max(1);
-                    tokio::time::sleep(Duration::from_millis(ms / hurry)).await;
+                    let without_time = kit.0.lock().unwrap().without_time;
+                    if without_time {
+                        for _ in 0..ms {
+                            tokio::task::yield_now().await;
+                        }
+                    } else {
+                        tokio::time::sleep(Duration::from_millis(ms)).await;
+                    }
                     Ok(format!("r:{}", text("x")))
                 }
                 "add" => Ok((args["a"].as_i64().unwrap() + args["b"].as_i64().unwrap()).to_string()),

@@ -15,7 +15,7 @@ use super::{Scenario, kit::Kit};
 async fn told(answers: impl IntoIterator<Item = Answer>) -> Vec<String> {
     let scenario = Scenario::new([]);
     let model = Arc::new(ScriptedModel::new(Script::new(answers)));
-    let agent = scenario.agent(model, &Kit::new(&[], 1)).build().unwrap();
+    let agent = scenario.agent(model, &Kit::new(&[])).build().unwrap();
     let input = AgentState::update().messages([Message::user("go")]);
     let stream = agent.graph().stream(input, [StreamMode::Messages]);
     let line = |event| match event {

@@ -237,7 +237,7 @@ impl Scenario {
             let named = self.models().zip(&models).map(|((wire, _), model)| -> Arc<dyn ChatModel> {
                 Arc::new(Wired { model: model.clone(), wire })
             });
-            let (turns, kit) = self.run(named.collect(), 1).await;
+            let (turns, kit) = self.run(named.collect(), Kit::new(&self.found)).await;
             let told = turns.iter().flat_map(|turn| &turn.told);
             let compacted = told.filter(|told| told.name == "compacted").count();
             let requests = |(wire, _): (WireConfig, Script), model: &ScriptedModel| {
@@ -270,8 +270,7 @@ impl Scenario {
                 models.push(Arc::new(OpenAiModel::new(OpenAiConfig { wire, ..config }).unwrap()));
                 servers.push(server);
             }
-            // Real time is expensive.
-            let (turns, kit) = self.run(models, 10).await;
+            let (turns, kit) = self.run(models, Kit::new(&self.found).without_time()).await;
             for server in &servers {
                 assert_eq!(server.refused(), [], "a provider would refuse a request");
                 if self.exact {
@@ -325,8 +324,7 @@ impl Scenario {
         Store { kit: kit.clone(), how, knows: self.knows.clone() }
     }
 
-    async fn run(&self, mut models: Vec<Arc<dyn ChatModel>>, hurry: u64) -> (Vec<Turn>, Kit) {
-        let kit = Kit::new(&self.found, hurry);
+    async fn run(&self, mut models: Vec<Arc<dyn ChatModel>>, kit: Kit) -> (Vec<Turn>, Kit) {
         let checkpointer = Arc::new(MemoryCheckpointer::new());
         let agent = self.agent(models.remove(0), &kit).checkpointer(checkpointer);
         let agent = models.into_iter().fold(agent, AgentBuilder::fallback).build().unwrap();

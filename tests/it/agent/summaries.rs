@@ -48,7 +48,7 @@ fn a_summary_counts_for_a_budget_that_was_granted() {
             let scenario = f36([echo("c3"), txt("200"), txt("done")]);
             let scenario = scenario.config(|config| ReactConfig { budget: own, ..config });
             let model = Arc::new(ScriptedModel::new(scenario.script.clone()));
-            let agent = scenario.agent(model, &Kit::new(&[], 1)).build().unwrap();
+            let agent = scenario.agent(model, &Kit::new(&[])).build().unwrap();
             let said = scenario.history.iter().cloned().chain([Message::user("u2")]).collect::<Vec<_>>();
             let input = AgentState::update().messages(said).granted(granted);
             let state = agent.without_thread().run(input).await.unwrap().state;

@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
 };
@@ -231,22 +231,31 @@ struct Address {
 }
 
 impl Address {
-    /// Starts it at this port, or at a reserved one.
-    async fn serve(port: Option<u16>) -> Option<Self> {
+    /// Starts it at a reserved port, or at the next one if another program has taken that.
+    async fn serve() -> Option<Self> {
         let found = found("mcp-server-everything")?;
-        let port = port.unwrap_or_else(reserved_port);
-        let mut command = tokio::process::Command::new(found);
+        for _ in 0..20 {
+            if let Some(serving) = Self::serve_at(&found, reserved_port()).await {
+                return Some(serving);
+            }
+        }
+        panic!("the server does not listen at any port");
+    }
+
+    /// Starts it at this port. Returns `None` if it ends before it listens.
+    async fn serve_at(program: &Path, port: u16) -> Option<Self> {
+        let mut command = tokio::process::Command::new(program);
         command.arg("streamableHttp").env("PORT", port.to_string()).kill_on_drop(true);
         let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(server.stderr.as_mut().unwrap()).lines();
-        while !said.next_line().await.unwrap().expect("it says that it listens").contains("listening") {}
+        while !said.next_line().await.unwrap()?.contains("listening") {}
         Some(Self { url: format!("http://127.0.0.1:{port}/mcp"), port, server })
     }
 }
 
 #[tokio::test]
 async fn the_server_of_everything_at_an_address() {
-    let Some(mut address) = Address::serve(None).await else { return };
+    let Some(mut address) = Address::serve().await else { return };
     let server = McpServer::connect("every", McpConfig::http(&address.url)).await.unwrap();
     assert_eq!(call(&server, "every_echo", json!({"message": "añ😀b"})).await.unwrap(), "Echo: añ😀b");
     let image = call(&server, "every_get-tiny-image", json!({})).await.unwrap();
@@ -264,6 +273,6 @@ async fn the_server_of_everything_at_an_address() {
     let nobody = call(&server, "every_echo", json!({"message": "x"})).await.unwrap_err();
     assert!(nobody.to_string().contains("the MCP server `every`"), "{nobody}");
     address.server.wait().await.unwrap();
-    let _back = Address::serve(Some(address.port)).await.unwrap();
+    let _back = Address::serve_at(&found("mcp-server-everything").unwrap(), address.port).await.unwrap();
     assert_eq!(call(&server, "every_echo", json!({"message": "back"})).await.unwrap(), "Echo: back");
 }

@@ -3,7 +3,6 @@
 use std::{
     future::ready,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use futures::{StreamExt, stream};
@@ -293,7 +292,7 @@ fn a_hook_that_fails_is_the_error_of_the_run_and_leaves_every_call_answered() {
             let script =
                 superstep_testing::script::Script::new([echo(1), txt("done"), txt("later"), txt("later")]);
             let model = superstep_testing::scripted::ScriptedModel::new(script);
-            let kit = super::Kit::new(&[], 1);
+            let kit = super::Kit::new(&[]);
             let mut hooks = Hooks::default();
             add(&mut hooks);
             let builder = super::Agent::builder(Arc::new(model)).tools(kit.tools(&["echo"]));
@@ -334,9 +333,11 @@ fn an_interrupted_reply_has_a_fixed_text() {
     let ((made, memory), _) = both(&[batch], async |asked: Asked| {
         let agent = friday(asked.agent);
         let config = RunOptions::new();
-        let cancel = config.get_cancel().clone();
+        let (cancel, kit) = (config.get_cancel().clone(), asked.kit);
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            while kit.n("hang") == 0 {
+                tokio::task::yield_now().await;
+            }
             cancel.cancel();
         });
         let reply = agent.reply_with("go", config).await.unwrap();

@@ -114,7 +114,7 @@ pub(super) async fn live(case: &Case) -> Lived {
     let scenario = &case.scenario;
     let model =
         ScriptedModel::with_rules(scenario.script.clone(), superstep_testing::provider::Rules::default());
-    let (kit, stuck) = (Kit::new(&scenario.found, 1), Stuck::default());
+    let (kit, stuck) = (Kit::new(&scenario.found), Stuck::default());
     let store: Arc<dyn Checkpointer> = Arc::new(MemoryCheckpointer::new());
     let stops = Stops::new(store.clone(), case.crash, &stuck);
     let agent = program(case, &model, &kit, Arc::new(stops));
