@@ -2,15 +2,19 @@
 
 use clap::Args;
 
+/// The value of a flag without an ID: all calls that no other flag names. No argument of a program can contain
+/// it, so that an empty variable as ID (`--approve "$ID"`) is not read as all calls.
+pub(crate) const ALL_OTHERS: &str = "\0";
+
 /// The decisions on waiting calls, given to `resume`.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Decisions about calls that wait")]
 pub(crate) struct DecisionArgs {
     /// Let a call run; without an ID, all that no other flag names.
-    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = ALL_OTHERS)]
     pub(crate) approve: Vec<String>,
     /// Let it run, and do not require approval for its tool again on this thread.
-    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = ALL_OTHERS)]
     pub(crate) always: Vec<String>,
     /// Do not let it run, and give the model this reason.
     #[arg(long, value_name = "ID[=REASON]")]

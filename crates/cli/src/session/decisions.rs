@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use superstep::{Answers, agent::Approval};
 
 use crate::{
-    args::decisions::DecisionArgs,
+    args::decisions::{ALL_OTHERS, DecisionArgs},
     output::{
         exit::{Exit, Failure},
         text::printable,
@@ -32,7 +32,7 @@ impl DecisionArgs {
         for (ids, approval) in [(&self.approve, Approval::Approve), (&self.always, Approval::Always)] {
             for id in ids {
                 match id.as_str() {
-                    "" => decided.the_rest(approval.clone())?,
+                    ALL_OTHERS => decided.the_rest(approval.clone())?,
                     id => decided.one(id, approval.clone())?,
                 }
             }
@@ -228,9 +228,13 @@ pub(super) mod tests {
     fn decisions_that_make_no_sense_are_refused() {
         let no_call = "no call `c9` waits on thread `t`; waiting calls: `c1`; for all of them: `--approve`, `--always` or \
                        `--deny-all REASON`";
+        let no_id = &no_call.replace("`c9`", "``");
         for (flags, wrong) in [
             (&["--approve", "c9"][..], no_call),
             (&["--deny", "c9=no"], no_call),
+            (&["--approve", ""], no_id),
+            (&["--approve=", "--deny", "c1"], no_id),
+            (&["--always", ""], no_id),
             (&["--deny", "c9"], no_call),
             (&["--approve", "c1", "--deny", "c1=no"], "call `c1` is decided twice"),
             (
