@@ -49,13 +49,14 @@ deny:
 # Threads that were written to do harm, all 512 kinds; the tests try eight.
 forgeries n="512":
     SUPERSTEP_FORGERIES={{n}} cargo test -p superstep-cli --all-features --test cli -- forged
+
 # Flips every bit of a small database, or each nth, one after the other, which takes long; the tests try some of them.
 bits nth="1":
     SUPERSTEP_EVERY_BIT={{nth}} cargo test --release -p superstep-sqlite --test sqlite -- bits --nocapture
 
 # Flips bits in the stored rows of a thread before every command; the tests try a dozen for each.
 rot n="500":
-    SUPERSTEP_ROT={{n}} cargo test -p superstep-cli --all-features --test cli -- rot
+    SUPERSTEP_ROT={{n}} cargo test -p superstep-cli --all-features --test cli -- rot::
 
 # Simulated crashes of each graph under so many seeds; the tests try a few hundred.
 seeds n="2000":

@@ -28,7 +28,7 @@ async fn a_single_round_asks_twice_at_the_most_and_the_thread_remembers_the_mode
     }
 }
 
-// Cases S1-31, X12.
+// Cases S1-29, S1-31, X12.
 #[tokio::test]
 async fn react_continues_until_it_is_done() {
     for flags in
@@ -41,6 +41,9 @@ async fn react_continues_until_it_is_done() {
         let ran = place.run(&[&args[..], flags].concat()).await.ok();
         assert_eq!(ran.stdout, "5\n", "{flags:?}");
         server.check().unwrap();
+        let prompt = server.requests()[0]["messages"][0]["content"].as_str().unwrap().to_owned();
+        let is_explicit = flags.contains(&"--mode");
+        assert_eq!(prompt.contains("Think → Act → Observe"), is_explicit, "{flags:?}: {prompt}");
     }
 }
 

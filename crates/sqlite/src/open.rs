@@ -281,3 +281,39 @@ fn limit(connection: &Connection, bytes: Option<u64>) -> rusqlite::Result<()> {
     let pages = u32::try_from(bytes / u64::from(page)).unwrap_or(u32::MAX - 1).max(1);
     connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::config::DbConfig;
+
+    use super::*;
+
+    #[test]
+    fn the_option_synchronous_is_that_of_the_connection() {
+        for (synchronous, number) in [(Synchronous::Effects, 1), (Synchronous::Commits, 2)] {
+            let folder = tempfile::tempdir().unwrap();
+            let options = SqliteOptions { synchronous, ..SqliteOptions::default() };
+            let (connection, _) = for_writing(&folder.path().join("db"), &options).unwrap();
+            let found: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
+            assert_eq!(found, number, "{synchronous:?}");
+        }
+    }
+
+    #[test]
+    fn no_code_in_a_file_is_executed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, options) = (folder.path().join("db"), SqliteOptions::default());
+        let (writing, _) = for_writing(&file, &options).unwrap();
+        let (reading, _) = for_reading(&file, &options).unwrap();
+        for connection in [writing, reading] {
+            for (option, is_on) in [
+                (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+                (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+                (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+                (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+            ] {
+                assert_eq!(connection.db_config(option).unwrap(), is_on, "{option:?}");
+            }
+        }
+    }
+}
