@@ -4,11 +4,7 @@
 //! one whose model writes them as text. By default, llama.cpp servers on ports 18080 and 18081 of this
 //! machine are tried.
 
-use std::{
-    env, fs,
-    io::{self, Write as _},
-    time::Duration,
-};
+use std::{env, fs, time::Duration};
 
 use serde_json::Value;
 use tokio::{
@@ -37,9 +33,8 @@ async fn served(variable: &str, usual: &str) -> Option<String> {
     timeout(Duration::from_secs(2), healthy).await.ok().flatten().map(|()| url)
 }
 
-/// Prints past the capture of the test harness.
 fn skipped(what: &str) {
-    let _ = writeln!(io::stderr(), "\nSKIPPED: {what}, see docs/session.md for how it went\n");
+    superstep_testing::skipped(&format!("{what}, see docs/session.md for how it went"));
 }
 
 /// Sends the question to the model at `url` up to five times, each on a new thread, until it has called the

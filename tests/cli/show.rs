@@ -220,7 +220,7 @@ async fn the_graph_is_drawn_as_png_by_a_program_with_that_feature() {
     if !cfg!(feature = "png") {
         assert!(error.contains("build superstep-cli with the feature `png`"), "{error}");
     } else if error.contains("no fonts") {
-        eprintln!("SKIPPED: this machine has no fonts");
+        superstep_testing::skipped("this machine has no fonts");
     } else {
         assert!(ran.status.success(), "{error}");
         assert!(ran.stdout.starts_with(b"\x89PNG\r\n\x1a\n"));

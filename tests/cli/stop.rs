@@ -2,8 +2,6 @@
 
 #![cfg(unix)]
 
-use std::io::Write;
-
 use serde_json::{Value, json};
 use superstep_testing::script::{Answer, call, txt};
 
@@ -50,8 +48,7 @@ fn ignores_hang_ups() -> bool {
 #[tokio::test]
 async fn a_terminal_that_is_gone_ends_the_run_and_its_children() {
     if ignores_hang_ups() {
-        let _ =
-            writeln!(std::io::stderr(), "\nSKIPPED: this runs under `nohup`, where a hang-up ends nothing\n");
+        superstep_testing::skipped("this runs under `nohup`, where a hang-up ends nothing");
         return;
     }
     let place = Place::new();

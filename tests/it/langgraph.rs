@@ -1,7 +1,7 @@
 //! The Python halves of `docs/langgraph.md`; the Rust ones are doc tests.
 
 use std::{
-    io::{self, Write},
+    io::Write,
     path::Path,
     process::{Command, Stdio},
 };
@@ -28,7 +28,7 @@ fn each_pattern_has_both_halves() {
 fn the_python_halves_run_with_langgraph() {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/langgraph/bin/python");
     if !python.exists() {
-        let _ = writeln!(io::stderr(), "\nSKIPPED: LangGraph is not installed, `just langgraph` does it\n");
+        superstep_testing::skipped("LangGraph is not installed, `just langgraph` does it");
         return;
     }
     let run = "import json, sys\n\

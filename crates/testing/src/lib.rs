@@ -19,11 +19,14 @@ pub mod replays;
 pub mod script;
 pub mod scripted;
 pub mod sim;
+mod skip;
 pub mod transcript;
 pub mod wire;
 pub mod wrapped;
 
 pub use replays::replay_all;
+#[doc(hidden)]
+pub use skip::skipped;
 
 pub use nodes::{
     Called, Chain, ChainTest, CxTest, NodeTest, NodeTestError, Transition, chain, cx, node, route,

@@ -2,15 +2,7 @@
 //!
 //! `SUPERSTEP_LLMOCK` names the program; by default, that of `just llmock` is used.
 
-use std::{
-    env,
-    io::{self, Write as _},
-    net::SocketAddr,
-    path::PathBuf,
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::{env, net::SocketAddr, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use superstep::{
@@ -119,8 +111,7 @@ impl Mock {
 fn a_server_of_others_finds_nothing_wrong_with_the_client() {
     real(async {
         let Some(mock) = Mock::start().await else {
-            // Prints past the capture of the test harness.
-            let _ = writeln!(io::stderr(), "\nSKIPPED: llmock is not installed, `just llmock` does it\n");
+            superstep_testing::skipped("llmock is not installed, `just llmock` does it");
             return;
         };
         failures_before_the_answer(&mock).await;

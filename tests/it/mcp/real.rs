@@ -2,7 +2,6 @@
 
 use std::{
     env, fs,
-    io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
@@ -37,8 +36,7 @@ pub(super) fn found(program: &str) -> Option<PathBuf> {
     let folders = installed.into_iter().chain(named.iter().flat_map(env::split_paths));
     let found = folders.map(|folder| folder.join(program)).find(|file| file.is_file());
     if found.is_none() {
-        // Prints past the capture of the test harness.
-        let _ = writeln!(io::stderr(), "\nSKIPPED: `{program}` is not installed, `just mcp` does it\n");
+        superstep_testing::skipped(&format!("`{program}` is not installed, `just mcp` does it"));
     }
     found
 }

@@ -39,9 +39,7 @@ fn programs() -> Option<PathBuf> {
 fn shared() -> Option<&'static Server> {
     let server = SERVER.as_ref();
     if server.is_none() {
-        println!(
-            "SKIPPED: pgvector is not installed, so that nothing is tested; `just pgvector` installs it"
-        );
+        superstep_testing::skipped("pgvector is not installed; `just pgvector` installs it");
     }
     server
 }

@@ -17,11 +17,10 @@ use std::{
 static SERVER: LazyLock<Option<Server>> = LazyLock::new(|| Server::start(&["fsync=off"]));
 
 /// The server of this process; `None` where PostgreSQL is not installed.
-#[allow(clippy::print_stdout, reason = "a skipped test says so")]
 pub(crate) fn shared() -> Option<&'static Server> {
     let server = SERVER.as_ref();
     if server.is_none() {
-        println!("SKIPPED: PostgreSQL is not installed, so that nothing is tested");
+        superstep_testing::skipped("PostgreSQL is not installed");
     }
     server
 }

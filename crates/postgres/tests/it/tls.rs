@@ -146,7 +146,7 @@ fn connections_are_encrypted_and_certificates_verified() {
     let folder = tempfile::Builder::new().prefix("superstep-tls").tempdir_in("/tmp").unwrap();
     let path = folder.path();
     if authority(path, "ours").is_none() {
-        println!("SKIPPED: openssl is not installed, so that TLS is not tested");
+        superstep_testing::skipped("openssl is not installed, so that TLS is not tested");
         return;
     }
     authority(path, "other").unwrap();

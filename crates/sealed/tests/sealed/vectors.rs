@@ -34,9 +34,7 @@ impl Embed for Letters {
 async fn encrypted_items_are_found_by_meaning_with_and_without_the_extension() {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/pgvector/programs");
     let Ok(programs) = programs.canonicalize() else {
-        println!(
-            "SKIPPED: pgvector is not installed, so that nothing is tested; `just pgvector` installs it"
-        );
+        superstep_testing::skipped("pgvector is not installed; `just pgvector` installs it");
         return;
     };
     let Some(server) = Server::start_from(Some(&programs), &["fsync=off"]) else { return };
