@@ -26,19 +26,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// the lease of its thread, must be free when the owner continues. The future is therefore stored where the
 /// owner can take it out.
 pub(crate) struct OwnTask {
-    slot: Arc<Slot>,
+    owner: Owner<BoxFuture<'static, ()>>,
     task: AbortHandle,
 }
 
-struct Slot {
-    place: Mutex<FutureState>,
+/// The owner of a future that a task of the runtime polls. The future is dropped with it.
+pub(crate) struct Owner<F: Future + Send + Unpin + 'static>(Arc<Slot<F>>);
+
+struct Slot<F> {
+    place: Mutex<FutureState<F>>,
     gone: Condvar,
 }
 
 /// The place of the future.
-enum FutureState {
+enum FutureState<F> {
     /// Here, waiting to be polled.
-    Here(BoxFuture<'static, ()>),
+    Here(F),
     /// Being polled on this OS thread.
     Polled(ThreadId),
     /// Being polled, to be dropped after that.
@@ -51,46 +54,60 @@ impl OwnTask {
     /// # Panics
     /// Outside a tokio runtime.
     pub(crate) fn spawn(future: BoxFuture<'static, ()>) -> Self {
-        let slot = Arc::new(Slot { place: Mutex::new(FutureState::Here(future)), gone: Condvar::new() });
-        let task = tokio::spawn(Poller(slot.clone()).in_current_span()).abort_handle();
-        Self { slot, task }
+        let (owner, poller) = owned(future);
+        let polled = async move {
+            poller.await;
+        };
+        Self { owner, task: tokio::spawn(polled.in_current_span()).abort_handle() }
     }
 }
 
 impl Drop for OwnTask {
     fn drop(&mut self) {
-        self.slot.drop_future();
+        self.owner.0.drop_future();
         self.task.abort();
     }
 }
 
-/// The task that polls the future in its place.
-struct Poller(Arc<Slot>);
+/// Returns the owner of a future, and the task that polls it.
+pub(crate) fn owned<F: Future + Send + Unpin + 'static>(future: F) -> (Owner<F>, Poller<F>) {
+    let slot = Arc::new(Slot { place: Mutex::new(FutureState::Here(future)), gone: Condvar::new() });
+    (Owner(slot.clone()), Poller(slot))
+}
 
-impl Future for Poller {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(mut future) = self.0.take() else { return Poll::Ready(()) };
-        let polled = future.as_mut().poll(context);
-        self.0.put_back(future, polled.is_ready());
-        polled
+impl<F: Future + Send + Unpin + 'static> Drop for Owner<F> {
+    fn drop(&mut self) {
+        self.0.drop_future();
     }
 }
 
-impl Drop for Poller {
+/// The task that polls the future in its place; `None` if its owner has dropped it.
+pub(crate) struct Poller<F: Future + Send + Unpin + 'static>(Arc<Slot<F>>);
+
+impl<F: Future + Send + Unpin + 'static> Future for Poller<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(mut future) = self.0.take() else { return Poll::Ready(None) };
+        let polled = Pin::new(&mut future).poll(context);
+        self.0.put_back(future, polled.is_ready());
+        polled.map(Some)
+    }
+}
+
+impl<F: Future + Send + Unpin + 'static> Drop for Poller<F> {
     /// Drops the future. The runtime does this when it shuts down.
     fn drop(&mut self) {
         self.0.drop_future();
     }
 }
 
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, FutureState> {
+impl<F: Send + 'static> Slot<F> {
+    fn lock(&self) -> MutexGuard<'_, FutureState<F>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Option<BoxFuture<'static, ()>> {
+    fn take(&self) -> Option<F> {
         let mut place = self.lock();
         match mem::replace(&mut *place, FutureState::Polled(thread::current().id())) {
             FutureState::Here(future) => Some(future),
@@ -101,7 +118,7 @@ impl Slot {
         }
     }
 
-    fn put_back(&self, future: BoxFuture<'static, ()>, is_over: bool) {
+    fn put_back(&self, future: F, is_over: bool) {
         let mut place = self.lock();
         if matches!(*place, FutureState::Polled(_)) && !is_over {
             *place = FutureState::Here(future);
@@ -125,7 +142,7 @@ impl Slot {
                 *place = FutureState::Unwanted;
                 // A future that drops its own owner cannot be waited for.
                 if by != thread::current().id() {
-                    let unwanted = |place: &mut FutureState| matches!(place, FutureState::Unwanted);
+                    let unwanted = |place: &mut FutureState<F>| matches!(place, FutureState::Unwanted);
                     drop(self.gone.wait_timeout_while(place, PATIENCE, unwanted));
                 }
             }

@@ -313,3 +313,45 @@ fn each_effect_is_done_once_however_runs_stop() {
     });
     held.unwrap_or_else(|error| panic!("{error}"));
 }
+
+/// Builds `START → c`, beside `b` if `is_wide`, where `c` calls the graph.
+fn calling(called: CompiledGraph<Plain>, is_wide: bool) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("calling");
+    let c = graph.add_node_with("c", called, async |called, _: Plain, cx: Cx| {
+        let end: Plain = cx.call(&called, Plain::update()).await?;
+        Ok::<_, NodeError>(say(&end.said()))
+    });
+    graph.add_edge(START, c);
+    if is_wide {
+        let b = graph.add_node("b", async |_: Plain, _: Cx| {});
+        graph.add_edge(START, b);
+    }
+    graph.compile().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_node_of_a_called_graph_runs_after_the_end_of_the_run() {
+    for depth in [1, 3] {
+        let (world, mut graph) = (World::default(), StateGraph::<Plain>::new("deep"));
+        let given = world.clone();
+        let pays = graph.add_node("pays", move |_: Plain, cx: Cx| {
+            let world = given.clone();
+            async move {
+                cx.sleep(Duration::from_millis(4)).await;
+                world.once("pay", 6, &cx).await?;
+                Ok::<_, NodeError>(say("paid"))
+            }
+        });
+        graph.add_edge(START, pays);
+        let mut graph = graph.compile().unwrap().with_persistence(Persistence::Ephemeral);
+        for _ in 0..depth {
+            graph = calling(graph, true).with_persistence(Persistence::Ephemeral);
+        }
+        let graph = Backend::memory().keep(calling(graph, false));
+        // The effect would end at the moment at which the time of the superstep is over.
+        let stopped = graph.thread("t").step_timeout(Duration::from_millis(10)).run(Plain::update()).await;
+        is_expected(&stopped.unwrap_err());
+        assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "paid");
+        assert_eq!(world.count("once pay"), 2, "it was done once before");
+    }
+}

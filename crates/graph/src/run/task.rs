@@ -30,6 +30,7 @@ use crate::{
         output::Written,
         timeout::Deadlines,
     },
+    own_task::{Owner, owned},
     run::{
         task_result::{TaskEnd, TaskResult},
         trace,
@@ -191,6 +192,20 @@ impl<S: State> Future for Spawned<S> {
     }
 }
 
+/// A spawned task.
+struct Running<S: State> {
+    task: AbortHandle,
+    /// The owner of its future in a called graph, which another task may drop: no node runs after its graph is gone.
+    owner: Option<Owner<Spawned<S>>>,
+}
+
+impl<S: State> Running<S> {
+    fn stop(self) {
+        drop(self.owner);
+        self.task.abort();
+    }
+}
+
 fn panicked(payload: &(dyn Any + Send)) -> NodeError {
     NodeError::new(Panicked::from_payload(payload)).fatal()
 }
@@ -202,7 +217,7 @@ pub(crate) struct Tasks<S: State> {
     /// The failed tasks that wait for a retry.
     resting: Vec<(Task, Pin<Box<Sleep>>)>,
     /// The spawned ones.
-    running: VecDeque<(Task, AbortHandle)>,
+    running: VecDeque<(Task, Running<S>)>,
     dropped: Vec<Task>,
     /// The task that runs inline.
     inline: Option<RunTask<S>>,
@@ -271,11 +286,19 @@ impl<S: State> Tasks<S> {
         while self.running.len() < full
             && let Some(task) = self.next()
         {
-            let parallel = Box::new(Parallel { task: run(task), run: cx.clone(), end: None });
-            let spawned = self.spawned.spawn(Spawned(Some(parallel)));
+            let parallel = Spawned(Some(Box::new(Parallel { task: run(task), run: cx.clone(), end: None })));
+            let spawned = self.spawn(parallel, cx.scope.caller.is_some());
             self.running.push_back((task, spawned));
         }
         self.running.len() < self.limit && !self.waiting.is_empty()
+    }
+
+    fn spawn(&mut self, parallel: Spawned<S>, is_called: bool) -> Running<S> {
+        if !is_called {
+            return Running { task: self.spawned.spawn(parallel), owner: None };
+        }
+        let (owner, poller) = owned(parallel);
+        Running { task: self.spawned.spawn(async move { poller.await.flatten() }), owner: Some(owner) }
     }
 
     /// Returns the next task that may start.
@@ -294,7 +317,7 @@ impl<S: State> Tasks<S> {
     }
 
     /// Removes a spawned task, so that another one of its node may start.
-    fn leave(&mut self, position: usize) -> Option<(Task, AbortHandle)> {
+    fn leave(&mut self, position: usize) -> Option<(Task, Running<S>)> {
         let (task, spawned) = self.running.remove(position)?;
         if let Some(limit) = self.limits.get_mut(&task.node) {
             limit.spawned -= 1;
@@ -348,7 +371,7 @@ impl<S: State> Tasks<S> {
     pub(crate) fn drop_task(&mut self, id: TaskId) {
         let running = self.running.iter().position(|(task, _)| task.id == id);
         if let Some((task, spawned)) = running.and_then(|position| self.leave(position)) {
-            spawned.abort();
+            spawned.stop();
             self.dropped.push(task);
         }
         if let Some(alone) = self.inline.take_if(|alone| alone.task.id == id) {
