@@ -1,8 +1,13 @@
 //! Finished tasks whose writes their superstep cannot fold, before it is over.
 
-use superstep::{Command, CompiledGraph, Cx, RunError, START, State, StateGraph, Status};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
-use crate::support::{Plain, failed, head, names, on_every_store, say, sayer};
+use superstep::{Command, CompiledGraph, Cx, NodeError, RunError, START, State, StateGraph, Status};
+
+use crate::support::{Plain, PlainUpdate, failed, head, names, on_every_store, say, sayer};
 
 /// `a` and `b` write one channel, in parallel to `c` and `ask`.
 fn rivals() -> CompiledGraph<Plain> {
@@ -107,6 +112,42 @@ on_every_store! {
             let end = end.unwrap();
             let yes = if way == "update of the refused" { 6 } else { 11 };
             assert_eq!((end.status, end.state.yes), (Status::Completed, yes), "{way}");
+        }
+    }
+
+    async fn the_effects_of_a_rejected_update_are_not_repeated(backend: Backend) {
+        for way in ["resume", "command", "update"] {
+            let paid = Arc::new(AtomicUsize::new(0));
+            let graph = |other: PlainUpdate| {
+                let mut graph = StateGraph::<Plain>::new("g");
+                let pays = graph.add_node_with("pays", paid.clone(), async |paid: Arc<AtomicUsize>, _: Plain, cx: Cx| {
+                    let pay = async |_| Ok::<_, NodeError>(paid.fetch_add(1, Ordering::SeqCst) + 1);
+                    let payment: usize = cx.once("pay", pay).await?;
+                    Ok::<_, NodeError>(say(&format!("payment{payment}")).x(1))
+                });
+                let rival = graph.add_node_with("rival", other, async |other: PlainUpdate, _: Plain, _: Cx| other);
+                let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("q", "?").await));
+                for node in [pays, rival, ask] {
+                    graph.add_edge(START, node);
+                }
+                backend.keep(graph.compile().unwrap())
+            };
+            let asked = graph(Plain::update().x(2)).thread(way).run(Plain::update()).await.unwrap();
+            assert_eq!(asked.status, Status::Interrupted);
+            // The superstep is complete in another run than that of the effect.
+            let rivals = graph(Plain::update().x(2));
+            let thread = rivals.thread(way);
+            match way {
+                "resume" => drop(failed(thread.answer("q", "end").resume().await)),
+                "command" => {
+                    let command = Command::<Plain, &str>::update(Plain::update());
+                    failed(thread.answer("q", "end").resume_with(command).await);
+                }
+                _ => drop(thread.update_as("ask", say("end")).await.unwrap()),
+            }
+            let mut said = graph(say("rival")).thread(way).resume().await.unwrap().state.said();
+            said = said.replace("end", "").replace("rival", "");
+            assert_eq!((said.trim(), paid.load(Ordering::SeqCst)), ("payment1", 1), "{way}");
         }
     }
 }

@@ -136,6 +136,14 @@ impl Recorded {
         u32::try_from(self.failed).unwrap_or(u32::MAX).saturating_add(attempt)
     }
 
+    /// Returns the results of the effects of a finished task whose update is rejected by a later run than its own. They are in
+    /// the update only.
+    pub(crate) fn effects_of(update: &StoredUpdate) -> BTreeMap<String, RawJson> {
+        // What is not readable was not recorded by this program.
+        let results = Self::of(update).unwrap_or_default().results;
+        results.iter().map(|(name, value)| (name.clone(), RawJson::from(value))).collect()
+    }
+
     /// Reads the recorded inputs of a stored update; empty if there are none.
     pub(crate) fn of(update: &StoredUpdate) -> Result<Self, serde_json::Error> {
         match update.split_recorded()? {

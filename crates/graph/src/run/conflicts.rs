@@ -4,7 +4,7 @@ use superstep_checkpoint::{TaskRecord, chain};
 use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
 use superstep_state::{FoldError, internal::fold};
 
-use crate::{RunError, State, run::restore::RestoredTask};
+use crate::{RunError, State, journal::recorder::Recorded, run::restore::RestoredTask};
 
 /// Marks finished tasks of the head as failed if their superstep would reject them: all writers of a channel
 /// that accepts one write, and tasks whose write a reducer rejects. `state` is that of the checkpoint.
@@ -81,7 +81,8 @@ fn fold_all<S: State>(state: &S, tasks: &[RestoredTask<S>]) -> Result<(), (usize
 }
 
 fn set_back<S: State>(task: &mut RestoredTask<S>, error: &RunError) {
-    let TaskRecord::Finished { failure, .. } = &task.record else { return };
-    let failed = TaskRecord::Failed { attempts: 0, error: chain(error), once: Default::default() };
+    let TaskRecord::Finished { update, failure, .. } = &task.record else { return };
+    let once = Recorded::effects_of(update);
+    let failed = TaskRecord::Failed { attempts: 0, error: chain(error), once };
     (task.record, task.update) = (failed.handled(failure.as_deref()), None);
 }

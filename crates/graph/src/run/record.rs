@@ -13,6 +13,7 @@ use crate::{
     journal::{
         effects::Request,
         interrupts::{StoredAnswer, WaitReason, answer_key, waiting_record},
+        recorder::Recorded,
     },
     node::{output::Written, routing::Targets},
     run::{
@@ -69,7 +70,12 @@ impl<S: State> Driver<S> {
         dropped: &[Task],
     ) -> Result<(), RunError> {
         for &slot in blamed {
-            let record = self.failed_record(run.task(slot), 0, error.to_owned());
+            let mut record = self.failed_record(run.task(slot), 0, error.to_owned());
+            let done = self.done.get(slot as usize).and_then(Option::as_ref);
+            let update = done.filter(|done| done.recorded).and_then(|done| done.stored.as_ref());
+            if let (Some(once), Some(update)) = (record.once_mut().filter(|once| once.is_empty()), update) {
+                *once = Recorded::effects_of(update);
+            }
             self.store_record(slot, record).await?;
         }
         for task in dropped.iter().filter(|task| !blamed.contains(&task.id.slot)) {
