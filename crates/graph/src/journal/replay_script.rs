@@ -70,6 +70,8 @@ pub(crate) struct ExpectedTask {
     pub(crate) targets: Option<Vec<RecordedTarget>>,
     /// Its error, if it failed permanently.
     pub(crate) error: Option<String>,
+    /// The error handler that wrote the update, if the failure that it received is not recorded.
+    pub(crate) handler: Option<NodeName>,
 }
 
 impl ExpectedTask {
@@ -220,6 +222,16 @@ impl Script {
             })?;
             expected.tasks.insert(slot, task);
         }
+        if let Some(next) = expected.next.as_ref().filter(|next| next.source == Source::Loop && !is_recorded)
+        {
+            let applied = self.store.load(thread, Some(next.id)).await?.map(|next| next.applied);
+            for (slot, node) in applied.unwrap_or_default() {
+                let is_handler = at.control.next.get(slot as usize).is_some_and(|planned| *planned != node);
+                if let Some(task) = expected.tasks.get_mut(&slot).filter(|_| is_handler) {
+                    task.handler = Some(node);
+                }
+            }
+        }
         Ok(expected)
     }
 
@@ -296,7 +308,7 @@ fn known(record: TaskRecord, is_recorded: bool) -> Result<ExpectedTask, serde_js
             let recorded = recorded.map(given);
             // The targets of a task that was stored with its superstep are unknown.
             let targets = (!targets.is_empty()).then_some(targets);
-            ExpectedTask { update: Some(update), recorded, targets, error: None }
+            ExpectedTask { update: Some(update), recorded, targets, ..ExpectedTask::default() }
         }
         TaskRecord::Failed { error, .. } => ExpectedTask { error: Some(error), ..ExpectedTask::default() },
         _ => ExpectedTask::default(),

@@ -114,6 +114,14 @@ impl Replaying {
             (ReplayMode::Unknown, Some(error)) => {
                 Some((Err(NodeError::new(error.clone()).fatal()), Lookup::None))
             }
+            (ReplayMode::Unknown, None) => {
+                let handler = expected.handler.as_ref()?;
+                let ended = match *handler == *run.graph.topology.name(task.node) {
+                    true => Ok(self.stored(run, &progress, expected)?),
+                    false => Err(NodeError::new("a failure that was not recorded").fatal()),
+                };
+                Some((ended, Lookup::None))
+            }
             _ => None,
         }
     }
@@ -148,8 +156,9 @@ impl<S: State> RunObserver<S> for Replaying {
         }
         progress.step = task.id.step;
         let node = run.graph.topology.name(task.node).clone();
-        let stored = progress.expected(task.id.slot);
-        let stored = stored.and_then(|expected| self.stored(run, &progress, expected));
+        let expected = progress.expected(task.id.slot);
+        let handler = expected.and_then(|expected| expected.handler.clone());
+        let stored = expected.and_then(|expected| self.stored(run, &progress, expected));
         // A node that leaves by commands needs a target, until the difference is reported.
         let went = run.graph.nodes[task.node.position()].routes.first();
         let went = went.map(|route| Box::new(Targets { ends: vec![*route], items: Vec::new() }));
@@ -158,7 +167,7 @@ impl<S: State> RunObserver<S> for Replaying {
             parent.is_some_and(|parent| matches!(parent.given(task.id, false), ReplayMode::Unknown));
         let astray = match result {
             // All that is known is that it did not finish when it was stored: a run without a thread has no line to end.
-            TaskResult::Finished(..) if is_unknown => None,
+            TaskResult::Finished(..) if is_unknown || handler.as_ref() == Some(&node) => None,
             TaskResult::Finished(written, _) => {
                 let Some(stored) = &stored else { return Ok(()) };
                 let state = run.state;
@@ -173,8 +182,8 @@ impl<S: State> RunObserver<S> for Replaying {
             }
             TaskResult::Failed(error) => {
                 let failure = run.cx.recorder.failure(task.id);
-                let handled = failure.is_some_and(|failure| failure.node == node);
-                if handled || stored.is_none() {
+                let is_handled = failure.is_some_and(|failure| failure.node == node) || handler.is_some();
+                if is_handled || stored.is_none() {
                     return Ok(());
                 }
                 let got = Value::from(chain(error.cause()));

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use superstep::{
-    Checkpointer, CompiledGraph, Cx, MemoryCheckpointer, NodeError, START, StateGraph, Status,
-    node::Persistence, replay::At,
+    Checkpointer, Command, CompiledGraph, Cx, Durability, MemoryCheckpointer, NodeError, NodeFailure, Route,
+    START, StateGraph, Status, node::Persistence, replay::At,
 };
 use tokio::time;
 
@@ -152,4 +152,57 @@ async fn beside_an_abandoned_call_every_task_is_compared() {
     assert_eq!((same.supersteps, same.taken, same.divergence), (4, 2, None));
     let found = found(&graph("B")).await;
     assert_eq!((found.node.as_str(), found.at), ("tell", At::Channel("log".into())));
+}
+
+#[derive(Route, Clone, Copy)]
+enum Next {
+    C,
+    D,
+}
+
+/// Builds `a → b → c` and `d`, where `b` fails. Its error handler leads to `d` if it `routes`, and otherwise to nothing.
+fn handled(outside: &Outside, routes: bool) -> CompiledGraph<Plain> {
+    let mut graph = StateGraph::<Plain>::new("handled");
+    let [a, c, d] = ["a", "c", "d"].map(|name| sayer(&mut graph, name));
+    let b = graph.add_node_with("b", outside.clone(), async |outside: Outside, _: Plain, _: Cx| {
+        outside.done();
+        Err::<PlainUpdate, _>(NodeError::new("down"))
+    });
+    for (from, to) in [(START, a), (a, b), (b, c), (c, d)] {
+        graph.add_edge(from, to);
+    }
+    if routes {
+        let h = graph.add_routing_error_handler(b, "h", async |failure: NodeFailure, _: Plain, _: Cx| {
+            Command::<Plain, Next>::update(say(&failure.message)).goto(Next::D)
+        });
+        graph.add_routes(h, move |next| match next {
+            Next::C => c,
+            Next::D => d,
+        });
+    } else {
+        graph.add_error_handler(b, "h", async |failure: NodeFailure, _: Plain, _: Cx| say(&failure.message));
+    }
+    kept(&graph.compile().unwrap())
+}
+
+#[tokio::test]
+async fn the_update_of_an_error_handler_is_adopted_if_its_failure_is_not_recorded() {
+    for routes in [false, true] {
+        let (outside, said) = (Outside::default(), if routes { "in a down d" } else { "in a down" });
+        let graph = handled(&outside, routes);
+        let thread = graph.thread("t");
+        assert_eq!(thread.recording(false).run(say("in")).await.unwrap().state.said(), said);
+        let replayed = replayed(&graph).await;
+        assert_eq!((replayed.taken, replayed.divergence), (1, None), "recording, {routes}");
+
+        // A superstep that is stored with its run has no record of the failure either.
+        let graph = handled(&outside, routes);
+        let thread = graph.thread("t");
+        thread.break_before(["b"]).run(say("in")).await.unwrap();
+        thread.durability(Durability::Exit).break_after(["b"]).resume().await.unwrap();
+        assert_eq!(thread.resume().await.unwrap().state.said(), said);
+        let replayed = super::replayed(&graph).await;
+        assert_eq!((replayed.taken, replayed.divergence), (1, None), "durability, {routes}");
+        assert_eq!(outside.times(), 2, "the node that failed was not repeated");
+    }
 }
