@@ -188,13 +188,12 @@ impl SealedCheckpointer {
                 (Some(parent), Some(keys)) => match paths.get(&parent) {
                     Some(path) => Clone::clone(path),
                     None => {
+                        let (path, is_readable) = self.path_to(thread, keys, parent).await?;
                         // Its tasks may have been recorded before the thread was encrypted.
-                        if next.applied.iter().any(|task| task.recorded)
-                            && self.is_readable(thread, keys, parent).await?
-                        {
+                        if is_readable {
                             next.applied.iter_mut().for_each(|task| task.recorded = false);
                         }
-                        self.path_to(thread, keys, parent).await?
+                        path
                     }
                 },
             };
@@ -205,45 +204,23 @@ impl SealedCheckpointer {
         Ok(SealedCommits { commits, head: paths.pop_last(), keys })
     }
 
-    /// Returns the path to a checkpoint, if it is known.
+    /// Returns the path to a checkpoint, if it is known, and whether the checkpoint was stored before its thread was encrypted.
     async fn path_to(
         &self,
         thread: &ThreadId,
         keys: &DataKeys,
         id: CheckpointId,
-    ) -> Result<Option<PathDigest>, CheckpointError> {
+    ) -> Result<(Option<PathDigest>, bool), CheckpointError> {
         if let Some(path) = keys.heads.get(thread, id) {
-            return Ok(path);
+            return Ok((path, false));
         }
-        // The store refuses a commit behind a checkpoint that does not exist.
-        let Some(meta) = self.stored(thread, id).await? else { return Ok(None) };
-        self.opened(thread, |opener| opener.path_to(&meta)).await
-    }
-
-    /// Returns whether a checkpoint was stored before its thread was encrypted.
-    async fn is_readable(
-        &self,
-        thread: &ThreadId,
-        keys: &DataKeys,
-        id: CheckpointId,
-    ) -> Result<bool, CheckpointError> {
-        if keys.from == 1 || keys.heads.get(thread, id).is_some() {
-            return Ok(false);
-        }
-        let meta = self.stored(thread, id).await?;
-        Ok(meta.is_some_and(|meta| !meta.metadata.contains_key(SEALED)))
-    }
-
-    /// Returns a checkpoint as it is stored.
-    async fn stored(
-        &self,
-        thread: &ThreadId,
-        id: CheckpointId,
-    ) -> Result<Option<CheckpointMeta>, CheckpointError> {
         let before = Some(CheckpointId(id.0.saturating_add(1)));
         let range = History { before, limit: Some(1), ..History::default() };
         let found = self.inner.history(thread, range).await?;
-        Ok(found.into_iter().find(|meta| meta.id == id))
+        // The store refuses a commit behind a checkpoint that does not exist.
+        let Some(meta) = found.first().filter(|meta| meta.id == id) else { return Ok((None, false)) };
+        let is_readable = keys.from > 1 && !meta.metadata.contains_key(SEALED);
+        Ok((self.opened(thread, |opener| opener.path_to(meta)).await?, is_readable))
     }
 
     /// Reads a history that is selected by metadata.
@@ -297,7 +274,7 @@ impl SealedCheckpointer {
         let sealer = self.sealer(keys.as_deref(), thread);
         for (id, channels) in &mut prune.snapshots {
             let path = match &keys {
-                Some(keys) => self.path_to(thread, keys, *id).await?,
+                Some(keys) => self.path_to(thread, keys, *id).await?.0,
                 None => None,
             };
             *channels = sealer.new_snapshot(*id, channels, path.as_ref())?;
