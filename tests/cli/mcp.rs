@@ -1,6 +1,6 @@
 //! MCP servers of a configuration.
 
-use superstep_testing::script::{call, txt};
+use superstep_testing::script::{call, calls, txt};
 
 use crate::support::{Place, ended, serve};
 
@@ -379,4 +379,13 @@ async fn an_image_of_a_server_reaches_a_model_that_takes_images_and_no_terminal(
             assert!(replayed.stdout.ends_with("no divergence\n"), "{}", replayed.stdout);
         }
     }
+    // The results of a discarded round have their images.
+    let round = calls([("c1", "odd_a", "{}"), ("c2", "write_file", r#"{"path":"a","content":"a"}"#)]);
+    let server = serve([round, txt("a dot")]).await;
+    let base_url = server.base_url();
+    let go = ["--thread", "w", "--config", "agent.toml", "--base-url", &base_url, "--model", "m"];
+    assert_eq!(place.run(&[&["run", "go"], &go[..]].concat()).await.code, Some(6));
+    place.run(&[&["run", "what was it?", "--discard"], &go[..]].concat()).await.ok();
+    let request = server.requests()[1].to_string();
+    assert!(request.contains(&format!("data:image/gif;base64,{GIF}")), "{request}");
 }

@@ -363,3 +363,40 @@ async fn a_turn_that_waits_is_not_resumed_in_another_folder() {
     place.run(&resume).await.ok();
     assert!(place.beside("one/made").exists() && !place.beside("two/made").exists());
 }
+
+#[tokio::test]
+async fn files_of_a_discarded_round_are_restored_if_a_call_of_it_ran() {
+    let allows =
+        "[[permissions]]\ntool = \"write_file\"\narguments = { path = \"notes.txt\" }\nthen = \"allow\"\n";
+    let write = |id, path: &str| (id, "write_file", format!(r#"{{"path":"{path}","content":"new\n"}}"#));
+    for (path, changed) in [("notes.txt", true), ("other.txt", false)] {
+        let place = Place::new();
+        place.file("agent.toml", allows);
+        let (first, second) = (write("c1", path), write("c2", "more.txt"));
+        let round = calls([(first.0, first.1, &*first.2), (second.0, second.1, &*second.2)]);
+        let server = serve([round, txt("ok"), txt("and")]).await;
+        let url = server.base_url();
+        let go = ["--thread", "t", "--config", "agent.toml", "--base-url", &url, "--model", "m", "--json"];
+        assert_eq!(place.run(&[&["run", "go"], &go[..]].concat()).await.code, Some(6));
+        place.file("mine.txt", "of the user\n");
+        let ran = place.run(&[&["run", "no", "--discard"], &go[..]].concat()).await.ok();
+        let events = ran.lines();
+        let reported = events.iter().find(|line| line["event"] == "files_changed");
+        assert_eq!(reported.is_some(), changed, "{ran:?}");
+        let files = &place.state("t").await["values"]["files"];
+        assert_eq!(files.is_null(), !changed, "{files}");
+        let replayed = place.run(&["replay", "t", "--config", "agent.toml", "--strict"]).await.ok();
+        assert!(replayed.stdout.ends_with("no divergence\n"), "{}", replayed.stdout);
+        place.run(&["prune", "t", "--keep-last", "99", "--yes"]).await.ok();
+        let reverted = place.run(&["revert", "t", "--to", "1"]).await;
+        if changed {
+            // What changed while the round waited counts as its own.
+            assert_eq!(reverted.ok().stdout, "removed mine.txt\nchanged notes.txt\n");
+            assert!(read(&place, "notes.txt").unwrap().contains("needle"));
+        } else {
+            assert_eq!(reverted.ok().stdout, "no file had to be restored\n");
+            assert_eq!(read(&place, "mine.txt").unwrap(), "of the user\n");
+        }
+        server.check().unwrap();
+    }
+}

@@ -11,6 +11,7 @@ use std::{
 
 use serde_json::{Map, Value};
 use superstep_graph::{Cx, NodeError, error::chain};
+use superstep_llm::snapshots::Snapshots;
 
 use super::agent_deps::AgentDeps;
 use crate::AgentState;
@@ -63,6 +64,14 @@ impl AgentDeps {
             (None, Ok(moved)) => Ok(moved),
             // The results of a replayed round are recorded: nothing runs, and the folder may not exist.
             (None, Err(_)) => Ok(self),
+        }
+    }
+
+    /// Returns the snapshots of the folder of a turn, if it is usable.
+    pub(crate) fn snapshots_in(self, folder: Option<&Path>, cx: &Cx) -> Option<Arc<dyn Snapshots>> {
+        match folder {
+            Some(folder) => self.moved(folder, cx).ok()?.snapshots,
+            None => self.snapshots,
         }
     }
 

@@ -85,7 +85,7 @@ impl ReactNodes {
 /// Adds the node `init_state`, which resets the channels of the turn before.
 #[track_caller]
 pub fn add_init_state<S: HasAgent>(graph: &mut StateGraph<S>, deps: &AgentDeps) -> NodeRef {
-    add_node(graph, "init_state", deps.config.clone(), init_state)
+    add_node(graph, "init_state", deps.clone(), init_state)
 }
 
 /// Adds the node `memory_trigger`, which sends memory requests to the memory.

@@ -1,28 +1,29 @@
 //! The first node: the start of a turn.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use superstep_graph::{Cx, NodeError, State, error::chain};
 
 use super::{
     budget::of_turn,
     steering_input::{Steered, before_input, unread},
+    tools::of_discarded,
 };
 use crate::{
-    AgentState, ReactConfig,
+    AgentState,
     config::Breaker,
     context::finish::problem,
-    deps::folder,
+    deps::{AgentDeps, folder},
     state::{AgentStateUpdate, ContextView, LastAnswer, Metadata, StopReason},
 };
 
 /// Resets the channels of one turn; the conversation stays, with the messages that were sent during the last turn and that no
-/// model call has read.
+/// model call has read. Compares the files that a discarded round may have changed.
 ///
 /// # Errors    If the input's schema is not valid, because no reply could match it, its folder is not usable, or the messages
 /// cannot be read.
 pub(crate) async fn init_state(
-    config: Arc<ReactConfig>,
+    deps: AgentDeps,
     state: AgentState,
     cx: Cx,
 ) -> Result<AgentStateUpdate, NodeError> {
@@ -30,18 +31,24 @@ pub(crate) async fn init_state(
         return Err(NodeError::new(NoSchema(problem)).fatal());
     }
     let mut update = AgentState::update();
+    let mut cwd = None;
     if let Some(folder) = &state.cwd {
         let real = cx.recorded("cwd", async || folder::real(folder).map_err(|error| chain(&error))).await;
         let real = real.map_err(|problem| NodeError::new(NoFolder(problem)).fatal())?;
         if real != *folder {
-            update = update.cwd(real);
+            update = update.cwd(real.clone());
         }
+        cwd = Some(real);
+    }
+    if let Some(files) = state.files.as_ref().filter(|files| files.is_unfinished()) {
+        let changes = Box::pin(of_discarded(&deps, cwd.as_deref(), &files.before, &cx)).await;
+        update = update.files(changes);
     }
     let Steered { messages: earlier, last } = unread(&state, &cx).await?;
     if !earlier.is_empty() {
         update = update.messages(before_input(&state, earlier)).steered(last);
     }
-    let config = of_turn(config, &state);
+    let config = of_turn(deps.config, &state);
     if state.output.is_some() || !state.output_problem.is_empty() {
         update = update.output(None).output_problem("");
     }

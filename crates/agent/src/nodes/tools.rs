@@ -30,7 +30,6 @@ use superstep_llm::{Message, Role, Usage};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::discarded::discarded;
 use self::{
     answer::Answer,
     at_work::RunningCalls,
@@ -39,6 +38,7 @@ use self::{
     order::Order,
     pending::{Pending, refuse},
 };
+pub(crate) use self::{discarded::discarded, snapshots::of_discarded};
 use super::{
     budget::{Spent, of_turn},
     model_call::by_model,

@@ -152,7 +152,9 @@ async fn rounds(
         if files != known {
             let mut line = successors(Some(meta), |meta| by_id.get(&meta.parent?).copied());
             let settings = line.find(|meta| folder_in(meta).is_some()).cloned();
-            rounds.extend(files.clone().map(|files| Round { files, settings }));
+            // The next checkpoint of a discarded round has its changes.
+            let finished = files.clone().filter(|files| !files.is_unfinished());
+            rounds.extend(finished.map(|files| Round { files, settings }));
         }
         seen.insert(meta.id, files);
     }

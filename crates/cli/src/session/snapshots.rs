@@ -61,7 +61,9 @@ pub(crate) async fn prune(
         let state = graph.thread(thread).at(meta.id).state().await?;
         // A library may have begun a turn in another folder.
         others |= state.values.cwd.is_some();
-        trees.extend(state.values.files.into_iter().flat_map(|files| [files.before, files.after]));
+        let names = state.values.files.into_iter().flat_map(|files| [files.before, files.after]);
+        // A discarded round has no second one yet.
+        trees.extend(names.filter(|name| !name.is_empty()));
     }
     let folders =
         folders.into_iter().map(|cwd| Ok((open(&cwd)?, cwd))).collect::<Result<Vec<_>, Failure>>()?;

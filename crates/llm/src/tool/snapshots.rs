@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// The node `tools` takes one before its first call runs and one after its last call is answered. The
 /// difference is the event `files_changed` and the channel `files` of an agent's state. A
-/// round that is interrupted, or resumed after a crash, is compared with the files at its beginning. A round whose tools change no
-/// files, see [`Tool::changes_files`](crate::Tool::changes_files), takes no snapshots.
+/// round that is interrupted, or resumed after a crash, is compared with the files at its beginning; one that a new message discards
+/// is compared when the turn of the message begins. A round whose tools change no files, see [`Tool::changes_files`](crate::Tool::changes_files), takes no snapshots.
 pub trait Snapshots: Send + Sync {
     /// Returns the same for another folder, used in a turn that works there; `None` if it has no folder.
     ///
@@ -44,13 +44,21 @@ pub struct SnapshotError(pub String);
 pub struct FileChanges {
     /// The name of the first snapshot.
     pub before: String,
-    /// The name of the second snapshot.
+    /// The name of the second snapshot; empty while the round is [unfinished](Self::is_unfinished).
     pub after: String,
     /// The files that differ, by path.
     pub changes: Vec<FileChange>,
     /// Number of further files that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: usize,
+}
+
+impl FileChanges {
+    /// Returns whether the changes are still unknown: a new message has discarded the round, and its turn has not begun, which takes
+    /// the second snapshot.
+    pub fn is_unfinished(&self) -> bool {
+        self.after.is_empty()
+    }
 }
 
 /// The change of a file.

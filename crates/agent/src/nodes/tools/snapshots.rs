@@ -1,10 +1,18 @@
 //! File snapshots around a round.
 
-use superstep_graph::NodeError;
-use superstep_llm::snapshots::FileChanges;
+use std::path::Path;
+
+use superstep_graph::{Cx, NodeError, ThreadId, node::Discarded};
+use superstep_llm::snapshots::{FileChanges, Snapshots};
 
 use super::{executor::Executor, pending::Pending};
-use crate::{AgentEvent, events::emit};
+use crate::{AgentEvent, deps::AgentDeps, events::emit};
+
+/// The key of the snapshot before a round.
+const BEFORE: &str = "files";
+
+/// The key of the changes since.
+const CHANGES: &str = "files.after";
 
 /// Takes a snapshot before anything runs, once: a resumed round is compared with the files at its beginning.
 pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<String>, NodeError> {
@@ -22,34 +30,62 @@ pub(super) async fn before(run: &Executor, calls: &[Pending]) -> Result<Option<S
     let keep = async |_| {
         let thread = run.cx.thread().map(|thread| thread.as_str());
         let kept = snapshots.keep(thread).await;
-        Ok::<_, NodeError>(kept.map_err(|error| failed(run, error)).ok())
+        Ok::<_, NodeError>(kept.map_err(|error| failed(&run.cx, error)).ok())
     };
-    run.cx.once("files", keep).await
+    run.cx.once(BEFORE, keep).await
+}
+
+/// Returns the snapshot before a discarded round.
+pub(super) fn taken(round: &Discarded<'_>) -> Option<String> {
+    round.did::<Option<String>>(BEFORE).flatten()
 }
 
 /// Returns the changes since `before`; `None` if unknown.
 pub(super) async fn after(run: &Executor, before: Option<String>) -> Option<FileChanges> {
     let (snapshots, before) = (run.deps.snapshots.as_ref()?, before?);
-    let thread = run.cx.thread().map(|thread| thread.as_str());
-    let compare = async || {
-        let after = snapshots.keep(thread).await.map_err(|error| error.to_string())?;
-        snapshots.compare(thread, &before, &after).await.map_err(|error| error.to_string())
+    let compare = async || changes(&**snapshots, &before, &run.cx).await;
+    reported(run.cx.recorded(CHANGES, compare).await, &run.cx)
+}
+
+/// Returns the changes of a discarded round in the folder of the next turn, since the snapshot before it; `None` if unknown.
+pub(crate) async fn of_discarded(
+    deps: &AgentDeps,
+    folder: Option<&Path>,
+    before: &str,
+    cx: &Cx,
+) -> Option<FileChanges> {
+    let compare = async || match deps.clone().snapshots_in(folder, cx) {
+        Some(snapshots) => changes(&*snapshots, before, cx).await,
+        None => {
+            Err("the changes of the discarded round are unknown, because this turn takes no snapshots"
+                .to_owned())
+        }
     };
-    let compared: Result<FileChanges, String> = run.cx.recorded("files.after", compare).await;
+    reported(cx.recorded(CHANGES, compare).await, cx)
+}
+
+async fn changes(snapshots: &dyn Snapshots, before: &str, cx: &Cx) -> Result<FileChanges, String> {
+    let thread = cx.thread().map(ThreadId::as_str);
+    let after = snapshots.keep(thread).await.map_err(|error| error.to_string())?;
+    snapshots.compare(thread, before, &after).await.map_err(|error| error.to_string())
+}
+
+/// Emits the changes, or the reason why they are unknown.
+fn reported(compared: Result<FileChanges, String>, cx: &Cx) -> Option<FileChanges> {
     match compared {
         Ok(changes) => {
             if !changes.changes.is_empty() {
-                emit(&run.cx, || AgentEvent::FilesChanged(changes.clone()));
+                emit(cx, || AgentEvent::FilesChanged(changes.clone()));
             }
             Some(changes)
         }
         Err(error) => {
-            failed(run, error);
+            failed(cx, error);
             None
         }
     }
 }
 
-fn failed(run: &Executor, reason: impl ToString) {
-    emit(&run.cx, || AgentEvent::SnapshotFailed { reason: reason.to_string() });
+fn failed(cx: &Cx, reason: impl ToString) {
+    emit(cx, || AgentEvent::SnapshotFailed { reason: reason.to_string() });
 }
