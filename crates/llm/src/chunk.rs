@@ -9,7 +9,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, SeqAccess, Visitor},
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 
 use self::{
     content::Content,
@@ -42,14 +42,15 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Returns the error in the chunk, if it is an error.
+    /// Returns the error in the chunk, if it is an error. Some servers send an empty one with each chunk.
     fn error(&mut self) -> Option<Value> {
         let says = |text: &Option<Value>| text.as_ref().is_some_and(|text| !text.is_null());
-        match self.error.take() {
+        let is_empty = |error: &Value| [json!(""), json!(false), json!({}), json!([])].contains(error);
+        match self.error.take().filter(|error| !is_empty(error)) {
             Some(error) => Some(error),
             None if self.choices.is_none() && (says(&self.message) || says(&self.detail)) => {
                 let Self { message, detail, kind, code, .. } = self;
-                Some(serde_json::json!({"message": message, "detail": detail, "type": kind, "code": code}))
+                Some(json!({"message": message, "detail": detail, "type": kind, "code": code}))
             }
             None => None,
         }
@@ -79,6 +80,9 @@ struct Piece {
     reasoning: Option<Wtf8>,
     #[serde(default, deserialize_with = "few")]
     tool_calls: Vec<CallPiece>,
+    /// The only call, in the older form without an id.
+    #[serde(default)]
+    function_call: Option<FunctionPiece>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -336,7 +340,10 @@ impl Piece {
                 deltas.push(Delta::Text(text));
             }
         }
-        for (position, call) in self.tool_calls.into_iter().enumerate() {
+        // A server that sends both forms sends the same call twice.
+        let only = self.function_call.filter(|_| self.tool_calls.is_empty());
+        let only = only.map(|function| CallPiece { index: None, id: None, function: Some(function) });
+        for (position, call) in self.tool_calls.into_iter().chain(only).enumerate() {
             let (name, arguments) = match call.function {
                 Some(function) => (function.name, function.arguments),
                 None => (None, None),
@@ -362,7 +369,7 @@ fn text_of(raw: &RawValue) -> Wtf8 {
 fn finish_reason(reason: String) -> FinishReason {
     match reason.to_ascii_lowercase().as_str() {
         "stop" => FinishReason::Stop,
-        "tool_calls" => FinishReason::ToolCalls,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
         "length" | "max_tokens" | "max_output_tokens" | "model_length" => FinishReason::Length,
         "content_filter" | "sensitive" | "safety" => FinishReason::ContentFilter,
         "refusal" => FinishReason::Refusal,
@@ -435,6 +442,27 @@ mod tests {
     }
 
     #[test]
+    fn a_call_in_the_older_form_is_a_call_unless_it_is_there_in_the_newer_one() {
+        let mut reader = ChunkReader::default();
+        let mut read = |delta: &str, end: &str| {
+            let data = format!(r#"{{"choices":[{{"delta":{delta},"finish_reason":{end}}}]}}"#);
+            reader.read(&data).unwrap()
+        };
+        let call = |name: Option<&str>, arguments: &str| Delta::ToolCall {
+            index: 0,
+            id: None,
+            name: name.map(str::to_owned),
+            arguments: arguments.into(),
+        };
+        let begin = r#"{"content":null,"function_call":{"name":"echo","arguments":""}}"#;
+        assert_eq!(read(begin, "null"), [call(Some("echo"), "")]);
+        assert_eq!(read(r#"{"function_call":{"arguments":"{}"}}"#, "null"), [call(None, "{}")]);
+        assert_eq!(read("{}", r#""function_call""#), [Delta::Finish(FinishReason::ToolCalls)]);
+        let both = r#"{"function_call":{"name":"echo"},"tool_calls":[{"function":{"name":"echo"}}]}"#;
+        assert_eq!(read(both, "null"), [call(Some("echo"), "")]);
+    }
+
+    #[test]
     fn content_may_be_a_list_of_parts() {
         let data = r#"{"choices":[{"delta":{"content":[
             {"type":"thinking","thinking":[{"type":"text","text":"hm"}]},
@@ -465,6 +493,15 @@ mod tests {
                 "{data}"
             );
         }
+    }
+
+    #[test]
+    fn an_empty_error_is_not_an_error() {
+        for error in ["null", "false", r#""""#, "{}", "[]"] {
+            let data = format!(r#"{{"choices":[{{"delta":{{"content":"a"}}}}],"error":{error}}}"#);
+            assert_eq!(read(&data), [Delta::Text("a".into())], "{error}");
+        }
+        assert!(ChunkReader::default().read(r#"{"choices":[],"error":true}"#).is_err());
     }
 
     #[test]

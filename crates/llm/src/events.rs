@@ -145,7 +145,10 @@ impl Events {
         if keeps_alive || data.is_empty() || data == b"data: \n" {
             return;
         }
-        self.done |= data == b"data: [DONE]\n";
+        if data.trim_ascii_end() == b"data: [DONE]" {
+            self.done = true;
+            data = b"data: [DONE]\n".to_vec();
+        }
         data.push(b'\n');
         self.ready.push_back(data);
     }
@@ -155,7 +158,7 @@ impl Events {
         self.ready.pop_front()
     }
 
-    /// Ends the answer. Data without a final empty line is not an event, unless the answer is not a stream.
+    /// Ends the answer. Data without a final empty line is an event if it is complete JSON, or `[DONE]`: a part of one is neither.
     pub(crate) fn end(&mut self) {
         match self.begun {
             Begun::Whole => {
@@ -169,11 +172,23 @@ impl Events {
                 }
             }
             _ => {
-                self.done |=
-                    self.line.strip_prefix(b"data:").is_some_and(|data| data.trim_ascii() == b"[DONE]")
+                // A line that is not UTF-8 may be cut within a character.
+                let is_read = self.line.is_empty() || self.end_line().is_ok();
+                if is_read && is_whole(&self.data) {
+                    self.end_event();
+                }
             }
         }
     }
+}
+
+/// Returns whether the data lines of an event are complete: an object, which ends with its last character, or `[DONE]`.
+fn is_whole(lines: &[u8]) -> bool {
+    let values = lines.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data: "));
+    let data = values.collect::<Vec<_>>().join(&b'\n');
+    let data = data.trim_ascii();
+    data == b"[DONE]"
+        || data.starts_with(b"{") && serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok()
 }
 
 /// Returns whether a JSON text may be an answer that a server sent as a whole instead of a stream.
@@ -215,6 +230,41 @@ mod tests {
         }
         let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
         assert_eq!(read(AnswerLimits::default(), &bytes).0, whole.0);
+    }
+
+    #[test]
+    fn the_last_event_needs_no_empty_line_if_it_is_complete() {
+        let end = |text: &str| {
+            let (mut seen, events, _) = read(AnswerLimits::default(), &[b"data: {}\n\n", text.as_bytes()]);
+            (seen.split_off(1), events.done)
+        };
+        for text in [
+            "data: {\"a\":\"}\"}",
+            "data: {\"a\":\"}\"}\n",
+            "data:{\"a\":\"}\"}\r\n",
+            "data: {\"a\":\ndata: \"}\"}",
+        ] {
+            let (seen, done) = end(text);
+            let whole = seen.concat().replace("\ndata: ", "");
+            assert_eq!((whole.as_str(), done), ("data: {\"a\":\"}\"}\n\n", false), "{text}");
+        }
+        for text in ["data: [DONE]", "data:[DONE] \n", "data: [DONE]\r"] {
+            assert_eq!(end(text), (vec!["data: [DONE]\n\n".to_owned()], true), "{text}");
+        }
+        for text in [
+            "",
+            "data: {\"a\":\"}",
+            "data: {\"a\":1",
+            "data: 1",
+            "data: [DON",
+            ": {}",
+            "data",
+            "event: keepalive\ndata: {}",
+        ] {
+            assert_eq!(end(text), (vec![], false), "{text}");
+        }
+        // Cut within a character.
+        assert_eq!(read(AnswerLimits::default(), &[b"data: {\"a\":\"\xc3"]).0, [""; 0]);
     }
 
     #[test]

@@ -218,10 +218,28 @@ impl Answer {
                 None
             }
             None if self.is_stream => None,
-            None => not_a_stream(&self.watch.seen().head),
+            None => {
+                let seen = self.watch.seen();
+                seen.encoding.as_deref().map(encoded).or_else(|| not_a_stream(&seen.head))
+            }
         };
         self.reader.end(fault).err().map(Err)
     }
+}
+
+/// Returns the content encoding of a response that may not be readable text.
+fn encoding_of(response: &Response) -> Option<String> {
+    let encoding = response.headers().get(header::CONTENT_ENCODING)?.to_str().ok()?.trim();
+    (!encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity")).then(|| excerpt(encoding))
+}
+
+/// Creates the error of a response that cannot be read, because it is compressed.
+fn encoded(encoding: &str) -> ModelError {
+    let message = format!(
+        "the server compressed its answer (`content-encoding: {encoding}`), which the request does not accept; turn that off at the \
+         server, or at the proxy before it"
+    );
+    ModelError::new(ModelErrorKind::Malformed, message)
 }
 
 /// Returns the error for a response with status 200 without any event.
@@ -257,6 +275,8 @@ struct AnswerObserver {
 struct StreamFacts {
     fault: Option<ModelError>,
     head: Vec<u8>,
+    /// The content encoding, unless it is plain.
+    encoding: Option<String>,
     /// `true` if `[DONE]` was seen.
     done: bool,
 }
@@ -325,6 +345,7 @@ impl SendOnce {
             }
         };
         if response.status().is_success() {
+            self.watch.seen().encoding = encoding_of(&response);
             return Ok(watched(response, idle, limits, self.watch));
         }
         Err(self.refusal(response, idle).await)
@@ -334,7 +355,7 @@ impl SendOnce {
 impl SendOnce {
     /// Reads the error of an error response.
     async fn refusal(&self, mut response: Response, patience: Duration) -> ModelError {
-        let status = response.status();
+        let (status, encoding) = (response.status(), encoding_of(&response));
         let text = |value: &header::HeaderValue| value.to_str().ok().map(str::to_owned);
         let headers: BTreeMap<String, String> = response
             .headers()
@@ -355,7 +376,12 @@ impl SendOnce {
         // kind.
         let _ = timeout(patience, read).await;
         // Before any truncation, which could leave a part of the key.
-        let body = api_key.hide_in(String::from_utf8_lossy(&body).into_owned());
+        let body = match encoding.filter(|_| std::str::from_utf8(&body).is_err()) {
+            Some(encoding) => format!(
+                "the reason is compressed (`content-encoding: {encoding}`), which the request does not accept"
+            ),
+            None => api_key.hide_in(String::from_utf8_lossy(&body).into_owned()),
+        };
         let mut error = ModelError::from_http(status.as_u16(), &headers, &body, (self.model.clock)());
         if status.is_redirection() {
             error.message.push_str(
@@ -453,6 +479,43 @@ mod tests {
             error.to_string(),
             "the base URL `localhost` cannot be read (relative URL without a base); write it like `https://api.openai.com/v1`"
         );
+    }
+
+    #[tokio::test]
+    async fn a_compressed_response_is_named_as_such() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let gzip = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x03\x00\x00\x00\x00\x00";
+        for (status, encoding, begin) in [
+            ("200 OK", "gzip", "the server compressed its answer (`content-encoding: gzip`), which"),
+            (
+                "400 Bad",
+                "gzip",
+                "the server answered 400: the reason is compressed (`content-encoding: gzip`)",
+            ),
+            ("200 OK", "Identity", "the server answered without a stream"),
+        ] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}/v1", listener.local_addr().unwrap());
+            let model = OpenAiModel::new(OpenAiConfig::new(url, ApiKey::default(), "m")).unwrap();
+            let answer = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"}") {
+                    stream.read_buf(&mut request).await.unwrap();
+                }
+                let head = format!(
+                    "HTTP/1.1 {status}\r\ncontent-encoding: {encoding}\r\ncontent-length: {}\r\n\r\n",
+                    gzip.len()
+                );
+                stream.write_all(&[head.as_bytes(), gzip].concat()).await.unwrap();
+                stream.flush().await.unwrap();
+                stream
+            };
+            let request = Request { messages: vec![crate::Message::user("hi")], ..Request::default() };
+            let (error, _stream) = tokio::join!(crate::complete(&model, request), answer);
+            let error = error.unwrap_err().message;
+            assert!(error.starts_with(begin), "{error}");
+        }
     }
 
     #[test]
