@@ -135,7 +135,7 @@ pub mod wire {
         http_error::{excerpt, retry_after},
         reads_calls::ReadsTextCalls,
         text_calls::{TextCalls, text_calls},
-        thinking::split_thinking,
+        thinking::{behind_thinking, split_thinking},
         wire_request::{OutputLimit, ReasoningPolicy, WireConfig, WirePolicy},
     };
 }

@@ -38,6 +38,20 @@ pub fn split_thinking(deltas: ResponseStream<'_>) -> ResponseStream<'_> {
     split.flat_map(stream::iter).boxed()
 }
 
+/// Returns the text behind the reasoning at its beginning, in `<think>`, `<thinking>` or `[THINK]` tags; the opening one may be missing.
+/// Returns the whole text without a closing tag.
+///
+/// ```
+/// use superstep_llm::wire::behind_thinking;
+///
+/// assert_eq!(behind_thinking("<think>hm</think>\n42"), "42");
+/// assert_eq!(behind_thinking("42"), "42");
+/// ```
+pub fn behind_thinking(text: &str) -> &str {
+    let ends = THOUGHTS.iter().filter_map(|(_, close)| Some(text.find(close)? + close.len()));
+    ends.min().map_or(text, |end| text[end..].trim_start())
+}
+
 #[derive(Default)]
 struct Splitter {
     thinks: bool,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use superstep_llm::{Message, ToolSpec, calls::ArgumentCheck};
+use superstep_llm::{Message, ToolSpec, calls::ArgumentCheck, wire::behind_thinking};
 
 use crate::{
     AgentOutcome, AgentState, ReactConfig,
@@ -78,6 +78,7 @@ impl<'a> Finishing<'a> {
 
     /// Returns the meaning of a text without tool calls. `had_tools` is whether tools were offered.
     pub(crate) fn meaning(&self, text: &str, had_tools: bool) -> TextMeaning {
+        let text = if self.schema.is_some() { without_thinking(text) } else { text };
         let tool = self.tool().filter(|_| had_tools);
         let Some(tool) = tool else {
             return match self.of_text() {
@@ -310,6 +311,11 @@ fn spec(name: &str, parameters: Value) -> ToolSpec {
     ToolSpec { name: name.to_owned(), description: String::new(), parameters }
 }
 
+/// Returns the text that may be JSON: without reasoning in tags before it. A tag behind its beginning is a part of it.
+fn without_thinking(text: &str) -> &str {
+    if text.trim_start().starts_with(['{', '"', '`']) { text } else { behind_thinking(text) }
+}
+
 /// Parses the value of a text, which may be fenced or otherwise wrapped.
 fn read(spec: &ToolSpec, text: &str) -> Result<Value, String> {
     let check =
@@ -373,6 +379,29 @@ mod tests {
             json!({"type":"object","properties":{"response":{"type":"string"}},"required":["response"]});
         let read = finishing(&finish, Some(&own)).called(FINISH, r#"{"response":"x"}"#);
         assert_eq!(read, given("x", Some(json!({"response": "x"}))));
+    }
+
+    #[test]
+    fn reasoning_before_a_reply_is_not_a_part_of_it() {
+        let object = json!({"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"]});
+        let by = |output| Finish { output, ..Finish::default() };
+        let read = |finish: &Finish, text: &str| match finishing(finish, Some(&object)).meaning(text, true) {
+            TextMeaning::Reply(output) => output.map(|output| output.to_string()),
+            TextMeaning::Call(arguments) => Some(arguments),
+            TextMeaning::Wrong { .. } => None,
+        };
+        let wanted = r#"{"answer":"a</think>b"}"#;
+        for output in [OutputMode::Native, OutputMode::Prompted, OutputMode::Tool] {
+            let finish = by(output);
+            for before in
+                ["", "<think>{}</think>\n", "hm</think>", " <thinking>x</thinking>", "[THINK]x[/THINK] "]
+            {
+                assert_eq!(read(&finish, &format!("{before}{wanted}")).as_deref(), Some(wanted), "{before}");
+            }
+            for text in ["<think>hm</think>", "<think>hm", "<think>{\"answer\":\"a\"}"] {
+                assert_eq!(read(&finish, text), None, "{text}");
+            }
+        }
     }
 
     #[test]
