@@ -14,6 +14,9 @@ const MARKER: &str = "$redacted";
 /// The text in place of a redacted one.
 const TEXT: &str = "[redacted]";
 
+/// The maximum number of JSON texts within each other in which a secret is found.
+const MAX_ESCAPED: usize = 2;
+
 /// The values that an [`export`](super::export) replaces, by rules.
 ///
 /// A value is replaced by `{"$redacted":"rule"}`, and a part of a text by `[redacted]`; neither depends on the replaced value.
@@ -63,14 +66,17 @@ impl Redaction {
         self
     }
 
-    /// Replaces a text wherever a stored value or error contains it, also as a part of a JSON text. An empty text has no
-    /// effect.
+    /// Replaces a text wherever a stored value or error contains it, also as a part of a JSON text, such as the arguments of a call, or
+    /// of one in another. An empty text has no effect.
     #[must_use]
     pub fn secret(mut self, text: impl Into<String>) -> Self {
-        let text = text.into();
-        let escaped = Value::from(text.as_str()).to_string();
-        let escaped = escaped[1..escaped.len() - 1].to_owned();
-        self.secrets.extend([text, escaped].into_iter().filter(|text| !text.is_empty()));
+        let mut forms = BTreeSet::from([text.into()]);
+        for _ in 0..MAX_ESCAPED {
+            let escaped: Vec<_> =
+                forms.iter().flat_map(|form| [escaped(form), escaped_as_ascii(form)]).collect();
+            forms.extend(escaped);
+        }
+        self.secrets.extend(forms.into_iter().filter(|text| !text.is_empty()));
         // Longer ones first: a shorter one may be a part of them.
         self.secrets.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         self.secrets.dedup();
@@ -128,6 +134,27 @@ impl Redaction {
         }
         mark.redacted = Some(rules.into());
     }
+}
+
+/// Returns a text as a part of a JSON text.
+fn escaped(text: &str) -> String {
+    let json = Value::from(text).to_string();
+    json[1..json.len() - 1].to_owned()
+}
+
+/// Does the same as some programs do, with only the characters of ASCII.
+fn escaped_as_ascii(text: &str) -> String {
+    let mut ascii = String::new();
+    for char in escaped(text).chars() {
+        match char {
+            '\u{7f}'.. => char
+                .encode_utf16(&mut [0; 2])
+                .iter()
+                .for_each(|unit| ascii.push_str(&format!("\\u{unit:04x}"))),
+            char => ascii.push(char),
+        }
+    }
+    ascii
 }
 
 /// The redaction of one export.
@@ -356,5 +383,31 @@ fn replace_at(value: &mut Value, path: &[String], entry: &dyn Fn() -> Value) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_replaced_in_json_texts_within_each_other() {
+        let secret = "p\"w\\d\n\u{7f}é😀";
+        let rules = Redaction::new().secret(secret);
+        let redacted = |text: &str| {
+            let mut value = Value::from(format!("a {text} b"));
+            Redacting::new(&rules).strings(&mut value);
+            value
+        };
+        let forms = |text: &str| [escaped(text), escaped_as_ascii(text)];
+        let once = forms(secret);
+        assert_eq!(once[1], r#"p\"w\\d\n\u007f\u00e9\ud83d\ude00"#);
+        assert_eq!(serde_json::from_str::<String>(&format!("\"{}\"", once[1])).unwrap(), secret);
+        for text in
+            [&[secret.to_owned()][..], &once, &once.each_ref().map(|text| forms(text)).concat()].concat()
+        {
+            assert_eq!(redacted(&text), "a [redacted] b", "{text}");
+        }
+        assert_eq!(Redaction::new().secret("").secrets, Vec::<String>::new());
     }
 }
