@@ -446,3 +446,33 @@ fn handles_of_agents_have_all_options_of_threads() {
     assert!(options.len() > 15 && options.contains("input_id"), "{options:?}");
     assert_eq!(options.difference(&agents).collect::<Vec<_>>(), [] as [&String; 0]);
 }
+
+/// `main` prints the `Debug` form of the error that it returns.
+#[test]
+fn the_debug_form_of_a_public_error_is_its_message() {
+    // What is wrong with a graph, and the stored failure of a hook: parts of other data.
+    let parts = ["ProblemKind", "HookFailure"];
+    let mut problems = Vec::new();
+    for (path, text) in sources("crates") {
+        let lines: Vec<_> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let item = line.strip_prefix("pub enum ").or_else(|| line.strip_prefix("pub struct "));
+            let name = item.and_then(|rest| rest.split(|sign: char| !sign.is_alphanumeric()).next());
+            let attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
+            let derives: String = attributes.filter(|line| line.starts_with("#[derive(")).copied().collect();
+            let Some(name) =
+                name.filter(|name| name.ends_with("Error") || derives.contains("thiserror::Error"))
+            else {
+                continue;
+            };
+            let own = ["debug_by_chain!(", "fmt::Debug for "].iter().any(|begin| {
+                let found = text.match_indices(begin).map(|(at, begin)| &text[at + begin.len()..]);
+                found.filter_map(|rest| rest.strip_prefix(name)).any(|rest| rest.starts_with([')', ' ']))
+            });
+            if !parts.contains(&name) && (derives.contains("Debug") || !own) {
+                problems.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "use `debug_by_chain!`: {problems:#?}");
+}

@@ -137,4 +137,4 @@ impl CheckpointError {
     }
 }
 
-crate::debug_by_chain!(CheckpointError);
+superstep_state::debug_by_chain!(CheckpointError);

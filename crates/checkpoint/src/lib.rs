@@ -5,7 +5,6 @@
 //!
 //! Start at [`Checkpointer`].
 
-mod chain;
 mod checkpointer;
 mod checksum;
 mod clock;
@@ -24,7 +23,6 @@ mod subgraph_path;
 pub mod text;
 mod trace;
 
-pub use chain::chain;
 pub use checkpointer::{Checkpointer, Lease, Storage};
 pub use clock::{Clock, SystemClock};
 pub use commit::{AppliedTask, CheckpointMeta, Commit, GraphId, LazyFingerprints, Loaded, Source};

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     ops::RangeInclusive,
 };
 
@@ -89,7 +90,7 @@ fn superstep<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
 }
 
 /// A control record that does not fit the topology it is restored on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
     /// The checkpoint has pending nodes that the graph no longer has.
@@ -157,6 +158,13 @@ pub enum RestoreError {
         /// A description of the defect.
         detail: String,
     },
+}
+
+/// Writes its message, not its fields, because `main` prints this form.
+impl fmt::Debug for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn show_join(name: &str) -> String {

@@ -135,9 +135,8 @@ pub mod drawing {
 
 /// Causes of errors, and the text of an error with its causes.
 pub mod error {
-    pub use superstep_checkpoint::chain;
     pub use superstep_engine::EngineError;
-    pub use superstep_state::Panicked;
+    pub use superstep_state::{Panicked, chain};
 
     pub use crate::{
         changed_question::ChangedQuestion,
@@ -159,8 +158,8 @@ pub mod convert {
 pub mod __private {
     pub use serde;
     pub use serde_json;
-    pub use superstep_checkpoint::debug_by_chain;
     pub use superstep_engine::ChannelSet;
+    pub use superstep_state::debug_by_chain;
 
     pub use superstep_state::__private::{
         Cleared, Comparable, Described, First, Fixed, Incomparable, Later, Pair, Problem, Schema,

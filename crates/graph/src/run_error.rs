@@ -523,4 +523,4 @@ pub(crate) fn names(nodes: &[NodeName]) -> String {
     list(nodes)
 }
 
-superstep_checkpoint::debug_by_chain!(RunError);
+superstep_state::debug_by_chain!(RunError);

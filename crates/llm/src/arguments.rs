@@ -21,7 +21,7 @@ use crate::{ToolSpec, assemble, limits::MAX_PARSED};
 const MAX_PROBLEMS: usize = 5;
 
 /// The reason why argument text cannot be passed to its tool. The detail is written for the model.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolCallError {
     /// The text is not valid JSON.
@@ -37,6 +37,8 @@ pub enum ToolCallError {
         detail: String,
     },
 }
+
+crate::debug_by_chain!(ToolCallError);
 
 impl ToolCallError {
     fn invalid(detail: impl Into<String>) -> Self {

@@ -6,13 +6,15 @@ use serde_json::{Map, Value, json};
 use crate::{Message, Role, ToolCall};
 
 /// A JSON value that is not a valid chat message.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("invalid chat message: {problem}")]
 pub struct ChatJsonError {
     problem: String,
     #[source]
     source: Option<serde_json::Error>,
 }
+
+crate::debug_by_chain!(ChatJsonError);
 
 #[derive(Deserialize)]
 struct Chat {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// A request without a usable answer.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
     /// The kind of failure, which decides whether another attempt makes sense.
@@ -17,6 +17,8 @@ pub struct ModelError {
     /// The delay that the provider requests before the next attempt.
     pub retry_after: Option<Duration>,
 }
+
+crate::debug_by_chain!(ModelError);
 
 impl ModelError {
     /// Creates an error of `kind` without a status.

@@ -49,7 +49,7 @@ pub enum MediaType {
 }
 
 /// Data that is not an image or audio clip of an accepted type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
     /// Its type is not supported.
@@ -62,6 +62,8 @@ pub enum MediaError {
     #[error("its data is not {}", .0.as_str())]
     Data(MediaType),
 }
+
+crate::debug_by_chain!(MediaError);
 
 /// The media types that a model accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

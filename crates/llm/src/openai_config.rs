@@ -61,7 +61,7 @@ impl Default for Timeouts {
 }
 
 /// The error of an invalid [`OpenAiConfig`].
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenAiConfigError {
     /// The base URL is invalid.
@@ -83,3 +83,5 @@ pub enum OpenAiConfigError {
     #[error("the HTTP client cannot be made")]
     Client(#[source] reqwest::Error),
 }
+
+crate::debug_by_chain!(OpenAiConfigError);

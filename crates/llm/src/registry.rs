@@ -35,7 +35,7 @@ struct Registered {
 }
 
 /// The error of a tool that cannot be registered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
     /// Another tool has the same name.
@@ -62,6 +62,8 @@ pub enum RegistryError {
         detail: String,
     },
 }
+
+crate::debug_by_chain!(RegistryError);
 
 impl ToolRegistry {
     /// Creates an empty registry.

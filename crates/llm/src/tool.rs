@@ -83,7 +83,7 @@ pub struct Sequence<'a> {
 }
 
 /// The error of a failed tool call: the model reads the text.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
     /// The arguments are valid JSON but do not fit the tool.
@@ -96,6 +96,8 @@ pub enum ToolError {
     #[error("{0}")]
     Failed(String),
 }
+
+crate::debug_by_chain!(ToolError);
 
 impl ToolError {
     /// Creates a failure with any message.

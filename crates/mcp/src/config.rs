@@ -86,7 +86,7 @@ pub enum Ask {
 }
 
 /// An invalid configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum McpConfigError {
     /// Neither a program nor an address.
@@ -104,6 +104,8 @@ pub enum McpConfigError {
         of: &'static str,
     },
 }
+
+superstep_llm::debug_by_chain!(McpConfigError);
 
 impl McpConfig {
     /// Creates the configuration of a program, with defaults.

@@ -1,7 +1,7 @@
 //! The error of a server.
 
 /// The error of a server that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum McpError {
     /// It cannot be reached, or does not support the protocol.
@@ -31,3 +31,5 @@ pub enum McpError {
         has: Vec<String>,
     },
 }
+
+superstep_llm::debug_by_chain!(McpError);

@@ -39,9 +39,11 @@ pub struct MasterKey {
 }
 
 /// A text that is not a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a key is 32 random bytes in Base64, 44 characters; `MasterKey::generate` makes one")]
 pub struct NotAKey;
+
+superstep_state::debug_by_chain!(NotAKey);
 
 impl MasterKey {
     /// Creates a key from its bytes, which must be random: a password is not a key.

@@ -162,9 +162,11 @@ impl<T, const N: usize> From<[Merge<T>; N]> for Merges<T> {
 }
 
 /// The error of an operation on an unknown id.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no item has the id `{0}`, so it cannot be removed")]
 pub struct UnknownId(pub String);
+
+crate::debug_by_chain!(UnknownId);
 
 impl<T: Clone, K: IdOf<T>> ById<T, K> {
     /// Creates a list without items.

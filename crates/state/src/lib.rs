@@ -5,6 +5,7 @@
 //! Start at [`State`].
 
 mod by_id;
+mod chain;
 mod channel;
 mod derived_update;
 mod described;
@@ -27,6 +28,7 @@ mod update_chain;
 mod view;
 
 pub use by_id::{Always, ById, HasId, IdOf, Merge, Merges, OwnId, UnknownId};
+pub use chain::chain;
 pub use channel::{Channel, ChannelValue, Migrate, Stored};
 pub use encode::MAX_DEPTH;
 pub use fingerprint::{Fingerprint, fingerprint};
@@ -49,6 +51,7 @@ pub use view::View;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::{
+        chain::chain,
         derived_update::{
             Cleared, Comparable, First, Fixed, Incomparable, Pair, deserialize, read, serialize, write,
         },

@@ -5,9 +5,11 @@
 use std::any::Any;
 
 /// A node that panicked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("panicked: {0}")]
 pub struct Panicked(pub String);
+
+crate::debug_by_chain!(Panicked);
 
 impl Panicked {
     /// Returns the message of a panic, if it has one.

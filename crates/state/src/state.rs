@@ -141,10 +141,11 @@ pub trait Update:
 }
 
 /// A write that does not fit a state whose channels are only known at run time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// The state has no such channel.
+    #[error("the state has no channel `{channel}`; its channels are {}", .declared.join(", "))]
     Undeclared {
         /// The channel.
         channel: String,
@@ -152,6 +153,7 @@ pub enum WriteError {
         declared: Vec<String>,
     },
     /// The value does not fit the channel's schema.
+    #[error("the write to channel `{channel}` does not fit its schema at `{place}`: {reason}")]
     Unfit {
         /// The channel.
         channel: String,
@@ -162,8 +164,10 @@ pub enum WriteError {
     },
 }
 
+crate::debug_by_chain!(WriteError);
+
 /// A write that a reducer rejected.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("channel `{channel}` refused a write")]
 pub struct FoldError {
     /// The channel's name.
@@ -172,6 +176,8 @@ pub struct FoldError {
     #[source]
     pub source: ReduceError,
 }
+
+crate::debug_by_chain!(FoldError);
 
 /// Returns the state after a superstep in which `updates` were made, in this order.
 ///

@@ -23,7 +23,7 @@ impl<S: State> AnyUpdate for TypedUpdate<S> {
         let encoded = encode(&*self.schema, &self.update, &mut Vec::new());
         encoded.map_err(|refused| match refused {
             // It was checked when it was made.
-            Unencoded::Write(error) => serde_json::Error::custom(format!("{error:?}")),
+            Unencoded::Write(error) => serde_json::Error::custom(error),
             Unencoded::Json { channel: Some(channel), source } => {
                 UnencodedChannel { channel, source }.into_error()
             }

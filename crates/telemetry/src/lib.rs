@@ -66,7 +66,7 @@ pub struct Telemetry {
 }
 
 /// A failure to export.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TelemetryError {
     /// A variable of OpenTelemetry has a value that is not supported.
@@ -88,6 +88,8 @@ pub enum TelemetryError {
     #[error("the last traces or metrics could not be exported; check the collector and its address")]
     Export(#[source] OTelSdkError),
 }
+
+superstep_llm::debug_by_chain!(TelemetryError);
 
 impl Telemetry {
     /// Starts the export, and makes the W3C Trace Context the form in which [`trace_headers`](superstep_llm::telemetry::trace_headers) pass the

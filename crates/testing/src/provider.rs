@@ -71,11 +71,13 @@ impl Rules {
 }
 
 /// A request that a provider would reject.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The violations, each with its place.
     pub problems: Vec<String>,
 }
+
+superstep_graph::__private::debug_by_chain!(Refused);
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -220,7 +220,7 @@ pub enum ReplayOutcome {
 }
 
 /// Threads that cannot be listed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayAllError {
     /// The folder or the file cannot be read.
@@ -236,6 +236,8 @@ pub enum ReplayAllError {
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }
+
+superstep_graph::__private::debug_by_chain!(ReplayAllError);
 
 impl ThreadReplay {
     /// Returns whether the whole thread was replayed and agrees, or was skipped.

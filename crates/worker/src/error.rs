@@ -1,7 +1,7 @@
 //! The errors of workers that are not those of the database or of a run.
 
 /// The error of a schedule that is not valid.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
     /// The times are not a cron pattern.
@@ -50,3 +50,5 @@ pub enum ScheduleError {
         part: &'static str,
     },
 }
+
+superstep_graph::__private::debug_by_chain!(ScheduleError);

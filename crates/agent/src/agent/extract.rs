@@ -73,7 +73,7 @@ fn bound_integers(schema: &mut Value) {
 }
 
 /// The reason why there is no value.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtractError {
     /// No reply matched the schema; `structured_output_invalid`.
@@ -103,3 +103,5 @@ pub enum ExtractError {
     #[error(transparent)]
     Run(#[from] RunError),
 }
+
+superstep_graph::__private::debug_by_chain!(ExtractError);

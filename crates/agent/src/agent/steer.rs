@@ -27,7 +27,7 @@ pub async fn steer<S: State>(thread: &Thread<S>, text: &str) -> Result<u64, Stee
 }
 
 /// The reason why a message was not sent.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SteerError {
     /// The thread has no pending tasks.
@@ -40,3 +40,5 @@ pub enum SteerError {
     #[error(transparent)]
     Run(#[from] RunError),
 }
+
+superstep_graph::__private::debug_by_chain!(SteerError);

@@ -127,7 +127,7 @@ impl ReactConfig {
 }
 
 /// An error in a configuration.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The value is not a table.
@@ -150,6 +150,8 @@ pub enum ConfigError {
         problem: serde_json::Error,
     },
 }
+
+superstep_graph::__private::debug_by_chain!(ConfigError);
 
 /// Returns serde's message with Rust's number types replaced by words.
 fn in_words(problem: &serde_json::Error) -> String {

@@ -87,9 +87,11 @@ pub struct MemoryEntry {
 }
 
 /// An error of a memory. Never ends a run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct MemoryError(pub String);
+
+superstep_graph::__private::debug_by_chain!(MemoryError);
 
 /// The memory of an agent, and the condition under which messages are stored in it.
 #[derive(Clone)]

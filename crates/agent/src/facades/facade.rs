@@ -22,7 +22,7 @@ use crate::{
 /// The error of a facade.
 ///
 /// The thread, if there is one, stays where the turn broke off: [`AgentThread::resume`](crate::AgentThread::resume) calls the model again.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FacadeError {
     /// The agent cannot be built.
@@ -63,6 +63,8 @@ pub enum FacadeError {
         interrupts: Vec<Interrupt>,
     },
 }
+
+superstep_graph::__private::debug_by_chain!(FacadeError);
 
 /// A running turn whose events are consumed.
 pub(crate) struct Turn {

@@ -136,7 +136,7 @@ pub struct Printed {
 }
 
 /// A tool that failed, panicked or timed out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the tool `{tool}` failed: {message}")]
 pub struct ToolFailure {
     /// Its name.
@@ -144,6 +144,8 @@ pub struct ToolFailure {
     /// The error that the model receives.
     pub message: String,
 }
+
+superstep_graph::__private::debug_by_chain!(ToolFailure);
 
 impl Hooks {
     /// Appends hooks: an agent's own run before the shared ones.

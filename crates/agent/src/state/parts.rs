@@ -99,7 +99,7 @@ pub enum ToolEvent {
 }
 
 /// An event that is not allowed in the call's current state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a tool call that is {} cannot become {}", from.as_str(), to.as_str())]
 pub struct IllegalTransition {
     /// The current status.
@@ -107,6 +107,8 @@ pub struct IllegalTransition {
     /// The requested status.
     pub to: ToolStatus,
 }
+
+superstep_graph::__private::debug_by_chain!(IllegalTransition);
 
 impl ToolStatus {
     /// Returns the name that is stored and shown.

@@ -125,4 +125,4 @@ impl From<CheckpointError> for StoreError {
     }
 }
 
-crate::debug_by_chain!(StoreError);
+superstep_state::debug_by_chain!(StoreError);

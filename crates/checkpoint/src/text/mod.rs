@@ -98,4 +98,4 @@ pub enum TextError {
     Checkpoint(#[from] CheckpointError),
 }
 
-crate::debug_by_chain!(TextError);
+superstep_state::debug_by_chain!(TextError);

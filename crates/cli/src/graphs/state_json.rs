@@ -45,7 +45,7 @@ pub(super) fn read_update<S: State>(initial: &S, what: &str, json: &Value) -> Re
             let place = place.replace('/', ".");
             Err(Failure::usage(format!("the {what} does not fit the state: `{channel}{place}`: {reason}")))
         }
-        Err(other) => Err(Failure::usage(format!("the {what} does not fit the state: {other:?}"))),
+        Err(other) => Err(Failure::usage(format!("the {what} does not fit the state: {other}"))),
     }
 }
 

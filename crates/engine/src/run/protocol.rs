@@ -2,7 +2,7 @@
 //!
 //! Start at [`Output`] and [`Input`].
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{ChannelSet, NodeIndex, NodeName, RetryPolicy, TaskId};
 
@@ -139,7 +139,7 @@ pub enum Failure {
 }
 
 /// A violation of the driver's contract.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// The task is not running.
@@ -178,4 +178,11 @@ pub enum EngineError {
         "node `{0}` has conditional edges, and a router returned no route; return a route, or route to END"
     )]
     NoRoute(NodeName),
+}
+
+/// Writes its message, not its fields, because `main` prints this form.
+impl fmt::Debug for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -555,4 +555,4 @@ impl<S: State> fmt::Debug for Replay<S> {
     }
 }
 
-superstep_checkpoint::debug_by_chain!(ReplayError);
+superstep_state::debug_by_chain!(ReplayError);

@@ -26,4 +26,4 @@ impl fmt::Display for CompileError {
 
 impl Error for CompileError {}
 
-superstep_checkpoint::debug_by_chain!(CompileError);
+superstep_state::debug_by_chain!(CompileError);

@@ -1,8 +1,8 @@
 //! Writes of finished tasks that their superstep cannot fold, detected before its end.
 
-use superstep_checkpoint::{TaskRecord, chain};
+use superstep_checkpoint::TaskRecord;
 use superstep_engine::{ChannelSet, Control, NodeName, START, Topology};
-use superstep_state::{FoldError, internal::fold};
+use superstep_state::{FoldError, chain, internal::fold};
 
 use crate::{RunError, State, journal::recorder::Recorded, run::restore::RestoredTask};
 

@@ -16,10 +16,11 @@ use std::{
 };
 
 use futures::{future::BoxFuture, task::AtomicWaker};
-use superstep_checkpoint::{CheckpointMeta, TaskRecord, chain, store::Operation};
+use superstep_checkpoint::{CheckpointMeta, TaskRecord, store::Operation};
 use superstep_engine::{
     ChannelSet, Control, Input, NodeIndex, NodeName, Output, Records, Run, RunLimits, Task,
 };
+use superstep_state::chain;
 use tokio::{
     sync::oneshot,
     task::yield_now,

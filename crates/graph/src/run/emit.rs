@@ -4,9 +4,9 @@ use std::error::Error;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use superstep_checkpoint::{CheckpointMeta, chain};
+use superstep_checkpoint::CheckpointMeta;
 use superstep_engine::Task;
-use superstep_state::internal::unpanicked;
+use superstep_state::{chain, internal::unpanicked};
 
 use super::driver::Driver;
 use crate::{

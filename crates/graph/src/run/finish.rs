@@ -251,7 +251,7 @@ fn refused_write(error: WriteError, step: i64, node: &NodeName) -> RunError {
         }
         // This version of the program handles all variants.
         other => {
-            let source = serde_json::Error::custom(format!("{other:?}"));
+            let source = serde_json::Error::custom(other);
             RunError::Encode { node, channel: None, step, source }
         }
     }

@@ -76,7 +76,7 @@ enum CallEnd<T: State> {
 }
 
 /// An invalid call.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// Two calls of one task with equal keys.
@@ -148,6 +148,8 @@ pub enum CallError {
         node: NodeName,
     },
 }
+
+superstep_state::debug_by_chain!(CallError);
 
 impl Cx {
     /// Runs a graph inside this task, and returns its state when it is complete.

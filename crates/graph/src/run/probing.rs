@@ -9,11 +9,11 @@ use std::{
 };
 
 use serde_json::Value;
-use superstep_checkpoint::{Commit, MemoryCheckpointer, RecordedTarget, Source, TaskRecord, chain};
+use superstep_checkpoint::{Commit, MemoryCheckpointer, RecordedTarget, Source, TaskRecord};
 use superstep_engine::{
     Breakpoints, Control, NodeIndex, NodeName, RunLimits, START, Target, Task, TaskId, Topology,
 };
-use superstep_state::{RawJson, StoredUpdate};
+use superstep_state::{RawJson, StoredUpdate, chain};
 
 use super::{
     driver::{Driver, RunInput, limits},

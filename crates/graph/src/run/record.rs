@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, error::Error, mem, sync::Arc};
 
 use serde_json::Value;
-use superstep_checkpoint::{TaskRecord, chain};
+use superstep_checkpoint::TaskRecord;
 use superstep_engine::{Control, Report, Run, Task, TaskId};
-use superstep_state::{RawJson, StoredUpdate, reduce};
+use superstep_state::{RawJson, StoredUpdate, chain, reduce};
 
 use super::{done::FinishedTask, driver::Driver, fail::node_failure, trace};
 use crate::{

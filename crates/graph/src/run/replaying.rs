@@ -12,9 +12,9 @@ use std::{
 
 use futures::FutureExt as _;
 use serde_json::Value;
-use superstep_checkpoint::{RecordedTarget, Source, chain};
+use superstep_checkpoint::{RecordedTarget, Source};
 use superstep_engine::{Breakpoints, RunLimits, START, Task};
-use superstep_state::StoredUpdate;
+use superstep_state::{StoredUpdate, chain};
 
 pub(super) use self::nested::{recorded_of, seek};
 use super::{

@@ -12,9 +12,9 @@
 
 use std::{error::Error, future::poll_fn, pin::Pin};
 
-use superstep_checkpoint::{AppliedTask, CheckpointId, chain};
+use superstep_checkpoint::{AppliedTask, CheckpointId};
 use superstep_engine::{NodeName, Task};
-use superstep_state::Panicked;
+use superstep_state::{Panicked, chain};
 use tracing::{Level, Span, field::Empty};
 
 use super::{stop::Stop, task_result::TaskResult};

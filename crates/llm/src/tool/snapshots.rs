@@ -35,9 +35,11 @@ pub trait Snapshots: Send + Sync {
 pub type SnapshotFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SnapshotError>> + Send + 'a>>;
 
 /// A snapshot failed or is missing. Never ends a run: the event `snapshot_failed` has the reason.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SnapshotError(pub String);
+
+crate::debug_by_chain!(SnapshotError);
 
 /// The changes of files between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -34,6 +34,8 @@ pub struct SpillText<'a> {
 pub type SpillFuture<'a> = Pin<Box<dyn Future<Output = Result<String, SpillError>> + Send + 'a>>;
 
 /// A text could not be stored. Never ends a run: the result is truncated anyway, and an event has the reason.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SpillError(pub String);
+
+crate::debug_by_chain!(SpillError);

@@ -135,7 +135,7 @@ pub struct Dream {
 
 /// The reason why a dream did not start or failed. Its thread, if any, stays at that point, and the next
 /// dream resumes it.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DreamError {
     /// The inner agent cannot be built.
@@ -160,6 +160,8 @@ pub enum DreamError {
     )]
     OneFolder,
 }
+
+superstep_graph::__private::debug_by_chain!(DreamError);
 
 impl Dreams {
     /// Creates dreams with the models, fallbacks, token counter and checkpointer of `agent`, and with its

@@ -85,7 +85,7 @@ impl Mem0Config {
 }
 
 /// An error in a [`Mem0Config`].
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Mem0ConfigError {
     /// The base URL is not valid.
@@ -110,6 +110,8 @@ pub enum Mem0ConfigError {
     #[error("the HTTP client for Mem0 cannot be made")]
     Client(#[source] reqwest::Error),
 }
+
+superstep_graph::__private::debug_by_chain!(Mem0ConfigError);
 
 #[cfg(test)]
 mod tests {

@@ -75,12 +75,14 @@ pub enum JsonReducer {
 }
 
 /// An invalid description of channels.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("SS180: invalid channels: {}", .problems.join("; "))]
 pub struct BadChannels {
     /// The problems, each with its channel.
     pub problems: Vec<String>,
 }
+
+crate::debug_by_chain!(BadChannels);
 
 impl JsonChannels {
     /// Creates a description without channels.

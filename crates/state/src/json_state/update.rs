@@ -23,12 +23,14 @@ pub struct JsonUpdate {
 }
 
 /// JSON that is not a valid update.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an update has to be an object with an entry for each written channel, not {found}")]
 pub struct BadUpdate {
     /// A description of the JSON.
     pub found: String,
 }
+
+crate::debug_by_chain!(BadUpdate);
 
 impl JsonUpdate {
     /// Creates an update without writes.

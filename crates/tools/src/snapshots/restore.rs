@@ -18,7 +18,7 @@ use crate::workspace::{
 };
 
 /// The reason why files were not restored.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
     /// These files were changed by someone else since the last snapshot. Nothing was done.
@@ -32,6 +32,8 @@ pub enum RestoreError {
     #[error(transparent)]
     Failed(#[from] SnapshotError),
 }
+
+superstep_llm::debug_by_chain!(RestoreError);
 
 /// A file to be restored.
 pub(super) struct Step {

@@ -1,5 +1,7 @@
 //! An error with its causes, as text.
 //!
+//! `llm` has a link to this file: neither crate may depend on the other.
+//!
 //! Start at [`chain`].
 
 use std::error::Error;
@@ -12,7 +14,7 @@ macro_rules! debug_by_chain {
         /// Writes its code, message, help and causes, not its fields, because `main` prints this form.
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(&$crate::chain(self))
+                f.write_str(&$crate::__private::chain(self))
             }
         }
     };

@@ -1,0 +1,1 @@
+../../state/src/chain.rs
