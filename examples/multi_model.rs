@@ -51,7 +51,7 @@ async fn answer(agent: Agent, state: Titled, _: Cx) -> Result<TitledUpdate, Node
 /// Calls the small model directly.
 async fn title(model: Arc<dyn ChatModel>, state: Titled, _: Cx) -> Result<TitledUpdate, NodeError> {
     let messages = vec![Message::user(format!("A title of three words for: {}", state.answer))];
-    let response = complete(&model, Request { messages, ..Request::default() }).await?;
+    let response = complete(&model, Request::new(messages)).await?;
     Ok(Titled::update().title(response.message.into_data().content))
 }
 

@@ -10,7 +10,6 @@
 use std::{env, error::Error, io::Write};
 
 use futures::StreamExt;
-use superstep::llm::{ApiKey, OpenAiConfig, OpenAiModel};
 use superstep::prelude::*;
 
 /// Returns the temperature in a city.
@@ -28,12 +27,10 @@ async fn weather(
 
 /// An agent whose threads are in this file.
 pub(crate) fn agent(server: OpenAiConfig, threads: &str) -> Result<Agent, Box<dyn Error>> {
-    let config =
-        ReactConfig { system_prompt: "Answer in one sentence.".to_owned(), ..ReactConfig::default() };
     let agent = Agent::builder(OpenAiModel::new(server)?)
         .tools([weather()])
         .checkpointer(SqliteCheckpointer::open(threads)?)
-        .config(config)
+        .system_prompt("Answer in one sentence.")
         .build()?;
     Ok(agent)
 }
@@ -66,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     };
     let url = env::var("OPENAI_BASE_URL").unwrap_or_else(|_| "https://api.openai.com/v1".to_owned());
-    let key = ApiKey::new(env::var("OPENAI_API_KEY").unwrap_or_default());
+    let key = env::var("OPENAI_API_KEY").unwrap_or_default();
     let agent = agent(OpenAiConfig::new(url, key, model), "travel.db")?;
 
     ask(&agent, "How warm is it in Paris?").await?;

@@ -2,7 +2,7 @@
 //!
 //! Start at [`TaskRecord`].
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,6 +48,23 @@ pub enum FailureKind {
     Timeout,
     /// It panicked.
     Panic,
+}
+
+impl FailureKind {
+    /// Returns the name that is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Panic => "panic",
+        }
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 impl NodeFailure {
@@ -323,4 +340,16 @@ pub struct Within {
     pub id: String,
     /// The interrupted node.
     pub node: NodeName,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_failure_is_shown_by_its_stored_name() {
+        for kind in [FailureKind::Error, FailureKind::Timeout, FailureKind::Panic] {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.to_string());
+        }
+    }
 }

@@ -45,6 +45,18 @@ impl ApiKey {
     }
 }
 
+impl From<&str> for ApiKey {
+    fn from(key: &str) -> Self {
+        Self::new(key)
+    }
+}
+
+impl From<String> for ApiKey {
+    fn from(key: String) -> Self {
+        Self::new(key)
+    }
+}
+
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_empty() { "ApiKey(none)" } else { "ApiKey(hidden)" })
@@ -61,6 +73,7 @@ mod tests {
         assert_eq!(key.hide_in("no sk-1234, sk-1234!".into()), "no [key], [key]!");
         assert_eq!(key.hide_in("cut: sk-12… and sk-123".into()), "cut: [key]… and [key]");
         assert_eq!(format!("{key:?} {:?}", ApiKey::default()), "ApiKey(hidden) ApiKey(none)");
+        assert_eq!([ApiKey::from("sk-1234"), "sk-1234".to_owned().into()], [key.clone(), key]);
         assert_eq!(ApiKey::new("x").hide_in("fox".into()), "fox");
     }
 }

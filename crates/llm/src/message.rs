@@ -23,6 +23,24 @@ pub enum Role {
     Tool,
 }
 
+impl Role {
+    /// Returns the name that is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// One message of a conversation. Immutable and shared: a clone of any length costs a reference count.
 ///
 /// Create it with [`Message::user`] and the other constructors, which fill the fields of the role. It reads like
@@ -265,6 +283,13 @@ mod tests {
         let place = std::ptr::from_ref(&*message);
         message.to_mut().content.push('!');
         assert_eq!((std::ptr::from_ref(&*message), message.derived::<Length>().0), (place, 7));
+    }
+
+    #[test]
+    fn a_role_is_shown_by_its_stored_name() {
+        for role in [Role::System, Role::User, Role::Assistant, Role::Tool] {
+            assert_eq!(serde_json::to_value(role).unwrap(), role.to_string());
+        }
     }
 
     #[test]

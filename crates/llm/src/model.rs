@@ -1,6 +1,6 @@
 //! The interface between the agent and its chat models.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,13 @@ pub struct Request {
     /// The name of the model that is called first, if there are several; `None` for the first of them. Not
     /// sent.
     pub ask_first: Option<String>,
+}
+
+impl Request {
+    /// Creates a request with these messages and neither tools nor limits.
+    pub fn new<M: Into<Message>>(messages: impl IntoIterator<Item = M>) -> Self {
+        Self { messages: messages.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
 }
 
 /// A piece of a streamed answer.
@@ -103,6 +110,26 @@ pub enum FinishReason {
     Refusal,
     /// An unknown reason, as the provider wrote it.
     Other(String),
+}
+
+impl FinishReason {
+    /// Returns the name that is stored, or the provider's own word.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Stop => "stop",
+            Self::ToolCalls => "tool_calls",
+            Self::Length => "length",
+            Self::ContentFilter => "content_filter",
+            Self::Refusal => "refusal",
+            Self::Other(reason) => reason,
+        }
+    }
+}
+
+impl fmt::Display for FinishReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// Tokens of one request or of many together.
@@ -232,3 +259,23 @@ macro_rules! chat_model_behind {
 }
 
 chat_model_behind!(std::sync::Arc<M>, Box<M>, &M);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_shown_by_its_stored_name() {
+        use FinishReason::*;
+        for reason in [Stop, ToolCalls, Length, ContentFilter, Refusal] {
+            assert_eq!(serde_json::to_value(&reason).unwrap(), reason.to_string());
+        }
+        assert_eq!(Other("eos".to_owned()).to_string(), "eos");
+    }
+
+    #[test]
+    fn a_request_has_the_messages_and_no_limits() {
+        let request = Request::new([Message::user("Hello")]);
+        assert_eq!(request, Request { messages: vec![Message::user("Hello")], ..Request::default() });
+    }
+}

@@ -27,11 +27,11 @@ pub struct OpenAiConfig {
 }
 
 impl OpenAiConfig {
-    /// Creates the settings of `model` at `base_url`.
-    pub fn new(base_url: impl Into<String>, api_key: ApiKey, model: impl Into<String>) -> Self {
+    /// Creates the settings of `model` at `base_url`; an empty `api_key` means no key.
+    pub fn new(base_url: impl Into<String>, api_key: impl Into<ApiKey>, model: impl Into<String>) -> Self {
         let wire = WireConfig { model: model.into(), ..WireConfig::default() };
         let (timeouts, limits) = (Timeouts::default(), AnswerLimits::default());
-        Self { base_url: base_url.into(), api_key, wire, timeouts, limits }
+        Self { base_url: base_url.into(), api_key: api_key.into(), wire, timeouts, limits }
     }
 }
 

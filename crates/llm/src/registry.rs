@@ -109,6 +109,9 @@ impl ToolRegistry {
     }
 
     /// Binds the tools that work in a folder to this one: see [`Tool::in_folder`].
+    ///
+    /// # Errors
+    /// The first error of a tool that cannot use the folder.
     pub fn in_folder(&self, folder: &Path) -> io::Result<Self> {
         let mut moved = self.clone();
         for registered in moved.tools_mut().values_mut() {

@@ -88,6 +88,9 @@ impl SqliteCheckpointer {
     }
 
     /// Opens like [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, CheckpointError> {
         if open::is_memory(path.as_ref()) {
             return Self::in_memory();

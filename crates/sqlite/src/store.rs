@@ -79,6 +79,9 @@ impl SqliteStore {
     }
 
     /// Opens like [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
     pub fn open_with(
         path: impl AsRef<Path>,
         sqlite: SqliteOptions,
@@ -118,6 +121,9 @@ impl SqliteStore {
     }
 
     /// Opens like [`in_memory`](Self::in_memory), with options.
+    ///
+    /// # Errors
+    /// Those of [`in_memory`](Self::in_memory).
     pub fn in_memory_with(options: StoreOptions) -> Result<Self, StoreError> {
         Self::start(open::in_memory()?, Location::Memory, &SqliteOptions::default(), options)
     }

@@ -49,6 +49,8 @@ pub mod prelude {
         Agent, AgentBuilder, AgentError, AgentEvent, AgentOutcome, AgentState, AgentThread, Approval,
         ReactConfig, Reply,
     };
+    #[cfg(feature = "openai")]
+    pub use superstep_llm::{ApiKey, OpenAiConfig, OpenAiModel};
     #[cfg(feature = "agent")]
     pub use superstep_llm::{
         ChatModel, Delta, FinishReason, Message, Request, ResponseStream, Role, Tool, ToolCx, ToolError,

@@ -188,7 +188,7 @@ async fn ended<S: State>(mut run: RunStream<S>) -> String {
                 let open: Vec<_> = outcome.interrupts.iter().map(asks).collect();
                 format!("waits: {}", open.join(", "))
             }
-            status => format!("{status:?}").to_lowercase(),
+            status => status.to_string(),
         },
         Err(error) => format!("failed: {}", chain(&error)),
     };

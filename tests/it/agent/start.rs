@@ -1,6 +1,6 @@
 //! The example with a real model, played over loopback.
 
-use superstep::llm::{ApiKey, OpenAiConfig};
+use superstep::llm::OpenAiConfig;
 use superstep_testing::{
     script::{Script, call, txt},
     wire::WireServer,
@@ -21,7 +21,7 @@ async fn the_example_asks_a_real_server_and_its_thread_outlives_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let threads = folder.path().join("travel.db");
     let begin = || {
-        let config = OpenAiConfig::new(server.base_url(), ApiKey::new("sk-test"), "m");
+        let config = OpenAiConfig::new(server.base_url(), "sk-test", "m");
         openai::agent(config, threads.to_str().unwrap()).unwrap()
     };
 

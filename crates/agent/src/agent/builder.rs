@@ -18,6 +18,7 @@ use superstep_llm::{
 use crate::{
     Agent, HasAgent, ReactConfig,
     approval::{Approvals, Approver, Trust},
+    config::PermissionRule,
     context::finish,
     deps::{
         AgentDeps, Knowledge, MemoryTrigger, Models, SubAgent, TurnHistory, replay_tools::ReplayTools,
@@ -54,6 +55,8 @@ pub struct AgentBuilder {
     /// The configuration; `None` for the preset `default`, or that of a facade.
     pub(crate) config: Option<ReactConfig>,
     max_steps: Option<u32>,
+    system_prompt: Option<String>,
+    permissions: Option<Vec<PermissionRule>>,
     pub(crate) checkpointer: Option<Arc<dyn Checkpointer>>,
     store: Option<Arc<dyn Store>>,
     jitter: JitterSource,
@@ -244,6 +247,18 @@ impl AgentBuilder {
         Self { config: Some(config), ..self }
     }
 
+    /// Sets the system prompt, overriding that of the configuration.
+    #[must_use]
+    pub fn system_prompt(self, prompt: impl Into<String>) -> Self {
+        Self { system_prompt: Some(prompt.into()), ..self }
+    }
+
+    /// Sets the permission rules for calls, overriding those of the configuration; the last matching rule applies.
+    #[must_use]
+    pub fn permissions(self, rules: impl IntoIterator<Item = PermissionRule>) -> Self {
+        Self { permissions: Some(rules.into_iter().collect()), ..self }
+    }
+
     /// Sets the step limit of a turn, overriding the configuration.
     #[must_use]
     pub fn max_steps(self, max: u32) -> Self {
@@ -282,7 +297,7 @@ impl AgentBuilder {
         Self { models, fallbacks, counter, checkpointer, jitter, tools, config: Some(config), ..bare }
     }
 
-    /// Returns the configuration; the preset `default` if none was set.
+    /// Returns the configuration set with [`config`](Self::config); the preset `default` if none was set.
     pub fn current_config(&self) -> ReactConfig {
         self.config.clone().unwrap_or_default()
     }
@@ -347,6 +362,8 @@ impl AgentBuilder {
         } = self;
         let mut config = self.config.unwrap_or_default();
         config.limit.max = self.max_steps.unwrap_or(config.limit.max);
+        config.system_prompt = self.system_prompt.unwrap_or(config.system_prompt);
+        config.permissions = self.permissions.unwrap_or(config.permissions);
         check_config(&config)?;
         let mut registry = ToolRegistry::new();
         for tool in tools {
@@ -437,6 +454,8 @@ impl Agent {
             counter: default_counter(),
             config: None,
             max_steps: None,
+            system_prompt: None,
+            permissions: None,
             checkpointer: None,
             store: None,
             jitter: seeded_jitter(0),
@@ -447,4 +466,46 @@ impl Agent {
 /// Returns the first repeated name.
 fn first_repeated(names: Vec<&str>) -> Option<&str> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{StreamExt, stream};
+    use superstep_llm::{Request, ResponseStream};
+
+    use super::*;
+    use crate::config::Permit;
+
+    struct Silent;
+
+    impl ChatModel for Silent {
+        fn name(&self) -> &str {
+            "silent"
+        }
+
+        fn stream(&self, _: Request) -> ResponseStream<'_> {
+            stream::empty().boxed()
+        }
+    }
+
+    #[test]
+    fn settings_of_the_builder_override_those_of_the_configuration_in_any_order() {
+        let rule = |permit| vec![PermissionRule::new("*", permit)];
+        let config = || ReactConfig {
+            system_prompt: "Answer.".into(),
+            permissions: rule(Permit::Ask),
+            ..ReactConfig::harness()
+        };
+        let builder = || Agent::builder(Silent).system_prompt("Be brief.").permissions(rule(Permit::Deny));
+        let expected =
+            ReactConfig { system_prompt: "Be brief.".into(), permissions: rule(Permit::Deny), ..config() };
+        assert_eq!(*builder().config(config()).deps().unwrap().config, expected);
+        let kept = Agent::builder(Silent).config(config()).deps().unwrap();
+        assert_eq!(*kept.config, config());
+
+        let wrong = Agent::builder(Silent).permissions([PermissionRule::new("{", Permit::Deny)]).deps();
+        assert!(matches!(wrong, Err(AgentError::Permission { .. })), "the rules are checked");
+        assert_eq!(*builder().with_only(Vec::new(), config()).deps().unwrap().config, config());
+        assert_eq!(format!("{:?}", kept.models), r#"Models { main: "silent", compaction: None }"#);
+    }
 }

@@ -37,10 +37,8 @@ fn write(text: &mut String, said: &Message) {
         Truncate { max_chars: Some(MAX_LENGTH), keep: TruncateSide::HeadTail, marker, ..Truncate::default() };
     let short = |text: &str| closed(&bound.apply(text.to_owned()));
     let who = match said.role {
-        Role::System => "system".to_owned(),
-        Role::User => "user".to_owned(),
-        Role::Assistant => "assistant".to_owned(),
         Role::Tool => format!("result of {}", said.tool_call_id),
+        role => role.to_string(),
     };
     if !said.content.is_empty() || said.tool_calls.is_empty() {
         // Writing to a string does not fail.

@@ -2,7 +2,7 @@
 //!
 //! Start at [`AgentDeps`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use superstep_llm::{
     ToolRegistry,
@@ -63,6 +63,17 @@ pub struct AgentDeps {
     pub sub_agents: Arc<BTreeMap<String, SubAgent>>,
     /// The configuration.
     pub config: Arc<ReactConfig>,
+}
+
+impl fmt::Debug for AgentDeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentDeps")
+            .field("models", &self.models)
+            .field("tools", &self.tools.names().collect::<Vec<_>>())
+            .field("sub_agents", &self.sub_agents)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
 }
 
 impl AgentDeps {

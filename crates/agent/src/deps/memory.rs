@@ -4,6 +4,7 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
@@ -111,6 +112,12 @@ const MAX_PENDING: usize = 10_000;
 /// The phrases that [`MemoryTrigger::new`] detects, in any case.
 pub const MEMORY_PHRASES: [&str; 6] =
     ["remember that", "please remember", "remember this", "don't forget that", "请记住", "记住"];
+
+impl fmt::Debug for MemoryTrigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryTrigger").finish_non_exhaustive()
+    }
+}
 
 impl MemoryTrigger {
     /// Stores messages with one of [`MEMORY_PHRASES`] in `store`.

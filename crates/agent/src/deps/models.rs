@@ -2,7 +2,7 @@
 //!
 //! Start at [`Models`].
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use superstep_llm::ChatModel;
 
@@ -23,6 +23,15 @@ pub struct Models {
     pub main: Arc<dyn ChatModel>,
     /// The model for summaries, including its retries; `None` for the main one.
     pub compaction: Option<Arc<dyn ChatModel>>,
+}
+
+impl fmt::Debug for Models {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Models")
+            .field("main", &self.main.name())
+            .field("compaction", &self.compaction.as_ref().map(|model| model.name()))
+            .finish()
+    }
 }
 
 impl Models {

@@ -2,7 +2,7 @@
 //!
 //! Start at [`SubAgent`].
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use serde_json::Value;
 use superstep_graph::CompiledGraph;
@@ -23,6 +23,16 @@ pub struct SubAgent {
     pub(crate) graph: CompiledGraph<AgentState>,
     pub(crate) share: f64,
     pub(crate) timeout: Option<Duration>,
+}
+
+impl fmt::Debug for SubAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubAgent")
+            .field("name", &self.spec.name)
+            .field("share", &self.share)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 impl SubAgent {

@@ -7,7 +7,7 @@ use superstep_graph::{
     Cx,
     state::{Fingerprint, fingerprint},
 };
-use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Role, Usage};
+use superstep_llm::{FinishReason, Message, ModelError, Request, Response, Usage};
 
 use crate::state::{HookFailure, ModelFailure, request_frame::Part};
 
@@ -181,20 +181,11 @@ const SENT: &str = "what is sent has a JSON form";
 
 /// Returns the role and the fingerprint of a message.
 pub(super) fn print_of(message: &Message) -> String {
-    format!("{}:{}", name(message.role), of_message(message))
+    format!("{}:{}", message.role, of_message(message))
 }
 
 fn of_message(message: &Message) -> Fingerprint {
     message.derived::<Part>().0
-}
-
-pub(super) fn name(role: Role) -> &'static str {
-    match role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    }
 }
 
 #[cfg(test)]

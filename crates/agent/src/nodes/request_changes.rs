@@ -9,7 +9,7 @@ use serde_json::Value;
 use superstep_graph::replay::{Change, ComparedTask, DivergenceKind, text_diff};
 use superstep_llm::{ChatModel, Message, Request, ToolSpec};
 
-use super::recorded_response::{Print, name, print_of};
+use super::recorded_response::{Print, print_of};
 use crate::{AgentState, state::RequestFrame};
 
 /// The name of the noted hints.
@@ -161,7 +161,7 @@ impl RequestChanges<'_> {
 
 /// Returns a message as text.
 fn text_of(message: &Message) -> String {
-    let role = name(message.role);
+    let role = message.role;
     let calls = message.tool_calls.iter().map(|call| format!("\ncalls {}({})", call.name, call.arguments));
     format!("{role}: {}{}\n", message.content, calls.collect::<String>())
 }

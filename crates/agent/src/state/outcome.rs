@@ -127,6 +127,12 @@ impl AgentOutcome {
     }
 }
 
+impl fmt::Display for AgentOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 impl BudgetLimit {
     /// Returns the name that is stored and shown.
     pub fn as_str(self) -> &'static str {

@@ -239,12 +239,7 @@ fn described(thread: &ThreadId, meta: &CheckpointMeta, snapshot: &StateSnapshot<
     }
     // Synthetic messages are not part of the dialogue.
     for message in state.messages.iter().filter(|message| !message.synthetic) {
-        let who = match message.role {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Tool => "tool",
-        };
+        let who = message.role;
         let content = message.content.as_str();
         match message.role {
             Role::Tool => text.push_str(&format!("\n{who}: {}\n", brief(content, 100))),

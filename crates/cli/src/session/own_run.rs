@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use superstep::{Interrupt, RunError, Status, ThreadId};
+use superstep::{Interrupt, RunError, ThreadId};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -94,12 +94,7 @@ impl OwnRun<'_> {
     /// Shows the end, and returns the exit code.
     fn conclude(&self, end: End, written: io::Result<()>) -> Result<Exit, Failure> {
         let End { values, status, checkpoint, interrupts } = end;
-        let status = match status {
-            Status::Completed => "completed",
-            Status::Interrupted => "interrupted",
-            Status::Drained => "drained",
-            _ => "cancelled",
-        };
+        let status = status.as_str();
         let written = match (written, self.json) {
             (Ok(()), true) => write_line(&json!({
                 "event": "final",

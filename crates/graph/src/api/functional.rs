@@ -60,6 +60,9 @@ where
     O: Serialize + DeserializeOwned + Send + 'static,
 {
     /// Creates a workflow whose returned value is also the one that it saves.
+    ///
+    /// # Errors
+    /// An error of `run` is a failure of the workflow's only node, which [`WorkflowThread::run`] returns as [`RunError::Node`].
     pub fn new<F, Fut, E>(name: impl Into<String>, run: F) -> Self
     where
         F: Fn(I, Option<O>, Cx) -> Fut + Send + Sync + 'static,
@@ -84,6 +87,9 @@ where
     P: Serialize + DeserializeOwned + Send + 'static,
 {
     /// Creates a workflow that returns one value and saves another one.
+    ///
+    /// # Errors
+    /// Like those of [`new`](Workflow::new).
     pub fn saving<F, Fut, E>(name: impl Into<String>, run: F) -> Self
     where
         F: Fn(I, Option<P>, Cx) -> Fut + Send + Sync + 'static,

@@ -2,6 +2,8 @@
 //!
 //! Start at [`ThreadHistory`].
 
+use std::fmt;
+
 use serde_json::Value;
 use superstep_checkpoint::{CheckpointMeta, Source};
 use superstep_engine::NodeName;
@@ -21,6 +23,12 @@ impl<S: State> Thread<S> {
 pub struct ThreadHistory<S: State> {
     thread: Thread<S>,
     range: History,
+}
+
+impl<S: State> fmt::Debug for ThreadHistory<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadHistory").field("thread", &self.thread).field("range", &self.range).finish()
+    }
 }
 
 impl<S: State> ThreadHistory<S> {

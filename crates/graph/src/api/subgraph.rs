@@ -5,7 +5,7 @@
 //!
 //! Start at [`Thread::subgraph`].
 
-use std::marker::PhantomData;
+use std::{fmt, marker::PhantomData};
 
 use superstep_checkpoint::{
     Source, TaskKey, TaskRecord,
@@ -48,6 +48,15 @@ pub struct SubgraphThread<S: State, T: State> {
     root: Thread<S>,
     path: Vec<String>,
     state: PhantomData<fn() -> T>,
+}
+
+impl<S: State, T: State> fmt::Debug for SubgraphThread<S, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubgraphThread")
+            .field("root", &self.root)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<S: State, T: State> SubgraphThread<S, T> {

@@ -2,7 +2,7 @@
 //!
 //! Start at [`NodeRef`].
 
-use std::marker::PhantomData;
+use std::{fmt, marker::PhantomData};
 
 use superstep_engine::Endpoint;
 
@@ -26,6 +26,20 @@ impl<I> Clone for WorkerRef<I> {
 }
 
 impl<I> Copy for WorkerRef<I> {}
+
+impl<I> PartialEq for WorkerRef<I> {
+    fn eq(&self, other: &Self) -> bool {
+        self.node == other.node
+    }
+}
+
+impl<I> Eq for WorkerRef<I> {}
+
+impl<I> fmt::Debug for WorkerRef<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WorkerRef").field(&self.node).finish()
+    }
+}
 
 impl<I> From<WorkerRef<I>> for NodeRef {
     fn from(worker: WorkerRef<I>) -> Self {
@@ -63,3 +77,32 @@ impl<R> Clone for RoutingRef<R> {
 }
 
 impl<R> Copy for RoutingRef<R> {}
+
+impl<R> PartialEq for RoutingRef<R> {
+    fn eq(&self, other: &Self) -> bool {
+        self.node == other.node
+    }
+}
+
+impl<R> Eq for RoutingRef<R> {}
+
+impl<R> fmt::Debug for RoutingRef<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RoutingRef").field(&self.node).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_equal_if_their_nodes_are() {
+        let node = |graph| NodeRef { graph, end: Endpoint::End };
+        let worker = |graph| WorkerRef::<String> { node: node(graph), item: PhantomData };
+        assert_eq!(worker(1), worker(1));
+        assert_ne!(worker(1), worker(2));
+        assert_eq!(RoutingRef::<()>::new(node(1)), RoutingRef::new(node(1)));
+        assert_eq!(format!("{:?}", RoutingRef::<()>::new(END)), format!("RoutingRef({END:?})"));
+    }
+}

@@ -1,5 +1,7 @@
 //! The selection of streamed events.
 
+use std::fmt;
+
 /// The kinds of events to stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,6 +20,27 @@ pub enum StreamMode {
     Messages,
     /// Checkpoints and tasks with all details, as JSON.
     Debug,
+}
+
+impl StreamMode {
+    /// Returns the name of the mode, in lowercase.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Values => "values",
+            Self::Updates => "updates",
+            Self::Custom => "custom",
+            Self::Tasks => "tasks",
+            Self::Checkpoints => "checkpoints",
+            Self::Messages => "messages",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+impl fmt::Display for StreamMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// The settings of a stream. If only the modes matter, a list of them is enough.
@@ -91,5 +114,18 @@ impl<const N: usize> From<[StreamMode; N]> for Streaming {
 impl From<StreamMode> for Streaming {
     fn from(mode: StreamMode) -> Self {
         vec![mode].into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_is_shown_by_its_name_in_lowercase() {
+        use StreamMode::*;
+        for mode in [Values, Updates, Custom, Tasks, Checkpoints, Messages, Debug] {
+            assert_eq!(mode.to_string(), format!("{mode:?}").to_lowercase());
+        }
     }
 }

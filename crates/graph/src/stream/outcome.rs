@@ -2,6 +2,8 @@
 //!
 //! Start at [`Outcome`].
 
+use std::fmt;
+
 use crate::{CheckpointId, Interrupt, State, View};
 
 /// The result of a run that did not fail.
@@ -34,6 +36,24 @@ pub enum Status {
     /// It was cancelled with pending tasks; resume it to continue. [`Outcome::interrupts`] has the pending
     /// interrupts.
     Cancelled,
+}
+
+impl Status {
+    /// Returns the name of the status, in lowercase.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Interrupted => "interrupted",
+            Self::Drained => "drained",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 impl<S: State> Outcome<S> {

@@ -10,6 +10,7 @@
 //! Start at [`RunStream`].
 
 use std::{
+    fmt,
     future::poll_fn,
     panic::{AssertUnwindSafe, resume_unwind},
     pin::{Pin, pin},
@@ -77,6 +78,12 @@ pub struct RunStream<S: State> {
     waiting: Option<BoxFuture<'static, ()>>,
     /// The run after its start; it ends when this is dropped.
     _begun: Option<OwnTask>,
+}
+
+impl<S: State> fmt::Debug for RunStream<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunStream").field("has_started", &self.waiting.is_none()).finish_non_exhaustive()
+    }
 }
 
 impl<S: State> RunStream<S> {

@@ -10,7 +10,7 @@
 //! `gather` reads the new turns; the nodes of the agent update `MEMORY.md`; `settle` records the completion.
 //! Start at [`Dreams`].
 
-use std::{error::Error, io, sync::Arc};
+use std::{error::Error, fmt, io, sync::Arc};
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -162,6 +162,12 @@ pub enum DreamError {
 }
 
 superstep_graph::__private::debug_by_chain!(DreamError);
+
+impl fmt::Debug for Dreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dreams").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}
 
 impl Dreams {
     /// Creates dreams with the models, fallbacks, token counter and checkpointer of `agent`, and with its
