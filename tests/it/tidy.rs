@@ -191,8 +191,8 @@ fn every_folder_of_a_crate_uses_only_the_folders_below_it() {
         for (file, text) in sources(&src) {
             let inside = file.strip_prefix(root().join(&src)).unwrap();
             let own = inside.iter().next().and_then(|name| height(name.to_str()?.trim_end_matches(".rs")));
-            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            let paths = imports(code, "use crate::").into_iter().chain(inline(code));
+            let code = without_tests(&text);
+            let paths = imports(&code, "use crate::").into_iter().chain(inline(&code));
             for path in paths.filter(|_| !roots.iter().any(|root| inside == Path::new(root))) {
                 let used = height(&path[0]).or_else(|| exported.get(&path[0]).copied());
                 if used > own || groups.contains(&path[0].as_str()) {
@@ -202,6 +202,25 @@ fn every_folder_of_a_crate_uses_only_the_folders_below_it() {
         }
         assert!(upward.is_empty(), "a folder uses one above it:\n{}", upward.join("\n"));
     }
+}
+
+/// Returns the code without the items of tests.
+fn without_tests(code: &str) -> String {
+    let (mut kept, mut lines) = (String::new(), code.lines());
+    while let Some(line) = lines.next() {
+        let indentation = &line[..line.len() - line.trim_start().len()];
+        if !["#[cfg(test)]", "#[cfg(all(test,"].iter().any(|begin| line.trim_start().starts_with(begin)) {
+            kept.push_str(line);
+            kept.push('\n');
+            continue;
+        }
+        let end = format!("{indentation}}}");
+        let item = lines.by_ref().find(|line| !line.trim_start().starts_with("#["));
+        if item.is_some_and(|item| !item.ends_with([';', ',', '}'])) {
+            lines.by_ref().find(|line| line.starts_with(&end));
+        }
+    }
+    kept
 }
 
 /// Returns the paths of the `use` items with this beginning, with groups expanded.

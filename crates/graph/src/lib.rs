@@ -102,7 +102,7 @@ pub mod thread {
 /// Runs that begin at one node with a given state, and report what each task did; and observers of the calls of nodes. Node tests
 /// and simulators are made of them.
 pub mod probe {
-    pub use crate::node::cx::observer::{CxCall, CxObserver};
+    pub use crate::node::call_observer::{CxCall, CxObserver};
     pub use crate::run::probe::{AfterFailure, Probe, Probed, ProbedTask};
 }
 

@@ -45,6 +45,7 @@ pub mod timers;
 pub mod tokens;
 mod tool;
 mod tool_cx;
+mod tool_error;
 mod tool_macro;
 mod tool_source;
 mod trace;
@@ -66,8 +67,9 @@ pub use registry::ToolRegistry;
 pub use retry::ModelRetry;
 pub use subject::Subject;
 pub use superstep_macros::tool;
-pub use tool::{Behaviour, Tool, ToolError, ToolFuture, ToolReply, ToolSpec};
+pub use tool::{Behaviour, Tool, ToolFuture, ToolReply, ToolSpec};
 pub use tool_cx::ToolCx;
+pub use tool_error::ToolError;
 
 /// Calls of tools: their arguments, their order, and questions to the user.
 pub mod calls {
@@ -137,7 +139,8 @@ pub mod wire {
         reads_calls::ReadsTextCalls,
         text_calls::{TextCalls, text_calls},
         thinking::{behind_thinking, split_thinking},
-        wire_request::{OutputLimit, ReasoningPolicy, WireConfig, WirePolicy},
+        wire_message::WirePolicy,
+        wire_request::{OutputLimit, ReasoningPolicy, WireConfig},
     };
 }
 

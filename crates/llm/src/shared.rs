@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Tool, snapshots::Snapshots, spill::Spill, tokens::TokenCounter, toolset::ToolSource};
+use crate::{Tool, snapshots::Snapshots, spill::Spill, tokens::TokenCounter};
 
 /// A value, or an `Arc` of one, that converts to an `Arc` of the trait object.
 ///
@@ -29,6 +29,7 @@ pub trait IntoShared<T: ?Sized> {
     fn into_shared(self) -> Arc<T>;
 }
 
+/// Implements the conversions for traits.
 macro_rules! into_shared {
     ($($shared:ident),*) => {$(
         impl<V: $shared + 'static> IntoShared<dyn $shared> for V {
@@ -51,4 +52,6 @@ macro_rules! into_shared {
     )*};
 }
 
-into_shared!(Tool, ToolSource, Spill, Snapshots, TokenCounter);
+pub(crate) use into_shared;
+
+into_shared!(Tool, Spill, Snapshots, TokenCounter);

@@ -4,13 +4,13 @@ mod snapshots;
 mod specs;
 mod spill;
 
-use std::{borrow::Cow, future::Future, io, path::Path, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, io, path::Path, pin::Pin, sync::Arc, time::Duration};
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Subject, ToolCx, media::Media};
+use crate::{Subject, ToolCx, ToolError, media::Media};
 
 pub use self::{
     snapshots::{FileChange, FileChangeKind, FileChanges, SnapshotError, SnapshotFuture, Snapshots},
@@ -80,30 +80,6 @@ pub struct Sequence<'a> {
     /// `true` if a call may overlap with neighbours that also overlap, after those before it were sent. Every
     /// other call runs after all calls before it, and before all calls after it.
     pub overlaps: bool,
-}
-
-/// The error of a failed tool call: the model reads the text.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ToolError {
-    /// The arguments are valid JSON but do not fit the tool.
-    #[error("{0}")]
-    InvalidArguments(String),
-    /// A rule or a person forbids the call.
-    #[error("{0}")]
-    Denied(String),
-    /// The tool failed.
-    #[error("{0}")]
-    Failed(String),
-}
-
-crate::debug_by_chain!(ToolError);
-
-impl ToolError {
-    /// Creates a failure with any message.
-    pub fn failed(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::Failed(message.into().into_owned())
-    }
 }
 
 /// The result of a tool.

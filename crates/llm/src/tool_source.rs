@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use crate::ToolRegistry;
+use crate::{ToolRegistry, convert::IntoShared, shared::into_shared};
 
 /// The future of [`ToolSource::refresh`].
 pub type RefreshFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -18,3 +18,5 @@ pub trait ToolSource: Send + Sync {
     /// Updates the tools. If the update fails, the tools do not change.
     fn refresh(&self) -> RefreshFuture<'_>;
 }
+
+into_shared!(ToolSource);

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
@@ -13,8 +13,20 @@ use crate::{
     convert::DerivedFrom,
     media::{Accepts, Media, MediaType},
     tool::{MAX_TOOL_NAME_LENGTH, is_tool_name},
-    wire::WirePolicy,
 };
+
+/// The treatment of an invalid call that is sent back to the provider: argument text that is not a JSON
+/// object, or a name that no tool can have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WirePolicy {
+    /// Wrapped as `{"_raw":"…"}`, with `_` for invalid characters of a name: many servers reject a whole
+    /// conversation because of one broken call.
+    #[default]
+    Wrap,
+    /// Unchanged.
+    Verbatim,
+}
 
 /// A part of a conversation.
 pub(crate) enum Item<'a> {

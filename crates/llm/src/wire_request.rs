@@ -15,21 +15,8 @@ use crate::{
     Message, Request, Role, ToolSpec,
     convert::DerivedFrom,
     media::Accepts,
-    wire_message::{Item, Sent, joined, media_behind},
+    wire_message::{Item, Sent, WirePolicy, joined, media_behind},
 };
-
-/// The treatment of an invalid call that is sent back to the provider: argument text that is not a JSON
-/// object, or a name that no tool can have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WirePolicy {
-    /// Wrapped as `{"_raw":"…"}`, with `_` for invalid characters of a name: many servers reject a whole
-    /// conversation because of one broken call.
-    #[default]
-    Wrap,
-    /// Unchanged.
-    Verbatim,
-}
 
 /// The assistant messages whose reasoning is sent back to the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

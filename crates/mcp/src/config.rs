@@ -9,7 +9,23 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::secrets::HANDED_ON;
+/// Variables that programs always get. None of them is a secret.
+pub(crate) const HANDED_ON: [&str; 14] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "TEMP",
+    "SYSTEMROOT",
+    "APPDATA",
+];
 
 /// The configuration of a server, as in a configuration file: one of `command` and `url`, and all settings
 /// that differ from the defaults.

@@ -28,12 +28,13 @@ use tokio::{
 
 use crate::{
     Endpoint, MAX_MESSAGE_BYTES, McpConfig,
+    config::HANDED_ON,
     http::Bounded,
     notifications::{CallListeners, Notifications},
     observed_transport::ObservedTransport,
     program::Program,
     running::{GRACE, Pipes, Running},
-    secrets::{HANDED_ON, Secrets, looked_up},
+    secrets::{Secrets, looked_up},
 };
 
 /// A connection to a server. Dropping it ends the session.

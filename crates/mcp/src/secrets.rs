@@ -6,25 +6,7 @@ use std::{collections::BTreeMap, env};
 
 use superstep_llm::variables;
 
-use crate::{Endpoint, McpConfig, content};
-
-/// Variables that programs always get. None of them is a secret.
-pub(crate) const HANDED_ON: [&str; 14] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TERM",
-    "TMPDIR",
-    "TEMP",
-    "SYSTEMROOT",
-    "APPDATA",
-];
+use crate::{Endpoint, McpConfig, config::HANDED_ON, content};
 
 /// The maximum number of bytes of a server's error text in messages.
 const MAX_PROBLEM_LENGTH: usize = 2_000;

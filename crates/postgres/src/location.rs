@@ -24,6 +24,16 @@ pub(crate) struct Location {
     schema: String,
 }
 
+impl PostgresOptions {
+    /// Returns the URL of the database without user, password and parameters, for messages.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Storage`] if the URL is not valid.
+    pub fn location(&self) -> Result<String, CheckpointError> {
+        Ok(Location::parse(self)?.0.to_string())
+    }
+}
+
 impl Location {
     /// Parses the URL.
     ///

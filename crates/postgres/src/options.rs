@@ -4,10 +4,6 @@
 
 use std::{fmt, time::Duration};
 
-use superstep_checkpoint::CheckpointError;
-
-use crate::location::Location;
-
 /// The URL of a database, which has a password: no output shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl(String);
@@ -147,14 +143,6 @@ impl PostgresOptions {
     #[must_use]
     pub fn head_states_bytes(self, limit: usize) -> Self {
         Self { head_states_bytes: limit, ..self }
-    }
-
-    /// Returns the URL of the database without user, password and parameters, for messages.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Storage`] if the URL is not valid.
-    pub fn location(&self) -> Result<String, CheckpointError> {
-        Ok(Location::parse(self)?.0.to_string())
     }
 
     pub(crate) fn url_text(&self) -> &str {

@@ -8,11 +8,7 @@ use serde::Serialize;
 use superstep_graph::{ThreadId, checkpoint::CheckpointError};
 use superstep_postgres::PostgresOptions;
 
-use crate::{
-    GraphName, NewJob,
-    payload::Work,
-    queue::{Queue, Row},
-};
+use crate::queue::{Queue, Row};
 
 /// The jobs of a database.
 ///
@@ -42,37 +38,6 @@ impl Jobs {
     /// [`CheckpointError::Storage`] if the URL is not valid, or the server cannot be reached or refuses. No error contains the URL.
     pub async fn open(options: impl Into<PostgresOptions>) -> Result<Self, CheckpointError> {
         Ok(Self { queue: Queue::open(options.into()).await? })
-    }
-
-    /// Creates a job that runs a thread on an input: an update of the graph's state, or its JSON form.
-    pub fn run(
-        &self,
-        graph: &(impl GraphName + ?Sized),
-        thread: impl Into<ThreadId>,
-        input: impl Serialize,
-    ) -> NewJob<'_> {
-        let work = serde_json::to_value(input).map(|input| Work::Run { input });
-        NewJob::new(self, graph.graph_name(), thread.into().to_string(), work)
-    }
-
-    /// Creates a job that resumes a thread.
-    pub fn resume(&self, graph: &(impl GraphName + ?Sized), thread: impl Into<ThreadId>) -> NewJob<'_> {
-        NewJob::new(self, graph.graph_name(), thread.into().to_string(), Ok(Work::Resume {}))
-    }
-
-    /// Creates a job that answers an interrupt of a thread, by its id, and resumes the thread.
-    ///
-    /// The key of an interrupt is not accepted: the same key may return later, and a repeated answer must not reach that one.
-    pub fn answer(
-        &self,
-        graph: &(impl GraphName + ?Sized),
-        thread: impl Into<ThreadId>,
-        interrupt: impl Into<String>,
-        value: impl Serialize,
-    ) -> NewJob<'_> {
-        let work =
-            serde_json::to_value(value).map(|value| Work::Answer { interrupt: interrupt.into(), value });
-        NewJob::new(self, graph.graph_name(), thread.into().to_string(), work)
     }
 
     /// Lists jobs, in the order in which they are due. Jobs that are done are not stored.
@@ -183,7 +148,7 @@ impl fmt::Display for JobState {
 pub struct JobInfo {
     /// Its number.
     pub id: JobId,
-    /// The id of its request; see [`NewJob::id`].
+    /// The id of its request; see [`NewJob::id`](crate::NewJob::id).
     pub request: Option<String>,
     /// The graph.
     pub graph: String,

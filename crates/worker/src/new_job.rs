@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use rand::{TryRng as _, rngs::SysRng};
+use serde::Serialize;
 use serde_json::Value;
-use superstep_graph::{RunError, checkpoint::CheckpointError};
+use superstep_graph::{RunError, ThreadId, checkpoint::CheckpointError};
 
 use crate::{
-    JobId, Jobs,
+    GraphName, JobId, Jobs,
     payload::{Payload, Work},
     queue::{Stored, When},
 };
@@ -30,6 +31,39 @@ pub struct NewJob<'a> {
     priority: i16,
     attempts: i16,
     when: When,
+}
+
+impl Jobs {
+    /// Creates a job that runs a thread on an input: an update of the graph's state, or its JSON form.
+    pub fn run(
+        &self,
+        graph: &(impl GraphName + ?Sized),
+        thread: impl Into<ThreadId>,
+        input: impl Serialize,
+    ) -> NewJob<'_> {
+        let work = serde_json::to_value(input).map(|input| Work::Run { input });
+        NewJob::new(self, graph.graph_name(), thread.into().to_string(), work)
+    }
+
+    /// Creates a job that resumes a thread.
+    pub fn resume(&self, graph: &(impl GraphName + ?Sized), thread: impl Into<ThreadId>) -> NewJob<'_> {
+        NewJob::new(self, graph.graph_name(), thread.into().to_string(), Ok(Work::Resume {}))
+    }
+
+    /// Creates a job that answers an interrupt of a thread, by its id, and resumes the thread.
+    ///
+    /// The key of an interrupt is not accepted: the same key may return later, and a repeated answer must not reach that one.
+    pub fn answer(
+        &self,
+        graph: &(impl GraphName + ?Sized),
+        thread: impl Into<ThreadId>,
+        interrupt: impl Into<String>,
+        value: impl Serialize,
+    ) -> NewJob<'_> {
+        let work =
+            serde_json::to_value(value).map(|value| Work::Answer { interrupt: interrupt.into(), value });
+        NewJob::new(self, graph.graph_name(), thread.into().to_string(), work)
+    }
 }
 
 impl<'a> NewJob<'a> {

@@ -10,7 +10,7 @@
 //!
 //! Start at [`Running::run`].
 
-use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future, pin::pin, sync::Arc, time::Duration};
 
 use rand::{TryRng as _, rngs::SysRng};
 use superstep_graph::{checkpoint::CheckpointError, error::chain, thread::Drain};
@@ -68,6 +68,24 @@ struct Claimed {
     graph: String,
     cancel: CancellationToken,
     drain: Drain,
+}
+
+impl Worker {
+    /// Runs jobs until `stop` is ready. Then runs stop after their current superstep, and their jobs are given to others.
+    ///
+    /// # Errors
+    /// The error of the database at the start. Later, the worker waits until the database is back.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), CheckpointError> {
+        Running::start(&self).await?.run(stop, false).await.map(drop)
+    }
+
+    /// Runs the jobs that are due, also those that they make, until there are none, and returns their number.
+    ///
+    /// # Errors
+    /// The error of the database.
+    pub async fn run_due(self) -> Result<usize, CheckpointError> {
+        Running::start(&self).await?.run(future::pending(), true).await
+    }
 }
 
 impl<'a> Running<'a> {

@@ -2,15 +2,14 @@
 //!
 //! Start at [`Worker`].
 
-use std::{collections::BTreeMap, fmt, future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use serde::de::DeserializeOwned;
-use superstep_graph::{CompiledGraph, RunOptions, State, ThreadId, checkpoint::CheckpointError};
+use superstep_graph::{CompiledGraph, RunOptions, State, ThreadId};
 
 use crate::{
     GraphName, Jobs, Schedule,
     graph::{Admit, AnyGraph, Typed},
-    running::Running,
 };
 
 /// Takes jobs of a database and runs them, one process among any number of them.
@@ -174,22 +173,6 @@ impl Worker {
     /// Sets the time at which jobs and schedules are due, in place of the server's, for tests: UTC milliseconds.
     pub fn at_ms(self, unix_ms: i64) -> Self {
         Self { now_ms: Some(unix_ms), ..self }
-    }
-
-    /// Runs jobs until `stop` is ready. Then runs stop after their current superstep, and their jobs are given to others.
-    ///
-    /// # Errors
-    /// The error of the database at the start. Later, the worker waits until the database is back.
-    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), CheckpointError> {
-        Running::start(&self).await?.run(stop, false).await.map(drop)
-    }
-
-    /// Runs the jobs that are due, also those that they make, until there are none, and returns their number.
-    ///
-    /// # Errors
-    /// The error of the database.
-    pub async fn run_due(self) -> Result<usize, CheckpointError> {
-        Running::start(&self).await?.run(future::pending(), true).await
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod barrier;
 pub(crate) mod cache;
+pub(crate) mod call_observer;
 pub(crate) mod clock;
 pub(crate) mod command;
 pub(crate) mod commit_barrier;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Answers, CheckpointId, RunError, ThreadId,
-    node::{cx::observer::CxObserver, drain::Drain},
+    node::{call_observer::CxObserver, drain::Drain},
 };
 
 /// Defines the options of a run as methods of a type whose function `with` changes a [`RunOptions`].

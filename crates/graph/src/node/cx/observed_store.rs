@@ -9,8 +9,10 @@ use superstep_checkpoint::{
 };
 use superstep_engine::NodeName;
 
-use super::observer::{CxCall, CxObserver};
-use crate::{Cx, Store};
+use crate::{
+    Cx, Store,
+    node::call_observer::{CxCall, CxObserver},
+};
 
 /// A store that waits for an observer before and after each request.
 pub(super) struct ObservedStore {
