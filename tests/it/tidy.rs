@@ -73,7 +73,7 @@ const SECRETS: [(&str, &[&str]); 9] = [
 
 /// The folders of a crate, lowest first: each uses those before it. Files next to the folders are below all of
 /// them, unless they are listed.
-const FOLDERS: [(&str, &[&str]); 5] = [
+const FOLDERS: [(&str, &[&str]); 11] = [
     ("graph", &["stream", "journal", "node", "compiled", "run", "builder", "api"]),
     (
         "agent",
@@ -95,6 +95,33 @@ const FOLDERS: [(&str, &[&str]); 5] = [
     ),
     ("memory", &["said", "stored", "memory_tools", "files", "mem0", "history", "dream"]),
     ("tools", &["folders", "calculate", "web", "workspace", "shell", "snapshots", "all"]),
+    (
+        "testing",
+        &[
+            "expectations",
+            "script",
+            "provider",
+            "progress",
+            "expect",
+            "scripted",
+            "wire",
+            "cassette",
+            "nodes",
+            "transcript",
+            "fixture",
+            "property",
+            "sim",
+            "conformance",
+            "replays",
+            "hostile",
+            "mem0",
+        ],
+    ),
+    ("checkpoint", &["store", "memory", "text", "shared"]),
+    ("sqlite", &["locks", "open", "store", "sqlite"]),
+    ("postgres", &["store"]),
+    ("sealed", &["values", "checkpointer", "store"]),
+    ("worker", &["queue", "jobs", "new_job", "schedule", "stored_schedules", "attempt", "worker", "running"]),
     ("cli", &["output", "args", "offline", "config", "graphs", "session", "commands", "program"]),
 ];
 

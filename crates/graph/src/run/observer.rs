@@ -30,8 +30,12 @@ pub(super) type Wait<'a> = Option<BoxFuture<'a, Result<(), Stop>>>;
 /// begin ─▶ ( before_task ─▶ after_task ─▶ before_record )* ─▶ before_commit ─▶ after_commit ─▶ … ─▶ ended
 /// ```
 ///
-/// The commit of an input precedes `begin`. A plain run has the observer [`Plain`], a recorded one [`Recording`](super::recording::Recording), and a
-/// replay [`Replaying`](super::replaying::Replaying).
+/// The commit of an input precedes `begin`. The observers are:
+/// - [`Plain`] of a plain run;
+/// - [`Recording`](super::recording::Recording) of a recorded run;
+/// - [`Replaying`](super::replaying::Replaying) of a replay;
+/// - [`Rerecording`](super::rerecording::Rerecording) of a case that is recorded again;
+/// - [`Probing`](super::probing::Probing) of a node test.
 pub(super) trait RunObserver<S: State>: Send + Sync {
     /// Called before the tasks of the first superstep are planned; may change the limits of the run.
     fn begin<'a>(&'a self, _run: RunView<'a, S>, _limits: &mut RunLimits) -> Wait<'a> {
