@@ -23,9 +23,6 @@ use crate::{master::KeyError, options::SealOptions, random::Random};
 /// The name of the entry that begins a sealed value, and of the entries that contain one.
 pub(crate) use superstep_checkpoint::internal::own::SEALED;
 
-/// The beginning of a sealed value.
-const BEGIN: &str = "{\"$sealed\":";
-
 /// The version of the form.
 const VERSION: u32 = 1;
 
@@ -33,7 +30,8 @@ const NONCE: usize = 24;
 
 /// Returns whether a text looks like a sealed value.
 pub(crate) fn is_sealed(text: &str) -> bool {
-    text.starts_with(BEGIN)
+    let name = text.strip_prefix("{\"").and_then(|rest| rest.strip_prefix(SEALED));
+    name.is_some_and(|rest| rest.starts_with("\":"))
 }
 
 /// The kind of a sealed value, so that none can stand for one of another kind.
@@ -112,15 +110,15 @@ impl Place<'_> {
 /// The reason for which a value cannot be sealed or opened.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// It is not encrypted, and has to be.
+    /// The value is not encrypted, and has to be.
     Plain,
-    /// It was encrypted with a data key that the thread or store does not have.
+    /// The value was encrypted with a data key that the thread or store does not have.
     UnknownKey(String),
     /// The ciphertext does not belong to this key and place.
     Changed,
-    /// It is at another place than the one that it names.
+    /// The value is at another place than the one that it names.
     Moved(String),
-    /// It is not a sealed value.
+    /// The text is not a sealed value.
     Malformed(String),
     /// There are no random bytes.
     Random(KeyError),
@@ -184,6 +182,7 @@ pub(crate) fn decrypt(cipher: &XChaCha20Poly1305, sealed: &[u8], bound: &[u8]) -
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form<'a> {
+    /// Named [`SEALED`], of which an attribute needs the text.
     #[serde(rename = "$sealed")]
     version: u32,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]

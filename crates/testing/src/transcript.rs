@@ -12,6 +12,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use superstep_graph::{
+    __private::keys,
     Checkpointer, Event, History, State, ThreadId,
     checkpoint::{CheckpointError, TaskRecord},
     node::NodeName,
@@ -161,7 +162,8 @@ fn unfinished(step: i64, node: &str, record: &TaskRecord) -> String {
 fn update(update: &StoredUpdate) -> serde_json::Result<String> {
     let json = update.json()?;
     let Ok(Entries(entries)) = serde_json::from_str(&json) else { return Ok(json.to_string()) };
-    let shown = entries.into_iter().filter(|(name, _)| !matches!(name.as_str(), "$v" | "$recorded"));
+    let shown =
+        entries.into_iter().filter(|(name, _)| ![keys::VERSIONS, keys::RECORDED].contains(&name.as_str()));
     let shown: Vec<_> = shown.map(|(name, value)| format!("\"{name}\":{}", value.get())).collect();
     Ok(format!("{{{}}}", shown.join(",")))
 }

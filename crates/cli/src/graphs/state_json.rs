@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 use superstep::{
+    __private::keys::CLEAR,
     State,
     state::{Channel, WriteError},
 };
@@ -12,9 +13,6 @@ use crate::output::{
     exit::{Exit, Failure},
     suggest::closest,
 };
-
-/// The entry that names the channels to reset.
-const CLEAR: &str = "clear";
 
 /// Reads an update: an object with an entry for each written channel. `what` names it in the error.
 ///

@@ -2,7 +2,7 @@
 
 use schemars::{Schema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
-use superstep_state::Stored;
+use superstep_state::{Stored, internal::keys::CLEAR};
 
 use crate::{CompiledGraph, State};
 
@@ -37,7 +37,7 @@ impl<S: State> CompiledGraph<S> {
         let mut schema = self.schema(Stored::Write, SchemaSettings::draft2020_12().for_deserialize());
         let stored = self.initial().channels().iter().filter(|channel| !channel.untracked);
         let names: Vec<&str> = stored.map(|channel| &*channel.name).collect();
-        schema["properties"]["clear"] = json!({ "type": "array", "items": { "enum": names } });
+        schema["properties"][CLEAR] = json!({ "type": "array", "items": { "enum": names } });
         schema["additionalProperties"] = false.into();
         schema
     }
