@@ -1,6 +1,6 @@
-//! Names and hashes that stored records have in them; what they are made of never changes.
+//! Names and hashes in stored records; their form never changes.
 
-/// So long may a name be, in bytes; what is longer ends with its hash.
+/// The maximum length of a name in bytes; longer names are cut and end with their hash.
 const MAX_NAME_LENGTH: usize = 100;
 
 /// Returns a name of letters, digits and a few signs, different for different names. Every other character becomes `%` and its bytes.

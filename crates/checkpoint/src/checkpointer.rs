@@ -17,7 +17,7 @@ use crate::{
     record::{TaskKey, TaskRecord},
 };
 
-/// The size and the format of what a checkpointer stores.
+/// The size and the format of a checkpointer's storage.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Storage {
@@ -25,7 +25,7 @@ pub struct Storage {
     pub kind: &'static str,
     /// The version of the tables.
     pub version: u32,
-    /// The size in bytes, with indexes and free space, and with what else is stored there, such as memories.
+    /// The size in bytes, with indexes, free space and other data that is stored there, such as memories.
     pub bytes: u64,
     /// The part of it that [`vacuum`](Checkpointer::vacuum) would return to the disk, in bytes; `None` if that is unknown.
     pub free_bytes: Option<u64>,

@@ -45,7 +45,7 @@ impl Source {
 /// The metadata of a checkpoint, readable without its state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointMeta {
-    /// Its id.
+    /// The id of the checkpoint.
     pub id: CheckpointId,
     /// The previous checkpoint; `None` for the first.
     pub parent: Option<CheckpointId>,
@@ -261,7 +261,7 @@ pub struct AppliedTask {
     pub recorded: bool,
     /// The node that ran, or the author of an external update.
     pub node: NodeName,
-    /// Its update.
+    /// The update of the task.
     pub update: StoredUpdate,
 }
 
@@ -312,7 +312,7 @@ fn is_false(flag: &bool) -> bool {
 /// The graph that a thread belongs to. Displays itself as "`name`" or "`name`, version `2`".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GraphId {
-    /// Its name.
+    /// The name of the graph.
     pub name: String,
     /// The graph version that stored the checkpoint, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]

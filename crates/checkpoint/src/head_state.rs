@@ -11,7 +11,7 @@ use crate::Loaded;
 pub struct LoadedHead {
     /// The head; if its state is remembered, perhaps without [`Loaded::snapshot`] and [`Loaded::commits`].
     pub loaded: Loaded,
-    /// Its state, if it is remembered.
+    /// The state of the head, if it is remembered.
     pub state: Option<HeadState>,
 }
 

@@ -59,7 +59,7 @@ pub enum Retention {
     Within(Duration),
     /// Retains the last checkpoint of each branch.
     Leaves,
-    /// These.
+    /// Retains only the listed checkpoints.
     Only(BTreeSet<CheckpointId>),
 }
 

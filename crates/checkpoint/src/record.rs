@@ -42,11 +42,11 @@ pub struct NodeFailure {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// It returned an error.
+    /// The node returned an error.
     Error,
-    /// It exceeded its time limit, or made no progress for too long.
+    /// The node exceeded its time limit, or made no progress for too long.
     Timeout,
-    /// It panicked.
+    /// The node panicked.
     Panic,
 }
 
@@ -153,7 +153,7 @@ pub struct TaskKey {
     pub thread: ThreadId,
     /// The checkpoint at which it is pending.
     pub checkpoint: CheckpointId,
-    /// Its slot, the position in [`Control::next`](superstep_engine::Control::next).
+    /// The slot of the task, the position in [`Control::next`](superstep_engine::Control::next).
     pub slot: u32,
 }
 
@@ -161,9 +161,9 @@ pub struct TaskKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum TaskRecord {
-    /// It is finished and will not run again.
+    /// The task is finished and will not run again.
     Finished {
-        /// Its update.
+        /// The update of the task.
         update: StoredUpdate,
         /// The targets of its conditional edges and fan-outs, in order.
         targets: Vec<RecordedTarget>,
@@ -171,7 +171,7 @@ pub enum TaskRecord {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Box<NodeFailure>>,
     },
-    /// It started, had an effect that must not be repeated, and is unfinished; it will run again.
+    /// The task started, had an effect that must not be repeated, and is unfinished; it will run again.
     Started {
         /// The number of failed attempts so far.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -179,7 +179,7 @@ pub enum TaskRecord {
         /// The results of its effects.
         once: BTreeMap<String, RawJson>,
     },
-    /// It failed and will run again.
+    /// The task failed and will run again.
     Failed {
         /// The number of failed attempts so far, if another one is left; 0 if none was left, so that it
         /// starts afresh.
@@ -190,7 +190,7 @@ pub enum TaskRecord {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         once: BTreeMap<String, RawJson>,
     },
-    /// It was interrupted, and runs again when it is answered.
+    /// The task was interrupted, and runs again when it is answered.
     Interrupted {
         /// The questions without an answer.
         questions: Vec<Question>,
@@ -210,14 +210,14 @@ pub enum TaskRecord {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         once: BTreeMap<String, RawJson>,
     },
-    /// It was dropped in its first attempt because a sibling failed or the run was cancelled; it will run
+    /// The task was dropped in its first attempt because a sibling failed or the run was cancelled; it will run
     /// again. A task that failed before retains that record.
     Cancelled {
         /// The results of its earlier effects.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         once: BTreeMap<String, RawJson>,
     },
-    /// Its node failed permanently, and its error handler runs next.
+    /// The node of the task failed permanently, and its error handler runs next.
     Handled {
         /// The failure that the handler receives.
         failure: Box<NodeFailure>,
@@ -264,7 +264,7 @@ pub enum RecordedTarget {
     Send {
         /// The worker.
         node: NodeName,
-        /// Its item.
+        /// The item of the task.
         item: RawJson,
     },
 }

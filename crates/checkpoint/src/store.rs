@@ -177,7 +177,7 @@ pub enum Operation {
 pub enum Answer {
     /// The item, if it exists.
     Item(Option<Item>),
-    /// It is done.
+    /// The operation is done.
     Done,
     /// The matching items.
     Found(Vec<Found>),
@@ -190,7 +190,7 @@ pub enum Answer {
 pub struct Item {
     /// The namespace of the item.
     pub namespace: Namespace,
-    /// Its key.
+    /// The key of the item.
     pub key: String,
     /// The value of the item.
     pub value: Value,
@@ -253,7 +253,7 @@ pub enum Ttl {
     /// The default of the store: see [`StoreOptions::ttl`].
     #[default]
     Usual,
-    /// No expiry.
+    /// The item never expires.
     Never,
     /// Expiry after this duration. Parts of a millisecond count as a whole one.
     After(Duration),
@@ -267,7 +267,7 @@ pub enum Index {
     Everything,
     /// The texts and numbers of these fields; see [`Filter`] for their names.
     Fields(Vec<String>),
-    /// No part, so that no query finds the item.
+    /// Indexes no part, so that no query finds the item.
     Nothing,
 }
 

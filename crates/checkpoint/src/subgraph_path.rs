@@ -137,7 +137,7 @@ impl fmt::Display for Segment {
     }
 }
 
-/// Its text.
+/// Serializes the path as its text.
 impl Serialize for SubgraphPath {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -31,7 +31,7 @@ pub struct DrawnNode {
     pub kind: DrawnKind,
     /// An identifier that drawing languages accept for any node name.
     pub id: String,
-    /// Its name, as the user wrote it.
+    /// The name of the node, as the user wrote it.
     pub label: String,
     /// The number of times it ran.
     pub runs: u64,

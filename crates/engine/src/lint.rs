@@ -38,7 +38,7 @@ struct LintEdge {
     /// The target node; `None` for the end.
     to: Option<usize>,
     when: EdgeCondition,
-    /// Its position in the builder.
+    /// The position of the edge in the builder.
     edge: usize,
 }
 

@@ -18,7 +18,7 @@ use crate::{
 /// The state of a thread before a manual superstep (an external update).
 #[derive(Clone, Copy, Debug)]
 pub struct Before<'a> {
-    /// Its control record.
+    /// The control record of the checkpoint.
     pub control: &'a Control,
     /// The slots of its tasks that are done in the superstep.
     pub done: &'a [u32],

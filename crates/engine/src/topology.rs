@@ -17,7 +17,7 @@ pub type SourceLocation = &'static Location<'static>;
 /// A declared node.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
-    /// Its name.
+    /// The name of the node.
     pub name: NodeName,
     /// The behaviour when the run is cancelled.
     pub on_cancel: OnCancel,
@@ -119,7 +119,7 @@ pub struct WritesSpec {
 /// The routes of one conditional edge.
 #[derive(Clone, Debug)]
 pub struct RouterSpec {
-    /// Its routes, as positions among the edges.
+    /// The routes of the node, as positions among the edges.
     pub edges: std::ops::Range<usize>,
     /// `true` if it takes exactly one of its routes each time.
     pub one: bool,

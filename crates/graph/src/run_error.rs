@@ -335,7 +335,7 @@ pub enum RunError {
         node: NodeName,
         /// The number of updates for it.
         updates: usize,
-        /// Its tasks: the superstep and the slot, and the ids of their pending questions.
+        /// The tasks of the node: the superstep and the slot, and the ids of their pending questions.
         tasks: Vec<String>,
         /// `true` if finished tasks are among them.
         finished: bool,

@@ -294,7 +294,7 @@ impl ChunkReader {
 struct Joints {
     text: Halves,
     reasoning: Halves,
-    /// Of the arguments, by the index of their call.
+    /// The halves of the arguments, by the index of their call.
     arguments: BTreeMap<usize, Halves>,
 }
 

@@ -32,9 +32,9 @@ impl ModelError {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ModelErrorKind {
-    /// No connection to the server.
+    /// The server cannot be reached.
     Connect,
-    /// No answer in time, or 408.
+    /// The server did not answer in time, or with 408.
     Timeout,
     /// 429: too many requests.
     RateLimited,

@@ -52,10 +52,10 @@ pub enum MediaType {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediaError {
-    /// Its type is not supported.
+    /// The type of the media is not supported.
     #[error("not of a type that models take")]
     Type,
-    /// Its data is not base64.
+    /// The data is not base64.
     #[error("its data is not valid base64")]
     Base64,
     /// The data has another type than declared.

@@ -17,8 +17,8 @@ pub struct Request {
     pub tools: ToolSpecs,
     /// The JSON Schema of the answer's text, for providers that can enforce it; `None` for any text.
     pub output_schema: Option<Value>,
-    /// The answer's text is to be JSON, whether or not the provider can enforce it, so that an object in it is not a tool
-    /// call. Not sent.
+    /// `true` if the text of the answer must be JSON, even if the provider cannot enforce it: then an object in it is not a
+    /// tool call. Not sent.
     pub json_text: bool,
     /// Sampling temperature; `None` leaves it to the provider.
     pub temperature: Option<f32>,
@@ -100,9 +100,9 @@ pub enum Delta {
 pub enum FinishReason {
     /// The answer was complete.
     Stop,
-    /// It requests tool calls.
+    /// The model requests tool calls.
     ToolCalls,
-    /// It reached the output limit.
+    /// The answer reached the output limit.
     Length,
     /// The provider withheld the rest.
     ContentFilter,

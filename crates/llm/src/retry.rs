@@ -63,7 +63,7 @@ pub struct ModelRetry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Jitter {
-    /// No addition.
+    /// Adds nothing.
     None,
     /// Up to this percentage of the delay.
     Percent(u32),

@@ -62,9 +62,9 @@ pub struct ToolQuestion {
 pub enum ToolAnswer {
     /// These values, which fit the schema of the question.
     Accept(Value),
-    /// No values; the tool may continue without them.
+    /// The user gives no values; the tool may continue without them.
     Decline,
-    /// No answer: the user dismissed the question.
+    /// The user dismissed the question.
     Cancel,
 }
 

@@ -10,7 +10,7 @@ use crate::{home::Root, options::FieldOptions};
 pub(crate) struct Flat {
     /// The field.
     pub(crate) ident: Ident,
-    /// Its type, the state.
+    /// The type of the field: the state.
     pub(crate) ty: Type,
     /// The number of channels of the outer state that precede its own: a number of fields, and the channels
     /// of these states.

@@ -71,7 +71,7 @@ pub enum Endpoint {
     Program {
         /// The program, found like in a shell.
         command: String,
-        /// Its arguments.
+        /// The arguments of the program.
         args: Vec<String>,
         /// Additional environment variables, besides the few that every program needs (`PATH`, `HOME`, the
         /// language …).

@@ -4,7 +4,7 @@
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum McpError {
-    /// It cannot be reached, or does not support the protocol.
+    /// The server cannot be reached, or does not support the protocol.
     #[error("MCP server `{server}`: {problem}")]
     Connect {
         /// The server.

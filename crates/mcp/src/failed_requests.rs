@@ -28,7 +28,7 @@ pub(crate) struct RequestFailure {
 pub(crate) enum SendOutcome {
     /// The server is available and rejected it.
     Refused,
-    /// It did not reach the server.
+    /// The request did not reach the server.
     NotThere,
     /// Unknown.
     InDoubt,

@@ -128,7 +128,7 @@ struct CallListener {
 
 /// The call that a question of the server belongs to.
 pub(crate) enum QuestionOrigin {
-    /// This call, and the token that fires at its end.
+    /// The call, and the token that fires at its end.
     Call(ToolCx, CancellationToken),
     NoCall,
     Several,

@@ -68,7 +68,7 @@ pub(crate) struct Database {
 pub(crate) struct Tables {
     /// The random number that distinguishes the schema from others.
     pub(crate) identity: String,
-    /// This opening has created them.
+    /// Marks tables that this opening has created.
     pub(crate) are_new: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::location::Location;
 pub(crate) enum Failed {
     /// The server or the connection.
     Server(tokio_postgres::Error),
-    /// No connection was available in time.
+    /// The pool had no connection in time.
     NoConnection,
     /// The server did not answer in time.
     NoAnswer,

@@ -14,7 +14,7 @@ use crate::{
 /// The condition of the index `checkpoints_inputs`.
 const INDEXED: &str = r#"strpos(c.metadata, '"$input"') > 0"#;
 
-/// Its expression: the hash of a list with one id.
+/// The expression of the index: the hash of a list with one id.
 const LIST: &str = r#"(CASE
     WHEN strpos(substr(c.metadata, strpos(c.metadata, '"$input"') + 8), '"$input"') = 0
     THEN hashtextextended(substring(c.metadata FROM '"\$input":(\["(?:[^"\\]|\\.)*"\])'), 0)

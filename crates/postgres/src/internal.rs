@@ -79,8 +79,8 @@ impl Server {
         self.pool.get().await.map(drop).map_err(|cause| failed(cause.into()))
     }
 
-    /// Returns the notifications of channels, from a connection of its own, which is made again when it breaks. `None` reports that a
-    /// connection was made: notifications before it are lost.
+    /// Returns the notifications of channels. They have a separate connection, which is made again when it breaks. `None` reports
+    /// a new connection: notifications before it are lost.
     pub fn listen(&self, channels: &[&str]) -> mpsc::UnboundedReceiver<Option<Notification>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let channels: Vec<_> = channels.iter().map(|channel| format!("LISTEN \"{channel}\"")).collect();
@@ -104,9 +104,9 @@ impl Server {
 /// A notification.
 #[derive(Clone, Debug)]
 pub struct Notification {
-    /// Its channel.
+    /// The channel of the notification.
     pub channel: String,
-    /// Its text.
+    /// The text of the notification.
     pub payload: String,
 }
 

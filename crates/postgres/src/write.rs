@@ -298,7 +298,7 @@ async fn append_to_head(
 /// The end of some commits.
 enum Appended {
     Done,
-    /// Nothing was stored: the reason, if there is one beside an old row of the thread.
+    /// The commit was not stored; the reason, if there is one beside an old row of the thread.
     Refused(Option<CheckpointError>),
 }
 

@@ -91,7 +91,7 @@ impl SealedCommits {
 pub enum Rekeyed {
     /// The data keys are encrypted with the current key now, and new values get a new data key.
     Changed,
-    /// They were already.
+    /// The data keys were encrypted with the current key already.
     Current,
     /// The thread is not encrypted, or does not exist.
     Plain,

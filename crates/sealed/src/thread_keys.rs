@@ -43,13 +43,13 @@ pub(crate) struct ThreadKeys {
 
 /// A change of a record.
 enum Change {
-    /// The keys for a copy with this owner as well.
+    /// Adds the keys for a copy with this owner.
     CopyTo(String),
-    /// No keys for that copy any more.
+    /// Removes the keys for that copy.
     CopyEnded(String),
-    /// No keys of other threads.
+    /// Removes the keys of other threads.
     Own,
-    /// The current master key.
+    /// Encrypts the keys with the current master key.
     Rekey,
 }
 

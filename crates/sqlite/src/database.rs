@@ -50,9 +50,9 @@ enum Synced {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
     Committed,
-    /// Nothing was changed.
+    /// The database was not changed.
     Undone,
-    /// Nothing was executed, because another program has the database locked.
+    /// The request was not executed, because another program has the database locked.
     Busy,
 }
 

@@ -59,6 +59,6 @@ pub enum Stored {
 pub struct ChannelValue {
     /// The channel's name.
     pub channel: String,
-    /// Its value as JSON.
+    /// The value of the channel as JSON.
     pub json: RawJson,
 }

@@ -33,9 +33,9 @@ pub const READABLE: usize = 126;
 /// An update that cannot be stored.
 #[derive(Debug)]
 pub enum Unencoded {
-    /// It does not fit the state.
+    /// The update does not fit the state.
     Write(WriteError),
-    /// It cannot be read back as equal from its JSON.
+    /// The value cannot be read back as equal from its JSON.
     Json {
         /// The channel at fault, if known.
         channel: Option<Cow<'static, str>>,

@@ -55,7 +55,7 @@ pub enum Unreadable {
         /// The version of this program.
         known: u32,
     },
-    /// It does not fit the types, or cannot be migrated or folded.
+    /// The data does not fit the types, or cannot be migrated or folded.
     Decode(Cause),
 }
 

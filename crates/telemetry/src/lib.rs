@@ -34,7 +34,7 @@ const SCOPE: &str = "superstep";
 
 /// The export of traces and metrics to a collector.
 ///
-/// It reads the standard variables of OpenTelemetry: `OTEL_EXPORTER_OTLP_ENDPOINT` (`http://localhost:4318` by default) and
+/// Reads the standard variables of OpenTelemetry: `OTEL_EXPORTER_OTLP_ENDPOINT` (`http://localhost:4318` by default) and
 /// `OTEL_EXPORTER_OTLP_HEADERS`, those for `TRACES` and `METRICS` alone, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
 /// `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_EXPORTER=none`, `OTEL_METRICS_EXPORTER=none`, `OTEL_METRIC_EXPORT_INTERVAL` and those of
 /// batches. The protocol is `http/protobuf`.
@@ -74,7 +74,7 @@ pub enum TelemetryError {
     Unsupported {
         /// The name of the variable.
         variable: &'static str,
-        /// Its value.
+        /// The value of the variable.
         value: String,
         /// The supported value.
         supported: &'static str,

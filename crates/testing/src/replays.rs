@@ -211,11 +211,11 @@ pub struct ThreadReplay {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReplayOutcome {
-    /// It was replayed; it may have diverged.
+    /// The text was replayed; it may have diverged.
     Replayed(Box<Replayed>),
-    /// It cannot be replayed: it was redacted, belongs to another graph, or its text is not valid.
+    /// The text cannot be replayed: it was redacted, belongs to another graph, or its text is not valid.
     NotReplayable(Box<dyn Error + Send + Sync>),
-    /// It was skipped, because it belongs to this other graph.
+    /// The text was skipped, because it belongs to this other graph.
     OtherGraph(String),
 }
 

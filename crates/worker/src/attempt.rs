@@ -52,7 +52,7 @@ pub(crate) struct Attempt {
 
 /// The end of an attempt.
 enum End {
-    /// Nothing is left to do.
+    /// The job is done.
     Done,
     /// The worker stopped before the end of the run.
     Stopped,

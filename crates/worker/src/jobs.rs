@@ -118,7 +118,7 @@ pub enum Listed {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobState {
-    /// It waits for a worker, or for its time.
+    /// The job waits for a worker, or for its time.
     Queued,
     /// A worker runs it.
     Running,
@@ -146,7 +146,7 @@ impl fmt::Display for JobState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct JobInfo {
-    /// Its number.
+    /// The number of the job.
     pub id: JobId,
     /// The id of its request; see [`NewJob::id`](crate::NewJob::id).
     pub request: Option<String>,
@@ -156,13 +156,13 @@ pub struct JobInfo {
     pub thread: Option<String>,
     /// `run`, `resume` or `answer`.
     pub work: Option<String>,
-    /// Its state.
+    /// The state of the job.
     pub state: JobState,
-    /// Its key.
+    /// The key of the job.
     pub key: Option<String>,
-    /// Its priority.
+    /// The priority of the job.
     pub priority: i16,
-    /// Its earliest time: UTC milliseconds.
+    /// The earliest time of the job: UTC milliseconds.
     pub run_at_ms: i64,
     /// The time at which it was stored: UTC milliseconds.
     pub created_at_ms: i64,

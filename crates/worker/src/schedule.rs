@@ -38,7 +38,7 @@ const FIELDS: [&str; 5] = ["minute", "hour", "day of the month", "month", "day o
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pub(crate) times: Times,
-    /// Its name among the schedules that the database knows.
+    /// The name of the schedule among the schedules that the database knows.
     pub(crate) identifier: String,
     pub(crate) graph: String,
     pub(crate) thread: String,

@@ -47,8 +47,8 @@ impl Jobs {
         self.queue.pause_schedule(name, true).await
     }
 
-    /// Resumes a paused schedule, which begins now: the times of the pause are not made up for. Returns `false` if there is none of
-    /// this name.
+    /// Resumes a paused schedule from now on: the times during the pause are skipped. Returns `false` if there is no schedule
+    /// with this name.
     ///
     /// # Errors
     /// The error of the database.
@@ -61,9 +61,9 @@ impl Jobs {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ScheduleInfo {
-    /// Its name.
+    /// The name of the schedule.
     pub name: String,
-    /// Its cron pattern.
+    /// The cron pattern of the schedule.
     pub times: String,
     /// The name of its time zone.
     pub zone: String,

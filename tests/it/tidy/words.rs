@@ -21,6 +21,12 @@ const OPENINGS: [&str; 19] = [
     "Wherever", "Whether", "Which", "Who", "Whoever", "Whose", "With",
 ];
 
+/// First words that do not name their subject: "It failed." of a task. Rewrite "The task failed."
+const VAGUE: [&str; 7] = ["It", "Its", "No", "Nothing", "Of", "They", "This"];
+
+/// The doc comments of the crates that begin with one of [`VAGUE`]. The number may only fall.
+const MOST_VAGUE: usize = 15;
+
 /// Words and phrases for which the field has a standard term.
 const BANNED: [&str; 24] = [
     "asked",
@@ -66,7 +72,7 @@ fn doc_comments_and_errors_use_plain_technical_english() {
             let counts: &mut Counts = crates.entry(name.to_owned()).or_default();
             for (line, comment) in doc_comments(&text).into_iter().chain(generated_docs(&text)) {
                 let place = format!("{}:{line}", inside.display());
-                if let Some(opening) = opening(&comment) {
+                if let Some(opening) = first_of(&OPENINGS, &comment) {
                     counts.openings.push(format!("{place}: {opening}…"));
                 }
                 counts.words.extend(banned(&comment).map(|word| format!("{place}: `{word}`")));
@@ -91,6 +97,23 @@ fn doc_comments_and_errors_use_plain_technical_english() {
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn few_doc_comments_begin_without_their_subject() {
+    let mut found = Vec::new();
+    for (path, text) in sources("crates") {
+        for (line, comment) in doc_comments(&text) {
+            if let Some(opening) = first_of(&VAGUE, &comment) {
+                found.push(format!("{}:{line}: {opening}…", path.display()));
+            }
+        }
+    }
+    let (count, list) = (found.len(), found.join("\n"));
+    assert!(
+        count <= MOST_VAGUE,
+        "{count} doc comments begin without their subject, {MOST_VAGUE} allowed:\n{list}"
+    );
 }
 
 /// Returns the doc comments of a file, each with its first line's number and its text without code blocks.
@@ -171,9 +194,9 @@ fn guides_and_error_pages_use_plain_technical_english() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-fn opening(comment: &str) -> Option<&'static str> {
+fn first_of(openings: &[&'static str], comment: &str) -> Option<&'static str> {
     let first = comment.split(|sign: char| !sign.is_alphanumeric() && sign != '_').next()?;
-    OPENINGS.into_iter().find(|opening| *opening == first)
+    openings.iter().copied().find(|opening| *opening == first)
 }
 
 /// Returns the banned words outside of code, once for each occurrence.
@@ -193,8 +216,8 @@ fn openings_and_banned_words_are_found_outside_of_code() {
     let text = "//! Whether it is told `kept`.\nfn f() {}\n/// Returns\n/// what it was told.\n/// ```\n/// kept\n/// ```\n";
     let comments = doc_comments(text);
     assert_eq!(comments.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 3]);
-    assert_eq!(opening(&comments[0].1), Some("Whether"));
-    assert_eq!(opening(&comments[1].1), None);
+    assert_eq!(first_of(&OPENINGS, &comments[0].1), Some("Whether"));
+    assert_eq!(first_of(&OPENINGS, &comments[1].1), None);
     assert_eq!(banned(&comments[0].1).collect::<Vec<_>>(), ["told"]);
     assert_eq!(banned(&comments[1].1).collect::<Vec<_>>(), ["told"]);
 }
@@ -218,7 +241,7 @@ fn generated_docs_and_reasons_are_found() {
     .concat();
     let docs: Vec<_> = generated_docs(&text).collect();
     assert_eq!(docs, [(1, "Whether \\\"it\\\" was told.".to_owned())]);
-    assert_eq!(opening(&docs[0].1), Some("Whether"));
+    assert_eq!(first_of(&OPENINGS, &docs[0].1), Some("Whether"));
     let reasons: Vec<_> = reasons(&text).collect();
     assert_eq!(reasons, [(5, "it was kept".to_owned())]);
 }

@@ -76,15 +76,15 @@ pub struct ApprovalRequest {
 pub enum Approval {
     /// The call may run.
     Approve,
-    /// It may not run; the model receives the reason.
+    /// The call may not run; the model receives the reason.
     Deny(String),
-    /// It may run with these arguments instead, and the model is informed.
+    /// The call may run with these arguments instead, and the model is informed.
     Edit(Value),
-    /// It does not run; the model reads this as its result.
+    /// The call does not run; the model reads this as its result.
     Respond(String),
-    /// It may run, and so may every later call of the tool on this thread.
+    /// The call may run, and so may every later call of the tool on this thread.
     Always,
-    /// It may run, and so may every later call of the tool on this thread whose arguments fit these patterns; see
+    /// The call may run, and so may every later call of the tool on this thread whose arguments fit these patterns; see
     /// [`PermissionRule::arguments`].
     AlwaysFor(BTreeMap<String, String>),
     /// The form is answered with these values.

@@ -56,8 +56,8 @@ pub struct StoredDecision<'a> {
     pub position: &'a str,
     /// The request that the decision answers.
     pub request: &'a ApprovalRequest,
-    /// The request has the text that the tool has for the call now. Otherwise the text was changed in the database, or what
-    /// it describes has changed since, such as a file.
+    /// `true` if the text of the request equals the tool's current text for the call. Otherwise the text was changed in the
+    /// database, or its subject has changed since, such as a file.
     pub is_current: bool,
     /// The decision.
     pub decision: &'a Approval,

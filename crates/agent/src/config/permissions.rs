@@ -55,7 +55,7 @@ pub enum Permit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     No,
-    /// It matches possibly, or a part of the call.
+    /// The rule matches possibly, or a part of the call.
     Maybe,
     Yes,
 }

@@ -26,7 +26,7 @@ pub(crate) enum Step {
     Change(Change),
     /// Summarize a part of the conversation with a model call.
     Consolidate(Consolidation),
-    /// No space for any conversation: the system prompt and the tools take `overhead` tokens of `limit`.
+    /// The request has no space for any conversation: the system prompt and the tools take `overhead` tokens of `limit`.
     NoRoom { overhead: u64, limit: u64 },
 }
 

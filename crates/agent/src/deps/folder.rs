@@ -16,7 +16,7 @@ use superstep_llm::snapshots::Snapshots;
 use super::agent_deps::AgentDeps;
 use crate::AgentState;
 
-/// Its key in the context of a run.
+/// The key of the folder in the context of a run.
 pub(crate) const KEY: &str = "cwd";
 
 /// A folder that a turn cannot work in.
@@ -118,7 +118,7 @@ enum Problem {
     },
     /// Only the untrusted thread has it.
     Untrusted(PathBuf),
-    /// Its path contains a link by now.
+    /// The path of the folder now contains a link.
     Replaced {
         folder: PathBuf,
         now: PathBuf,

@@ -33,7 +33,7 @@ impl<K: Knowledge + ?Sized> Knowledge for Arc<K> {
 /// A found piece of a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Passage {
-    /// Its source in a form that the model can quote: a title, a path, an address.
+    /// The source of the passage in a form that the model can quote: a title, a path, an address.
     pub source: String,
     /// The text.
     pub text: String,

@@ -77,9 +77,9 @@ impl<M: LongTermMemory + ?Sized> LongTermMemory for Arc<M> {
 /// An entry of a memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryEntry {
-    /// Its id in its memory.
+    /// The id of the entry in its memory.
     pub id: String,
-    /// Its text.
+    /// The text of the entry.
     pub text: String,
     /// The relevance to the query, higher is better; `None` if unknown. Scores are comparable within one
     /// search only.

@@ -154,7 +154,7 @@ pub enum AgentEvent {
     Steered {
         /// The id of the message.
         id: String,
-        /// Its text.
+        /// The text of the message.
         text: String,
     },
     /// The response reached the output limit and is accepted as it is.

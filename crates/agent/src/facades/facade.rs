@@ -51,7 +51,7 @@ pub enum FacadeError {
     /// A callback of the program failed.
     #[error("the callback `{name}` failed")]
     Callback {
-        /// Its name.
+        /// The name of the callback.
         name: &'static str,
         /// The cause.
         source: crate::hooks::HookError,

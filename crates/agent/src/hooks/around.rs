@@ -119,7 +119,7 @@ pub struct Acting {
     call_id: String,
     /// The tool.
     pub tool: String,
-    /// Its arguments, which are validated after the hooks; a string with the model's text if they are not
+    /// The arguments of the call, which are validated after the hooks; a string with the model's text if they are not
     /// valid JSON.
     pub args: Value,
     /// The reason for denying it, which the model receives as the result.
@@ -139,7 +139,7 @@ pub struct Printed {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the tool `{tool}` failed: {message}")]
 pub struct ToolFailure {
-    /// Its name.
+    /// The name of the tool.
     pub tool: String,
     /// The error that the model receives.
     pub message: String,

@@ -50,7 +50,7 @@ pub(super) struct RequestSpace<'a> {
     state: &'a AgentState,
     /// The newest message of the request.
     newest: String,
-    /// Its tokens, if they were counted.
+    /// The tokens of the newest message, if they were counted.
     size: Option<u64>,
 }
 

@@ -24,7 +24,7 @@ pub(super) enum Plan<'a> {
 pub(super) struct NextCall<'a> {
     /// The model is offered tools.
     pub(super) tools: bool,
-    /// No other model call is allowed, so its tool calls are not executed.
+    /// Marks the last allowed model call, whose tool calls are not executed.
     pub(super) last: bool,
     /// The reason for ending the turn after it; `Done` if it need not end.
     pub(super) reason: StopReason,

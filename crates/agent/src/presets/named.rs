@@ -19,7 +19,7 @@ use crate::{
 /// A named configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Its name.
+    /// The name of the preset.
     pub name: &'static str,
     /// A description in one line.
     pub about: &'static str,

@@ -142,13 +142,13 @@ pub struct AgentState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LastAnswer {
-    /// It was truncated, so its tool calls must not be executed.
+    /// The answer was truncated, so its tool calls must not be executed.
     #[serde(skip_serializing_if = "is_default")]
     pub cut_off: bool,
     /// Number of consecutive truncated responses with tool calls.
     #[serde(skip_serializing_if = "is_default")]
     pub cut_rounds: u32,
-    /// It is a part of a message, which the model is called to finish.
+    /// The answer is a part of a message, which the model is called to finish.
     #[serde(skip_serializing_if = "is_default")]
     pub continuing: bool,
     /// Number of continuations in this turn.

@@ -45,7 +45,7 @@ pub enum AgentOutcome {
     /// A tool failed, which ends the turn by configuration.
     #[serde(rename = "tool_error")]
     ToolFailed,
-    /// It has not ended: calls wait for approval.
+    /// The turn has not ended: calls wait for approval.
     AwaitingApproval,
 }
 

@@ -83,14 +83,14 @@ pub enum ToolStatus {
     Running,
     /// The tool returned.
     Completed,
-    /// It failed, was refused or stopped, or its arguments stayed incomplete.
+    /// The call failed, was refused or stopped, or its arguments stayed incomplete.
     Error,
 }
 
 /// An event of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolEvent {
-    /// Its arguments are complete.
+    /// The arguments of the call are complete.
     Called(Value),
     /// The tool returned this.
     Returned(String),

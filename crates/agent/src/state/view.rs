@@ -64,7 +64,7 @@ pub struct RequestSize {
     /// The newest message that it contained; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Its tokens, including the system prompt and the tools: as reported by the provider, otherwise as
+    /// The tokens of the request, including the system prompt and the tools: as reported by the provider, otherwise as
     /// counted.
     #[serde(skip_serializing_if = "is_zero")]
     pub tokens: u64,

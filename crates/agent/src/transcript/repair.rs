@@ -88,7 +88,7 @@ fn is_whole(conversation: &[Message], order: ResultOrder) -> bool {
 
 /// The properties of a message that its repair depends on.
 struct Shape {
-    /// It may stand in a conversation, except between a call and its results.
+    /// `true` if the message may stand in a conversation, except between a call and its results.
     is_whole: bool,
     /// The hashes of its calls' ids.
     ids: Box<[u64]>,

@@ -112,7 +112,7 @@ pub struct NoStore {
     pub node: NodeName,
 }
 
-/// For stores that share a database with a checkpointer.
+/// Converts the error of a store that shares a database with a checkpointer.
 impl From<CheckpointError> for StoreError {
     fn from(error: CheckpointError) -> Self {
         match error {

@@ -14,11 +14,11 @@ type ItemKey = (Namespace, String);
 /// An item that a search covers.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned<'a> {
-    /// Its namespace and key.
+    /// The item's namespace and key.
     pub place: &'a ItemKey,
     /// A number that grows with each put.
     pub nth: u64,
-    /// Its value.
+    /// The value of the item.
     pub value: &'a Value,
     /// The words of its searchable part.
     pub words: &'a Words,

@@ -54,7 +54,7 @@ pub struct Candidate<P> {
     pub id: i64,
     /// `true` if it passes the filters. One that does not still counts for the scores of others.
     pub fits: bool,
-    /// Its namespace and key, in whose order equal scores are.
+    /// The item's namespace and key, in whose order equal scores are.
     pub place: P,
     /// The number of occurrences of each term.
     pub counts: Vec<u32>,

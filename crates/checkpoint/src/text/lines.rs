@@ -167,7 +167,7 @@ pub(super) struct Channel {
 #[serde(deny_unknown_fields)]
 pub(super) struct Task {
     pub(super) task: u32,
-    /// Its node, if the checkpoint has such a task to run.
+    /// The node of the task, if the checkpoint has such a task to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) node: Option<NodeName>,
     end: End,

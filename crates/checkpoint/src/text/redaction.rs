@@ -59,7 +59,7 @@ impl Redaction {
     }
 
     /// Replaces parts of the values of a channel: `messages.*.content` is the entry `content` of each element, or of each
-    /// entry, of channel `messages`. What tasks recorded is replaced as by [`channel`](Self::channel).
+    /// entry, of channel `messages`. Recorded data of tasks is replaced as by [`channel`](Self::channel).
     #[must_use]
     pub fn path(mut self, path: impl AsRef<str>) -> Self {
         self.paths.push(path.as_ref().split('.').map(str::to_owned).collect());

@@ -106,7 +106,7 @@ Examples:
     /// Take jobs from a PostgreSQL database and run them, beside any number of other workers.
     #[command(mut_args = without_thread, after_help = "\
 The model, the tools, the rules and the folder are those of this command, for every job: a job has a thread and a prompt or \
-a decision, and settings of its thread do not count. Calls that require approval wait; decide with `superstep jobs answer`.
+a decision. Settings of the job's thread are ignored. Calls that require approval wait; decide with `superstep jobs answer`.
 
 With the first Ctrl-C or SIGTERM, no more jobs are taken, and runs stop after their superstep; their jobs go to other \
 workers. A second signal ends the worker at once, and others take its jobs over after 15 seconds.
@@ -138,8 +138,9 @@ Examples:
     Db(DbCommand<DatabaseArgs>),
     /// Restore files that tools changed after a checkpoint of a finished thread.
     #[command(after_help = "\
-Restores files that only the thread's tools changed; if one was also changed by someone else, nothing is done. \
-`superstep history` lists the checkpoints. The thread itself stays at its checkpoint, and its model is informed.
+Restores the files that the thread's tools changed after the checkpoint. If another program changed one of them since, no \
+file is restored, except with `--force`. `superstep history` lists the checkpoints. The thread itself stays at its \
+checkpoint, and its model is informed.
 
 Examples:
   superstep revert t-20261121-223015-3f2a --to 4")]
@@ -324,7 +325,7 @@ pub(crate) struct RevertArgs {
     /// The checkpoint.
     #[arg(long, value_name = "CHECKPOINT")]
     pub(crate) to: u64,
-    /// Also restore files that someone else changed since.
+    /// Also restore files that another program changed since.
     #[arg(long)]
     pub(crate) force: bool,
     /// Skip the confirmation.

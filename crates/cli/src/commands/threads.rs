@@ -31,7 +31,7 @@ pub(crate) struct ThreadStatus {
     outcome: Option<AgentOutcome>,
     /// The calls that wait for a decision.
     waits: Vec<String>,
-    /// Its graph, if it is not one of the program's.
+    /// The graph of the thread, if it is not one of the program's.
     other: Option<GraphId>,
 }
 

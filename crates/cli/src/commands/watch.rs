@@ -48,7 +48,7 @@ const PAGE: usize = 100;
 pub(crate) struct Watched<'a> {
     pub(crate) store: Arc<dyn Checkpointer>,
     pub(crate) graph: &'a dyn AnyGraph,
-    /// They name the thread.
+    /// The options, which name the thread.
     pub(crate) options: RunOptions,
     pub(crate) location: &'a Location,
     pub(crate) json: bool,

@@ -86,7 +86,7 @@ fn updates(update: &StoredUpdate) -> Result<Vec<Map<String, Value>>, Failure> {
     let failed = |error: serde_json::Error| Failure::caused(Exit::Database, &error);
     let mut first: Map<String, Value> =
         serde_json::from_str(&update.json().map_err(failed)?).map_err(failed)?;
-    let following = match first.remove("$then") {
+    let following = match first.remove(keys::THEN) {
         Some(Value::Array(following)) => following,
         _ => Vec::new(),
     };
@@ -161,7 +161,7 @@ pub(super) fn changed(writes: Writes, initial: &InitialState, known: &mut KnownV
         };
         let before = lines.len();
         // An update resets channels before it writes.
-        if let Some(Value::Array(cleared)) = update.get("clear") {
+        if let Some(Value::Array(cleared)) = update.get(keys::CLEAR) {
             let cleared = cleared.iter().filter_map(Value::as_str);
             let cleared: Vec<_> =
                 cleared.filter(|name| known.reset(name, initial)).map(printable_line).collect();
@@ -169,7 +169,7 @@ pub(super) fn changed(writes: Writes, initial: &InitialState, known: &mut KnownV
                 lines.push(format!("{node}: reset: {}", cleared.join(", ")));
             }
         }
-        for (name, value) in update.iter().filter(|(name, value)| *name != "clear" || !value.is_array()) {
+        for (name, value) in update.iter().filter(|(name, value)| *name != keys::CLEAR || !value.is_array()) {
             if known.write(name, value, initial) {
                 let value = brief(&value.to_string(), MAX_SHOWN);
                 lines.push(format!("{node}: {} = {value}", printable_line(name)));

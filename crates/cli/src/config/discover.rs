@@ -20,7 +20,7 @@ const MAX_LIST_LENGTH: usize = 1024 * 1024;
 pub(crate) struct Local {
     pub(crate) name: String,
     pub(crate) base_url: String,
-    /// Its first model that can chat.
+    /// The first model of the server that can chat.
     pub(crate) model: String,
     /// The names of all its models.
     pub(crate) models: Vec<String>,

@@ -26,7 +26,7 @@ pub(crate) enum Db {
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) options: PostgresOptions,
-    /// Its name without user and password.
+    /// The name of the database without user and password.
     pub(crate) name: String,
     /// The URL is that of the environment variable.
     is_of_variable: bool,

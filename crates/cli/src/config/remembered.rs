@@ -22,7 +22,7 @@ pub(crate) struct Remembered {
     pub(crate) model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) base_url: Option<String>,
-    /// Of threads of versions that stored no other setting.
+    /// The step limit of threads of versions that stored no other setting.
     #[serde(skip_serializing)]
     pub(super) max_steps: Option<u32>,
     /// The agent's configuration.

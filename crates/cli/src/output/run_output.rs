@@ -12,16 +12,16 @@ use superstep::{
 
 /// Receives the events of a run in order. An error means that stdout cannot be written.
 pub(crate) trait Output {
-    /// An event of the agent.
+    /// Shows an event of the agent.
     fn event(&mut self, name: &str, data: &Value) -> io::Result<()>;
 
-    /// A new input replaced these unfinished tasks.
+    /// Reports that a new input replaced these unfinished tasks.
     fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()>;
 
-    /// This number of events was lost, because they arrived faster than they could be written.
+    /// Reports that this number of events was lost, because they arrived faster than they could be written.
     fn lagged(&mut self, skipped: u64) -> io::Result<()>;
 
-    /// A note for the user beside the reply.
+    /// Shows a note for the user beside the reply.
     fn note(&mut self, text: &str);
 
     /// The turn ended.

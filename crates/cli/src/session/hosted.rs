@@ -1,6 +1,6 @@
 //! The agent of a worker, which runs the threads that jobs name.
 //!
-//! Its configuration is that of the command line alone: the settings that a thread has stored do not count.
+//! Its configuration is that of the command line alone: the stored settings of a thread are ignored.
 //!
 //! Start at [`Hosted`].
 

@@ -68,7 +68,7 @@ struct LayerItem {
     left: f64,
     right: f64,
     height: f64,
-    /// Its neighbours in the layers above and below.
+    /// The neighbours of the node in the layers above and below.
     above: Vec<usize>,
     below: Vec<usize>,
     x: f64,

@@ -6,7 +6,7 @@ use crate::{Problem, ProblemKind};
 /// The distance of a node from another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Distance {
-    /// This number of plain edges on every path.
+    /// The number of plain edges, which is the same on every path.
     One(usize),
     /// Paths of different lengths lead there.
     Several,

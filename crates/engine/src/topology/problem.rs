@@ -229,7 +229,7 @@ pub enum Lint {
 /// The reaction to a [`Lint`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// No report.
+    /// Disables the report.
     Allow,
     /// A warning of the compiled graph.
     #[default]

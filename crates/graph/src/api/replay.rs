@@ -82,8 +82,8 @@ pub struct Replay<S: State> {
 pub struct Replayed {
     /// The number of supersteps that agree with the stored ones.
     pub supersteps: usize,
-    /// Of how many tasks the stored update was taken as it is, because it is not known what they learned: it was stored
-    /// without [`Thread::recording`](crate::Thread::recording), by an older program, or beside the graph.
+    /// The number of tasks whose stored update was used unchanged because their inputs were not recorded: it was stored
+    /// without [`Thread::recording`](crate::Thread::recording), by an older program, or by an external update.
     pub taken: usize,
     /// The number of skipped supersteps, which were stored as one checkpoint with [`Durability::Exit`](crate::Durability::Exit).
     pub skipped: usize,

@@ -37,13 +37,13 @@ pub struct StateSnapshot<S: State> {
 /// A task of a checkpoint.
 #[derive(Clone, Debug)]
 pub struct TaskSnapshot<S: State> {
-    /// Its node.
+    /// The node of the task.
     pub node: NodeName,
-    /// Its update, if it is finished.
+    /// The update of the task, if it is finished.
     pub result: Option<S::Update>,
-    /// Its error, if it failed.
+    /// The error of the task, if it failed.
     pub error: Option<String>,
-    /// Its pending interrupts.
+    /// The pending interrupts of the task.
     pub interrupts: Vec<Interrupt>,
     /// The stored threads of the graphs that it called, if it is pending. [`Thread::subgraph`] inspects a subgraph,
     /// [`Thread::state`] of the called graph inspects one that a node called.

@@ -60,8 +60,8 @@ impl<S: State, T: State> fmt::Debug for SubgraphThread<S, T> {
 }
 
 impl<S: State, T: State> SubgraphThread<S, T> {
-    /// Returns the state of the subgraph at the head of its thread. What a subgraph of the same state began with is part of
-    /// it.
+    /// Returns the state of the subgraph at the head of its thread. If the
+    /// subgraph works on its caller's state, this includes the state that it started with.
     ///
     /// # Errors
     /// [`RunError::NoSubgraph`] if there is none, or its state is not a `T`; or the error of the checkpointer or the state.

@@ -54,7 +54,7 @@ pub(crate) struct Inner<S: State> {
 }
 
 impl<S: State> Drop for Inner<S> {
-    /// Its nodes may contain other graphs, whose nodes contain further ones.
+    /// Drops the nodes one after another, because they may contain other graphs, whose nodes contain further ones.
     fn drop(&mut self) {
         drop_flat(std::mem::take(&mut self.nodes));
     }

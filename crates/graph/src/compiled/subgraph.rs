@@ -17,7 +17,7 @@ pub(crate) enum At {
         found: CheckpointId,
         caller: CheckpointId,
     },
-    /// No position: it has not been called on that branch of its caller.
+    /// The subgraph has no position: it has not been called on that branch of its caller.
     Nowhere,
 }
 

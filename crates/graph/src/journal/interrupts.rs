@@ -305,9 +305,9 @@ pub(crate) enum WaitReason {
 /// The reason why an answer is not accepted.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It has another type than the node requires.
+    /// The answer has another type than the node requires.
     BadType(serde_json::Error),
-    /// It is for another question.
+    /// The answer is for another question.
     Changed,
 }
 

@@ -180,7 +180,7 @@ impl RecordedInputs for Recorded {
 /// The inputs of a task in a replay.
 #[derive(Clone, Debug)]
 pub(crate) enum ReplayMode {
-    /// No replay: all effects are live.
+    /// All effects are live: there is no replay.
     Nothing,
     /// The recorded inputs; no effect is repeated.
     Recorded(Arc<ReplayInputs>),

@@ -55,7 +55,7 @@ pub(crate) struct Expected {
     pub(crate) at: Option<CheckpointId>,
     /// The next checkpoint; `None` at the end of the line.
     pub(crate) next: Option<CheckpointMeta>,
-    /// Its tasks, by slot.
+    /// The tasks of the superstep, by slot.
     pub(crate) tasks: BTreeMap<u32, ExpectedTask>,
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct ExpectedTask {
     pub(crate) update: Option<StoredUpdate>,
     /// The recorded inputs; `None` if they were not recorded.
     pub(crate) recorded: Option<Arc<ReplayInputs>>,
-    /// Its targets, if stored.
+    /// The targets of the task, if stored.
     pub(crate) targets: Option<Vec<RecordedTarget>>,
-    /// Its error, if it failed permanently.
+    /// The error of the task, if it failed permanently.
     pub(crate) error: Option<String>,
     /// The error handler that wrote the update, if the failure that it received is not recorded.
     pub(crate) handler: Option<NodeName>,
@@ -88,7 +88,7 @@ impl ExpectedTask {
 /// The replayability of a call.
 pub(crate) enum CallReplay {
     Yes,
-    /// It is not stored.
+    /// The call is not stored.
     Never,
     /// The next checkpoint is not a superstep.
     Otherwise,

@@ -18,7 +18,7 @@ pub(crate) struct Origin {
     /// The checkpoint that planned it, and its time.
     pub(crate) checkpoint: CheckpointId,
     pub(crate) since_ms: i64,
-    /// Its original superstep and slot.
+    /// The task's original superstep and slot.
     pub(crate) step: i64,
     pub(crate) slot: u32,
 }

@@ -133,9 +133,9 @@ struct Cached<S: State> {
 
 /// The result of a cache lookup.
 pub(crate) enum Lookup {
-    /// No lookup.
+    /// The cache was not consulted.
     None,
-    /// It was there.
+    /// The result was in the cache.
     Hit,
     /// Not cached; the result will be cached under this key.
     Miss(Box<Missing>),

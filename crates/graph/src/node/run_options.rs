@@ -18,11 +18,11 @@ use crate::{
 /// Defines the options of a run as methods of a type whose function `with` changes a [`RunOptions`].
 macro_rules! run_options {
     ($self:ident, $($receiver:tt)+) => {
-        /// Starts from this checkpoint, on a branch of its own, instead of from the head; its tasks run afresh. `None` is
-        /// the head.
+        /// Starts from this checkpoint instead of from the head, on a separate branch; the tasks of the checkpoint run
+        /// again. `None` is the head.
         ///
-        /// The head's own checkpoint starts a branch only without an input, answers and commands: those, and external
-        /// updates, are for the tasks that wait there.
+        /// The checkpoint of the head starts a branch only if the run has no input, no answers and no command. Those, and
+        /// external updates, are for the tasks that wait there.
         #[must_use = "the options take effect when something runs with them"]
         pub fn at($($receiver)+, checkpoint: impl Into<Option<crate::CheckpointId>>) -> Self {
             $self.with(|options| options.checkpoint = checkpoint.into())

@@ -72,7 +72,7 @@ pub(crate) enum RunInput<S: State> {
     Input(S::Update),
     /// The same, and the input is one that was stored: it has what the tasks before it left behind.
     Stored(S::Update),
-    /// No input: the run continues the pending tasks.
+    /// The run has no input and continues the pending tasks.
     Nothing,
     /// An external command, in addition to the pending tasks.
     Command(Command<S, NodeName>),

@@ -25,10 +25,10 @@ use crate::{
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Seen<'a, T> {
-    /// Its state: after each of its supersteps, the first of which is its input, and when it continues after
+    /// The state of the called graph: after each superstep, of which the first is its input, and on a resume after
     /// an interrupt or a crash.
     State(&'a T),
-    /// It waits, for an answer from outside or because the run is to stop: it does nothing more in this run.
+    /// The called graph does nothing more in this run: it waits for an external answer, or the run stops.
     Waits,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Call<T: State> {
     pub(crate) answers: Vec<PendingAnswer>,
     /// The sink of its events, and its path there.
     pub(crate) events: Option<(Arc<dyn NestedSink>, SubgraphPath)>,
-    /// Its place is its own; `None` if it is not stored.
+    /// The scope of the called graph's run, with a position of its own; `None` there if it is not stored.
     pub(crate) scope: RunScope,
     /// The observer of its progress.
     pub(crate) watch: Option<Watch<T>>,
@@ -55,9 +55,9 @@ pub(crate) struct Call<T: State> {
 
 /// A thread that outlives the task that calls.
 pub(crate) enum OwnThread {
-    /// It is found from the place of the caller.
+    /// The thread is found from the position of the caller.
     At(SubgraphPosition),
-    /// It takes the input at its head.
+    /// The thread takes the input at its head.
     Head,
 }
 
@@ -71,12 +71,12 @@ pub(crate) enum Called<T: State> {
     Failed {
         error: RunError,
         fatal: bool,
-        /// It refuses the run.
+        /// The failure refuses the run.
         refusal: bool,
     },
-    /// Its observer ended it.
+    /// The observer ended the run.
     Halted,
-    /// It waits for answers.
+    /// The graph waits for answers.
     Asks {
         /// The superstep of the interrupted tasks.
         step: i64,
@@ -85,7 +85,7 @@ pub(crate) enum Called<T: State> {
         /// The interrupt whose answer was rejected, and the reason.
         refused: Option<(String, Refusal)>,
     },
-    /// It reached a breakpoint.
+    /// The graph reached a breakpoint.
     Suspended,
     Cancelled,
     Drained,

@@ -59,7 +59,7 @@ use crate::{
 /// The end of a graph called with [`GraphCall::or_left`].
 #[derive(Clone, Debug)]
 pub enum Returned<T, S: State, R> {
-    /// It completed with this state.
+    /// The graph completed with this state.
     State(T),
     /// One of its nodes left it with this command.
     Command(Command<S, R>),
@@ -371,7 +371,7 @@ impl<'a, T: State> GraphCall<'a, T> {
         Self { key: key.into(), ..self }
     }
 
-    /// Reports the progress of the graph, for a caller that may stop waiting for it: the last report is what it knows then.
+    /// Reports the progress of the graph. A caller that stops waiting uses the last report.
     pub fn watch(self, watch: impl Fn(Seen<'_, T>) + Send + Sync + 'static) -> Self {
         Self { watch: Some(Arc::new(watch)), ..self }
     }

@@ -119,7 +119,7 @@ pub struct ProbedTask<S: State> {
     pub item: Option<Value>,
     /// The state that it received.
     pub state: S,
-    /// Its update; `None` if it did not finish.
+    /// The update of the task; `None` if it did not finish.
     pub update: Option<S::Update>,
     /// The routes and sends that its conditional edges, its fan-outs and its command chose.
     pub chosen: Vec<RecordedTarget>,

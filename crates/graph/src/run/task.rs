@@ -50,7 +50,7 @@ pub(crate) struct RunTask<S: State> {
     patience: Option<ConsumerWait>,
     /// `None` if nothing listens. Boxed, because tasks are moved often.
     span: Option<Box<Span>>,
-    /// Its waker is for messages of the node, also from a future that runs in parallel; `None` after its end.
+    /// The context, whose waker is for messages of the node, also from a future that runs in parallel; `None` after its end.
     cx: Option<Arc<TaskCx>>,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct TaskEnd<S: State> {
     pub(crate) result: TaskResult<S>,
 }
 
-/// Its result.
+/// The result of an attempt.
 pub(crate) enum TaskResult<S: State> {
     Finished(Written<S>, Lookup),
     Failed(NodeError),

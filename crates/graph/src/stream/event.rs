@@ -63,7 +63,7 @@ pub enum Event<S: State> {
         step: i64,
         /// The node.
         node: NodeName,
-        /// Its writes to the requested channels; of a [`JsonState`](crate::JsonState) without those to untracked ones.
+        /// The writes of the task to the requested channels; of a [`JsonState`](crate::JsonState) without those to untracked ones.
         #[serde(serialize_with = "serialize_update")]
         update: S::Update,
         /// `true` if the update came from the cache and the node did not run.
@@ -115,7 +115,7 @@ pub enum Event<S: State> {
         node: NodeName,
         /// The attempt, from 1.
         attempt: u32,
-        /// Its error, if it failed.
+        /// The error of the task, if it failed.
         error: Option<String>,
     },
     /// A checkpoint was stored. [`StreamMode::Checkpoints`](crate::StreamMode::Checkpoints).

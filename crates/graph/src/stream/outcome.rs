@@ -28,12 +28,12 @@ pub struct Outcome<S> {
 pub enum Status {
     /// No tasks are pending.
     Completed,
-    /// It waits for external input: for answers to [`Outcome::interrupts`], or, if there are none, at a
+    /// The run waits for external input: for answers to [`Outcome::interrupts`], or, if there are none, at a
     /// breakpoint.
     Interrupted,
-    /// It was drained after a superstep, with the reason in [`Outcome::drained`]; resume it to continue.
+    /// The run was drained after a superstep, with the reason in [`Outcome::drained`]; resume it to continue.
     Drained,
-    /// It was cancelled with pending tasks; resume it to continue. [`Outcome::interrupts`] has the pending
+    /// The run was cancelled with pending tasks; resume it to continue. [`Outcome::interrupts`] has the pending
     /// interrupts.
     Cancelled,
 }

@@ -40,7 +40,7 @@ pub(super) struct Work<'a> {
 /// A thing that a schema checks.
 #[derive(Clone, Copy)]
 enum Checked<'v> {
-    /// Nothing yet: the schema is checked by itself.
+    /// Validates nothing yet: the schema is checked by itself.
     Nothing,
     /// A field's name.
     Name,

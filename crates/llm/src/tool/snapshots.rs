@@ -79,11 +79,11 @@ pub struct FileChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileChangeKind {
-    /// It was created.
+    /// The file was created.
     Made,
-    /// Its content or its file type changed.
+    /// The content or the type of the file changed.
     Changed,
-    /// It was removed.
+    /// The file was removed.
     Removed,
 }
 

@@ -35,7 +35,7 @@ pub enum DreamEvent {
     },
     /// A dream ended.
     DreamEnded {
-        /// Its end.
+        /// The end of the dream.
         outcome: DreamEnd,
         /// The number of its turns.
         turns: usize,
@@ -63,7 +63,7 @@ pub enum DreamEnd {
     LastCallFailed,
     /// The model finished without an edit.
     NothingChanged,
-    /// It has not ended.
+    /// The dream has not ended.
     Unfinished,
     /// Every other end: the outcome of the agent.
     #[serde(untagged)]

@@ -12,7 +12,7 @@ use superstep_tools::internal::{LockedFile, ThreadFolders, lock, locked, open_st
 /// Name of the lock file of dreams, beside the history.
 pub(crate) const DREAM_LOCK: &str = "dream.lock";
 
-/// Its name in the folder of its user.
+/// The name of the file in the folder of its user.
 const NAME: &str = "history.jsonl";
 
 /// Maximum length of a line including its end, in bytes: control characters are escaped to six times their

@@ -23,7 +23,7 @@ pub enum Mem0Form {
 pub struct Mem0Config {
     /// The kind of server.
     pub form: Mem0Form,
-    /// Its address.
+    /// The address of the server.
     pub base_url: String,
     /// The key. Required by the hosted form; optional for a self-hosted server.
     pub api_key: ApiKey,

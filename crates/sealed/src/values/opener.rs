@@ -40,7 +40,7 @@ struct Bound {
 /// A snapshot that was opened.
 struct OpenSnapshot {
     channels: Vec<ChannelValue>,
-    /// Its checkpoint, if it is encrypted.
+    /// The checkpoint of the value, if it is encrypted.
     at: Option<u64>,
     path: Option<PathDigest>,
 }

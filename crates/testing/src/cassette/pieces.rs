@@ -10,7 +10,7 @@ use super::secrets::{LONG, REMOVED, Removals};
 
 /// A part of a text that a reader appends to others.
 struct Piece {
-    /// Its place in the body; that of a string of JSON includes the quotes.
+    /// The place of the part in the body; that of a string of JSON includes the quotes.
     place: Range<usize>,
     text: String,
 }

@@ -53,7 +53,7 @@ struct Course {
     thread: ThreadId,
     next: u64,
     stored: Vec<Vec<u64>>,
-    /// Of requests that were dropped.
+    /// The values of requests that were dropped.
     unknown: Vec<Vec<u64>>,
     refused: Vec<Vec<u64>>,
 }

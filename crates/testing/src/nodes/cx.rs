@@ -69,9 +69,9 @@ pub struct CxTest {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Called<T> {
-    /// Its result; `None` if it waits for an answer, or panicked.
+    /// The result of the function; `None` if it waits for an answer, or panicked.
     pub output: Option<T>,
-    /// Its custom events, each with its name.
+    /// The custom events of the function, each with its name.
     pub events: Vec<(String, Value)>,
     /// The results of its effects, by name.
     pub effects: BTreeMap<String, Value>,
@@ -79,7 +79,7 @@ pub struct Called<T> {
     pub failed_effects: BTreeMap<String, String>,
     /// The questions that have no answer.
     pub questions: Vec<Interrupt>,
-    /// Its panic, or the reason why an answer was refused.
+    /// The panic of the function, or the reason why an answer was refused.
     pub error: Option<RunError>,
 }
 

@@ -43,7 +43,7 @@ pub struct Transition<S: State> {
     pub before: S,
     /// The state with its update applied; `before` if it did not finish or its update was refused.
     pub after: S,
-    /// Its update; `None` if it did not finish.
+    /// The update of the node; `None` if it did not finish.
     pub update: Option<S::Update>,
     /// The routes and sends that its conditional edges, its fan-outs and its command chose; the targets of plain edges are not
     /// among them.
@@ -51,7 +51,7 @@ pub struct Transition<S: State> {
     /// The nodes that run next with their items, and the joins and deferred nodes that it reached and that wait for others;
     /// `None` if it did not finish.
     pub next: Option<Control>,
-    /// Its custom events and messages, and those of graphs that it called.
+    /// The custom events of the node and messages, and those of graphs that it called.
     pub events: Vec<Event<S>>,
     /// The results of its effects, by name, whether they ran or were given.
     pub effects: BTreeMap<String, Value>,

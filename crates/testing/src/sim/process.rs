@@ -49,9 +49,9 @@ pub enum CrashPoint {
     AfterTool(String),
     /// The store fails, and the process ends with the error: a record of a task.
     RecordFails {
-        /// Its superstep.
+        /// The superstep of the task.
         step: i64,
-        /// Its slot.
+        /// The slot of the task.
         slot: u32,
         /// `true` if it was written nevertheless.
         written: bool,
@@ -65,16 +65,16 @@ pub enum CrashPoint {
     },
     /// The place before a finished or failed task is recorded.
     BeforeRecord {
-        /// Its superstep.
+        /// The superstep of the task.
         step: i64,
-        /// Its slot.
+        /// The slot of the task.
         slot: u32,
     },
     /// The place after it is recorded.
     AfterRecord {
-        /// Its superstep.
+        /// The superstep of the task.
         step: i64,
-        /// Its slot.
+        /// The slot of the task.
         slot: u32,
     },
     /// The place before a superstep, or an input, is committed.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::MAX_LIST_BYTES;
 use crate::folders::stored::read_stored;
 
-/// Its name in the folder of all threads; no thread has this name.
+/// The name of the index in the folder of all threads; no thread has this name.
 const NAME: &str = "+index";
 
 /// Name prefix of temporary files that will replace it.

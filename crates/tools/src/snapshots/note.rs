@@ -9,7 +9,7 @@ use superstep_llm::snapshots::SnapshotError;
 use super::{Entry, FileSnapshots, MAX_LIST_BYTES, Tree, disk, failed, is_below, restore::Step};
 use crate::folders::{held::Folder, locks::keep_names, stored::read_stored};
 
-/// Its name in the folder of the thread.
+/// The name of the file in the folder of the thread.
 const NAME: &str = "revert.json";
 
 /// The files of a restore in progress. A promise: it is stored.

@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(super) enum Reach {
     /// The internet.
     Public,
-    /// This machine.
+    /// The machine of this program.
     Machine,
     /// A private network.
     Private,
-    /// No single machine, or a service that returns secrets of this machine, such as a cloud's metadata
+    /// An address that is not a single machine, or a service that returns secrets of this machine, such as a cloud's metadata
     /// service.
     Nowhere,
 }

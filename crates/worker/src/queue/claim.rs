@@ -17,7 +17,7 @@ use super::Queue;
 /// A graph of which a worker may begin another run.
 pub(crate) struct Free {
     pub(crate) graph: String,
-    /// Its number in jobs.
+    /// The number of the graph in jobs.
     pub(crate) number: i32,
     /// The maximum number of its runs in all workers.
     pub(crate) limit: Option<usize>,

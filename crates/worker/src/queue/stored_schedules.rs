@@ -21,7 +21,7 @@ const MAX_SCHEDULES: usize = 10_000;
 
 /// A stored schedule, as its row has it.
 pub(crate) struct ScheduleRow {
-    /// Its name among the schedules that the database knows; another one if it is removed and stored again.
+    /// The name of the schedule among the schedules that the database knows; another one if it is removed and stored again.
     pub(crate) identifier: String,
     pub(crate) name: String,
     pub(crate) times: String,

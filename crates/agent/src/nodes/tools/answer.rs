@@ -22,7 +22,7 @@ use crate::{
 pub(super) struct Answer {
     pub(super) call_id: String,
     pub(super) name: String,
-    /// It is the reply to the user.
+    /// Marks the result that is the reply to the user.
     pub(super) is_final: bool,
     /// The call's state, if the agent records parts.
     pub(super) part: Option<Part>,

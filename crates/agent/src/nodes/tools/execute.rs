@@ -47,7 +47,7 @@ enum Planned {
         tool: Arc<dyn Tool>,
         approved: Approved,
     },
-    /// It does not run: this is its result. Boxed, because it is large.
+    /// The call does not run: this is its result. Boxed, because it is large.
     Done {
         args: Value,
         done: Box<CallResult>,

@@ -21,7 +21,7 @@ pub(super) struct Pending {
     pub(super) call: ToolCall,
     /// The resolved tool, which differs from the model's name if that was repaired.
     pub(super) name: String,
-    /// Its validated arguments; `None` if there is no such tool.
+    /// The validated arguments of the call; `None` if there is no such tool.
     pub(super) checked: Option<Result<Value, ToolCallError>>,
     /// The result for the model and the reason, if it must not be executed.
     pub(super) refused: Option<(String, &'static str)>,
@@ -141,10 +141,10 @@ pub(super) fn refuse(
 /// The decision on a valid call.
 #[derive(Clone)]
 pub(super) enum Verdict {
-    /// It runs.
+    /// The call runs.
     Run,
     /// Requires approval with this question.
     Ask(String),
-    /// It does not run; the model receives this text.
+    /// The call does not run; the model receives this text.
     Refuse(String),
 }

@@ -6,11 +6,11 @@ use crate::config::PermissionRule;
 
 /// The result of a permission check.
 pub(super) enum Permission {
-    /// It runs.
+    /// The call runs.
     Go(Approved),
-    /// It does not run, but this is its result.
+    /// The call does not run, but this is its result.
     Answer(String),
-    /// It does not run.
+    /// The call does not run.
     No {
         /// The text for the model.
         text: String,

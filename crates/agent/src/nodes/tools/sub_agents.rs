@@ -74,7 +74,7 @@ impl Executor {
 #[derive(Default)]
 struct Watched {
     spent: Mutex<(Usage, BTreeMap<String, Usage>)>,
-    /// It waits for an external answer.
+    /// The call waits for an external answer.
     waits: AtomicBool,
 }
 

@@ -62,7 +62,7 @@ struct Case {
 
 enum CaseResult {
     Replayed(Box<Replayed>),
-    /// It belongs to a graph that the program does not have.
+    /// The thread belongs to a graph that the program does not have.
     Skipped(String),
     Failed(Failure),
 }

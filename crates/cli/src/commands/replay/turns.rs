@@ -53,7 +53,7 @@ struct Section {
     settings: Option<CheckpointId>,
     from: Option<CheckpointId>,
     to: Option<CheckpointId>,
-    /// It begins in the middle of a turn, which was resumed.
+    /// The section begins in the middle of a turn, which was resumed.
     is_resumed: bool,
     /// The number of supersteps after its end that a live replay does not reach.
     left: usize,
@@ -62,7 +62,7 @@ struct Section {
 /// A checkpoint with settings.
 struct Change {
     settings: Value,
-    /// Its position on the branch, and that of the first checkpoint whose tasks ran with the settings.
+    /// The position of the checkpoint on the branch, and that of the first checkpoint whose tasks ran with the settings.
     position: usize,
     begins: usize,
 }

@@ -22,7 +22,7 @@ struct Argument<'a> {
     value: &'a Value,
     text: String,
     is_shown: bool,
-    /// It stands among other words, which are the tool's.
+    /// `true` if it stands among other words, which are the tool's.
     is_among: bool,
 }
 

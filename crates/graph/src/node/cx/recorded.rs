@@ -37,7 +37,7 @@ impl Cx {
         &self.0.run.recorder
     }
 
-    /// Returns whether what the task does is recorded, or replayed: `false` without a thread, without
+    /// Returns whether the inputs of the task are recorded or replayed: `false` without a thread, without
     /// [`recording`](crate::Thread::recording), and inside of a recorded effect.
     pub fn is_recorded(&self) -> bool {
         self.recorder().is_on()

@@ -39,7 +39,7 @@ type Vectors = Result<Vec<Vec<f32>>, &'static str>;
 /// An embedding for three words.
 #[derive(Debug)]
 pub(super) struct Topics {
-    /// Its name.
+    /// The name of the embedding.
     pub(super) model: String,
     /// The result returned instead of the correct one.
     pub(super) instead: Mutex<Option<Vectors>>,

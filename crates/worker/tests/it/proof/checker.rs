@@ -44,7 +44,7 @@ pub(crate) enum Outcome {
     Done { head: u64 },
     /// Refused without an effect.
     Refused,
-    /// It may have had an effect.
+    /// The request may have had an effect.
     Unknown,
 }
 

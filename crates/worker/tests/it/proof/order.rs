@@ -50,7 +50,7 @@ const WORK: Duration = Duration::from_millis(40);
 #[derive(Clone)]
 pub(crate) enum Outside {
     Journal(Arc<Journal>),
-    /// It does nothing.
+    /// Does nothing.
     Nowhere,
 }
 

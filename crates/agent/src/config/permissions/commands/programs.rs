@@ -73,11 +73,11 @@ pub(super) fn from_program(words: &[Word]) -> &[Word] {
 /// The use that a program makes of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
-    /// They are a command.
+    /// The arguments are a command.
     Runner,
-    /// They may be a script of another language.
+    /// The arguments may be a script of another language.
     Language,
-    /// It may execute some of them.
+    /// The program may execute some arguments.
     Other,
 }
 
