@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use superstep::{
+    __private::keys,
     CheckpointId, Checkpointer, ThreadId,
     checkpoint::{AppliedTask, CheckpointMeta, Commit, Source},
     state::StoredUpdate,
