@@ -117,7 +117,7 @@ const FOLDERS: [(&str, &[&str]); 11] = [
             "mem0",
         ],
     ),
-    ("checkpoint", &["store", "memory", "text", "shared"]),
+    ("checkpoint", &["store", "memory", "text"]),
     ("sqlite", &["locks", "open", "store", "sqlite"]),
     ("postgres", &["store"]),
     ("sealed", &["values", "checkpointer", "store"]),

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{
-    Checkpointer, Clock,
-    store::{Embed, Store},
-};
+use crate::{Checkpointer, Clock};
 
 /// A backend, or an `Arc` of one, that converts to an `Arc` of the trait object.
 ///
@@ -38,24 +35,6 @@ impl IntoShared<dyn Checkpointer> for Arc<dyn Checkpointer> {
     }
 }
 
-impl<C: Store> IntoShared<dyn Store> for C {
-    fn into_shared(self) -> Arc<dyn Store> {
-        Arc::new(self)
-    }
-}
-
-impl<C: Store> IntoShared<dyn Store> for Arc<C> {
-    fn into_shared(self) -> Arc<dyn Store> {
-        self
-    }
-}
-
-impl IntoShared<dyn Store> for Arc<dyn Store> {
-    fn into_shared(self) -> Arc<dyn Store> {
-        self
-    }
-}
-
 impl<C: Clock> IntoShared<dyn Clock> for C {
     fn into_shared(self) -> Arc<dyn Clock> {
         Arc::new(self)
@@ -70,24 +49,6 @@ impl<C: Clock> IntoShared<dyn Clock> for Arc<C> {
 
 impl IntoShared<dyn Clock> for Arc<dyn Clock> {
     fn into_shared(self) -> Arc<dyn Clock> {
-        self
-    }
-}
-
-impl<E: Embed> IntoShared<dyn Embed> for E {
-    fn into_shared(self) -> Arc<dyn Embed> {
-        Arc::new(self)
-    }
-}
-
-impl<E: Embed> IntoShared<dyn Embed> for Arc<E> {
-    fn into_shared(self) -> Arc<dyn Embed> {
-        self
-    }
-}
-
-impl IntoShared<dyn Embed> for Arc<dyn Embed> {
-    fn into_shared(self) -> Arc<dyn Embed> {
         self
     }
 }

@@ -11,10 +11,12 @@ mod prepare;
 pub(crate) mod scan;
 pub(crate) mod words;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
+
+use crate::IntoShared;
 
 pub use self::{
     error::{EmbedError, NoStore, StoreError},
@@ -133,6 +135,42 @@ pub trait Store: Send + Sync + 'static {
     fn list_namespaces(&self, which: ListNamespaces) -> BoxFuture<'_, Result<Vec<Namespace>, StoreError>> {
         let answer = self.batch(vec![Operation::ListNamespaces(which)]);
         Box::pin(async move { first(answer.await?, Answer::into_namespaces) })
+    }
+}
+
+impl<C: Store> IntoShared<dyn Store> for C {
+    fn into_shared(self) -> Arc<dyn Store> {
+        Arc::new(self)
+    }
+}
+
+impl<C: Store> IntoShared<dyn Store> for Arc<C> {
+    fn into_shared(self) -> Arc<dyn Store> {
+        self
+    }
+}
+
+impl IntoShared<dyn Store> for Arc<dyn Store> {
+    fn into_shared(self) -> Arc<dyn Store> {
+        self
+    }
+}
+
+impl<E: Embed> IntoShared<dyn Embed> for E {
+    fn into_shared(self) -> Arc<dyn Embed> {
+        Arc::new(self)
+    }
+}
+
+impl<E: Embed> IntoShared<dyn Embed> for Arc<E> {
+    fn into_shared(self) -> Arc<dyn Embed> {
+        self
+    }
+}
+
+impl IntoShared<dyn Embed> for Arc<dyn Embed> {
+    fn into_shared(self) -> Arc<dyn Embed> {
+        self
     }
 }
 

@@ -25,7 +25,7 @@ const OPENINGS: [&str; 19] = [
 const VAGUE: [&str; 7] = ["It", "Its", "No", "Nothing", "Of", "They", "This"];
 
 /// The doc comments of the crates that begin with one of [`VAGUE`]. The number may only fall.
-const MOST_VAGUE: usize = 15;
+const MAX_VAGUE: usize = 15;
 
 /// Words and phrases for which the field has a standard term.
 const BANNED: [&str; 24] = [
@@ -111,8 +111,8 @@ fn few_doc_comments_begin_without_their_subject() {
     }
     let (count, list) = (found.len(), found.join("\n"));
     assert!(
-        count <= MOST_VAGUE,
-        "{count} doc comments begin without their subject, {MOST_VAGUE} allowed:\n{list}"
+        count <= MAX_VAGUE,
+        "{count} doc comments begin without their subject, {MAX_VAGUE} allowed:\n{list}"
     );
 }
 
