@@ -4,6 +4,7 @@
 //! write.
 
 mod checked;
+mod quote;
 mod size;
 
 use std::{
@@ -227,9 +228,8 @@ pub fn differing<S: State>(one: &S, other: &S) -> Option<Cow<'static, str>> {
 /// Returns the stored form of a channel's value.
 fn encode_channel<S: State>(state: &S, channel: usize) -> Result<Vec<u8>, serde_json::Error> {
     let value = |state: &S, mode, json: &mut Vec<u8>| {
-        let json = &mut serde_json::Serializer::new(json);
-        let written = checked::serialize(json, mode, |checked| state.serialize_channel(channel, checked));
-        written.map(|((), doubtful)| doubtful).map_err(|unstorable| unstorable.into_error(0))
+        let written = checked::write_with(mode, json, |checked| state.serialize_channel(channel, checked));
+        written.map_err(|unstorable| unstorable.into_error(0))
     };
     let mut json = Vec::new();
     if value(state, Mode::Folded, &mut json)? || cfg!(debug_assertions) {
@@ -256,6 +256,39 @@ mod tests {
         assert!(doubtful(i128::from(i64::MIN) - 1) && doubtful(i128::MAX));
         let doubtful = |value: u128| checked::write(&value, Mode::Lenient, &mut Vec::new()).unwrap();
         assert!(!doubtful(u64::MAX.into()) && doubtful(u128::from(u64::MAX) + 1));
+    }
+
+    #[test]
+    fn long_texts_are_written_as_serde_json_writes_them() {
+        #[derive(serde::Serialize)]
+        struct Texts {
+            text: String,
+            some: Option<String>,
+            raw: Box<serde_json::value::RawValue>,
+            tagged: Tagged,
+            list: Vec<(String, std::path::PathBuf)>,
+            #[serde(flatten)]
+            more: serde_json::Map<String, serde_json::Value>,
+        }
+        #[derive(serde::Serialize)]
+        #[serde(tag = "kind")]
+        enum Tagged {
+            Said { text: String },
+        }
+        let text = "a \"quoted\" text\nof several lines, \u{1} and a \\".repeat(3);
+        let quoted = serde_json::to_string(&text).unwrap();
+        let texts = Texts {
+            text: text.clone(),
+            some: Some(text.clone()),
+            raw: serde_json::from_str(&format!("[ {quoted} ]")).unwrap(),
+            tagged: Tagged::Said { text: text.clone() },
+            list: vec![(text.clone(), "a/rather/long/path/of/a/file".into())],
+            more: [(text.clone(), text.into())].into_iter().collect(),
+        };
+        assert!(*checked::WRITES_QUOTED);
+        let mut written = Vec::new();
+        assert!(!checked::write(&texts, Mode::Lenient, &mut written).unwrap());
+        assert_eq!(String::from_utf8(written).unwrap(), serde_json::to_string(&texts).unwrap());
     }
 
     #[test]
