@@ -162,6 +162,8 @@ impl Checkpointer for MemoryCheckpointer {
         expected: Option<CheckpointId>,
         next: Commit,
     ) -> BoxFuture<'_, Result<CheckpointId, CheckpointError>> {
+        // Shared from here on, because a commit is large and closures and futures move what they have.
+        let next = Arc::new(next);
         Box::pin(ready(self.write(thread, expected, |stored| stored.push(thread, next))))
     }
 
@@ -288,7 +290,9 @@ impl MemoryCheckpointer {
     }
 
     fn change(&self, thread: &ThreadId) -> Option<RefMut<'_, ThreadId, ThreadGroup>> {
-        if thread.is_child() { self.families.get_mut(&thread.root()) } else { self.families.get_mut(thread) }
+        // Most threads are roots. The search for a separator in the name costs more than a failed look-up.
+        let family = self.families.get_mut(thread);
+        if family.is_none() && thread.is_child() { self.families.get_mut(&thread.root()) } else { family }
     }
 }
 

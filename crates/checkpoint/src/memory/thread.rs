@@ -104,7 +104,7 @@ impl Thread {
     pub(super) fn push(
         &mut self,
         thread: &ThreadId,
-        mut next: Commit,
+        mut next: Arc<Commit>,
     ) -> Result<CheckpointId, CheckpointError> {
         let id = CheckpointId(self.head().map_or(1, |head| head.0 + 1));
         let parent = next
@@ -117,14 +117,16 @@ impl Thread {
             return Err(CheckpointError::not_recorded(thread, next.parent, missing.slot));
         }
         let mut records = Vec::with_capacity(next.records.len());
-        for (slot, record) in std::mem::take(&mut next.records) {
-            put(&mut records, slot, record);
+        if !next.records.is_empty() {
+            for (slot, record) in std::mem::take(&mut Arc::make_mut(&mut next).records) {
+                put(&mut records, slot, record);
+            }
         }
         if let (Source::Loop, Some(parent)) = (next.source, parent) {
             self.checkpoints[parent].applied_by = Some(id);
         }
         self.head_state = None;
-        self.checkpoints.push(Stored { id, commit: Arc::new(next), records, applied_by: None });
+        self.checkpoints.push(Stored { id, commit: next, records, applied_by: None });
         Ok(id)
     }
 
@@ -136,7 +138,7 @@ impl Thread {
             .map(|parent| (parent, self.checkpoints[parent].applied_by))
             .collect();
         for next in next {
-            if let Err(error) = self.push(thread, next) {
+            if let Err(error) = self.push(thread, Arc::new(next)) {
                 self.checkpoints.truncate(before);
                 for (parent, applied_by) in applied_by {
                     self.checkpoints[parent].applied_by = applied_by;

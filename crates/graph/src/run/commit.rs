@@ -20,7 +20,7 @@ impl<S: State> Driver<S> {
         if !self.items.is_empty() {
             new.control.items.clone_from(&self.items);
         }
-        new.applied.reserve_exact(self.done.len());
+        new.applied = Vec::with_capacity(self.done.len());
         for (slot, done) in (0..).zip(self.done.drain(..)) {
             let Some(FinishedTask { node, stored: Some(update), recorded, .. }) = done else { continue };
             let node = self.graph.topology.name(node).clone();
@@ -55,7 +55,9 @@ impl<S: State> Driver<S> {
         if let Some(checkpoint) = hold.at() {
             trace::stored(checkpoint, step, tasks, bytes);
         }
-        self.held = hold.holds().then(|| self.state.clone());
+        if hold.holds() {
+            self.held = Some(self.state.clone());
+        }
         // The task of `START` is folded before the superstep that it belongs to.
         self.is_head = source == Source::Loop;
         self.show_place();

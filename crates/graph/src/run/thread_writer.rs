@@ -276,7 +276,9 @@ impl ThreadWriter {
         snapshot: Option<Snapshot>,
     ) -> Commit {
         let NewCheckpoint { source, control, mut metadata, applied, records, fingerprints, .. } = *new;
-        metadata.extend(std::mem::take(&mut self.resumed));
+        if !self.resumed.is_empty() {
+            metadata.extend(std::mem::take(&mut self.resumed));
+        }
         let metadata = if metadata.is_empty() {
             self.marked.clone()
         } else {
