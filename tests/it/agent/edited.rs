@@ -13,7 +13,7 @@ use superstep_testing::script::{Answer, call, calls, txt};
 
 use super::{
     Kit, Scenario,
-    asked_outside::{program, result},
+    waiting_approvals::{program, result},
 };
 use crate::support::{Backend, on_every_store};
 

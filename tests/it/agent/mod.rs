@@ -11,7 +11,6 @@ mod show;
 pub(crate) mod writes;
 
 mod approvals;
-mod asked_outside;
 mod budget;
 mod cancel;
 mod cancel_everywhere;
@@ -71,6 +70,7 @@ mod transcripts;
 mod treatment;
 mod trust;
 mod turns;
+mod waiting_approvals;
 mod wired;
 
 use std::{future::Future, sync::Arc, time::Duration};

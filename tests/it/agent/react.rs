@@ -97,7 +97,8 @@ fn the_step_limit_of_the_run_does_not_cut_a_turn_short() {
 }
 
 on_every_store! {
-    async fn k8_a_call_without_a_result_in_the_history_gets_one_that_says_so(backend: Backend) {
+    // Case K8.
+    async fn a_call_without_a_result_in_the_history_gets_one_that_says_so(backend: Backend) {
         let model = ScriptedModel::new(Script::new([txt("ok")]));
         let agent = Scenario::new([]).agent(Arc::new(model.clone()), &Kit::default()).checkpointer(backend.open());
         let agent = agent.build().unwrap();
@@ -113,8 +114,9 @@ on_every_store! {
         assert_eq!(end.state.messages.len(), 4, "what is stored is what was said");
     }
 
+    // Case K10.
     /// The reference has a task for each call, and `tools` twice in `next`; here it is one task for both.
-    async fn k10_a_breakpoint_before_tools_holds_both_calls_and_a_resume_runs_them(backend: Backend) {
+    async fn a_breakpoint_before_tools_holds_both_calls_and_a_resume_runs_them(backend: Backend) {
         let kit = Kit::default();
         let two = || calls([("c1", "echo", r#"{"x":"1"}"#), ("c2", "echo", r#"{"x":"2"}"#)]);
         let program = |answers: Vec<Answer>| {

@@ -120,7 +120,8 @@ fn sending() -> Scenario {
 }
 
 on_every_store! {
-    async fn e34_a_turn_that_stopped_between_agent_and_tools_goes_on_there(backend: Backend) {
+    // Case E34.
+    async fn a_turn_that_stopped_between_agent_and_tools_goes_on_there(backend: Backend) {
         let (scenario, kit) = (sending(), Kit::default());
         let (plain_reply, plain) = uninterrupted(&scenario, [send(), txt("ok")]).await;
         crash_before((1, "tools"), &scenario, &kit, &backend, [send()]).await;
@@ -138,7 +139,8 @@ on_every_store! {
         assert_eq!(h(agent.graph()).await.len(), before + 3);
     }
 
-    async fn e34_resuming_a_finished_turn_does_nothing(backend: Backend) {
+    // Case E34.
+    async fn resuming_a_finished_turn_does_nothing(backend: Backend) {
         let (scenario, kit) = (sending(), Kit::default());
         let (agent, _) = program(&scenario, &kit, backend.open(), [send(), txt("ok")]);
         let reply = agent.thread("t").ask("go").await.unwrap();
@@ -152,7 +154,8 @@ on_every_store! {
         assert_eq!(kit.n("send"), 1);
     }
 
-    async fn e34_a_stop_before_any_node_loses_nothing(backend: Backend) {
+    // Case E34.
+    async fn a_stop_before_any_node_loses_nothing(backend: Backend) {
         let (scenario, answers) = (sending(), || [send(), txt("ok")]);
         let (plain_reply, plain) = uninterrupted(&scenario, answers()).await;
         // The model's answers up to the stop are used; the others follow in the next process.
@@ -174,7 +177,8 @@ on_every_store! {
         }
     }
 
-    async fn b15_resuming_does_not_cut_a_result_again(backend: Backend) {
+    // Case B15.
+    async fn resuming_does_not_cut_a_result_again(backend: Backend) {
         let cococat = Truncate::chars(2000, "[truncated {omitted} chars]");
         let scenario = Scenario::new([]).tools(&["big"]);
         let scenario = scenario.config(|config| ReactConfig { truncate: Some(cococat), ..config });
@@ -191,7 +195,8 @@ on_every_store! {
         assert_eq!(kit.n("big"), 1);
     }
 
-    async fn c20_resuming_asks_the_model_again_from_its_node(backend: Backend) {
+    // Case C20.
+    async fn resuming_asks_the_model_again_from_its_node(backend: Backend) {
         let busy = || http(503, &[], "{}");
         let (scenario, kit) = (sending(), Kit::default());
         let (agent, first) = program(&scenario, &kit, backend.open(), [send(), busy(), busy(), busy()]);

@@ -95,7 +95,8 @@ async fn a_cache_has_a_capacity_and_without_a_ttl_entries_stay() {
 }
 
 on_every_store! {
-    async fn h1_a_cached_update_is_stored_as_any_other(backend: Backend) {
+    // Case H1.
+    async fn a_cached_update_is_stored_as_any_other(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(counting(&calls, for_a_second()));
         graph.thread("first").run(Plain::update()).await.unwrap();
@@ -104,7 +105,8 @@ on_every_store! {
         assert_eq!(crate::support::head(&graph).await.values.said(), "in a1");
     }
 
-    async fn h1_errors_and_interrupts_are_never_cached_nor_what_an_answer_made(backend: Backend) {
+    // Case H1.
+    async fn errors_and_interrupts_are_never_cached_nor_what_an_answer_made(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");
         let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {
@@ -130,8 +132,9 @@ on_every_store! {
         assert_eq!(end.state.said(), "Bo");
     }
 
+    // Case H1.
     /// `a` and `b` run in parallel; only at its first call `a` writes the channel that `b` writes.
-    async fn h1_what_its_superstep_refuses_is_not_cached(backend: Backend) {
+    async fn what_its_superstep_refuses_is_not_cached(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");
         let a = graph.add_node_with("a", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {

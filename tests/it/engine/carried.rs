@@ -99,7 +99,8 @@ on_every_store! {
         assert_ne!(fork.interrupts[0].question, asked.interrupts[0].question);
     }
 
-    async fn d5_an_answer_is_for_the_question_of_one_superstep(backend: Backend) {
+    // Case D5.
+    async fn an_answer_is_for_the_question_of_one_superstep(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| say(&cx.interrupt::<String>("ok", "?").await));
@@ -119,8 +120,9 @@ on_every_store! {
         assert_eq!(make().thread("t").answer(id_at(&second.interrupts, "ask:2.0:ok"), "two").resume().await.unwrap().state.said(), "one two");
     }
 
+    // Case D5.
     /// An update includes `a`, and the slots of the workers' tasks decrease.
-    async fn d5_an_answer_is_for_the_item_that_asked_it(backend: Backend) {
+    async fn an_answer_is_for_the_item_that_asked_it(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
             let a = sayer(&mut graph, "a");

@@ -42,7 +42,8 @@ fn writes_one_then_two() -> CompiledGraph<Folded> {
 }
 
 on_every_store! {
-    async fn a7_without_a_zero_the_first_write_is_stored_as_it_is(backend: Backend) {
+    // Case A7.
+    async fn without_a_zero_the_first_write_is_stored_as_it_is(backend: Backend) {
         let graph = backend.keep(writes_one_then_two());
         let end = graph.thread("t").run(Folded::update()).await.unwrap();
         assert_eq!(end.state.x, Some("f(1,2)".into()));
@@ -83,7 +84,8 @@ fn topics() -> CompiledGraph<Topics> {
 }
 
 on_every_store! {
-    async fn a10_a_topic_has_what_the_last_superstep_wrote(backend: Backend) {
+    // Case A10.
+    async fn a_topic_has_what_the_last_superstep_wrote(backend: Backend) {
         let seen = ["b [1] [1,2]", "c [5,6] [1,2,3]", "d [] [1,2,3]"].map(str::to_owned);
         let end = backend.keep(topics()).thread("t").run(Topics::update()).await.unwrap();
         assert_eq!(end.state.seen, seen);
@@ -212,7 +214,8 @@ fn seen(state: &Tracked) -> Vec<&str> {
 }
 
 on_every_store! {
-    async fn a11_an_untracked_value_is_seen_by_its_run_and_never_stored(backend: Backend) {
+    // Case A11.
+    async fn an_untracked_value_is_seen_by_its_run_and_never_stored(backend: Backend) {
         let graph = backend.keep(tracked().compile().unwrap());
         let end = graph.thread("t").snapshot_every(1).run(Tracked::update()).await.unwrap();
         assert_eq!(seen(&end.state), ["b sees 1", "work sees 2", "work sees 3"]);
@@ -230,7 +233,8 @@ on_every_store! {
         }
     }
 
-    async fn a11_an_untracked_value_is_gone_after_a_resume(backend: Backend) {
+    // Case A11.
+    async fn an_untracked_value_is_gone_after_a_resume(backend: Backend) {
         let graph = backend.keep(tracked().compile().unwrap());
         let end = graph.thread("t").break_before(["b"]).run(Tracked::update()).await.unwrap();
         assert_eq!(end.status, Status::Interrupted);
@@ -240,7 +244,8 @@ on_every_store! {
         assert_eq!(seen(&end.state), ["b sees nothing", "work sees nothing", "work sees nothing"]);
     }
 
-    async fn a11_a_task_that_finished_before_a_crash_has_lost_its_untracked_write(backend: Backend) {
+    // Case A11.
+    async fn a_task_that_finished_before_a_crash_has_lost_its_untracked_write(backend: Backend) {
         let stuck = Stuck::default();
         let graph = |stuck: Option<Stuck>| {
             let mut graph = StateGraph::<Tracked>::new("g");
@@ -270,7 +275,8 @@ on_every_store! {
         assert_eq!(end.state.seen, ["a", "j sees nothing"].map(str::to_owned), "and `a` does not run again");
     }
 
-    async fn a11_an_input_brings_handles_along(backend: Backend) {
+    // Case A11.
+    async fn an_input_brings_handles_along(backend: Backend) {
         let graph = backend.keep(tracked().compile().unwrap());
         let count = Arc::new(AtomicUsize::new(40));
         let mut graph_of_one = StateGraph::<Tracked>::new("one");
@@ -322,7 +328,8 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "a b"), ("input", -1, "__start__")]));
     }
 
-    async fn a16_full_values_are_stored_every_so_many_updates(backend: Backend) {
+    // Case A16.
+    async fn full_values_are_stored_every_so_many_updates(backend: Backend) {
         let mut graph = StateGraph::<Overwritten>::new("g");
         let step = graph.add_node("step", async |_: Overwritten, _: Cx| {
             Overwritten::update().log(["step".to_owned()])

@@ -8,7 +8,8 @@ use superstep::{
 use crate::support::{Plain, entries, entry, failed, h, head, json, line, names, on_every_store, say, task};
 
 on_every_store! {
-    async fn c1_every_superstep_leaves_a_checkpoint_with_its_state_and_results(backend: Backend) {
+    // Case C1.
+    async fn every_superstep_leaves_a_checkpoint_with_its_state_and_results(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("in")).await.unwrap();
         assert_eq!(
@@ -28,7 +29,8 @@ on_every_store! {
         assert_eq!(parents, [Some(CheckpointId(3)), Some(CheckpointId(2)), Some(CheckpointId(1)), None]);
     }
 
-    async fn c2_an_outcome_names_the_last_of_four_checkpoints(backend: Backend) {
+    // Case C2.
+    async fn an_outcome_names_the_last_of_four_checkpoints(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").run(say("in")).await.unwrap();
         let history = graph.thread("t").history().states().await.unwrap();
@@ -37,7 +39,8 @@ on_every_store! {
         assert_eq!(end.state, history[0].values);
     }
 
-    async fn c3_a_second_run_counts_on_and_keeps_the_older_checkpoints(backend: Backend) {
+    // Case C3.
+    async fn a_second_run_counts_on_and_keeps_the_older_checkpoints(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("1")).await.unwrap();
         let end = graph.thread("t").run(say("2")).await.unwrap();
@@ -57,7 +60,8 @@ on_every_store! {
         );
     }
 
-    async fn c13_an_update_in_a_nodes_name_is_followed_by_what_follows_the_node(backend: Backend) {
+    // Case C13.
+    async fn an_update_in_a_nodes_name_is_followed_by_what_follows_the_node(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").update_as("a", say("u")).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("update", 0, "b")]));
@@ -65,28 +69,32 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 1, ""), ("update", 0, "b")]));
     }
 
-    async fn c13_an_update_in_the_name_of_start_is_an_input_that_waits(backend: Backend) {
+    // Case C13.
+    async fn an_update_in_the_name_of_start_is_an_input_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").update_as("__start__", say("u")).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("update", 0, "a")]));
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u a b");
     }
 
-    async fn c13_an_update_without_a_name_on_a_fresh_thread_is_an_input_that_waits(backend: Backend) {
+    // Case C13.
+    async fn an_update_without_a_name_on_a_fresh_thread_is_an_input_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").update(say("u")).await.unwrap();
         assert_eq!(h(&graph).await, entries(&[("update", 0, "a")]));
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "u a b");
     }
 
-    async fn c14_an_update_in_an_unknown_name_is_an_error_and_stores_nothing(backend: Backend) {
+    // Case C14.
+    async fn an_update_in_an_unknown_name_is_an_error_and_stores_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let error = failed(graph.thread("t").update_as("z", say("u")).await);
         assert!(matches!(&error, RunError::UnknownNode { node, .. } if node == "z"), "{error}");
         assert_eq!(h(&graph).await, []);
     }
 
-    async fn c19_a_replay_of_the_last_checkpoint_runs_nothing_and_leaves_a_fork(backend: Backend) {
+    // Case C19.
+    async fn a_replay_of_the_last_checkpoint_runs_nothing_and_leaves_a_fork(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let end = graph.thread("t").run(say("in")).await.unwrap();
         let replay = graph.thread("t").at(end.checkpoint).resume().await.unwrap();
@@ -98,7 +106,8 @@ on_every_store! {
         assert_eq!(replay.checkpoint, Some(CheckpointId(4)));
     }
 
-    async fn c20_a_fork_is_a_copy_of_its_checkpoint_that_waits(backend: Backend) {
+    // Case C20.
+    async fn a_fork_is_a_copy_of_its_checkpoint_that_waits(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("in")).await.unwrap();
         let forked = graph.thread("t").fork(CheckpointId(3)).await.unwrap();
@@ -118,7 +127,8 @@ on_every_store! {
         assert!(matches!(&error, RunError::EmptyThread { .. }), "{error}");
     }
 
-    async fn c19_a_finished_thread_resumes_to_its_state_without_a_trace(backend: Backend) {
+    // Case C19.
+    async fn a_finished_thread_resumes_to_its_state_without_a_trace(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let end = graph.thread("t").run(say("in")).await.unwrap();
         let again = graph.thread("t").resume().await.unwrap();
@@ -127,7 +137,8 @@ on_every_store! {
         assert_eq!(h(&graph).await.len(), 3);
     }
 
-    async fn c22_history_is_paged_newest_first(backend: Backend) {
+    // Case C22.
+    async fn history_is_paged_newest_first(backend: Backend) {
         let store = backend.open();
         let graph = line(&["a", "b"]).with_checkpointer(store.clone());
         for run in ["1", "2", "3"] {
@@ -144,7 +155,8 @@ on_every_store! {
         assert_eq!(steps(&page(History { limit: Some(2), before, ..History::default() }).await), [6, 5]);
     }
 
-    async fn c22_history_is_filtered_by_superstep_node_and_metadata(backend: Backend) {
+    // Case C22.
+    async fn history_is_filtered_by_superstep_node_and_metadata(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         for (run, user) in [("1", "kim"), ("2", "lee"), ("3", "kim")] {
             graph.thread("t").metadata("user", user).run(say(run)).await.unwrap();
@@ -161,7 +173,8 @@ on_every_store! {
         assert_eq!(steps(History { metadata, ..History::default() }).await, [7, -1]);
     }
 
-    async fn c23_an_unknown_thread_is_empty_and_so_is_a_deleted_one(backend: Backend) {
+    // Case C23.
+    async fn an_unknown_thread_is_empty_and_so_is_a_deleted_one(backend: Backend) {
         let store = backend.open();
         let graph = line(&["a"]).with_checkpointer(store.clone());
         for _ in 0..2 {
@@ -177,7 +190,8 @@ on_every_store! {
         assert!(matches!(error, RunError::UnknownCheckpoint { checkpoint: CheckpointId(1), .. }));
     }
 
-    async fn c29_a_number_and_its_text_name_the_same_thread(backend: Backend) {
+    // Case C29.
+    async fn a_number_and_its_text_name_the_same_thread(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         graph.thread(7).run(say("1")).await.unwrap();
         let end = graph.thread("7").run(say("2")).await.unwrap();

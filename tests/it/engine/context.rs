@@ -69,7 +69,8 @@ async fn a_context_that_does_not_fit_is_an_error_that_no_attempt_mends() {
 }
 
 on_every_store! {
-    async fn j6_a_context_belongs_to_its_run_and_is_not_stored(backend: Backend) {
+    // Case J6.
+    async fn a_context_belongs_to_its_run_and_is_not_stored(backend: Backend) {
         let graph = backend.keep(greet(|user: Option<User>| user.map_or("nobody".to_owned(), |user| user.name)));
         let cancelled = t().context(json!({ "name": "Ada" }));
         cancelled.get_cancel().cancel();

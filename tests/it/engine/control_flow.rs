@@ -129,7 +129,8 @@ async fn a_router_reads_the_writes_of_its_node_and_not_of_siblings() {
 }
 
 on_every_store! {
-    async fn b2_a_router_that_chooses_nothing_is_an_error(backend: Backend) {
+    // Case B2.
+    async fn a_router_that_chooses_nothing_is_an_error(backend: Backend) {
         let graph = backend.keep(fork_in_the_road(|_| vec![]));
         let error = failed(graph.thread("t").run(Plain::update()).await);
         assert!(matches!(&error, RunError::Route { step: 1, .. }), "{error}");
@@ -140,7 +141,8 @@ on_every_store! {
         assert_eq!(repaired.thread("t").resume().await.unwrap().state.said(), "a l");
     }
 
-    async fn b2_an_input_that_start_routes_nowhere_leaves_no_trace(backend: Backend) {
+    // Case B2.
+    async fn an_input_that_start_routes_nowhere_leaves_no_trace(backend: Backend) {
         let graph = |routes: fn(&Plain) -> Vec<Way>| {
             let mut graph = StateGraph::<Plain>::new("g");
             let a = sayer(&mut graph, "a");
@@ -154,7 +156,8 @@ on_every_store! {
         assert_eq!(graph(|_| vec![Way::Left]).thread("t").run(Plain::update()).await.unwrap().state.said(), "a");
     }
 
-    async fn b8_the_step_limit_stops_a_run_and_a_resume_goes_on(backend: Backend) {
+    // Case B8.
+    async fn the_step_limit_stops_a_run_and_a_resume_goes_on(backend: Backend) {
         let graph = backend.keep(counter(5));
         let error = failed(graph.thread("t").step_limit(3).run(Plain::update()).await);
         assert!(
@@ -182,7 +185,8 @@ async fn as_many_supersteps_pass_as_the_limit_says() {
 }
 
 on_every_store! {
-    async fn b10_a_thread_needs_an_input_and_a_run_needs_a_thread(backend: Backend) {
+    // Case B10.
+    async fn a_thread_needs_an_input_and_a_run_needs_a_thread(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let error = failed(graph.thread("t").resume().await);
         assert!(matches!(&error, RunError::EmptyThread { thread } if thread.as_str() == "t"), "{error}");
@@ -396,7 +400,8 @@ on_every_store! {
         assert_eq!(make(false).thread("t").resume().await.unwrap().state.said(), "0 1 2 3");
     }
 
-    async fn b13_a_failing_node_cancels_its_siblings(backend: Backend) {
+    // Case B13.
+    async fn a_failing_node_cancels_its_siblings(backend: Backend) {
         let calls = Calls::default();
         let mut graph = StateGraph::<Plain>::new("g");
         let ok = graph.add_node_with("ok", calls.clone(), async |calls: Calls, _: Plain, cx: Cx| {

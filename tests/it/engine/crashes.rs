@@ -36,7 +36,8 @@ pub(super) fn hanging(calls: &Calls, stuck: Option<&Stuck>) -> CompiledGraph<Pla
 }
 
 on_every_store! {
-    async fn c24_after_a_crash_finished_nodes_do_not_run_again(backend: Backend) {
+    // Case C24.
+    async fn after_a_crash_finished_nodes_do_not_run_again(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let graph = backend.keep(hanging(&calls, Some(&stuck)));
         stuck.crash(graph.thread("t").run(say("in"))).await;
@@ -60,7 +61,8 @@ on_every_store! {
         );
     }
 
-    async fn c24_an_accepted_input_outlives_a_crash_before_the_first_node(backend: Backend) {
+    // Case C24.
+    async fn an_accepted_input_outlives_a_crash_before_the_first_node(backend: Backend) {
         let calls = Calls::default();
         let store = Failing::new(backend.open());
         let graph = hanging(&calls, None).with_checkpointer(store.clone());
@@ -74,7 +76,8 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "in a b c");
     }
 
-    async fn c25_a_recorded_task_does_not_run_again_after_a_crash_in_its_superstep(backend: Backend) {
+    // Case C25.
+    async fn a_recorded_task_does_not_run_again_after_a_crash_in_its_superstep(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let side_by_side = |stuck: Option<&Stuck>| {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -103,7 +106,8 @@ on_every_store! {
         assert_eq!(calls.all(), "done slow slow");
     }
 
-    async fn c25_a_failed_commit_leaves_the_last_checkpoint_and_the_recorded_siblings(backend: Backend) {
+    // Case C25.
+    async fn a_failed_commit_leaves_the_last_checkpoint_and_the_recorded_siblings(backend: Backend) {
         let calls = Calls::default();
         let store = Failing::new(backend.open());
         let graph = || {

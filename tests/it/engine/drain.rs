@@ -38,7 +38,8 @@ fn shown(end: &Outcome<Plain>) -> (Status, Option<&str>, String) {
 }
 
 on_every_store! {
-    async fn h4_a_drained_run_ends_after_its_superstep_and_a_resume_finishes_it(backend: Backend) {
+    // Case H4.
+    async fn a_drained_run_ends_after_its_superstep_and_a_resume_finishes_it(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(nodes(&["stop", "b"], &calls));
         let end = graph.thread("t").run(Plain::update()).await.unwrap();
@@ -54,7 +55,8 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&steps));
     }
 
-    async fn h4_a_run_that_is_drained_in_its_last_superstep_finishes(backend: Backend) {
+    // Case H4.
+    async fn a_run_that_is_drained_in_its_last_superstep_finishes(backend: Backend) {
         let graph = backend.keep(nodes(&["a", "stop"], &Calls::default()));
         let end = graph.thread("t").run(Plain::update()).await.unwrap();
         assert_eq!(shown(&end), (Status::Completed, None, "a stop".to_owned()));

@@ -48,7 +48,8 @@ fn hinted() -> CompiledGraph<Hinted> {
 }
 
 on_every_store! {
-    async fn c2_sync_and_async_store_the_same_checkpoints(backend: Backend) {
+    // Case C2.
+    async fn sync_and_async_store_the_same_checkpoints(backend: Backend) {
         for durability in [Durability::Sync, Durability::Async] {
             let graph = backend.keep(line(&["a", "b"]));
             graph.thread("t").delete().await.unwrap();
@@ -62,7 +63,8 @@ on_every_store! {
         }
     }
 
-    async fn c2_exit_stores_the_input_and_one_checkpoint(backend: Backend) {
+    // Case C2.
+    async fn exit_stores_the_input_and_one_checkpoint(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").durability(Durability::Exit).run(say("in")).await.unwrap();
         assert_eq!((end.state.said().as_str(), end.checkpoint), ("in a b", Some(CheckpointId(2))));
@@ -74,7 +76,8 @@ on_every_store! {
         assert_eq!(h(&graph).await[..2], entries(&[("loop", 6, ""), ("input", 3, "__start__")]));
     }
 
-    async fn c2_a_pause_in_exit_mode_stores_one_checkpoint_and_its_resume_another(backend: Backend) {
+    // Case C2.
+    async fn a_pause_in_exit_mode_stores_one_checkpoint_and_its_resume_another(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").durability(Durability::Exit).break_before(["b"]).run(say("in")).await.unwrap();
         assert_eq!((end.status, end.checkpoint), (Status::Interrupted, Some(CheckpointId(2))));
@@ -91,7 +94,8 @@ on_every_store! {
         assert_eq!(paused.tasks[0].result.as_ref().map(json), Some(json(&say("b"))));
     }
 
-    async fn c2_a_failure_in_exit_mode_keeps_what_was_done_before_it(backend: Backend) {
+    // Case C2.
+    async fn a_failure_in_exit_mode_keeps_what_was_done_before_it(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(ok_and_bad(false, &calls));
         let error = failed(graph.thread("t").durability(Durability::Exit).run(say("in")).await);
@@ -105,7 +109,8 @@ on_every_store! {
         assert_eq!(calls.named("ok"), 1);
     }
 
-    async fn c24_a_crash_in_async_mode_costs_what_was_not_written(backend: Backend) {
+    // Case C24.
+    async fn a_crash_in_async_mode_costs_what_was_not_written(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let graph = backend.keep(hanging(&calls, Some(&stuck)));
         let run = graph.thread("t").durability(Durability::Async).run(say("in"));
@@ -117,7 +122,8 @@ on_every_store! {
         assert_eq!(calls.all(), "a b b c");
     }
 
-    async fn c24_a_crash_in_exit_mode_costs_the_run_and_not_its_input(backend: Backend) {
+    // Case C24.
+    async fn a_crash_in_exit_mode_costs_the_run_and_not_its_input(backend: Backend) {
         let (calls, stuck) = (Calls::default(), Stuck::default());
         let graph = backend.keep(hanging(&calls, Some(&stuck)));
         stuck.crash(graph.thread("t").durability(Durability::Exit).run(say("in"))).await;

@@ -39,7 +39,8 @@ pub(super) fn ok_and_bad(repaired: bool, calls: &Calls) -> CompiledGraph<Plain> 
 }
 
 on_every_store! {
-    async fn c5_a_finished_sibling_of_a_failure_is_kept_and_seen_at_the_head(backend: Backend) {
+    // Case C5.
+    async fn a_finished_sibling_of_a_failure_is_retained_and_seen_at_the_head(backend: Backend) {
         let graph = backend.keep(ok_and_bad(false, &Calls::default()));
         let error = failed(graph.thread("t").run(Plain::update()).await);
         assert!(
@@ -62,7 +63,8 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "bad ok"), ("input", -1, "__start__")]));
     }
 
-    async fn c5_an_update_in_the_failed_nodes_name_keeps_what_its_sibling_did(backend: Backend) {
+    // Case C5.
+    async fn an_update_in_the_failed_nodes_name_keeps_what_its_sibling_did(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(ok_and_bad(false, &calls));
         failed(graph.thread("t").run(Plain::update()).await);
@@ -73,7 +75,8 @@ on_every_store! {
         assert_eq!(h(&graph).await[1..2], entries(&[("update", 1, "j")]));
     }
 
-    async fn c6_a_resume_runs_only_what_did_not_finish(backend: Backend) {
+    // Case C6.
+    async fn a_resume_runs_only_what_did_not_finish(backend: Backend) {
         let calls = Calls::default();
         failed(backend.keep(ok_and_bad(false, &calls)).thread("t").run(Plain::update()).await);
         let end = backend.keep(ok_and_bad(true, &calls)).thread("t").resume().await.unwrap();
@@ -81,7 +84,8 @@ on_every_store! {
         assert_eq!(end.state.said(), "bad ok j");
     }
 
-    async fn c26_a_second_run_on_a_busy_thread_is_refused(backend: Backend) {
+    // Case C26.
+    async fn a_second_run_on_a_busy_thread_is_refused(backend: Backend) {
         let stuck = Stuck::default();
         let mut graph = StateGraph::<Plain>::new("line");
         let a = graph.add_node_with("a", stuck.clone(), async |stuck: Stuck, _: Plain, _: Cx| stuck.here().await);
@@ -125,7 +129,8 @@ struct Odd {
 }
 
 on_every_store! {
-    async fn c27_a_value_without_a_json_form_is_refused_with_the_nodes_name(backend: Backend) {
+    // Case C27.
+    async fn a_value_without_a_json_form_is_refused_with_the_nodes_name(backend: Backend) {
         let mut graph = StateGraph::<Odd>::new("g");
         let a = graph.add_node("a", async |_: Odd, _: Cx| Odd::update().map([(Key { part: 1 }, 2)]));
         graph.add_edge(START, a);
@@ -145,7 +150,8 @@ on_every_store! {
         assert_eq!(task(&head.tasks[0]).2, format!("{error}: at `/{{\"part\":1}}`: key must be a string"));
     }
 
-    async fn c28_a_thread_whose_next_node_is_gone_is_refused_by_name(backend: Backend) {
+    // Case C28.
+    async fn a_thread_whose_next_node_is_gone_is_refused_by_name(backend: Backend) {
         failed(backend.keep(line(&["a", "b", "c"])).thread("t").step_limit(1).run(say("in")).await);
         let without_b = backend.keep(line(&["a", "c"]));
         let before = h(&without_b).await;
@@ -162,8 +168,9 @@ on_every_store! {
         assert_eq!(without_b.thread("t").resume().await.unwrap().state.said(), "in a c");
     }
 
+    // Case C28.
     /// `a` has reached the join; in the new graph the join has an additional source.
-    async fn c28_a_thread_that_reached_a_join_which_is_gone_is_refused_by_name(backend: Backend) {
+    async fn a_thread_that_reached_a_join_which_is_gone_is_refused_by_name(backend: Backend) {
         let graph = |more: bool| {
             let mut graph = StateGraph::<Plain>::new("g");
             let [a, b, c, d, j] = ["a", "b", "c", "d", "j"].map(|name| sayer(&mut graph, name));
@@ -187,8 +194,9 @@ on_every_store! {
         assert_eq!(graph(true).thread("t").resume().await.unwrap().state.said(), "a b A c d j");
     }
 
+    // Case C28.
     /// `a` is done and went to `x`; `bad` fails. The new graph has no `x`, or no edge to it from `a`.
-    async fn c28_a_finished_task_that_led_to_a_node_which_is_gone_is_refused_by_name(backend: Backend) {
+    async fn a_finished_task_that_led_to_a_node_which_is_gone_is_refused_by_name(backend: Backend) {
         let graph = |x: bool, leads: bool| {
             let mut graph = StateGraph::<Plain>::new("g");
             let [a, next] = ["a", "next"].map(|name| sayer(&mut graph, name));
@@ -224,7 +232,8 @@ on_every_store! {
         }
     }
 
-    async fn c28_new_code_runs_in_a_thread_that_an_older_graph_began(backend: Backend) {
+    // Case C28.
+    async fn new_code_runs_in_a_thread_that_an_older_graph_began(backend: Backend) {
         failed(backend.keep(line(&["a", "b"])).thread("t").step_limit(1).run(say("in")).await);
         let end = backend.keep(line(&["a", "b", "new"])).thread("t").resume().await.unwrap();
         assert_eq!(end.state.said(), "in a b new");
@@ -240,7 +249,8 @@ struct Measured {
 }
 
 on_every_store! {
-    async fn c27_a_float_that_is_no_number_is_refused_before_it_makes_the_thread_unreadable(backend: Backend) {
+    // Case C27.
+    async fn a_float_that_is_no_number_is_refused_before_it_makes_the_thread_unreadable(backend: Backend) {
         let graph = |value: f64| {
             let mut graph = StateGraph::<Measured>::new("g");
             let a = graph.add_node("a", move |_, _| async move { Measured::update().last(value).note(None) });
@@ -256,7 +266,8 @@ on_every_store! {
         assert_eq!(graph(1.5).thread("t").resume().await.unwrap().state.last, 1.5);
     }
 
-    async fn c27_a_write_that_makes_a_sum_no_number_is_refused(backend: Backend) {
+    // Case C27.
+    async fn a_write_that_makes_a_sum_no_number_is_refused(backend: Backend) {
         let mut graph = StateGraph::<Measured>::new("g");
         let a = graph.add_node("a", async |_: Measured, _: Cx| Measured::update().sum(f64::MAX));
         graph.add_edge(START, a);

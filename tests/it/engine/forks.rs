@@ -12,7 +12,8 @@ async fn at(graph: &superstep::CompiledGraph<Plain>, step: i64) -> CheckpointId 
 }
 
 on_every_store! {
-    async fn c16_an_update_of_an_older_checkpoint_makes_a_branch_and_keeps_the_other(backend: Backend) {
+    // Case C16.
+    async fn an_update_of_an_older_checkpoint_makes_a_branch_and_keeps_the_other(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("in")).await.unwrap();
         let old = at(&graph, 1).await;
@@ -46,7 +47,8 @@ on_every_store! {
         assert_eq!(forked, CheckpointId(5));
     }
 
-    async fn c20_a_fork_runs_the_tasks_of_its_checkpoint_again(backend: Backend) {
+    // Case C20.
+    async fn a_fork_runs_the_tasks_of_its_checkpoint_again(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").run(say("in")).await.unwrap();
         assert_eq!(graph.thread("t").at(at(&graph, 1).await).resume().await.unwrap().state.said(), "in a b");

@@ -59,7 +59,8 @@ fn asks(backend: &Backend, tasks: &Tasks) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn g1_tasks_before_an_interrupt_are_not_run_again(backend: Backend) {
+    // Case G1.
+    async fn tasks_before_an_interrupt_are_not_run_again(backend: Backend) {
         let tasks = Tasks::default();
         let asked = asks(&backend, &tasks).thread("t").run(Plain::update().x(5)).await.unwrap();
         assert_eq!((asked.status, &asked.interrupts[0].question), (Status::Interrupted, &json(&13)));
@@ -70,7 +71,8 @@ on_every_store! {
         assert_eq!(tasks.all(), ["t1(5):6", "t1(6):7", "t2:60"], "t1 is called twice in total");
     }
 
-    async fn g2_what_a_workflow_saved_is_there_in_its_next_run(backend: Backend) {
+    // Case G2.
+    async fn a_workflow_finds_what_its_last_run_saved(backend: Backend) {
         #[derive(State, Clone, Debug, Default)]
         struct Saved {
             x: i64,
@@ -92,7 +94,8 @@ on_every_store! {
         assert_eq!(returned, [0, 1, 3]);
     }
 
-    async fn g3_the_failure_of_a_task_is_met_where_it_is_awaited_and_can_be_caught_there(backend: Backend) {
+    // Case G3.
+    async fn the_failure_of_a_task_is_met_where_it_is_awaited_and_can_be_caught_there(backend: Backend) {
         let graph = backend.keep(workflow(async |_, cx| {
             let fails = async |_| Err::<i64, _>(NodeError::new("no luck"));
             let caught = cx.once("t1", fails).await;

@@ -36,7 +36,8 @@ fn asking(calls: &Calls) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn d1_a_node_asks_and_runs_again_with_the_answer(backend: Backend) {
+    // Case D1.
+    async fn a_node_asks_and_runs_again_with_the_answer(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(asking(&calls));
         let asked = graph.thread("t").run(Plain::update()).await.unwrap();
@@ -55,7 +56,8 @@ on_every_store! {
         assert_eq!(calls.named("ask"), 2);
     }
 
-    async fn d2_going_on_without_an_answer_asks_the_same_again(backend: Backend) {
+    // Case D2.
+    async fn resuming_without_an_answer_asks_the_same_question_again(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
         let first = graph.thread("t").run(Plain::update()).await.unwrap();
         let again = graph.thread("t").resume().await.unwrap();
@@ -63,7 +65,8 @@ on_every_store! {
         assert_eq!(graph.thread("t").answer(&first.interrupts[0].id, "by id").resume().await.unwrap().state.said(), "pre by id end");
     }
 
-    async fn d3_a_new_input_while_somebody_is_asked_is_the_callers_choice(backend: Backend) {
+    // Case D3.
+    async fn a_new_input_while_a_question_waits_is_the_callers_choice(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
         graph.thread("t").run(Plain::update()).await.unwrap();
         let error = failed(graph.thread("t").run(say("new")).await);
@@ -80,7 +83,8 @@ on_every_store! {
         assert_eq!(graph.thread("t").answer("q", "yes").resume().await.unwrap().state.said(), "pre NEW pre yes end");
     }
 
-    async fn d4_two_questions_of_one_node_are_asked_one_after_the_other(backend: Backend) {
+    // Case D4.
+    async fn two_questions_of_one_node_are_asked_one_after_the_other(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
@@ -102,7 +106,8 @@ on_every_store! {
         assert_eq!(backend.keep(make()).thread("t").answer("q2", "B").resume().await.unwrap().state.said(), "AB");
     }
 
-    async fn d5_answers_that_nobody_waits_for_are_refused_and_change_nothing(backend: Backend) {
+    // Case D5.
+    async fn answers_without_a_question_are_refused_and_change_nothing(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
         let asked = graph.thread("t").run(Plain::update()).await.unwrap();
         let id = asked.interrupts[0].id.as_str();
@@ -120,12 +125,14 @@ on_every_store! {
         assert_eq!(late.to_string(), "SS118: no interrupt `q` is waiting; the thread waits for none");
     }
 
-    async fn d12_an_answer_to_a_thread_that_never_ran_is_an_error(backend: Backend) {
+    // Case D12.
+    async fn an_answer_to_a_thread_that_never_ran_is_an_error(backend: Backend) {
         let error = failed(backend.keep(asking(&Calls::default())).thread("t").answer("q", "yes").resume().await);
         assert!(matches!(error, RunError::EmptyThread { .. }), "{error}");
     }
 
-    async fn d12_falsy_answers_are_answers(backend: Backend) {
+    // Case D12.
+    async fn falsy_answers_are_answers(backend: Backend) {
         for (n, value) in [json!(null), json!(false), json!(0), json!(""), json!([]), json!({})].into_iter().enumerate() {
             let mut graph = StateGraph::<Plain>::new("g");
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
@@ -140,7 +147,8 @@ on_every_store! {
         }
     }
 
-    async fn d14_an_answer_of_the_wrong_type_is_refused_and_the_question_still_waits(backend: Backend) {
+    // Case D14.
+    async fn an_answer_of_the_wrong_type_is_refused_and_the_question_still_waits(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
@@ -164,7 +172,8 @@ on_every_store! {
         assert_eq!(backend.keep(make()).thread("t").answer("b", false).resume().await.unwrap().state.said(), "true false");
     }
 
-    async fn d14_a_question_shows_the_schema_of_its_answer(backend: Backend) {
+    // Case D14.
+    async fn a_question_shows_the_schema_of_its_answer(backend: Backend) {
         #[derive(Deserialize, JsonSchema)]
         struct Approval {
             ok: bool,
@@ -192,7 +201,8 @@ on_every_store! {
         assert_eq!(graph.thread("t").answer("approve", json!({ "ok": true })).resume().await.unwrap().state.said(), "true 0");
     }
 
-    async fn d15_a_node_asks_again_until_the_answer_will_do(backend: Backend) {
+    // Case D15.
+    async fn a_node_asks_again_until_the_answer_will_do(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
             let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
@@ -215,7 +225,8 @@ on_every_store! {
         assert_eq!(backend.keep(make()).thread("t").answer("age.1", "42").resume().await.unwrap().state.x, 42);
     }
 
-    async fn d19_a_node_cannot_swallow_its_interrupt(backend: Backend) {
+    // Case D19.
+    async fn a_node_cannot_swallow_its_interrupt(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
         let ask = graph.add_node("ask", async |_: Plain, cx: Cx| {
             // All attempts of a node: catching errors and panics, and racing the question against another
@@ -257,7 +268,8 @@ on_every_store! {
         assert_eq!(make([1, 1]).thread("t").answer("q", "R").resume().await.unwrap().state.said(), "R+R");
     }
 
-    async fn d17_a_fork_from_before_the_question_asks_again(backend: Backend) {
+    // Case D17.
+    async fn a_fork_from_before_the_question_asks_again(backend: Backend) {
         let graph = backend.keep(asking(&Calls::default()));
         graph.thread("t").run(Plain::update()).await.unwrap();
         let before = head(&graph).await.checkpoint.unwrap().id;
@@ -269,7 +281,8 @@ on_every_store! {
         assert!(said.iter().any(|snapshot| snapshot.values.said() == "pre old end"));
     }
 
-    async fn d20_several_questions_are_answered_in_any_order_and_siblings_do_not_run_again(backend: Backend) {
+    // Case D20.
+    async fn several_questions_are_answered_in_any_order_and_siblings_do_not_run_again(backend: Backend) {
         let calls = Calls::default();
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
@@ -321,7 +334,8 @@ on_every_store! {
         assert_eq!(backend.keep(make(true)).thread("t").resume().await.unwrap().state.said(), "yes");
     }
 
-    async fn d8_a_run_stops_before_and_after_breakpoints_and_passes_them_when_it_goes_on(backend: Backend) {
+    // Case D8.
+    async fn a_run_stops_before_and_after_breakpoints_and_passes_them_when_it_goes_on(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
         let at_b = graph.thread("t").break_before(["b"]).run(Plain::update()).await.unwrap();
         assert_eq!((at_b.status, at_b.interrupts.len(), at_b.state.said().as_str()), (Status::Interrupted, 0, "a"));
@@ -347,7 +361,8 @@ on_every_store! {
         assert_eq!(h(&graph).await[..1], entries(&[("loop", 3, "")]));
     }
 
-    async fn d8_a_graph_has_breakpoints_of_its_own(backend: Backend) {
+    // Case D8.
+    async fn a_graph_has_breakpoints_of_its_own(backend: Backend) {
         let make = || {
             let mut graph = StateGraph::<Plain>::new("g");
             let [a, b, c] = ["a", "b", "c"].map(|name| sayer(&mut graph, name));

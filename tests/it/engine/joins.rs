@@ -65,7 +65,8 @@ fn workers_joined(items: [i64; 2], rounds: usize) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn b7_a_deferred_node_runs_when_nothing_else_is_left(backend: Backend) {
+    // Case B7.
+    async fn a_deferred_node_runs_when_nothing_else_is_left(backend: Backend) {
         let graph = backend.keep(branches(deferred));
         assert_eq!(graph.thread("t").run(Plain::update()).await.unwrap().state.said(), "a b c d");
         let graph = backend.keep(branches(edges));

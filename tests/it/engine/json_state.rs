@@ -47,7 +47,8 @@ fn saw(state: &JsonState) -> Vec<&str> {
 }
 
 on_every_store! {
-    async fn a1_writing_an_undeclared_channel_names_node_and_key(backend: Backend) {
+    // Case A1.
+    async fn writing_an_undeclared_channel_names_node_and_key(backend: Backend) {
         let description = json!({ "x": {}, "log": { "reducer": "append" } });
         let graph = backend.keep(line(description.clone(), &[("a", json!({ "x": 1, "zzz": 9 }))]));
         let error = failed(graph.thread("t").run(update(json!({ "x": 0 }))).await);
@@ -64,7 +65,8 @@ on_every_store! {
         assert_eq!(end.state.to_value(), json!({ "x": 1, "log": [] }));
     }
 
-    async fn a1_an_undeclared_channel_in_the_input_leaves_no_trace(backend: Backend) {
+    // Case A1.
+    async fn an_undeclared_channel_in_the_input_leaves_no_trace(backend: Backend) {
         let graph = backend.keep(line(json!({}), &[("a", json!({}))]));
         let error = failed(graph.thread("t").run(update(json!({ "zzz": 9 }))).await);
         assert!(
@@ -76,7 +78,8 @@ on_every_store! {
         assert!(matches!(&error, RunError::UndeclaredChannel { .. }), "{error}");
     }
 
-    async fn a2_parallel_writers_of_a_last_value_conflict(backend: Backend) {
+    // Case A2.
+    async fn parallel_writers_of_a_last_value_conflict(backend: Backend) {
         let mut graph = StateGraph::with_initial("g", state(json!({ "x": {} })));
         for (name, x) in [("a", 1), ("b", 2)] {
             let node = graph.add_node(name, move |_, _| async move { json!({ "x": x }) });
@@ -88,7 +91,8 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "a b"), ("input", -1, "__start__")]));
     }
 
-    async fn a6_channels_that_nobody_wrote_have_their_zero_or_are_absent(backend: Backend) {
+    // Case A6.
+    async fn unwritten_channels_have_their_zero_or_are_absent(backend: Backend) {
         let description = json!({
             "l": { "reducer": "append" },
             "n": { "reducer": "sum" },
@@ -103,7 +107,8 @@ on_every_store! {
         assert_eq!(head(&graph).await.values.to_value(), expected, "also from a full state");
     }
 
-    async fn a9_and_a10_ephemeral_values_and_topics_are_seen_for_one_superstep(backend: Backend) {
+    // Cases A9, A10.
+    async fn ephemeral_values_and_topics_are_seen_for_one_superstep(backend: Backend) {
         let description = json!({
             "e": { "reducer": "ephemeral" },
             "t": { "reducer": "topic" },
@@ -134,7 +139,8 @@ on_every_store! {
         assert_eq!(saw(&end.state), expected);
     }
 
-    async fn a11_an_untracked_channel_is_seen_by_its_run_and_never_stored(backend: Backend) {
+    // Case A11.
+    async fn an_untracked_channel_is_seen_by_its_run_and_never_stored(backend: Backend) {
         let description = json!({ "r": { "untracked": true }, "saw": { "reducer": "append" } });
         let nodes = [("a", json!({ "r": "handle", "clear": ["r"] })), ("b", Value::Null)];
         let graph = backend.keep(line(description, &nodes));
@@ -159,7 +165,8 @@ on_every_store! {
         assert_eq!(saw(&end.state), ["b {}"]);
     }
 
-    async fn a17_a_write_that_its_reducer_refuses_spares_the_thread(backend: Backend) {
+    // Case A17.
+    async fn a_write_that_its_reducer_refuses_spares_the_thread(backend: Backend) {
         let description = json!({ "n": { "reducer": "sum" } });
         let graph = backend.keep(line(description.clone(), &[("a", json!({ "n": "many" }))]));
         let error = failed(graph.thread("t").run(update(json!({ "n": 1 }))).await);

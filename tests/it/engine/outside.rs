@@ -24,7 +24,8 @@ async fn stopped(graph: CompiledGraph<Plain>) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn d9_a_goto_from_outside_adds_to_what_was_to_run(backend: Backend) {
+    // Case D9.
+    async fn a_goto_from_outside_adds_to_what_was_to_run(backend: Backend) {
         let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
         let end = graph.thread("t").resume_with(Command::new().goto("c")).await.unwrap();
         assert_eq!((end.status, end.state.said().as_str()), (Status::Completed, "a b c c"));
@@ -32,7 +33,8 @@ on_every_store! {
         assert_eq!(h(&graph).await[..5], entries(&expected));
     }
 
-    async fn d9_an_update_from_outside_comes_before_what_was_to_run(backend: Backend) {
+    // Case D9.
+    async fn an_update_from_outside_comes_before_what_was_to_run(backend: Backend) {
         let graph = stopped(backend.keep(line(&["a", "b", "c"]))).await;
         let end = graph.thread("t").resume_with(Command::update(say("U"))).await.unwrap();
         assert_eq!(end.state.said(), "a U b c");

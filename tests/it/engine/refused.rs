@@ -50,7 +50,8 @@ fn is_conflict(error: &RunError) -> bool {
 }
 
 on_every_store! {
-    async fn a2_a_change_from_outside_takes_no_side_in_a_conflict(backend: Backend) {
+    // Case A2.
+    async fn a_change_from_outside_takes_no_side_in_a_conflict(backend: Backend) {
         for way in ["command", "update"] {
             let make = || backend.keep(rivals());
             let asked = make().thread(way).run(Plain::update()).await.unwrap();
@@ -75,7 +76,8 @@ on_every_store! {
         }
     }
 
-    async fn a2_an_update_in_the_name_of_a_writer_ends_a_conflict(backend: Backend) {
+    // Case A2.
+    async fn an_update_in_the_name_of_a_writer_ends_a_conflict(backend: Backend) {
         let graph = backend.keep(rivals());
         graph.thread("t").run(Plain::update()).await.unwrap();
         graph.thread("t").update_as("b", Plain::update().x(5)).await.unwrap();
@@ -85,7 +87,8 @@ on_every_store! {
         assert_eq!((end.status, end.state.said().as_str(), end.state.x), (Status::Completed, "c R", 1));
     }
 
-    async fn a17_a_refused_write_beside_a_question_leaves_the_thread_open(backend: Backend) {
+    // Case A17.
+    async fn a_refused_write_beside_a_question_leaves_the_thread_open(backend: Backend) {
         for way in ["command", "update", "update of the refused"] {
             let graph = backend.keep(votes(255));
             let asked = graph.thread(way).run(Votes::update().yes(1)).await.unwrap();

@@ -213,7 +213,8 @@ async fn of_several_rules_the_first_that_fits_counts() {
 }
 
 on_every_store! {
-    async fn c9_a_task_beside_a_failure_has_no_more_attempts_than_it_had(backend: Backend) {
+    // Case C9.
+    async fn a_task_beside_a_failure_has_no_more_attempts_than_it_had(backend: Backend) {
         for way in ["failure", "step timeout"] {
             let mut graph = StateGraph::<Plain>::new("g");
             let a = graph.add_node("a", async |_: Plain, cx: Cx| {

@@ -46,7 +46,8 @@ fn rivals() -> superstep::CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn a2_parallel_writers_of_a_last_value_are_refused(backend: Backend) {
+    // Case A2.
+    async fn parallel_writers_of_a_last_value_are_refused(backend: Backend) {
         let graph = backend.keep(rivals());
         let error = failed(graph.thread("t").run(say("in")).await);
         assert!(
@@ -60,7 +61,8 @@ on_every_store! {
         assert_eq!(h(&graph).await, entries(&[("loop", 0, "a b"), ("input", -1, "__start__")]));
     }
 
-    async fn a3_after_a_conflict_the_thread_is_readable_and_goes_on_with_a_repaired_graph(backend: Backend) {
+    // Case A3.
+    async fn after_a_conflict_the_thread_is_readable_and_goes_on_with_a_repaired_graph(backend: Backend) {
         let graph = backend.keep(rivals());
         let error = failed(graph.thread("t").run(say("in")).await);
         for graph in [graph, backend.keep(rivals())] {
@@ -81,7 +83,8 @@ on_every_store! {
         assert_eq!((end.state.said().as_str(), end.state.x), ("in b", 1));
     }
 
-    async fn a3_all_writers_of_a_conflict_run_again(backend: Backend) {
+    // Case A3.
+    async fn all_writers_of_a_conflict_run_again(backend: Backend) {
         let all = |repaired: bool| {
             let mut graph = StateGraph::<Plain>::new("g");
             for name in ["a", "b", "c", "d"] {
@@ -195,14 +198,16 @@ async fn only_the_next_superstep_sees_an_ephemeral_value() {
 }
 
 on_every_store! {
-    async fn a9_an_ephemeral_value_outlives_the_process_but_not_its_superstep(backend: Backend) {
+    // Case A9.
+    async fn an_ephemeral_value_outlives_the_process_but_not_its_superstep(backend: Backend) {
         failed(backend.keep(sparks()).thread("t").step_limit(1).run(Spark::update()).await);
         failed(backend.keep(sparks()).thread("t").step_limit(1).resume().await);
         let end = backend.keep(sparks()).thread("t").resume().await.unwrap();
         assert_eq!(end.state.seen, SEEN.map(str::to_owned));
     }
 
-    async fn a9_a_fork_sees_the_ephemeral_value_also_after_a_crash(backend: Backend) {
+    // Case A9.
+    async fn a_fork_sees_the_ephemeral_value_also_after_a_crash(backend: Backend) {
         let graph = backend.keep(sparks());
         failed(graph.thread("t").step_limit(1).run(Spark::update()).await);
         let fork = head(&graph).await.checkpoint.unwrap().id;
@@ -305,7 +310,8 @@ struct Odds {
 }
 
 on_every_store! {
-    async fn a14_whatever_an_item_is_made_of_can_be_loaded_again(backend: Backend) {
+    // Case A14.
+    async fn whatever_an_item_is_made_of_can_be_loaded_again(backend: Backend) {
         let mut graph = StateGraph::<Odds>::new("g");
         let put = graph.add_node("put", async |_: Odds, _: Cx| {
             Odds::update().items([Odd { id: "$remove".into(), by_number: [(7, u128::MAX)].into() }])
@@ -346,7 +352,8 @@ fn shares(a: i64, b: i64) -> superstep::CompiledGraph<Shares> {
 }
 
 on_every_store! {
-    async fn a17_a_refusing_reducer_fails_the_run_and_spares_the_thread(backend: Backend) {
+    // Case A17.
+    async fn a_refusing_reducer_fails_the_run_and_spares_the_thread(backend: Backend) {
         let graph = backend.keep(shares(10, 0));
         let error = failed(graph.thread("t").run(Shares::update().sum(1)).await);
         assert!(
@@ -370,7 +377,8 @@ on_every_store! {
         assert_eq!(end.state.sum, 130, "a is not run again, b is");
     }
 
-    async fn a17_an_input_that_a_reducer_refuses_leaves_no_trace(backend: Backend) {
+    // Case A17.
+    async fn an_input_that_a_reducer_refuses_leaves_no_trace(backend: Backend) {
         let graph = backend.keep(shares(10, 10));
         let error = failed(graph.thread("t").run(Shares::update().sum(0)).await);
         assert!(matches!(&error, RunError::Fold { step: 0, .. }), "{error}");
@@ -378,7 +386,8 @@ on_every_store! {
         assert_eq!(graph.thread("t").run(Shares::update().sum(1)).await.unwrap().state.sum, 120);
     }
 
-    async fn a18_a_second_run_begins_with_the_state_of_the_first(backend: Backend) {
+    // Case A18.
+    async fn a_second_run_begins_with_the_state_of_the_first(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
         let a = graph.add_node("a", async |state: Plain, _: Cx| say(&format!("x={}", state.x)));
         graph.add_edge(START, a);

@@ -57,8 +57,9 @@ fn paths(namespaces: &[Namespace]) -> String {
 }
 
 in_every_store! {
+    // Case J1.
     /// J1
-    async fn j1_a_search_finds_what_is_below_and_fits(store: Arc<dyn Store>) {
+    async fn a_search_finds_what_is_below_and_fits(store: Arc<dyn Store>) {
         store.put(&ns(&["a", "b"]), "k1", json!({"kind": "fact", "n": 1})).await.unwrap();
         store.put(&ns(&["a", "b", "c"]), "k2", json!({"kind": "fact", "n": 2})).await.unwrap();
         store.put(&ns(&["z"]), "k3", json!({"kind": "fact", "n": 3})).await.unwrap();
@@ -79,8 +80,9 @@ in_every_store! {
         assert_eq!(store.search(Search::within(&ns(&["many"]))).await.unwrap().len(), 10);
     }
 
+    // Case J2.
     /// J2
-    async fn j2_namespaces_are_listed_by_prefix_suffix_and_depth(store: Arc<dyn Store>) {
+    async fn namespaces_are_listed_by_prefix_suffix_and_depth(store: Arc<dyn Store>) {
         for labels in [&["a", "b"][..], &["a", "b", "c"], &["z"]] {
             store.put(&ns(labels), "k", json!({})).await.unwrap();
         }
@@ -94,8 +96,9 @@ in_every_store! {
         assert_eq!(list(ListNamespaces { prefix: some(&["*", "b"]), limit: 1, offset: 1, ..all() }).await, "a.b.c");
     }
 
+    // Case J3.
     /// J3
-    async fn j3_putting_again_replaces_and_keeps_the_beginning(store: Arc<dyn Store>) {
+    async fn putting_again_replaces_and_keeps_the_beginning(store: Arc<dyn Store>) {
         let place = ns(&["a"]);
         assert_eq!(store.get(&place, "k").await.unwrap(), None);
         store.put(&place, "k", json!({"x": 1, "y": 1})).await.unwrap();

@@ -31,7 +31,8 @@ fn chatty() -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn f1_all_modes_together_come_in_one_order(backend: Backend) {
+    // Case F1.
+    async fn all_modes_together_come_in_one_order(backend: Backend) {
         let graph = backend.keep(chatty());
         assert_eq!(
             told(&graph, say("in"), t(), &ALL).await,
@@ -55,7 +56,8 @@ on_every_store! {
         );
     }
 
-    async fn f5_a_consumer_that_leaves_stops_the_run_and_a_resume_finishes_it(backend: Backend) {
+    // Case F5.
+    async fn a_consumer_that_leaves_stops_the_run_and_a_resume_finishes_it(backend: Backend) {
         let stuck = Stuck::default();
         let mut graph = StateGraph::<Plain>::new("line");
         let a = sayer(&mut graph, "a");

@@ -231,7 +231,8 @@ on_every_store! {
         assert!(told.iter().any(discarded), "{told:?}");
     }
 
-    async fn f5_a_stream_that_is_dropped_leaves_its_thread_free_at_once(backend: Backend) {
+    // Case F5.
+    async fn a_stream_that_is_dropped_leaves_its_thread_free_at_once(backend: Backend) {
         let stuck = Stuck::default();
         let mut graph = StateGraph::<Plain>::new("line");
         let a = crate::support::sayer(&mut graph, "a");

@@ -32,7 +32,8 @@ fn writer() -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn f2_debug_tells_of_checkpoints_and_tasks_in_order(backend: Backend) {
+    // Case F2.
+    async fn debug_reports_checkpoints_and_tasks_in_order(backend: Backend) {
         let graph = backend.keep(writer());
         assert_eq!(
             told(&graph, say("in"), t(), &[StreamMode::Debug]).await,
@@ -49,7 +50,8 @@ on_every_store! {
         );
     }
 
-    async fn f1_all_modes_together_come_in_the_documented_order(backend: Backend) {
+    // Case F1.
+    async fn all_modes_together_come_in_the_documented_order(backend: Backend) {
         let graph = backend.keep(writer());
         let all = [
             StreamMode::Debug,
@@ -81,7 +83,8 @@ on_every_store! {
         );
     }
 
-    async fn f3_a_message_says_whose_it_is(backend: Backend) {
+    // Case F3.
+    async fn a_message_names_its_node(backend: Backend) {
         let graph = backend.keep(writer());
         let events: Vec<_> = graph.thread("t").stream(say("in"), [StreamMode::Messages]).collect().await;
         let Event::Message { node, step, slot, attempt, checkpoint, id, .. } = &events[0] else {
@@ -92,7 +95,8 @@ on_every_store! {
         assert_eq!(events.len(), 3);
     }
 
-    async fn f6_updates_and_values_have_the_channels_that_were_asked_for(backend: Backend) {
+    // Case F6.
+    async fn updates_and_values_have_the_requested_channels(backend: Backend) {
         let mut graph = StateGraph::<Plain>::new("g");
         let a = crate::support::sayer(&mut graph, "a");
         let b = crate::support::sayer(&mut graph, "b");
@@ -123,7 +127,8 @@ on_every_store! {
         assert_eq!(stream.outcome().await.unwrap().state.said(), "in a b x", "the run itself is as it was");
     }
 
-    async fn f6_an_unknown_channel_is_refused_before_anything_is_stored(backend: Backend) {
+    // Case F6.
+    async fn an_unknown_channel_is_refused_before_anything_is_stored(backend: Backend) {
         let graph = backend.keep(line(&["a"]));
         let streaming = Streaming::from(StreamMode::Updates).output_keys(["y"]);
         let error = graph.thread("t").stream(say("in"), streaming).outcome().await.unwrap_err();

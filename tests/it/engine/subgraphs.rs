@@ -73,7 +73,8 @@ async fn children(backend: &Backend) -> Vec<String> {
 }
 
 on_every_store! {
-    async fn e1_e2_a_subgraph_asks_and_goes_on_where_it_was(backend: Backend) {
+    // Cases E1, E2.
+    async fn a_subgraph_asks_and_goes_on_where_it_was(backend: Backend) {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls)));
         let asked = make().thread("t").run(say("in")).await.unwrap();
@@ -123,7 +124,8 @@ on_every_store! {
         assert_eq!(*seen.lock().unwrap(), ["in s1", "in s1 R"]);
     }
 
-    async fn e3_a_graph_that_is_called_in_a_node_does_not_run_its_finished_steps_again(backend: Backend) {
+    // Case E3.
+    async fn a_graph_that_is_called_in_a_node_does_not_run_its_finished_steps_again(backend: Backend) {
         let calls = Calls::default();
         let make = || {
             let mut graph = StateGraph::<Plain>::new("parent");
@@ -146,7 +148,8 @@ on_every_store! {
         assert_eq!(calls.all(), "node s1 s2 node s2 node");
     }
 
-    async fn e4_a_graph_is_kept_for_a_task_for_a_thread_or_not_at_all(backend: Backend) {
+    // Case E4.
+    async fn a_graph_is_stored_for_a_task_for_a_thread_or_not_at_all(backend: Backend) {
         for (persistence, expected, kept) in [
             (Persistence::PerTask, [vec!["in", "n"], vec!["in", "n"]], &["sub:0@2", "sub:0@5"][..]),
             (Persistence::PerNode, [vec!["in", "n"], vec!["in", "n", "in", "n"]], &["sub"]),
@@ -174,7 +177,8 @@ on_every_store! {
         }
     }
 
-    async fn e5_a_graph_that_is_not_kept_begins_anew_with_the_answers(backend: Backend) {
+    // Case E5.
+    async fn a_graph_that_is_not_stored_begins_anew_with_the_answers(backend: Backend) {
         let calls = Calls::default();
         let make = || backend.keep(parent(&calls, &asking(&calls).with_persistence(Persistence::Ephemeral)));
         let asked = make().thread("t").run(say("in")).await.unwrap();
@@ -185,7 +189,8 @@ on_every_store! {
         assert_eq!(children(&backend).await, [""; 0]);
     }
 
-    async fn e7_a_question_two_graphs_down_is_answered_from_the_top(backend: Backend) {
+    // Case E7.
+    async fn a_question_two_graphs_down_is_answered_from_the_top(backend: Backend) {
         let calls = Calls::default();
         let make = || {
             let mut inner = StateGraph::<Inner>::new("inner");
@@ -351,7 +356,8 @@ on_every_store! {
         assert_eq!(calls.named("s1"), 2);
     }
 
-    async fn b15_the_step_limit_of_a_subgraph_is_counted_by_itself(backend: Backend) {
+    // Case B15.
+    async fn the_step_limit_of_a_subgraph_is_counted_by_itself(backend: Backend) {
         let make = || {
             let mut sub = StateGraph::<Plain>::new("sub");
             let node = sub.add_node("loop", async |state: Plain, _: Cx| Plain::update().x(state.x + 1));

@@ -58,7 +58,8 @@ fn leaving(calls: &Calls) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn e1_the_events_of_a_subgraph_come_with_its_path(backend: Backend) {
+    // Case E1.
+    async fn the_events_of_a_subgraph_come_with_its_path(backend: Backend) {
         let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
         let streaming = || Streaming::from(StreamMode::Updates).subgraphs();
         let told: Vec<String> = graph.thread("t").stream(say("in"), streaming()).map(|event| short(&event)).collect().await;
@@ -71,7 +72,8 @@ on_every_store! {
         assert_eq!(told, ["() update p", "() interrupt s2"], "nobody asked for those of subgraphs");
     }
 
-    async fn e1_the_state_of_a_subgraph_is_seen_while_its_task_is_to_run(backend: Backend) {
+    // Case E1.
+    async fn the_state_of_a_subgraph_is_seen_while_its_task_is_to_run(backend: Backend) {
         let graph = backend.keep(parent(&Calls::default(), &asking(&Calls::default())));
         graph.thread("t").run(say("in")).await.unwrap();
         let sub = graph.thread("t").subgraph::<Plain>(["sub"]).state().await.unwrap();
@@ -102,7 +104,8 @@ on_every_store! {
         );
     }
 
-    async fn e9_the_state_of_a_subgraph_is_changed_from_outside(backend: Backend) {
+    // Case E9.
+    async fn the_state_of_a_subgraph_is_changed_from_outside(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(parent(&calls, &asking(&calls)));
         graph.thread("t").run(say("in")).await.unwrap();
@@ -117,7 +120,8 @@ on_every_store! {
         assert_eq!(calls.all(), "p s1 s2");
     }
 
-    async fn b6_a_node_leaves_its_graph_with_a_command_for_the_caller(backend: Backend) {
+    // Case B6.
+    async fn a_node_leaves_its_graph_with_a_command_for_the_caller(backend: Backend) {
         let calls = Calls::default();
         let graph = backend.keep(left(&leaving(&calls)));
         let end = graph.thread("t").run(say("in")).await.unwrap();
@@ -154,7 +158,8 @@ on_every_store! {
         assert_eq!(graph.thread("u").run(Plain::update().x(1)).await.unwrap().state.log, ["left", "p2", "p3"]);
     }
 
-    async fn b6_a_command_reaches_the_next_graph_only(backend: Backend) {
+    // Case B6.
+    async fn a_command_reaches_the_next_graph_only(backend: Backend) {
         let mut mid = StateGraph::<Plain>::new("mid");
         let sub = mid.add_routing_subgraph::<Next>("sub", &leaving(&Calls::default()));
         let m2 = sayer(&mut mid, "m2");
@@ -169,7 +174,8 @@ on_every_store! {
         assert_eq!(outer.thread("t").run(say("in")).await.unwrap().state.said(), "in fromsub m2 o");
     }
 
-    async fn b6_a_command_that_nobody_takes_is_an_error(backend: Backend) {
+    // Case B6.
+    async fn a_command_without_a_receiver_is_an_error(backend: Backend) {
         let alone = failed(backend.keep(leaving(&Calls::default())).thread("t").run(say("in")).await);
         assert_eq!(
             alone.to_string(),

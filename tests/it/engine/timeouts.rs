@@ -183,7 +183,8 @@ fn hanging(mended: bool, calls: &Calls) -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn h5_a_superstep_that_takes_too_long_ends_the_run_and_can_be_resumed(backend: Backend) {
+    // Case H5.
+    async fn a_superstep_that_takes_too_long_ends_the_run_and_can_be_resumed(backend: Backend) {
         let calls = Calls::default();
         let begun = Instant::now();
         let graph = backend.keep(hanging(false, &calls));

@@ -9,7 +9,8 @@ fn one_step() -> RunOptions {
 }
 
 on_every_store! {
-    async fn c4_a_new_input_for_unfinished_work_is_refused_and_changes_nothing(backend: Backend) {
+    // Case C4.
+    async fn a_new_input_for_unfinished_work_is_refused_and_changes_nothing(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         failed(graph.thread("t").step_limit(1).run(say("1")).await);
         let before = h(&graph).await;
@@ -23,7 +24,8 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 a b");
     }
 
-    async fn c4_a_new_input_may_discard_unfinished_work_and_tells_so(backend: Backend) {
+    // Case C4.
+    async fn a_new_input_may_discard_unfinished_work_and_reports_it(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         failed(graph.thread("t").step_limit(1).run(say("1")).await);
         let discard = one_step().on_unfinished(OnUnfinished::Discard);
@@ -67,7 +69,8 @@ on_every_store! {
         assert_eq!(graph.thread("t").at(checkpoint).run(say("3")).await.unwrap().state.said(), "1 a 3 a b");
     }
 
-    async fn c7_a_new_input_after_a_failure_is_the_same_choice(backend: Backend) {
+    // Case C7.
+    async fn a_new_input_after_a_failure_is_the_same_choice(backend: Backend) {
         let graph = backend.keep(crate::engine::failures::ok_and_bad(false, &Default::default()));
         failed(graph.thread("t").run(Plain::update()).await);
         let error = failed(graph.thread("t").run(say("2")).await);

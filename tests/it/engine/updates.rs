@@ -20,7 +20,8 @@ fn side_by_side() -> CompiledGraph<Plain> {
 }
 
 on_every_store! {
-    async fn c14_at_a_breakpoint_the_node_that_ran_last_is_meant(backend: Backend) {
+    // Case C14.
+    async fn at_a_breakpoint_the_node_that_ran_last_is_meant(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         let end = graph.thread("t").break_before(["b"]).run(say("1")).await.unwrap();
         assert_eq!(end.status, Status::Interrupted);
@@ -31,7 +32,8 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 a human again b");
     }
 
-    async fn c14_if_several_ran_last_the_update_has_to_say_whose_it_is(backend: Backend) {
+    // Case C14.
+    async fn if_several_ran_last_the_update_has_to_name_its_node(backend: Backend) {
         let graph = backend.keep(side_by_side());
         graph.thread("t").break_before(["join"]).run(say("1")).await.unwrap();
         let stored = h(&graph).await;
@@ -46,7 +48,8 @@ on_every_store! {
         assert_eq!(graph.thread("t").resume().await.unwrap().state.said(), "1 left right u join");
     }
 
-    async fn c14_of_older_checkpoints_and_forks_the_node_that_ran_before_them_is_meant(backend: Backend) {
+    // Case C14.
+    async fn of_older_checkpoints_and_forks_the_node_that_ran_before_them_is_meant(backend: Backend) {
         let graph = backend.keep(line(&["a", "b", "c"]));
         graph.thread("t").run(say("in")).await.unwrap();
         for (checkpoint, next) in [(1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "")] {
@@ -59,7 +62,8 @@ on_every_store! {
         }
     }
 
-    async fn c15_an_update_by_the_end_leaves_nothing_to_run(backend: Backend) {
+    // Case C15.
+    async fn an_update_by_the_end_leaves_nothing_to_run(backend: Backend) {
         let graph = backend.keep(line(&["a", "b"]));
         graph.thread("t").break_before(["b"]).run(say("1")).await.unwrap();
         graph.thread("t").update_as(AsNode::End, Plain::update()).await.unwrap();

@@ -29,7 +29,8 @@ struct Reply {
 }
 
 on_every_store! {
-    async fn a15_callers_and_nodes_see_the_part_of_the_state_that_is_theirs(backend: Backend) {
+    // Case A15.
+    async fn callers_and_nodes_see_the_part_of_the_state_that_is_theirs(backend: Backend) {
         let mut graph = StateGraph::<Chat>::new("g");
         let node = graph.add_view_node("node", async |ask: Ask, _: Cx| {
             let keys = shown(&ask).as_object().map_or(0, |keys| keys.len());

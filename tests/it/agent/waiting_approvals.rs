@@ -84,26 +84,30 @@ async fn after(backend: &Backend, kit: &Kit, approval: Approval) -> (Agent, Repl
 }
 
 on_every_store! {
-    async fn g40_an_approved_call_runs_in_another_process(backend: Backend) {
+    // Case G40.
+    async fn an_approved_call_runs_in_another_process(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Approve).await;
         assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (1, "sent"));
     }
 
-    async fn g40_a_denied_call_does_not_run(backend: Backend) {
+    // Case G40.
+    async fn a_denied_call_does_not_run(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Deny("no mail".into())).await;
         let denied = "Error: Permission denied: no mail";
         assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (0, denied));
     }
 
-    async fn g40_an_answer_in_its_place_is_the_result(backend: Backend) {
+    // Case G40.
+    async fn an_answer_in_its_place_is_the_result(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Respond("already sent".into())).await;
         assert_eq!((kit.n("send"), result(&agent, "c1").await.as_str()), (0, "already sent"));
     }
 
-    async fn g40_edited_arguments_are_checked_and_told(backend: Backend) {
+    // Case G40.
+    async fn edited_arguments_are_checked_and_reported(backend: Backend) {
         let kit = Kit::default();
         let (agent, reply) = after(&backend, &kit, Approval::Edit(json!({ "to": 1 }))).await;
         // The question is repeated, with the problem.
@@ -130,7 +134,8 @@ on_every_store! {
         assert_eq!((result(&agent, "c1.2").await.as_str(), kit.n("send")), ("sent", 1));
     }
 
-    async fn g40_what_is_permitted_for_good_is_not_asked_again(backend: Backend) {
+    // Case G40.
+    async fn a_permanently_granted_call_requires_no_approval(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = after(&backend, &kit, Approval::Always).await;
         drop(agent);
@@ -140,7 +145,8 @@ on_every_store! {
         assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 2));
     }
 
-    async fn g40_an_approval_is_for_the_call_that_was_shown(backend: Backend) {
+    // Case G40.
+    async fn an_approval_is_for_the_call_that_was_shown(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", r#"{"to":"a"}"#), txt("ok")]);
         let asked = agent.thread("t").ask("go").await.unwrap().interrupts;
@@ -157,7 +163,8 @@ on_every_store! {
         assert_eq!(kit.n("send"), 0);
     }
 
-    async fn g40_several_calls_are_decided_in_any_order(backend: Backend) {
+    // Case G40.
+    async fn several_calls_are_decided_in_any_order(backend: Backend) {
         let kit = Kit::default();
         let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
         let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
@@ -173,7 +180,8 @@ on_every_store! {
         assert_eq!((kit.n("send"), result(&agent, "c2").await.as_str()), (1, "sent"));
     }
 
-    async fn g40_several_calls_are_decided_in_one_resume_and_a_wrong_answer_changes_nothing(backend: Backend) {
+    // Case G40.
+    async fn several_calls_are_decided_in_one_resume_and_a_wrong_answer_changes_nothing(backend: Backend) {
         let kit = Kit::default();
         let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
         let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
@@ -192,7 +200,8 @@ on_every_store! {
         assert!(matches!(again, RunError::UnknownInterrupt { .. }), "{again}");
     }
 
-    async fn g40_a_round_may_wait_as_a_whole(backend: Backend) {
+    // Case G40.
+    async fn a_round_may_wait_as_a_whole(backend: Backend) {
         let kit = Kit::default();
         let scenario = with_approval(ApprovalConfig { hold_batch: true, ..ApprovalConfig::default() });
         let (agent, _) = program(&scenario, &kit, &backend, vec![two(), txt("ok")]);
@@ -204,7 +213,8 @@ on_every_store! {
         assert_eq!(results[2..4], ["c1", "c2"]);
     }
 
-    async fn g40_a_denial_may_end_the_turn(backend: Backend) {
+    // Case G40.
+    async fn a_denial_may_end_the_turn(backend: Backend) {
         let kit = Kit::default();
         let scenario = with_approval(ApprovalConfig { stop_on_deny: true, ..ApprovalConfig::default() });
         let (agent, model) = program(&scenario, &kit, &backend, vec![two()]);
@@ -223,7 +233,8 @@ on_every_store! {
         assert_eq!((reply.outcome, kit.n("send")), (Some(AgentOutcome::Completed), 1));
     }
 
-    async fn g40_what_is_permitted_for_good_may_be_some_calls_only(backend: Backend) {
+    // Case G40.
+    async fn a_permanent_grant_may_be_for_some_calls_only(backend: Backend) {
         let kit = Kit::default();
         let bad = Approval::AlwaysFor([("to".to_owned(), "[".to_owned())].into());
         let (agent, reply) = after(&backend, &kit, bad).await;
@@ -259,7 +270,8 @@ on_every_store! {
         assert_eq!(result(&agent, "c4").await, "Error: Permission denied: a rule forbids it");
     }
 
-    async fn g40_an_event_says_what_may_be_decided_and_only_while_it_may(backend: Backend) {
+    // Case G40.
+    async fn an_event_lists_the_decisions_only_while_they_are_possible(backend: Backend) {
         let kit = Kit::default();
         let both = calls([("c1", "send", r#"{"to":"a"}"#), ("c2", "send", r#"{"to":"b"}"#)]);
         let (agent, _) = program(&sending(), &kit, &backend, vec![both, txt("ok")]);
@@ -285,7 +297,8 @@ on_every_store! {
         assert!(requested(rest).await.is_empty());
     }
 
-    async fn g40_nobody_is_asked_about_arguments_that_cannot_be_used(backend: Backend) {
+    // Case G40.
+    async fn unusable_arguments_require_no_approval(backend: Backend) {
         let kit = Kit::default();
         let (agent, _) = program(&sending(), &kit, &backend, vec![call("c1", "send", "{}"), txt("ok")]);
         let reply = agent.thread("t").ask("go").await.unwrap();
@@ -314,7 +327,8 @@ on_every_store! {
         assert_eq!(result(&agent, "c2").await, "Error: Permission denied: a rule forbids it");
     }
 
-    async fn d30_what_is_approved_when_the_time_is_over_is_not_executed(backend: Backend) {
+    // Case D30.
+    async fn what_is_approved_when_the_time_is_over_is_not_executed(backend: Backend) {
         let kit = Kit::default();
         let budget = Budget { wall: Some(Duration::from_secs(60)), reserve_final: true, ..Budget::default() };
         let scenario = sending().config(|config| ReactConfig { budget, ..config });
@@ -327,7 +341,8 @@ on_every_store! {
         assert_eq!(result(&agent, "c1").await, "Error: budget exhausted, not executed.");
     }
 
-    async fn e35_nobody_is_asked_again_about_a_call_whose_outcome_is_unknown(backend: Backend) {
+    // Case E35.
+    async fn a_call_with_an_unknown_outcome_requires_no_second_approval(backend: Backend) {
         let deny: Decide = |_| Some(Approval::Deny("not again".into()));
         for (thread, then) in [("denied", Some(deny)), ("nobody", None)] {
             let (kit, on) = (Kit::default(), RunOptions::new().thread(thread));
@@ -359,7 +374,8 @@ on_every_store! {
         }
     }
 
-    async fn e35_a_crash_inside_a_batch_repeats_nothing_that_must_not_be(backend: Backend) {
+    // Case E35.
+    async fn a_crash_inside_a_batch_repeats_nothing_that_must_not_be(backend: Backend) {
         for (stuck, ran, wanted) in
             [("deaf", 1, IN_DOUBT), ("again", 2, "done at last"), ("known", 1, "it was done")]
         {
