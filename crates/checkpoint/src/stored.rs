@@ -234,7 +234,10 @@ impl JsonText {
 
 /// Writes the column `applied`.
 fn applied_text(thread: &ThreadId, applied: &[AppliedTask]) -> Result<String, CheckpointError> {
-    let mut json = JsonText(vec![b'[']);
+    let update = |task: &AppliedTask| if task.recorded { 0 } else { task.update.bytes() };
+    let bytes = |task: &AppliedTask| task.node.as_str().len() + update(task) + 48;
+    let mut json = JsonText(Vec::with_capacity(2 + applied.iter().map(bytes).sum::<usize>()));
+    json.0.push(b'[');
     for task in applied {
         json.open();
         json.entry("slot", &task.slot);
