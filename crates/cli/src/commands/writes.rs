@@ -96,7 +96,7 @@ fn updates(update: &StoredUpdate) -> Result<Vec<Map<String, Value>>, Failure> {
         _ => None,
     });
     let mut updates: Vec<_> = [first].into_iter().chain(following).collect();
-    updates.iter_mut().for_each(|update| update.retain(|name, _| !name.starts_with('$')));
+    updates.iter_mut().for_each(|update| update.retain(|name, _| !keys::is_own(name)));
     Ok(updates)
 }
 

@@ -4,9 +4,10 @@
 //! leave the root; entries of a folder are addressed through the open folder. On other systems, and where
 //! `openat2` or `/proc` is missing, a path is checked before and after its use.
 
+#[cfg(feature = "workspace")]
+use std::fs::File;
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -99,6 +100,7 @@ impl Folder {
     }
 
     /// Returns a path to the folder itself that stays valid while this is held open.
+    #[cfg(feature = "workspace")]
     pub(crate) fn path(&self) -> &Path {
         &self.by
     }
