@@ -17,38 +17,29 @@ pub trait IntoShared<T: ?Sized> {
     fn into_shared(self) -> Arc<T>;
 }
 
-impl<C: Checkpointer> IntoShared<dyn Checkpointer> for C {
-    fn into_shared(self) -> Arc<dyn Checkpointer> {
-        Arc::new(self)
-    }
+/// Implements the conversions for traits.
+macro_rules! into_shared {
+    ($($backend:ident),*) => {$(
+        impl<B: $backend> IntoShared<dyn $backend> for B {
+            fn into_shared(self) -> Arc<dyn $backend> {
+                Arc::new(self)
+            }
+        }
+
+        impl<B: $backend> IntoShared<dyn $backend> for Arc<B> {
+            fn into_shared(self) -> Arc<dyn $backend> {
+                self
+            }
+        }
+
+        impl IntoShared<dyn $backend> for Arc<dyn $backend> {
+            fn into_shared(self) -> Arc<dyn $backend> {
+                self
+            }
+        }
+    )*};
 }
 
-impl<C: Checkpointer> IntoShared<dyn Checkpointer> for Arc<C> {
-    fn into_shared(self) -> Arc<dyn Checkpointer> {
-        self
-    }
-}
+pub(crate) use into_shared;
 
-impl IntoShared<dyn Checkpointer> for Arc<dyn Checkpointer> {
-    fn into_shared(self) -> Arc<dyn Checkpointer> {
-        self
-    }
-}
-
-impl<C: Clock> IntoShared<dyn Clock> for C {
-    fn into_shared(self) -> Arc<dyn Clock> {
-        Arc::new(self)
-    }
-}
-
-impl<C: Clock> IntoShared<dyn Clock> for Arc<C> {
-    fn into_shared(self) -> Arc<dyn Clock> {
-        self
-    }
-}
-
-impl IntoShared<dyn Clock> for Arc<dyn Clock> {
-    fn into_shared(self) -> Arc<dyn Clock> {
-        self
-    }
-}
+into_shared!(Checkpointer, Clock);

@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::IntoShared;
+use crate::{IntoShared, shared::into_shared};
 
 pub use self::{
     error::{EmbedError, NoStore, StoreError},
@@ -138,41 +138,7 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
-impl<C: Store> IntoShared<dyn Store> for C {
-    fn into_shared(self) -> Arc<dyn Store> {
-        Arc::new(self)
-    }
-}
-
-impl<C: Store> IntoShared<dyn Store> for Arc<C> {
-    fn into_shared(self) -> Arc<dyn Store> {
-        self
-    }
-}
-
-impl IntoShared<dyn Store> for Arc<dyn Store> {
-    fn into_shared(self) -> Arc<dyn Store> {
-        self
-    }
-}
-
-impl<E: Embed> IntoShared<dyn Embed> for E {
-    fn into_shared(self) -> Arc<dyn Embed> {
-        Arc::new(self)
-    }
-}
-
-impl<E: Embed> IntoShared<dyn Embed> for Arc<E> {
-    fn into_shared(self) -> Arc<dyn Embed> {
-        self
-    }
-}
-
-impl IntoShared<dyn Embed> for Arc<dyn Embed> {
-    fn into_shared(self) -> Arc<dyn Embed> {
-        self
-    }
-}
+into_shared!(Store, Embed);
 
 /// A request to a [`Store`].
 #[derive(Clone, Debug, PartialEq)]

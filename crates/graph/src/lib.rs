@@ -158,7 +158,7 @@ pub mod convert {
 pub mod __private {
     pub use serde;
     pub use serde_json;
-    pub use superstep_engine::ChannelSet;
+    pub use superstep_engine::{ChannelSet, START};
     pub use superstep_state::{debug_by_chain, internal::keys};
 
     pub use superstep_state::__private::{

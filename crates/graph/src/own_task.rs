@@ -64,6 +64,7 @@ impl OwnTask {
 
 impl Drop for OwnTask {
     fn drop(&mut self) {
+        // Before the abort, after which the runtime may drop the future at any time.
         self.owner.0.drop_future();
         self.task.abort();
     }

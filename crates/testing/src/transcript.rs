@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 use superstep_graph::{
-    __private::keys,
+    __private::{START, keys},
     Checkpointer, Event, History, State, ThreadId,
     checkpoint::{CheckpointError, TaskRecord},
     node::NodeName,
@@ -122,7 +122,7 @@ pub async fn stored(
         let Some(commit) = store.read_commit(&thread, meta.id).await? else { continue };
         let (source, step) = (meta.source.as_str(), meta.control.step);
         let mut lines = String::new();
-        for task in commit.applied.iter().filter(|task| task.node.as_str() != INPUT) {
+        for task in commit.applied.iter().filter(|task| task.node.as_str() != START) {
             let update = update(&task.update).map_err(|cause| CheckpointError::Corrupt {
                 what: format!("checkpoint {} of thread `{thread}` has an update that is not JSON", meta.id),
                 source: Some(cause.into()),
@@ -138,9 +138,6 @@ pub async fn stored(
     }
     if out.is_empty() { Err(CheckpointError::NoThread { thread }) } else { Ok(out) }
 }
-
-/// The node whose task is an input.
-const INPUT: &str = "__start__";
 
 /// Formats the record of a task that did not finish.
 fn unfinished(step: i64, node: &str, record: &TaskRecord) -> String {

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use superstep::{
-    __private::keys,
+    __private::{START, keys},
     CheckpointId, Checkpointer, ThreadId,
     checkpoint::{AppliedTask, CheckpointMeta, Commit, Source},
     state::StoredUpdate,
@@ -20,9 +20,6 @@ use crate::{
         text::{brief, printable_line},
     },
 };
-
-/// The node of an input.
-const INPUT: &str = "__start__";
 
 /// Maximum number of characters of a value.
 const MAX_SHOWN: usize = 80;
@@ -153,7 +150,7 @@ impl KnownValues {
 pub(super) fn changed(writes: Writes, initial: &InitialState, known: &mut KnownValues) -> Vec<String> {
     let mut lines = Vec::new();
     for TaskWrites { node, update } in writes.tasks {
-        let author = |node| if node == INPUT { "input".to_owned() } else { printable_line(node) };
+        let author = |node| if node == START { "input".to_owned() } else { printable_line(node) };
         let node = node.split(", ").map(author).collect::<Vec<_>>().join(", ");
         let Some(update) = update else {
             lines.push(format!("{node}: (pruned with the checkpoint before)"));
