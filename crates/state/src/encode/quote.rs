@@ -19,16 +19,11 @@ pub(super) fn quote(text: &str, quoted: &mut String) {
         if !chunk.iter().fold(false, |any, byte| any | is_escaped(*byte)) {
             continue;
         }
-        for (begin, word) in (begin..).step_by(8).zip(chunk.as_chunks().0) {
-            let mut found = escaped(u64::from_le_bytes(*word));
-            while found != 0 {
-                // Only ASCII characters are escaped.
-                let at = begin + found.trailing_zeros() as usize / 8;
-                quoted.push_str(&text[copied..at]);
-                escape(text.as_bytes()[at], quoted);
-                copied = at + 1;
-                found &= found - 1;
-            }
+        // Only ASCII characters are escaped.
+        for (at, byte) in (begin..).zip(chunk).filter(|(_, byte)| is_escaped(**byte)) {
+            quoted.push_str(&text[copied..at]);
+            escape(*byte, quoted);
+            copied = at + 1;
         }
     }
     quoted.push_str(&text[copied..]);
@@ -38,16 +33,6 @@ pub(super) fn quote(text: &str, quoted: &mut String) {
 /// Returns whether a byte must be escaped: control characters, quotes and backslashes.
 fn is_escaped(byte: u8) -> bool {
     (byte < 0x20) | (byte == b'"') | (byte == b'\\')
-}
-
-/// Returns the highest bit of each of eight bytes that must be escaped.
-fn escaped(word: u64) -> u64 {
-    const ALL: u64 = u64::from_ne_bytes([1; 8]);
-    const LOW: u64 = ALL * 0x7f;
-    // With the highest bit of each byte that is not zero.
-    let differs = |word: u64| ((word & LOW) + LOW) | word;
-    let is = |byte: u8| word ^ (ALL * u64::from(byte));
-    !(differs(word & (ALL * 0xe0)) & differs(is(b'"')) & differs(is(b'\\'))) & !LOW
 }
 
 fn escape(byte: u8, quoted: &mut String) {
