@@ -420,8 +420,16 @@ impl<S: State> Driver<S> {
                 DriverEvent::Settle(requests) => self.settle(requests).await?,
                 DriverEvent::TooLong => return Err(self.too_long(run, tasks, config).into()),
             }
-            if let Some(end) = end {
-                self.handle_end(run, end, batch, &timing).await?;
+            let Some(TaskEnd { task, mut result }) = end else { continue };
+            self.observe_end(task, &mut result)?;
+            match result {
+                TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
+                TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
+                TaskResult::Interrupted(reasons) => self.interrupt(run, task, reasons).await?,
+            }
+            if self.is_due(run, task) {
+                self.ended.push(task.id.slot);
+                self.record_due(run, batch, &timing).await?;
             }
         }
     }
@@ -486,6 +494,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Polls the tasks, the thread writer and their requests; `end` receives the end of a task.
+    #[inline]
     fn poll_event(
         &mut self,
         tasks: &mut Tasks<S>,
@@ -528,34 +537,29 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
-    /// Reports the end of a task to the engine; its record becomes due.
-    async fn handle_end(
-        &mut self,
-        run: &mut Run,
-        end: TaskEnd<S>,
-        batch: usize,
-        timing: &StepTiming,
-    ) -> Result<(), Stop> {
-        let TaskEnd { task, mut result } = end;
+    /// Reports the end of a task to the heartbeat of the run and to its observer.
+    #[inline]
+    fn observe_end(&self, task: Task, result: &mut TaskResult<S>) -> Result<(), Stop> {
         if let Some(heartbeat) = &self.cx.scope.heartbeat {
             heartbeat.beat();
         }
-        let slot = task.id.slot;
-        self.observer.after_task(self.view(None), task, &mut result)?;
-        match result {
-            TaskResult::Finished(written, lookup) => self.finish_task(run, task, written, lookup)?,
-            TaskResult::Failed(error) => self.fail_task(run, task, error).await?,
-            TaskResult::Interrupted(reasons) => self.interrupt(run, task, reasons).await?,
-        }
-        if run.unfinished() > 0 && self.writer.is_some() && run.report(slot).is_some() {
-            self.ended.push(slot);
-            if self.ended.len() >= batch {
-                self.record_ended(run).await?;
-            } else if self.ended.len() == 1 && timing.is_quick() {
-                // A runtime polls the driver right after the first of many tasks. Those that end as fast share its
-                // transaction.
-                yield_now().await;
-            }
+        self.observer.after_task(self.view(None), task, result)
+    }
+
+    /// Returns whether the end of a task is stored before its superstep ends.
+    #[inline]
+    fn is_due(&self, run: &Run, task: Task) -> bool {
+        run.unfinished() > 0 && self.writer.is_some() && run.report(task.id.slot).is_some()
+    }
+
+    /// Stores the due records, unless others may join them.
+    async fn record_due(&mut self, run: &Run, batch: usize, timing: &StepTiming) -> Result<(), Stop> {
+        if self.ended.len() >= batch {
+            self.record_ended(run).await?;
+        } else if self.ended.len() == 1 && timing.is_quick() {
+            // A runtime polls the driver right after the first of many tasks. Those that end as fast share its
+            // transaction.
+            yield_now().await;
         }
         Ok(())
     }
@@ -617,6 +621,7 @@ struct StepTiming {
 
 impl StepTiming {
     /// Notes the start of the tasks, and starts the timer, unless the superstep has begun.
+    #[inline]
     fn begin(&mut self, limit: Option<Duration>, is_parallel: bool) -> Result<(), RunError> {
         if let (Some(limit), None) = (limit, &self.timeout) {
             self.timeout = Some(Box::pin(timers::sleep(limit)?));
