@@ -9,7 +9,7 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
-use superstep_state::{ChannelValue, RawJson, StoredUpdate};
+use superstep_state::{ChannelValue, RawJson, StoredUpdate, internal::encode::quote};
 
 use crate::{
     AppliedTask, CheckpointError, CheckpointId, Commit, NodeFailure, Question, RecordedTarget, Source,
@@ -189,6 +189,19 @@ impl JsonText {
     fn entry(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
         self.name(name);
         self.value(value);
+    }
+
+    /// Adds an entry with JSON texts, which are stored as strings.
+    fn texts(&mut self, name: &str, texts: &BTreeMap<String, RawJson>) {
+        self.name(name);
+        self.0.push(b'{');
+        let mut quoted = String::new();
+        for (name, json) in texts {
+            self.name(name);
+            quote(json, &mut quoted);
+            self.0.extend_from_slice(quoted.as_bytes());
+        }
+        self.0.push(b'}');
     }
 
     /// Adds an entry that is not the default value of its type.
@@ -375,13 +388,13 @@ pub fn record_text(thread: &ThreadId, slot: u32, record: &TaskRecord) -> Result<
             json.entry_unless_default("attempts", attempts);
             json.entry_unless_default("error", error);
             json.entry("questions", questions);
-            json.entry("answers", answers);
+            json.texts("answers", answers);
             json.entry_unless_default("asked", asked);
         }
         TaskRecord::Cancelled { .. } | TaskRecord::Handled { .. } => json.entry("end", &End::Cancelled),
     }
-    if let Some(once) = record.once() {
-        json.entry_unless_default("once", once);
+    if let Some(once) = record.once().filter(|once| !once.is_empty()) {
+        json.texts("once", once);
     }
     if let Some(failure) = failure {
         json.entry("failure", failure);

@@ -78,7 +78,7 @@ pub mod internal {
         #[cfg(debug_assertions)]
         pub use crate::encode::differing;
         pub use crate::encode::{
-            READABLE, check_depth, encode, is_deeper, read_back, snapshot, snapshot_bytes, to_string,
+            READABLE, check_depth, encode, is_deeper, quote, read_back, snapshot, snapshot_bytes, to_string,
             to_value, to_value_of,
         };
         pub use crate::{snapshot::keep_snapshot, typed_update::keep};
