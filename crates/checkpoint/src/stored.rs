@@ -329,7 +329,7 @@ pub fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
     let lacks =
         |field: &str| serde::de::Error::custom(format!("a {} task without `{field}`", text(&record.end)));
     let once = record.once.unwrap_or_default();
-    let (finished, told) =
+    let (finished, handled) =
         if matches!(record.end, End::Finished) { (record.failure, None) } else { (None, record.failure) };
     let record = match record.end {
         End::Finished => TaskRecord::Finished {
@@ -353,7 +353,7 @@ pub fn record(json: &[u8]) -> serde_json::Result<TaskRecord> {
         },
         End::Cancelled => TaskRecord::Cancelled { once },
     };
-    Ok(match told {
+    Ok(match handled {
         Some(failure) => TaskRecord::Handled { failure, handler: Box::new(record) },
         None => record,
     })
