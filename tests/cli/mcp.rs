@@ -265,6 +265,9 @@ async fn an_invalid_server_ends_the_run_before_it_begins() {
         "{}",
         ran.stderr
     );
+    place.file("agent.toml", "[mcp.small]\nurl = \"example\"\n");
+    let ran = place.run(&["run", "go", "--config", "agent.toml"]).await;
+    ran.refused(1, "MCP server `small`: relative URL without a base");
 }
 
 #[tokio::test]

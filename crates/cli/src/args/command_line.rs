@@ -22,7 +22,10 @@ use crate::{
         storage::DbCommand,
         values::{Stdin, new_thread_name, stdin, thread_name, user_name},
     },
-    output::exit::Exit,
+    output::{
+        exit::{Exit, Failure},
+        table::written,
+    },
 };
 
 const EXAMPLES: &str = "\
@@ -458,13 +461,18 @@ pub(crate) fn parse() -> Result<(Command, String, LogArgs), Exit> {
     });
     match parsed {
         Ok((cli, name)) => Ok((cli.command, name, cli.log)),
-        Err(error) => {
-            // Help is printed on stdout, everything else on stderr; if that is closed, only the exit code
-            // remains.
-            let _ = error.print();
-            Err(if error.use_stderr() { Exit::Usage } else { Exit::Ok })
-        }
+        Err(error) => Err(explained(&error)),
     }
+}
+
+/// Prints help or the version on stdout, and an error of the command line on stderr.
+pub(crate) fn explained(error: &clap::Error) -> Exit {
+    let printed = error.print();
+    if error.use_stderr() {
+        // If stderr is closed, only the exit code remains.
+        return Exit::Usage;
+    }
+    written(printed).unwrap_or_else(Failure::report)
 }
 
 /// Writes the completion script.

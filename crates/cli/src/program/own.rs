@@ -18,6 +18,7 @@ use tracing::Instrument as _;
 
 use crate::{
     args::{
+        command_line::explained,
         jobs::on_server,
         own::{OwnCli, OwnCommand},
         shared::LogArgs,
@@ -150,11 +151,7 @@ impl Program {
         });
         let (command, word, LogArgs { log }) = match parsed {
             Ok((OwnCli { command, log }, word)) => (command, word, log),
-            Err(error) => {
-                // If stdout or stderr is closed, only the exit code remains.
-                let _ = error.print();
-                return Ok(if error.use_stderr() { Exit::Usage } else { Exit::Ok });
-            }
+            Err(error) => return Ok(explained(&error)),
         };
         let observed = log::begin(log, &self.name);
         let span = observed.command(&self.name, &word);
