@@ -25,7 +25,7 @@ use crate::{
     output::{
         exit::{self, Exit, Failure},
         table::{lines, print},
-        text::{json_escaped, printable_line},
+        text::{count, json_escaped, printable_line},
     },
 };
 
@@ -119,7 +119,8 @@ pub(crate) async fn import_of(
         let (threads, checkpoints) = (imported.threads, imported.checkpoints);
         return print(&lines([json!({ "thread": name, "threads": threads, "checkpoints": checkpoints })]));
     }
-    print(&format!("imported thread `{}` with {} checkpoints\n", printable_line(&name), imported.checkpoints))
+    let checkpoints = count(imported.checkpoints, "checkpoint");
+    print(&format!("imported thread `{}` with {checkpoints}\n", printable_line(&name)))
 }
 
 /// Returns the options of the flags.

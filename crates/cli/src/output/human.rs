@@ -235,7 +235,7 @@ fn note(event: &AgentEvent) -> Option<(Style, String)> {
         AgentEvent::ArgsRepaired { tool, .. } => (DIM, format!("  repaired the arguments of {tool}")),
         AgentEvent::Loop { tool, .. } => (BAD, format!("the model repeats itself with {tool}")),
         AgentEvent::Retrieved { memories, passages, .. } => {
-            (DIM, format!("found {memories} stored memories, {passages} passages"))
+            (DIM, format!("retrieved memories: {memories}, passages: {passages}"))
         }
         AgentEvent::RetrievalFailed { source, reason } => {
             (BAD, format!("{source} could not be searched: {reason}"))
@@ -267,7 +267,8 @@ impl<W: Write> Output for Human<W> {
     }
 
     fn lagged(&mut self, skipped: u64) -> io::Result<()> {
-        self.print_note(BAD, &format!("{skipped} events came faster than they could be shown, and are lost"));
+        let lost = count(skipped, "event");
+        self.print_note(BAD, &format!("lost {lost}, which came faster than they could be shown"));
         Ok(())
     }
 
@@ -297,7 +298,7 @@ impl<W: Write> Output for Human<W> {
                 BAD,
                 &format!(
                     "the last request was {} more than `context` allows, and could not be shortened",
-                    counted(metadata.over_context, "token")
+                    count(metadata.over_context, "token")
                 ),
             );
         }
@@ -305,14 +306,14 @@ impl<W: Write> Output for Human<W> {
             DIM,
             &format!(
                 "{}, {}, {}, {}",
-                counted(u64::from(metadata.steps_taken), "step"),
-                counted(u64::from(metadata.llm_calls), "model call"),
+                count(u64::from(metadata.steps_taken), "step"),
+                count(u64::from(metadata.llm_calls), "model call"),
                 match (state.usage.input_tokens, state.usage.output_tokens) {
                     (0, 0) => "tokens not counted".to_owned(),
                     (read, written) if state.answer.estimated => {
                         format!("tokens not counted, about {read} in and {written} out")
                     }
-                    (read, written) => format!("{} in and {written} out", counted(read, "token")),
+                    (read, written) => format!("{} in and {written} out", count(read, "token")),
                 },
                 time(end.took)
             ),
@@ -332,10 +333,6 @@ impl<W> Drop for Human<W> {
 fn shortened(before: u64, after: u64, over: u64) -> String {
     let excess = if over > 0 { format!(", still {over} too many") } else { String::new() };
     format!("the conversation was shortened for the model: {before} → {after} tokens{excess}")
-}
-
-fn counted(number: u64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 fn time(took: Duration) -> String {
