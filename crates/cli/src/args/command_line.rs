@@ -20,7 +20,7 @@ use crate::{
             TwoStatesArgs,
         },
         storage::DbCommand,
-        values::{Stdin, new_thread_name, stdin, thread_name, user_name},
+        values::{Stdin, checkpoint, new_thread_name, stdin, thread_name, user_name},
     },
     output::{
         exit::{Exit, Failure},
@@ -255,7 +255,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", value_parser = user_name)]
     pub(crate) user: Option<String>,
     /// Start from this checkpoint of the thread, on a new branch, instead of from its newest one.
-    #[arg(long, value_name = "CHECKPOINT", requires = "thread")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint, requires = "thread")]
     pub(crate) from: Option<u64>,
     /// Discard the pending tasks of an unfinished thread instead of refusing.
     #[arg(long)]
@@ -272,7 +272,7 @@ pub(crate) struct ResumeArgs {
     #[arg(value_parser = thread_name)]
     pub(crate) thread: String,
     /// Resume from this checkpoint, on a new branch, instead of from the newest one.
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) from: Option<u64>,
     #[command(flatten)]
     pub(crate) location: LocationArgs,
@@ -326,7 +326,7 @@ pub(crate) struct PruneArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RevertArgs {
     /// The checkpoint.
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) to: u64,
     /// Also restore files that another program changed since.
     #[arg(long)]
@@ -365,7 +365,7 @@ pub(crate) struct DreamArgs {
 #[derive(Args, Debug)]
 pub(crate) struct StateArgs {
     /// The checkpoint [default: the newest].
-    #[arg(long, value_name = "CHECKPOINT")]
+    #[arg(long, value_name = "CHECKPOINT", allow_negative_numbers = true, value_parser = checkpoint)]
     pub(crate) at: Option<u64>,
     #[command(flatten)]
     pub(crate) thread: ThreadArgs,
