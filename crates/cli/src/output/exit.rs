@@ -135,6 +135,7 @@ impl From<ReplayError> for Failure {
     fn from(error: ReplayError) -> Self {
         match error {
             ReplayError::Run(error) => error.into(),
+            error @ ReplayError::NoSuchNode { .. } => Self::caused(Exit::Usage, &error),
             other => Self::caused(Exit::Thread, &other),
         }
     }
