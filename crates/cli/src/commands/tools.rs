@@ -2,7 +2,6 @@
 
 use std::{io::Write, sync::Arc};
 
-use futures::future::join_all;
 use serde_json::json;
 use superstep::{llm::Tool, mcp::McpServer};
 
@@ -48,7 +47,7 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
             drop(writeln!(anstream::stderr(), "{}", printable(&line)));
         }
     }
-    join_all(servers.iter().map(|server| server.close())).await;
+    mcp::close(&servers).await;
     if args.json {
         return print(&lines(tools.iter().map(|(group, asks, tool)| {
             let spec = tool.spec();

@@ -2,7 +2,12 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use crate::output::exit::{Exit, Failure, guard};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{
+    output::exit::{Exit, Failure, guard},
+    session::signals,
+};
 
 /// Maximum wait for the end of MCP servers before they are killed.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
@@ -17,14 +22,16 @@ pub(super) fn start(program: impl AsyncFnOnce() -> Result<Exit, Failure>) -> Exi
                 return Failure::new(Exit::Failed, message).report();
             }
         };
-        let result = runtime.block_on(program());
+        let exit = runtime.block_on(program()).unwrap_or_else(Failure::report);
         // Servers that were dropped on an early return are still shutting down.
-        let _ =
-            runtime.block_on(async { tokio::time::timeout(MAX_SHUTDOWN, superstep::mcp::all_ended()).await });
+        let _ = runtime.block_on(async {
+            let _signals = AbortOnDropHandle::new(tokio::spawn(signals::end_at_once()));
+            tokio::time::timeout(MAX_SHUTDOWN, superstep::mcp::all_ended()).await
+        });
         superstep::mcp::kill_all();
         // A read of the terminal may be pending, which cannot be interrupted.
         runtime.shutdown_background();
-        result.unwrap_or_else(Failure::report)
+        exit
     })
     .into()
 }

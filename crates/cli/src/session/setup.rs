@@ -8,7 +8,6 @@ use std::{
     sync::Arc,
 };
 
-use futures::future::join_all;
 use rand::RngExt;
 use serde_json::{Map, Value, json};
 use superstep::{
@@ -369,7 +368,7 @@ impl<'a> Setup<'a> {
     }
 
     pub(crate) async fn close_servers(&self) {
-        join_all(self.servers.iter().map(|server| server.close())).await;
+        mcp::close(&self.servers).await;
     }
 
     /// Returns the model and the configuration as a thread stores them.

@@ -8,8 +8,18 @@ use crate::output::exit::Exit;
 
 /// Cancels the run at the first signal, which then ends by itself; ends the program at the second. Signals count from this call, before
 /// the future is polled.
-#[cfg(unix)]
 pub(crate) fn watch(cancel: CancellationToken) -> impl Future<Output = ()> + Send {
+    watched(Some(cancel))
+}
+
+/// Ends the program at the first signal. A handler that was installed once remains, so that without a receiver signals have no
+/// effect.
+pub(crate) fn end_at_once() -> impl Future<Output = ()> + Send {
+    watched(None)
+}
+
+#[cfg(unix)]
+fn watched(cancel: Option<CancellationToken>) -> impl Future<Output = ()> + Send {
     use tokio::signal::unix::{SignalKind, signal};
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     // Without a handler, which only fails if no file descriptor is free, the system ends the program as
@@ -30,8 +40,10 @@ pub(crate) fn watch(cancel: CancellationToken) -> impl Future<Output = ()> + Sen
                 _ = hung_up => {}
             }
         };
-        stopped().await;
-        stop(&cancel);
+        if let Some(cancel) = cancel {
+            stopped().await;
+            stop(&cancel);
+        }
         stopped().await;
         superstep::mcp::kill_all();
         std::process::exit(Exit::Interrupted as i32);
@@ -49,10 +61,14 @@ fn ignores_hangup() -> bool {
 
 /// Does the same for Ctrl-C, the only signal on this system.
 #[cfg(not(unix))]
-pub(crate) async fn watch(cancel: CancellationToken) {
-    if tokio::signal::ctrl_c().await.is_ok() {
+async fn watched(cancel: Option<CancellationToken>) {
+    if let Some(cancel) = cancel {
+        if tokio::signal::ctrl_c().await.is_err() {
+            return;
+        }
         stop(&cancel);
-        let _ = tokio::signal::ctrl_c().await;
+    }
+    if tokio::signal::ctrl_c().await.is_ok() {
         superstep::mcp::kill_all();
         std::process::exit(Exit::Interrupted as i32);
     }
