@@ -1,6 +1,6 @@
 //! `superstep tools`: the agent's tools, in their groups.
 
-use std::{io::Write, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::json;
 use superstep::{llm::Tool, mcp::McpServer};
@@ -16,7 +16,7 @@ use crate::{
     output::{
         exit::{Exit, Failure},
         table::{lines, new_table, print},
-        text::printable,
+        text::{indented, print_note},
     },
     session::{mcp, tools::all},
 };
@@ -44,7 +44,7 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
         // Unusable tools, and other notes.
         for said in server.logged() {
             let line = format!("MCP server `{}`: {}", server.name(), said.trim_end());
-            drop(writeln!(anstream::stderr(), "{}", printable(&line)));
+            print_note(&indented(&line));
         }
     }
     mcp::close(&servers).await;

@@ -47,7 +47,7 @@ use crate::{
     },
     output::{
         exit::{Exit, Failure},
-        text::print_note,
+        text::{print_note, printable_line},
     },
 };
 
@@ -350,7 +350,7 @@ impl Trust for Decided {
             let rule = format!(
                 "a rule in the database that allows `{}` is not known to be yours, and is ignored; grant it \
                  again with `--always` when a call waits for approval",
-                rule.tool
+                printable_line(&rule.tool)
             );
             self.untaken.lock().unwrap_or_else(PoisonError::into_inner).insert(rule);
         }

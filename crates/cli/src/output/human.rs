@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::output::{
     files::listed,
     run_output::{End, Output},
-    text::{brief, count, print_styled_note, printable},
+    text::{brief, count, print_styled_note, printable, printable_line},
 };
 
 const DIM: Style = Style::new().dimmed();
@@ -138,6 +138,7 @@ impl<W: Write> Human<W> {
             return;
         }
         let what = if lines > 1 { format!("{lines} lines") } else { brief(result, MAX_SHOWN) };
+        let tool = printable_line(tool);
         self.print_note(style, &format!("  ← {tool}: {what}{}", took.unwrap_or_default()));
     }
 
@@ -167,7 +168,9 @@ impl<W: Write> Human<W> {
             _ => {}
         }
         if let Some((style, note)) = note(&event) {
-            self.print_note(style, &note);
+            // Names and reasons come from models and servers, and must not look like other lines of the program.
+            let is_list = matches!(event, AgentEvent::FilesChanged(_));
+            self.print_note(style, &if is_list { note } else { printable_line(&note) });
         }
         if let AgentEvent::Retry { .. } | AgentEvent::ModelFallback { .. } = event {
             self.wait_for_model();
@@ -261,7 +264,7 @@ impl<W: Write> Output for Human<W> {
     }
 
     fn discarded(&mut self, nodes: &[NodeName]) -> io::Result<()> {
-        let nodes: Vec<_> = nodes.iter().map(NodeName::as_str).collect();
+        let nodes: Vec<_> = nodes.iter().map(|node| printable_line(node.as_str())).collect();
         self.print_note(BAD, &format!("discarded pending nodes: {}", nodes.join(", ")));
         Ok(())
     }

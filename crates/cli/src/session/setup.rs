@@ -37,7 +37,7 @@ use crate::{
         human::Human,
         json::Json,
         run_output::Output,
-        text::{print_note, quoted},
+        text::{print_note, printable_line, quoted},
     },
     session::{dream_thread, mcp, randomness::chance, results, snapshots, tools, waiting::Waiting},
 };
@@ -99,7 +99,7 @@ impl Basis {
             print_note(&format!(
                 "thread `{thread}` was not set up by you on this machine, so this is not taken from its database: {}; \
                  name it with `--config FILE` to have it",
-                left_out.join(", ")
+                printable_line(&left_out.join(", "))
             ));
         }
         let (user, asks) = match purpose {
