@@ -72,6 +72,22 @@ async fn the_settings_of_an_imported_thread_add_no_lines_to_those_of_the_program
 }
 
 #[tokio::test]
+async fn a_divergence_with_hidden_characters_is_valid_json() {
+    let place = Place::new();
+    place.file("a.toml", r#"system_prompt = "a\u202eb""#);
+    place.file("c.toml", r#"system_prompt = "c""#);
+    let server = serve([txt("ok")]).await;
+    let (url, config) = (server.base_url(), ["--config", "a.toml", "--model", "m"]);
+    place.run(&[&["run", "go", "--thread", "t", "--base-url", &url], &config[..]].concat()).await.ok();
+    let ran = place.run(&["replay", "t", "--json", "--config", "c.toml"]).await;
+    assert_eq!(
+        (ran.code, ran.lines()[0]["divergence"]["changes"][0]["diff"].as_str()),
+        (Some(7), Some("- a\u{202e}b\n+ c"))
+    );
+    shows_nothing_hidden(&ran);
+}
+
+#[tokio::test]
 async fn names_and_texts_of_a_database_are_escaped() {
     let place = Place::new();
     let lines = format!("{HOSTILE}\nt-fake  7  now  finished");
