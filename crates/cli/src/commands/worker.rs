@@ -1,7 +1,7 @@
 //! `superstep worker`: takes jobs and runs turns of the agent.
 
 use superstep::worker::{Jobs, Worker};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::jobs::{AgentWorkerArgs, RunsArgs},
@@ -45,7 +45,6 @@ pub(crate) async fn new_worker(jobs: &Jobs, required: bool) -> Result<Worker, Fa
 pub(crate) async fn work(worker: Worker, runs: &RunsArgs, what: &str, quiet: bool) -> Result<Exit, Failure> {
     let worker = worker.concurrency(runs.concurrency.into()).grace(runs.grace);
     if runs.once {
-        let _signals = AbortOnDropHandle::new(tokio::spawn(signals::end_at_once()));
         let number = worker.run_due().await?;
         if !quiet {
             print_note(&format!("{number} job{} ran", if number == 1 { "" } else { "s" }));

@@ -31,6 +31,7 @@ use crate::{
         table::written,
     },
     program::start::start,
+    session::signals,
 };
 
 /// Runs a program with these graphs: one graph, a tuple of graphs of different states, or a `Vec` of graphs of one state.
@@ -126,7 +127,9 @@ impl Program {
     /// Runs the command of these words, of which the first is the program's file, on the current runtime, and returns the
     /// exit code. Use it if the graphs are made asynchronously.
     pub async fn run(self, words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
-        self.execute(words).await.unwrap_or_else(Failure::report).into()
+        let exit = self.execute(words).await.unwrap_or_else(Failure::report);
+        signals::release();
+        exit.into()
     }
 
     async fn execute(

@@ -2,12 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use tokio_util::task::AbortOnDropHandle;
-
-use crate::{
-    output::exit::{Exit, Failure, guard},
-    session::signals,
-};
+use crate::output::exit::{Exit, Failure, guard};
 
 /// Maximum wait for the end of MCP servers before they are killed.
 const MAX_SHUTDOWN: Duration = Duration::from_secs(6);
@@ -24,10 +19,8 @@ pub(super) fn start(program: impl AsyncFnOnce() -> Result<Exit, Failure>) -> Exi
         };
         let exit = runtime.block_on(program()).unwrap_or_else(Failure::report);
         // Servers that were dropped on an early return are still shutting down.
-        let _ = runtime.block_on(async {
-            let _signals = AbortOnDropHandle::new(tokio::spawn(signals::end_at_once()));
-            tokio::time::timeout(MAX_SHUTDOWN, superstep::mcp::all_ended()).await
-        });
+        let _ =
+            runtime.block_on(async { tokio::time::timeout(MAX_SHUTDOWN, superstep::mcp::all_ended()).await });
         superstep::mcp::kill_all();
         // A read of the terminal may be pending, which cannot be interrupted.
         runtime.shutdown_background();

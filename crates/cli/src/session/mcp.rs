@@ -86,8 +86,7 @@ pub(crate) async fn connect(
     Err(Failure::caused(Exit::Failed, &error))
 }
 
-/// Shuts servers down, which may take seconds; Ctrl-C kills them.
+/// Shuts servers down, which may take seconds.
 pub(crate) async fn close<'a>(servers: impl IntoIterator<Item = &'a Arc<McpServer>>) {
-    let _watch = AbortOnDropHandle::new(tokio::spawn(signals::end_at_once()));
     join_all(servers.into_iter().map(|server| server.close())).await;
 }
