@@ -23,7 +23,7 @@ use crate::{
     config::{file, location::Location, memory::Memory},
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print},
+        table::{formatted, lines, new_table, print},
         text::brief,
     },
     session::randomness::chance,
@@ -122,7 +122,7 @@ impl UserMemory {
             let row = [brief(&entry.id, MAX_SHOWN), brief(&entry.text, MAX_SHOWN)];
             table.add_row(score.into_iter().chain(row));
         }
-        print(&format!("{}\n", table.trim_fmt()))
+        print(&formatted(table))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     },
     output::{
         exit::{Exit, Failure},
-        table::{lines, new_table, print},
+        table::{formatted, lines, new_table, print},
         text::{indented, print_note},
     },
     session::{mcp, tools::all},
@@ -66,5 +66,5 @@ pub(crate) async fn list(args: &ToolsArgs) -> Result<Exit, Failure> {
         let first = spec.description.split(". ").next().unwrap_or_default().trim_end_matches('.');
         table.add_row([group.as_str(), &spec.name, if *asks { "required" } else { "" }, first]);
     }
-    print(&format!("{}\n", table.trim_fmt()))
+    print(&formatted(table))
 }
