@@ -70,7 +70,7 @@ impl<W: Write> Human<W> {
         if self.quiet || !io::stderr().is_terminal() {
             return;
         }
-        let spinner = ProgressBar::new_spinner().with_message("asking the model");
+        let spinner = ProgressBar::new_spinner().with_message("calling the model");
         spinner.set_style(ProgressStyle::default_spinner());
         spinner.enable_steady_tick(Duration::from_millis(100));
         self.spinner = Some(spinner);
